@@ -1,0 +1,140 @@
+"""What one exporter or agent places on a host, as plain data.
+
+A `Part` says everything the converge program needs to bring one concern (node_exporter, Alloy, ...) to its state and to
+take it away again. Parts hold no shell beyond paths of scripts in `rootfs/` and no values that differ between hosts: those
+come at apply time as settings (one environment file) and secrets (0600 files), so one bundle serves every host of a stack.
+Not done here: rendering (bundle.py) and doing (converge/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOTFS = Path(__file__).parent / "rootfs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One file on the host. `path` is absolute there (a prefix is put before it by the converge program)."""
+
+    path: str
+    content: bytes
+    mode: int = 0o644
+    owner: str = "root"
+    group: str = "root"
+
+    @classmethod
+    def from_rootfs(cls, path: str, **kwargs: object) -> File:
+        """The file kept at the same path under `rootfs/`; executable there means 0755 here."""
+        source = ROOTFS / path.lstrip("/")
+        kwargs.setdefault("mode", 0o755 if source.stat().st_mode & 0o100 else 0o644)
+        return cls(path=path, content=source.read_bytes(), **kwargs)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directory:
+    path: str
+    mode: int = 0o755
+    owner: str = "root"
+    group: str = "root"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A system user without a login shell; `groups` are joined only where they exist on the host."""
+
+    name: str
+    home: str = "/nonexistent"
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a download comes from on one architecture.
+
+    `sha256` is that of the file named by `url` as downloaded (archive or bare binary), 64 hex digits. `member` is the path
+    inside a .tar.gz or .zip archive; empty means the download is the file itself. An empty `url` means the controller
+    brings the file (`artifacts: controller`): `sha256` is then that of the file itself.
+    """
+
+    sha256: str
+    url: str = ""
+    member: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A verified binary: placed only after its source's sha256 matched. `sources` maps amd64/arm64 to where it comes from."""
+
+    path: str
+    sources: Mapping[str, Source]
+    mode: int = 0o755
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A service. `name` without a suffix, e.g. `node-exporter`.
+
+    Under systemd it is rootfs/etc/systemd/system/<name>.service (and <name>.timer when `timer`), under supervisor
+    rootfs/etc/gpu-fleet/supervisor.d/<name>.conf; both are shipped, the host's service manager takes its own.
+    `restart_on`: paths (files or downloads of this bundle, or the names "settings" and "secrets/<name>") whose change restarts it.
+    `reload_on`: the same, for a reload instead.
+    """
+
+    name: str
+    timer: bool = False
+    restart_on: tuple[str, ...] = ()
+    reload_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpCheck:
+    """The part works when `url` answers 200 and its body contains `contains`, within `within_s` seconds of a restart.
+
+    `url` may hold ${NAME} of the environment file (ports are settings)."""
+
+    url: str
+    contains: str = ""
+    within_s: int = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileCheck:
+    """The part works when the file exists, is younger than `fresh_s` seconds and contains `contains`, within `within_s` seconds."""
+
+    path: str
+    contains: str = ""
+    fresh_s: int = 60
+    within_s: int = 30
+
+
+Check = HttpCheck | FileCheck
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One concern on a host, in the order the bundle lists it.
+
+    `when`: facts or settings that must have one of these values, else the part is not wanted on that host (and is removed
+    where it was). `probe`: path of a script of this bundle (a file of this part) that is run before anything is placed and
+    prints `NAME=value` lines, the facts; later parts see them in `when` and in the environment file. A probe that exits
+    non-zero stops the whole apply when `fatal`, with its stderr as the message; its exit code chooses the cause (see
+    converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`) installed when absent.
+    `settings`: NAME=value defaults of the environment file, overridden per host.
+    """
+
+    name: str
+    when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    probe: str = ""
+    fatal: bool = False
+    users: tuple[User, ...] = ()
+    directories: tuple[Directory, ...] = ()
+    files: tuple[File, ...] = ()
+    downloads: tuple[Download, ...] = ()
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    units: tuple[Unit, ...] = ()
+    checks: tuple[Check, ...] = ()
