@@ -1,0 +1,146 @@
+"""The embedded backend: Mimir with ruler and Alertmanager, Loki, an alert receiver and Grafana as processes of this machine.
+
+For the dev stack, and for whoever wants to see the whole thing before there is a monitoring server. Each process is one
+pulumi-command resource that runs service.sh; its configuration is a file under config/ that the program expands itself.
+Everything listens on 127.0.0.1 and lives under one directory. Not done here: storage that outlasts `destroy`, several
+machines, users; real fleets push to a Mimir and a Loki that others run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+from pulumi_command import local
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendArgs:
+    """Where the processes live and what they listen on; ports are TCP on 127.0.0.1.
+
+    `grafana_password`: of Grafana's `admin`; None leaves Grafana's own default and is for tests alone.
+    """
+
+    directory: str
+    mimir_port: int
+    mimir_grpc_port: int
+    loki_port: int
+    loki_grpc_port: int
+    receiver_port: int
+    grafana_port: int
+    grafana_password: pulumi.Input[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """One process: `command` is run by sh, `ready` answers 200 when it works, `listen` are its host:port addresses."""
+
+    name: str
+    command: str
+    ready: str
+    listen: Sequence[str]
+    environment: Mapping[str, pulumi.Input[str]]
+    config: str = ""  # file under config/, so that a change of it restarts the process
+
+    def variables(self, directory: str) -> dict[str, pulumi.Input[str]]:
+        digest = hashlib.sha256((HERE / "config" / self.config).read_bytes()).hexdigest() if self.config else ""
+        own = {**self.environment, "CONFIG_SHA256": digest}
+        return {
+            **own,
+            "SERVICE_DIR": directory,
+            "SERVICE_COMMAND": self.command,
+            "SERVICE_READY": self.ready,
+            "SERVICE_LISTEN": " ".join(self.listen),
+            "SERVICE_ENV": " ".join(sorted(own)),
+        }
+
+
+def _path(file: Path) -> str:
+    """For a command line: relative to the program's directory where it lies below it, so that state is the same in any checkout."""
+    return shlex.quote(str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file))
+
+
+def services(args: BackendArgs) -> list[Service]:
+    """The processes, in no order: none needs another to start (rulers retry their Alertmanager)."""
+
+    def at(port: int) -> str:
+        return f"127.0.0.1:{port}"
+
+    return [
+        Service(
+            name="mimir",
+            command=f"mimir -config.expand-env=true -config.file={_path(HERE / 'config' / 'mimir.yaml')}",
+            ready=f"http://{at(args.mimir_port)}/ready",
+            listen=[at(args.mimir_port), at(args.mimir_grpc_port)],
+            environment={"MIMIR_PORT": str(args.mimir_port), "MIMIR_GRPC_PORT": str(args.mimir_grpc_port)},
+            config="mimir.yaml",
+        ),
+        Service(
+            name="loki",
+            command=f"loki -target=all -config.expand-env=true -config.file={_path(HERE / 'config' / 'loki.yaml')}",
+            ready=f"http://{at(args.loki_port)}/ready",
+            listen=[at(args.loki_port), at(args.loki_grpc_port)],
+            environment={
+                "LOKI_PORT": str(args.loki_port),
+                "LOKI_GRPC_PORT": str(args.loki_grpc_port),
+                "MIMIR_PORT": str(args.mimir_port),
+            },
+            config="loki.yaml",
+        ),
+        Service(
+            name="receiver",
+            command=f"{_path(Path(sys.executable))} {_path(HERE / 'receiver.py')} --listen {at(args.receiver_port)}"
+            ' --directory "$SERVICE_DIR/receiver/data"',
+            ready=f"http://{at(args.receiver_port)}/healthy",
+            listen=[at(args.receiver_port)],
+            environment={},
+        ),
+        Service(
+            name="grafana",
+            # Real Grafana wants its home; a program on the PATH is two levels below it.
+            command='env GF_PATHS_DATA="$SERVICE_DIR/grafana/data" GF_PATHS_LOGS="$SERVICE_DIR/grafana/data/log"'
+            ' grafana server --homepath "$(dirname "$(dirname "$(command -v grafana)")")"',
+            ready=f"http://{at(args.grafana_port)}/api/health",
+            listen=[at(args.grafana_port)],
+            environment={
+                "GF_SERVER_HTTP_ADDR": "127.0.0.1",
+                "GF_SERVER_HTTP_PORT": str(args.grafana_port),
+                "GF_ANALYTICS_REPORTING_ENABLED": "false",
+                "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
+                # Grafana's own rule evaluation stays on: `alerts.targets: [grafana]` must work here too.
+                "GF_LOG_LEVEL": "warn",
+                **({"GF_SECURITY_ADMIN_PASSWORD": args.grafana_password} if args.grafana_password is not None else {}),
+            },
+        ),
+    ]
+
+
+class Backend(pulumi.ComponentResource):
+    """The embedded backend, ready to be pushed to when the component's children are created.
+
+    `urls`: name of a service ("mimir", "loki", "receiver", "grafana") to its base URL.
+    """
+
+    urls: dict[str, str]
+
+    def __init__(self, name: str, args: BackendArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("gpu-fleet:backend:Backend", name, None, opts)
+        script = _path(HERE / "service.sh")
+        for service in services(args):
+            local.Command(
+                f"{name}-{service.name}",
+                create=f"sh {script} start {service.name}",
+                delete=f"sh {script} stop {service.name}",
+                environment=service.variables(args.directory),
+                logging=local.Logging.STDERR,
+                opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["environment"]),
+            )
+        self.urls = {service.name: f"http://{service.listen[0]}" for service in services(args)}
+        self.register_outputs({"urls": self.urls})

@@ -1,0 +1,126 @@
+#!/bin/sh
+# Starts or stops one process of the embedded backend (Mimir, Loki, the alert receiver, Grafana) for Backend in backend.py.
+#
+#   service.sh start NAME    starts it, or restarts it when its definition changed; waits until it is ready
+#   service.sh stop NAME     stops it and removes its directory, data included
+#   service.sh revive        starts again every service that was started here and has died (a reboot, a kill)
+#
+# Input is the environment, set by the Command resource: SERVICE_DIR (where the services of this stack live), SERVICE_COMMAND
+# (one command line, run by sh), SERVICE_READY (URL that answers 200 when ready), SERVICE_LISTEN (host:port ... it will bind),
+# and whatever SERVICE_COMMAND itself reads; the names to hand down are in SERVICE_ENV. `start` keeps all of it in
+# SERVICE_DIR/NAME/definition (0600), which is what `revive` reads: no resource has to change for a dead process to come back.
+set -eu
+umask 077
+
+verb=${1:?start, stop or revive}
+: "${SERVICE_DIR:?the directory of the services}"
+name=${2:-}
+mkdir -p "$SERVICE_DIR"
+SERVICE_DIR=$(cd "$SERVICE_DIR" && pwd) # the programs want absolute paths
+export SERVICE_DIR
+ready_within_s=90 # Mimir alone took 12 s here, 45 s on a machine that was compiling at the same time
+
+say() { printf 'backend: %s\n' "$*" >&2; }
+
+# The start time of a process tells it from a later one that was given the same pid.
+started_at() { awk '{ sub(/.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
+
+running_pid() { # prints the pid when the process we started is alive
+  [ -s "$1/pid" ] || return 1
+  read -r pid since <"$1/pid"
+  [ -n "$since" ] && [ "$(started_at "$pid")" = "$since" ] && echo "$pid"
+}
+
+definition() {
+  for variable in SERVICE_COMMAND SERVICE_READY SERVICE_LISTEN SERVICE_ENV ${SERVICE_ENV:-}; do
+    eval "value=\${$variable:-}"
+    # shellcheck disable=SC2154  # set by the eval above
+    printf "%s='%s'\nexport %s\n" "$variable" "$(printf '%s' "$value" | sed "s/'/'\\\\''/g")" "$variable"
+  done
+}
+
+listener_taken() { # host:port that already answers, so that we say it before the program's own stack trace does
+  for address in ${SERVICE_LISTEN:-}; do
+    if curl -s -o /dev/null --max-time 1 "telnet://$address" </dev/null 2>/dev/null; then echo "$address"; fi
+  done
+}
+
+launch() {
+  dir=$1
+  taken=$(listener_taken)
+  if [ -n "$taken" ]; then
+    say "$(basename "$dir") cannot start: another program already listens on $(echo "$taken" | tr '\n' ' ')- stop it, or change the port under gpu-fleet:backend in the stack file"
+    return 1
+  fi
+  setsid sh -c "exec $SERVICE_COMMAND" >"$dir/log" 2>&1 </dev/null &
+  pid=$!
+  echo "$pid $(started_at "$pid")" >"$dir/pid"
+  waited=0
+  until curl -sf -o /dev/null --max-time 2 "$SERVICE_READY"; do
+    if ! running_pid "$dir" >/dev/null; then
+      say "$(basename "$dir") ended while starting; its last lines:"
+      tail -n 15 "$dir/log" >&2
+      return 1
+    fi
+    if [ "$waited" -ge $((ready_within_s * 2)) ]; then
+      say "$(basename "$dir") is not ready after $ready_within_s s ($SERVICE_READY); its last lines:"
+      tail -n 15 "$dir/log" >&2
+      return 1
+    fi
+    waited=$((waited + 1))
+    sleep 0.5
+  done
+  say "$(basename "$dir") is ready (pid $pid)"
+}
+
+halt() {
+  dir=$1
+  pid=$(running_pid "$dir") || { rm -f "$dir/pid"; return 0; }
+  kill "$pid" 2>/dev/null || true
+  waited=0
+  while running_pid "$dir" >/dev/null; do
+    # Mimir flushes its head block on SIGTERM; after 20 s nothing useful is left to wait for.
+    if [ "$waited" -ge 40 ]; then kill -9 "$pid" 2>/dev/null || true; fi
+    waited=$((waited + 1))
+    sleep 0.5
+  done
+  rm -f "$dir/pid"
+}
+
+case $verb in
+start)
+  : "${name:?which service}" "${SERVICE_COMMAND:?}" "${SERVICE_READY:?}"
+  dir=$SERVICE_DIR/$name
+  mkdir -p "$dir/data"
+  definition >"$dir/definition.new"
+  if running_pid "$dir" >/dev/null && cmp -s "$dir/definition.new" "$dir/definition"; then
+    rm "$dir/definition.new"
+    exit 0
+  fi
+  halt "$dir"
+  mv "$dir/definition.new" "$dir/definition"
+  launch "$dir"
+  ;;
+stop)
+  : "${name:?which service}"
+  [ -d "$SERVICE_DIR/$name" ] || exit 0
+  halt "$SERVICE_DIR/$name"
+  rm -rf "${SERVICE_DIR:?}/$name"
+  rmdir "$SERVICE_DIR" 2>/dev/null || true
+  ;;
+revive)
+  failed=0
+  for dir in "$SERVICE_DIR"/*/; do
+    [ -f "$dir/definition" ] || continue
+    running_pid "$dir" >/dev/null && continue
+    say "$(basename "$dir") is not running: starting it again"
+    # shellcheck source=/dev/null
+    (. "$dir/definition" && launch "${dir%/}") || failed=1
+  done
+  exit $failed
+  ;;
+*)
+  say "unknown verb $verb"
+  exit 2
+  ;;
+esac
