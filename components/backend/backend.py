@@ -63,7 +63,7 @@ class Service:
 
 
 def _path(file: Path) -> str:
-    """For a command line: relative to the program's directory where it lies below it, so that state is the same in any checkout."""
+    """For a command line: relative where it lies below the checkout, so that state does not depend on it."""
     return shlex.quote(str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file))
 
 

@@ -3,7 +3,7 @@
     receiver.py --listen 127.0.0.1:9095 --directory DIR
 
 POST /            one Alertmanager webhook body (version 4); appended to DIR/alerts.jsonl with the time it arrived
-GET /alerts       what arrived, oldest first: [{"received_at": RFC 3339, "status": ..., "labels": {...}, "annotations": {...}}, ...]
+GET /alerts       what arrived, oldest first: [{"received_at": RFC 3339, "status": ..., "labels": {...}, ...}, ...]
 GET /healthy      200
 
 One process, standard library only, for one machine: it is the receiver of the embedded backend, not a notification service.

@@ -1,0 +1,40 @@
+"""Command line of the dev datacenter; see the package's docstring."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from lab import toolchain
+from lab.dev.down import down
+from lab.dev.up import up
+from lab.dev.workspace import DevError, locked
+from lab.dev.xid import xid
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab.dev", description="The dev datacenter")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("up", help="bring it up, or mend it")
+    verbs.add_parser("down", help="remove everything")
+    inject = verbs.add_parser("xid", help="inject an XID and wait for its alert")
+    inject.add_argument("--code", type=int, required=True)
+    inject.add_argument("--gpu", type=int, required=True)
+    args = parser.parse_args()
+    try:
+        if args.verb == "xid":
+            xid(args.code, args.gpu)
+            return 0
+        with locked():
+            up() if args.verb == "up" else down()
+    except (DevError, toolchain.NotInstalled) as error:
+        print(f"\n{args.verb}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; run it again to go on, or `make dev-down` to remove what there is", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

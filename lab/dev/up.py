@@ -1,0 +1,185 @@
+"""`make dev`: from a checkout to a datacenter that answers queries.
+
+Every step says what it does and how long it took. Safe to interrupt and to run again: each step leaves what is right alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import yaml
+
+from components.versions import release
+from lab import gpu, toolchain
+from lab.dev import query
+from lab.dev.workspace import (
+    DEV,
+    REPO,
+    STACK,
+    DevError,
+    generated_secret,
+    pulumi,
+    relative,
+    run,
+    write_environment_file,
+    write_stack_config,
+)
+
+BINARIES = ("node_exporter", "alloy", "nvidia_gpu_exporter")  # what the dev host runs, as its artifacts
+# An XID that asks for nothing (severity info): it proves the log pipeline and pages nobody.
+SELF_TEST_XID = 43
+
+
+@contextlib.contextmanager
+def step(text: str) -> Iterator[None]:
+    print(f"==> {text}", flush=True)
+    start = time.monotonic()
+    yield
+    print(f"    {time.monotonic() - start:.1f} s", flush=True)
+
+
+def up() -> None:
+    start = time.monotonic()
+    (DEV / "state").mkdir(parents=True, exist_ok=True)
+    with step("8 simulated GPUs (nvidia-smi and its kernel log)"):
+        gpu.ensure(state=DEV / "gpus" / "state", bin_directory=DEV / "gpus" / "bin")
+    with step("binaries for the host"):
+        gather_artifacts()
+    with step(f"stack `{STACK}`: file backend, passphrase and secrets below {relative(DEV)}"):
+        prepare_stack()
+    endpoints = endpoints_of_stack()
+    with step("pulumi up"):
+        revive_backend()
+        release_stale_lock()
+        # --refresh: what a person or a crash changed on the host since is seen, and mended by the same run.
+        pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-permalink")
+    write_endpoints(endpoints)
+    with step("waiting for GPU metrics in Mimir and an XID line in Loki"):
+        wait_for_signals(endpoints)
+    report(endpoints, time.monotonic() - start)
+
+
+def gather_artifacts() -> None:
+    """`.dev/artifacts`: one file per binary, named by its sha256, and SHA256SUMS telling which is which.
+
+    The form that `gpu-fleet:artifacts: {source: controller}` reads; on a real fleet `make artifacts` fills such a directory.
+    """
+    directory = DEV / "artifacts"
+    directory.mkdir(exist_ok=True)
+    lines = []
+    for name in BINARIES:
+        program = toolchain.find(name).resolve()
+        digest = hashlib.file_digest(program.open("rb"), "sha256").hexdigest()
+        target = directory / digest
+        if not target.exists():
+            partial = target.with_suffix(".partial")
+            try:
+                shutil.copyfile(program, partial)
+            except OSError as error:
+                partial.unlink(missing_ok=True)
+                raise DevError(f"cannot copy {name} to {relative(directory)}: {error.strerror}") from None
+            partial.chmod(0o755)
+            partial.rename(target)
+        lines.append(f"{digest}  {name}-{release(name).version}.linux-{toolchain.architecture()}\n")
+    for stale in {path.name for path in directory.iterdir()} - {line.split()[0] for line in lines} - {"SHA256SUMS"}:
+        (directory / stale).unlink()
+    (directory / "SHA256SUMS").write_text("".join(lines))
+
+
+def prepare_stack() -> None:
+    write_stack_config()
+    known = json.loads(pulumi("stack", "ls", "--json", capture=True).stdout or "[]") if any((DEV / "state").iterdir()) else []
+    if not any(stack["name"].rpartition("/")[2] == STACK for stack in known):
+        pulumi("stack", "init", STACK, capture=True)
+    config = yaml.safe_load((DEV / f"Pulumi.{STACK}.yaml").read_text())["config"]
+    if "gpu-fleet:grafanaAuth" not in config:
+        password = generated_secret("grafana-password").read_text()
+        run(
+            [str(toolchain.find("pulumi")), "config", "set", "--secret", "gpu-fleet:grafanaAuth"],
+            capture=True,
+            stdin=f"admin:{password}",
+        )
+    write_environment_file()
+
+
+def endpoints_of_stack() -> dict[str, str]:
+    ports = yaml.safe_load((REPO / f"Pulumi.{STACK}.yaml").read_text())["config"]["gpu-fleet:backend"]
+    mimir = f"http://127.0.0.1:{ports['mimir']['port']}"
+    return {
+        "MIMIR_URL": mimir,
+        "LOKI_URL": f"http://127.0.0.1:{ports['loki']['port']}",
+        "ALERTMANAGER_URL": f"{mimir}/alertmanager",
+        "RECEIVER_URL": f"http://127.0.0.1:{ports['receiver']['port']}",
+        "GRAFANA_URL": f"http://127.0.0.1:{ports['grafana']['port']}",
+    }
+
+
+def write_endpoints(endpoints: dict[str, str]) -> None:
+    (DEV / "endpoints.env").write_text("".join(f"{name}={url}\n" for name, url in endpoints.items()))
+
+
+def revive_backend() -> None:
+    """Backend processes that died since the last run: their Commands have no Read, so the engine would not notice."""
+    run(["sh", "components/backend/service.sh", "revive"], extra={"SERVICE_DIR": str(DEV / "backend")})
+
+
+def release_stale_lock() -> None:
+    """A killed `pulumi` leaves its lock in the file backend; nobody else can hold it while we hold .dev/lock."""
+    for lock in (DEV / "state" / ".pulumi" / "locks").rglob("*.json"):
+        pid = json.loads(lock.read_text() or "{}").get("pid")
+        if not pid or not Path(f"/proc/{pid}").exists():
+            lock.unlink()
+
+
+def wait_for_signals(endpoints: dict[str, str]) -> None:
+    gpus = gpu.count(DEV / "gpus" / "state")
+    wait_until(
+        "GPU utilisation in Mimir",
+        lambda: len(query.labelled_utilisation(endpoints["MIMIR_URL"])) >= gpus,
+        within_s=90,
+        hint=f"look at the agent: {relative(DEV)}/host/var/log, and at {endpoints['MIMIR_URL']}",
+    )
+    gpu.inject_xid(DEV / "gpus" / "state", code=SELF_TEST_XID, gpu=0)
+    wait_until(
+        f"the kernel line of XID {SELF_TEST_XID} in Loki",
+        lambda: bool(query.kernel_lines(endpoints["LOKI_URL"], xid=SELF_TEST_XID)),
+        within_s=60,
+        hint=f"look at the agent: {relative(DEV)}/host/var/log, and at {endpoints['LOKI_URL']}",
+    )
+
+
+def wait_until(what: str, holds: Callable[[], bool], *, within_s: float, hint: str) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise DevError(f"{what} did not arrive within {within_s:.0f} s; {hint}")
+        time.sleep(0.5)
+    print(f"    {what}: there", flush=True)
+
+
+def report(endpoints: dict[str, str], seconds: float) -> None:
+    print(f"\nThe dev datacenter is up after {seconds:.0f} s ({resident_mb()} MB of memory).\n")
+    for name, url in endpoints.items():
+        print(f"  {name:17} {url}")
+    print(f"  Grafana's login   admin, password in {relative(DEV / 'grafana-password')}")
+    print("\nNext: make dev-xid XID=79 GPU=3     takes GPU 3 off the bus and shows the alert")
+    print("      . .dev/env && pulumi preview  works on the stack by hand;  make dev-down  removes everything")
+
+
+def resident_mb() -> int:
+    """Memory of every process whose working directory or command line lies in .dev, in MB (RSS)."""
+    total_kb = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            if str(DEV).encode() in text and process.name != str(os.getpid()):
+                status = (process / "status").read_text()
+                total_kb += int(status.partition("VmRSS:")[2].split()[0]) if "VmRSS:" in status else 0
+    return total_kb // 1024
