@@ -22,8 +22,8 @@ ready_within_s=90 # Mimir alone took 12 s here, 45 s on a machine that was compi
 
 say() { printf 'backend: %s\n' "$*" >&2; }
 
-# The start time of a process tells it from a later one that was given the same pid.
-started_at() { awk '{ sub(/.*\) /, ""); print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
+# The start time of a process tells it from a later one that was given the same pid; a zombie counts as gone.
+started_at() { awk '{ sub(/.*\) /, ""); if ($1 != "Z") print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
 
 running_pid() { # prints the pid when the process we started is alive
   [ -s "$1/pid" ] || return 1

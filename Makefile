@@ -1,0 +1,83 @@
+# GPU Fleet. `make dev` and `make test` do all the set-up themselves; `make help` lists the rest.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+# Runs a command with the toolchain's programs on the PATH.
+WITH_TOOLS := $(PYTHON) -m lab.toolchain run --
+# Many hosts at once, and one dead host must not stop the others (docs/operating.md). The rest is plain `pulumi up`.
+FLEET_FLAGS := --parallel 200 --continue-on-error
+
+.PHONY: help
+help:
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+# --- set-up ---------------------------------------------------------------------------------------------------------
+
+.venv/installed: requirements.txt
+	@command -v python3 >/dev/null || { echo "python3 (3.11 or newer) is needed: apt-get install python3 python3-venv"; exit 1; }
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 is $$(python3 -V 2>&1); 3.11 or newer is needed"; exit 1; }
+	@python3 -c 'import ensurepip' 2>/dev/null || { echo "python3 has no venv module: apt-get install python3-venv"; exit 1; }
+	@echo "==> Python packages of requirements.txt into .venv"
+	@python3 -m venv .venv
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+.PHONY: setup
+setup: .venv/installed ## the Python packages and the toolchain (Pulumi, Alloy, Mimir, Loki, ...)
+	@$(PYTHON) -m lab.toolchain install
+
+# --- the dev datacenter ---------------------------------------------------------------------------------------------
+
+.PHONY: dev dev-xid dev-down
+dev: setup ## this machine as a one-host GPU datacenter with 8 simulated GPUs
+	@$(PYTHON) -m lab.dev up
+
+dev-xid: .venv/installed ## inject an XID and wait for its alert: make dev-xid XID=79 GPU=3
+	@$(PYTHON) -m lab.dev xid --code $(or $(XID),79) --gpu $(or $(GPU),3)
+
+dev-down: .venv/installed ## stop and remove everything of the dev datacenter
+	@$(PYTHON) -m lab.dev down
+
+# --- stacks ---------------------------------------------------------------------------------------------------------
+
+.PHONY: preview up up-all new-stack
+preview: setup ## what `make up` would change: make preview STACK=us-west-training
+	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) $(FLEET_FLAGS)
+
+up: setup ## bring a stack to its state, after a look at the preview: make up STACK=us-west-training
+	@$(WITH_TOOLS) pulumi up --stack $(STACK) $(FLEET_FLAGS)
+
+up-all: setup ## every stack file but dev, one after the other, without a question: preview them first
+	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
+	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
+	  $(WITH_TOOLS) pulumi up --yes --skip-preview --stack $$stack $(FLEET_FLAGS) || failed="$$failed $$stack"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
+	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
+
+# --- working on the project -----------------------------------------------------------------------------------------
+
+.PHONY: test lint regen lock dashboards schema
+test: setup lint ## every test
+	@$(WITH_TOOLS) $(PYTHON) -m pytest
+
+lint: .venv/installed ## ruff, shellcheck
+	@$(PYTHON) -m lab.toolchain system shellcheck
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@git ls-files -z '*.sh' | xargs -0 shellcheck
+
+regen: setup ## rewrite the goldens; review their diff
+	@$(WITH_TOOLS) $(PYTHON) -m pytest --regen
+
+lock: requirements.in .venv/installed ## requirements.txt from requirements.in, with hashes
+	@$(PYTHON) -m pip install --quiet uv
+	@$(PYTHON) -m uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  requirements.in -o requirements.txt
+
+dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review
+	@$(PYTHON) -m dashboards build/dashboards
+
+schema: .venv/installed ## the JSON schema of the stack file
+	@$(PYTHON) -m components.config schema
