@@ -1,0 +1,138 @@
+"""A dev datacenter of its own for the tests: a copy of the checkout on free ports, so that a person's `make dev` is left alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab.dev import query
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Datacenter:
+    """A copy of the checkout with the stack file's ports moved; runs the commands that a person runs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        files = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPO, capture_output=True, check=True
+        ).stdout.decode()
+        for name in filter(None, files.split("\0")):
+            if (REPO / name).is_file():
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPO / name, directory / name)
+        (directory / ".venv").symlink_to(REPO / ".venv")
+        self.move_ports()
+
+    def move_ports(self) -> None:
+        file = self.directory / "Pulumi.dev.yaml"
+        text = file.read_text()
+        used = ["9009", "9095", "3100", "9096", "9094", "3000"]
+        for old, new in zip(used, free_ports(len(used)), strict=True):
+            text = text.replace(f":{old}", f":{new}").replace(f"ort: {old}", f"ort: {new}")
+        stack = yaml.safe_load(text)
+        ports = free_ports(3)
+        host = stack["config"]["gpu-fleet:hosts"]["dev-gpu-host"]
+        host["ports"] = dict(zip(("gpuExporter", "nodeExporter", "alloy"), ports, strict=True))
+        file.write_text(yaml.safe_dump(stack, sort_keys=False))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.directory / ".venv/bin/python"), "-m", *arguments],
+            cwd=self.directory,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, ok: bool = True) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=600)
+        if ok:
+            assert process.returncode == 0, f"{' '.join(arguments)} exited {process.returncode}:\n{output}"
+        else:
+            assert process.returncode != 0, f"{' '.join(arguments)} should have failed:\n{output}"
+        return output
+
+    def pulumi(self, *arguments: str, ok: bool = True) -> str:
+        """`pulumi` as a person runs it after `. .dev/env`."""
+        done = subprocess.run(
+            ["sh", "-c", '. .dev/env && exec pulumi --non-interactive "$@"', "sh", *arguments],
+            cwd=self.directory,
+            text=True,
+            capture_output=True,
+            timeout=600,
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        assert (done.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {done.returncode}:\n{output}"
+        return output
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        text = (self.directory / ".dev/endpoints.env").read_text()
+        return dict(line.split("=", 1) for line in text.splitlines())
+
+    @property
+    def host(self) -> Path:
+        return self.directory / ".dev/host"
+
+    def metrics(self, promql: str) -> list[dict[str, Any]]:
+        return query.metrics(self.endpoints["MIMIR_URL"], promql)
+
+    def processes(self) -> list[str]:
+        """Command lines of the processes that belong to this copy."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                if str(self.directory).encode() in text and int(process.name) != os.getpid():
+                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
+
+
+def eventually(what: str, holds: Any, within_s: float = 60) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+        time.sleep(0.5)
+
+
+def interrupt(process: subprocess.Popen[str]) -> str:
+    """Ctrl-C in a terminal: SIGINT to the whole foreground group."""
+    os.killpg(process.pid, signal.SIGINT)
+    return process.communicate(timeout=120)[0]
+
+
+@pytest.fixture(scope="session")
+def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]:
+    """A running one, shared by the tests; each leaves it as it found it."""
+    made = Datacenter(tmp_path_factory.mktemp("datacenter"))
+    made.run("lab.dev", "up")
+    yield made
+    made.run("lab.dev", "down")
+    assert made.processes() == []

@@ -1,0 +1,90 @@
+"""The main job, as a person does it: `make dev`, look, break, mend, inject, remove. Real engine, agent, Mimir and Loki."""
+
+from __future__ import annotations
+
+import re
+
+from lab.dev import query
+from tests.e2e.conftest import Datacenter, eventually
+
+
+def test_mimir_has_the_utilisation_of_8_gpus_with_the_four_labels(datacenter: Datacenter) -> None:
+    series = query.labelled_utilisation(datacenter.endpoints["MIMIR_URL"])
+    assert len(series) == 8
+    for each in series:
+        assert each["metric"]["datacenter"] == "dev"
+        assert each["metric"]["cluster"] == "local"
+        assert each["metric"]["instance"] == "dev-gpu-host"
+        assert each["metric"]["exporter_mode"] == "nvidia_gpu_exporter"
+        assert 0 <= float(each["value"][1]) <= 1, "the vocabulary speaks in ratios"
+
+
+def test_every_series_of_the_host_carries_the_four_labels(datacenter: Datacenter) -> None:
+    selector = '{job!="",__name__!~"ALERTS.*"}'
+    unlabelled = datacenter.metrics(
+        "count by (__name__) (" + selector.replace("}", ',datacenter=""}') + " or " + selector.replace("}", ',exporter_mode=""}') + ")"
+    )
+    assert unlabelled == []
+
+
+def test_node_exporter_and_the_agent_itself_are_scraped(datacenter: Datacenter) -> None:
+    assert datacenter.metrics('node_uname_info{instance="dev-gpu-host"}')
+    assert datacenter.metrics('alloy_build_info{instance="dev-gpu-host"}')
+
+
+def test_a_second_up_changes_nothing(datacenter: Datacenter) -> None:
+    output = datacenter.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
+    assert re.search(r"Resources:\s+\d+ unchanged", output), output
+
+
+def test_an_edited_file_and_a_stopped_exporter_are_seen_by_refresh_and_mended_by_up(datacenter: Datacenter) -> None:
+    config = next((datacenter.host / "etc/alloy").glob("*.alloy"))
+    original = config.read_text()
+    config.write_text(original + "// edited by hand\n")
+    stop_program(datacenter, "gpu-exporter")
+
+    refreshed = datacenter.pulumi("refresh", "--yes", "--diff")
+    assert config.name in refreshed, refreshed
+    assert "gpu-exporter" in refreshed, refreshed
+
+    datacenter.pulumi("up", "--yes", "--skip-preview")
+    assert config.read_text() == original
+    eventually(
+        "8 GPUs again",
+        lambda: len(datacenter.metrics("nvidia_smi_utilization_gpu_ratio")) == 8,
+    )
+    assert "unchanged" in datacenter.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_an_injected_xid_79_reaches_the_receiver_with_what_to_do(datacenter: Datacenter) -> None:
+    output = datacenter.run("lab.dev", "xid", "--code", "79", "--gpu", "3")
+    seconds = int(re.search(r"reached the receiver (\d+) s after", output)[1])
+    assert seconds < 60, output
+    assert re.search(r"severity\s+critical", output), output
+    assert re.search(r"xid\s+79", output), output
+    assert "instance        dev-gpu-host" in output, output
+    lines = query.kernel_lines(datacenter.endpoints["LOKI_URL"], xid=79)
+    assert any("fallen off the bus" in line for line in lines), lines
+
+
+def test_the_state_holds_no_secret_in_clear(datacenter: Datacenter) -> None:
+    exported = datacenter.pulumi("stack", "export")
+    for name in ("grafana-password", "passphrase"):
+        assert (datacenter.directory / ".dev" / name).read_text() not in exported, name
+
+
+def stop_program(datacenter: Datacenter, part: str) -> None:
+    """Kills the supervised program so that it does not come back by itself: as a person, with supervisorctl."""
+    import subprocess
+
+    subprocess.run(
+        [
+            str(datacenter.directory / ".venv/bin/supervisorctl"),
+            "-c",
+            str(datacenter.host / "etc/gpu-fleet/supervisord.conf"),
+            "stop",
+            f"gpu-fleet-{part}",
+        ],
+        check=True,
+        env={"GPU_FLEET_PREFIX": str(datacenter.host), "PATH": "/usr/bin:/bin"},
+    )
