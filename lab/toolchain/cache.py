@@ -1,0 +1,148 @@
+"""The cache of the toolchain: what lies where, who may change it, and how a program gets in whole or not at all.
+
+    $XDG_CACHE_HOME/gpu-fleet/
+      tools/NAME/VERSION/      the program and record.json: how it was got, its sha256, when
+      go/mod, go/build         Go's module and build caches
+      locks/NAME               one installer at a time per program
+      partial/NAME.PID/        unfinished work; whoever holds the lock of NAME may remove all of it
+      logs/NAME.log            what the last build printed
+
+Nothing appears under tools/ before it is complete: a directory is prepared under partial/ and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+How = Literal["maker", "go", "stand-in", "path"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """How an installed program was got. `why`: the reason it is not the maker's release, or what that was verified against.
+
+    `program` is its path inside the directory of the record, or for a stand-in inside the repository. `sha256` maps every
+    file that is run to its checksum as installed; empty for a stand-in. `at` is a UTC time, ISO 8601.
+    """
+
+    how: How
+    why: str
+    program: str
+    sha256: dict[str, str]
+    at: str
+
+    @classmethod
+    def now(cls, *, how: How, why: str, program: str, sha256: dict[str, str] | None = None) -> Record:
+        return cls(how=how, why=why, program=program, sha256=sha256 or {}, at=datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def age_s(self) -> float:
+        return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
+
+
+class Cache:
+    def __init__(self, root: Path | None = None):
+        self.root = root or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-fleet"
+
+    def directory(self, name: str, version: str) -> Path:
+        return self.root / "tools" / name / version
+
+    @property
+    def go_modules(self) -> Path:
+        return self.root / "go" / "mod"
+
+    @property
+    def go_builds(self) -> Path:
+        return self.root / "go" / "build"
+
+    def log(self, name: str) -> Path:
+        path = self.root / "logs" / f"{name}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def record(self, name: str, version: str) -> Record | None:
+        """None when the program is not there or its record cannot be read: it is then installed again."""
+        try:
+            return Record(**json.loads((self.directory(name, version) / "record.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def damage(self, name: str, version: str, record: Record) -> str:
+        """What is wrong with an installed program; empty when every file is as it was installed."""
+        directory = self.directory(name, version)
+        for file, expected in record.sha256.items():
+            try:
+                found = sha256_of(directory / file)
+            except OSError as error:
+                return f"{file} cannot be read ({error.strerror})"
+            if found != expected:
+                return f"{file} was changed since (sha256 {found}, installed as {expected})"
+        return ""
+
+    @contextlib.contextmanager
+    def locked(self, name: str, on_wait: Callable[[str], None]) -> Iterator[None]:
+        """Holds the lock of a program; `on_wait` hears once who has it. A killed holder leaves no lock behind."""
+        path = self.root / "locks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+") as file:
+            waiting = False
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not waiting:
+                        file.seek(0)
+                        on_wait(file.read().strip() or "unknown")
+                        waiting = True
+                    time.sleep(0.2)
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    @contextlib.contextmanager
+    def partial(self, name: str) -> Iterator[Path]:
+        """An empty directory for unfinished work; call it with the lock of `name` held. What others left of it goes too."""
+        parent = self.root / "partial"
+        parent.mkdir(parents=True, exist_ok=True)
+        for left in parent.glob(f"{name}.*"):
+            shutil.rmtree(left, ignore_errors=True)
+        directory = parent / f"{name}.{os.getpid()}"
+        directory.mkdir()
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def place(self, name: str, version: str, prepared: Path, record: Record) -> None:
+        """Makes `prepared` (a directory inside a partial one) the installed program. Replaces what was there."""
+        (prepared / "record.json").write_text(json.dumps(asdict(record), indent=2) + "\n")
+        target = self.directory(name, version)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.rename(prepared.parent / "replaced")
+        prepared.rename(target)
+
+    def free_go(self) -> int:
+        """Removes Go's caches; returns the bytes that this freed."""
+        go = self.root / "go"
+        freed = sum(file.lstat().st_blocks * 512 for file in go.rglob("*") if not file.is_dir())
+        shutil.rmtree(go, ignore_errors=True)
+        return freed
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,212 @@
+"""Gets programs, each by the first way that is open: what is there, the maker's release, a Go build, a stand-in.
+
+A way that is closed is told with its reason. A wrong checksum closes no way, it ends everything. Whatever is in place stays
+in place when something else fails, so the next run goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from lab.toolchain import gobuild
+from lab.toolchain.cache import Cache, Record, sha256_of
+from lab.toolchain.errors import ToolchainError, Unavailable, cache_trouble
+from lab.toolchain.locate import on_path
+from lab.toolchain.maker import Maker
+from lab.toolchain.programs import PROGRAMS, REPO, Program
+from lab.toolchain.progress import Progress, duration, size
+
+# How long a stand-in is taken without asking its program's maker again: a machine without internet seldom gets it within
+# the day, and every `make dev` would pay for the question.
+ASK_AGAIN_S = 24 * 3600
+GO_CACHES_BYTES = 22e9  # that Go's caches grow to while everything is built, measured
+
+
+def architecture() -> str:
+    """This machine's, in the words of versions.yaml. Raises ToolchainError for one that nothing here is released for."""
+    names = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+    machine = platform.machine()
+    if platform.system() != "Linux" or machine not in names:
+        raise ToolchainError(f"The toolchain is for Linux on amd64 and arm64; this is {platform.system()} on {machine}.")
+    return names[machine]
+
+
+class Installer:
+    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made)."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache | None = None,
+        programs: Mapping[str, Program] = PROGRAMS,
+        progress: Progress | None = None,
+        ask_again: bool = False,
+        keep_go_caches: bool = False,
+    ):
+        self._cache = cache or Cache()
+        self._programs = programs
+        self._progress = progress or Progress()
+        self._ask_again_s = 0 if ask_again else ASK_AGAIN_S
+        self._keep_go_caches = keep_go_caches
+        self._maker = Maker()
+
+    def install(self, names: Sequence[str] | None = None) -> None:
+        """Raises ToolchainError: at once for a wrong checksum or a cache that cannot be written, else with all that failed."""
+        if unknown := sorted(set(names or ()) - set(self._programs)):
+            raise ToolchainError(f"The toolchain knows no {', '.join(unknown)}. It knows: {', '.join(self._programs)}.")
+        wanted = [self._programs[name] for name in names or self._programs]
+        self._progress.say(f"Toolchain: {len(wanted)} programs, cache {self._cache.root}")
+        try:
+            failures = self._get(wanted)
+        except OSError as error:
+            raise cache_trouble(error, self._cache.root) or error from None
+        if failures:
+            raise ToolchainError("\n".join(["", *failures, "", "What is in place stays; run it again when this is mended."]))
+
+    def _get(self, wanted: Sequence[Program]) -> list[str]:
+        """Returns what failed. First all that is quick, so that what needs a compiler is known before anybody waits."""
+        self._cache.root.mkdir(parents=True, exist_ok=True)
+        to_build: dict[str, str] = {}  # name -> why not the maker's
+        failures = []
+        for program in wanted:
+            with self._locked(program):
+                if self._is_there(program):
+                    continue
+                try:
+                    self._from_maker(program)
+                except Unavailable as reason:
+                    if program.go:
+                        to_build[program.name] = str(reason)
+                    elif (REPO / program.stand_in).is_file():
+                        self._stand_in(program, str(reason))
+                    else:
+                        failures.append(f"{program.title}: {reason}, and there is no other way to it.")
+        return failures + self._build_all(to_build)
+
+    def _build_all(self, to_build: Mapping[str, str]) -> list[str]:
+        if not to_build:
+            return []
+        programs = [self._programs[name] for name in to_build]
+        for reason in dict.fromkeys(to_build.values()):
+            self._progress.say(f"Not from the maker: {reason}.")
+        lacking = self._lacking(programs)
+        buildable = [program for program in programs if not lacking[program.name]]
+        failures = [
+            f"{program.title}: {to_build[program.name]}; for a build from the Go module proxy "
+            + "; ".join(map(str, lacking[program.name]))
+            + "."
+            for program in programs
+            if lacking[program.name]
+        ]
+        if not buildable:
+            return failures
+        total_s = sum(program.go.seconds for program in buildable if program.go)
+        self._progress.say(
+            f"Building {len(buildable)} from the Go module proxy, about {duration(total_s)} in all, less what is cached."
+        )
+        free = shutil.disk_usage(self._cache.root).free
+        if free < GO_CACHES_BYTES and len(buildable) > 1:
+            self._progress.say(
+                f"Building everything takes up to {size(GO_CACHES_BYTES)} of disk, {size(free)} are free: it may not fit."
+            )
+        for program in buildable:
+            try:
+                with self._locked(program):
+                    if not self._is_there(program):  # another run may have built it while we waited
+                        self._build(program, to_build[program.name])
+            except ToolchainError as error:
+                self._progress.line(program.title, "failed, see below")
+                failures.append(str(error))
+        if not failures:
+            self._free_go_caches()
+        return failures
+
+    def _lacking(self, programs: Sequence[Program]) -> dict[str, list[gobuild.Missing]]:
+        def ask() -> dict[str, list[gobuild.Missing]]:
+            return {program.name: gobuild.missing(program.go) for program in programs if program.go}
+
+        lacking = ask()
+        if gobuild.install_packages_as_root([lack for lacks in lacking.values() for lack in lacks], self._progress):
+            lacking = ask()
+        return lacking
+
+    def _locked(self, program: Program) -> AbstractContextManager[None]:
+        return self._cache.locked(
+            program.name,
+            lambda pid: self._progress.line(program.title, f"waiting: another run (pid {pid}) is getting it"),
+        )
+
+    def _is_there(self, program: Program) -> bool:
+        version = program.release.version
+        record = self._cache.record(program.name, version)
+        if record and record.how == "stand-in":
+            if on_path(program) or record.age_s > self._ask_again_s or not (REPO / record.program).is_file():
+                shutil.rmtree(self._cache.directory(program.name, version))
+                record = None
+            else:
+                self._progress.line(program.title, f"stand-in {record.program}: {record.why}")
+                return True
+        if record:
+            if damage := self._cache.damage(program.name, version, record):
+                self._progress.line(program.title, f"is damaged and got again: {damage}")
+                shutil.rmtree(self._cache.directory(program.name, version))
+            else:
+                self._progress.line(program.title, f"in the cache ({_origin(record)})")
+                return True
+        if path := on_path(program):
+            self._progress.line(program.title, f"{path}, as it is on this machine")
+            return True
+        return False
+
+    def _from_maker(self, program: Program) -> None:
+        file = program.release.files[architecture()]
+        with self._cache.partial(program.name) as partial:
+            prepared = partial / "prepared"
+            with self._progress.step(program.title, "downloading from its maker") as step:
+                against = self._maker.get(file, program.name, prepared, step)
+            names = [file.tree or program.name, *(Path(member).name for member in file.also)]
+            self._place(program, prepared, "maker", against, names)
+        self._progress.line(program.title, f"its maker's release, {against} ({duration(step.elapsed_s)})")
+
+    def _build(self, program: Program, why: str) -> None:
+        if program.go is None:
+            raise ValueError(f"{program.name} has no Go build")
+        with self._cache.partial(program.name) as partial:
+            prepared = partial / "prepared"
+            with self._progress.step(program.title, "building with Go", program.go.seconds) as step:
+                gobuild.build(program, self._cache, prepared, step)
+            built = size((prepared / program.name).stat().st_size)
+            self._place(program, prepared, "go", why, [program.name])
+        differs = f"; not its maker's release but {program.go.differs}" if program.go.differs else ""
+        self._progress.line(program.title, f"built from the Go module proxy in {duration(step.elapsed_s)}, {built}{differs}")
+
+    def _stand_in(self, program: Program, why: str) -> None:
+        with self._cache.partial(program.name) as partial:
+            prepared = partial / "prepared"
+            prepared.mkdir()
+            record = Record.now(how="stand-in", why=why, program=program.stand_in)
+            self._cache.place(program.name, program.release.version, prepared, record)
+        self._progress.line(program.title, f"stand-in {program.stand_in}: {why}")
+
+    def _place(self, program: Program, prepared: Path, how: str, why: str, files: Sequence[str]) -> None:
+        sums = {file: sha256_of(prepared / file) for file in files}
+        record = Record.now(how=how, why=why, program=files[0], sha256=sums)  # type: ignore[arg-type]
+        self._cache.place(program.name, program.release.version, prepared, record)
+
+    def _free_go_caches(self) -> None:
+        """Once everything is built they are of no use until a version changes, and they are the largest thing in the cache."""
+        waiting = [
+            p for p in self._programs.values() if p.go and not self._cache.record(p.name, p.release.version) and not on_path(p)
+        ]
+        if self._keep_go_caches or waiting:
+            self._progress.say("Go's caches stay; `python -m lab.toolchain clean` frees them.")
+            return
+        self._progress.say(f"Everything is built: freed {size(self._cache.free_go())} of Go's caches.")
+
+
+def _origin(record: Record) -> str:
+    return {"maker": "its maker's release", "go": "built from the Go module proxy"}.get(record.how, record.how)

@@ -1,0 +1,99 @@
+"""Where an installed program is. Only looks: what is missing is told, with how to install it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cache as memoized
+from pathlib import Path
+
+from lab.toolchain.cache import Cache, How
+from lab.toolchain.errors import NotInstalled
+from lab.toolchain.programs import PROGRAMS, REPO, Program
+
+VERSION_S = 10  # for a program to print its version: a big one on a cold disk takes 3 s
+
+
+@dataclass(frozen=True)
+class Located:
+    path: Path
+    how: How
+
+
+def located(name: str, cache: Cache | None = None) -> Located | None:
+    """The program and how it was got; None when it is not installed. Raises NotInstalled for a name we do not know."""
+    program = PROGRAMS.get(name)
+    if program is None:
+        raise NotInstalled(f"The toolchain knows no program {name!r}. It knows: {', '.join(PROGRAMS)}.")
+    cache = cache or Cache()
+    record = cache.record(name, program.release.version)
+    if record is None:
+        path = on_path(program)
+        return Located(path, "path") if path else None
+    directory = REPO if record.how == "stand-in" else cache.directory(name, program.release.version)
+    path = directory / record.program
+    return Located(path, record.how) if path.is_file() else None
+
+
+def find(name: str) -> Path:
+    """The executable of a program. Raises NotInstalled, with the command that installs it."""
+    if (found := located(name)) is None:
+        raise NotInstalled(f"{PROGRAMS[name].title} is not installed: run `python -m lab.toolchain install {name}`.")
+    return found.path
+
+
+def environment() -> dict[str, str]:
+    """The variables that make every installed program the one that is found, `pulumi` by name and its plugins by `pulumi`.
+
+    pulumi looks for plugins on the PATH before its own directory: the real ones stand before the stand-ins there.
+    """
+    real, stand_ins = [], []
+    for name in PROGRAMS:
+        if found := located(name):
+            (stand_ins if found.how == "stand-in" else real).append(str(found.path.parent))
+    inherited = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return {
+        "PATH": os.pathsep.join(dict.fromkeys([*real, *stand_ins, *inherited])),
+        # What is missing is got by `install`, verified, and never by pulumi behind a person's back.
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }
+
+
+def on_path(program: Program) -> Path | None:
+    """The program on the PATH, or among pulumi's own plugins, if it is of the right version and not one of ours."""
+    if program.plugin:
+        # A plugin cannot tell its version, but pulumi installs it under it.
+        home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+        path = home / "plugins" / f"resource-{program.plugin}-v{program.release.version}" / program.name
+        return path if os.access(path, os.X_OK) else None
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = Path(directory or ".") / program.name
+        if path.is_file() and os.access(path, os.X_OK) and not _is_ours(path) and _is_right(program, path):
+            return path.absolute()
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    """The cache's programs are judged by their record and the stand-ins are never the program; both may be on the PATH."""
+    resolved = path.resolve()
+    return resolved.is_relative_to(REPO) or resolved.is_relative_to(Cache().root.resolve())
+
+
+def _is_right(program: Program, path: Path) -> bool:
+    if program.beside:
+        teller = PROGRAMS[program.beside]
+        return _prints_version(path.resolve().with_name(teller.name), teller.version_args, program.release.version)
+    return bool(program.version_args) and _prints_version(path, program.version_args, program.release.version)
+
+
+@memoized
+def _prints_version(path: Path, args: tuple[str, ...], version: str) -> bool:
+    try:
+        done = subprocess.run([path, *args], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    printed = re.search(r"\d+\.\d+\.\d+", done.stdout + done.stderr)
+    return printed is not None and printed[0] == version

@@ -1,0 +1,176 @@
+"""How each program is recognised, built and stood in for. Versions are not here: see components/versions.yaml.
+
+The modules of go/ pin what is built: a go.mod with a `tool` line and the main module's own `replace` lines, because Go
+refuses `go install pkg@version` for modules that have them. An upgrade changes versions.yaml and go.mod together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from components.versions import Release, release
+
+REPO = Path(__file__).resolve().parents[2]
+GO_MODULES = Path(__file__).parent / "go"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoBuild:
+    """One program built from the Go module proxy, in the module `module` (a directory with a go.mod).
+
+    `seconds` is what a first build took on 2 cores, shown to whoever waits. `headers` are C headers it cannot do without.
+    `differs` says in what the result is not the maker's release; empty means it is built from the same source.
+    """
+
+    module: Path
+    package: str
+    seconds: int
+    tags: str = ""
+    ldflags: str = ""
+    headers: tuple[str, ...] = ()
+    differs: str = ""
+
+    @property
+    def needs_c(self) -> bool:
+        return bool(self.headers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """`version_args` make the program print its version; empty: it cannot, so a copy on the PATH is never trusted.
+
+    `beside`: the program that must lie in the same directory and answer for the version, e.g. pulumi for its language host.
+    `stand_in`: an executable of this repository with the same interface, taken only when the program itself cannot be had.
+    """
+
+    release: Release
+    version_args: tuple[str, ...] = ("--version",)
+    beside: str = ""
+    go: GoBuild | None = None
+    stand_in: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.release.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.release.version}"
+
+    @property
+    def plugin(self) -> str:
+        """The name of the resource plugin it is, e.g. `command`; empty when it is none."""
+        return self.name.removeprefix("pulumi-resource-") if self.name.startswith("pulumi-resource-") else ""
+
+
+def _go(module: str, package: str, **kwargs: object) -> GoBuild:
+    return GoBuild(module=GO_MODULES / module, package=package, **kwargs)  # type: ignore[arg-type]
+
+
+def _plugin(name: str) -> Program:
+    program = f"pulumi-resource-{name}"
+    return Program(release=release(program), version_args=(), stand_in=f"lab/standins/bin/{program}")
+
+
+def _programs() -> tuple[Program, ...]:
+    pulumi = release("pulumi")
+    alloy = release("alloy")
+    loki = release("loki")
+    promtool = release("promtool")
+    node_exporter = release("node_exporter")
+    # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
+    mimir = "aced80d74930"
+    mimir_differs = f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it"
+    mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
+    prometheus_version = "-X github.com/prometheus/common/version.Version="
+    return (
+        Program(
+            release=pulumi,
+            version_args=("version",),
+            go=_go(
+                "pulumi",
+                "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+                seconds=205,
+                ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={pulumi.version}",
+            ),
+        ),
+        Program(
+            release=release("pulumi-language-python"),
+            version_args=(),
+            beside="pulumi",
+            stand_in="lab/standins/bin/pulumi-language-python",
+        ),
+        _plugin("command"),
+        _plugin("grafana"),
+        Program(
+            release=node_exporter,
+            go=_go(
+                "node_exporter",
+                "github.com/prometheus/node_exporter",
+                seconds=15,
+                ldflags=prometheus_version + node_exporter.version,
+            ),
+        ),
+        Program(release=release("nvidia_gpu_exporter"), stand_in="lab/gpu/bin/nvidia_gpu_exporter"),
+        Program(release=release("grafana"), stand_in="lab/grafana/bin/grafana"),
+        Program(
+            release=loki,
+            go=_go(
+                "loki",
+                "github.com/grafana/loki/v3/cmd/loki",
+                seconds=230,
+                tags="netgo",
+                ldflags=f"-X github.com/grafana/loki/v3/pkg/util/build.Version={loki.version}",
+            ),
+        ),
+        Program(
+            release=release("mimir"),
+            go=_go(
+                "mimir",
+                "github.com/grafana/mimir/cmd/mimir",
+                seconds=160,
+                tags="netgo stringlabels",
+                ldflags=mimir_version,
+                differs=mimir_differs,
+            ),
+        ),
+        Program(
+            release=release("mimirtool"),
+            version_args=("version",),
+            go=_go(
+                "mimir",
+                "github.com/grafana/mimir/cmd/mimirtool",
+                seconds=120,
+                tags="netgo stringlabels",
+                ldflags=mimir_version,
+                differs=mimir_differs,
+            ),
+        ),
+        Program(
+            release=promtool,
+            go=_go(
+                "prometheus",
+                "github.com/prometheus/prometheus/cmd/promtool",
+                seconds=90,
+                tags="netgo",
+                ldflags=prometheus_version + promtool.version,
+            ),
+        ),
+        # Last: it takes as long as all the others together, and they are of use meanwhile.
+        Program(
+            release=alloy,
+            go=_go(
+                "alloy",
+                "github.com/grafana/alloy",
+                seconds=710,
+                # Without promtail_journal_enabled it builds and then reads no journal, which is where the XIDs are.
+                tags="netgo promtail_journal_enabled",
+                ldflags=f"-X github.com/grafana/alloy/internal/build.Version=v{alloy.version}",
+                headers=("systemd/sd-journal.h",),
+            ),
+        ),
+    )
+
+
+PROGRAMS: dict[str, Program] = {program.name: program for program in _programs()}

@@ -1,0 +1,83 @@
+"""What a person sees while programs are got: one line per program, and for a long step how long it runs and may run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+WIDTH = 31  # of the column with name and version: the longest is "pulumi-resource-command 1.2.1"
+
+
+class Progress:
+    """Writes to `out`; on a terminal a running step rewrites its line every second, elsewhere it adds one every 15 s."""
+
+    def __init__(self, out: TextIO | None = None):
+        self._out = out or sys.stdout
+        self._terminal = self._out.isatty()
+        self._every_s = 1.0 if self._terminal else 15.0
+
+    def say(self, text: str) -> None:
+        self._out.write(("\r\033[K" if self._terminal else "") + text + "\n")
+        self._out.flush()
+
+    def line(self, title: str, text: str) -> None:
+        self.say(f"{title:<{WIDTH}} {text}")
+
+    @contextlib.contextmanager
+    def step(self, title: str, doing: str, expected_s: float | None = None) -> Iterator[Step]:
+        """A step that may take long. Its end is told by whoever began it, with `line`."""
+        step = Step(doing, expected_s)
+        ended = threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(self._every_s):
+                text = f"{title:<{WIDTH}} {step}"
+                if self._terminal:
+                    self._out.write(f"\r\033[K{text[:150]}")
+                    self._out.flush()
+                else:
+                    self.say(text)
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        ticker.start()
+        try:
+            yield step
+        finally:
+            ended.set()
+            ticker.join()
+
+
+class Step:
+    """A running step; set `detail` to say what it is at."""
+
+    def __init__(self, doing: str, expected_s: float | None):
+        self.doing = doing
+        self.detail = ""
+        self._expected_s = expected_s
+        self._began = time.monotonic()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began
+
+    def __str__(self) -> str:
+        text = f"{self.doing}, {duration(self.elapsed_s)}"
+        if self._expected_s:
+            text += f" of about {duration(self._expected_s)}"
+        return text + (f": {self.detail}" if self.detail else "")
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def size(count: float) -> str:
+    """Bytes for a reader, in the decimal units of disks."""
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
