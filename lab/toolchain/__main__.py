@@ -8,13 +8,14 @@ import shlex
 import signal
 import sys
 
+from lab.toolchain import system
 from lab.toolchain.cache import Cache
 from lab.toolchain.errors import ToolchainError
 from lab.toolchain.install import Installer
 from lab.toolchain.locate import environment, find, located
 from lab.toolchain.pin import pin
 from lab.toolchain.programs import PROGRAMS
-from lab.toolchain.progress import WIDTH, size
+from lab.toolchain.progress import WIDTH, Progress, size
 
 
 def main() -> int:
@@ -44,10 +45,13 @@ def _do(arguments: argparse.Namespace) -> int:
             print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment().items()))
         case "run":
             return _run(arguments.command)
+        case "system":
+            system.require(arguments.names, Progress())
         case "pin":
-            print("\n".join(pin(arguments.names)) or "Every checksum is pinned already.")
+            pin(arguments.names, Progress())
         case "clean":
-            print(f"Freed {size(Cache().free_go())} of Go's caches.")
+            freed = Cache().free_go()
+            print("A build is using Go's caches: try again when it has ended." if freed is None else f"Freed {size(freed)}.")
     return 0
 
 
@@ -85,6 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_parser("env", help='the environment as shell text: eval "$(python -m lab.toolchain env)"')
     run = verbs.add_parser("run", help="run a command in that environment: run -- pulumi preview")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    needs = verbs.add_parser("system", help="check that programs of the distribution are there; as root on Debian, install them")
+    needs.add_argument("names", nargs="+", choices=system.PACKAGES, metavar="NAME", help=", ".join(system.PACKAGES))
     pins = verbs.add_parser("pin", help="write the makers' checksums into components/versions.yaml")
     pins.add_argument("names", nargs="*", metavar="NAME", help="default: every unpinned one")
     verbs.add_parser("clean", help="free the caches of Go builds")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 How = Literal["maker", "go", "stand-in", "path"]
 
@@ -135,12 +135,29 @@ class Cache:
             target.rename(prepared.parent / "replaced")
         prepared.rename(target)
 
-    def free_go(self) -> int:
-        """Removes Go's caches; returns the bytes that this freed."""
-        go = self.root / "go"
-        freed = sum(file.lstat().st_blocks * 512 for file in go.rglob("*") if not file.is_dir())
-        shutil.rmtree(go, ignore_errors=True)
-        return freed
+    @contextlib.contextmanager
+    def using_go(self) -> Iterator[None]:
+        """Keeps Go's caches from being freed by another run meanwhile; any number of builds may use them."""
+        with self._go_lock() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            yield
+
+    def free_go(self) -> int | None:
+        """Removes Go's caches; returns the bytes that this freed, None when a build is using them."""
+        with self._go_lock() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            go = self.root / "go"
+            freed = sum(file.lstat().st_blocks * 512 for file in go.rglob("*") if not file.is_dir())
+            shutil.rmtree(go, ignore_errors=True)
+            return freed
+
+    def _go_lock(self) -> TextIO:
+        path = self.root / "locks" / "go-caches"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a")
 
 
 def sha256_of(file: Path) -> str:

@@ -6,66 +6,38 @@ this way (install.py), and Go itself, which the person installs.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lab.toolchain.cache import Cache
 from lab.toolchain.errors import ToolchainError
 from lab.toolchain.programs import GoBuild, Program
-from lab.toolchain.progress import Progress, Step
+from lab.toolchain.progress import Step
 
-# Debian's name and Fedora's; the compiler itself and its C library's headers come first.
-PACKAGES = {"debian": ("gcc", "libc6-dev", "libsystemd-dev"), "rhel": ("gcc", "glibc-devel", "systemd-devel")}
 TAIL_LINES = 15  # of a failed build's log: enough for Go's last error and the import chain above it
 
 
-@dataclass(frozen=True)
-class Missing:
-    """What a build cannot do without: `what`, and `remedy`, a command or a sentence."""
-
-    what: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.what} is missing: {self.remedy}"
-
-
-def missing(build: GoBuild) -> list[Missing]:
-    """What this machine lacks to build it; empty when it can."""
-    lacks = []
-    if reason := _go_trouble(build.module):
-        lacks.append(
-            Missing(
-                reason,
-                "install Go as https://go.dev/doc/install says (distributions are often too old) and put it on the PATH",
-            )
-        )
-    if build.needs_c:
-        lacks += _c_trouble(build.headers)
-    return lacks
-
-
-def install_packages_as_root(lacks: Sequence[Missing], progress: Progress) -> bool:
-    """On a Debian where we are root, gets the C compiler and headers by apt-get; True when something was installed."""
-    if os.geteuid() != 0 or _family() != "debian" or not any(lack.remedy == _package_command() for lack in lacks):
-        return False
-    packages = PACKAGES["debian"]
-    progress.say(f"Running as root on Debian: apt-get install {' '.join(packages)} (Alloy reads the journal with it)")
-    apt = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update"], apt):
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            progress.say(f"`{' '.join(command)}` failed: {done.stderr.strip()[-500:]}")
-            return False
-    return True
+def go_trouble(module: Path) -> str:
+    """Why this machine's Go cannot build the module, with what to do; empty when it can."""
+    needed = re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE)
+    if needed is None:
+        raise ToolchainError(f"{module}/go.mod has no `go` line")
+    remedy = "install it as https://go.dev/doc/install says (distributions are often too old) and put it on the PATH"
+    if shutil.which("go") is None:
+        return f"Go {needed[1]} or newer is missing: {remedy}"
+    # Outside the module, where an old Go would refuse to say anything about itself.
+    asked = subprocess.run(["go", "env", "GOVERSION", "GOTOOLCHAIN"], cwd="/", capture_output=True, text=True, check=False)
+    version, _, toolchain = asked.stdout.strip().removeprefix("go").partition("\n")
+    fetches_newer = toolchain not in ("", "local") and _version(version) >= (1, 21)
+    if _version(version) < _version(needed[1]) and not fetches_newer:
+        return f"Go is {version or 'there but does not run'}, {needed[1]} or newer is needed: {remedy}"
+    return ""
 
 
 def build(program: Program, cache: Cache, into: Path, step: Step) -> None:
@@ -81,7 +53,7 @@ def build(program: Program, cache: Cache, into: Path, step: Step) -> None:
     if code != 0:
         tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         if any("no space left on device" in line for line in tail):
-            raise OSError(28, "No space left on device")  # told like every other full disk
+            raise OSError(errno.ENOSPC, "No space left on device")  # told like every other full disk
         raise ToolchainError(
             f"{program.title}: `go build` failed (exit {code}), whole log: {log}\n" + "\n".join(f"  {line}" for line in tail)
         )
@@ -132,53 +104,5 @@ def _last_line(log: Path) -> str:
     return lines[-1].removeprefix("go: ") if lines else ""
 
 
-def _go_trouble(module: Path) -> str:
-    """What is wrong with the machine's Go, as a thing that is missing; empty when it can build the module."""
-    needed = re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE)
-    if needed is None:
-        raise ToolchainError(f"{module}/go.mod has no `go` line")
-    if shutil.which("go") is None:
-        return f"Go {needed[1]} or newer"
-    # Outside the module, where an old Go would refuse to say anything about itself.
-    asked = subprocess.run(["go", "env", "GOVERSION", "GOTOOLCHAIN"], cwd="/", capture_output=True, text=True, check=False)
-    version, _, toolchain = asked.stdout.strip().removeprefix("go").partition("\n")
-    fetches_newer = toolchain not in ("", "local") and _version(version) >= (1, 21)
-    if _version(version) < _version(needed[1]) and not fetches_newer:
-        return f"Go {needed[1]} or newer (there is {version or 'one that does not run'})"
-    return ""
-
-
 def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text.split("-")[0])[:3])
-
-
-def _c_trouble(headers: Sequence[str]) -> list[Missing]:
-    compiler = os.environ.get("CC") or "gcc"
-    if shutil.which(compiler) is None:
-        return [Missing(f"a C compiler ({compiler}), with the headers {', '.join(headers)}", _package_command())]
-    lacks = []
-    for header in headers:
-        check = [compiler, "-E", "-x", "c", "-include", header, "/dev/null"]
-        if subprocess.run(check, capture_output=True, check=False).returncode != 0:
-            lacks.append(Missing(f"the C header {header}", _package_command()))
-    return lacks
-
-
-def _package_command() -> str:
-    family = _family()
-    if family == "debian":
-        return f"sudo apt-get install {' '.join(PACKAGES['debian'])}"
-    if family == "rhel":
-        return f"sudo dnf install {' '.join(PACKAGES['rhel'])}"
-    return f"install your distribution's packages of {', '.join(PACKAGES['debian'])}"
-
-
-def _family() -> str:
-    """debian, rhel, or empty for another."""
-    try:
-        text = Path("/etc/os-release").read_text()
-    except OSError:
-        return ""
-    ids = set(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)"?$', text, re.MULTILINE))
-    words = {word for value in ids for word in value.split()}
-    return "debian" if words & {"debian", "ubuntu"} else "rhel" if words & {"rhel", "fedora", "centos"} else ""

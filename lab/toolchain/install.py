@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lab.toolchain import gobuild
+from lab.toolchain import gobuild, system
 from lab.toolchain.cache import Cache, Record, sha256_of
 from lab.toolchain.errors import ToolchainError, Unavailable, cache_trouble
 from lab.toolchain.locate import on_path
@@ -23,7 +23,7 @@ from lab.toolchain.progress import Progress, duration, size
 # How long a stand-in is taken without asking its program's maker again: a machine without internet seldom gets it within
 # the day, and every `make dev` would pay for the question.
 ASK_AGAIN_S = 24 * 3600
-GO_CACHES_BYTES = 22e9  # that Go's caches grow to while everything is built, measured
+GO_CACHES_BYTES = 24e9  # that Go's caches grow to while everything is built, measured
 
 
 def architecture() -> str:
@@ -59,7 +59,7 @@ class Installer:
         if unknown := sorted(set(names or ()) - set(self._programs)):
             raise ToolchainError(f"The toolchain knows no {', '.join(unknown)}. It knows: {', '.join(self._programs)}.")
         wanted = [self._programs[name] for name in names or self._programs]
-        self._progress.say(f"Toolchain: {len(wanted)} programs, cache {self._cache.root}")
+        self._progress.say(f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}")
         try:
             failures = self._get(wanted)
         except OSError as error:
@@ -94,13 +94,10 @@ class Installer:
         for reason in dict.fromkeys(to_build.values()):
             self._progress.say(f"Not from the maker: {reason}.")
         lacking = self._lacking(programs)
-        buildable = [program for program in programs if not lacking[program.name]]
+        buildable = [program for program in programs if program.name not in lacking]
         failures = [
-            f"{program.title}: {to_build[program.name]}; for a build from the Go module proxy "
-            + "; ".join(map(str, lacking[program.name]))
-            + "."
-            for program in programs
-            if lacking[program.name]
+            f"{name}: {to_build[name]}; for a build from the Go module proxy {' and '.join(lacks)}."
+            for name, lacks in lacking.items()
         ]
         if not buildable:
             return failures
@@ -125,13 +122,17 @@ class Installer:
             self._free_go_caches()
         return failures
 
-    def _lacking(self, programs: Sequence[Program]) -> dict[str, list[gobuild.Missing]]:
-        def ask() -> dict[str, list[gobuild.Missing]]:
-            return {program.name: gobuild.missing(program.go) for program in programs if program.go}
-
-        lacking = ask()
-        if gobuild.install_packages_as_root([lack for lacks in lacking.values() for lack in lacks], self._progress):
-            lacking = ask()
+    def _lacking(self, programs: Sequence[Program]) -> dict[str, list[str]]:
+        """What this machine lacks for which build, after getting what we may get ourselves."""
+        needs = dict.fromkeys(need for program in programs if program.go for need in program.go.needs)
+        system.install_as_root(system.missing(needs), self._progress)
+        lacking = {}
+        for program in programs:
+            if program.go:
+                go = gobuild.go_trouble(program.go.module)
+                lacks = system.missing(program.go.needs)
+                if go or lacks:
+                    lacking[program.name] = [*filter(None, [go]), *([system.told(lacks)] if lacks else [])]
         return lacking
 
     def _locked(self, program: Program) -> AbstractContextManager[None]:
@@ -177,7 +178,7 @@ class Installer:
             raise ValueError(f"{program.name} has no Go build")
         with self._cache.partial(program.name) as partial:
             prepared = partial / "prepared"
-            with self._progress.step(program.title, "building with Go", program.go.seconds) as step:
+            with self._cache.using_go(), self._progress.step(program.title, "building with Go", program.go.seconds) as step:
                 gobuild.build(program, self._cache, prepared, step)
             built = size((prepared / program.name).stat().st_size)
             self._place(program, prepared, "go", why, [program.name])
@@ -198,14 +199,13 @@ class Installer:
         self._cache.place(program.name, program.release.version, prepared, record)
 
     def _free_go_caches(self) -> None:
-        """Once everything is built they are of no use until a version changes, and they are the largest thing in the cache."""
-        waiting = [
-            p for p in self._programs.values() if p.go and not self._cache.record(p.name, p.release.version) and not on_path(p)
-        ]
-        if self._keep_go_caches or waiting:
-            self._progress.say("Go's caches stay; `python -m lab.toolchain clean` frees them.")
-            return
-        self._progress.say(f"Everything is built: freed {size(self._cache.free_go())} of Go's caches.")
+        """Once everything is built they are of no use until a version changes, and they are by far the largest thing here."""
+        unbuilt = [p for p in self._programs.values() if p.go and not self._cache.record(p.name, p.release.version)]
+        freed = None if self._keep_go_caches or any(on_path(p) is None for p in unbuilt) else self._cache.free_go()
+        if freed is None:
+            self._progress.say("Go's caches stay for what is built next; `python -m lab.toolchain clean` frees them.")
+        else:
+            self._progress.say(f"Everything is built: Go's caches are removed, {size(freed)}.")
 
 
 def _origin(record: Record) -> str:

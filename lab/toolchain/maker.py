@@ -64,10 +64,19 @@ class Maker:
         archive.unlink()
         return against
 
-    def published_sha256(self, file: ReleaseFile) -> str:
-        """The checksum on the list beside the release. Raises Unavailable."""
-        self._reach(file.checksums_url)
-        return self._published(file)[0]
+    def learn_sha256(self, file: ReleaseFile, scratch: Path, step: Step) -> tuple[str, str]:
+        """The checksum to pin for a file and where it comes from. Raises Unavailable.
+
+        Some makers publish no list, or one of SHA-1 sums: then it is that of the file as it arrives now.
+        """
+        self._reach(file.url)
+        try:
+            return self._published(file)[0], file.checksums_url
+        except Unavailable:
+            archive = scratch / "download"
+            sha256 = self._download(file.url, archive, step)
+            archive.unlink()
+            return sha256, f"the file itself, downloaded now: no sha256 of it at {file.checksums_url}"
 
     def _published(self, file: ReleaseFile) -> tuple[str, str]:
         try:
@@ -75,12 +84,12 @@ class Maker:
                 text = answer.read(CHECKSUM_LIST_BYTES).decode("ascii", "replace")
         except _NETWORK_ERRORS as error:
             raise Unavailable(
-                f"its checksum is not pinned and the list beside the release is not to be had: {_reason(error)} "
+                f"its sha256 is not pinned and the list beside the release is not to be had: {_reason(error)} "
                 f"({file.checksums_url})"
             ) from None
         found = checksum_in(text, PurePosixPath(urllib.parse.urlsplit(file.url).path).name)
         if not found:
-            raise Unavailable(f"its checksum is not pinned and not on the list beside the release ({file.checksums_url})")
+            raise Unavailable(f"its sha256 is not pinned and not on the list beside the release ({file.checksums_url})")
         return found, "matches the list published beside it, not pinned here (`python -m lab.toolchain pin`)"
 
     def _reach(self, url: str) -> None:

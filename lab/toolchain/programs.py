@@ -19,7 +19,7 @@ GO_MODULES = Path(__file__).parent / "go"
 class GoBuild:
     """One program built from the Go module proxy, in the module `module` (a directory with a go.mod).
 
-    `seconds` is what a first build took on 2 cores, shown to whoever waits. `headers` are C headers it cannot do without.
+    `seconds` is what a first build took on 2 cores, shown to whoever waits. `needs`: names of system.PACKAGES.
     `differs` says in what the result is not the maker's release; empty means it is built from the same source.
     """
 
@@ -28,12 +28,12 @@ class GoBuild:
     seconds: int
     tags: str = ""
     ldflags: str = ""
-    headers: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
     differs: str = ""
 
     @property
     def needs_c(self) -> bool:
-        return bool(self.headers)
+        return "gcc" in self.needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ def _programs() -> tuple[Program, ...]:
                 # Without promtail_journal_enabled it builds and then reads no journal, which is where the XIDs are.
                 tags="netgo promtail_journal_enabled",
                 ldflags=f"-X github.com/grafana/alloy/internal/build.Version=v{alloy.version}",
-                headers=("systemd/sd-journal.h",),
+                needs=("gcc", "systemd/sd-journal.h"),
             ),
         ),
     )
