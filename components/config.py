@@ -1,0 +1,302 @@
+"""The one reader of stack configuration: everything is read, checked and filled in here, and all mistakes are told at once.
+
+`StackConfig.load` is pure but for looking at the files that the stack file names; `read_stack` is its edge to Pulumi.
+Shapes and single values are in `components.stackfile`, hosts in `components.hosts`; here is what they must be together.
+
+    python -m components.config schema                                 writes the JSON schema that editors use
+    python -m components.config new-stack --datacenter D --cluster C   prints a commented stack file
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from pydantic import ValidationError
+
+from components.checks import Checks
+from components.hosts import HostList, HostSpec, entries_of
+from components.inventory_file import read_inventory
+from components.naming import PROJECT
+from components.problems import (
+    ConfigErrors,
+    Location,
+    Problem,
+    explain,
+    first_causes,
+    is_secret_key,
+    listed,
+    nearest,
+    shown,
+    unknown_key,
+)
+from components.stackfile.alerts import Alerts
+from components.stackfile.hosts import Ssh
+from components.stackfile.schema import editor_schema, stack_file_schema
+from components.stackfile.sections import (
+    NOT_AVAILABLE_YET,
+    SECRETS,
+    Artifacts,
+    Backend,
+    Dcgm,
+    Grafana,
+    Logs,
+    Metrics,
+    Rulers,
+    StackFile,
+)
+
+if TYPE_CHECKING:
+    import pulumi
+
+__all__ = ["ConfigErrors", "HostSpec", "LoadedConfig", "StackConfig", "read_stack"]
+
+_HERE = Path(__file__).parent
+SCHEMA_FILE = _HERE / "schema" / "stack.schema.json"
+NEW_STACK_FILE = _HERE / "schema" / "new-stack.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """A stack's configuration, checked: whoever holds one need not check it again. It holds no secret."""
+
+    datacenter: str  # empty where the stack has neither hosts nor a Kubernetes cluster
+    cluster: str
+    ssh: Ssh
+    hosts: Mapping[str, HostSpec]  # by name, patterns and inventories expanded
+    metrics: Metrics | None
+    logs: Logs | None
+    artifacts: Artifacts
+    dcgm: Dcgm
+    grafana: Grafana | None
+    rulers: Rulers | None
+    alerts: Alerts | None
+    backend: Backend | None
+    base: Path  # directory that relative paths of the stack file start from
+    warnings: tuple[str, ...]  # what is allowed and probably not meant
+
+    @classmethod
+    def load(cls, raw: Mapping[str, object], base: Path, secrets_set: Set[str] = frozenset()) -> StackConfig:
+        """Reads the keys of a stack file.
+
+        `raw`: the keys in clear, without their `gpu-fleet:`, values as YAML gives them. `base`: the directory that relative
+        paths start from. `secrets_set`: names of the keys whose values are encrypted. Raises ConfigErrors.
+        """
+        base = base.resolve()
+        problems: list[Problem] = []
+        warnings: list[str] = []
+        file, broken = _sections(raw, secrets_set, problems)
+        listing = HostList(file.ssh or Ssh(), base, problems, warnings)
+        if "hosts" not in broken:
+            _list_hosts(raw.get("hosts"), file, listing)
+        Checks(file, listing, frozenset(broken), secrets_set).run()
+        if problems:
+            raise ConfigErrors(problems)
+        return cls(
+            datacenter=file.datacenter or "",
+            cluster=file.cluster or "",
+            ssh=listing.ssh,
+            hosts=listing.hosts,
+            metrics=file.metrics,
+            logs=file.logs,
+            artifacts=file.artifacts,
+            dcgm=file.dcgm,
+            grafana=file.grafana,
+            rulers=file.rulers,
+            alerts=file.alerts,
+            backend=file.backend,
+            base=base,
+            warnings=tuple(dict.fromkeys(warnings)),
+        )
+
+    @classmethod
+    def from_file(cls, path: Path) -> StackConfig:
+        """Reads a stack file without Pulumi, secrets staying encrypted. Raises ConfigErrors."""
+        raw, secrets_set = _stack_file(path)
+        return cls.load(raw, path.parent, secrets_set)
+
+    def local_path(self, text: str) -> Path:
+        """A path of this machine as the stack file writes it: relative to that file, absolute, or with ~."""
+        return self.base / Path(text).expanduser()
+
+
+def _place(location: Location) -> str:
+    """A location as people and `pulumi config set --path` write it: gpu-fleet:alerts.routes[0].receiver."""
+    text = f"{PROJECT}:{location[0]}"
+    for step in location[1:]:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f'["{step}"]' if "." in step else f".{step}"
+    return text
+
+
+def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[Problem]) -> tuple[StackFile, set[str]]:
+    """The sections that are well-formed, and the names of those that are not; hosts are left to HostList."""
+    known = {field.alias or name for name, field in StackFile.model_fields.items()}
+    broken: set[str] = set()
+    for key in sorted(secrets_set & known):
+        broken.add(key)
+        fix = f"{_secret_hint(key)}; then write this section without it"
+        problems.append(Problem(_place((key,)), "holds an encrypted value, and a secret is a key of its own", fix=fix))
+    for key in raw:
+        if key in SECRETS:
+            fix = (
+                f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it has been in a file in clear"
+            )
+            problems.append(Problem(_place((key,)), "a secret in clear", "an encrypted value", fix))
+        elif key in NOT_AVAILABLE_YET:
+            broken.add(key)
+            problems.append(Problem(_place((key,)), f"is not available yet: {NOT_AVAILABLE_YET[key]}", fix="remove the section"))
+        elif key not in known:
+            problems.append(unknown_key(_place((key,)), key, known | set(SECRETS), _fix_of_unknown(key)))
+            broken.add(nearest(key, known) or key)  # the section that was meant is not missing
+    given = {key: value for key, value in raw.items() if key in known - broken - {"hosts"}}
+    try:
+        return StackFile.model_validate(given), broken
+    except ValidationError as error:
+        for detail in first_causes(error):
+            section = str(detail["loc"][0])
+            broken.add(section)
+            problems.append(explain(detail, stack_file_schema(), _place, _secret_hint(section)))
+        return StackFile.model_validate({key: value for key, value in given.items() if key not in broken}), broken
+
+
+def _fix_of_unknown(key: str) -> str:
+    return "secrets of receivers are read only when a receiver names them and they are encrypted" if is_secret_key(key) else ""
+
+
+# Where the secret belongs that somebody wrote into a section.
+_SECRETS_OF_SECTION = {
+    "ssh": ("sshPrivateKey", "sudoPassword"),
+    "inventory": ("sshPrivateKey", "sudoPassword"),
+    "metrics": ("metricsPassword",),
+    "logs": ("logsPassword",),
+    "grafana": ("grafanaAuth",),
+    "rulers": ("rulersPassword",),
+    "alerts": ("NAME",),
+}
+
+
+def _secret_hint(section: str) -> str:
+    commands = [f"`pulumi config set --secret {PROJECT}:{key}`" for key in _SECRETS_OF_SECTION.get(section, ())]
+    hint = f"set it with {listed(commands)}" if commands else "write the value in clear"
+    return hint + (", and write NAME as the receiver's urlSecret or the like" if section == "alerts" else "")
+
+
+def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
+    if section is not None and not isinstance(section, Mapping):
+        fix = "write one line per host: `gpu-node-001: {address: 10.0.1.1}`; a file of hosts goes into gpu-fleet:inventory"
+        listing.problems.append(Problem(_place(("hosts",)), f"found {shown(section)}", "a mapping of hosts", fix))
+        return
+    if section and file.inventory:
+        listing.problems.append(
+            Problem(
+                _place(("inventory",)),
+                "the stack has hosts too",
+                "hosts or inventory",
+                "move the hosts into the inventory, or the other way",
+            )
+        )
+    listing.add_all(entries_of(section or {}, lambda location: _place(("hosts", *location)), listing.problems))
+    if file.inventory:
+        listing.add_all(read_inventory(file.inventory, file.datacenter, file.cluster, listing))
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A stack's configuration and its secrets, by key; a secret stays an Output from here on."""
+
+    config: StackConfig
+    secrets: Mapping[str, pulumi.Output[str]]
+
+
+def read_stack() -> LoadedConfig:
+    """Reads the configuration of the stack that is being deployed; the only place that asks Pulumi for it.
+
+    Mistakes end the program with their text alone: `pulumi.RunError` prints no traceback. Warnings go to Pulumi's log.
+    """
+    import pulumi
+    from pulumi.runtime import get_config_env, is_config_secret
+    from pulumi.runtime.config import CONFIG  # Pulumi has no public list of the keys that are set, and unknown ones are mistakes
+
+    ours = pulumi.Config(PROJECT)
+    prefix = f"{PROJECT}:"
+    keys = sorted(key.removeprefix(prefix) for key in {*CONFIG.get(), *get_config_env()} if key.startswith(prefix))
+    secrets_set = {key for key in keys if is_config_secret(ours.full_key(key))}
+    raw = {key: _parsed(ours.get(key)) for key in keys if key not in secrets_set}
+    try:
+        config = StackConfig.load(raw, _HERE.parent, secrets_set)
+    except ConfigErrors as errors:
+        raise pulumi.RunError(str(errors)) from None
+    for warning in config.warnings:
+        pulumi.log.warn(warning)
+    return LoadedConfig(config, {key: ours.require_secret(key) for key in secrets_set})
+
+
+def _parsed(text: str | None) -> object:
+    """Pulumi hands mappings and lists out as JSON, and everything else as text."""
+    if text is None or not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _stack_file(path: Path) -> tuple[dict[str, object], set[str]]:
+    """The keys of a stack file in clear, and the names of those that hold something encrypted."""
+    config = (yaml.safe_load(path.read_text()) or {}).get("config") or {}
+    prefix = f"{PROJECT}:"
+    values = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+    secrets_set = {key for key, value in values.items() if _holds_secure(value)}
+    return {key: value for key, value in values.items() if key not in secrets_set}, secrets_set
+
+
+def _holds_secure(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return set(value) == {"secure"} or any(_holds_secure(item) for item in value.values())
+    return isinstance(value, list) and any(_holds_secure(item) for item in value)
+
+
+def new_stack(datacenter: str, cluster: str) -> str:
+    """A commented stack file for this datacenter and cluster. Raises ConfigErrors when they cannot be names."""
+    text = NEW_STACK_FILE.read_text()
+    for key, value in {"datacenter": datacenter, "cluster": cluster}.items():
+        text, count = re.subn(
+            rf"(?m)^(  {PROJECT}:{key}: ).*$", lambda match, value=value: match.group(1) + json.dumps(value), text
+        )
+        assert count == 1, f"{NEW_STACK_FILE.name} must set {key} once"
+    StackConfig.load({"datacenter": datacenter, "cluster": cluster}, _HERE.parent)
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m components.config", description="The stack file: its schema, and a new one.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("schema", help="write the JSON schema that editors use")
+    new = commands.add_parser("new-stack", help="print a commented stack file")
+    new.add_argument("--datacenter", required=True)
+    new.add_argument("--cluster", required=True)
+    given = parser.parse_args(arguments)
+    if given.command == "schema":
+        SCHEMA_FILE.write_text(json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n")
+        print(f"wrote {SCHEMA_FILE.relative_to(_HERE.parent)}")
+        return 0
+    try:
+        print(new_stack(given.datacenter, given.cluster), end="")
+    except ConfigErrors as errors:
+        print(errors, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,244 @@
+"""Mistakes in configuration, told the way a person reads them: where, what was found, what is allowed, what to do.
+
+pydantic finds most mistakes; `explain` rewrites its errors in plain words with the help of the JSON schema that editors use,
+so that a message and an editor's hint never disagree. Values are shown only where they cannot be secrets.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+Location = tuple[str | int, ...]
+Place = Callable[[Location], str]  # names a location inside a section as a person finds it in the file
+
+# Keys whose values are never shown, wherever they stand, and values that betray themselves.
+_SECRET_KEY = re.compile(
+    r"pass|secret|token|credential|auth|private|pwd|(api|routing|integration|service|license).?key", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(
+    r"-----BEGIN|\$ANSIBLE_VAULT|//[^/@\s]*:[^/@\s]*@|hooks\.slack\.com/|\b(glsa|glc|ghp|xox[abp])[_-]|\b[0-9a-fA-F]{32,}\b"
+)
+_KEYS_OF_FILES = {"privatekeyfile", "ansible_ssh_private_key_file", "ansible_private_key_file"}  # a path is no secret
+_LONGEST_VALUE_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake. `where` is its place in the file, `what` says what was found there."""
+
+    where: str
+    what: str
+    allowed: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {self.what}"]
+        if self.allowed:
+            lines.append(f"allowed: {self.allowed}")
+        if self.fix:
+            lines.append(f"to do:   {self.fix}")
+        return "\n".join(lines)
+
+
+class ConfigErrors(Exception):
+    """Every mistake of a configuration at once; str() is the whole text for the user."""
+
+    def __init__(self, problems: Iterable[Problem]):
+        self.problems = tuple(sorted(set(problems), key=lambda problem: (_natural(problem.where), problem.what)))
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        count = len(self.problems)
+        width = len(str(count))
+        lines = [f"{count} {'mistake' if count == 1 else 'mistakes'} in the configuration of this stack; nothing was changed."]
+        for number, problem in enumerate(self.problems, start=1):
+            first, *rest = str(problem).split("\n")
+            lines += ["", f"{number:>{width}}. {first}", *(" " * (width + 2) + line for line in rest)]
+        return "\n".join(lines)
+
+
+def _natural(text: str) -> list[tuple[bool, int, str]]:
+    """A sort key that puts line 9 before line 10."""
+    return [(not piece.isdigit(), int(piece) if piece.isdigit() else 0, piece) for piece in re.split(r"(\d+)", text) if piece]
+
+
+def is_secret_key(key: object) -> bool:
+    text = str(key)
+    return text.lower() not in _KEYS_OF_FILES and bool(_SECRET_KEY.search(text))
+
+
+def shown(value: object, *keys: object) -> str:
+    """`value` for an error text; `keys` lead to it. Whatever may be a secret is only said to be there."""
+    if isinstance(value, Mapping):
+        names = ", ".join(sorted(str(key) for key in value))
+        return f"a mapping with {names}" if value else "an empty mapping"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if any(is_secret_key(key) for key in keys) or _SECRET_VALUE.search(text):
+        return "(a value that is not shown, it may be a secret)"
+    return text if len(text) <= _LONGEST_VALUE_SHOWN else text[:_LONGEST_VALUE_SHOWN] + '…"'
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely meant, also across camelCase, snake_case and kebab-case."""
+
+    def plain(text: str) -> str:
+        return re.sub(r"[-_. ]", "", text).lower()
+
+    by_plain = {plain(name): name for name in known}
+    longer = [name for name in by_plain if len(plain(word)) >= 3 and name.startswith(plain(word))]
+    if len(longer) == 1:
+        return by_plain[longer[0]]
+    found = difflib.get_close_matches(plain(word), by_plain, n=1, cutoff=0.6)
+    return by_plain[found[0]] if found else None
+
+
+def listed(names: Iterable[str], last: str = "or") -> str:
+    """`a, b or c`."""
+    *head, tail = names
+    return f"{', '.join(head)} {last} {tail}" if head else tail
+
+
+def unknown_key(where: str, key: str, known: Iterable[str], fix: str = "") -> Problem:
+    known = sorted(known)
+    meant = nearest(key, known)
+    return Problem(
+        where,
+        f"unknown key {key!r}" + (f", did you mean {meant!r}?" if meant else ""),
+        allowed=", ".join(known),
+        fix=fix or (f"rename it to {meant}, or remove it" if meant else "remove it"),
+    )
+
+
+def first_causes(error: ValidationError) -> list[ErrorDetails]:
+    """pydantic's errors without those that only follow from others: a list is not too short because its items are wrong."""
+    details = error.errors(include_url=False)
+    locations = [detail["loc"] for detail in details]
+
+    def follows(detail: ErrorDetails) -> bool:
+        depth = len(detail["loc"])
+        return detail["type"] == "too_short" and any(len(other) > depth and other[:depth] == detail["loc"] for other in locations)
+
+    return [detail for detail in details if not follows(detail)]
+
+
+def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, secret_hint: str = "") -> Problem:
+    """A pydantic error (an entry of `ValidationError.errors()`) in plain words.
+
+    `schema` is the JSON schema of what was validated; `secret_hint` says where this section's secrets belong.
+    """
+    location, node, parent = _follow(tuple(error["loc"]), schema)
+    where, value = place(location), error.get("input")
+    kind, context = error["type"], error.get("ctx", {})
+    key = str(location[-1]) if location else ""
+
+    if kind == "refused":
+        return Problem(where, context["what"], context["allowed"], context["fix"])
+    if kind == "extra_forbidden":
+        if is_secret_key(key):
+            return Problem(where, "a secret is not allowed here: this section is stored in clear", fix=secret_hint)
+        return unknown_key(where, key, parent.get("properties", {}), fix=_FOREIGN_KEYS.get(key, ""))
+    if kind == "missing":
+        example = next(iter(node.get("examples", ())), None)
+        fix = f"add `{key}: {example}`" if example is not None else f"add `{key}`"
+        return Problem(where, "is missing", _allowed(node), f"{fix} ({node['description']})" if "description" in node else fix)
+    return Problem(where, f"found {shown(value, *location)}", _allowed(node), _fix(value, node))
+
+
+# What people write who know another tool, and how to say it here.
+_FOREIGN_KEYS = {
+    "opsgenie": "use `webhook` with `authorization` for Opsgenie and the like",
+    "hostname": "write `address`",
+    "ansible_host": "write `address`; files that use Ansible's names are read by gpu-fleet:inventory",
+    "ansible_user": "write `user`; files that use Ansible's names are read by gpu-fleet:inventory",
+    "ansible_port": "write `port`; files that use Ansible's names are read by gpu-fleet:inventory",
+    "become": "write `sudo: true`",
+    "instance": "the label `instance` is the host's name: change the key of this entry",
+}
+
+
+def _fix(value: object, node: Mapping[str, Any]) -> str:
+    types = _types(node)
+    if isinstance(value, str) and "integer" in types and re.fullmatch(r"\d+", value):
+        return f"write {value} without quotes"
+    if isinstance(value, str) and "boolean" in types and value.lower() in ("yes", "no", "on", "off", "true", "false"):
+        return f"write {'true' if value.lower() in ('yes', 'on', 'true') else 'false'} without quotes"
+    if isinstance(value, (int, float)) and types == {"string"}:
+        return f'put it in quotes: "{value}"'
+    if isinstance(value, str) and "enum" in node and (meant := nearest(value, node["enum"])):
+        return f"did you mean {meant}?"
+    if "array" in types and not isinstance(value, (list, tuple)):
+        return f"write a list: [{value}]" if isinstance(value, (str, int)) else "write a list, with - before each item"
+    return f"this key is: {node['description']}" if "description" in node else "change it to what is allowed"
+
+
+def _types(node: Mapping[str, Any]) -> set[str]:
+    return {option["type"] for option in node.get("anyOf", [node]) if "type" in option}
+
+
+def _allowed(node: Mapping[str, Any]) -> str:
+    """What a JSON schema node accepts, in words."""
+    if "x-allowed" in node:
+        return node["x-allowed"]
+    if "const" in node:
+        return str(node["const"])
+    if "enum" in node:
+        return listed(str(name) for name in node["enum"])
+    options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+    if options:
+        return " or ".join(filter(None, (_allowed(option) for option in options)))
+    match node.get("type"):
+        case "integer" | "number" as kind:
+            noun = "a whole number" if kind == "integer" else "a number"
+            low, high = node.get("minimum"), node.get("maximum")
+            if low is not None and high is not None:
+                return f"{noun} from {low} to {high}"
+            return noun if low is None else f"{noun}, {low} or more"
+        case "boolean":
+            return "true or false"
+        case "string":
+            return "text"
+        case "array":
+            return f"a list, each item {_allowed(node.get('items', {}))}".removesuffix(", each item ")
+        case "object":
+            keys = node.get("properties")
+            return "a mapping with the keys " + ", ".join(sorted(keys)) if keys else "a mapping"
+    return ""
+
+
+def _follow(location: Location, schema: Mapping[str, Any]) -> tuple[Location, Mapping[str, Any], Mapping[str, Any]]:
+    """Walks `location` down the schema: (location as in the file, node there, node above)."""
+    definitions = schema.get("$defs", {})
+
+    def resolved(node: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "$ref" in node:
+            target = definitions[node["$ref"].rsplit("/", 1)[1]]
+            return {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+        options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+        if len(options) == 1:
+            return {**resolved(options[0]), **{key: value for key, value in node.items() if key != "anyOf"}}
+        return node
+
+    kept: list[str | int] = []
+    parent: Mapping[str, Any] = {}
+    node = resolved(schema)
+    for step in location:
+        if step == "[key]":  # pydantic says so when the key of a mapping is wrong, not its value
+            continue
+        kept.append(step)
+        parent = node
+        if isinstance(step, int):
+            child = node.get("items", {})
+        else:
+            child = node.get("properties", {}).get(step, node.get("additionalProperties", {}))
+        node = resolved(child) if isinstance(child, Mapping) else {}
+    return tuple(kept), node, parent

@@ -1,0 +1,203 @@
+"""Sections about where metrics and logs go, what is installed, and who rules and shows it; and the file as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from components.stackfile.alerts import Alerts
+from components.stackfile.hosts import HostEntry, Inventory, Ssh
+from components.stackfile.values import (
+    BaseUrl,
+    LocalPath,
+    LogsUrl,
+    MetricsUrl,
+    Name,
+    Port,
+    Section,
+    Tenant,
+    Texts,
+    Username,
+    duration,
+)
+
+
+class Metrics(Section):
+    """Where Alloy pushes metrics (Prometheus remote write)."""
+
+    url: MetricsUrl
+    """Push URL of Mimir."""
+    tenant: Tenant | None = None
+    """Tenant, sent as X-Scope-OrgID. Default: no header."""
+    username: Username | None = None
+    """User of basic authentication; its password is the secret gpu-fleet:metricsPassword."""
+    outage: duration("5m", "72h", "8h") = "8h"
+    """Longest outage of Mimir that loses no sample: for so long Alloy keeps them on the host's disk."""
+
+
+class Logs(Section):
+    """Where Alloy pushes kernel lines (XID), and container logs when asked."""
+
+    url: LogsUrl
+    """Push URL of Loki."""
+    tenant: Tenant | None = None
+    """Tenant, sent as X-Scope-OrgID. Default: no header."""
+    username: Username | None = None
+    """User of basic authentication; its password is the secret gpu-fleet:logsPassword."""
+    docker: bool = False
+    """Push the logs of Docker containers too."""
+
+
+class Artifacts(Section):
+    """Where hosts get exporters and Alloy from; every file is verified by sha256 whatever the source."""
+
+    source: Literal["upstream", "mirror", "controller"] = "upstream"
+    """`upstream`: the makers' releases; `mirror`: a file server of yours; `controller`: sent by this machine over SSH."""
+    url: BaseUrl | None = None
+    """Mirror only: its URL, under which the releases keep their upstream path."""
+    directory: LocalPath | None = None
+    """Controller only: directory of the files, each named by its sha256. Default: the cache."""
+
+
+class Dcgm(Section):
+    """What dcgm-exporter collects."""
+
+    counters: LocalPath = Field(default="standard", examples=["standard", "profiling", "counters.csv"])
+    """`standard`, `profiling` (needs SYS_ADMIN) or the path of a .csv list of counters."""
+
+
+class Grafana(Section):
+    """The Grafana that gets folders, dashboards, data sources and alert rules; one stack owns it."""
+
+    url: BaseUrl
+    """URL of Grafana."""
+    folder: str = Field(default="GPU fleet", min_length=1, max_length=100)
+    """Title of the folder of the dashboards."""
+
+
+class Ruler(Section):
+    """One server whose ruler evaluates our rules."""
+
+    url: BaseUrl
+    """URL of the server."""
+    tenant: Tenant | None = None
+    """Tenant that the rules belong to. Default: no header."""
+    username: Username | None = None
+    """User of basic authentication; its password is the secret gpu-fleet:rulersPassword."""
+
+
+class Rulers(Section):
+    """Mimir and Loki as judges: recording rules, alerts, and Mimir's Alertmanager."""
+
+    mimir: Ruler | None = None
+    """Mimir: metric rules and the Alertmanager configuration."""
+    loki: Ruler | None = None
+    """Loki: rules over log lines."""
+
+
+class MimirServer(Section):
+    port: Port = 9009
+    """HTTP port."""
+    grpc_port: Port = 9095
+    """gRPC port, used by Mimir alone."""
+
+
+class LokiServer(Section):
+    port: Port = 3100
+    """HTTP port."""
+    grpc_port: Port = 9096
+    """gRPC port, used by Loki alone."""
+
+
+class ReceiverServer(Section):
+    port: Port = 9094
+    """HTTP port."""
+
+
+class GrafanaServer(Section):
+    port: Port = 3000
+    """HTTP port."""
+
+
+class Backend(Section):
+    """Mimir, Loki, Grafana and an alert receiver on this machine, for trying things out (the dev stack)."""
+
+    directory: LocalPath = ".dev/backend"
+    """Where they keep their data."""
+    mimir: MimirServer = MimirServer()
+    """Mimir with ruler and Alertmanager."""
+    loki: LokiServer = LokiServer()
+    """Loki with ruler."""
+    receiver: ReceiverServer = ReceiverServer()
+    """A webhook receiver that keeps what the Alertmanager sends."""
+    grafana: GrafanaServer = GrafanaServer()
+    """Grafana, or the lab's stand-in where it cannot be downloaded."""
+
+
+class Kubernetes(Section):
+    """A GPU cluster that gets the same monitoring through Helm."""
+
+    context: str | None = None
+    """Context of the kubeconfig. Default: its current one."""
+    kubeconfig: LocalPath | None = None
+    """Kubeconfig file. Default: as kubectl finds it."""
+    namespace: Name = "gpu-fleet"
+    """Namespace of everything we place."""
+    gpu_operator: bool = False
+    """Set dcgm-exporter up through the GPU Operator instead of its own chart."""
+    prometheus_operator: Literal["none", "install", "existing"] = "none"
+    """Scrape by the Prometheus Operator instead of Alloy."""
+    pod_logs: Annotated[tuple[str, ...], Texts] = ()
+    """Namespaces whose pods' logs go to Loki."""
+
+
+class StackFile(Section):
+    """The section of a stack file that is ours: every key stands there as `gpu-fleet:<key>`. Secrets are keys of their own."""
+
+    datacenter: Name | None = None
+    """Label `datacenter` on everything this stack sends."""
+    cluster: Name | None = None
+    """Label `cluster` on everything this stack sends."""
+    ssh: Ssh | None = None
+    """How to log in to the hosts."""
+    hosts: dict[str, HostEntry | None] | None = None
+    """The hosts by name or pattern. Or `inventory`, not both."""
+    inventory: Inventory | None = None
+    """A file that lists the hosts, ours or Ansible's. Or `hosts`, not both."""
+    metrics: Metrics | None = None
+    """Where metrics go; needed with hosts."""
+    logs: Logs | None = None
+    """Where logs go. Without it, XIDs are seen only through the exporter."""
+    artifacts: Artifacts = Artifacts()
+    """Where hosts get programs from."""
+    dcgm: Dcgm = Dcgm()
+    """What dcgm-exporter collects."""
+    kubernetes: Kubernetes | None = None
+    """A GPU cluster that gets the same monitoring through Helm."""
+    grafana: Grafana | None = None
+    """Grafana as code."""
+    rulers: Rulers | None = None
+    """Servers that evaluate our rules."""
+    alerts: Alerts | None = None
+    """Who evaluates the alerts and who is told."""
+    backend: Backend | None = None
+    """Servers on this machine, for trying things out."""
+
+
+# Secret keys by what they are for. Receivers name further ones (`urlSecret: slackUrl`).
+SECRETS = {
+    "sshPrivateKey": "private key for the hosts, where there is neither an agent nor a file (CI)",
+    "sudoPassword": "password that sudo asks for on the hosts",
+    "metricsPassword": "password of gpu-fleet:metrics.username",
+    "logsPassword": "password of gpu-fleet:logs.username",
+    "rulersPassword": "password of gpu-fleet:rulers.*.username",
+    "grafanaAuth": "service account token of Grafana, or user:password",
+}
+
+# Modelled or promised, and refused until somebody consumes them: whoever builds one deletes its line.
+NOT_AVAILABLE_YET = {
+    "kubernetes": "GPU clusters through Helm",
+    "rollout": "staged rollout over the hosts",
+    "pull": "hosts that provision themselves",
+}

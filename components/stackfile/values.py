@@ -1,0 +1,229 @@
+"""Single values of the stack file: what is allowed, and what to do about the rest."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+LONGEST_NAME = 40  # a datacenter or cluster is part of Grafana uids and Kubernetes names, which end at 40 and 63 characters
+
+
+class Section(BaseModel):
+    """A mapping of the stack file: camelCase keys, no key that we do not know, no value bent into another type."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True)
+
+
+def refuse(what: str, *, allowed: str = "", fix: str = "") -> PydanticCustomError:
+    """The error of a validator: what was found, what is allowed, what to do. Never put a possible secret into it."""
+    return PydanticCustomError("refused", "{what}", {"what": what, "allowed": allowed, "fix": fix})
+
+
+def _text(check: Callable[[str], str], allowed: str, *examples: str, **schema: Any) -> Any:
+    """A string type that `check` accepts (or rewrites); `allowed` is told to people and to editors."""
+    extra = {"x-allowed": allowed, "examples": list(examples), **schema}
+    return Annotated[str, AfterValidator(check), Field(json_schema_extra=extra)]
+
+
+def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int) -> Any:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise refuse(f'found "{text}"' if text else "is empty", allowed=allowed, fix=fix)
+        if len(text) > longest:
+            raise refuse(
+                f'"{text}" has {len(text)} characters', allowed=f"{allowed}, at most {longest} characters", fix="shorten it"
+            )
+        return text
+
+    return _text(check, allowed, *examples, pattern=f"^{pattern}$", maxLength=longest)
+
+
+Name = _pattern(
+    r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?",
+    "lower-case letters, digits and . _ - between them",
+    "it becomes a label value and part of resource names: write it in lower case, with - for spaces",
+    "us-west",
+    longest=LONGEST_NAME,
+)
+Tenant = _pattern(
+    r"[A-Za-z0-9!._*'()-]+",
+    "letters, digits and ! - _ . * ' ( )",
+    "write the tenant as Mimir and Loki know it (header X-Scope-OrgID)",
+    "us-west",
+    longest=150,
+)
+Username = _pattern(r"[^\s:]+", "text without spaces and colons", "write the user name alone", "writer", longest=256)
+LoginName = _pattern(
+    r"[A-Za-z_][A-Za-z0-9_.@\\-]*\$?",
+    "a login name of the hosts",
+    "write the user's name alone, without the host",
+    "ops",
+    longest=64,
+)
+SecretName = _pattern(
+    r"[a-z][A-Za-z0-9]*",
+    "the name of a secret key, camelCase",
+    "put the secret itself into a key of its own with `pulumi config set --secret gpu-fleet:NAME`, and write NAME here",
+    "slackUrl",
+    longest=64,
+)
+Label = _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
+Matcher = _pattern(
+    r"[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*\S.*",
+    "a matcher as in Alertmanager: label=value, label!=value, label=~regex or label!~regex",
+    "write one matcher per list item",
+    "severity=critical",
+    longest=512,
+)
+HostKey = _pattern(
+    r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+)(@openssh\.com)? [A-Za-z0-9+/]+=*( .*)?",
+    "a public host key: its type, a space, its base64 text",
+    "`ssh-keyscan HOST` prints it (leave the host's name out); compare it with the console of the host",
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI…",
+    longest=4096,
+)
+AbsolutePath = _pattern(r"/[^\0\n]*", "an absolute path on the host", "start it with /", "/usr/local/bin", longest=4096)
+LocalPath = _pattern(
+    r"[^\0\n]+",
+    "a path, relative to the stack file, absolute, or with ~",
+    "write the file's path",
+    "inventory/known_hosts",
+    longest=4096,
+)
+TimeOfDay = _pattern(
+    r"([01]\d|2[0-3]):[0-5]\d|24:00", "a time from 00:00 to 24:00", "write it in quotes, as HH:MM", "22:00", longest=5
+)
+
+Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
+
+Texts = Strict(False)  # YAML gives lists where the frozen model keeps tuples
+
+
+def is_hostname(text: str) -> bool:
+    if len(text) > 253:
+        return False
+    return all(
+        re.fullmatch(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?", label) for label in text.removesuffix(".").split(".")
+    )
+
+
+def address_problem(text: str) -> str | None:
+    """Why `text` is neither an IP address nor a host name; None when it is one of them."""
+    try:
+        ipaddress.ip_address(text)
+        return None
+    except ValueError:
+        pass
+    if re.fullmatch(r"[\d.]+", text):
+        return "is not an IPv4 address"
+    return None if is_hostname(text) else "is neither an IP address nor a host name"
+
+
+def _address(text: str) -> str:
+    if reason := address_problem(text):
+        raise refuse(f'"{text}" {reason}', allowed=ADDRESS_ALLOWED, fix="write the address alone: no user, no port, no URL")
+    return text
+
+
+ADDRESS_ALLOWED = "an IP address or a host name"
+Address = _text(_address, ADDRESS_ALLOWED, "jump.example.com")
+
+
+def _url(text: str, fix: str) -> str:
+    allowed = "a URL with http:// or https:// and a host"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise refuse("is not a URL", allowed=allowed, fix=fix) from None
+    if parts.username is not None or parts.password is not None:
+        raise refuse(
+            "the URL holds a user name or a password (not shown)",
+            allowed="a URL without credentials",
+            fix="write `username` beside it, and the password as a secret key of its own (`pulumi config set --secret …`)",
+        )
+    if parts.scheme not in ("http", "https"):
+        raise refuse(f'"{text}" does not start with http:// or https://', allowed=allowed, fix=fix)
+    if not parts.hostname or address_problem(parts.hostname):
+        raise refuse(f'"{text}" names no host', allowed=allowed, fix=fix)
+    if port == 0:
+        raise refuse(f'"{text}" has port 0', allowed="a port from 1 to 65535", fix=fix)
+    if parts.query or parts.fragment or re.search(r"\s", text):
+        raise refuse(f'"{text.split("?")[0]}" has a query, a fragment or a space in it', allowed=allowed, fix=fix)
+    return text.rstrip("/")
+
+
+def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> Any:
+    """A push URL: an address that answers 404 to every push looks like a healthy agent for hours, so its path is checked here."""
+    right = f"https://{product.lower()}.example.com{ends[0]}"
+
+    def check(text: str) -> str:
+        url = _url(text, f"write for example {right}")
+        if url.endswith(ends):
+            return url
+        parts = urlsplit(url)
+        base = re.sub(foreign, "", parts.path)
+        raise refuse(
+            f'"{url}" is not where {product} takes pushes',
+            allowed=f"a URL that ends with {' or '.join(ends)}",
+            fix=f"write {parts.scheme}://{parts.netloc}{base}{ends[0]}",
+        )
+
+    return _text(check, f"a URL that ends with {ends[0]}", right, format="uri")
+
+
+MetricsUrl = _push_url(("/api/v1/push", "/api/prom/push"), "Mimir", r"/(prometheus|api|push)(/.*)?$")
+LogsUrl = _push_url(("/loki/api/v1/push",), "Loki", r"/(loki|api|otlp|push)(/.*)?$")
+
+
+def _base_url(text: str) -> str:
+    url = _url(text, "write for example https://mimir.example.com")
+    if cut := re.search(r"/(api/v1/push|api/prom/push|loki/api|prometheus/(config|api)|api/dashboards)(/.*)?$", url):
+        raise refuse(
+            f'"{url}" is one endpoint of the server',
+            allowed="the server's own URL, without an API path",
+            fix=f"write {url[: cut.start()]}",
+        )
+    return url
+
+
+BaseUrl = _text(_base_url, "the server's own URL, without an API path", "https://mimir.example.com", format="uri")
+WebUrl = _text(
+    lambda text: _url(text, "write for example https://hooks.example.com/alerts"),
+    "a URL with http:// or https://",
+    "https://hooks.example.com/alerts",
+    format="uri",
+)
+
+_UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def duration_s(text: str) -> float | None:
+    """Seconds of a Go duration such as 1h30m; None when it is none."""
+    if not re.fullmatch(r"(\d+(\.\d+)?(h|ms|m|s))+", text):
+        return None
+    return sum(float(number) * _UNIT_S[unit] for number, _, unit in re.findall(r"(\d+(\.\d+)?)(h|ms|m|s)", text))
+
+
+def duration(shortest: str, longest: str, example: str) -> Any:
+    allowed = f"a duration from {shortest} to {longest}, with the units h, m, s"
+    low, high = duration_s(shortest), duration_s(longest)
+
+    def check(text: str) -> str:
+        seconds = duration_s(text)
+        if seconds is None:
+            raise refuse(f'"{text}" is not a duration', allowed=allowed, fix=f"write for example {example}")
+        if not low <= seconds <= high:
+            raise refuse(
+                f'"{text}" is too {"short" if seconds < low else "long"}', allowed=allowed, fix=f"write for example {example}"
+            )
+        return text
+
+    return _text(check, allowed, example)
