@@ -1,0 +1,188 @@
+"""The LanguageRuntime service: what the engine asks about a Python project, and one process per run of its program.
+
+Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), plugins and policy packs written in
+Python (RunPlugin), a debugger. The engine is told that they are not implemented.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import grpc
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
+
+from lab.standins.language.environment import HERE, BadEnvironment, Package, PythonEnvironment
+from lab.standins.language.run_program import FAILED_AND_TOLD
+from lab.standins.serving import serve
+
+GRACE_S = 5.0  # between asking a program to end and ending it
+WITHOUT_PLUGIN = {"pulumi-policy", "pulumi-esc-sdk"}  # named like an SDK, and none
+
+
+class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
+    def __init__(self, engine_address: str) -> None:
+        self._engine_address = engine_address
+        self._programs: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def Handshake(self, request, context):
+        self._engine_address = request.engine_address
+        return language_pb2.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, request, context):
+        return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
+
+    def GetRequiredPackages(self, request, context):
+        with _told(context):
+            environment = _environment(request.info)
+            if not environment.exists:
+                for line in environment.install(Path(request.info.program_directory)):
+                    sys.stdout.buffer.write(line)
+                sys.stdout.flush()
+            needed = [dependency for package in environment.packages() if (dependency := _plugin_of(package))]
+        return language_pb2.GetRequiredPackagesResponse(packages=needed)
+
+    def GetProgramDependencies(self, request, context):
+        with _told(context):
+            packages = [
+                language_pb2.DependencyInfo(name=package.name, version=package.version)
+                for package in _environment(request.info).packages()
+                if request.transitiveDependencies or not package.is_required_by_another
+            ]
+        return language_pb2.GetProgramDependenciesResponse(dependencies=packages)
+
+    def InstallDependencies(self, request, context):
+        with _told(context):
+            for line in _environment(request.info).install(Path(request.info.program_directory)):
+                yield language_pb2.InstallDependenciesResponse(stdout=line)
+
+    def RuntimeOptionsPrompts(self, request, context):
+        """Nothing to ask: there is one toolchain, and a project without `virtualenv` runs with the PATH's Python."""
+        return language_pb2.RuntimeOptionsResponse()
+
+    def Template(self, request, context):
+        return language_pb2.TemplateResponse()
+
+    def About(self, request, context):
+        with _told(context):
+            python = _environment(request.info).python
+            version = subprocess.run([python, "--version"], capture_output=True, text=True, check=True).stdout
+        return language_pb2.AboutResponse(
+            executable=python, version=version.removeprefix("Python ").strip(), metadata={"toolchain": "Pip", "host": "stand-in"}
+        )
+
+    def Run(self, request, context):
+        if request.attach_debugger:
+            return language_pb2.RunResponse(error="this stand-in of pulumi-language-python starts no debugger")
+        with _told(context):
+            environment = _environment(request.info)
+            variables = environment.variables() | {
+                "PULUMI_CONFIG": json.dumps(dict(request.config)),
+                "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+            }
+            try:
+                # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
+                program = subprocess.Popen(self._command(environment.python, request), env=variables, stdin=subprocess.DEVNULL)
+            except OSError as error:  # above all: a configuration of more than 128 KiB does not fit a variable
+                raise BadEnvironment(f"problem executing program (could not run language executor): {error}") from error
+        with self._lock:
+            self._programs.add(program)
+        context.add_callback(lambda: _end([program]))
+        code = program.wait()
+        with self._lock:
+            self._programs.discard(program)
+        if code == 0:
+            return language_pb2.RunResponse()
+        if code == FAILED_AND_TOLD:
+            return language_pb2.RunResponse(bail=True)
+        if code < 0:
+            return language_pb2.RunResponse(error=f"program exited unexpectedly: signal {-code}")
+        return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {code}")
+
+    def Cancel(self, request, context):
+        self.end_programs()
+        return empty_pb2.Empty()
+
+    def end_programs(self) -> None:
+        with self._lock:
+            programs = list(self._programs)
+        _end(programs)
+
+    def _command(self, python: str, request: language_pb2.RunRequest) -> list[str]:
+        options = {
+            "monitor": request.monitor_address,
+            "engine": self._engine_address,
+            "project": request.project,
+            "stack": request.stack,
+            "organization": request.organization,
+            "root-directory": request.info.root_directory,
+            "pwd": request.pwd,
+            "dry-run": json.dumps(request.dryRun),
+            "parallel": str(request.parallel),
+        }
+        return [
+            python,
+            str(HERE / "run_program.py"),
+            *(f"--{name}={value}" for name, value in options.items()),
+            "--",
+            request.info.entry_point,
+            *request.args,
+        ]
+
+
+@contextlib.contextmanager
+def _told(context: grpc.ServicerContext) -> Iterator[None]:
+    try:
+        yield
+    except BadEnvironment as error:
+        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+
+
+def _environment(info: language_pb2.ProgramInfo) -> PythonEnvironment:
+    return PythonEnvironment.of(info.root_directory, json_format.MessageToDict(info.options))
+
+
+def _plugin_of(package: Package) -> plugin_pb2.PackageDependency | None:
+    """The plugin that an SDK needs; None for an ordinary package and for an SDK that says it needs none."""
+    plugin = package.plugin
+    if package.name in WITHOUT_PLUGIN or (plugin is None and not package.name.startswith("pulumi-")):
+        return None
+    plugin = plugin or {"resource": True}
+    version = str(plugin.get("version") or package.version)
+    if not plugin.get("resource") or not re.fullmatch(r"v?\d+\.\d+\.\d+.*", version):
+        return None
+    return plugin_pb2.PackageDependency(
+        name=str(plugin.get("name") or package.name.removeprefix("pulumi-")),
+        kind="resource",
+        version="v" + version.removeprefix("v"),
+        server=str(plugin.get("server", "")),
+    )
+
+
+def _end(programs: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Asks with SIGINT, as the terminal would, then insists."""
+    for program in programs:
+        if program.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                program.send_signal(signal.SIGINT)
+    for program in programs:
+        try:
+            program.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+
+
+def main(arguments: list[str]) -> int:
+    """`arguments`: the engine's address, the last one; options before it (tracing) are not used here."""
+    host = PythonHost(arguments[-1] if arguments else "")
+    return serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server), host.end_programs)
