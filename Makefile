@@ -24,7 +24,7 @@ help:
 
 .PHONY: setup
 setup: .venv/installed ## the Python packages and the toolchain (Pulumi, Alloy, Mimir, Loki, ...)
-	@$(PYTHON) -m lab.toolchain install
+	@$(PYTHON) -m lab.toolchain install >&2
 
 # --- the dev datacenter ---------------------------------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ dev-down: .venv/installed ## stop and remove everything of the dev datacenter
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview up up-all new-stack
+.PHONY: preview preview-examples up up-all new-stack
 preview: setup ## what `make up` would change: make preview STACK=us-west-training
 	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) $(FLEET_FLAGS)
 
@@ -52,6 +52,9 @@ up-all: setup ## every stack file but dev, one after the other, without a questi
 	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
 	  $(WITH_TOOLS) pulumi up --yes --skip-preview --stack $$stack $(FLEET_FLAGS) || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+preview-examples: setup ## what every example stack would make, as Markdown
+	@$(WITH_TOOLS) $(PYTHON) examples/preview.py
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"

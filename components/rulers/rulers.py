@@ -1,0 +1,77 @@
+"""What Mimir and Loki judge by: recording rules and alerts as rule groups, and Mimir's Alertmanager configuration.
+
+Not done here: what the rules say (alerts/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pulumi
+
+from components.naming import type_token
+from components.rulers.resources import AlertmanagerConfig, RuleGroup
+
+
+class Group(Protocol):
+    """A rule group as alerts/ gives it; `yaml` is the group as a rule file writes it."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def yaml(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulerServer:
+    """One server with a ruler. `url`: its base URL. `tenant`: None sends no X-Scope-OrgID."""
+
+    url: str
+    tenant: str | None = None
+    username: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulersArgs:
+    """`alertmanager`: Mimir's Alertmanager configuration as YAML, with the secrets of its receivers; None leaves it alone."""
+
+    mimir: RulerServer | None = None
+    mimir_groups: Sequence[Group] = ()
+    loki: RulerServer | None = None
+    loki_groups: Sequence[Group] = ()
+    alertmanager: pulumi.Input[str] | None = None
+
+
+class Rulers(pulumi.ComponentResource):
+    """Every rule group of a stack, as one resource each, so that a preview shows which rule changes."""
+
+    def __init__(self, name: str, args: RulersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(type_token("rulers", "Rulers"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        for backend, server, groups in (("mimir", args.mimir, args.mimir_groups), ("loki", args.loki, args.loki_groups)):
+            for group in groups if server else ():
+                RuleGroup(
+                    f"{name}-{backend}-{group.namespace}-{group.name}",
+                    backend=backend,
+                    url=server.url,
+                    tenant=server.tenant,
+                    username=server.username,
+                    namespace=group.namespace,
+                    group=group.name,
+                    rules=group.yaml,
+                    opts=child,
+                )
+        if args.mimir and args.alertmanager is not None:
+            AlertmanagerConfig(
+                f"{name}-alertmanager",
+                url=args.mimir.url,
+                tenant=args.mimir.tenant,
+                username=args.mimir.username,
+                config=args.alertmanager,
+                opts=child,
+            )
+        self.register_outputs({})
