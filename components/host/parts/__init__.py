@@ -1,0 +1,41 @@
+"""Everything a host of the fleet gets, as parts in the order they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from components.host.part import Part, Source
+from components.host.parts.alloy import Alloy
+from components.host.parts.driver_check import DriverCheck
+from components.host.parts.exporter_choice import ExporterChoice
+from components.host.parts.launch import Launch
+from components.host.parts.node_exporter import NodeExporter
+from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
+
+PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """What the stack decides for all its hosts; what differs between hosts are settings.
+
+    `programs`: name in PROGRAMS -> architecture -> where it comes from.
+    """
+
+    programs: Mapping[str, Mapping[str, Source]]
+    metrics_login: bool = False
+    metrics_outage_s: int = 6 * 3600
+
+
+def standard_parts(options: HostOptions) -> list[Part]:
+    """Probes first: what they find decides which of the later parts a host wants. Alloy last: it reads all the others."""
+    programs = options.programs
+    return [
+        Launch().part(),
+        DriverCheck().part(),
+        ExporterChoice().part(),
+        NodeExporter(sources=programs["node_exporter"]).part(),
+        NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
+        Alloy(sources=programs["alloy"], metrics_login=options.metrics_login, metrics_outage_s=options.metrics_outage_s).part(),
+    ]

@@ -1,0 +1,93 @@
+"""A running Alloy with the configuration a host gets, and a stand-in for every neighbour it talks to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from lab.toolchain import find
+from tests.host.parts.places import defaults, free_port, parts_of, place
+from tests.host.parts.receiver import Receiver
+
+IDENTITY = {
+    "GPU_FLEET_INSTANCE": "gpu-node-001",
+    "GPU_FLEET_DATACENTER": "us-west",
+    "GPU_FLEET_CLUSTER": "training",
+}
+
+
+@dataclass(frozen=True)
+class RunningAlloy:
+    receiver: Receiver
+    prefix: Path
+
+
+@contextmanager
+def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> Iterator[RunningAlloy]:
+    """Alloy over the files of the parts that a host with `facts` wants, started as its unit starts it."""
+    receiver = Receiver()
+    exporter = serve_metrics('node_uname_info 1\nnvidia_smi_gpu_info{instance="exporter\'s own"} 1\n')
+    parts = parts_of(facts, **options)
+    place(parts, prefix)
+    program = prefix / "opt/gpu-fleet/bin/alloy"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(find("alloy"))
+    for config in (prefix / "etc/alloy").iterdir():  # the same configuration, only more often
+        config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))
+    exporter_address = f"127.0.0.1:{exporter.server_port}"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "GPU_FLEET_PREFIX": str(prefix),
+        **defaults(parts),
+        **IDENTITY,
+        "GPU_FLEET_NODE_EXPORTER_LISTEN": exporter_address,
+        "GPU_FLEET_GPU_EXPORTER_LISTEN": exporter_address,
+        "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{free_port()}",
+        "GPU_FLEET_METRICS_URL": f"{receiver.url}/api/v1/push",
+        "GPU_FLEET_LOGS_URL": f"{receiver.url}/loki/api/v1/push",
+        **facts,
+    }
+    with (prefix / "alloy.log").open("wb") as log:
+        process = subprocess.Popen(
+            [prefix / "opt/gpu-fleet/libexec/start-alloy"], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        yield RunningAlloy(receiver=receiver, prefix=prefix)
+        assert process.poll() is None, (prefix / "alloy.log").read_text()[-4000:]
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        exporter.shutdown()
+        exporter.server_close()
+        receiver.close()
+
+
+def serve_metrics(body: str) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
+    """A host with nvidia_gpu_exporter."""
+    with running_alloy(tmp_path_factory.mktemp("host"), {"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter"}) as running:
+        yield running

@@ -1,0 +1,40 @@
+"""A host below a directory, for tests of parts: their files laid out as converge would, for given facts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from components.host.part import Part, Source
+from components.host.parts import PROGRAMS, HostOptions, standard_parts
+
+NO_PROGRAMS: Mapping[str, Mapping[str, Source]] = {name: {"amd64": Source(sha256="0" * 64)} for name in PROGRAMS}
+
+
+def parts_of(facts: Mapping[str, str], **options: object) -> list[Part]:
+    """The standard parts that a host with these facts and settings wants."""
+    parts = standard_parts(HostOptions(programs=NO_PROGRAMS, **options))  # type: ignore[arg-type]
+    return [part for part in parts if all(facts.get(name) in allowed for name, allowed in part.when.items())]
+
+
+def defaults(parts: Iterable[Part]) -> dict[str, str]:
+    return {name: value for part in parts for name, value in part.settings.items()}
+
+
+def place(parts: Iterable[Part], prefix: Path) -> None:
+    """Files and directories of the parts below `prefix`; no owners, no downloads."""
+    for part in parts:
+        for directory in part.directories:
+            (prefix / directory.path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+        for file in part.files:
+            target = prefix / file.path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.content)
+            target.chmod(file.mode)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
