@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 from components.hosts import HostList
 from components.inventory import KnownHosts
 from components.naming import PROJECT
-from components.problems import Problem, listed, nearest, unknown_key
+from components.problems import Problem, listed, nearest, unknown_key, why_unreadable
 from components.stackfile.alerts import Alerts, Receiver
 from components.stackfile.sections import SECRETS, Section, StackFile
 
@@ -69,9 +69,7 @@ class Checks:
                 continue
             if host.connection == "local":
                 key = ("local", host.prefix)
-                said = (
-                    f"host {name} is this machine with {'the prefix ' + host.prefix if host.prefix else 'no prefix'}, like host"
-                )
+                said = f"host {name} is this machine, prefix {host.prefix or 'none'}, like host"
                 fix, keys = "give each a `prefix` of its own", ("prefix",)
             else:
                 key = (host.address, host.port, host.bastion.host if host.bastion else None)
@@ -174,7 +172,7 @@ class Checks:
         try:
             known = KnownHosts(Path(self.listing.local_path(name)).read_text())
         except (OSError, UnicodeDecodeError) as error:
-            self._problem(where, f"{name} {_why_unreadable(error)}", "a known_hosts file", collect)
+            self._problem(where, f"{name} {why_unreadable(error)}", "a known_hosts file", collect)
             return
         except ValueError as error:
             self._problem(where, f"{name}: {error}", "lines as ssh-keyscan prints them", f"correct the line; {collect}")
@@ -398,16 +396,6 @@ def _counted(hosts: list[object]) -> str:
     return "1 host has" if len(hosts) == 1 else f"{len(hosts)} hosts have"
 
 
-def _why_unreadable(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "does not exist"
-    if isinstance(error, IsADirectoryError):
-        return "is a directory"
-    if isinstance(error, PermissionError):
-        return "cannot be read by you"
-    return "is not a text file"
-
-
 def _private_key_problem(file: Path) -> tuple[str, str, str] | None:
     """(what, allowed, fix), or None when the key can be used without asking anybody."""
     import asyncssh  # here because it takes 0.2 s to load, and a stack without key files does not need it
@@ -419,7 +407,7 @@ def _private_key_problem(file: Path) -> tuple[str, str, str] | None:
             return f"{file} can be read by others (mode {mode & 0o777:04o})", allowed, f"`chmod 600 {file}`"
         asyncssh.import_private_key(file.read_bytes())
     except OSError as error:
-        return f"{file} {_why_unreadable(error)}", allowed, "correct the path, or remove the key to use the ssh-agent"
+        return f"{file} {why_unreadable(error)}", allowed, "correct the path, or remove the key to use the ssh-agent"
     except asyncssh.KeyEncryptionError:
         return f"{file} has a passphrase", allowed, "load it into the ssh-agent (`ssh-add`) and remove the key here"
     except asyncssh.KeyImportError:

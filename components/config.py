@@ -207,7 +207,7 @@ def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
         )
     listing.add_all(entries_of(section or {}, lambda location: _place(("hosts", *location)), listing.problems))
     if file.inventory:
-        listing.add_all(read_inventory(file.inventory, file.datacenter, file.cluster, listing))
+        listing.add_all(read_inventory(file.inventory, (file.datacenter, file.cluster), listing))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
 
-from components.inventory import Listed, PatternError, expand, is_pattern
+from components.inventory import PATTERN_ALLOWED, Listed, PatternError, expand, is_pattern
 from components.problems import Place, Problem, explain, first_causes, shown
 from components.stackfile.hosts import Bastion, Exporter, HostEntry, Ports, ServiceManager, Ssh, Vendor
 from components.stackfile.values import ADDRESS_ALLOWED, address_problem
@@ -155,19 +155,19 @@ class HostList:
         if entry.connection == "local":
             return ("",) * len(names)
         if entry.address is None:
-            addresses, where = names, place(())
+            addresses, key = names, ()
         else:
-            where = place(("address",))
+            key = ("address",)
             try:
                 addresses = expand(entry.address)
             except PatternError as error:
-                self._problem(where, f'"{entry.address}": {error}', _PATTERN_ALLOWED, "correct the range")
+                self._problem(place(key), f'"{entry.address}": {error}', PATTERN_ALLOWED, "correct the range")
                 return ()
         if len(addresses) != len(names):
             count = "1 address" if len(addresses) == 1 else f"{len(addresses)} addresses"
             what = f'"{entry.address}" gives {count} for {len(names)} host{"s" if len(names) > 1 else ""}'
             fix = "make both ranges equally long" if is_pattern(entry.address or "") else "write a pattern such as 10.0.1.[1:16]"
-            self._problem(where, what, "one address per host", fix)
+            self._problem(place(key), what, "one address per host", fix)
             return ()
         for address in addresses:
             if reason := address_problem(address):
@@ -176,7 +176,7 @@ class HostList:
                     if entry.address is None
                     else "write the address alone: no user, no port"
                 )
-                self._problem(where, f'"{address}" {reason}', ADDRESS_ALLOWED, fix)
+                self._problem(place(key), f'"{address}" {reason}', ADDRESS_ALLOWED, fix)
                 break  # the other hosts of a pattern have the same mistake
         return addresses
 
@@ -230,8 +230,10 @@ class HostList:
             by_port.setdefault(port, model_field.alias or name)
 
 
-_PATTERN_ALLOWED = "ranges such as [001:016] or [a:d], as in Ansible"
-_SECRETS_OF_HOSTS = "set it for all hosts: `pulumi config set --secret gpu-fleet:sudoPassword`, or gpu-fleet:sshPrivateKey; passwords are no way to log in here"
+_SECRETS_OF_HOSTS = (
+    "it is the same for all hosts: `pulumi config set --secret gpu-fleet:sudoPassword`, or gpu-fleet:sshPrivateKey; "
+    "nobody logs in by password here"
+)
 
 
 def entries_of(section: Mapping[str, object], place: Place, problems: list[Problem]) -> list[Listed]:
@@ -242,7 +244,7 @@ def entries_of(section: Mapping[str, object], place: Place, problems: list[Probl
         try:
             names = expand(str(key))
         except PatternError as error:
-            problems.append(Problem(where, str(error), _PATTERN_ALLOWED, "correct the range"))
+            problems.append(Problem(where, str(error), PATTERN_ALLOWED, "correct the range"))
             continue
         if not _HOST_NAME.fullmatch(names[-1]) or len(names[-1]) > LONGEST_HOST_NAME:
             allowed = f"letters, digits and . _ - between them, at most {LONGEST_HOST_NAME} characters"

@@ -15,6 +15,8 @@ from components.problems import Place
 
 MOST_HOSTS_OF_A_PATTERN = 100_000  # a typo such as [1:99999999] must not eat the memory
 
+PATTERN_ALLOWED = "ranges such as [001:016] or [a:d], as in Ansible"
+
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 

@@ -108,6 +108,17 @@ def listed(names: Iterable[str], last: str = "or") -> str:
     return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
+def why_unreadable(error: Exception) -> str:
+    """What an error of reading a text file means, as the rest of a sentence about the file."""
+    if isinstance(error, FileNotFoundError):
+        return "does not exist"
+    if isinstance(error, IsADirectoryError):
+        return "is a directory"
+    if isinstance(error, PermissionError):
+        return "cannot be read by you"
+    return "is not a text file" if isinstance(error, UnicodeDecodeError) else "cannot be read"
+
+
 def unknown_key(where: str, key: str, known: Iterable[str], fix: str = "") -> Problem:
     known = sorted(known)
     meant = nearest(key, known)
