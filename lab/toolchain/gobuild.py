@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from lab.toolchain.cache import Cache
@@ -23,20 +24,18 @@ from lab.toolchain.progress import Step
 TAIL_LINES = 15  # of a failed build's log: enough for Go's last error and the import chain above it
 
 
-def go_trouble(module: Path) -> str:
-    """Why this machine's Go cannot build the module, with what to do; empty when it can."""
-    needed = re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE)
-    if needed is None:
-        raise ToolchainError(f"{module}/go.mod has no `go` line")
+def go_trouble(modules: Iterable[Path]) -> str:
+    """Why this machine's Go cannot build all of `modules` (not empty), with what to do; empty when it can."""
+    needed = max((_needed_go(module) for module in modules), key=_version)
     remedy = "install it as https://go.dev/doc/install says (distributions are often too old) and put it on the PATH"
     if shutil.which("go") is None:
-        return f"Go {needed[1]} or newer is missing: {remedy}"
+        return f"Go {needed} or newer is missing: {remedy}"
     # Outside the module, where an old Go would refuse to say anything about itself.
     asked = subprocess.run(["go", "env", "GOVERSION", "GOTOOLCHAIN"], cwd="/", capture_output=True, text=True, check=False)
     version, _, toolchain = asked.stdout.strip().removeprefix("go").partition("\n")
     fetches_newer = toolchain not in ("", "local") and _version(version) >= (1, 21)
-    if _version(version) < _version(needed[1]) and not fetches_newer:
-        return f"Go is {version or 'there but does not run'}, {needed[1]} or newer is needed: {remedy}"
+    if _version(version) < _version(needed) and not fetches_newer:
+        return f"Go is {version or 'there but does not run'}, {needed} or newer is needed: {remedy}"
     return ""
 
 
@@ -102,6 +101,13 @@ def _last_line(log: Path) -> str:
         stream.seek(max(0, log.stat().st_size - 400))
         lines = stream.read().decode("utf-8", "replace").splitlines()
     return lines[-1].removeprefix("go: ") if lines else ""
+
+
+def _needed_go(module: Path) -> str:
+    line = re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE)
+    if line is None:
+        raise ToolchainError(f"{module}/go.mod has no `go` line")
+    return line[1]
 
 
 def _version(text: str) -> tuple[int, ...]:

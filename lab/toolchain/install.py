@@ -94,11 +94,8 @@ class Installer:
         for reason in dict.fromkeys(to_build.values()):
             self._progress.say(f"Not from the maker: {reason}.")
         lacking = self._lacking(programs)
-        buildable = [program for program in programs if program.name not in lacking]
-        failures = [
-            f"{name}: {to_build[name]}; for a build from the Go module proxy {' and '.join(lacks)}."
-            for name, lacks in lacking.items()
-        ]
+        failures = [_cannot_build(group, to_build, lacks) for lacks, group in lacking.items() if lacks]
+        buildable = lacking.get((), [])
         if not buildable:
             return failures
         total_s = sum(program.go.seconds for program in buildable if program.go)
@@ -122,17 +119,17 @@ class Installer:
             self._free_go_caches()
         return failures
 
-    def _lacking(self, programs: Sequence[Program]) -> dict[str, list[str]]:
-        """What this machine lacks for which build, after getting what we may get ourselves."""
-        needs = dict.fromkeys(need for program in programs if program.go for need in program.go.needs)
-        system.install_as_root(system.missing(needs), self._progress)
-        lacking = {}
-        for program in programs:
-            if program.go:
-                go = gobuild.go_trouble(program.go.module)
-                lacks = system.missing(program.go.needs)
-                if go or lacks:
-                    lacking[program.name] = [*filter(None, [go]), *([system.told(lacks)] if lacks else [])]
+    def _lacking(self, programs: Sequence[Program]) -> dict[tuple[str, ...], list[Program]]:
+        """The programs by what this machine lacks to build them, after getting what we may get ourselves."""
+        builds = [(program, program.go) for program in programs if program.go]
+        go_trouble = gobuild.go_trouble(go.module for _, go in builds)
+        if not go_trouble:
+            system.install_as_root(system.missing(dict.fromkeys(n for _, go in builds for n in go.needs)), self._progress)
+        lacking: dict[tuple[str, ...], list[Program]] = {}
+        for program, go in builds:
+            missing = system.missing(go.needs)
+            lacks = tuple(filter(None, [go_trouble, system.told(missing) if missing else ""]))
+            lacking.setdefault(lacks, []).append(program)
         return lacking
 
     def _locked(self, program: Program) -> AbstractContextManager[None]:
@@ -206,6 +203,12 @@ class Installer:
             self._progress.say("Go's caches stay for what is built next; `python -m lab.toolchain clean` frees them.")
         else:
             self._progress.say(f"Everything is built: Go's caches are removed, {size(freed)}.")
+
+
+def _cannot_build(programs: Sequence[Program], to_build: Mapping[str, str], lacks: Sequence[str]) -> str:
+    titles = ", ".join(program.title for program in programs)
+    reasons = "; ".join(dict.fromkeys(to_build[program.name] for program in programs))
+    return "\n".join([f"{titles}: {reasons}. To build from the Go module proxy instead:", *(f"  {lack}" for lack in lacks)])
 
 
 def _origin(record: Record) -> str:

@@ -50,8 +50,8 @@ def environment() -> dict[str, str]:
     pulumi looks for plugins on the PATH before its own directory: the real ones stand before the stand-ins there.
     """
     real, stand_ins = [], []
-    for name in PROGRAMS:
-        if found := located(name):
+    for name, program in PROGRAMS.items():
+        if program.on_path and (found := located(name)):
             (stand_ins if found.how == "stand-in" else real).append(str(found.path.parent))
     inherited = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return {
@@ -89,11 +89,16 @@ def _is_right(program: Program, path: Path) -> bool:
     return bool(program.version_args) and _prints_version(path, program.version_args, program.release.version)
 
 
-@memoized
 def _prints_version(path: Path, args: tuple[str, ...], version: str) -> bool:
     try:
-        done = subprocess.run([path, *args], capture_output=True, text=True, timeout=VERSION_S, check=False)
+        return _printed_version(path, args, path.stat().st_mtime_ns) == version
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+@memoized
+def _printed_version(path: Path, args: tuple[str, ...], mtime_ns: int) -> str:
+    """The first version in what the program prints; asked once per run, unless it was changed (`mtime_ns`) since."""
+    done = subprocess.run([path, *args], capture_output=True, text=True, timeout=VERSION_S, check=False)
     printed = re.search(r"\d+\.\d+\.\d+", done.stdout + done.stderr)
-    return printed is not None and printed[0] == version
+    return printed[0] if printed else ""

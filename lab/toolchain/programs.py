@@ -42,6 +42,7 @@ class Program:
 
     `beside`: the program that must lie in the same directory and answer for the version, e.g. pulumi for its language host.
     `stand_in`: an executable of this repository with the same interface, taken only when the program itself cannot be had.
+    `on_path`: False for what is only ever sent to hosts, so that the directory of its stand-in need not be on the PATH.
     """
 
     release: Release
@@ -49,6 +50,7 @@ class Program:
     beside: str = ""
     go: GoBuild | None = None
     stand_in: str = ""
+    on_path: bool = True
 
     @property
     def name(self) -> str:
@@ -112,7 +114,8 @@ def _programs() -> tuple[Program, ...]:
                 ldflags=prometheus_version + node_exporter.version,
             ),
         ),
-        Program(release=release("nvidia_gpu_exporter"), stand_in="lab/gpu/bin/nvidia_gpu_exporter"),
+        # Beside the stand-in lies a simulated nvidia-smi, which must not hide a real one.
+        Program(release=release("nvidia_gpu_exporter"), stand_in="lab/gpu/bin/nvidia_gpu_exporter", on_path=False),
         Program(release=release("grafana"), stand_in="lab/grafana/bin/grafana"),
         Program(
             release=loki,

@@ -18,7 +18,7 @@ class Progress:
     def __init__(self, out: TextIO | None = None):
         self._out = out or sys.stdout
         self._terminal = self._out.isatty()
-        self._every_s = 1.0 if self._terminal else 15.0
+        self.every_s = 1.0 if self._terminal else 15.0
 
     def say(self, text: str) -> None:
         self._out.write(("\r\033[K" if self._terminal else "") + text + "\n")
@@ -34,7 +34,7 @@ class Progress:
         ended = threading.Event()
 
         def tick() -> None:
-            while not ended.wait(self._every_s):
+            while not ended.wait(self.every_s):
                 text = f"{title:<{WIDTH}} {step}"
                 if self._terminal:
                     self._out.write(f"\r\033[K{text[:150]}")

@@ -43,7 +43,7 @@ def told(lacks: Sequence[str]) -> str:
 
 def install_as_root(lacks: Sequence[str], progress: Progress) -> bool:
     """Gets them by apt-get where we are root on a Debian; False when we are not, or when it failed (then it said why)."""
-    if not lacks or os.geteuid() != 0 or _family() != "debian":
+    if not lacks or os.geteuid() != 0 or _family() != "debian" or not shutil.which("apt-get"):
         return False
     packages = [package for name in lacks for package in PACKAGES[name][0]]
     progress.say(f"Running as root on Debian: apt-get install {' '.join(packages)}")

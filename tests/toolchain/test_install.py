@@ -1,0 +1,292 @@
+"""Which way a program is got, and what a person is told about it."""
+
+from __future__ import annotations
+
+import errno
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from components.versions import Release
+from lab.toolchain import Cache, Program, ToolchainError, WrongChecksum
+from lab.toolchain import maker as maker_module
+from lab.toolchain.install import ASK_AGAIN_S
+from lab.toolchain.programs import REPO, GoBuild
+from tests.toolchain.fakes import NOBODY, Maker, Run, executable, script, sha256, tar_gz, zip_of
+
+STAND_IN = "pyproject.toml"  # any file of this repository: stand-ins are not run here
+
+
+def out_of_reach(maker: Maker, **fields: object) -> Release:
+    return maker.release(url=f"{NOBODY}/tool-1.2.3", **fields)
+
+
+def test_the_right_version_on_the_path_is_used_and_nothing_is_downloaded(machine: Path, maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    executable(machine / "tool", script("1.2.3"))
+    run.install(tool)
+    assert maker.asked == []
+    assert f"{machine}/tool, as it is on this machine" in run.seen
+
+
+def test_a_wrong_version_on_the_path_is_not_used(machine: Path, maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    executable(machine / "tool", script("1.2.30"))
+    run.install(tool)
+    assert run.installed(tool), "1.2.30 must not pass for 1.2.3"
+
+
+def test_a_broken_program_on_the_path_is_not_used(machine: Path, maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    executable(machine / "tool", b"\x7fELF not really")
+    run.install(tool)
+    assert run.installed(tool)
+
+
+def test_a_pinned_release_is_installed_with_its_record(maker: Maker, run: Run, cache: Cache) -> None:
+    tool = Program(release=maker.release())
+    run.install(tool)
+    installed = run.installed(tool)
+    assert installed and installed.read_bytes() == script("1.2.3") and installed.stat().st_mode & 0o111
+    record = cache.record("tool", "1.2.3")
+    assert record and record.how == "maker" and record.sha256 == {"tool": sha256(script("1.2.3"))}
+    assert "its maker's release, matches its pinned sha256" in run.seen
+
+
+@pytest.mark.parametrize("archive", [tar_gz, zip_of])
+def test_an_archive_gives_the_program_and_what_it_needs_beside_it(archive, maker: Maker, run: Run) -> None:  # type: ignore[no-untyped-def]
+    body = archive({"top/tool-amd64": script("1.2.3"), "top/tool-exec": b"helper", "top/LICENSE": b"words"})
+    tool = Program(release=maker.release(body=body, member="top/tool-amd64", also=("top/tool-exec",)))
+    run.install(tool)
+    installed = run.installed(tool)
+    assert installed and installed.name == "tool" and installed.with_name("tool-exec").stat().st_mode & 0o111
+    assert not installed.with_name("LICENSE").exists()
+
+
+def test_a_whole_tree_is_installed_without_its_first_directory(maker: Maker, run: Run) -> None:
+    body = tar_gz({"tool-v1/bin/tool": script("1.2.3"), "tool-v1/public/index.html": b"page"})
+    tool = Program(release=maker.release(body=body, tree="bin/tool"))
+    run.install(tool)
+    installed = run.installed(tool)
+    assert installed and installed.parent.name == "bin"
+    assert (installed.parents[1] / "public/index.html").read_bytes() == b"page"
+
+
+def test_a_tree_cannot_write_outside_the_cache(maker: Maker, run: Run, cache: Cache) -> None:
+    tool = Program(release=maker.release(body=tar_gz({"top/../../escaped": b"x"}), tree="bin/tool"))
+    with pytest.raises(ToolchainError, match="not the archive"):
+        run.install(tool)
+    assert not list(cache.root.rglob("escaped")) and run.installed(tool) is None
+
+
+def test_a_wrong_checksum_stops_with_both_sums_and_keeps_nothing(
+    maker: Maker, run: Run, go: Path, go_build: GoBuild, cache: Cache
+) -> None:
+    tool = Program(release=maker.release(sha256="0" * 64), go=go_build)
+    other = Program(release=maker.release("other"))
+    with pytest.raises(WrongChecksum) as stopped:
+        run.install(tool, other)
+    assert "0" * 64 in str(stopped.value) and sha256(script("1.2.3")) in str(stopped.value)
+    assert run.installed(tool) is None and run.installed(other) is None
+    assert not go.exists(), "a wrong checksum must not be papered over by a build"
+    assert not [file for file in cache.root.rglob("*") if file.is_file() and file.read_bytes() == script("1.2.3")]
+
+
+def test_a_download_that_breaks_off_once_is_begun_again(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    maker.cuts["/tool-1.2.3"] = 1
+    run.install(tool)
+    assert run.installed(tool) and maker.asked == ["/tool-1.2.3"] * 2
+
+
+def test_a_download_that_keeps_breaking_off_is_told_and_built_instead(
+    maker: Maker, run: Run, go: Path, go_build: GoBuild, cache: Cache
+) -> None:
+    tool = Program(release=maker.release(), go=go_build)
+    maker.cuts["/tool-1.2.3"] = 99
+    run.install(tool)
+    record = cache.record("tool", "1.2.3")
+    assert run.installed(tool) and record and record.how == "go"
+    assert "the download broke off 2 times" in run.seen
+
+
+def test_a_file_the_maker_does_not_have_is_told_with_its_address(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    maker.files.clear()
+    with pytest.raises(ToolchainError, match=rf"404 Not Found for {maker.url}/tool-1.2.3"):
+        run.install(tool)
+
+
+def test_a_release_that_is_not_pinned_is_taken_when_it_matches_the_published_list(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release(sha256=None))
+    maker.files["/sums"] = f"{'1' * 64}  other\n{sha256(script('1.2.3'))} *./tool-1.2.3\n".encode()
+    run.install(tool)
+    assert run.installed(tool)
+    assert "matches the list published beside it, not pinned here" in run.seen
+
+
+def test_a_release_that_is_not_pinned_and_does_not_match_the_published_list_stops(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release(sha256=None))
+    maker.files["/sums"] = f"{'1' * 64}  tool-1.2.3\n".encode()
+    with pytest.raises(WrongChecksum, match="1" * 64):
+        run.install(tool)
+    assert run.installed(tool) is None
+
+
+@pytest.mark.parametrize("sums", [None, b"c2f1 *tool-1.2.3\n", b"da39a3ee5e6b4b0d3255bfef95601890afd80709  tool-1.2.3\n"])
+def test_a_release_that_nothing_verifies_is_not_taken(sums: bytes | None, maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release(sha256=None), stand_in=STAND_IN)
+    if sums is not None:
+        maker.files["/sums"] = sums
+    run.install(tool)
+    assert "/tool-1.2.3" not in maker.asked
+    assert "its sha256 is not pinned" in run.seen and f"{maker.url}/sums" in run.seen
+
+
+def test_a_maker_out_of_reach_is_told_and_the_program_is_built(
+    maker: Maker, run: Run, go: Path, go_build: GoBuild, cache: Cache
+) -> None:
+    tool = Program(release=out_of_reach(maker), go=go_build)
+    run.install(tool)
+    record = cache.record("tool", "1.2.3")
+    assert record and record.how == "go" and "127.0.0.1 cannot be reached (Connection refused)" in record.why
+    assert "Not from the maker: 127.0.0.1 cannot be reached (Connection refused)." in run.seen
+    assert "about 1 min 01 s in all" in run.seen, "a person must know how long it may take"
+
+
+def test_a_maker_out_of_reach_is_asked_once_for_all_programs(maker: Maker, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(maker_module, "_ask", lambda url: asked.append(url) or "no route")
+    programs = [Program(release=maker.release(name), stand_in=STAND_IN) for name in ("one", "two", "three")]
+    run.install(*programs)
+    assert len(asked) == 1, "an offline machine must lose seconds, not minutes"
+
+
+def test_a_program_that_no_way_leads_to_does_not_hinder_the_others(maker: Maker, run: Run) -> None:
+    lost, kept = Program(release=out_of_reach(maker)), Program(release=maker.release("kept"))
+    with pytest.raises(ToolchainError, match=r"tool 1\.2\.3: 127\.0\.0\.1 cannot be reached .*there is no other way"):
+        run.install(lost, kept)
+    assert run.installed(kept)
+
+
+def test_a_stand_in_is_taken_only_when_the_maker_is_closed_and_it_is_said(maker: Maker, run: Run, cache: Cache) -> None:
+    tool = Program(release=out_of_reach(maker), stand_in=STAND_IN)
+    run.install(tool)
+    record = cache.record("tool", "1.2.3")
+    assert record and record.how == "stand-in" and record.program == STAND_IN
+    assert f"stand-in {STAND_IN}: 127.0.0.1 cannot be reached" in run.seen
+
+
+def test_the_program_replaces_its_stand_in_when_the_maker_is_asked_again(maker: Maker, run: Run, cache: Cache) -> None:
+    run.install(Program(release=out_of_reach(maker), stand_in=STAND_IN))
+    back = Program(release=maker.release(), stand_in=STAND_IN)
+    run.install(back)
+    assert maker.asked == [], "within a day the stand-in stays without a question"
+    run.install(back, ask_again=True)
+    assert run.installed(back) and cache.record("tool", "1.2.3").how == "maker"  # type: ignore[union-attr]
+
+
+def test_the_maker_is_asked_again_after_a_day(maker: Maker, run: Run, cache: Cache) -> None:
+    run.install(Program(release=out_of_reach(maker), stand_in=STAND_IN))
+    file = cache.directory("tool", "1.2.3") / "record.json"
+    yesterday = datetime.now(UTC) - timedelta(seconds=ASK_AGAIN_S + 1)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"at": yesterday.isoformat()}))
+    run.install(Program(release=maker.release(), stand_in=STAND_IN))
+    assert cache.record("tool", "1.2.3").how == "maker"  # type: ignore[union-attr]
+
+
+def test_a_damaged_program_is_noticed_and_got_again(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    run.install(tool)
+    installed = run.installed(tool)
+    assert installed
+    installed.write_bytes(b"half a file")
+    run.install(tool)
+    assert installed.read_bytes() == script("1.2.3")
+    assert "is damaged and got again: tool was changed since" in run.seen
+
+
+def test_a_deleted_program_is_noticed_and_got_again(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    run.install(tool)
+    installed = run.installed(tool)
+    assert installed
+    installed.unlink()
+    run.install(tool)
+    assert installed.exists()
+
+
+@pytest.mark.parametrize("record", [b"", b"{}", b"not json", b'{"how": "maker"}'])
+def test_an_unreadable_record_means_not_installed(record: bytes, maker: Maker, run: Run, cache: Cache) -> None:
+    tool = Program(release=maker.release())
+    executable(cache.directory("tool", "1.2.3") / "record.json", record)
+    run.install(tool)
+    assert run.installed(tool)
+
+
+def test_what_is_in_the_cache_is_not_got_again(maker: Maker, run: Run) -> None:
+    tool = Program(release=maker.release())
+    run.install(tool)
+    run.install(tool)
+    assert maker.asked == ["/tool-1.2.3"]
+    assert "in the cache (its maker's release)" in run.seen
+
+
+def test_another_version_lies_beside_the_first(maker: Maker, run: Run) -> None:
+    old, new = Program(release=maker.release()), Program(release=maker.release(version="1.3.0"))
+    run.install(old)
+    run.install(new)
+    assert run.installed(old) and run.installed(new), "two checkouts may want different versions"
+
+
+def test_unfinished_work_of_a_killed_run_is_removed(maker: Maker, run: Run, cache: Cache) -> None:
+    executable(cache.root / "partial" / "tool.4194305" / "download", b"half")
+    tool = Program(release=maker.release())
+    run.install(tool)
+    assert run.installed(tool)
+
+
+def test_an_unknown_name_is_told_with_the_known_ones(maker: Maker, run: Run) -> None:
+    with pytest.raises(ToolchainError, match=r"knows no tol\. It knows: tool\."):
+        run.install(Program(release=maker.release()), names=["tol"])
+
+
+def test_a_cache_that_cannot_be_made_is_told_with_what_to_do(maker: Maker, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the cache should be")
+    with pytest.raises(ToolchainError, match=r"Cannot write in the cache .*set XDG_CACHE_HOME"):
+        Run(Cache()).install(Program(release=maker.release()))
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS])
+def test_a_cache_that_cannot_be_written_is_told_with_what_to_do(
+    error: int, maker: Maker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(error, "refused", "/some/file")
+
+    monkeypatch.setattr(maker_module, "_stream", refuse)
+    with pytest.raises(ToolchainError, match=r"Cannot write in the cache .*refused .*/some/file"):
+        run.install(Program(release=maker.release()))
+
+
+def test_a_full_disk_is_told_with_what_to_do_and_nothing_half_done_stays(
+    maker: Maker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(url: str, to: Path, step: object) -> str:
+        to.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(maker_module, "_stream", fill)
+    tool = Program(release=maker.release())
+    with pytest.raises(ToolchainError, match=r"is full .*lab\.toolchain clean"):
+        run.install(tool)
+    assert run.installed(tool) is None
+
+
+def test_no_stand_in_is_named_that_is_not_there(maker: Maker, run: Run) -> None:
+    tool = Program(release=out_of_reach(maker), stand_in="lab/no-such-stand-in")
+    assert not (REPO / tool.stand_in).exists()
+    with pytest.raises(ToolchainError, match="there is no other way"):
+        run.install(tool)

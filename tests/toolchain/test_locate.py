@@ -1,0 +1,93 @@
+"""`find` and `environment`: what the rest of the project sees of the toolchain."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lab import toolchain
+from lab.toolchain import Cache, NotInstalled, Record
+from lab.toolchain.programs import PROGRAMS, REPO
+from tests.toolchain.fakes import executable, script, sha256
+
+
+def put(cache: Cache, name: str, how: str = "maker", program: str | None = None) -> Path:
+    """An installed program, as the installer leaves it."""
+    content = script(PROGRAMS[name].release.version)
+    with cache.partial(name) as partial:
+        executable(partial / "prepared" / name, content)
+        record = Record.now(how=how, why="", program=program or name, sha256={name: sha256(content)})  # type: ignore[arg-type]
+        cache.place(name, PROGRAMS[name].release.version, partial / "prepared", record)
+    return cache.directory(name, PROGRAMS[name].release.version) / name
+
+
+def test_what_is_not_installed_is_told_with_the_command_that_installs_it() -> None:
+    with pytest.raises(NotInstalled, match=r"alloy 1\.11\.0 is not installed: run `python -m lab\.toolchain install alloy`"):
+        toolchain.find("alloy")
+
+
+def test_an_unknown_name_is_told_with_the_known_ones() -> None:
+    with pytest.raises(NotInstalled, match=r"knows no program 'aloy'.*alloy"):
+        toolchain.find("aloy")
+
+
+def test_an_installed_program_is_found_before_one_on_the_path(cache: Cache, machine: Path) -> None:
+    executable(machine / "loki", script(PROGRAMS["loki"].release.version))
+    assert toolchain.find("loki") == machine / "loki"
+    installed = put(cache, "loki")
+    assert toolchain.find("loki") == installed
+
+
+def test_a_program_of_another_version_on_the_path_is_not_found(machine: Path) -> None:
+    executable(machine / "loki", script("2.9.0"))
+    assert toolchain.located("loki") is None
+
+
+def test_the_language_host_on_the_path_is_judged_by_the_pulumi_beside_it(machine: Path) -> None:
+    host = executable(machine / "pulumi-language-python", b"#!/bin/sh\n")
+    assert toolchain.located("pulumi-language-python") is None
+    executable(machine / "pulumi", script(PROGRAMS["pulumi"].release.version))
+    assert toolchain.find("pulumi-language-python") == host
+
+
+def test_an_official_plugin_that_pulumi_installed_is_found(tmp_path: Path) -> None:
+    version = PROGRAMS["pulumi-resource-command"].release.version
+    plugin = tmp_path / f"home/.pulumi/plugins/resource-command-v{version}/pulumi-resource-command"
+    executable(plugin, b"#!/bin/sh\n")
+    found = toolchain.located("pulumi-resource-command")
+    assert found and found.path == plugin and found.how == "path"
+
+
+def test_a_plugin_of_unknown_version_on_the_path_is_not_trusted(machine: Path) -> None:
+    executable(machine / "pulumi-resource-command", b"#!/bin/sh\n")
+    assert toolchain.located("pulumi-resource-command") is None
+
+
+def test_a_stand_in_is_found_in_this_checkout_and_known_as_one(cache: Cache) -> None:
+    put(cache, "grafana", how="stand-in", program="pyproject.toml")
+    found = toolchain.located("grafana")
+    assert found and found.how == "stand-in" and found.path == REPO / "pyproject.toml"
+
+
+def test_a_stand_in_that_this_checkout_lacks_is_not_installed(cache: Cache) -> None:
+    put(cache, "grafana", how="stand-in", program="lab/no-such-file")
+    assert toolchain.located("grafana") is None
+
+
+def test_the_environment_puts_real_programs_before_stand_ins_before_the_rest(cache: Cache, machine: Path) -> None:
+    put(cache, "pulumi-resource-command", how="stand-in", program="pyproject.toml")
+    pulumi = put(cache, "pulumi")
+    assert toolchain.environment()["PATH"].split(os.pathsep) == [str(pulumi.parent), str(REPO), str(machine)]
+
+
+def test_the_environment_does_not_hide_a_real_nvidia_smi(cache: Cache, machine: Path) -> None:
+    put(cache, "nvidia_gpu_exporter", how="stand-in", program="pyproject.toml")
+    assert toolchain.environment()["PATH"] == str(machine)
+
+
+def test_the_environment_keeps_pulumi_from_fetching_by_itself() -> None:
+    environment = toolchain.environment()
+    assert environment["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] == "true"
+    assert "PULUMI_HOME" not in environment, "a person's login to a Pulumi backend must keep working"

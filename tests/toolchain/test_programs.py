@@ -1,0 +1,68 @@
+"""The table of programs agrees with the versions file, the Go modules and the Python packages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from components.versions import release
+from lab.toolchain.programs import PROGRAMS, REPO
+
+WITH_GO = sorted(name for name, program in PROGRAMS.items() if program.go)
+MAIN_MODULES = {
+    "pulumi": ("github.com/pulumi/pulumi/pkg/v3", "v{}"),
+    "alloy": ("github.com/grafana/alloy", "v{}"),
+    "loki": ("github.com/grafana/loki/v3", "v{}"),
+    "node_exporter": ("github.com/prometheus/node_exporter", "v{}"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MAIN_MODULES))
+def test_a_go_module_builds_the_version_of_the_versions_file(name: str) -> None:
+    go = PROGRAMS[name].go
+    module, form = MAIN_MODULES[name]
+    assert go and f"{module} {form.format(release(name).version)}\n" in (go.module / "go.mod").read_text()
+
+
+def test_promtool_is_built_from_the_module_version_of_its_release() -> None:
+    # Prometheus 3.15.0 is v0.315.0 as a Go module.
+    major, minor, patch = release("promtool").version.split(".")
+    assert f"prometheus/prometheus v0.{major}{minor}.{patch}\n" in (REPO / "lab/toolchain/go/prometheus/go.mod").read_text()
+
+
+def test_mimir_says_which_commit_it_is_built_from() -> None:
+    go = PROGRAMS["mimir"].go
+    assert go
+    commit = re.search(r"grafana/mimir v\S+-([0-9a-f]{12})\n", (go.module / "go.mod").read_text())
+    assert commit and commit[1] in go.differs and commit[1] in go.ldflags
+
+
+@pytest.mark.parametrize("name", WITH_GO)
+def test_a_go_module_has_its_sums(name: str) -> None:
+    go = PROGRAMS[name].go
+    assert go and (go.module / "go.sum").stat().st_size > 1000
+
+
+def test_alloy_reads_the_journal() -> None:
+    go = PROGRAMS["alloy"].go
+    assert go and "promtail_journal_enabled" in go.tags.split() and "systemd/sd-journal.h" in go.needs
+
+
+@pytest.mark.parametrize(
+    ("package", "program"),
+    [
+        ("pulumi", "pulumi"),
+        ("pulumi", "pulumi-language-python"),
+        ("pulumi-command", "pulumi-resource-command"),
+        ("pulumi-kubernetes", "pulumi-resource-kubernetes"),
+        ("pulumiverse-grafana", "pulumi-resource-grafana"),
+    ],
+)
+def test_the_python_package_and_the_program_are_of_one_version(package: str, program: str) -> None:
+    assert f"{package}=={release(program).version}\n" in (REPO / "requirements.in").read_text()
+
+
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.stand_in])
+def test_a_program_without_a_go_build_has_its_stand_in(name: str) -> None:
+    assert PROGRAMS[name].go is None and (REPO / PROGRAMS[name].stand_in).is_file()

@@ -1,0 +1,46 @@
+"""What somebody sees who waits half an hour."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from lab.toolchain.progress import Progress, duration, size
+from tests.toolchain.fakes import until
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_long_step_tells_its_time_what_is_expected_and_where_it_is() -> None:
+    out = io.StringIO()
+    progress = Progress(out)
+    progress.every_s = 0.001
+    with progress.step("alloy 1.11.0", "building with Go", 710) as step:
+        step.detail = "compiling net/http"
+        until(lambda: "compiling" in out.getvalue())
+    line = next(line for line in out.getvalue().splitlines() if "compiling" in line)
+    assert line == f"{'alloy 1.11.0':<31} building with Go, 0 s of about 11 min 50 s: compiling net/http"
+
+
+def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
+    out = Terminal()
+    progress = Progress(out)
+    progress.every_s = 0.001
+    with progress.step("alloy", "building"):
+        until(lambda: out.getvalue().count("building") > 1)
+    progress.line("alloy", "done")
+    assert out.getvalue().count("\n") == 1 and out.getvalue().endswith(f"\r\033[K{'alloy':<31} done\n")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (707, "11 min 47 s")])
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(900, "1 kB"), (17_000_000, "17 MB"), (23_400_000_000, "23.4 GB")])
+def test_sizes_read_well(count: int, text: str) -> None:
+    assert size(count) == text
