@@ -144,7 +144,7 @@ def _programs() -> tuple[Program, ...]:
             go=_go(
                 "mimir",
                 "github.com/grafana/mimir/cmd/mimirtool",
-                seconds=120,
+                seconds=140,
                 tags="netgo stringlabels",
                 ldflags=mimir_version,
                 differs=mimir_differs,
@@ -155,7 +155,7 @@ def _programs() -> tuple[Program, ...]:
             go=_go(
                 "prometheus",
                 "github.com/prometheus/prometheus/cmd/promtool",
-                seconds=90,
+                seconds=195,
                 tags="netgo",
                 ldflags=prometheus_version + promtool.version,
             ),

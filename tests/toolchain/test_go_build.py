@@ -126,7 +126,7 @@ def test_packages_are_not_installed_for_a_build_that_go_cannot_do(
 ) -> None:
     distribution(DEBIAN, 0)
     executable(machine / "apt-get", f"#!/bin/sh\ntouch {tmp_path}/apt\n".encode())
-    with pytest.raises(ToolchainError, match="(?s)Go .* is missing.*gcc is missing"):
+    with pytest.raises(ToolchainError, match=r"(?s)Go .* is missing.*gcc is missing"):
         run.install(replace(tool, go=replace(go_build, needs=("gcc",))))
     assert not (tmp_path / "apt").exists()
 
