@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.host.part import Part, Source
-from components.host.parts.alloy import Alloy
+from components.host.parts.alloy import CONFIG, Alloy
 from components.host.parts.driver_check import DriverCheck
 from components.host.parts.exporter_choice import ExporterChoice
+from components.host.parts.kernel_log import KernelLog
 from components.host.parts.launch import Launch
 from components.host.parts.node_exporter import NodeExporter
 from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
@@ -20,22 +21,35 @@ PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 class HostOptions:
     """What the stack decides for all its hosts; what differs between hosts are settings.
 
-    `programs`: name in PROGRAMS -> architecture -> where it comes from.
+    `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
     metrics_login: bool = False
     metrics_outage_s: int = 6 * 3600
+    logs: bool = True
+    logs_login: bool = False
+    docker_logs: bool = False
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
     """Probes first: what they find decides which of the later parts a host wants. Alloy last: it reads all the others."""
     programs = options.programs
-    return [
+    before_alloy = [
         Launch().part(),
         DriverCheck().part(),
         ExporterChoice().part(),
         NodeExporter(sources=programs["node_exporter"]).part(),
         NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
-        Alloy(sources=programs["alloy"], metrics_login=options.metrics_login, metrics_outage_s=options.metrics_outage_s).part(),
+        *KernelLog().parts(),
     ]
+    alloy = Alloy(
+        sources=programs["alloy"],
+        metrics_login=options.metrics_login,
+        metrics_outage_s=options.metrics_outage_s,
+        logs=options.logs,
+        logs_login=options.logs_login,
+        docker_logs=options.docker_logs and options.logs,
+        optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
+    )
+    return [*before_alloy, alloy.part()]

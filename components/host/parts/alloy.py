@@ -1,6 +1,7 @@
 """Alloy on one host: static configuration split by verb, the same on every host of a stack.
 
-What differs between hosts comes from the environment file, secrets from files. A feature is a file that is shipped or not.
+What differs between hosts comes from the environment file, secrets from files. A feature is a file that is shipped or not; the
+files that only some hosts want are brought by the parts they belong to (the scrape of an exporter by that exporter's part).
 """
 
 from __future__ import annotations
@@ -13,25 +14,31 @@ from components.host.part import Directory, Download, File, HttpCheck, Part, Sou
 PROGRAM = "/opt/gpu-fleet/bin/alloy"
 START = "/opt/gpu-fleet/libexec/start-alloy"
 CONFIG = "/etc/alloy"
+STATE = "/var/lib/gpu-fleet/alloy"
 USER = "gpu-fleet-alloy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alloy:
+    """`optional_config`: files below /etc/alloy of other parts, whose coming and going restarts Alloy."""
+
     sources: Mapping[str, Source]  # by architecture
-    metrics_login: bool = False  # ship the export that sends GPU_FLEET_METRICS_USERNAME and the secret metrics-password
-    metrics_outage_s: int = 6 * 3600  # an outage of Mimir this long loses no sample
+    metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password
+    logs: bool  # there is a Loki; without one the XID counters still work
+    logs_login: bool  # send GPU_FLEET_LOGS_USERNAME and the secret logs-password
+    docker_logs: bool
+    metrics_outage_s: int  # an outage of Mimir this long loses no sample
+    optional_config: tuple[str, ...] = ()
     listen: str = "127.0.0.1:12345"  # Alloy's interface: shows its configuration, so loopback
 
     def part(self) -> Part:
         config = tuple(File.from_rootfs(f"{CONFIG}/{name}.alloy") for name in self._config_names())
-        secrets = ("metrics-password",) if self.metrics_login else ()
         return Part(
             name="alloy",
-            users=(User(name=USER, groups=("gpu-fleet", "systemd-journal", "adm")),),
+            users=(User(name=USER, groups=self._groups()),),
             directories=(
                 Directory(path=CONFIG, contents="placed"),
-                Directory(path="/var/lib/gpu-fleet/alloy", mode=0o750, owner=USER, group=USER, contents="runtime"),
+                Directory(path=STATE, mode=0o750, owner=USER, group=USER, contents="runtime"),
             ),
             files=(File.from_rootfs(START), *config),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
@@ -40,25 +47,35 @@ class Alloy:
                 "GPU_FLEET_METRICS_TENANT": "",
                 "GPU_FLEET_METRICS_USERNAME": "",
                 "GPU_FLEET_METRICS_WAL_KEEP": f"{self._wal_keep_s()}s",
+                "GPU_FLEET_LOGS_TENANT": "",
+                "GPU_FLEET_LOGS_USERNAME": "",
             },
-            secrets=secrets,
+            secrets=self._secrets(),
             units=(
                 Unit(
                     name="gpu-fleet-alloy",
-                    restart_on=(
-                        PROGRAM,
-                        START,
-                        "settings",
-                        *(file.path for file in config),
-                        *(f"secrets/{name}" for name in secrets),
-                    ),
+                    # Not on secrets: Alloy reads their files again for every request.
+                    restart_on=(PROGRAM, START, "settings", *(file.path for file in config), *self.optional_config),
                 ),
             ),
             checks=(HttpCheck(url="http://${GPU_FLEET_ALLOY_LISTEN}/-/ready", contains="ready", within_s=30),),
         )
 
     def _config_names(self) -> tuple[str, ...]:
-        return ("discover", "collect_metrics", "export_metrics_login" if self.metrics_login else "export_metrics")
+        metrics = "export_metrics_login" if self.metrics_login else "export_metrics"
+        logs = "export_no_logs"
+        if self.logs:
+            logs = "export_logs_login" if self.logs_login else "export_logs"
+        docker = ("collect_docker_logs",) if self.docker_logs else ()
+        return ("discover", "collect_metrics", *docker, "process_kernel", metrics, logs)
+
+    def _groups(self) -> tuple[str, ...]:
+        """gpu-fleet: secrets; systemd-journal, adm: the kernel's messages. docker is as good as root, so only when asked."""
+        return ("gpu-fleet", "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
+
+    def _secrets(self) -> tuple[str, ...]:
+        metrics = ("metrics-password",) if self.metrics_login else ()
+        return (*metrics, "logs-password") if self.logs and self.logs_login else metrics
 
     def _wal_keep_s(self) -> int:
         # The reasoning is beside the value's use, in export_metrics.alloy.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,27 @@ IDENTITY = {
 class RunningAlloy:
     receiver: Receiver
     prefix: Path
+    url: str
+
+    def wait_until_read(self, log: Path) -> None:
+        """Returns when Alloy has opened this log: what is written from now on, it sees."""
+        self.receiver.wait_for(lambda: self._is_reading(log))
+
+    def _is_reading(self, log: Path) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
+                return "loki_source_file_files_active_total{" in (body := answer.read().decode()) and str(log) in body
+        except OSError:
+            return False
+
+
+def kernel_log_facts(log: Path) -> dict[str, str]:
+    """What the probes say of an NVIDIA host whose kernel messages are in a file."""
+    return {
+        "GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter",
+        "GPU_FLEET_KERNEL_LOG_SOURCE": "file",
+        "GPU_FLEET_KERNEL_LOG_FILE": str(log),
+    }
 
 
 @contextmanager
@@ -42,6 +64,7 @@ def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> 
     program.symlink_to(find("alloy"))
     for config in (prefix / "etc/alloy").iterdir():  # the same configuration, only more often
         config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))
+    address = f"127.0.0.1:{free_port()}"
     exporter_address = f"127.0.0.1:{exporter.server_port}"
     environment = {
         "PATH": os.environ["PATH"],
@@ -50,7 +73,7 @@ def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> 
         **IDENTITY,
         "GPU_FLEET_NODE_EXPORTER_LISTEN": exporter_address,
         "GPU_FLEET_GPU_EXPORTER_LISTEN": exporter_address,
-        "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{free_port()}",
+        "GPU_FLEET_ALLOY_LISTEN": address,
         "GPU_FLEET_METRICS_URL": f"{receiver.url}/api/v1/push",
         "GPU_FLEET_LOGS_URL": f"{receiver.url}/loki/api/v1/push",
         **facts,
@@ -60,7 +83,7 @@ def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> 
             [prefix / "opt/gpu-fleet/libexec/start-alloy"], env=environment, stdout=log, stderr=subprocess.STDOUT
         )
     try:
-        yield RunningAlloy(receiver=receiver, prefix=prefix)
+        yield RunningAlloy(receiver=receiver, prefix=prefix, url=f"http://{address}")
         assert process.poll() is None, (prefix / "alloy.log").read_text()[-4000:]
     finally:
         process.terminate()

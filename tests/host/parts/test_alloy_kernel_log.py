@@ -1,0 +1,113 @@
+"""A real Alloy with a host's configuration: what it makes of kernel lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
+from tests.host.parts.receiver import LogLine
+
+# Made for this test after the forms documented in facts: with and without a process, MIG, the old form without "PCI:".
+XID_79 = "[ 1843.308145] NVRM: Xid (PCI:0000:4b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+XID_31 = "[ 1850.000001] NVRM: Xid (PCI:0000:4b:00): 31, pid=4711, name=KMS thread, Ch 00000008, intr 00000000. MMU Fault"
+XID_94_MIG = "[ 1851.000001] NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No"
+XID_3_OLD = "Jan 18 11:38:05 node kernel: [  269.517039] NVRM: Xid (0000:01:00): 3, C 00000005 SC 00000007 M 00001ffc"
+SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
+NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
+AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
+LAST = "[ 99.000000] NVRM: the last line of this log"
+LINES = [XID_79, XID_79, XID_31, XID_94_MIG, XID_3_OLD, SXID_FATAL, SXID_DETAIL, NOISE, AMD, LAST]
+
+
+@pytest.fixture(scope="module")
+def alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
+    prefix = tmp_path_factory.mktemp("host")
+    log = prefix / "kern.log"
+    log.write_text("[ 1.0] NVRM: Xid (PCI:0000:4b:00): 48, from before Alloy was here\n")
+    with running_alloy(prefix, kernel_log_facts(log)) as running:
+        running.wait_until_read(log)
+        with log.open("a") as kernel:
+            kernel.write("".join(f"{line}\n" for line in LINES))
+        running.receiver.wait_for(lambda: any(line.line == LAST for line in running.receiver.lines))
+        running.receiver.wait_for(lambda: running.receiver.of("gpu_fleet_sxid_events_total"))
+        yield running
+
+
+def line(alloy: RunningAlloy, text: str) -> LogLine:
+    return next(line for line in alloy.receiver.lines if line.line == text)
+
+
+def test_a_kernel_line_carries_the_labels_of_its_host(alloy: RunningAlloy) -> None:
+    assert line(alloy, AMD).labels == {
+        "job": "kernel",
+        "instance": "gpu-node-001",
+        "datacenter": "us-west",
+        "cluster": "training",
+        "exporter_mode": "nvidia_gpu_exporter",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "xid", "metadata"),
+    [
+        (XID_79, "79", {"pci": "0000:4b:00"}),
+        (XID_31, "31", {"pci": "0000:4b:00", "pid": "4711", "process": "KMS thread"}),
+        (XID_94_MIG, "94", {"pci": "0000:07:00", "pid": "7194"}),
+        (XID_3_OLD, "3", {"pci": "0000:01:00"}),
+    ],
+)
+def test_an_xid_line_tells_its_code_its_gpu_and_the_process(
+    alloy: RunningAlloy, text: str, xid: str, metadata: dict[str, str]
+) -> None:
+    assert line(alloy, text).labels["xid"] == xid
+    assert line(alloy, text).metadata == metadata, "an unknown process must not look like one called <unknown>"
+
+
+def test_an_nvswitch_line_is_labelled_with_its_sxid(alloy: RunningAlloy) -> None:
+    assert line(alloy, SXID_FATAL).labels["sxid"] == "20034"
+    assert line(alloy, SXID_FATAL).metadata == {"pci": "0000:04:00.0", "sxid_severity": "Fatal"}
+
+
+def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) -> None:
+    assert not [sent for sent in alloy.receiver.lines if sent.line == NOISE], "Loki is paid by volume"
+
+
+def test_lines_from_before_the_first_start_are_no_news(alloy: RunningAlloy) -> None:
+    assert not [sent for sent in alloy.receiver.lines if "from before Alloy" in sent.line]
+    assert not [labels for labels, _ in alloy.receiver.of("gpu_fleet_xid_events_total") if labels["xid"] == "48"]
+
+
+def test_xids_are_counted_per_code_and_gpu(alloy: RunningAlloy) -> None:
+    counted = {(labels["xid"], labels["pci"]): value for labels, value in alloy.receiver.of("gpu_fleet_xid_events_total")}
+    assert counted == {
+        ("79", "0000:4b:00"): 2,
+        ("31", "0000:4b:00"): 1,
+        ("94", "0000:07:00"): 1,
+        ("3", "0000:01:00"): 1,
+    }
+
+
+def test_an_xid_counter_has_no_labels_but_its_own_and_those_of_its_host(alloy: RunningAlloy) -> None:
+    labels = alloy.receiver.of("gpu_fleet_xid_events_total")[0][0]
+    own = {"__name__", "xid", "pci", "component_id", "component_path"}
+    assert set(labels) - own == {"job", "instance", "datacenter", "cluster", "exporter_mode"}
+
+
+def test_the_detail_lines_of_an_nvswitch_event_are_not_counted_again(alloy: RunningAlloy) -> None:
+    [(labels, value)] = alloy.receiver.of("gpu_fleet_sxid_events_total")
+    assert (labels["sxid"], labels["pci"], labels["sxid_severity"], value) == ("20034", "0000:04:00.0", "Fatal", 1)
+
+
+def test_without_a_loki_the_xids_are_still_counted(tmp_path: Path) -> None:
+    log = tmp_path / "kern.log"
+    log.touch()
+    with running_alloy(tmp_path, kernel_log_facts(log), logs=False) as running:
+        running.wait_until_read(log)
+        with log.open("a") as kernel:
+            kernel.write(f"{XID_79}\n")
+        running.receiver.wait_for(lambda: running.receiver.of("gpu_fleet_xid_events_total"))
+        assert not running.receiver.lines
