@@ -1,0 +1,354 @@
+"""The ResourceProvider service of a stand-in: everything that does not depend on what its resources are.
+
+A stand-in is a Plugin with ResourceTypes. It gets plain values and gives plain values back; secrets are stripped before and
+marked again after, and what it does not declare is refused before it is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, ClassVar
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from lab.standins.differences import differences, replacing, response
+from lab.standins.properties import UNKNOWN, Properties, Secret, decode, encode, has_unknown, plain, with_secrets_of
+from lab.standins.schema import Mistake, Property, completed, mistakes, specification
+from lab.standins.serving import UNLIMITED, serve
+
+
+class Failure(Exception):
+    """An operation did not work; the message is what the person sees, after the resource's name."""
+
+
+class Cancelled(Failure):
+    def __init__(self) -> None:
+        super().__init__("cancelled")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operation on one resource: its name, where its messages go, and what ends it when the person presses Ctrl-C."""
+
+    name: str
+    log: Callable[[str], None] = field(repr=False)
+    ending: Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]] = field(repr=False)
+
+
+class ResourceType(ABC):
+    """One type of resource. `outputs` are those that are no inputs; every input is an output too, as in the official plugins."""
+
+    type_name: ClassVar[str]
+    inputs: ClassVar[Mapping[str, Property]]
+    outputs: ClassVar[Mapping[str, Property]]
+
+    # The input that gets the resource's name and a random end when it is not given; empty for none.
+    autonamed: ClassVar[str] = ""
+
+    def check(self, inputs: Properties) -> Iterator[Mistake]:
+        """What the schema cannot say. `inputs` are plain; any of them may be UNKNOWN."""
+        return iter(())
+
+    def comparable(self, inputs: Properties) -> Properties:
+        """The plain inputs in the form in which two that mean the same are equal."""
+        return inputs
+
+    def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
+        return replacing(self.inputs, changes)
+
+    def preview_update(self, olds: Properties, news: Properties) -> Properties:
+        """The outputs that a preview shows; UNKNOWN for what the update may change."""
+        return {name: olds.get(name) for name in self.outputs}
+
+    @abstractmethod
+    def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
+        """Gives the id and the outputs. Raises Failure; nothing is then kept in the state."""
+
+    @abstractmethod
+    def update(self, call: Call, id: str, olds: Properties, news: Properties) -> Properties:
+        """Gives the outputs; `olds` are the old outputs."""
+
+    def read(self, call: Call, id: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
+        """Inputs and outputs as they are in the world; None when it is gone. Without one, what the state holds is true."""
+        return inputs, outputs
+
+    @abstractmethod
+    def delete(self, call: Call, id: str, outputs: Properties) -> None:
+        """Does nothing when it is gone already."""
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    inputs: Mapping[str, Property]
+    outputs: Mapping[str, Property]
+    call: Callable[[Call, Properties], Properties]
+
+
+class Plugin:
+    """A package: its name and version as the engine knows them, its configuration, its resources and functions."""
+
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        resources: Sequence[ResourceType],
+        functions: Sequence[Function] = (),
+        config: Mapping[str, Property] | None = None,
+        configure: Callable[[Properties], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.resources = {resource.type_name: resource for resource in resources}
+        self.functions = {function.name: function for function in functions}
+        self.config = config or {}
+        self.configure = configure
+
+    def schema(self) -> dict[str, Any]:
+        types: dict[str, Any] = {}
+        resources = {
+            token: {
+                **specification({**resource.inputs, **resource.outputs}, "required", types),
+                **specification(resource.inputs, "requiredInputs", types),
+            }
+            for token, resource in self.resources.items()
+        }
+        functions = {
+            token: {
+                "inputs": {"type": "object", **specification(function.inputs, "required", types)},
+                "outputs": {"type": "object", **specification({**function.inputs, **function.outputs}, "required", types)},
+            }
+            for token, function in self.functions.items()
+        }
+        provider = specification(self.config, "requiredInputs", types)
+        return {
+            "name": self.name,
+            "version": self.version,
+            "description": f"Stand-in of the official {self.name} plugin: the part of its schema that this project uses",
+            "config": {"variables": provider["inputProperties"]},
+            "provider": provider,
+            "types": types,
+            "resources": resources,
+            "functions": functions,
+        }
+
+
+def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A Failure becomes the error of the call; what else is raised is a mistake of ours, and gRPC shows it as one."""
+
+    @wraps(method)
+    def answered(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return method(self, request, context)
+        except Failure as failure:
+            context.abort(grpc.StatusCode.UNKNOWN, str(failure))
+
+    return answered
+
+
+class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
+    def __init__(self, plugin: Plugin, engine_address: str) -> None:
+        self._plugin = plugin
+        self._engine = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address, UNLIMITED)) if engine_address else None
+        self._endings: set[Callable[[], None]] = set()
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+
+    def Handshake(self, request, context):
+        if self._engine is None and request.engine_address:
+            self._engine = engine_pb2_grpc.EngineStub(grpc.insecure_channel(request.engine_address, UNLIMITED))
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True, accept_resources=True)
+
+    def GetPluginInfo(self, request, context):
+        return plugin_pb2.PluginInfo(version=self._plugin.version)
+
+    def GetSchema(self, request, context):
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(self._plugin.schema()))
+
+    def GetMapping(self, request, context):
+        return provider_pb2.GetMappingResponse()
+
+    def CheckConfig(self, request, context):
+        given = decode(request.news)
+        config = _parsed(self._plugin.config, given)
+        found = [*mistakes(self._plugin.config, config, self._plugin.name)]
+        secret = {name for name, expected in self._plugin.config.items() if expected.secret}
+        marked = {name: Secret(plain(value)) if name in secret else value for name, value in given.items()}
+        return _checked(marked, found)
+
+    def DiffConfig(self, request, context):
+        """The configuration says how to reach things; a change of it replaces none."""
+        return response(differences(decode(request.old_inputs), decode(request.news)), set())
+
+    @_failing
+    def Configure(self, request, context):
+        config = decode(request.args)
+        if not has_unknown(config):
+            self._plugin.configure(plain(completed(self._plugin.config, _parsed(self._plugin.config, config))))
+        return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=True)
+
+    @_failing
+    def Check(self, request, context):
+        resource = self._resource(request.urn)
+        inputs, olds = decode(request.news), decode(request.olds)
+        found = [*mistakes(resource.inputs, inputs, resource.type_name)]
+        if found:
+            return _checked(inputs, found)
+        inputs = completed(resource.inputs, inputs)
+        if resource.autonamed and resource.autonamed not in inputs:
+            given = olds.get(resource.autonamed)
+            inputs[resource.autonamed] = given or f"{_name(request.urn)}-{secrets.token_hex(4)[:7]}"
+        return _checked(inputs, [*resource.check(plain(inputs))])
+
+    @_failing
+    def Diff(self, request, context):
+        resource = self._resource(request.urn)
+        olds, news = (resource.comparable(plain(decode(inputs))) for inputs in (request.old_inputs, request.news))
+        changes = differences(olds, news)
+        return response(changes, resource.replacing(changes, olds, news))
+
+    @_failing
+    def Create(self, request, context):
+        resource = self._resource(request.urn)
+        inputs = decode(request.properties)
+        if request.preview:
+            unknown = {name: UNKNOWN for name, output in resource.outputs.items() if output.required}
+            return provider_pb2.CreateResponse(properties=encode(inputs | unknown))
+        id, outputs = resource.create(self._call(request.urn), plain(inputs))
+        return provider_pb2.CreateResponse(id=id, properties=_outputs(resource, inputs, outputs))
+
+    @_failing
+    def Update(self, request, context):
+        resource = self._resource(request.urn)
+        olds, news = decode(request.olds), decode(request.news)
+        if request.preview:
+            outputs = resource.preview_update(plain(olds), plain(news))
+        else:
+            outputs = resource.update(self._call(request.urn), request.id, plain(olds), plain(news))
+        return provider_pb2.UpdateResponse(properties=_outputs(resource, news, outputs))
+
+    @_failing
+    def Read(self, request, context):
+        resource = self._resource(request.urn)
+        inputs, outputs = decode(request.inputs), decode(request.properties)
+        found = resource.read(self._call(request.urn), request.id, plain(inputs), plain(outputs))
+        if found is None:
+            return provider_pb2.ReadResponse()
+        live_inputs, live_outputs = found
+        marked = with_secrets_of(inputs, completed(resource.inputs, live_inputs))
+        return provider_pb2.ReadResponse(
+            id=request.id, inputs=encode(marked), properties=_outputs(resource, marked, live_outputs)
+        )
+
+    @_failing
+    def Delete(self, request, context):
+        self._resource(request.urn).delete(self._call(request.urn), request.id, plain(decode(request.properties)))
+        return empty_pb2.Empty()
+
+    @_failing
+    def Invoke(self, request, context):
+        function = self._plugin.functions.get(request.tok)
+        if function is None:
+            raise Failure(f"Invoke of {request.tok}: this stand-in of the {self._plugin.name} plugin does not have it")
+        arguments = decode(request.args)
+        if found := [*mistakes(function.inputs, arguments, request.tok)]:
+            return provider_pb2.InvokeResponse(failures=_failures(found))
+        answer = function.call(self._call(""), plain(completed(function.inputs, arguments)))
+        return provider_pb2.InvokeResponse(**{"return": encode(with_secrets_of(arguments, answer))})
+
+    def Cancel(self, request, context):
+        self.end_calls()
+        return empty_pb2.Empty()
+
+    def end_calls(self) -> None:
+        with self._lock:
+            self._is_cancelled = True
+            endings = list(self._endings)
+        for end in endings:
+            end()
+
+    def _resource(self, urn: str) -> ResourceType:
+        token = urn.split("::")[2].split("$")[-1]
+        if token not in self._plugin.resources:
+            known = ", ".join(sorted(self._plugin.resources))
+            raise Failure(f"this stand-in of the {self._plugin.name} plugin has no {token}; it has: {known}")
+        return self._plugin.resources[token]
+
+    def _call(self, urn: str) -> Call:
+        def log(line: str) -> None:
+            if self._engine is not None:
+                severity = engine_pb2.LogSeverity.Value("INFO")
+                self._engine.Log(engine_pb2.LogRequest(severity=severity, message=line, urn=urn, ephemeral=True))
+
+        return Call(_name(urn) if urn else "", log, self._ending)
+
+    @contextlib.contextmanager
+    def _ending(self, end: Callable[[], None]) -> Iterator[None]:
+        with self._lock:
+            is_cancelled = self._is_cancelled
+            if not is_cancelled:
+                self._endings.add(end)
+        if is_cancelled:
+            end()
+            raise Cancelled
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._endings.discard(end)
+
+
+def _name(urn: str) -> str:
+    return urn.split("::", 3)[3]
+
+
+def _outputs(resource: ResourceType, inputs: Properties, outputs: Properties) -> Any:
+    every = {**{name: value for name, value in inputs.items() if not name.startswith("__")}, **outputs}
+    marked = with_secrets_of(inputs, every)
+    return encode(
+        {
+            name: Secret(value) if name in resource.outputs and resource.outputs[name].secret else value
+            for name, value in marked.items()
+        }
+    )
+
+
+def _checked(inputs: Properties, found: Sequence[Mistake]) -> provider_pb2.CheckResponse:
+    return provider_pb2.CheckResponse(inputs=encode(inputs), failures=_failures(found))
+
+
+def _failures(found: Sequence[Mistake]) -> list[provider_pb2.CheckFailure]:
+    return [provider_pb2.CheckFailure(property=mistake.path, reason=mistake.reason) for mistake in found]
+
+
+# Of every package: which plugin it is, not how the plugin is configured.
+OF_THE_ENGINE = ("version", "pluginDownloadURL")
+
+
+def _parsed(properties: Mapping[str, Property], config: Properties) -> Properties:
+    """The engine sends configuration that is no string as JSON text."""
+
+    def parsed(name: str, value: Any) -> Any:
+        inner = value.value if isinstance(value, Secret) else value
+        if name not in properties or properties[name].type == "string" or not isinstance(inner, str) or inner == UNKNOWN:
+            return value
+        with contextlib.suppress(ValueError):
+            inner = json.loads(inner)
+        return Secret(inner) if isinstance(value, Secret) else inner
+
+    return {name: parsed(name, value) for name, value in config.items() if name not in OF_THE_ENGINE}
+
+
+def main(arguments: Sequence[str], plugin: Plugin) -> int:
+    """`arguments`: the engine's address, the last one; options before it (tracing) are not used here."""
+    servicer = ProviderServicer(plugin, arguments[-1] if arguments else "")
+    return serve(lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server), servicer.end_calls)
