@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 ROOTFS = Path(__file__).parent / "rootfs"
 
@@ -35,10 +36,18 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
+    """One directory. `contents` says whose the entries are, which decides about drift and removal:
+
+    - "shared": others may put things there; it goes with the part when we made it and it is empty.
+    - "placed": only what the bundle places may lie there; anything else is drift, is set aside and comes back on removal.
+    - "runtime": our programs write there (WAL, textfiles, logs); when we made it, it goes with all that is in it.
+    """
+
     path: str
     mode: int = 0o755
     owner: str = "root"
     group: str = "root"
+    contents: Literal["shared", "placed", "runtime"] = "shared"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +84,13 @@ class Download:
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """A service. `name` without a suffix, e.g. `node-exporter`.
+    """A service. `name` without a suffix, e.g. `gpu-fleet-node-exporter`.
 
     Under systemd it is rootfs/etc/systemd/system/<name>.service (and <name>.timer when `timer`), under supervisor
-    rootfs/etc/gpu-fleet/supervisor.d/<name>.conf; both are shipped, the host's service manager takes its own.
-    `restart_on`: paths (files or downloads of this bundle, or the names "settings" and "secrets/<name>") whose change restarts it.
-    `reload_on`: the same, for a reload instead.
+    rootfs/etc/gpu-fleet/supervisor.d/<name>.conf, a [program:<name>]; both are shipped by the bundle without being named among
+    the part's files, and the host's service manager takes its own. A change of that file restarts the unit by itself.
+    `restart_on`: what restarts it when it changes: paths of files or downloads of this part or of one before it, or the names
+    "settings" and "secrets/<name>". `reload_on`: the same, for a reload instead.
     """
 
     name: str
@@ -102,7 +112,7 @@ class HttpCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class FileCheck:
-    """The part works when the file exists, is younger than `fresh_s` seconds and contains `contains`, within `within_s` seconds."""
+    """The part works when, within `within_s` seconds, the file is younger than `fresh_s` seconds and contains `contains`."""
 
     path: str
     contains: str = ""
@@ -118,9 +128,11 @@ class Part:
     """One concern on a host, in the order the bundle lists it.
 
     `when`: facts or settings that must have one of these values, else the part is not wanted on that host (and is removed
-    where it was). `probe`: path of a script of this bundle (a file of this part) that is run before anything is placed and
-    prints `NAME=value` lines, the facts; later parts see them in `when` and in the environment file. A probe that exits
-    non-zero stops the whole apply when `fatal`, with its stderr as the message; its exit code chooses the cause (see
+    where it was). `probe`: path of a sh script of this bundle (a file of this part) that is run with `sh` before anything is
+    placed, from a tree laid out as on the host (a helper script is found relative to "$0"), with the settings and the facts so
+    far in its environment. It prints `NAME=value` lines, the facts; `when` of this part and of later ones sees them, and so does
+    the environment file. It is not run where an already known name of `when` has another value. A probe that exits non-zero
+    fails its part, and stops the whole apply when `fatal`, with its stderr as the message; its exit code chooses the cause (see
     converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`) installed when absent.
     `settings`: NAME=value defaults of the environment file, overridden per host.
     """

@@ -1,0 +1,37 @@
+# How a failure travels: a function sets the error and returns 1; whoever can say which part it was tells it.
+# shellcheck shell=sh
+
+no_error() {
+  FAIL_CODE='' FAIL_MESSAGE=''
+  : >"$SCRATCH/log"
+}
+
+# fail CODE MESSAGE: `return 1` with the error set. The codes are listed in README.md.
+fail() {
+  FAIL_CODE=$1 FAIL_MESSAGE=$2
+  return 1
+}
+
+error_json() {
+  error_line="{\"code\":\"$FAIL_CODE\",\"message\":$(json_text "$FAIL_MESSAGE")"
+  [ -s "$SCRATCH/log" ] && error_line="$error_line,\"log\":$(json list <"$SCRATCH/log")"
+  printf '%s}' "$error_line"
+}
+
+# attempt WHAT COMMAND...: runs it; a failure becomes an error whose code is read from what the command said.
+attempt() {
+  attempt_what=$1
+  shift
+  "$@" 2>"$SCRATCH/stderr" </dev/null && return 0
+  fail_as internal "$attempt_what"
+}
+
+# fail_as CODE WHAT: an error with the last line of $SCRATCH/stderr; a full disk and a refused write have codes of their own.
+fail_as() {
+  fail_said=$(grep -v '^ *$' "$SCRATCH/stderr" | tail -n 1)
+  case $fail_said in
+    *"No space left on device"* | *"Disk quota exceeded"*) fail disk-full "$2: $fail_said; free some space and apply again" ;;
+    *"Permission denied"* | *"Read-only file system"* | *"Operation not permitted"*) fail no-write "$2: $fail_said" ;;
+    *) fail "$1" "$2: ${fail_said:-no reason was given}" ;;
+  esac
+}

@@ -1,0 +1,58 @@
+# What this program tells: JSON lines on stdout for programs, sentences on stderr for people.
+# shellcheck shell=sh
+
+say() {
+  printf '%s\n' "$*" >&2
+}
+
+# json MODE <lines: `list` gives ["line",...], `text` one string with \n between, `object` an object of NAME=value lines.
+json() {
+  awk -v mode="$1" -f "$HERE/lib/json.awk"
+}
+
+json_text() {
+  printf '%s\n' "$1" | json text
+}
+
+# tell_part PART STATUS: one line with the lists in $SCRATCH/changes and $SCRATCH/drift and, when FAIL_CODE is set, the error.
+tell_part() {
+  tell_line="{\"event\":\"part\",\"part\":\"$1\",\"status\":\"$2\""
+  [ -s "$SCRATCH/changes" ] && tell_line="$tell_line,\"changes\":$(json list <"$SCRATCH/changes")"
+  [ -s "$SCRATCH/drift" ] && tell_line="$tell_line,\"drift\":$(json list <"$SCRATCH/drift")"
+  if [ -n "$FAIL_CODE" ]; then
+    tell_line="$tell_line,\"error\":$(error_json)"
+    say "$1: $FAIL_MESSAGE"
+  fi
+  printf '%s}\n' "$tell_line"
+  case $2 in
+    changed | would-change | removed) COUNT_CHANGED=$((COUNT_CHANGED + 1)) ;;
+    failed) COUNT_FAILED=$((COUNT_FAILED + 1)) ;;
+    drift) COUNT_DRIFT=$((COUNT_DRIFT + 1)) ;;
+  esac
+  case $2 in
+    unchanged | not-wanted | failed) ;;
+    *) say "$1: $2" ;;
+  esac
+  forget_part
+}
+
+# A fresh page for the next part.
+forget_part() {
+  : >"$SCRATCH/changes"
+  : >"$SCRATCH/drift"
+  no_error
+}
+
+tell_facts() {
+  printf '{"event":"facts","facts":%s}\n' "$(json object <"$SCRATCH/facts")"
+}
+
+# finish: prints the result and leaves with the exit code that belongs to it, or with $1.
+finish() {
+  finish_ok=true finish_code=0
+  [ "$COUNT_DRIFT" -eq 0 ] || { finish_ok=false finish_code=4; }
+  [ "$COUNT_FAILED" -eq 0 ] || { finish_ok=false finish_code=1; }
+  printf '{"event":"result","verb":"%s","ok":%s,"changed":%d,"failed":%d,"drift":%d,"digest":"%s","settings_digest":"%s"}\n' \
+    "$VERB" "$finish_ok" "$COUNT_CHANGED" "$COUNT_FAILED" "$COUNT_DRIFT" "${DIGEST:-}" "${SETTINGS_DIGEST:-}"
+  exit "${1:-$finish_code}"
+}

@@ -1,0 +1,55 @@
+# Reading the manifest (README.md has its format): one awk pass lays each part's records, by kind, into files of their own.
+# shellcheck shell=sh
+
+read_manifest() {
+  case $(uname -m) in
+    x86_64 | amd64) ARCH=amd64 ;;
+    aarch64 | arm64) ARCH=arm64 ;;
+    *) ARCH=$(uname -m) ;;
+  esac
+  mkdir "$SCRATCH/manifest" || return 1
+  OUT=$SCRATCH/manifest awk -F "$TAB" '
+    $1 == "format" && $2 != 1 { exit 1 }
+    $1 == "format" { next }
+    $1 == "part" { part = $2; print part >(ENVIRON["OUT"] "/parts"); next }
+    { kind = $1; sub(/^[^\t]*\t/, ""); print >(ENVIRON["OUT"] "/" part "." kind) }
+  ' "$HERE/manifest" || { say "converge: $HERE/manifest is not a manifest of format 1"; exit 2; }
+}
+
+# records PART KIND: sets RECORDS to a file of the records' fields, one record per line.
+records() {
+  RECORDS=$SCRATCH/manifest/$1.$2
+  [ -f "$RECORDS" ] || RECORDS=/dev/null
+}
+
+# list_wanted_things: $SCRATCH/causes, CAUSE TAB DIGEST of everything on this host whose change restarts or reloads a unit;
+# $SCRATCH/expected, KIND TAB KEY of everything the wanted parts place.
+list_wanted_things() {
+  printf 'settings\t%s\n' "$(sha256 "$SCRATCH/env")" >"$SCRATCH/causes"
+  printf 'file\t%s\n' "$ENV_FILE" >"$SCRATCH/expected"
+  for list_secret in "$SCRATCH/secrets"/*; do
+    [ -f "$list_secret" ] || continue
+    printf 'secrets/%s\t%s\n' "${list_secret##*/}" "$(sha256 "$list_secret")" >>"$SCRATCH/causes"
+    printf 'file\t%s\n' "$SECRETS_DIRECTORY/${list_secret##*/}" >>"$SCRATCH/expected"
+  done
+  while IFS= read -r list_part; do
+    set --
+    for list_kind in file download dir user unit; do
+      records "$list_part" "$list_kind"
+      [ "$RECORDS" = /dev/null ] || set -- "$@" "$RECORDS"
+    done
+    [ $# -eq 0 ] || DIRECTORY=$SCRATCH awk -F "$TAB" -v manager="$MANAGER" -v arch="$ARCH" '
+      FNR == 1 { kind = FILENAME; sub(/.*\./, "", kind) }
+      function expect(kind, key) { print kind FS key >>(ENVIRON["DIRECTORY"] "/expected") }
+      function cause(key, digest) { print key FS digest >>(ENVIRON["DIRECTORY"] "/causes") }
+      kind == "file" && ($1 == "any" || $1 == manager) { expect("file", $2); cause($2, $6) }
+      kind == "dir" && ($1 == "any" || $1 == manager) { expect("dir", $2) }
+      kind == "download" && $3 == arch { expect("bin", $1); cause($1, $4 ":" $5) }
+      kind == "user" || kind == "unit" { expect(kind, $1) }
+    ' "$@"
+  done <"$SCRATCH/wanted"
+}
+
+sha256() {
+  sha256sum <"$1" | cut -c 1-64
+}

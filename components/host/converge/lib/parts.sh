@@ -1,0 +1,209 @@
+# One part brought to its state, put back when it does not come up, or taken away.
+# shellcheck shell=sh
+
+# converge_part PART: returns 1 with the error set, the part being as it was before.
+converge_part() {
+  UNDO=''
+  part_difference "$1"
+  if [ ! -s "$SCRATCH/actions" ]; then
+    record_part "$1"
+    return
+  fi
+  say "$1: $(wc -l <"$SCRATCH/changes" | tr -d ' ') changes"
+  undo_begin "$1" || return 1
+  if change_part "$1" && wait_ready "$1"; then
+    record_units "$1" && drop_records "$SCRATCH/obsolete" "bin dir user" && placed_forget "$SCRATCH/obsolete" || return 1
+    awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
+    [ "$1" = host ] || undo_end # the old values are needed until the last part is done
+    return 0
+  fi
+  [ "$1" = host ] || put_back "$1"
+  return 1
+}
+
+# change_part PART: does what is in $SCRATCH/actions, in the order in which one thing needs the other.
+change_part() {
+  save_foreign_files && record_part "$1" && forget_units || return 1
+  perform "$1" "group package user dir foreign" &&
+    drop_records "$SCRATCH/obsolete" "unit file" &&
+    perform "$1" "file download manager" || return 1
+  ! touches_units || service definitions || return 1
+  has_services "$1" || return 0
+  free_ports "$1" && perform "$1" "start restart reload"
+}
+
+# perform PART "OPERATION...": in the order of the manifest.
+perform() {
+  while IFS=$TAB read -r do_operation do_key do_1 do_2 do_3 do_4; do
+    case " $2 " in
+      *" $do_operation "*) ;;
+      *) continue ;;
+    esac
+    case $do_operation in
+      group) place_group "$do_key" "$1" ;;
+      package) placed_add package "$do_key" "$1" && place_package "$do_1" "$do_key" "$1" ;;
+      user) place_user "$do_key" "$do_1" "$do_2" "$1" ;;
+      dir) place_dir "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
+      foreign) save_foreign "$do_key" && attempt "cannot remove $PREFIX$do_key" rm -rf "$PREFIX$do_key" ;;
+      file) undo_save "$do_key" && place_file "$do_4" "$do_key" "$do_1" "$do_2" "$do_3" ;;
+      download) undo_save "$do_key" && place_download "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
+      manager) service prepare ;;
+      start | restart | reload) service "$do_operation" "$do_key" "$do_1" ;;
+    esac || return 1
+  done <"$SCRATCH/actions"
+}
+
+# save_foreign_files: files of others where ours will be. Done before our records name these paths: from then on they are ours.
+save_foreign_files() {
+  while IFS=$TAB read -r save_operation save_path _; do
+    case $save_operation in
+      file) placed_get file "$save_path" && continue ;;
+      download) placed_get bin "$save_path" && continue ;;
+      *) continue ;;
+    esac
+    if [ -f "$PREFIX$save_path" ] || [ -L "$PREFIX$save_path" ]; then
+      save_foreign "$save_path" || return 1
+    fi
+  done <"$SCRATCH/actions"
+}
+
+# record_part PART: names everything the part places, before it is placed.
+record_part() {
+  {
+    records "$1" file
+    PART=$1 awk -F "$TAB" -v manager="$MANAGER" '
+      $1 == "any" || $1 == manager { print "file" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$RECORDS"
+    if [ "$1" = host ]; then
+      printf 'file\t%s\t%s\t%s\t-\t-\n' "$ENV_FILE" host "$(sha256 "$SCRATCH/env")"
+      for record_secret in "$SCRATCH/secrets"/*; do
+        [ -f "$record_secret" ] || continue
+        record_path=$SECRETS_DIRECTORY/${record_secret##*/}
+        # An edited secret that no envelope restores stays recorded as it was.
+        [ -z "$ENVELOPE" ] && placed_get file "$record_path" && continue
+        printf 'file\t%s\t%s\t%s\t-\t-\n' "$record_path" host "$(sha256 "$record_secret")"
+      done
+    fi
+    records "$1" unit
+    PART=$1 awk -F "$TAB" -v manager="$MANAGER" '{ print "unit" FS $1 FS ENVIRON["PART"] FS $2 FS manager FS "-" }' "$RECORDS"
+    # What a program on disk came from is known once it is there, so a record that exists is kept.
+    records "$1" download
+    PART=$1 awk -F "$TAB" -v arch="$ARCH" '
+      FILENAME != ENVIRON["RECORDS"] { if ($1 == "bin") old[$2] = $4 FS $5 FS $6; next }
+      $3 == arch { print "bin" FS $1 FS ENVIRON["PART"] FS ($1 in old ? old[$1] : "-" FS "-" FS "-") }
+    ' "$PLACED" "$RECORDS"
+  } >"$SCRATCH/records"
+  if awk -F "$TAB" 'FILENAME == ARGV[1] { has[$0]; next } !($0 in has) { new = 1 } END { exit !new }' "$PLACED" "$SCRATCH/records"; then
+    placed_merge "$SCRATCH/records"
+  fi
+}
+
+# forget_units: a unit about to be touched is no longer known to run with anything, until it is up again.
+forget_units() {
+  awk -F "$TAB" '
+    FILENAME == ARGV[1] { if ($1 ~ /^(start|restart|reload)$/) unit[$2]; next }
+    $1 == "with" { name = $2; sub(/:.*/, "", name); if (name in unit) print $1 FS $2 }
+  ' "$SCRATCH/actions" "$PLACED" >"$SCRATCH/forget"
+  placed_forget "$SCRATCH/forget"
+}
+
+# record_units PART: its units run, with what is on the host now.
+record_units() {
+  records "$1" restart
+  record_restart=$RECORDS
+  records "$1" reload
+  PART=$1 awk -F "$TAB" '
+    FILENAME == ARGV[1] { digest[$1] = $2; next }
+    $2 in digest { print "with" FS $1 ":" $2 FS ENVIRON["PART"] FS digest[$2] FS "-" FS "-" }
+  ' "$SCRATCH/causes" "$record_restart" "$RECORDS" >"$SCRATCH/records"
+  placed_merge "$SCRATCH/records"
+}
+
+touches_units() {
+  awk -F "$TAB" '$2 ~ /^\/etc\/systemd\/system\// || $2 ~ /^\/etc\/gpu-fleet\/supervisor\.d\// || $2 ~ /\.(service|timer)\.d\// { found = 1 }
+    END { exit !found }' "$SCRATCH/actions" || grep -q 'has a unit file that systemd has not read' "$SCRATCH/changes"
+}
+
+has_services() {
+  records "$1" unit
+  [ "$RECORDS" != /dev/null ]
+}
+
+# put_back PART: the error stays the part's error; what became of the old state is added to it.
+put_back() {
+  put_code=$FAIL_CODE put_message=$FAIL_MESSAGE
+  cp "$SCRATCH/log" "$SCRATCH/log.kept"
+  say "$1: putting back what was there before"
+  placed_of "$1" >"$SCRATCH/now"
+  awk -F "$TAB" 'FILENAME == ARGV[1] { was[$1 FS $2]; next } !(($1 FS $2) in was)' "$UNDO/placed" "$SCRATCH/now" >"$SCRATCH/made"
+  drop_records "$SCRATCH/made" unit
+  undo_files
+  drop_records "$SCRATCH/made" "dir user"
+  placed_forget "$SCRATCH/now"
+  placed_merge "$UNDO/placed"
+  service definitions
+  if grep -q "^unit$TAB" "$UNDO/placed"; then
+    run_as_before && put_end="the version before runs again" || put_end="the version before does not run either"
+  else
+    put_end="what was placed for it was taken away again"
+  fi
+  undo_end
+  no_error
+  cp "$SCRATCH/log.kept" "$SCRATCH/log"
+  fail "$put_code" "$put_message; $put_end" || true
+}
+
+# run_as_before: starts the old units. They ran with the old settings, so these are in place while they start: a bad port in new
+# settings then stops nothing. The environment file is the same for all parts and keeps the new ones.
+run_as_before() {
+  before_env=$(KEY=$ENV_FILE awk -F "$TAB" '$1 == ENVIRON["KEY"] && $2 != "-" { print $2 }' "$STATE/undo/host/list" 2>/dev/null)
+  values_mode=640 values_group=$GROUP
+  [ "$OWNERS" = yes ] || values_mode=600 values_group=root
+  [ -z "$before_env" ] || place_file "$STATE/undo/host/$before_env" "$ENV_FILE" "$values_mode" root "$values_group"
+  awk -F "$TAB" '$1 == "unit" { print $2 FS $4 }' "$UNDO/placed" >"$SCRATCH/before"
+  while IFS=$TAB read -r before_unit before_type; do
+    service restart "$before_unit" "$before_type"
+  done <"$SCRATCH/before"
+  before_tries=25
+  RECORDS=$SCRATCH/before
+  until are_steady; do
+    before_tries=$((before_tries - 1))
+    [ "$before_tries" -gt 0 ] || break
+    pause
+  done
+  [ -z "$before_env" ] || place_file "$SCRATCH/env" "$ENV_FILE" "$values_mode" root "$values_group"
+  [ "$before_tries" -gt 0 ]
+}
+
+# remove_part PART: everything placed for it that no wanted part has.
+remove_part() {
+  say "$1: removing"
+  UNDO=''
+  obsolete "$1" >"$SCRATCH/obsolete"
+  obsolete_differences "$1"
+  drop_records "$SCRATCH/obsolete" "unit file" || return 1
+  if [ "$1" = host ]; then service leave; else service definitions; fi || return 1
+  drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
+  placed_of "$1" with >>"$SCRATCH/obsolete"
+  placed_forget "$SCRATCH/obsolete"
+}
+
+# drop_records FILE "KIND...": takes these things from the host, the deepest directory first. Files of others come back.
+drop_records() {
+  for drop_kind in $2; do
+    awk -F "$TAB" -v kind="$drop_kind" '$1 == kind' "$1" | sort -r >"$SCRATCH/drop"
+    while IFS=$TAB read -r _ drop_key _ drop_a _; do
+      case $drop_kind in
+        unit) service stop "$drop_key" "$drop_a" ;;
+        file | bin) { [ -z "$UNDO" ] || undo_save "$drop_key"; } && drop_file "$drop_key" && restore_foreign "$drop_key" ;;
+        dir) drop_dir "$drop_key" "$drop_a" ;;
+        user) drop_user "$drop_key" ;;
+        group) drop_group "$drop_key" ;;
+      esac || return 1
+    done <"$SCRATCH/drop"
+  done
+}
+
+restore_foreign() {
+  [ -e "$STATE/saved$1" ] || [ -L "$STATE/saved$1" ] || return 0
+  attempt "cannot put back $PREFIX$1, which was there before us" mv -f "$STATE/saved$1" "$PREFIX$1"
+}

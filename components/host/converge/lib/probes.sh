@@ -1,0 +1,47 @@
+# Probes: scripts of the bundle that look at the host before anything is changed and print facts.
+# shellcheck shell=sh
+
+PROBE_TIMEOUT_S=120 # nvidia-smi takes about a second per GPU when persistence mode is off
+
+# run_probes: $SCRATCH/facts. Returns 1 with the error set, and PROBED the part, when a fatal one fails; what another one said is
+# kept in $SCRATCH/probe.PART until that part's turn comes.
+run_probes() {
+  while IFS= read -r PROBED; do
+    records "$PROBED" probe
+    while IFS=$TAB read -r probe_path probe_fatal; do
+      allows "$PROBED" known || continue
+      run_probe "$probe_path" && continue
+      [ "$probe_fatal" = fatal ] && return 1
+      printf '%s\t%s\n' "$FAIL_CODE" "$FAIL_MESSAGE" | tr '\n' ' ' >"$SCRATCH/probe.$PROBED"
+      no_error
+    done <"$RECORDS"
+  done <"$SCRATCH/manifest/parts"
+}
+
+run_probe() {
+  say "$PROBED: looking at the host"
+  probe_timeout=''
+  command -v timeout >/dev/null && probe_timeout="timeout $PROBE_TIMEOUT_S"
+  # shellcheck disable=SC1091,SC2086 # the environment file is made at run time; the time limit is two words or none
+  (set -a && . "$SCRATCH/env" && exec $probe_timeout sh "$HERE/files$1") \
+    >"$SCRATCH/probe.out" 2>"$SCRATCH/stderr" </dev/null 9>&-
+  probe_code=$?
+  case $probe_code in
+    0) ;;
+    10) probe_cause=no-driver ;;
+    11) probe_cause=gpu-count ;;
+    12) probe_cause=unsupported ;;
+    124 | 143) probe_cause=internal && echo "gave no answer within $PROBE_TIMEOUT_S seconds" >"$SCRATCH/stderr" ;;
+    *) probe_cause=internal ;;
+  esac
+  if [ "$probe_code" -ne 0 ]; then
+    fail "$probe_cause" "$(grep -v '^ *$' "$SCRATCH/stderr" || echo "$1 ended with $probe_code and said nothing")"
+    return 1
+  fi
+  if grep -Eqv '^[A-Za-z_][A-Za-z0-9_]*=[^[:cntrl:]]*$' "$SCRATCH/probe.out"; then
+    fail internal "$1 printed a line that is not NAME=value: $(grep -Ev '^[A-Za-z_][A-Za-z0-9_]*=[^[:cntrl:]]*$' "$SCRATCH/probe.out" | head -n 1)"
+    return 1
+  fi
+  cat "$SCRATCH/probe.out" >>"$SCRATCH/facts"
+  merge_settings
+}

@@ -1,0 +1,131 @@
+# Does a part work? Its checks, and who holds the port when it does not.
+# shellcheck shell=sh
+
+pause() {
+  sleep 0.2 2>/dev/null || sleep 1
+}
+
+# wait_ready PART: all its units run steadily and all its checks pass, each within its time; else the error is set.
+wait_ready() {
+  records "$1" check
+  cp "$RECORDS" "$SCRATCH/checks"
+  wait_longest=$(awk -F "$TAB" '$2 > longest { longest = $2 } END { print longest + 0 }' "$SCRATCH/checks")
+  [ "$wait_longest" -gt 0 ] || wait_longest=10
+  wait_until=$(($(date +%s) + wait_longest))
+  records "$1" unit
+  [ "$RECORDS" = /dev/null ] && [ ! -s "$SCRATCH/checks" ] && return 0
+  say "$1: waiting until it works, at most $wait_longest seconds"
+  GAVE_UP=no
+  until are_steady && do_checks_pass; do
+    if [ "$GAVE_UP" = yes ] || [ "$(date +%s)" -ge "$wait_until" ]; then
+      not_ready "$wait_longest"
+      return 1
+    fi
+    pause
+  done
+}
+
+# are_steady <$RECORDS: sets UNSTEADY to the unit that is not.
+are_steady() {
+  while IFS=$TAB read -r UNSTEADY steady_type; do
+    service is_steady "$UNSTEADY" "$steady_type" || return 1
+  done <"$RECORDS"
+  UNSTEADY=
+}
+
+# do_checks_pass: sets UNMET to what the first check that fails wanted.
+do_checks_pass() {
+  while IFS=$TAB read -r check_kind _ check_what check_fresh_s check_contains; do
+    [ "$check_contains" != - ] || check_contains=''
+    case $check_kind in
+      http) expand "$check_what" && does_url_answer "$EXPANDED" "$check_contains" || return 1 ;;
+      file) is_file_fresh "$check_what" "$check_fresh_s" "$check_contains" || return 1 ;;
+    esac
+  done <"$SCRATCH/checks"
+  UNMET=
+}
+
+does_url_answer() {
+  UNMET="$1 does not answer"
+  if command -v curl >/dev/null; then
+    curl -fsS --noproxy '*' --max-time 5 -o "$SCRATCH/body" "$1" 2>"$SCRATCH/stderr" </dev/null || return 1
+  else
+    wget -q -T 5 -O "$SCRATCH/body" "$1" 2>"$SCRATCH/stderr" </dev/null || return 1
+  fi
+  UNMET="$1 answers, but without $2"
+  [ -z "$2" ] || grep -qF -e "$2" "$SCRATCH/body"
+}
+
+is_file_fresh() {
+  UNMET="$PREFIX$1 is missing"
+  [ -f "$PREFIX$1" ] || return 1
+  fresh_age_s=$(($(date +%s) - $(stat -c %Y "$PREFIX$1")))
+  UNMET="$PREFIX$1 was last written $fresh_age_s s ago, not within $2 s"
+  [ "$fresh_age_s" -lt "$2" ] || return 1
+  UNMET="$PREFIX$1 does not hold $3"
+  [ -z "$3" ] || grep -qF -e "$3" "$PREFIX$1"
+}
+
+# not_ready SECONDS: says why, with the last lines of the log.
+not_ready() {
+  ready_why="${UNSTEADY:+service $UNSTEADY does not keep running}"
+  [ -n "$ready_why" ] || ready_why="$UNMET after $1 s"
+  while IFS=$TAB read -r ready_unit _; do
+    service log "$ready_unit"
+  done <"$RECORDS" | tail -n 20 >"$SCRATCH/ready.log"
+  fail service-failed "$ready_why"
+  [ -z "$UNSTEADY" ] || foreign_listener || true
+  cp "$SCRATCH/ready.log" "$SCRATCH/log"
+}
+
+# free_ports PART: before a part's stopped services start, nobody else may listen where its checks look; the answer of another
+# program would be taken for ours.
+free_ports() {
+  records "$1" unit
+  while IFS=$TAB read -r free_unit free_type; do
+    service difference "$free_unit" "$free_type"
+    [ -n "$DIFF" ] || return 0
+  done <"$RECORDS"
+  records "$1" check
+  cp "$RECORDS" "$SCRATCH/checks"
+  free_tries=10 # what was just stopped may need a moment
+  while foreign_listener; do
+    free_tries=$((free_tries - 1))
+    [ "$free_tries" -gt 0 ] || return 1
+    no_error
+    pause
+  done
+}
+
+# foreign_listener: is the port of a check taken? Sets the error then. Only asked while our service does not run.
+foreign_listener() {
+  while IFS=$TAB read -r check_kind _ check_what _; do
+    [ "$check_kind" = http ] || continue
+    expand "$check_what"
+    listener_port=$(printf '%s\n' "$EXPANDED" | sed -n 's|^http://[^/]*:\([0-9][0-9]*\).*|\1|p')
+    [ -n "$listener_port" ] || continue
+    port_holder "$listener_port" || continue
+    fail port-taken "port $listener_port is taken by $HOLDER; stop it, or give this service another port in the stack file"
+    return 0
+  done <"$SCRATCH/checks"
+  return 1
+}
+
+# port_holder PORT: sets HOLDER, from the kernel's own table, since ss is not everywhere. Returns 1 when nobody listens.
+port_holder() {
+  holder_hex=$(printf '%04X' "$1")
+  # Columns: local address, remote address, state (0A is LISTEN), ..., inode of the socket.
+  holder_inodes=$(awk -v port=":$holder_hex" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
+  [ -n "$holder_inodes" ] || return 1
+  HOLDER="a process of another user"
+  for holder_inode in $holder_inodes; do
+    # shellcheck disable=SC2012 # one process for all descriptors; the names in /proc are numbers
+    holder_pid=$(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v socket="socket:[$holder_inode]" '
+      /^\/proc\// { split($0, at, "/"); pid = at[3] }
+      $NF == socket { print pid; exit }')
+    [ -n "$holder_pid" ] || continue
+    # The name alone: arguments of others may hold secrets.
+    HOLDER="process $holder_pid ($(cat "/proc/$holder_pid/comm" 2>/dev/null))"
+    return 0
+  done
+}

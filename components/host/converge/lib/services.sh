@@ -1,0 +1,33 @@
+# Which program keeps services running here, and what is asked of it. Each of systemd.sh and supervisor.sh has these functions,
+# with the manager's name before them; UNIT is a name without suffix, TYPE `service` or `timer`:
+#   _missing                    sets DIFF: why the manager itself is of no use now
+#   _prepare                    gets it to work
+#   _definitions                has it read changed unit files
+#   _difference UNIT TYPE       sets DIFF: how the unit differs from enabled and running
+#   _start _restart _reload _stop UNIT TYPE
+#   _is_steady UNIT TYPE        runs, and has not just been started again; sets GAVE_UP when it will not be tried any more
+#   _leave                      the last of our units is gone
+#   _log UNIT                   its last lines
+#   _override_directories UNIT TYPE    where files of others could change the unit
+# shellcheck shell=sh
+
+choose_manager() {
+  setting GPU_FLEET_SERVICE_MANAGER
+  case ${VALUE:-auto} in
+    systemd | supervisor) MANAGER=$VALUE ;;
+    auto)
+      MANAGER=supervisor
+      if [ -z "$PREFIX" ] && [ -d /run/systemd/system ]; then MANAGER=systemd; fi
+      ;;
+    *)
+      fail unsupported "GPU_FLEET_SERVICE_MANAGER is $VALUE; it can be systemd, supervisor or auto"
+      return 1
+      ;;
+  esac
+}
+
+service() {
+  service_verb=$1
+  shift
+  "${MANAGER}_$service_verb" "$@"
+}

@@ -1,0 +1,124 @@
+# The state directory: which bundle this host has, with which settings, and everything that was placed here.
+#
+# $STATE/current      the bundle last applied (a link into bundles/), so that check and remove need nothing else
+# $STATE/digest stack settings facts    what it was applied with
+# $STATE/placed       one line per thing placed: KIND TAB KEY TAB PART TAB A TAB B TAB C, see README.md. A thing is written here
+#                     before it is placed, so whatever interrupts a run, the next one knows all that may lie around.
+# $STATE/saved        files of others that lay where we place ours, by their path; remove puts them back
+# $STATE/undo         what a part was before the run that changes it (undo.sh)
+# $STATE/failed       parts whose last apply failed, with the reason
+# shellcheck shell=sh
+
+# open_state: scratch space, counters, and the interrupt traps every verb needs. The scratch lies with the state where there is
+# one, else in the envelope, so that nothing is ever written outside the prefix.
+open_state() {
+  COUNT_CHANGED=0 COUNT_FAILED=0 COUNT_DRIFT=0
+  if [ -d "$STATE" ] && [ -w "$STATE" ]; then
+    SCRATCH=$STATE/scratch.$$
+  else
+    SCRATCH=${ENVELOPE:-${TMPDIR:-/tmp}}/scratch.$$
+  fi
+  trap 'rm -rf "$SCRATCH"' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  (umask 077 && mkdir "$SCRATCH") || { say "converge: no directory for temporary files can be made in ${SCRATCH%/*}"; exit 2; }
+  forget_part
+  : >"$SCRATCH/changed"
+  [ -f "$STATE/placed" ] && PLACED=$STATE/placed || PLACED=/dev/null
+}
+
+# lock_state exclusive|shared: one apply or remove at a time. The kernel drops the lock with its holder, so none is ever stale.
+lock_state() {
+  if [ "$1" = exclusive ]; then
+    exec 9>>"$STATE/lock" || return 1
+    if ! flock -n 9; then
+      fail locked "another run is at work on this host: $(cat "$STATE/lock"); wait for it to end and try again"
+      return 1
+    fi
+    printf '%s %s, process %s, since %s\n' converge "$VERB" "$$" "$(date '+%Y-%m-%dT%H:%M:%SZ')" >"$STATE/lock"
+  else
+    exec 9<"$STATE/lock" || return 0 # nothing was ever applied here
+    lock_tries=60
+    until flock -s -n 9; do
+      lock_tries=$((lock_tries - 1))
+      if [ "$lock_tries" -eq 0 ]; then
+        fail locked "another run has been at work on this host for a minute: $(cat "$STATE/lock")"
+        return 1
+      fi
+      sleep 1
+    done
+  fi
+}
+
+# placed_merge FILE: adds the records in FILE (KIND TAB KEY TAB ...); one of the same kind and key is replaced.
+placed_merge() {
+  [ -s "$1" ] || return 0
+  awk -F "$TAB" '
+    FILENAME == ARGV[1] { fresh[$1 FS $2] = $0; if (!(($1 FS $2) in at)) { at[$1 FS $2] = ++n; key[n] = $1 FS $2 }; next }
+    ($1 FS $2) in fresh { print fresh[$1 FS $2]; delete fresh[$1 FS $2]; next }
+    { print }
+    END { for (i = 1; i <= n; i++) if (key[i] in fresh) print fresh[key[i]] }
+  ' "$1" "$PLACED" >"$STATE/placed.new" || return 1
+  commit_placed
+}
+
+# placed_forget FILE: drops the records named in FILE by KIND TAB KEY.
+placed_forget() {
+  [ -s "$1" ] || return 0
+  awk -F "$TAB" 'FILENAME == ARGV[1] { gone[$1 FS $2]; next } !(($1 FS $2) in gone)' "$1" "$PLACED" \
+    >"$STATE/placed.new" || return 1
+  commit_placed
+}
+
+commit_placed() {
+  chmod 0600 "$STATE/placed.new" && mv -f "$STATE/placed.new" "$STATE/placed" && PLACED=$STATE/placed
+}
+
+# placed_add KIND KEY PART [A B C]
+placed_add() {
+  printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:--}" "${5:--}" "${6:--}" >"$SCRATCH/record"
+  placed_merge "$SCRATCH/record"
+}
+
+# placed_get KIND KEY: sets PLACED_A, PLACED_B, PLACED_C; returns 1 when there is no such record.
+placed_get() {
+  placed_record=$(KIND=$1 KEY=$2 awk -F "$TAB" '$1 == ENVIRON["KIND"] && $2 == ENVIRON["KEY"] { print $4 FS $5 FS $6; exit }' "$PLACED")
+  [ -n "$placed_record" ] || return 1
+  IFS=$TAB read -r PLACED_A PLACED_B PLACED_C <<EOF
+$placed_record
+EOF
+}
+
+# placed_of PART [KIND]: its records.
+placed_of() {
+  PART=$1 KIND=${2:-} awk -F "$TAB" '$3 == ENVIRON["PART"] && (ENVIRON["KIND"] == "" || $1 == ENVIRON["KIND"])' "$PLACED"
+}
+
+# save_foreign PATH: puts a file of others out of the way, to be put back by remove.
+save_foreign() {
+  attempt "cannot keep $PREFIX$1, which is not ours" mkdir -p "$STATE/saved${1%/*}" || return 1
+  attempt "cannot keep $PREFIX$1, which is not ours" cp -pPR "$PREFIX$1" "$STATE/saved$1"
+}
+
+# record_bundle: keeps the bundle and what it is applied with. From here on `remove` works, even when the rest is interrupted.
+record_bundle() {
+  (
+    umask 077
+    cp "$SCRATCH/settings.given" "$STATE/settings.new" && mv -f "$STATE/settings.new" "$STATE/settings" &&
+      cp "$SCRATCH/facts" "$STATE/facts.new" && mv -f "$STATE/facts.new" "$STATE/facts"
+  ) || return 1
+  [ -z "$STACK" ] || { printf '%s\n' "$STACK" >"$STATE/stack.new" && mv -f "$STATE/stack.new" "$STATE/stack"; } || return 1
+  printf '%s\n' "$DIGEST" >"$STATE/digest.new" && mv -f "$STATE/digest.new" "$STATE/digest" || return 1
+  [ "$HERE" != "$(cd "$STATE/current" 2>/dev/null && pwd -P)" ] || return 0
+  record_copy=$STATE/bundles/$DIGEST
+  if [ ! -d "$record_copy" ]; then
+    rm -rf "$record_copy.new"
+    mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u+w,go-w "$record_copy.new" &&
+      mv "$record_copy.new" "$record_copy" || return 1
+  fi
+  rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1
+  mv -fT "$STATE/current.new" "$STATE/current" || return 1
+  for record_old in "$STATE/bundles"/*; do
+    [ "$record_old" = "$record_copy" ] || rm -rf "$record_old"
+  done
+}

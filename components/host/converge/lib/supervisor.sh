@@ -1,0 +1,184 @@
+# Services under supervisord, for containers without systemd and for hosts below a prefix. See services.sh.
+# shellcheck shell=sh
+
+SUPERVISOR_CONFIG=/etc/gpu-fleet/supervisord.conf
+SUPERVISOR_RUN=/run/gpu-fleet
+
+# find_supervisord: sets SUPERVISORD and SUPERVISORCTL.
+find_supervisord() {
+  setting GPU_FLEET_SUPERVISORD
+  SUPERVISORD=${VALUE:-$(command -v supervisord)}
+  SUPERVISORCTL=${SUPERVISORD%/*}/supervisorctl
+  [ -n "$SUPERVISORD" ] && [ -x "$SUPERVISORD" ] && [ -x "$SUPERVISORCTL" ]
+}
+
+# The socket is named through /proc/self/cwd, since a whole path could be longer than the 107 bytes a socket may have; so both
+# programs have to be started in its directory.
+supervisorctl() {
+  (cd "$PREFIX$SUPERVISOR_RUN" && GPU_FLEET_PREFIX=$PREFIX exec "$SUPERVISORCTL" -c "$PREFIX$SUPERVISOR_CONFIG" "$@") </dev/null 2>&1 9>&-
+}
+
+supervisor_missing() {
+  DIFF=
+  if ! find_supervisord; then
+    DIFF="is not installed"
+    return 0
+  fi
+  supervisor_status
+  if [ "$SUPERVISOR_ANSWERS" = no ]; then
+    DIFF="is not running"
+  elif does_supervisor_change; then
+    DIFF="to be restarted, because its configuration changed"
+  fi
+}
+
+does_supervisor_change() {
+  awk -F "$TAB" -v path="$SUPERVISOR_CONFIG" '$1 == "file" && $2 == path { found = 1 } END { exit !found }' "$SCRATCH/actions"
+}
+
+# supervisor_status: $SCRATCH/status, one line per program.
+supervisor_status() {
+  SUPERVISOR_ANSWERS=no
+  : >"$SCRATCH/status"
+  [ -S "$PREFIX$SUPERVISOR_RUN/supervisor.sock" ] && find_supervisord || return 0
+  supervisorctl status >"$SCRATCH/status"
+  # 3: some program is not running. 4: no answer.
+  case $? in
+    0 | 3) SUPERVISOR_ANSWERS=yes ;;
+    *) : >"$SCRATCH/status" ;;
+  esac
+}
+
+supervisor_prepare() {
+  if ! find_supervisord; then
+    fail unsupported "this host has neither systemd nor supervisord (looked for ${SUPERVISORD:-supervisord on the PATH}); install the supervisor package, or name the program in the setting GPU_FLEET_SUPERVISORD"
+    return 1
+  fi
+  stop_supervisord
+  rm -f "$PREFIX$SUPERVISOR_RUN/supervisor.sock"
+  attempt "supervisord did not start" start_supervisord || return 1
+  prepare_tries=50
+  while supervisor_status && [ "$SUPERVISOR_ANSWERS" = no ]; do
+    prepare_tries=$((prepare_tries - 1))
+    if [ "$prepare_tries" -eq 0 ]; then
+      tail -n 20 "$PREFIX/var/log/gpu-fleet/supervisord.log" >"$SCRATCH/log" 2>/dev/null
+      fail service-failed "supervisord was started but does not answer"
+      return 1
+    fi
+    pause
+  done
+}
+
+start_supervisord() {
+  # A clean environment: programs get their values from the environment file, whoever runs this.
+  (cd "$PREFIX$SUPERVISOR_RUN" && exec env -i PATH="$PATH" HOME=/ GPU_FLEET_PREFIX="$PREFIX" "$SUPERVISORD" -c "$PREFIX$SUPERVISOR_CONFIG") \
+    >/dev/null 9>&-
+}
+
+stop_supervisord() {
+  find_supervisord || return 0
+  stop_pid=$(cat "$PREFIX$SUPERVISOR_RUN/supervisord.pid" 2>/dev/null)
+  supervisorctl shutdown >/dev/null 2>&1
+  stop_tries=150 # programs get 10 s to end
+  while [ -n "$stop_pid" ] && kill -0 "$stop_pid" 2>/dev/null && [ "$stop_tries" -gt 0 ]; do
+    stop_tries=$((stop_tries - 1))
+    pause
+  done
+  stop_orphans
+}
+
+# stop_orphans: programs of a supervisord that was killed live on and hold their ports. supervisord puts its marks into their
+# environment, and our prefix is there too, so no other process is met.
+stop_orphans() {
+  # shellcheck disable=SC2013 # the paths hold no spaces
+  for orphan_environment in $(grep -lsF "GPU_FLEET_PREFIX=$PREFIX" /proc/[0-9]*/environ); do
+    tr '\0' '\n' <"$orphan_environment" 2>/dev/null >"$SCRATCH/environment" || continue
+    grep -qxF "GPU_FLEET_PREFIX=$PREFIX" "$SCRATCH/environment" || continue
+    grep -q '^SUPERVISOR_PROCESS_NAME=' "$SCRATCH/environment" || continue
+    orphan=${orphan_environment%/environ}
+    kill "${orphan#/proc/}" 2>/dev/null
+  done
+}
+
+supervisor_definitions() {
+  # A broken file in supervisor.d is told here, not by the start of some other program.
+  definitions_said=$(supervisorctl reread)
+  case $definitions_said in
+    *ERROR*)
+      fail service-failed "supervisord did not read the unit files: $definitions_said"
+      return 1
+      ;;
+  esac
+  for definitions_gone in $(printf '%s\n' "$definitions_said" | sed -n 's/: disappeared$//p'); do
+    supervisorctl stop "$definitions_gone" >/dev/null
+    supervisorctl remove "$definitions_gone" >/dev/null
+  done
+}
+
+supervisor_difference() {
+  DIFF=
+  supervisor_program "$1" # of the status read last
+  case $PROGRAM_STATE in
+    RUNNING | STARTING) ;;
+    '') if placed_get unit "$1"; then DIFF="is not running"; else DIFF="is not set up"; fi ;;
+    *) DIFF="is not running ($(printf '%s' "$PROGRAM_STATE" | tr '[:upper:]' '[:lower:]'))" ;;
+  esac
+}
+
+supervisor_program() {
+  PROGRAM_STATE=$(awk -v name="$1" '$1 == name { print $2 }' "$SCRATCH/status")
+}
+
+# `update` adds a new program and starts it anew when its file changed; it leaves others alone.
+supervisor_start() {
+  supervisorctl update "$1" >/dev/null
+  supervisorctl start "$1" >/dev/null # what became of it is seen by is_steady
+  return 0
+}
+
+supervisor_restart() {
+  case $(supervisorctl update "$1") in
+    *"$1: "*) ;;
+    *) supervisorctl restart "$1" >/dev/null ;;
+  esac
+  return 0
+}
+
+supervisor_reload() {
+  supervisorctl update "$1" >/dev/null
+  supervisor_status
+  supervisor_program "$1"
+  if [ "$PROGRAM_STATE" = RUNNING ]; then
+    supervisorctl signal HUP "$1" >/dev/null
+  else
+    supervisorctl start "$1" >/dev/null
+  fi
+  return 0
+}
+
+supervisor_stop() {
+  supervisor_status
+  [ "$SUPERVISOR_ANSWERS" = yes ] || { stop_orphans; return 0; }
+  supervisorctl stop "$1" >/dev/null
+  return 0
+}
+
+# supervisord calls a program RUNNING only after a second without an end.
+supervisor_is_steady() {
+  supervisor_status
+  supervisor_program "$1"
+  [ "$PROGRAM_STATE" != FATAL ] || GAVE_UP=yes
+  [ "$PROGRAM_STATE" = RUNNING ]
+}
+
+supervisor_leave() {
+  stop_supervisord
+}
+
+supervisor_log() {
+  supervisorctl tail -4000 "$1" | tail -n 20
+}
+
+supervisor_override_directories() {
+  :
+}

@@ -1,0 +1,98 @@
+# Services under systemd. See services.sh for what each function does.
+# shellcheck shell=sh
+
+systemd_missing() {
+  DIFF=
+}
+
+systemd_prepare() {
+  :
+}
+
+systemd_definitions() {
+  attempt "systemd did not read the unit files" systemctl daemon-reload
+}
+
+systemd_properties() {
+  systemctl show -p LoadState -p UnitFileState -p ActiveState -p SubState -p NeedDaemonReload -p InvocationID -- "$1.$2" \
+    </dev/null >"$SCRATCH/show" 2>/dev/null
+  UNIT_LOAD='' UNIT_FILE='' UNIT_ACTIVE='' UNIT_SUB='' UNIT_RELOAD='' UNIT_RUN=''
+  while IFS='=' read -r property value; do
+    case $property in
+      LoadState) UNIT_LOAD=$value ;;
+      UnitFileState) UNIT_FILE=$value ;;
+      ActiveState) UNIT_ACTIVE=$value ;;
+      SubState) UNIT_SUB=$value ;;
+      NeedDaemonReload) UNIT_RELOAD=$value ;;
+      InvocationID) UNIT_RUN=$value ;;
+    esac
+  done <"$SCRATCH/show"
+}
+
+systemd_difference() {
+  systemd_properties "$1" "$2"
+  DIFF=
+  case $UNIT_LOAD:$UNIT_FILE in
+    masked:* | *:masked*) DIFF="is masked" ;;
+    not-found:*) DIFF="is not set up" ;;
+    *:disabled) DIFF="is disabled" ;;
+    *) [ "$UNIT_RELOAD" = yes ] && DIFF="has a unit file that systemd has not read" ;;
+  esac
+  case $UNIT_ACTIVE in
+    active | reloading) ;;
+    *) DIFF="${DIFF:+$DIFF and }is not running${UNIT_SUB:+ ($UNIT_SUB)}" ;;
+  esac
+}
+
+systemd_start() {
+  systemd_enable "$1.$2" && attempt "$1.$2 did not start" systemctl start "$1.$2"
+}
+
+systemd_restart() {
+  systemd_enable "$1.$2" && attempt "$1.$2 did not restart" systemctl restart "$1.$2"
+}
+
+systemd_reload() {
+  systemd_enable "$1.$2" && attempt "$1.$2 did not reload" systemctl reload-or-restart "$1.$2"
+}
+
+systemd_enable() {
+  systemctl unmask "$1" >/dev/null 2>&1 </dev/null
+  systemctl unmask --runtime "$1" >/dev/null 2>&1 </dev/null
+  systemctl reset-failed "$1" >/dev/null 2>&1 </dev/null # a unit that failed too often is not started again before this
+  attempt "$1 cannot be enabled" systemctl --quiet enable "$1"
+}
+
+systemd_stop() {
+  systemctl --quiet disable --now "$1.$2" >/dev/null 2>&1 </dev/null
+  # A timer's service may be at work.
+  [ "$2" = service ] || systemctl stop "$1.service" >/dev/null 2>&1 </dev/null
+  systemctl reset-failed "$1.service" >/dev/null 2>&1 </dev/null
+  return 0
+}
+
+systemd_leave() {
+  systemd_definitions
+}
+
+systemd_is_steady() {
+  systemd_properties "$1" "$2"
+  [ "$UNIT_ACTIVE" != failed ] || GAVE_UP=yes
+  [ "$UNIT_ACTIVE" = active ] || return 1
+  [ "$2" = service ] || return 0
+  # systemd calls a program active as soon as it runs, so one that ends at once is seen only by looking twice.
+  steady_run=$UNIT_RUN
+  sleep 1
+  systemd_properties "$1" "$2"
+  [ "$UNIT_ACTIVE" = active ] && [ "$UNIT_RUN" = "$steady_run" ]
+}
+
+systemd_log() {
+  journalctl --quiet --no-pager --output=cat --lines=20 --unit="$1.service" 2>/dev/null </dev/null
+}
+
+systemd_override_directories() {
+  for override_root in /etc/systemd/system /etc/systemd/system.control /run/systemd/system /run/systemd/system.control; do
+    echo "$override_root/$1.$2.d"
+  done
+}

@@ -1,0 +1,48 @@
+# What a part was before a run changed it, so that a part that does not come up can be put back.
+#
+# $STATE/undo/PART/placed   the part's records before
+# $STATE/undo/PART/list     PATH TAB N for each file changed since, N the name of the old one here, `-` when there was none
+# It outlives an interrupted run: the next one then still knows the last state that worked.
+# shellcheck shell=sh
+
+undo_begin() {
+  rm -rf "$STATE/undo"/*.gone
+  UNDO=$STATE/undo/$1
+  [ -d "$UNDO" ] && return 0
+  rm -rf "$UNDO.new"
+  (umask 077 && mkdir -p "$UNDO.new") && placed_of "$1" >"$UNDO.new/placed" && : >"$UNDO.new/list" && mv "$UNDO.new" "$UNDO"
+}
+
+# undo_save PATH: remembers what is there now, unless that was done already.
+undo_save() {
+  KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$UNDO/list" && return 0
+  undo_name=-
+  if [ -e "$PREFIX$1" ] || [ -L "$PREFIX$1" ]; then
+    undo_name=$(wc -l <"$UNDO/list" | tr -d ' ')
+    rm -f "$UNDO/$undo_name"
+    # A hard link costs no space for a large binary; we never write into a file in place. Other file systems need a copy.
+    ln "$PREFIX$1" "$UNDO/$undo_name" 2>/dev/null || attempt "cannot keep the old $PREFIX$1" cp -pP "$PREFIX$1" "$UNDO/$undo_name" || return 1
+  fi
+  printf '%s\t%s\n' "$1" "$undo_name" >>"$UNDO/list"
+}
+
+# undo_files: puts every remembered file back.
+undo_files() {
+  while IFS=$TAB read -r undo_path undo_name; do
+    if [ "$undo_name" = - ]; then
+      rm -f "$PREFIX$undo_path"
+    else
+      new_name "$undo_path"
+      rm -f "$NEW"
+      ln "$UNDO/$undo_name" "$NEW" 2>/dev/null || cp -pP "$UNDO/$undo_name" "$NEW"
+      mv -f "$NEW" "$PREFIX$undo_path"
+      rm -f "$NEW" # where both were the same file already, renaming did nothing
+    fi
+  done <"$UNDO/list"
+}
+
+# undo_end: forgets, all at once, so that an interrupted clean-up is not taken for something to put back.
+undo_end() {
+  mv "$UNDO" "$UNDO.gone" && rm -rf "$UNDO.gone"
+  UNDO=''
+}

@@ -1,0 +1,234 @@
+# What this program can be asked for.
+# shellcheck shell=sh
+
+# verb_needs: the sha256 of each file that the controller has to send along.
+verb_needs() {
+  open_state
+  read_manifest
+  load_settings && run_probes && choose_manager || exit 0 # apply tells what is wrong
+  choose_parts
+  while IFS= read -r needs_part; do
+    records "$needs_part" download
+    while IFS=$TAB read -r needs_path needs_mode needs_arch needs_sum needs_member needs_url; do
+      [ "$needs_arch:$needs_url" = "$ARCH:-" ] || continue
+      download_difference "$needs_path" "$needs_mode" "$needs_sum" "$needs_member"
+      case $DIFF in
+        '' | "mode is "* | "owner is "*) ;;
+        *) echo "$needs_sum" ;;
+      esac
+    done <"$RECORDS"
+  done <"$SCRATCH/wanted" | sort -u
+}
+
+verb_plan() {
+  open_state
+  read_manifest
+  look_at_host
+  former_parts >"$SCRATCH/former"
+  while IFS= read -r plan_part; do
+    obsolete_differences "$plan_part"
+    tell_part "$plan_part" would-change
+  done <"$SCRATCH/former"
+  while IFS= read -r plan_part; do
+    if [ -s "$SCRATCH/probe.$plan_part" ]; then
+      tell_probe_failure "$plan_part"
+    elif is_wanted "$plan_part"; then
+      part_difference "$plan_part"
+      awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
+      if [ -s "$SCRATCH/changes" ]; then tell_part "$plan_part" would-change; else tell_part "$plan_part" unchanged; fi
+    elif ! grep -qxF -e "$plan_part" "$SCRATCH/former"; then
+      tell_part "$plan_part" not-wanted
+    fi
+  done <"$SCRATCH/manifest/parts"
+  finish
+}
+
+verb_apply() {
+  mkdir -p "$STATE" 2>/dev/null
+  open_state
+  read_manifest
+  if [ ! -w "$STATE" ]; then
+    fail no-write "cannot write below $STATE; run as root (sudo), or give a prefix that may be written to"
+    refuse
+  fi
+  lock_state exclusive || refuse
+  find "$STATE" -maxdepth 1 -name 'scratch.*' ! -path "$SCRATCH" -exec rm -rf {} + # of runs that were killed
+  look_at_host
+  record_bundle || { explain_state; refuse; }
+  converge_and_tell host
+  if [ "$COUNT_FAILED" -gt 0 ]; then
+    say "nothing else was tried: the parts need what failed"
+    finish
+  fi
+  former_parts >"$SCRATCH/former"
+  while IFS= read -r apply_part; do
+    remove_part "$apply_part" || explain_state
+    if [ -n "$FAIL_CODE" ]; then tell_part "$apply_part" failed; else tell_part "$apply_part" removed; fi
+  done <"$SCRATCH/former"
+  while IFS= read -r apply_part; do
+    if [ "$apply_part" = host ]; then
+      continue
+    elif [ -s "$SCRATCH/probe.$apply_part" ]; then
+      tell_probe_failure "$apply_part"
+    elif is_wanted "$apply_part"; then
+      converge_and_tell "$apply_part"
+    elif ! grep -qxF -e "$apply_part" "$SCRATCH/former"; then
+      tell_part "$apply_part" not-wanted
+    fi
+  done <"$SCRATCH/manifest/parts"
+  UNDO=$STATE/undo/host
+  [ ! -d "$UNDO" ] || undo_end
+  finish
+}
+
+converge_and_tell() {
+  if converge_part "$1"; then
+    if [ -s "$SCRATCH/changes" ]; then tell_part "$1" changed; else tell_part "$1" unchanged; fi
+  else
+    explain_state
+    tell_part "$1" failed
+  fi
+}
+
+verb_check() {
+  leave_if_absent
+  open_state
+  lock_state shared || refuse
+  read_manifest
+  load_settings || refuse
+  is_our_stack || refuse
+  recall_host
+  [ ! -d "$STATE/undo/host" ] || echo "the last apply was interrupted; the next one finishes it" >"$SCRATCH/interrupted"
+  former_parts >"$SCRATCH/former"
+  while IFS= read -r check_part; do
+    obsolete_differences "$check_part"
+    tell_drift "$check_part"
+  done <"$SCRATCH/former"
+  while IFS= read -r check_part; do
+    if is_wanted "$check_part"; then
+      part_difference "$check_part"
+      [ "$check_part" != host ] || [ ! -f "$SCRATCH/interrupted" ] || cat "$SCRATCH/interrupted" >>"$SCRATCH/changes"
+      tell_drift "$check_part"
+    elif ! grep -qxF -e "$check_part" "$SCRATCH/former"; then
+      tell_part "$check_part" not-wanted
+    fi
+  done <"$SCRATCH/manifest/parts"
+  finish
+}
+
+# tell_drift PART: a difference is drift when it is found and not made.
+tell_drift() {
+  mv "$SCRATCH/changes" "$SCRATCH/drift"
+  : >"$SCRATCH/changes"
+  if [ -s "$SCRATCH/drift" ]; then tell_part "$1" drift; else tell_part "$1" unchanged; fi
+}
+
+verb_remove() {
+  leave_if_absent
+  open_state
+  read_manifest
+  lock_state exclusive || refuse
+  load_settings || refuse
+  is_our_stack || refuse
+  recall_host
+  : >"$SCRATCH/wanted"
+  : >"$SCRATCH/expected"
+  OBSOLETE_WHY=removed
+  # The last part first; `host`, which all others stand on, is the first one.
+  awk -F "$TAB" '!seen[$3]++ { part[++n] = $3 } END { for (; n; n--) print part[n] }' "$PLACED" >"$SCRATCH/former"
+  while IFS= read -r remove_name; do
+    remove_part "$remove_name" || explain_state
+    placed_of "$remove_name" package | awk -F "$TAB" '{ print "package " $2 ": stays, since others may use it by now" }' >>"$SCRATCH/changes"
+    if [ -n "$FAIL_CODE" ]; then tell_part "$remove_name" failed; else tell_part "$remove_name" removed; fi
+  done <"$SCRATCH/former"
+  [ "$COUNT_FAILED" -eq 0 ] || finish
+  restore_all_foreign
+  for remove_name in current current.new bundles digest stack settings facts placed placed.new undo saved lock; do
+    rm -rf "${STATE:?}/$remove_name"
+  done
+  rm -rf "$STATE"/scratch.*
+  rmdir "$STATE" 2>/dev/null
+  if [ -n "$PREFIX" ]; then # a real host has these anyway
+    for remove_name in /etc/systemd/system /etc/systemd /etc /opt /run /var/lib /var/log /var; do
+      rmdir "$PREFIX$remove_name" 2>/dev/null
+    done
+  fi
+  finish
+}
+
+# restore_all_foreign: what others had put into directories of ours and was set aside, unless something is there again.
+restore_all_foreign() {
+  [ -d "$STATE/saved" ] || return 0
+  find "$STATE/saved" ! -type d >"$SCRATCH/saved"
+  while IFS= read -r restore_from; do
+    restore_path=${restore_from#"$STATE/saved"}
+    [ -e "$PREFIX$restore_path" ] || [ -L "$PREFIX$restore_path" ] || { make_parent "$restore_path" && restore_foreign "$restore_path"; }
+  done <"$SCRATCH/saved"
+}
+
+# --- what verbs share -------------------------------------------------------------------------------------------------------
+
+leave_if_absent() {
+  [ -e "$STATE/current/manifest" ] && return 0
+  echo '{"event":"absent"}'
+  say "nothing of gpu-fleet is on this host"
+  exit 3
+}
+
+# look_at_host: settings, facts and the parts wanted; a fatal probe ends the run with nothing touched.
+look_at_host() {
+  load_settings || refuse
+  is_our_stack || refuse
+  if ! run_probes; then
+    tell_part "$PROBED" failed
+    finish 5
+  fi
+  tell_facts
+  choose_manager || refuse
+  choose_parts
+}
+
+# recall_host: the same, as the last apply found it.
+recall_host() {
+  cp "$STATE/facts" "$SCRATCH/facts"
+  merge_settings
+  tell_facts
+  choose_manager || refuse
+  choose_parts
+}
+
+# is_our_stack: two stacks that manage one host would undo each other's work for ever.
+is_our_stack() {
+  [ -n "$STACK" ] && [ -f "$STATE/stack" ] || return 0
+  stack_here=$(cat "$STATE/stack")
+  [ "$stack_here" = "$STACK" ] && return 0
+  fail other-stack "this host belongs to stack $stack_here, not to $STACK; remove it there first, or take it out of this stack"
+}
+
+# former_parts: parts with something on this host that is not wanted any more.
+former_parts() {
+  awk -F "$TAB" 'FILENAME == ARGV[1] { wanted[$1]; next } $1 != "package" && !($3 in wanted) && !seen[$3]++ { print $3 }' \
+    "$SCRATCH/wanted" "$PLACED"
+}
+
+tell_probe_failure() {
+  IFS=$TAB read -r FAIL_CODE FAIL_MESSAGE <"$SCRATCH/probe.$1"
+  tell_part "$1" failed
+}
+
+# refuse: the run cannot begin.
+refuse() {
+  tell_part host failed
+  finish
+}
+
+# explain_state: a failure without an error is one of our own files that could not be written.
+explain_state() {
+  [ -z "$FAIL_CODE" ] || return 0
+  attempt "cannot write below $STATE" write_something && fail internal "something went wrong that is not explained; see the messages before this one"
+  rm -f "$STATE/something"
+}
+
+write_something() {
+  head -c 65536 /dev/zero >"$STATE/something"
+}
