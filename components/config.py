@@ -1,7 +1,7 @@
 """The one reader of stack configuration: everything is read, checked and filled in here, and all mistakes are told at once.
 
 `StackConfig.load` is pure but for looking at the files that the stack file names; `read_stack` is its edge to Pulumi.
-Shapes and single values are in `components.stackfile`, hosts in `components.hosts`; here is what they must be together.
+Models, host lists and checks are in `components.stackfile`.
 
     python -m components.config schema                                 writes the JSON schema that editors use
     python -m components.config new-stack --datacenter D --cluster C   prints a commented stack file
@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING
 import yaml
 from pydantic import ValidationError
 
-from components.checks import Checks
-from components.hosts import HostList, HostSpec, entries_of
-from components.inventory_file import read_inventory
 from components.naming import PROJECT
-from components.problems import (
+from components.stackfile.alerts import Alerts
+from components.stackfile.checks import Stack, check_all
+from components.stackfile.hostlist import HostList, entries_of
+from components.stackfile.hosts import Ssh
+from components.stackfile.hostspec import HostSpec
+from components.stackfile.inventory_file import read_inventory
+from components.stackfile.problems import (
     ConfigErrors,
     Location,
     Problem,
@@ -37,8 +40,6 @@ from components.problems import (
     shown,
     unknown_key,
 )
-from components.stackfile.alerts import Alerts
-from components.stackfile.hosts import Ssh
 from components.stackfile.schema import editor_schema, stack_file_schema
 from components.stackfile.sections import (
     NOT_AVAILABLE_YET,
@@ -96,7 +97,8 @@ class StackConfig:
         listing = HostList(file.ssh or Ssh(), base, problems, warnings)
         if "hosts" not in broken:
             _list_hosts(raw.get("hosts"), file, listing)
-        Checks(file, listing, frozenset(broken), secrets_set).run()
+        has_hosts = any(raw.get(key) or key in secrets_set for key in ("hosts", "inventory"))
+        problems += check_all(Stack(file, listing, broken, secrets_set, has_hosts))
         if problems:
             raise ConfigErrors(problems)
         return cls(

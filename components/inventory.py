@@ -1,6 +1,6 @@
 """Host patterns, host files and known_hosts: which hosts a stack names, as plain data.
 
-Pure: texts in, data out. Ansible's files are read in `components.ansible`, values are judged in `components.config`.
+Pure: texts in, data out. Ansible's files are read in `components.stackfile.ansible`, values are judged in `components.config`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from components.problems import Place
+from components.stackfile.problems import Place
 
 MOST_HOSTS_OF_A_PATTERN = 100_000  # a typo such as [1:99999999] must not eat the memory
 

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from components.inventory import PATTERN_ALLOWED, Listed, PatternError, expand
-from components.problems import Location, Problem, nearest, shown, unknown_key, why_unreadable
 from components.stackfile.hosts import HostEntry
-from components.yaml_text import VaultText, YamlError, YamlText
+from components.stackfile.problems import Location, Problem, nearest, shown, unknown_key, why_unreadable
+from components.stackfile.yaml_text import VaultText, YamlError, YamlText
 
 # Our keys by Ansible's variables for them; where several mean the same, the first that is set counts.
 _VARIABLES = {
@@ -71,6 +71,7 @@ class Value:
 
 
 Variables = dict[str, Value]
+Stack = tuple[str | None, str | None]  # datacenter and cluster, None where not known
 
 
 @dataclass
@@ -271,7 +272,7 @@ def _variables_of(inventory: AnsibleInventory, owner: str, file: Path, name: str
     return {key: Value(value, owner, key, name, (text, (key,))) for key, value in content.items() if _is_read(key)}
 
 
-def select(inventory: AnsibleInventory, limit: Sequence[str], stack: tuple[str | None, str | None], where: str) -> list[Listed]:
+def select(inventory: AnsibleInventory, limit: Sequence[str], stack: Stack, where: str) -> list[Listed]:
     """The hosts of the inventory, with what Ansible would know of them, as entries of a host list.
 
     `limit`: only these groups and hosts; empty means all. `stack`: its datacenter and cluster; a host whose variables say
@@ -311,9 +312,7 @@ def select(inventory: AnsibleInventory, limit: Sequence[str], stack: tuple[str |
     return entries
 
 
-def _stack_of(
-    variables: Variables, mine: tuple[str | None, str | None], inventory: AnsibleInventory
-) -> tuple[str | None, str | None]:
+def _stack_of(variables: Variables, mine: Stack, inventory: AnsibleInventory) -> Stack:
     """Where a host says it belongs. `cluster_name` alone says nothing: other playbooks use that name for other things."""
     if "datacenter" not in variables:
         return mine

@@ -6,22 +6,22 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from components.ansible import AnsibleInventory, add_variable_files, read_ini, read_yaml, select
-from components.hosts import HostList, entries_of
 from components.inventory import Listed
 from components.naming import PROJECT
-from components.problems import Location, Problem, shown, unknown_key, why_unreadable
+from components.stackfile.ansible import AnsibleInventory, Stack, add_variable_files, read_ini, read_yaml, select
+from components.stackfile.hostlist import HostList, entries_of
 from components.stackfile.hosts import InventoryFile
-from components.yaml_text import YamlError, YamlText
+from components.stackfile.problems import Location, Problem, shown, unknown_key, why_unreadable
+from components.stackfile.yaml_text import YamlError, YamlText
 
 _WHERE = f"{PROJECT}:inventory"
 _YAML_SUFFIXES = (".yml", ".yaml", ".json")  # the ones by which Ansible, too, tells YAML from INI
 
 
-def read_inventory(inventory: InventoryFile, stack: tuple[str | None, str | None], listing: HostList) -> list[Listed]:
+def read_inventory(inventory: InventoryFile, stack: Stack, listing: HostList) -> list[Listed]:
     """The entries of the file that belong to this stack; mistakes go to the listing's problems.
 
-    `stack`: datacenter and cluster of the stack, see `components.ansible.select`.
+    `stack`: datacenter and cluster of the stack, see `components.stackfile.ansible.select`.
     """
     path = Path(listing.local_path(inventory.path))
     text = _text_of(inventory.path, path, listing.problems)
@@ -40,10 +40,8 @@ def read_inventory(inventory: InventoryFile, stack: tuple[str | None, str | None
         listing.problems.append(Problem(f"{inventory.path}:1", f"found {shown(content)}", "a mapping", fix))
         return []
     if "_meta" in content:
-        fix = "write it again with `ansible-inventory --list --yaml --output FILE`"
-        listing.problems.append(
-            Problem(f"{inventory.path}:1", "is what Ansible's own programs exchange", "an inventory file", fix)
-        )
+        what, fix = "is what Ansible's programs tell each other", "`ansible-inventory --list --yaml --output FILE` writes a file"
+        listing.problems.append(Problem(f"{inventory.path}:1", what, "an inventory file", fix))
         return []
     if "hosts" in content:
         return _ours(content, yaml_text, inventory, listing.problems)
@@ -94,6 +92,6 @@ def _ours(content: Mapping[str, object], text: YamlText, inventory: InventoryFil
     return entries_of(hosts, place, problems)
 
 
-def _ansible(read: AnsibleInventory, inventory: InventoryFile, stack: tuple[str | None, str | None], path: Path) -> list[Listed]:
+def _ansible(read: AnsibleInventory, inventory: InventoryFile, stack: Stack, path: Path) -> list[Listed]:
     add_variable_files(read, path.parent)
     return select(read, inventory.limit, stack, _WHERE)

@@ -1,0 +1,80 @@
+"""Servers that the stack talks to, their credentials, and where programs come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from components.naming import PROJECT
+from components.stackfile.checks import Stack, problem
+from components.stackfile.problems import Problem, nearest
+from components.stackfile.sections import Logs, Metrics, Ruler
+
+
+def check(stack: Stack) -> Iterator[Problem]:
+    for section, secret in {"metrics": "metricsPassword", "logs": "logsPassword"}.items():
+        if section not in stack.broken:
+            yield from _credentials(stack, {section: getattr(stack.file, section)}, secret)
+    if "rulers" not in stack.broken:
+        rulers = stack.file.rulers
+        servers = {"rulers.mimir": rulers and rulers.mimir, "rulers.loki": rulers and rulers.loki}
+        yield from _credentials(stack, servers, "rulersPassword")
+    yield from _grafana(stack)
+    if "artifacts" not in stack.broken:
+        yield from _artifacts(stack)
+    if "dcgm" not in stack.broken:
+        yield from _counters(stack)
+
+
+def _credentials(stack: Stack, servers: dict[str, Metrics | Logs | Ruler | None], secret: str) -> Iterator[Problem]:
+    """A user name and a password belong together, and both belong on an encrypted connection."""
+    users = {path: server for path, server in servers.items() if server and server.username}
+    for path, server in users.items():
+        if urlsplit(server.url).scheme == "http" and not _is_loopback(server.url):
+            stack.listing.warnings.append(f"{PROJECT}:{path}.url: the password travels in clear to {server.url}; use https")
+    if users and secret not in stack.secrets_set:
+        path, server = next(iter(users.items()))
+        fix = f"`pulumi config set --secret {PROJECT}:{secret}`"
+        yield problem(secret, f"is missing: {PROJECT}:{path}.username is {server.username}", fix=fix)
+    if not users and secret in stack.secrets_set:
+        path = next(iter(servers))
+        fix = f"add the user name, or `pulumi config rm {PROJECT}:{secret}`"
+        yield problem(f"{path}.username", f"is missing: {PROJECT}:{secret} is set", fix=fix)
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _grafana(stack: Stack) -> Iterator[Problem]:
+    has_auth = "grafanaAuth" in stack.secrets_set
+    if stack.file.grafana and not stack.file.backend and "backend" not in stack.broken and not has_auth:
+        fix = f"`pulumi config set --secret {PROJECT}:grafanaAuth`: a service account token, or user:password"
+        yield problem("grafanaAuth", f"is missing: {PROJECT}:grafana is set", fix=fix)
+    if has_auth and stack.is_absent("grafana"):
+        fix = f"add the section, or `pulumi config rm {PROJECT}:grafanaAuth`"
+        yield problem("grafana", f"is missing: {PROJECT}:grafanaAuth is set", fix=fix)
+
+
+def _artifacts(stack: Stack) -> Iterator[Problem]:
+    artifacts = stack.file.artifacts
+    if artifacts.source == "mirror" and not artifacts.url:
+        yield problem(
+            "artifacts.url", "is missing with `source: mirror`", "the URL of the mirror", "add `url: https://mirror.example.com`"
+        )
+    for key, source in {"url": "mirror", "directory": "controller"}.items():
+        if getattr(artifacts, key) and artifacts.source != source:
+            what = f"has no meaning with `source: {artifacts.source}`"
+            yield problem(f"artifacts.{key}", what, f"only with `source: {source}`", f"write `source: {source}`, or remove {key}")
+
+
+def _counters(stack: Stack) -> Iterator[Problem]:
+    counters, allowed = stack.file.dcgm.counters, "standard, profiling, or the path of a .csv file"
+    if counters in ("standard", "profiling"):
+        return
+    if not counters.endswith(".csv"):
+        meant = nearest(counters, ["standard", "profiling"])
+        yield problem("dcgm.counters", f'found "{counters}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
+    elif not Path(stack.listing.local_path(counters)).is_file():
+        yield problem("dcgm.counters", f"{counters} does not exist", allowed, "correct the path, relative to the stack file")

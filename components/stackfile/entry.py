@@ -1,0 +1,53 @@
+"""The values of one host's entry against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from components.inventory import Listed
+from components.stackfile.hosts import HostEntry, Ports
+from components.stackfile.problems import Problem
+
+_ONLY_SSH = {"address", "port", "user", "private_key_file", "bastion", "sudo", "host_key"}
+
+
+def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
+    yield from _local(entry, listed) if entry.connection == "local" else _reached_by_ssh(entry, listed)
+    place = listed.place
+    if entry.vendor == "amd" and entry.exporter in ("dcgm-exporter", "nvidia_gpu_exporter"):
+        what = f"{entry.exporter} reads NVIDIA GPUs, and the vendor is amd"
+        yield Problem(place(("exporter",)), what, "auto or textfile", "write `exporter: textfile`")
+    if entry.supervisord and entry.service_manager == "systemd":
+        yield Problem(place(("supervisord",)), "has no meaning with `serviceManager: systemd`", fix="remove one of the two")
+    names_of: dict[int, str] = {}
+    for name, field in Ports.model_fields.items():
+        port, key = getattr(entry.ports, name), field.alias or name
+        if port in names_of:
+            what = f"{port} is the port of {names_of[port]} too"
+            yield Problem(place(("ports", key)), what, "a port of its own for each", "change one of them")
+        names_of.setdefault(port, key)
+
+
+def _local(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
+    for name in sorted(entry.model_fields_set & _ONLY_SSH):
+        key = HostEntry.model_fields[name].alias or name
+        fix = f"remove {key}, or remove `connection: local`"
+        yield Problem(listed.place((key,)), "has no meaning with `connection: local`", fix=fix)
+    if len(listed.names) > 1:
+        what = f"stands for {len(listed.names)} hosts, and all of them are this machine"
+        yield Problem(listed.place(()), what, "one name", "write one name, or remove `connection: local`")
+
+
+def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
+    if entry.prefix is not None:
+        fix = "remove prefix, or add `connection: local`"
+        yield Problem(listed.place(("prefix",)), "has no meaning without `connection: local`", fix=fix)
+    paths = [("toolPath", path) for path in entry.tool_path]
+    if entry.kernel_log != "journal":
+        paths.append(("kernelLog", entry.kernel_log))
+    if entry.supervisord:
+        paths.append(("supervisord", entry.supervisord))
+    for key, path in paths:
+        if not path.startswith("/"):
+            allowed = "journal, or an absolute path on the host" if key == "kernelLog" else "an absolute path on the host"
+            yield Problem(listed.place((key,)), f'"{path}" is not an absolute path', allowed, "start it with /")

@@ -1,0 +1,65 @@
+"""One host of a stack with every default filled in, and what it is told in its environment file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from components.stackfile.hosts import Bastion, Exporter, Ports, ServiceManager, Vendor
+
+if TYPE_CHECKING:
+    from components.config import StackConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostSpec:
+    """One host. Paths of local hosts are absolute on this machine; `prefix` is empty for hosts reached by SSH."""
+
+    name: str  # label `instance`, never the address
+    address: str
+    port: int
+    user: str
+    connection: Literal["ssh", "local"]
+    prefix: str
+    private_key_file: str | None
+    bastion: Bastion | None
+    sudo: bool
+    host_key: str | None
+    gpus: int | None  # None: the driver check does not count
+    exporter: Exporter
+    vendor: Vendor
+    kernel_log: str  # "journal" or the path of a file
+    tool_path: tuple[str, ...]
+    service_manager: ServiceManager
+    supervisord: str | None
+    ports: Ports
+    lost: bool
+
+    def settings(self, stack: StackConfig) -> dict[str, str]:
+        """What differs between hosts, as the environment file's names; the bundle is the same for all of them."""
+        metrics, logs = stack.metrics, stack.logs
+        values = {
+            "PREFIX": self.prefix,
+            "STACK": f"{stack.datacenter}/{stack.cluster}",
+            "INSTANCE": self.name,
+            "DATACENTER": stack.datacenter,
+            "CLUSTER": stack.cluster,
+            "EXPORTER": self.exporter,
+            "VENDOR": self.vendor,
+            "GPUS": "" if self.gpus is None else str(self.gpus),
+            "TOOL_PATH": ":".join(self.tool_path),
+            "SERVICE_MANAGER": self.service_manager,
+            "SUPERVISORD": self.supervisord or "",
+            "KERNEL_LOG": self.kernel_log,
+            "GPU_EXPORTER_LISTEN": f"127.0.0.1:{self.ports.gpu_exporter}",
+            "NODE_EXPORTER_LISTEN": f"127.0.0.1:{self.ports.node_exporter}",
+            "ALLOY_LISTEN": f"127.0.0.1:{self.ports.alloy}",
+            "METRICS_URL": metrics.url if metrics else "",
+            "METRICS_TENANT": (metrics and metrics.tenant) or "",
+            "METRICS_USERNAME": (metrics and metrics.username) or "",
+            "METRICS_OUTAGE": metrics.outage if metrics else "",
+            "LOGS_URL": logs.url if logs else "",
+            "LOGS_TENANT": (logs and logs.tenant) or "",
+            "LOGS_USERNAME": (logs and logs.username) or "",
+        }
+        return {f"GPU_FLEET_{name}": value for name, value in values.items()}
