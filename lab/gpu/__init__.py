@@ -1,0 +1,44 @@
+"""A simulated GPU machine for people and tests without GPUs. It is a stand-in that lives in lab/; nothing in components/
+knows it.
+
+A *state directory* is the machine: `machine.json` (what is built in, compiled from a scenario), `faults.json` (what is
+broken at the moment) and `kernel.log` (what the driver said). The programs in `bin/` are the vendor's tools and exporters
+over that directory; what they report is a function of the machine, its faults and the time, so nothing has to run between
+two calls. `python -m lab.gpu --help` is the same for people.
+
+The functions below are what other rooms of the lab use. They import what they need when called: every run of the
+simulated nvidia-smi imports this package and has 60 ms in all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def ensure(*, state: Path, bin_directory: Path, scenario: str = "h100x8") -> None:
+    """The machine of `scenario` lies in `state` and its tools in `bin_directory`. One that is there stays as it is, faults
+    and kernel log included, unless it was made from another scenario or by another version of this package."""
+    from lab.gpu.setup import ensure
+
+    ensure(state=state, bin_directory=bin_directory, scenario=scenario)
+
+
+def count(state: Path) -> int:
+    """GPUs built in, lost ones included."""
+    from lab.gpu.machine import Machine
+
+    return len(Machine.load(state).gpus)
+
+
+def pci_address(state: Path, gpu: int) -> str:
+    """As kernel lines name it: domain, bus and device, `0000:5d:00`."""
+    from lab.gpu.machine import Machine
+
+    return Machine.load(state).gpu(gpu).pci_kernel
+
+
+def inject_xid(state: Path, *, code: int, gpu: int) -> list[str]:
+    """The XID happens now; what the driver writes to the kernel log about it."""
+    from lab.gpu.inject import inject_xid
+
+    return inject_xid(state, code=code, gpu=gpu)

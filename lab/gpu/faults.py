@@ -1,0 +1,83 @@
+"""What is broken in a simulated machine at the moment: `faults.json` in its state directory.
+
+One record per GPU, plus the XIDs that happened. Writers hold a lock and replace the file, so a tool reads the state before
+or after a fault, never half of it. Standard library only: nvidia-smi reads it on every run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+FILE = "faults.json"
+
+# What `clocks_event_reasons` calls them, with their bit. Source: NVML, nvmlClocksEventReasons.
+THROTTLES = {
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+}
+RECOVERY_ACTIONS = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")  # index: NVML's number
+
+_HEALTHY = {
+    "lost": False,
+    "hang": False,
+    "temperature_c": None,  # pinned by `hot`
+    "throttle": {},  # reason -> unix time since when
+    "throttled_us": {},  # reason -> microseconds of throttling that has ended
+    "ecc_corrected": 0,
+    "ecc_uncorrected": 0,
+    "remapped_correctable": 0,
+    "remapped_uncorrectable": 0,
+    "remap_pending": False,
+    "remap_failed": False,
+    "retired_sbe": 0,
+    "retired_dbe": 0,
+    "retire_pending": False,
+    "recovery_action": "None",
+    "links_down": [],
+    "link_errors": {},  # link -> {"replay": n, "recovery": n, "crc": n}
+    "pcie_replays": 0,
+}
+
+
+def healthy() -> dict:
+    return json.loads(json.dumps(_HEALTHY))
+
+
+def read(state: str) -> dict:
+    """`{"gpus": {"3": {...}}, "xids": [{"gpu", "code", "at"}, ...]}`; GPUs without a record are healthy."""
+    try:
+        with open(os.path.join(state, FILE), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib costs nvidia-smi 10 ms
+            return json.load(file)
+    except FileNotFoundError:
+        return {"gpus": {}, "xids": []}
+
+
+def of_gpu(faults: dict, gpu: int) -> dict:
+    return {**healthy(), **faults["gpus"].get(str(gpu), {})}
+
+
+@contextmanager
+def changing(state: str) -> Iterator[dict]:
+    """The faults, to be changed in place; written when the block ends without an error."""
+    import fcntl
+
+    with open(os.path.join(state, "faults.lock"), "w", encoding="utf-8") as lock:  # noqa: PTH118, PTH123
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        faults = read(state)
+        yield faults
+        partial = os.path.join(state, FILE + ".new")  # noqa: PTH118
+        with open(partial, "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(faults, file, indent=1, sort_keys=True)
+        os.replace(partial, os.path.join(state, FILE))  # noqa: PTH105, PTH118
+
+
+def record(faults: dict, gpu: int) -> dict:
+    """The GPU's record, to be changed in place."""
+    return faults["gpus"].setdefault(str(gpu), healthy())

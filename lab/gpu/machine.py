@@ -1,0 +1,158 @@
+"""The simulated machine as its tools see it: what is built in, with the faults of the moment, at one point in time.
+
+`Gpu.now()` is the one place that turns load and faults into readings; nvidia-smi, rocm-smi, amd-smi and the exporters only
+print them. Standard library only and light: nvidia-smi runs it on every call. Not done here: any vendor's format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from lab.gpu import faults as faults_
+from lab.gpu import load
+
+MACHINE_FILE = "machine.json"
+KERNEL_LOG = "kernel.log"
+STATE_VARIABLE = "GPU_FLEET_LAB_STATE"
+CLOCK_VARIABLE = "GPU_FLEET_LAB_TIME"  # unix seconds; freezes the machine, so that fixtures come out the same every time
+
+
+class NoMachine(Exception):
+    """There is no simulated machine where one was looked for; the text says what to do."""
+
+
+def clock() -> float:
+    return float(os.environ.get(CLOCK_VARIABLE) or time.time())
+
+
+class Machine:
+    """`gpus` holds lost ones too: the tools differ in how they show them."""
+
+    def __init__(self, state: str | os.PathLike[str], text: dict, faults: dict, at_s: float) -> None:
+        self.state = os.fspath(state)
+        self.vendor = text["vendor"]
+        self.scenario = text["scenario"]
+        self.driver = text["driver"]
+        self.cuda = text["cuda"]
+        self.rocm = text["rocm"]
+        self.hostname = text["hostname"]
+        self.seed = text["seed"]
+        self.booted_s = text["booted_s"]
+        self.at_s = at_s
+        self.xids = faults["xids"]
+        self.nvswitches = [f"0000:{bus:02x}:{device:02x}.0" for bus, device in text["nvswitches"]]
+        self.gpus = [Gpu(self, gpu, faults_.of_gpu(faults, gpu["index"])) for gpu in text["gpus"]]
+
+    @classmethod
+    def load(cls, state: str | os.PathLike[str]) -> Machine:
+        path = os.path.join(state, MACHINE_FILE)  # noqa: PTH118 - pathlib costs nvidia-smi 10 ms
+        try:
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123
+                text = json.load(file)
+        except FileNotFoundError:
+            raise NoMachine(f"no simulated machine in {state}: make one with `python -m lab.gpu init --state {state}`") from None
+        return cls(state, text, faults_.read(os.fspath(state)), clock())
+
+    @property
+    def driver_major(self) -> int:
+        return int(self.driver.split(".")[0])
+
+    def gpu(self, index: int) -> Gpu:
+        if not 0 <= index < len(self.gpus):
+            raise NoMachine(f"GPU {index}: this machine has GPUs 0 to {len(self.gpus) - 1}")
+        return self.gpus[index]
+
+
+class Gpu:
+    def __init__(self, machine: Machine, text: dict, faults: dict) -> None:
+        self.machine = machine
+        self.index = text["index"]
+        self.uuid = text["uuid"]  # without the vendor's prefix
+        self.serial = text["serial"]
+        self.bus, self.device = text["pci"]
+        self.load = text["load"]
+        self.mig = text["mig"]
+        self.product = text["product"]
+        self.faults = faults
+
+    @property
+    def pci_kernel(self) -> str:
+        return f"0000:{self.bus:02x}:{self.device:02x}"
+
+    @property
+    def lost(self) -> bool:
+        return self.faults["lost"]
+
+    def has(self, feature: str) -> bool:
+        return feature in self.product.get("features", ())
+
+    @property
+    def links(self) -> int:
+        return self.product.get("nvlink", {}).get("links", 0)
+
+    def activity(self, at_s: float) -> float:
+        if self.faults["hang"]:
+            return 0.12  # a hung kernel spins on a few SMs and draws little
+        throttle = 0.55 if self.slowdowns() else 1.0
+        return throttle * load.activity(self.load, self.machine.seed, self.index, at_s)
+
+    def slowdowns(self) -> list[str]:
+        return [reason for reason in self.faults["throttle"] if reason != "sync_boost"]
+
+    def now(self) -> Reading:
+        return Reading(self, self.machine.at_s)
+
+
+class Reading:
+    """All values of one GPU at one time, in the units of the names."""
+
+    def __init__(self, gpu: Gpu, at_s: float) -> None:
+        product, faults = gpu.product, gpu.faults
+        activity = gpu.activity(at_s)
+        recent = sum(gpu.activity(at_s - back) for back in (0, 15, 30, 45, 60)) / 5
+        since_boot = max(0.0, at_s - gpu.machine.booted_s)
+
+        self.busy = activity > 0 or faults["hang"]
+        self.utilization = 1.0 if faults["hang"] else min(1.0, activity * 1.04) if self.busy else 0.0
+        self.memory_utilization = 0.0 if faults["hang"] else self.utilization * 0.46
+        self.memory_used_ratio = _MEMORY_HELD[gpu.load] if self.busy else 0.0
+        power = product["power_w"]
+        self.power_w = (
+            power["idle"] + (power["load"] - power["idle"]) * activity + 2.0 * load.noise(gpu.machine.seed, gpu.index, int(at_s))
+        )
+        self.temperature_c = self._temperature(gpu, recent)
+        above = product["temperature_c"].get("memory_above")
+        self.memory_temperature_c = None if above is None else self.temperature_c + above
+        self.energy_j = self._energy(gpu, since_boot)
+        self.traffic = 0.0 if faults["hang"] else activity  # share of the links' load
+        self.link_kib = self._link_kib(gpu, since_boot)
+        self.pcie_rx_mb_s = int(2 + 1900 * self.traffic)
+        self.pcie_tx_mb_s = int(1 + 1200 * self.traffic)
+        self.clock_ratio = (0.35 if gpu.slowdowns() else 1.0) if self.busy else 0.0  # of the way from idle to full
+
+    @staticmethod
+    def _temperature(gpu: Gpu, recent: float) -> int:
+        if gpu.faults["temperature_c"] is not None:
+            return gpu.faults["temperature_c"]
+        ends = gpu.product["temperature_c"]
+        spread = 3 * load.noise(gpu.machine.seed, gpu.index, 2)  # a GPU's place in the air stream
+        return round(ends["idle"] + (ends["load"] - ends["idle"]) * recent + spread)
+
+    @staticmethod
+    def _energy(gpu: Gpu, since_boot: float) -> float:
+        """Joules of the noise-free pattern: a counter must not run backwards. A hung GPU keeps the pattern's pace."""
+        power = gpu.product["power_w"]
+        return power["idle"] * since_boot + (power["load"] - power["idle"]) * load.busy_seconds(gpu.load, since_boot)
+
+    @staticmethod
+    def _link_kib(gpu: Gpu, since_boot: float) -> list[tuple[int, int]]:
+        """(tx, rx) in KiB per NVLink since boot."""
+        per_second = 9_200_000 * load.busy_seconds(gpu.load, since_boot)
+        levels = [1 - 0.02 * load.noise(gpu.machine.seed, gpu.index, 10 + link) for link in range(gpu.links)]
+        return [(int(per_second * level), int(per_second * level * 0.997)) for level in levels]
+
+
+# Share of the memory that the work of each pattern holds while it runs.
+_MEMORY_HELD = {"training": 0.87, "inference": 0.71, "ramp": 0.42, "idle": 0.0}
