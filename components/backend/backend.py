@@ -18,6 +18,8 @@ from pathlib import Path
 import pulumi
 from pulumi_command import local
 
+from components.naming import type_token
+
 HERE = Path(__file__).parent
 
 
@@ -125,22 +127,27 @@ def services(args: BackendArgs) -> list[Service]:
 class Backend(pulumi.ComponentResource):
     """The embedded backend, ready to be pushed to when the component's children are created.
 
-    `urls`: name of a service ("mimir", "loki", "receiver", "grafana") to its base URL.
+    `urls`: name of a service ("mimir", "loki", "receiver", "grafana") to its base URL. `ready`: known when all of them
+    answer; what follows from it waits for them.
     """
 
     urls: dict[str, str]
+    ready: pulumi.Output[list[str]]
 
     def __init__(self, name: str, args: BackendArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("gpu-fleet:backend:Backend", name, None, opts)
+        super().__init__(type_token("backend", "Backend"), name, None, opts)
         script = _path(HERE / "service.sh")
-        for service in services(args):
+        commands = [
             local.Command(
                 f"{name}-{service.name}",
                 create=f"sh {script} start {service.name}",
                 delete=f"sh {script} stop {service.name}",
                 environment=service.variables(args.directory),
                 logging=local.Logging.STDERR,
-                opts=pulumi.ResourceOptions(parent=self, additional_secret_outputs=["environment"]),
+                opts=pulumi.ResourceOptions(parent=self),
             )
+            for service in services(args)
+        ]
+        self.ready = pulumi.Output.all(*(command.id for command in commands))
         self.urls = {service.name: f"http://{service.listen[0]}" for service in services(args)}
         self.register_outputs({"urls": self.urls})

@@ -1,0 +1,29 @@
+"""The GPU fleet program: reads the stack file and builds what it asks for. Every section is optional in every stack."""
+
+import pulumi
+import pulumiverse_grafana as grafana
+
+from components import wiring
+from components.backend.backend import Backend
+from components.config import read_stack
+from components.fleet import Fleet
+from components.grafana.dashboards import Dashboards
+from components.host.resources import Provider
+from components.rulers.rulers import Rulers
+
+loaded = read_stack()
+config = loaded.config
+ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", wiring.provider_args(loaded)))
+
+backend = Backend("backend", wiring.backend_args(loaded)) if config.backend else None
+if config.hosts:
+    fleet = Fleet("fleet", wiring.fleet_args(config), ours)
+    pulumi.export("hosts", len(fleet.facts))
+if config.rulers:
+    Rulers("rulers", wiring.rulers_args(loaded, backend), ours)
+if config.grafana:
+    grafana_provider = grafana.Provider("grafana", **wiring.grafana_provider_args(loaded, backend))
+    shown = Dashboards("grafana", wiring.dashboards_args(config), pulumi.ResourceOptions(provider=grafana_provider))
+    pulumi.export("dashboards", shown.urls)
+if backend:
+    pulumi.export("backend", backend.urls)

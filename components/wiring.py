@@ -1,0 +1,142 @@
+"""From the stack's configuration to the arguments of components: which section becomes what. Makes no resource.
+
+A mistake found here (a directory of artifacts without the program, say) ends the program with its text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+
+import alerts
+import dashboards
+from components.backend.backend import Backend, BackendArgs
+from components.config import LoadedConfig, StackConfig
+from components.fleet import FleetArgs
+from components.grafana.dashboards import DashboardsArgs, DataSource
+from components.host.artifacts import ArtifactsError, program_sources
+from components.host.bundle import Bundle
+from components.host.parts import PROGRAMS, HostOptions, standard_parts
+from components.host.resources import ProviderArgs
+from components.rulers.rulers import RulersArgs, RulerServer
+
+
+def provider_args(loaded: LoadedConfig) -> ProviderArgs:
+    """Logins and secrets of the stack, stored once: a Host carries none of them."""
+    config, secrets = loaded.config, loaded.secrets
+    placed = {name: secrets[key] for name, key in PLACED_SECRETS.items() if key in secrets}
+    return ProviderArgs(
+        ssh=_ssh(config),
+        ssh_private_key=secrets.get("sshPrivateKey"),
+        sudo_password=secrets.get("sudoPassword"),
+        secrets=placed,
+        ruler_password=secrets.get("rulersPassword"),
+        artifact_directory=_artifact_directory(config),
+        lost_hosts=sorted(name for name, host in config.hosts.items() if host.lost),
+    )
+
+
+# Files below /etc/gpu-fleet/secrets on every host, by the key of the stack file that holds them.
+PLACED_SECRETS = {"metrics-password": "metricsPassword", "logs-password": "logsPassword"}
+
+
+def _ssh(config: StackConfig) -> Mapping[str, Any]:
+    values = config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
+    for key in ("privateKeyFile", "knownHostsFile"):
+        if key in values:
+            values[key] = str(config.local_path(values[key]))
+    return values
+
+
+def _artifact_directory(config: StackConfig) -> str | None:
+    directory = config.artifacts.directory
+    return str(config.local_path(directory)) if config.artifacts.source == "controller" and directory else None
+
+
+def fleet_args(config: StackConfig) -> FleetArgs:
+    """The hosts that exist, and the one bundle that brings each of them what it needs."""
+    hosts = [host for host in config.hosts.values() if not host.lost]
+    return FleetArgs(bundle=bundle(config), hosts=hosts, settings={host.name: host.settings(config) for host in hosts})
+
+
+def bundle(config: StackConfig) -> Bundle:
+    directory = config.artifacts.directory
+    try:
+        programs = program_sources(
+            config.artifacts.source,
+            PROGRAMS,
+            url=config.artifacts.url,
+            directory=config.local_path(directory) if directory else None,
+        )
+    except ArtifactsError as error:
+        raise pulumi.RunError(str(error)) from None
+    options = HostOptions(
+        programs=programs,
+        metrics_login=bool(config.metrics and config.metrics.username),
+        logs=config.logs is not None,
+        logs_login=bool(config.logs and config.logs.username),
+        docker_logs=bool(config.logs and config.logs.docker),
+    )
+    return Bundle.of(standard_parts(options))
+
+
+def backend_args(loaded: LoadedConfig) -> BackendArgs:
+    """The embedded backend; Grafana's admin password is that of the secret `grafanaAuth` (user:password)."""
+    section = loaded.config.backend
+    assert section is not None
+    auth = loaded.secrets.get("grafanaAuth")
+    return BackendArgs(
+        directory=section.directory,
+        mimir_port=section.mimir.port,
+        mimir_grpc_port=section.mimir.grpc_port,
+        loki_port=section.loki.port,
+        loki_grpc_port=section.loki.grpc_port,
+        receiver_port=section.receiver.port,
+        grafana_port=section.grafana.port,
+        grafana_password=auth.apply(lambda text: text.partition(":")[2]) if auth else None,
+    )
+
+
+def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
+    """The rules of alerts/ for the rulers that the stack names; hosts are told to the ruler as the inventory it expects."""
+    config = loaded.config
+    assert config.rulers is not None
+    mimir, loki = config.rulers.mimir, config.rulers.loki
+    return RulersArgs(
+        mimir=RulerServer(url=_once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
+        mimir_groups=alerts.rule_groups("mimir"),
+        loki=RulerServer(url=_once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
+        loki_groups=alerts.rule_groups("loki"),
+    )
+
+
+def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict[str, Any]:
+    section = loaded.config.grafana
+    assert section is not None
+    return {
+        "url": _once_up(backend, section.url),
+        "auth": loaded.secrets.get("grafanaAuth"),
+        "store_dashboard_sha256": True,  # the dashboard's hash in the state instead of its JSON
+    }
+
+
+def dashboards_args(config: StackConfig) -> DashboardsArgs:
+    assert config.grafana is not None
+    rulers = config.rulers
+    sources = []
+    if rulers and rulers.mimir:
+        sources.append(
+            DataSource(
+                uid=dashboards.MIMIR_UID, name="GPU fleet metrics", type="prometheus", url=f"{rulers.mimir.url}/prometheus"
+            )
+        )
+    if rulers and rulers.loki:
+        sources.append(DataSource(uid=dashboards.LOKI_UID, name="GPU fleet logs", type="loki", url=rulers.loki.url))
+    return DashboardsArgs(folder=config.grafana.folder, data_sources=tuple(sources), dashboards=dashboards.all_dashboards())
+
+
+def _once_up(backend: Backend | None, url: str) -> pulumi.Input[str]:
+    """The URL, known only once the embedded backend runs: whatever uses it waits for that, by data flow alone."""
+    return backend.ready.apply(lambda _: url) if backend else url
