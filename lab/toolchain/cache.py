@@ -2,6 +2,7 @@
 
     $XDG_CACHE_HOME/gpu-fleet/
       tools/NAME/VERSION/      the program and record.json: how it was got, its sha256, when
+      pulumi/                  pulumi's own directory, with the plugins it is to use (pulumi_home.py)
       go/mod, go/build         Go's module and build caches
       locks/NAME               one installer at a time per program
       partial/NAME.PID/        unfinished work; whoever holds the lock of NAME may remove all of it

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lab.toolchain import gobuild, system
+from lab.toolchain import gobuild, pulumi_home, system
 from lab.toolchain.cache import Cache, Record, sha256_of
 from lab.toolchain.errors import ToolchainError, Unavailable, cache_trouble
-from lab.toolchain.locate import on_path
+from lab.toolchain.locate import installed, on_path
 from lab.toolchain.maker import Maker
 from lab.toolchain.programs import PROGRAMS, REPO, Program
 from lab.toolchain.progress import Progress, duration, size
@@ -85,7 +85,12 @@ class Installer:
                         self._stand_in(program, str(reason))
                     else:
                         failures.append(f"{program.title}: {reason}, and there is no other way to it.")
+        self._offer_plugins(wanted)
         return failures + self._build_all(to_build)
+
+    def _offer_plugins(self, programs: Sequence[Program]) -> None:
+        plugins = {program.plugin: installed(program, self._cache) for program in programs if program.plugin}
+        pulumi_home.offer(self._cache, {plugin: found.path for plugin, found in plugins.items() if found})
 
     def _build_all(self, to_build: Mapping[str, str]) -> list[str]:
         if not to_build:

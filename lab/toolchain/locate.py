@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache as memoized
 from pathlib import Path
 
+from lab.toolchain import pulumi_home
 from lab.toolchain.cache import Cache, How
 from lab.toolchain.errors import NotInstalled
 from lab.toolchain.programs import PROGRAMS, REPO, Program
@@ -27,12 +28,16 @@ def located(name: str, cache: Cache | None = None) -> Located | None:
     program = PROGRAMS.get(name)
     if program is None:
         raise NotInstalled(f"The toolchain knows no program {name!r}. It knows: {', '.join(PROGRAMS)}.")
-    cache = cache or Cache()
-    record = cache.record(name, program.release.version)
+    return installed(program, cache or Cache())
+
+
+def installed(program: Program, cache: Cache) -> Located | None:
+    """The same for a program of any table."""
+    record = cache.record(program.name, program.release.version)
     if record is None:
         path = on_path(program)
         return Located(path, "path") if path else None
-    directory = REPO if record.how == "stand-in" else cache.directory(name, program.release.version)
+    directory = REPO if record.how == "stand-in" else cache.directory(program.name, program.release.version)
     path = directory / record.program
     return Located(path, record.how) if path.is_file() else None
 
@@ -45,30 +50,27 @@ def find(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """The variables that make every installed program the one that is found, `pulumi` by name and its plugins by `pulumi`.
-
-    pulumi looks for plugins on the PATH before its own directory: the real ones stand before the stand-ins there.
-    """
-    real, stand_ins = [], []
-    for name, program in PROGRAMS.items():
-        if program.on_path and (found := located(name)):
-            (stand_ins if found.how == "stand-in" else real).append(str(found.path.parent))
+    """The variables that make every installed program the one that is found: by its name, and by pulumi as its plugin."""
+    cache = Cache()
+    chosen = [found for program in PROGRAMS.values() if _is_for_path(program) and (found := installed(program, cache))]
     inherited = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return {
-        "PATH": os.pathsep.join(dict.fromkeys([*real, *stand_ins, *inherited])),
-        # What is missing is got by `install`, verified, and never by pulumi behind a person's back.
-        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PATH": os.pathsep.join(dict.fromkeys([*(str(found.path.parent) for found in chosen), *inherited])),
+        **pulumi_home.environment(cache),
     }
+
+
+def _is_for_path(program: Program) -> bool:
+    return program.on_path and not program.plugin
 
 
 def on_path(program: Program) -> Path | None:
     """The program on the PATH, or among pulumi's own plugins, if it is of the right version and not one of ours."""
-    if program.plugin:
+    if program.name.startswith("pulumi-resource-"):
         # A plugin cannot tell its version, but pulumi installs it under it.
-        home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
-        path = home / "plugins" / f"resource-{program.plugin}-v{program.release.version}" / program.name
-        return path if os.access(path, os.X_OK) else None
+        homes = [*filter(None, [os.environ.get("PULUMI_HOME")]), Path.home() / ".pulumi"]
+        candidates = [Path(home) / "plugins" / program.plugin / program.name for home in homes]
+        return next((path for path in candidates if os.access(path, os.X_OK) and not _is_ours(path)), None)
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = Path(directory or ".") / program.name
         if path.is_file() and os.access(path, os.X_OK) and not _is_ours(path) and _is_right(program, path):

@@ -6,6 +6,7 @@ refuses `go install pkg@version` for modules that have them. An upgrade changes 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ class Program:
 
     `beside`: the program that must lie in the same directory and answer for the version, e.g. pulumi for its language host.
     `stand_in`: an executable of this repository with the same interface, taken only when the program itself cannot be had.
-    `on_path`: False for what is only ever sent to hosts, so that the directory of its stand-in need not be on the PATH.
+    `on_path`: False for what is only ever sent to hosts, so that the directory of its stand-in is not put on the PATH.
     """
 
     release: Release
@@ -62,8 +63,9 @@ class Program:
 
     @property
     def plugin(self) -> str:
-        """The name of the resource plugin it is, e.g. `command`; empty when it is none."""
-        return self.name.removeprefix("pulumi-resource-") if self.name.startswith("pulumi-resource-") else ""
+        """The directory in which pulumi looks for it among its plugins; empty when it is none."""
+        kind = re.fullmatch(r"pulumi-(resource|language)-(\w+)", self.name)
+        return f"{kind[1]}-{kind[2]}-v{self.release.version}" if kind else ""
 
 
 def _go(module: str, package: str, **kwargs: object) -> GoBuild:

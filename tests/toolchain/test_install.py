@@ -290,3 +290,11 @@ def test_no_stand_in_is_named_that_is_not_there(maker: Maker, run: Run) -> None:
     assert not (REPO / tool.stand_in).exists()
     with pytest.raises(ToolchainError, match="there is no other way"):
         run.install(tool)
+
+
+def test_a_plugin_is_offered_to_pulumi_under_its_version(maker: Maker, run: Run, cache: Cache) -> None:
+    plugin = Program(release=maker.release("pulumi-resource-x"))
+    run.install(plugin, Program(release=maker.release()))
+    offered = cache.root / "pulumi" / "plugins"
+    assert [path.name for path in offered.iterdir()] == ["resource-x-v1.2.3"]
+    assert (offered / "resource-x-v1.2.3" / "pulumi-resource-x").stat().st_mode & 0o111

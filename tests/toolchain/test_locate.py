@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from lab import toolchain
-from lab.toolchain import Cache, NotInstalled, Record
+from lab.toolchain import Cache, NotInstalled, Record, pulumi_home
 from lab.toolchain.programs import PROGRAMS, REPO
 from tests.toolchain.fakes import executable, script, sha256
 
@@ -76,10 +77,15 @@ def test_a_stand_in_that_this_checkout_lacks_is_not_installed(cache: Cache) -> N
     assert toolchain.located("grafana") is None
 
 
-def test_the_environment_puts_real_programs_before_stand_ins_before_the_rest(cache: Cache, machine: Path) -> None:
-    put(cache, "pulumi-resource-command", how="stand-in", program="pyproject.toml")
+def test_the_environment_puts_programs_before_the_rest_of_the_path(cache: Cache, machine: Path) -> None:
+    put(cache, "grafana", how="stand-in", program="pyproject.toml")
     pulumi = put(cache, "pulumi")
     assert toolchain.environment()["PATH"].split(os.pathsep) == [str(pulumi.parent), str(REPO), str(machine)]
+
+
+def test_plugins_are_not_on_the_path_where_pulumi_would_warn_of_them(cache: Cache, machine: Path) -> None:
+    put(cache, "pulumi-resource-command", how="stand-in", program="pyproject.toml")
+    assert toolchain.environment()["PATH"] == str(machine)
 
 
 def test_the_environment_does_not_hide_a_real_nvidia_smi(cache: Cache, machine: Path) -> None:
@@ -88,6 +94,37 @@ def test_the_environment_does_not_hide_a_real_nvidia_smi(cache: Cache, machine: 
 
 
 def test_the_environment_keeps_pulumi_from_fetching_by_itself() -> None:
+    assert toolchain.environment()["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] == "true"
+
+
+def test_the_environment_keeps_a_persons_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "PULUMI_CREDENTIALS_PATH" not in toolchain.environment(), "pulumi would make an empty ~/.pulumi"
+    usual = tmp_path / "home/.pulumi"
+    usual.mkdir(parents=True)
     environment = toolchain.environment()
-    assert environment["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] == "true"
-    assert "PULUMI_HOME" not in environment, "a person's login to a Pulumi backend must keep working"
+    assert environment["PULUMI_CREDENTIALS_PATH"] == str(usual)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert toolchain.environment() == environment, "make within make"
+
+
+def test_what_install_offered_to_pulumi_is_not_taken_for_an_official_plugin(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = PROGRAMS["pulumi-resource-command"]
+    pulumi_home.offer(cache, {plugin.plugin: REPO / plugin.stand_in})
+    monkeypatch.setenv("PULUMI_HOME", toolchain.environment()["PULUMI_HOME"])
+    assert toolchain.located(plugin.name) is None
+
+
+@pytest.mark.parametrize("place", ["in the checkout", "in the cache"])
+def test_a_plugin_is_offered_as_a_program_that_becomes_it(
+    place: str, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = executable(tmp_path / place / "it's/pulumi-resource-x", b'#!/bin/sh\necho "$0: $1"\n')
+    if place == "in the checkout":
+        monkeypatch.setattr(pulumi_home, "REPO", tmp_path / place)
+    pulumi_home.offer(cache, {"resource-x-v1.0.0": plugin})
+    started = [cache.root / "pulumi/plugins/resource-x-v1.0.0/pulumi-resource-x", "127.0.0.1:5"]
+    said = subprocess.run(started, env=pulumi_home.environment(cache), capture_output=True, text=True, check=True)
+    assert said.stdout == f"{plugin}: 127.0.0.1:5\n"
