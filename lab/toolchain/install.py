@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lab.toolchain import gobuild, pulumi_home, system
-from lab.toolchain.cache import Cache, Record, sha256_of
+from lab.toolchain.cache import Cache, How, Record, sha256_of
 from lab.toolchain.errors import ToolchainError, Unavailable, cache_trouble
 from lab.toolchain.locate import installed, on_path
 from lab.toolchain.maker import Maker
@@ -195,9 +195,9 @@ class Installer:
             self._cache.place(program.name, program.release.version, prepared, record)
         self._progress.line(program.title, f"stand-in {program.stand_in}: {why}")
 
-    def _place(self, program: Program, prepared: Path, how: str, why: str, files: Sequence[str]) -> None:
+    def _place(self, program: Program, prepared: Path, how: How, why: str, files: Sequence[str]) -> None:
         sums = {file: sha256_of(prepared / file) for file in files}
-        record = Record.now(how=how, why=why, program=files[0], sha256=sums)  # type: ignore[arg-type]
+        record = Record.now(how=how, why=why, program=files[0], sha256=sums)
         self._cache.place(program.name, program.release.version, prepared, record)
 
     def _free_go_caches(self) -> None:

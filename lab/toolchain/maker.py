@@ -25,7 +25,7 @@ from lab.toolchain.errors import Unavailable, WrongChecksum
 from lab.toolchain.progress import Step, size
 
 REACH_S = 8  # until a host is taken to be out of reach; a slow proxy needs 2-3 s
-STALL_S = 60  # without a byte, once a download runs
+STALL_S = 20  # without a byte, or without a connection to where the host redirects
 ATTEMPTS = 2  # a cut download is begun once more
 CHECKSUM_LIST_BYTES = 1_000_000
 PINNED = "matches its pinned sha256"
@@ -102,20 +102,24 @@ class Maker:
 
     def _download(self, url: str, to: Path, step: Step) -> str:
         """Returns the sha256 of what arrived. Raises Unavailable; then nothing is left of it."""
-        for attempt in range(1, ATTEMPTS + 1):
+        reason = ""
+        for _ in range(ATTEMPTS):
             try:
                 return _stream(url, to, step)
             except urllib.error.HTTPError as error:
-                to.unlink(missing_ok=True)
                 raise Unavailable(f"its maker answers {error.code} {error.reason} for {url}") from None
+            except urllib.error.URLError as error:
+                raise self._closed(url, f"{url} cannot be fetched: {_reason(error)}") from None
             except _NETWORK_ERRORS as error:
                 to.unlink(missing_ok=True)
-                if attempt == ATTEMPTS:
-                    host = urllib.parse.urlsplit(url).netloc
-                    self._hosts[host] = f"the last download broke off: {_reason(error)}"
-                    raise Unavailable(f"the download broke off {ATTEMPTS} times: {_reason(error)}") from None
+                reason = _reason(error)
                 step.detail = "broke off, once more"
-        raise AssertionError("unreachable")
+        raise self._closed(url, f"the download broke off {ATTEMPTS} times: {reason}")
+
+    def _closed(self, url: str, reason: str) -> Unavailable:
+        """Nothing else is tried on that host in this run."""
+        self._hosts[urllib.parse.urlsplit(url).netloc] = reason
+        return Unavailable(reason)
 
 
 def checksum_in(text: str, name: str) -> str:
@@ -175,7 +179,7 @@ def _stream(url: str, to: Path, step: Step) -> str:
     with _open(url) as answer, to.open("wb") as target:
         total = int(answer.headers.get("Content-Length") or 0)
         arrived = 0
-        while chunk := answer.read(1 << 20):
+        while chunk := _read(answer):
             digest.update(chunk)
             target.write(chunk)
             arrived += len(chunk)
@@ -183,6 +187,13 @@ def _stream(url: str, to: Path, step: Step) -> str:
     if arrived < total:
         raise http.client.HTTPException(f"{arrived} of {total} bytes arrived")
     return digest.hexdigest()
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read(1 << 20)
+    except OSError as error:  # told apart from those of the disk, which end the run
+        raise ConnectionError(_reason(error)) from None
 
 
 def _open(url: str) -> http.client.HTTPResponse:

@@ -54,11 +54,15 @@ def sha256(content: bytes) -> str:
 
 
 class Maker:
-    """Serves `files` (path -> body); `cuts` says how often a path's answer breaks off half-way; `asked` lists the GETs."""
+    """Serves `files` (path -> body); `asked` lists the GETs.
+
+    `cuts` says how often a path's answer breaks off half-way, `moved` where a path redirects to.
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.cuts: dict[str, int] = {}
+        self.moved: dict[str, str] = {}
         self.asked: list[str] = []
         maker = self
 
@@ -69,6 +73,11 @@ class Maker:
 
             def do_GET(self) -> None:
                 maker.asked.append(self.path)
+                if self.path in maker.moved:
+                    self.send_response(302)
+                    self.send_header("Location", maker.moved[self.path])
+                    self.end_headers()
+                    return
                 body = maker.files.get(self.path)
                 if body is None:
                     self.send_error(404)

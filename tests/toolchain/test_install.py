@@ -112,6 +112,14 @@ def test_a_download_that_keeps_breaking_off_is_told_and_built_instead(
     assert "the download broke off 2 times" in run.seen
 
 
+def test_a_maker_that_sends_us_to_a_host_out_of_reach_is_told_and_nothing_more_is_asked_of_it(maker: Maker, run: Run) -> None:
+    maker.moved["/tool-1.2.3"] = f"{NOBODY}/elsewhere"
+    programs = [Program(release=maker.release(name), stand_in=STAND_IN) for name in ("tool", "two")]
+    run.install(*programs)
+    assert maker.asked == ["/tool-1.2.3"]
+    assert f"stand-in {STAND_IN}: {maker.url}/tool-1.2.3 cannot be fetched: Connection refused" in run.seen
+
+
 def test_a_file_the_maker_does_not_have_is_told_with_its_address(maker: Maker, run: Run) -> None:
     tool = Program(release=maker.release())
     maker.files.clear()
