@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import threading
 import time
@@ -37,7 +38,7 @@ class Progress:
             while not ended.wait(self.every_s):
                 text = f"{title:<{WIDTH}} {step}"
                 if self._terminal:
-                    self._out.write(f"\r\033[K{text[:150]}")
+                    self._out.write(f"\r\033[K{text[: shutil.get_terminal_size().columns - 1]}")
                     self._out.flush()
                 else:
                     self.say(text)
