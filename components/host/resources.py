@@ -1,0 +1,95 @@
+"""The resource types of the gpu-fleet provider for hosts, as Pulumi classes. What they do is in provider/."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+
+class Provider(pulumi.ProviderResource):
+    """Logins and secrets of a stack, kept once and encrypted. No host changes when a login does.
+
+    `ssh`: user, port, privateKeyFile, knownHostsFile, bastion, sudo, as the stack file has them; the defaults of every connection.
+    `secrets`: file name to content of what hosts get, such as metrics-password. `artifact_directory`: files named by sha256.
+    `lost_hosts`: names of hosts that are gone for good; leave their Host out of the program, and it goes without being contacted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        ssh: Mapping[str, Any] | None = None,
+        ssh_private_key: pulumi.Input[str] | None = None,
+        sudo_password: pulumi.Input[str] | None = None,
+        secrets: Mapping[str, pulumi.Input[str]] | None = None,
+        ruler_password: pulumi.Input[str] | None = None,
+        artifact_directory: str | None = None,
+        lost_hosts: Sequence[str] = (),
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        # A provider's configuration is text; what is no text travels as JSON.
+        props = {
+            "ssh": pulumi.Output.json_dumps(dict(ssh)) if ssh else None,
+            "sshPrivateKey": _secret(ssh_private_key),
+            "sudoPassword": _secret(sudo_password),
+            "secrets": _secret(pulumi.Output.json_dumps(dict(secrets)) if secrets else None),
+            "rulerPassword": _secret(ruler_password),
+            "artifactDirectory": artifact_directory,
+            "lostHosts": pulumi.Output.json_dumps(list(lost_hosts)) if lost_hosts else None,
+        }
+        super().__init__("gpu-fleet", name, props, opts)
+
+
+class Bundle(pulumi.CustomResource):
+    """What the hosts of a stack get. `files`: what `tar` holds, as text for the preview, by path.
+
+    Hosts name a bundle by its `digest`, and must have the same provider.
+    """
+
+    digest: pulumi.Output[str]
+
+    def __init__(self, name: str, *, files: Mapping[str, str], tar: bytes, opts: pulumi.ResourceOptions | None = None) -> None:
+        archive = base64.b64encode(gzip.compress(tar, mtime=0)).decode()
+        super().__init__("gpu-fleet:host:Bundle", name, {"files": dict(files), "archive": archive, "digest": None}, opts)
+
+
+class Host(pulumi.CustomResource):
+    """One host brought to a bundle, and kept so: `refresh` shows drift, the next `up` repairs it.
+
+    `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the provider's
+    `ssh`. `settings`: NAME=value of its environment file. `facts`: what was found there. `parts`: state of each part (ok, drift,
+    failed, not-wanted). `drift`: how it differs from its bundle.
+    """
+
+    facts: pulumi.Output[Mapping[str, str]]
+    parts: pulumi.Output[Mapping[str, str]]
+    drift: pulumi.Output[Sequence[str]]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        host: str,
+        connection: Mapping[str, Any],
+        bundle: pulumi.Input[str],
+        settings: Mapping[str, pulumi.Input[str]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        props = {
+            "host": host,
+            "connection": dict(connection),
+            "bundle": bundle,
+            "settings": dict(settings),
+            "facts": None,
+            "parts": None,
+            "drift": None,
+        }
+        super().__init__("gpu-fleet:host:Host", name, props, opts)
+
+
+def _secret(value: pulumi.Input[str] | None) -> pulumi.Output[str] | None:
+    return None if value is None else pulumi.Output.secret(value)

@@ -1,0 +1,73 @@
+"""Lines in the engine's display, on the resource they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import grpc
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
+
+_BETWEEN_STATUSES_S = 0.5  # per resource: a person reads no faster, and 1,000 hosts tell a lot
+
+
+class EngineLog:
+    """Sends lines without making anyone wait. Before `connect` they go nowhere."""
+
+    def __init__(self) -> None:
+        self._stub: engine_pb2_grpc.EngineStub | None = None
+        self._told: dict[str, float] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def connect(self, address: str) -> None:
+        self._stub = engine_pb2_grpc.EngineStub(grpc.aio.insecure_channel(address))
+
+    def status(self, urn: str, line: str) -> None:
+        """What a resource is doing now; the next one takes its place. Some are left out when they come too fast."""
+        now = time.monotonic()
+        if now - self._told.get(urn, 0) >= _BETWEEN_STATUSES_S:
+            self._told[urn] = now
+            self._send(engine_pb2.INFO, urn, line, ephemeral=True)
+
+    def info(self, urn: str, text: str) -> None:
+        self._send(engine_pb2.INFO, urn, text)
+
+    def warning(self, urn: str, text: str) -> None:
+        self._send(engine_pb2.WARNING, urn, text)
+
+    def debug(self, text: str) -> None:
+        """Shown only with --debug."""
+        self._send(engine_pb2.DEBUG, "", text)
+
+    async def flush(self) -> None:
+        """Until all lines are with the engine: what comes after an answer may find its display gone."""
+        if self._sending:
+            await asyncio.wait(self._sending, timeout=5)
+
+    def _send(self, severity: int, urn: str, message: str, *, ephemeral: bool = False) -> None:
+        if self._stub:
+            request = engine_pb2.LogRequest(severity=severity, message=message, urn=urn, ephemeral=ephemeral)
+            task = asyncio.get_running_loop().create_task(self._log(request))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _log(self, request: engine_pb2.LogRequest) -> None:
+        try:
+            await self._stub.Log(request, timeout=30)
+        except grpc.aio.AioRpcError:
+            return  # a line less to read; the work goes on
+
+
+class EngineLogHandler(logging.Handler):
+    """What libraries log, for --debug. Standard error is no place for it: the engine shows that to everybody."""
+
+    def __init__(self, log: EngineLog):
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._log.debug(self.format(record))
+        except RuntimeError:  # no running loop: the process is ending
+            return

@@ -1,0 +1,414 @@
+"""What to do on a host: bring it to a bundle, say what that would change, look for drift, take everything away. Knows no Pulumi.
+
+Every verb is one command of a fixed text, BOOTSTRAP, whose arguments hold no secret. It says that it is ready, takes one archive
+on standard input (the envelope: bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read
+here. Standard input stays open while that runs: when it closes, because we stop or because we are gone, the work ends too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import re
+import tarfile
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from provider.transport import Running, Session, Transport, TransportError
+
+BOOTSTRAP: Final = """
+umask 077
+verb=$1 prefix=$2 stack=$3 size=$4 artifacts=$5
+state=$prefix/var/lib/gpu-fleet
+exec 3<&0
+echo '{"event":"ready"}'
+if [ "$size" = 0 ]; then
+  if [ ! -f "$state/current/converge" ]; then
+    rm -rf "$state"/incoming.*
+    rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
+    echo '{"event":"absent"}'
+    exit 3
+  fi
+  sh "$state/current/converge" "$verb" --prefix "$prefix" ${stack:+--stack "$stack"} </dev/null 3<&- &
+else
+  base=$state
+  if [ "$verb" = apply ]; then
+    (umask 022 && mkdir -p "$state") || exit 10
+    find "$state" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} +
+  elif [ ! -w "$state" ]; then
+    base=${TMPDIR:-/tmp}
+  fi
+  incoming=$(mktemp -d "$base/incoming.XXXXXX") || exit 10
+  trap 'rm -rf "$incoming"; rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null' EXIT
+  mkdir "$incoming/bundle" &&
+    head -c "$size" | tar -xf - -C "$incoming" &&
+    tar -xf "$incoming/bundle.tar" -C "$incoming/bundle" || exit 10
+  sh "$incoming/bundle/converge" "$verb" --prefix "$prefix" --envelope "$incoming" \\
+    ${stack:+--stack "$stack"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &
+fi
+work=$!
+trap 'wait "$work"; exit 143' HUP INT TERM
+(while read -r _; do :; done; kill -TERM 0) <&3 >/dev/null 2>&1 &
+watch=$!
+exec 3<&-
+wait "$work"
+code=$?
+kill "$watch" 2>/dev/null
+exit $code
+"""
+_CANNOT_UNPACK: Final = 10
+_NOTHING_INSTALLED: Final = 3
+
+# What converge and the transports give as causes, in the words of the one line that people see first.
+CAUSES: Final[Mapping[str, str]] = {
+    "unreachable": "unreachable",
+    "host-key": "host key",
+    "auth": "auth",
+    "sudo": "sudo",
+    "no-driver": "no driver",
+    "gpu-count": "GPU count",
+    "download": "download",
+    "checksum": "checksum",
+    "disk-full": "disk full",
+    "no-write": "no write permission",
+    "port-taken": "port taken",
+    "service-failed": "service did not start",
+    "unsupported": "not supported",
+    "locked": "another run is at work",
+    "other-stack": "belongs to another stack",
+    "bundle": "bundle",
+    "stopped": "stopped",
+    "internal": "internal error",
+}
+
+_READY_TIMEOUT_S = 60.0  # from the login to the first line; sudo may ask a slow directory server
+_EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
+_SUDO_PROMPT = "gpu-fleet asks for the sudo password:"
+_LOG_LINES = 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BLOCK = 512  # of a tar archive
+_CHUNK = 256 * 1024
+
+
+@dataclass
+class HostError(Exception):
+    """One host failed. `outcome` is what was reached, None when the host was not touched."""
+
+    code: str
+    message: str
+    log: Sequence[str] = ()
+    outcome: Outcome | None = None
+
+    def __str__(self) -> str:
+        first = f"{CAUSES.get(self.code, self.code)}: {self.message}"
+        return "\n".join([first, *(f"    {line}" for line in self.log)])
+
+
+@dataclass
+class PartReport:
+    status: str
+    changes: list[str] = field(default_factory=list)
+    drift: list[str] = field(default_factory=list)
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass
+class Outcome:
+    """What the converge program told. `is_absent`: nothing of ours is on the host."""
+
+    facts: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, PartReport] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)  # output that is no JSON: the answer to `needs`
+    result: Mapping[str, Any] | None = None
+    is_absent: bool = False
+
+    def add(self, line: str) -> None:
+        try:
+            event = json.loads(line)
+            kind = event["event"]
+        except (ValueError, TypeError, KeyError):
+            self.lines.append(line)
+            return
+        match kind:
+            case "part":
+                report = PartReport(event["status"], event.get("changes", []), event.get("drift", []), event.get("error"))
+                self.parts[event["part"]] = report
+            case "facts":
+                self.facts.update(event["facts"])
+            case "result":
+                self.result = event
+            case "absent":
+                self.is_absent = True
+
+    def drift(self) -> list[str]:
+        return [f"{name}: {line}" for name, report in self.parts.items() for line in report.drift]
+
+    def changes(self) -> list[str]:
+        return [f"{name}: {line}" for name, report in self.parts.items() for line in report.changes]
+
+    def failures(self) -> dict[str, Mapping[str, Any]]:
+        return {name: report.error for name, report in self.parts.items() if report.error}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a host is: `connection` as in the schema's type Connection. `stack` names who the host belongs to."""
+
+    connection: Mapping[str, Any]
+    stack: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        return self.connection["kind"] == "local"
+
+    @property
+    def prefix(self) -> str:
+        return self.connection.get("prefix") or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """What travels to a host."""
+
+    bundle: bytes = field(repr=False)
+    settings: Mapping[str, str]
+    secrets: Mapping[str, str] = field(repr=False)
+
+    def members(self) -> dict[str, bytes]:
+        settings = "".join(f"{name}={value}\n" for name, value in sorted(self.settings.items()))
+        secrets = {f"secrets/{name}": value.encode() for name, value in sorted(self.secrets.items())}
+        return {"bundle.tar": self.bundle, "settings": settings.encode(), **secrets}
+
+
+Progress = Callable[[str], None]
+
+
+class Hosts:
+    """Every host of a run. Each method raises HostError; a cancelled one has stopped the work on the host first."""
+
+    def __init__(
+        self,
+        local: Transport,
+        ssh: Callable[[], Transport],
+        *,
+        sudo_password: str | None = None,
+        artifacts: Path | None = None,
+        hide: Iterable[str] = (),
+    ):
+        """`ssh`: makes the transport when the first host needs it. `artifacts`: directory of files named by sha256 that hosts may
+        need. `hide`: what no message may show."""
+        self._local, self._ssh = local, cache(ssh)
+        self._sudo_password = sudo_password
+        self._artifacts = artifacts
+        self._hide = tuple(sorted(hide, key=len, reverse=True))
+
+    async def apply(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
+        members: dict[str, bytes | Path] = dict(envelope.members())
+        async with self._session(place) as session:
+            if self._artifacts and not place.is_local:
+                needed = await self._converse(session, place, "needs", members, progress)
+                members |= self._artifact_members(line for line in needed.lines if _SHA256.fullmatch(line))
+            return self._judged(await self._converse(session, place, "apply", members, progress))
+
+    async def plan(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
+        """What `apply` would change. Failures are part of the answer here, not an error."""
+        async with self._session(place) as session:
+            return await self._converse(session, place, "plan", envelope.members(), progress)
+
+    async def check(self, place: Place, progress: Progress) -> Outcome:
+        """How the host differs from what was applied last; `is_absent` where nothing was."""
+        async with self._session(place) as session:
+            outcome = await self._converse(session, place, "check", {}, progress)
+            return outcome if outcome.is_absent else self._judged(outcome)
+
+    async def remove(self, place: Place, progress: Progress) -> Outcome:
+        async with self._session(place) as session:
+            outcome = await self._converse(session, place, "remove", {}, progress)
+            return outcome if outcome.is_absent else self._judged(outcome)
+
+    @contextlib.asynccontextmanager
+    async def _session(self, place: Place) -> AsyncIterator[Session]:
+        transport = self._local if place.is_local else self._ssh()
+        try:
+            async with transport.session(dict(place.connection)) as session:
+                yield session
+        except TransportError as error:
+            raise HostError(error.code, self._clean(error.message)) from None
+
+    def _artifact_members(self, digests: Iterable[str]) -> dict[str, Path]:
+        found = {digest: self._artifacts / digest for digest in digests}
+        for digest, path in found.items():
+            if not path.is_file():
+                missing = f"the host needs the file with sha256 {digest}, which is not in {self._artifacts}"
+                raise HostError("download", f"{missing}; `make artifacts` fetches it")
+        return {f"artifacts/{digest}": path for digest, path in found.items()}
+
+    async def _converse(
+        self, session: Session, place: Place, verb: str, members: Mapping[str, bytes | Path], progress: Progress
+    ) -> Outcome:
+        artifacts = str(self._artifacts) if self._artifacts and place.is_local and verb == "apply" else ""
+        size = str(_tar_size(members) if members else 0)
+        argv = ["sh", "-c", BOOTSTRAP, "gpu-fleet", verb, place.prefix, place.stack, size, artifacts]
+        if session.sudo:
+            how = ["-S", "-p", _SUDO_PROMPT] if self._sudo_password else ["-n"]
+            argv = ["sudo", *how, "--", *argv]
+        running = await session.start(argv)
+        talk = _Talk(running, self._sudo_password if session.sudo else None, self._clean, progress)
+        try:
+            await talk.until_ready()
+            await talk.send(members)
+            outcome = await talk.listen()
+        except BaseException as error:
+            await asyncio.shield(running.stop())
+            if isinstance(error, asyncio.CancelledError) and talk.outcome is not None:
+                raise HostError(
+                    "stopped", "the work on the host was stopped; the next run finishes it", outcome=talk.outcome
+                ) from None
+            raise
+        finally:
+            talk.close()
+        return self._explained(outcome, talk)
+
+    def _explained(self, outcome: Outcome, talk: _Talk) -> Outcome:
+        """Turns what is no answer of the converge program into a cause."""
+        if outcome.is_absent or outcome.result is not None or talk.exit_code == 0:
+            return outcome
+        log = list(talk.log)
+        if talk.exit_code == -1:
+            raise HostError("unreachable", "the connection broke while the host was being worked on", log, outcome)
+        if talk.exit_code == _CANNOT_UNPACK:
+            text = " ".join(log)
+            code = "disk-full" if "No space left" in text or "quota" in text else "no-write"
+            raise HostError(code, log[-1] if log else "the bundle could not be unpacked on the host", log[:-1], outcome)
+        raise HostError("internal", f"the converge program ended with code {talk.exit_code} and no result", log, outcome)
+
+    def _judged(self, outcome: Outcome) -> Outcome:
+        """Raises for the parts that failed: the first is the cause, the others are told below it."""
+        failures = outcome.failures()
+        if not failures:
+            return outcome
+        (first, error), *others = failures.items()
+        log = list(error.get("log", ()))
+        for name, other in others:
+            log += [f"{name}: {CAUSES.get(other['code'], other['code'])}: {other['message']}", *other.get("log", ())]
+        raise HostError(error["code"], self._clean(f"{first}: {error['message']}"), [self._clean(line) for line in log], outcome)
+
+    def _clean(self, text: str) -> str:
+        for secret in self._hide:
+            text = text.replace(secret, "[secret]")
+        return text
+
+
+class _Talk:
+    """One conversation with BOOTSTRAP. `outcome` is None until the host may have been changed."""
+
+    def __init__(self, running: Running, sudo_password: str | None, clean: Callable[[str], str], progress: Progress):
+        self._running = running
+        self._sudo_password = sudo_password
+        self._clean = clean
+        self._progress = progress
+        self._prompts = 0
+        self._is_wrong_password = False
+        self._errors = asyncio.create_task(self._read_errors())
+        self.log: deque[str] = deque(maxlen=_LOG_LINES)
+        self.outcome: Outcome | None = None
+        self.exit_code: int | None = None
+
+    async def until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                while line := await self._running.stdout.readline():
+                    if b'"ready"' in line:
+                        return
+                await self._running.wait()
+                await asyncio.wait([self._errors], timeout=1)
+        except TimeoutError:
+            raise HostError(
+                "unreachable", f"the host let us in and then said nothing for {_READY_TIMEOUT_S:.0f} s", list(self.log)
+            ) from None
+        if self._is_wrong_password:
+            raise HostError("sudo", "the password of gpu-fleet:sudoPassword was refused")
+        said = self.log[-1] if self.log else "it gave no reason"
+        if "sudo" in said:
+            hint = "" if self._sudo_password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"
+            raise HostError("sudo", said.removeprefix("sudo: ") + hint)
+        raise HostError("unsupported", f"the host does not run sh: {said}")
+
+    async def send(self, members: Mapping[str, bytes | Path]) -> None:
+        self.outcome = Outcome()
+        with contextlib.suppress(ConnectionError):  # the command ended early: what it said tells why
+            for chunk in _tar_chunks(members):
+                self._running.stdin.write(chunk)
+                await self._running.stdin.drain()
+
+    async def listen(self) -> Outcome:
+        while self.outcome.result is None and (line := await self._running.stdout.readline()):
+            self.outcome.add(self._clean(line.decode(errors="replace").rstrip("\n")))
+        try:
+            async with asyncio.timeout(_EXIT_TIMEOUT_S if self.outcome.result else None):
+                self.exit_code = await self._running.wait()
+        except TimeoutError:  # something it started still holds its output; the result was complete
+            await self._running.stop()
+        await asyncio.wait([self._errors], timeout=1)
+        return self.outcome
+
+    def close(self) -> None:
+        self._errors.cancel()
+        with contextlib.suppress(OSError):
+            self._running.stdin.close()
+
+    async def _read_errors(self) -> None:
+        """Progress for people, line by line, and sudo's prompt, which ends without a newline."""
+        rest = ""
+        while data := await self._running.stderr.read(_CHUNK):
+            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
+            for line in (*lines, rest):
+                if _SUDO_PROMPT in line:
+                    self._answer_sudo()
+            rest = rest.replace(_SUDO_PROMPT, "")
+            for line in lines:
+                if line := self._clean(line.replace(_SUDO_PROMPT, "")).strip():
+                    self.log.append(line)
+                    self._progress(line)
+        if rest.strip():
+            self.log.append(self._clean(rest.strip()))
+
+    def _answer_sudo(self) -> None:
+        """Once: sudo asks again after a wrong password, and each wrong one may count towards a lock-out."""
+        self._prompts += 1
+        if self._prompts == 1:
+            self._running.stdin.write(f"{self._sudo_password}\n".encode())
+        else:
+            self._is_wrong_password = True
+            self._running.stdin.close()
+
+
+def _tar_size(members: Mapping[str, bytes | Path]) -> int:
+    sizes = (content.stat().st_size if isinstance(content, Path) else len(content) for content in members.values())
+    return sum(_BLOCK + _padded(size) for size in sizes) + 2 * _BLOCK
+
+
+def _tar_chunks(members: Mapping[str, bytes | Path]) -> Iterable[bytes]:
+    """An uncompressed archive, piece by piece: artifacts are too large to hold for hundreds of hosts at once."""
+    if not members:
+        return
+    for name, content in members.items():
+        info = tarfile.TarInfo(name)
+        info.mode = 0o600
+        info.size = content.stat().st_size if isinstance(content, Path) else len(content)
+        yield info.tobuf(tarfile.USTAR_FORMAT)
+        with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+        yield bytes(_padded(info.size) - info.size)
+    yield bytes(2 * _BLOCK)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK

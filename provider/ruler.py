@@ -1,0 +1,231 @@
+"""The HTTP APIs of rulers (Mimir, Loki) and of Mimir's Alertmanager. Knows no Pulumi.
+
+Source: Mimir's "HTTP API" reference (config API of ruler and Alertmanager) and Loki's (ruler), both read November 2026.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import yaml
+
+if TYPE_CHECKING:  # imported by the first request: a run that changes no rule needs no HTTP
+    import aiohttp
+
+_RULES_PATH: Final = {"mimir": "/prometheus/config/v1/rules", "loki": "/loki/api/v1/rules"}
+_ALERTS_PATH: Final = "/api/v1/alerts"
+_PAUSES_S: Final = (1, 2, 4)  # a server that has just started answers 5xx until its ring has settled
+_TIMEOUT_S: Final = 30
+_CONNECT_TIMEOUT_S: Final = 10
+_GROUP_KEYS: Final = (
+    "name",
+    "interval",
+    "query_offset",
+    "limit",
+    "source_tenants",
+    "align_evaluation_time_on_interval",
+    "labels",
+    "rules",
+)
+_RULE_KEYS: Final = ("alert", "record", "expr", "for", "keep_firing_for", "labels", "annotations")
+_DURATION_KEYS: Final = {"interval", "query_offset", "for", "keep_firing_for"}
+# milliseconds, and whether Prometheus writes the unit only when nothing is left over. Source: prometheus/common model.Duration.
+_UNITS: Final = (
+    ("y", 31_536_000_000, True),
+    ("w", 604_800_000, True),
+    ("d", 86_400_000, False),
+    ("h", 3_600_000, False),
+    ("m", 60_000, False),
+    ("s", 1000, False),
+    ("ms", 1, False),
+)
+
+
+@dataclass
+class RulerError(Exception):
+    """The server refused, or could not be asked. `message` is for people."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InvalidRules(ValueError):
+    """The YAML is not one rule group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A Mimir or Loki. `url`: base URL. `tenant`, `username`: empty where there are none."""
+
+    url: str
+    tenant: str = ""
+    username: str = ""
+
+
+class Rulers:
+    """All servers of a run, with one HTTP session."""
+
+    def __init__(self, password: str | None = None):
+        self._password = password
+        self._session: aiohttp.ClientSession | None = None
+
+    async def get_group(self, server: Server, backend: str, namespace: str, name: str) -> str | None:
+        """The group as `normalised` writes it; None when there is none."""
+        body = await self._request("GET", server, f"{_rules_url(backend, namespace)}/{_quoted(name)}", missing_is_none=True)
+        return None if body is None else normalised(body)
+
+    async def put_group(self, server: Server, backend: str, namespace: str, rules: str) -> None:
+        await self._request("POST", server, _rules_url(backend, namespace), body=rules)
+
+    async def delete_group(self, server: Server, backend: str, namespace: str, name: str) -> None:
+        await self._request("DELETE", server, f"{_rules_url(backend, namespace)}/{_quoted(name)}", missing_is_none=True)
+
+    async def get_alertmanager(self, server: Server) -> tuple[str, dict[str, str]] | None:
+        """The configuration and the templates of a tenant; None when it has no configuration of its own."""
+        body = await self._request("GET", server, _ALERTS_PATH, missing_is_none=True)
+        if body is None:
+            return None
+        stored = yaml.safe_load(body) or {}
+        return stored.get("alertmanager_config") or "", stored.get("template_files") or {}
+
+    async def put_alertmanager(self, server: Server, config: str, templates: Mapping[str, str]) -> None:
+        body = yaml.safe_dump({"template_files": dict(templates), "alertmanager_config": config}, sort_keys=False)
+        await self._request("POST", server, _ALERTS_PATH, body=body)
+
+    async def delete_alertmanager(self, server: Server) -> None:
+        await self._request("DELETE", server, _ALERTS_PATH, missing_is_none=True)
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+
+    async def _request(
+        self, method: str, server: Server, path: str, *, body: str | None = None, missing_is_none: bool = False
+    ) -> str | None:
+        url = server.url.rstrip("/") + path
+        for pause_s in (*_PAUSES_S, None):
+            status, text = await self._ask(method, server, url, body)
+            if status == 404 and missing_is_none:
+                return None
+            if 200 <= status < 300:
+                return text
+            if pause_s is None or (0 < status < 500 and status != 429):
+                break
+            await asyncio.sleep(pause_s)
+        raise RulerError(_explain(server, status, text))
+
+    async def _ask(self, method: str, server: Server, url: str, body: str | None) -> tuple[int, str]:
+        """The answer's status and text; status 0 and the reason where there was no answer."""
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S))
+        headers = {"X-Scope-OrgID": server.tenant} if server.tenant else {}
+        if body is not None:
+            headers["Content-Type"] = "application/yaml"
+        auth = aiohttp.BasicAuth(server.username, self._password or "") if server.username else None
+        try:
+            async with self._session.request(method, url, data=body and body.encode(), headers=headers, auth=auth) as response:
+                return response.status, await response.text()
+        except TimeoutError:
+            return 0, f"no answer within {_TIMEOUT_S} s"
+        except (aiohttp.ClientError, OSError) as error:
+            return 0, str(error) or type(error).__name__
+
+
+def normalised(rules: str) -> str:
+    """A rule group in one spelling: order of keys, durations as Prometheus writes them, nothing that is empty.
+
+    The server gives back what it parsed, so only texts brought to one spelling can be compared. Raises InvalidRules.
+    """
+    try:
+        group = yaml.safe_load(rules)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise InvalidRules(f"is not YAML{where}: {getattr(error, 'problem', error)}") from None
+    if not isinstance(group, dict) or not group.get("name") or not isinstance(group.get("rules"), list):
+        raise InvalidRules("must be one group: a mapping with `name` and `rules`")
+    if not all(isinstance(rule, dict) for rule in group["rules"]):
+        raise InvalidRules("has a rule that is no mapping")
+    ordered = _ordered({**group, "rules": [_ordered(rule, _RULE_KEYS) for rule in group["rules"]]}, _GROUP_KEYS)
+    return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def duration(text: str) -> str:
+    """As Prometheus writes it: 60s is 1m, 90m is 1h30m."""
+    parts = re.findall(r"(\d+)(ms|[ywdhms])", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return text  # the server says what is wrong with it
+    rest = sum(int(number) * next(size for name, size, _ in _UNITS if name == unit) for number, unit in parts)
+    if rest == 0:
+        return "0s"
+    written = ""
+    for unit, size, only_exact in _UNITS:
+        if rest >= size and not (only_exact and rest % size):
+            written += f"{rest // size}{unit}"
+            rest %= size
+    return written
+
+
+def _ordered(values: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    known = [key for key in keys if key in values]
+    result = {}
+    for key in (*known, *sorted(values.keys() - set(known), key=str)):
+        value = values[key]
+        if key in _DURATION_KEYS and value is not None:
+            value = duration(str(value))
+            if value == "0s":
+                continue
+        if isinstance(value, Mapping):
+            value = {name: value[name] for name in sorted(value, key=str)}
+        elif isinstance(value, str):
+            value = value.strip()
+        if value not in (None, "", {}, []) and not (value == 0 and key == "limit"):
+            result[key] = value
+    return result
+
+
+class _Dumper(yaml.SafeDumper):
+    """Long texts as blocks, so that a preview's diff reads line by line; lists indented under their key."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _rules_url(backend: str, namespace: str) -> str:
+    return f"{_RULES_PATH[backend]}/{_quoted(namespace)}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _explain(server: Server, status: int, text: str) -> str:
+    reason = " ".join(text.split())[:500] or "no reason was given"
+    if status == 0:
+        return f"{server.url} cannot be reached: {reason}"
+    if status in (401, 403):
+        who = (
+            f'the user "{server.username}" with the password gpu-fleet:rulerPassword'
+            if server.username
+            else "a request without a user"
+        )
+        return f"{server.url}, tenant {server.tenant or 'none'}, refused {who} ({status}): {reason}"
+    if status == 404:
+        return f"{server.url} has no such API (404): {reason}; is the ruler enabled, and is this the base URL?"
+    return f"{server.url} answered {status}: {reason}"

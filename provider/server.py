@@ -1,0 +1,322 @@
+"""The gpu-fleet plugin: answers the engine's ResourceProvider calls. Each method decodes, calls, and encodes.
+
+No traceback reaches a user: what a person can mend is told in words, anything else as an internal error whose traceback goes to
+the engine's debug log (`pulumi up --debug`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.struct_pb2 import Struct
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+
+from provider.engine import EngineLog, EngineLogHandler
+from provider.host import Hosts
+from provider.resources.bundle import Archives, Bundle
+from provider.resources.host import Host
+from provider.resources.resource import Call, Change, Resource, ResourceError, Unhealthy, changes
+from provider.resources.rulers import AlertmanagerConfig, RuleGroup
+from provider.ruler import Rulers
+from provider.schema import Mistake, schema, secret_config, version
+from provider.settings import Settings, digest_key, parse
+from provider.transport import LocalTransport, Transport
+from provider.values import Secret, decode, encode, replace_value
+
+_KINDS = {
+    ("add", False): provider_pb2.PropertyDiff.ADD,
+    ("add", True): provider_pb2.PropertyDiff.ADD_REPLACE,
+    ("update", False): provider_pb2.PropertyDiff.UPDATE,
+    ("update", True): provider_pb2.PropertyDiff.UPDATE_REPLACE,
+    ("delete", False): provider_pb2.PropertyDiff.DELETE,
+    ("delete", True): provider_pb2.PropertyDiff.DELETE_REPLACE,
+}
+_ORPHAN_CHECK_S = 2.0
+
+
+Method = Callable[["Provider", Any, grpc.aio.ServicerContext], Coroutine[Any, Any, Any]]
+
+
+def told_in_words(method: Method) -> Method:
+    """What the method raises becomes an answer; while it runs, Cancel can stop it."""
+
+    @functools.wraps(method)
+    async def answer(self: Provider, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        work = asyncio.ensure_future(method(self, request, context))
+        self.in_flight.add(work)
+        if self.is_cancelled:
+            work.cancel()
+        detail = None
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not work.cancelled():  # nobody waits for the answer any more
+                work.cancel()
+                raise
+            code, message = grpc.StatusCode.CANCELLED, "stopped before anything was changed"
+        except Unhealthy as error:
+            code, message = grpc.StatusCode.UNKNOWN, str(error)
+            detail = _init_failed(error, request)
+        except ResourceError as error:
+            code, message = grpc.StatusCode.UNKNOWN, str(error)
+        except Exception as error:
+            self.log.debug(traceback.format_exc())
+            code = grpc.StatusCode.INTERNAL
+            message = (
+                f"internal error in the gpu-fleet provider ({type(error).__name__} in {method.__name__}); this is a mistake in "
+                "gpu-fleet, not in your stack: please report it with what `--debug` shows"
+            )
+        finally:
+            self.in_flight.discard(work)
+            await self.log.flush()
+        await context.abort(code, message, _trailing(code, message, detail))
+
+    return answer
+
+
+class Provider(provider_pb2_grpc.ResourceProviderServicer):
+    """`is_cancelled` and `in_flight`: whether the engine asked to stop, and the calls that it would stop."""
+
+    def __init__(self, log: EngineLog):
+        self.log = log
+        self.in_flight: set[asyncio.Task[Any]] = set()
+        self.is_cancelled = False
+        self._resources: dict[str, Resource] = {}
+        self._rulers = Rulers()
+
+    # --- the plugin ---------------------------------------------------------------------------------------------------------
+
+    @told_in_words
+    async def Handshake(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        self.log.connect(request.engine_address)
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
+
+    @told_in_words
+    async def Attach(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        self.log.connect(request.address)
+        return Empty()
+
+    @told_in_words
+    async def GetPluginInfo(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        return plugin_pb2.PluginInfo(version=version())
+
+    @told_in_words
+    async def GetSchema(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema()))
+
+    async def Cancel(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        """Answers at once; what is in flight ends its work on the hosts and then answers for itself."""
+        self.cancel()
+        return Empty()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        for work in self.in_flight:
+            work.cancel()
+
+    async def close(self) -> None:
+        if self.in_flight:
+            await asyncio.wait(self.in_flight)
+        await self._rulers.close()
+
+    # --- its configuration --------------------------------------------------------------------------------------------------
+
+    @told_in_words
+    async def CheckConfig(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        config, old = decode(request.news), decode(request.olds)
+        inputs = _copy(request.news)
+        for name in secret_config() & config.keys():
+            replace_value(inputs, name, Secret(config[name]))
+        replace_value(inputs, "digestKey", Secret(digest_key(config, old)))
+        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(parse(config)[1]))
+
+    @told_in_words
+    async def DiffConfig(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        """Another login or password makes no other provider: hosts notice by their secretsDigest alone."""
+        return _diff_response(changes(decode(request.old_inputs), decode(request.news)))
+
+    @told_in_words
+    async def Configure(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        settings = Settings.of(decode(request.args))
+        archives = Archives()
+        self._rulers = Rulers(settings.ruler_password)
+        hosts = Hosts(
+            LocalTransport(),
+            functools.partial(_ssh_transport, settings),
+            sudo_password=settings.sudo_password,
+            artifacts=settings.artifact_directory,
+            hide=settings.every_secret(),
+        )
+        resources = (Bundle(archives), Host(hosts, archives, settings), RuleGroup(self._rulers), AlertmanagerConfig(self._rulers))
+        self._resources = {resource.type_name: resource for resource in resources}
+        return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
+
+    # --- its resources ------------------------------------------------------------------------------------------------------
+
+    @told_in_words
+    async def Check(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        checked = self._resource(request).check(decode(request.news))
+        inputs = _copy(request.news)
+        for name, value in checked.changed.items():
+            replace_value(inputs, name, value)
+        for name in checked.dropped:
+            inputs.fields.pop(name, None)
+        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(checked.mistakes))
+
+    @told_in_words
+    async def Diff(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        resource = self._resource(request)
+        old, new, outputs = decode(request.old_inputs), decode(request.news), decode(request.olds)
+        found = await resource.diff(old, new, outputs, self._call(request))
+        return _diff_response(found, deletes_first=resource.replaces_by_deleting_first)
+
+    @told_in_words
+    async def Create(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        id_, outputs = await self._resource(request).create(decode(request.properties), self._call(request))
+        return provider_pb2.CreateResponse(id="" if request.preview else id_, properties=encode(outputs))
+
+    @told_in_words
+    async def Read(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        resource, inputs = self._resource(request), decode(request.inputs)
+        current = await resource.read(request.id, inputs, decode(request.properties), self._call(request))
+        if not current.id:
+            return provider_pb2.ReadResponse()
+        now = _copy(request.inputs)
+        for name, value in (current.inputs or {}).items():
+            replace_value(now, name, value)
+        properties = request.properties if current.outputs is None else encode(current.outputs)
+        return provider_pb2.ReadResponse(id=current.id, properties=properties, inputs=now)
+
+    @told_in_words
+    async def Update(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        old, new, outputs = decode(request.old_inputs), decode(request.news), decode(request.olds)
+        outputs = await self._resource(request).update(request.id, old, new, outputs, self._call(request))
+        return provider_pb2.UpdateResponse(properties=encode(outputs))
+
+    @told_in_words
+    async def Delete(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        inputs, outputs = decode(request.old_inputs), decode(request.properties)
+        await self._resource(request).delete(request.id, inputs, outputs, self._call(request))
+        return Empty()
+
+    def _resource(self, request: Any) -> Resource:
+        name = request.type or _type_of(request.urn)
+        if name not in self._resources:
+            raise ResourceError(f"gpu-fleet has no resource type {name}; it has {', '.join(sorted(schema()['resources']))}")
+        return self._resources[name]
+
+    def _call(self, request: Any) -> Call:
+        return Call(
+            urn=request.urn,
+            is_preview=getattr(request, "preview", False),
+            timeout_s=getattr(request, "timeout", 0) or None,
+            tell=functools.partial(self.log.status, request.urn),
+            note=functools.partial(self.log.info, request.urn),
+            warn=functools.partial(self.log.warning, request.urn),
+        )
+
+
+def _ssh_transport(settings: Settings) -> Transport:
+    from provider.ssh import SshTransport  # asyncssh takes longer to import than a run that contacts no host
+
+    return SshTransport(settings)
+
+
+def _copy(struct: Struct) -> Struct:
+    copy = Struct()
+    copy.CopyFrom(struct)
+    return copy
+
+
+def _failures(mistakes: Iterable[Mistake]) -> list[provider_pb2.CheckFailure]:
+    return [provider_pb2.CheckFailure(property=mistake.path, reason=f"{mistake.path}: {mistake.reason}") for mistake in mistakes]
+
+
+def _diff_response(found: Iterable[Change], *, deletes_first: bool = False) -> provider_pb2.DiffResponse:
+    found = list(found)
+    replaces = sorted({_top_level(change.path) for change in found if change.replaces})
+    return provider_pb2.DiffResponse(
+        changes=provider_pb2.DiffResponse.DIFF_SOME if found else provider_pb2.DiffResponse.DIFF_NONE,
+        replaces=replaces,
+        deleteBeforeReplace=bool(replaces) and deletes_first,
+        diffs=sorted({_top_level(change.path) for change in found}),
+        detailedDiff={
+            change.path: provider_pb2.PropertyDiff(kind=_KINDS[change.kind, change.replaces], inputDiff=change.of_inputs)
+            for change in found
+        },
+        hasDetailedDiff=True,
+    )
+
+
+def _top_level(path: str) -> str:
+    return path.partition(".")[0].partition("[")[0]
+
+
+def _type_of(urn: str) -> str:
+    """urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME, for engines that do not send the type beside it."""
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _init_failed(error: Unhealthy, request: Any) -> provider_pb2.ErrorResourceInitFailed:
+    inputs = request.inputs if isinstance(request, provider_pb2.ReadRequest) else None
+    return provider_pb2.ErrorResourceInitFailed(
+        id=error.id, properties=encode(error.outputs), reasons=[error.reason], inputs=inputs
+    )
+
+
+def _trailing(code: grpc.StatusCode, message: str, detail: Any) -> tuple[tuple[str, bytes], ...]:
+    if detail is None:
+        return ()
+    status = status_pb2.Status(code=code.value[0], message=message)
+    status.details.add().Pack(detail)
+    return (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+async def serve(arguments: list[str]) -> None:
+    log = EngineLog()
+    addresses = [argument for argument in arguments if not argument.startswith("-")]
+    if addresses:
+        log.connect(addresses[-1])
+    logging.basicConfig(handlers=[EngineLogHandler(log)], level=logging.WARNING)
+    provider = Provider(log)
+    server = grpc.aio.server(options=_GRPC_CHANNEL_OPTIONS)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    orphan_watch = asyncio.create_task(_until_orphaned(ended))
+    await ended.wait()
+    orphan_watch.cancel()
+    provider.cancel()
+    await provider.close()
+    await server.stop(grace=1)
+
+
+async def _until_orphaned(ended: asyncio.Event) -> None:
+    """An engine that is killed takes its plugins along only when they notice."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        await asyncio.sleep(_ORPHAN_CHECK_S)
+    ended.set()
+
+
+def main() -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(sys.argv[1:]))

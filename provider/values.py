@@ -1,0 +1,127 @@
+"""Property values on the wire, and as plain Python.
+
+Decoding forgets which values are secret: whoever builds an answer starts from the request's own struct (which keeps the marks)
+or marks values with `Secret`. Unknown values of a preview decode to UNKNOWN, whatever their type, and encode back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
+from pulumi.runtime import rpc
+
+_SIGNATURE: Final = rpc._special_sig_key
+_SECRET: Final = rpc._special_secret_sig
+_OUTPUT: Final = rpc._special_output_value_sig
+# The engine writes an unknown value as one of these strings, by type. Source: pulumi sdk/go/common/resource/plugin/rpc.go, 3.259.
+_UNKNOWN_STRING: Final = rpc.UNKNOWN
+_UNKNOWNS: Final = frozenset(
+    {
+        _UNKNOWN_STRING,
+        "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",  # bool
+        "3eeb2bf0-c639-47a8-9e75-3b44932eb421",  # number
+        "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",  # array
+        "030794c1-ac77-496b-92df-f27374a8bd58",  # asset
+        "e48ece36-62e2-4504-bad9-02848725956a",  # archive
+        "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",  # object
+    }
+)
+
+
+class _Unknown:
+    """A value that only exists after the update."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Final = _Unknown()
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Encodes as a secret: the engine encrypts it in the state and never shows it."""
+
+    value: Any
+
+
+def decode(struct: Struct) -> dict[str, Any]:
+    """The struct as plain Python. Whole numbers become int."""
+    return {key: _decode(value) for key, value in struct.fields.items()}
+
+
+def _decode(value: Value) -> Any:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return UNKNOWN if value.string_value in _UNKNOWNS else value.string_value
+        case "number_value":
+            number = value.number_value
+            return int(number) if number.is_integer() else number
+        case "bool_value":
+            return value.bool_value
+        case "list_value":
+            return [_decode(item) for item in value.list_value.values]
+        case "struct_value":
+            fields = value.struct_value.fields
+            if _SIGNATURE not in fields:
+                return decode(value.struct_value)
+            if fields[_SIGNATURE].string_value in (_SECRET, _OUTPUT):
+                return _decode(fields["value"]) if "value" in fields else UNKNOWN
+            raise ValueError("assets, archives and resource references are no inputs of this provider")
+    return None
+
+
+def encode(values: Mapping[str, Any]) -> Struct:
+    return Struct(fields={key: encode_value(value) for key, value in values.items()})
+
+
+def encode_value(value: Any) -> Value:
+    match value:
+        case None:
+            return Value(null_value=NULL_VALUE)
+        case _Unknown():
+            return Value(string_value=_UNKNOWN_STRING)
+        case Secret():
+            return _secret(encode_value(value.value))
+        case bool():
+            return Value(bool_value=value)
+        case int() | float():
+            return Value(number_value=value)
+        case str():
+            return Value(string_value=value)
+        case Mapping():
+            return Value(struct_value=encode(value))
+        case list() | tuple():
+            return Value(list_value=ListValue(values=[encode_value(item) for item in value]))
+    raise TypeError(f"{type(value).__name__} is no property value")
+
+
+def _secret(value: Value) -> Value:
+    return Value(struct_value=Struct(fields={_SIGNATURE: Value(string_value=_SECRET), "value": value}))
+
+
+def replace_value(struct: Struct, key: str, value: Any) -> None:
+    """Sets `key`, keeping the secret mark of the value that was there."""
+    encoded = encode_value(value)
+    was_secret = key in struct.fields and is_secret(struct.fields[key])
+    struct.fields[key].CopyFrom(_secret(encoded) if was_secret and not is_secret(encoded) else encoded)
+
+
+def is_secret(value: Value) -> bool:
+    fields = value.struct_value.fields if value.WhichOneof("kind") == "struct_value" else {}
+    return _SIGNATURE in fields and fields[_SIGNATURE].string_value == _SECRET
+
+
+def is_known(value: Any) -> bool:
+    """Whether no part of the value is unknown."""
+    match value:
+        case _Unknown():
+            return False
+        case Mapping():
+            return all(is_known(item) for item in value.values())
+        case list():
+            return all(is_known(item) for item in value)
+    return True
