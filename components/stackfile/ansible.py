@@ -95,6 +95,7 @@ class AnsibleInventory:
     groups: dict[str, Group] = field(default_factory=lambda: {"all": Group("all")})
     listed_at: dict[str, Value] = field(default_factory=dict)  # host -> where it is listed first
     host_files: dict[str, Variables] = field(default_factory=dict)  # from host_vars/
+    is_whole: bool = True  # whether everything in it could be read
 
     def group(self, name: str) -> Group:
         return self.groups.setdefault(name, Group(name))
@@ -107,13 +108,14 @@ class AnsibleInventory:
         try:
             hosts = expand(name)
         except PatternError as error:
-            self.problems.append(Problem(str(place), f'"{name}": {error}', PATTERN_ALLOWED, "correct the range"))
+            self.problem(place, f'"{name}": {error}', PATTERN_ALLOWED, "correct the range")
             return
         for host in hosts:
             group.hosts.setdefault(host, []).append(values)
             self.listed_at.setdefault(host, place)
 
     def problem(self, place: object, what: str, allowed: str = "", fix: str = "") -> None:
+        self.is_whole = False
         self.problems.append(Problem(str(place), what, allowed, fix))
 
 
@@ -248,9 +250,12 @@ def _files_of(folder: Path, owners: Set[str]) -> Iterator[tuple[str, Path]]:
         owner = entry.stem if entry.suffix in _VARIABLE_FILES and entry.name not in owners else entry.name
         if owner not in owners:
             continue
-        for file in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
-            if file.is_file() and file.suffix in _VARIABLE_FILES and not file.name.startswith("."):
-                yield owner, file
+        if entry.is_dir():
+            for file in sorted(entry.rglob("*")):
+                if file.is_file() and file.suffix in _VARIABLE_FILES and not file.name.startswith("."):
+                    yield owner, file
+        else:
+            yield owner, entry
 
 
 def _variables_of(inventory: AnsibleInventory, owner: str, file: Path, name: str) -> Variables:
@@ -282,8 +287,9 @@ def select(inventory: AnsibleInventory, limit: Sequence[str], stack: Stack, wher
     tree = _Tree(inventory)
     names = list(inventory.listed_at)
     if not names:
-        fix = "add hosts, or remove gpu-fleet:inventory"
-        inventory.problem(f"{where}.path", f"{inventory.file} lists no host", "at least one host", fix)
+        if inventory.is_whole:
+            fix = "add hosts, or remove gpu-fleet:inventory"
+            inventory.problem(f"{where}.path", f"{inventory.file} lists no host", "at least one host", fix)
         return []
     if limit:
         wanted = set()

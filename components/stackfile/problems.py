@@ -81,7 +81,7 @@ def shown(value: object, *keys: object) -> str:
         names = ", ".join(sorted(str(key) for key in value))
         return f"a mapping with {names}" if value else "an empty mapping"
     if isinstance(value, (list, tuple)):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     text = json.dumps(value, ensure_ascii=False, default=str)
     if any(is_secret_key(key) for key in keys) or _SECRET_VALUE.search(text):
         return "(a value that is not shown, it may be a secret)"

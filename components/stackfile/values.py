@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from components.stackfile.problems import shown
+
 LONGEST_NAME = 40  # a datacenter or cluster is part of Grafana uids and Kubernetes names, which end at 40 and 63 characters
 
 
@@ -32,10 +34,12 @@ def _text(check: Callable[[str], str], allowed: str, *examples: str, **schema: A
     return Annotated[str, AfterValidator(check), Field(json_schema_extra=extra)]
 
 
-def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int) -> Any:
+def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int, is_secret: bool = False) -> Any:
+    secret = ("secret",) if is_secret else ()  # what people put here by mistake is not shown
+
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise refuse(f'found "{text}"' if text else "is empty", allowed=allowed, fix=fix)
+            raise refuse(f"found {shown(text, *secret)}" if text else "is empty", allowed=allowed, fix=fix)
         if len(text) > longest:
             raise refuse(
                 f'"{text}" has {len(text)} characters', allowed=f"{allowed}, at most {longest} characters", fix="shorten it"
@@ -73,6 +77,7 @@ SecretName = _pattern(
     "put the secret itself into a key of its own with `pulumi config set --secret gpu-fleet:NAME`, and write NAME here",
     "slackUrl",
     longest=64,
+    is_secret=True,
 )
 Label = _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
 Matcher = _pattern(
@@ -128,7 +133,7 @@ def address_problem(text: str) -> str | None:
 
 def _address(text: str) -> str:
     if reason := address_problem(text):
-        raise refuse(f'"{text}" {reason}', allowed=ADDRESS_ALLOWED, fix="write the address alone: no user, no port, no URL")
+        raise refuse(f"{shown(text)} {reason}", allowed=ADDRESS_ALLOWED, fix="write the address alone: no user, no port, no URL")
     return text
 
 
@@ -150,13 +155,13 @@ def _url(text: str, fix: str) -> str:
             fix="write `username` beside it, and the password as a secret key of its own (`pulumi config set --secret …`)",
         )
     if parts.scheme not in ("http", "https"):
-        raise refuse(f'"{text}" does not start with http:// or https://', allowed=allowed, fix=fix)
+        raise refuse(f"{shown(text)} does not start with http:// or https://", allowed=allowed, fix=fix)
     if not parts.hostname or address_problem(parts.hostname):
-        raise refuse(f'"{text}" names no host', allowed=allowed, fix=fix)
+        raise refuse(f"{shown(text)} names no host", allowed=allowed, fix=fix)
     if port == 0:
-        raise refuse(f'"{text}" has port 0', allowed="a port from 1 to 65535", fix=fix)
+        raise refuse(f"{shown(text)} has port 0", allowed="a port from 1 to 65535", fix=fix)
     if parts.query or parts.fragment or re.search(r"\s", text):
-        raise refuse(f'"{text.split("?")[0]}" has a query, a fragment or a space in it', allowed=allowed, fix=fix)
+        raise refuse(f"{shown(text.split('?')[0])} has a query, a fragment or a space in it", allowed=allowed, fix=fix)
     return text.rstrip("/")
 
 
@@ -171,7 +176,7 @@ def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> Any:
         parts = urlsplit(url)
         base = re.sub(foreign, "", parts.path)
         raise refuse(
-            f'"{url}" is not where {product} takes pushes',
+            f"{shown(url)} is not where {product} takes pushes",
             allowed=f"a URL that ends with {' or '.join(ends)}",
             fix=f"write {parts.scheme}://{parts.netloc}{base}{ends[0]}",
         )
@@ -187,7 +192,7 @@ def _base_url(text: str) -> str:
     url = _url(text, "write for example https://mimir.example.com")
     if cut := re.search(r"/(api/v1/push|api/prom/push|loki/api|prometheus/(config|api)|api/dashboards)(/.*)?$", url):
         raise refuse(
-            f'"{url}" is one endpoint of the server',
+            f"{shown(url)} is one endpoint of the server",
             allowed="the server's own URL, without an API path",
             fix=f"write {url[: cut.start()]}",
         )
@@ -219,7 +224,7 @@ def duration(shortest: str, longest: str, example: str) -> Any:
     def check(text: str) -> str:
         seconds = duration_s(text)
         if seconds is None:
-            raise refuse(f'"{text}" is not a duration', allowed=allowed, fix=f"write for example {example}")
+            raise refuse(f"{shown(text)} is not a duration", allowed=allowed, fix=f"write for example {example}")
         if not low <= seconds <= high:
             raise refuse(
                 f'"{text}" is too {"short" if seconds < low else "long"}', allowed=allowed, fix=f"write for example {example}"

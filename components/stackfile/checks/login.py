@@ -16,7 +16,8 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _secrets(stack)
     if "ssh" not in stack.broken:
         yield from _known_hosts(stack)
-    yield from _private_keys(stack)
+    if "sshPrivateKey" not in stack.secrets_set:
+        yield from _private_keys(stack)
 
 
 def _secrets(stack: Stack) -> Iterator[Problem]:
@@ -83,8 +84,8 @@ def _mistake_of_key(file: Path) -> tuple[str, str, str] | None:
         asyncssh.import_private_key(file.read_bytes())
     except OSError as error:
         return f"{file} {why_unreadable(error)}", allowed, "correct the path, or remove the key to use the ssh-agent"
-    except asyncssh.KeyEncryptionError:
-        return f"{file} has a passphrase", allowed, "load it into the ssh-agent (`ssh-add`) and remove privateKeyFile"
-    except asyncssh.KeyImportError:
+    except asyncssh.KeyImportError as error:
+        if "Passphrase" in str(error):  # asyncssh has no type of its own for it
+            return f"{file} has a passphrase", allowed, "load it into the ssh-agent (`ssh-add`) and remove privateKeyFile"
         return f"{file} is not a private key", allowed, "write the path of the private half, without .pub"
     return None
