@@ -221,7 +221,7 @@ def _explain(server: Server, status: int, text: str) -> str:
         return f"{server.url} cannot be reached: {reason}"
     if status in (401, 403):
         who = (
-            f'the user "{server.username}" with the password gpu-fleet:rulerPassword'
+            f'the user "{server.username}" with the password gpu-fleet:rulersPassword'
             if server.username
             else "a request without a user"
         )

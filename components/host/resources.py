@@ -5,41 +5,41 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 
 
-class Provider(pulumi.ProviderResource):
-    """Logins and secrets of a stack, kept once and encrypted. No host changes when a login does.
-
-    `ssh`: user, port, privateKeyFile, knownHostsFile, bastion, sudo, as the stack file has them; the defaults of every connection.
+@dataclass(frozen=True, kw_only=True)
+class ProviderArgs:
+    """`ssh`: user, port, privateKeyFile, knownHostsFile, bastion, sudo as in the stack file; the defaults of every connection.
     `secrets`: file name to content of what hosts get, such as metrics-password. `artifact_directory`: files named by sha256.
-    `lost_hosts`: names of hosts that are gone for good; leave their Host out of the program, and it goes without being contacted.
+    `lost_hosts`: hosts that are gone for good; when their Host leaves the program, it goes without being contacted.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        ssh: Mapping[str, Any] | None = None,
-        ssh_private_key: pulumi.Input[str] | None = None,
-        sudo_password: pulumi.Input[str] | None = None,
-        secrets: Mapping[str, pulumi.Input[str]] | None = None,
-        ruler_password: pulumi.Input[str] | None = None,
-        artifact_directory: str | None = None,
-        lost_hosts: Sequence[str] = (),
-        opts: pulumi.ResourceOptions | None = None,
-    ) -> None:
+    ssh: Mapping[str, Any] = field(default_factory=dict)
+    ssh_private_key: pulumi.Input[str] | None = None
+    sudo_password: pulumi.Input[str] | None = None
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    ruler_password: pulumi.Input[str] | None = None
+    artifact_directory: str | None = None
+    lost_hosts: Sequence[str] = ()
+
+
+class Provider(pulumi.ProviderResource):
+    """Logins and secrets of a stack, kept once and encrypted. No host changes when a login does."""
+
+    def __init__(self, name: str, args: ProviderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         # A provider's configuration is text; what is no text travels as JSON.
         props = {
-            "ssh": pulumi.Output.json_dumps(dict(ssh)) if ssh else None,
-            "sshPrivateKey": _secret(ssh_private_key),
-            "sudoPassword": _secret(sudo_password),
-            "secrets": _secret(pulumi.Output.json_dumps(dict(secrets)) if secrets else None),
-            "rulerPassword": _secret(ruler_password),
-            "artifactDirectory": artifact_directory,
-            "lostHosts": pulumi.Output.json_dumps(list(lost_hosts)) if lost_hosts else None,
+            "ssh": pulumi.Output.json_dumps(dict(args.ssh)) if args.ssh else None,
+            "sshPrivateKey": _secret(args.ssh_private_key),
+            "sudoPassword": _secret(args.sudo_password),
+            "secrets": _secret(pulumi.Output.json_dumps(dict(args.secrets)) if args.secrets else None),
+            "rulerPassword": _secret(args.ruler_password),
+            "artifactDirectory": args.artifact_directory,
+            "lostHosts": pulumi.Output.json_dumps(list(args.lost_hosts)) if args.lost_hosts else None,
         }
         super().__init__("gpu-fleet", name, props, opts)
 
@@ -60,9 +60,9 @@ class Bundle(pulumi.CustomResource):
 class Host(pulumi.CustomResource):
     """One host brought to a bundle, and kept so: `refresh` shows drift, the next `up` repairs it.
 
-    `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the provider's
-    `ssh`. `settings`: NAME=value of its environment file. `facts`: what was found there. `parts`: state of each part (ok, drift,
-    failed, not-wanted). `drift`: how it differs from its bundle.
+    `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the
+    provider's `ssh`. `settings`: NAME=value of its environment file. `facts`: what was found there. `parts`: state of each part
+    (ok, drift, failed, not-wanted). `drift`: how it differs from its bundle.
     """
 
     facts: pulumi.Output[Mapping[str, str]]

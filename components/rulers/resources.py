@@ -11,7 +11,7 @@ import pulumi
 class RuleGroup(pulumi.CustomResource):
     """One rule group of a ruler. `rules`: the group as YAML; becomes the group as the ruler keeps it, in one fixed spelling.
 
-    `url`: base URL of the server. `tenant`: None sends no X-Scope-OrgID. `username`: its password is the provider's ruler_password.
+    `url`: base URL of the server. `tenant`: None sends no X-Scope-OrgID. `username`: the provider's ruler_password belongs to it.
     """
 
     rules: pulumi.Output[str]
