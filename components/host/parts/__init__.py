@@ -13,6 +13,7 @@ from components.host.parts.kernel_log import KernelLog
 from components.host.parts.launch import Launch
 from components.host.parts.node_exporter import NodeExporter
 from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
+from components.host.parts.textfile import Textfile
 
 PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 
@@ -41,6 +42,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
         ExporterChoice().part(),
         NodeExporter(sources=programs["node_exporter"]).part(),
         NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
+        *Textfile().parts(),
         *KernelLog().parts(),
     ]
     alloy = Alloy(

@@ -1,0 +1,58 @@
+"""GPU metrics by node_exporter's textfile collector: all of them where this is the exporter, link traffic on every NVIDIA host.
+
+What the collectors write, and where the two programs they replace had it:
+
+    Debian textfile guide, get_gpu_metrics.sh (seed 001)     the same names and the same label `gpu`
+        node_gpu_memory_total_bytes, node_gpu_memory_used_bytes, node_gpu_utilization_percent,
+        node_gpu_temperature_celsius, node_gpu_power_draw_watts, node_gpu_power_limit_watts
+    prometheus_nvlink_exporter (seed 003)                    units in bytes, counters named _total
+        gpu_nvlink_tx_kbytes{GPUID, LinkID}                  node_gpu_nvlink_transmit_bytes_total{gpu, link}
+        gpu_nvlink_rx_kbytes{GPUID, LinkID}                  node_gpu_nvlink_receive_bytes_total{gpu, link}
+        gpu_pci_tx_mb_per_s{GPUID}                           node_gpu_pcie_transmit_bytes_per_second{gpu}
+        gpu_pci_rx_mb_per_s{GPUID}                           node_gpu_pcie_receive_bytes_per_second{gpu}
+    new here
+        node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
+        node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from components.host.part import Directory, File, FileCheck, Part, Unit, User
+
+MODE = "textfile"
+LIBEXEC = "/opt/gpu-fleet/libexec"
+SCRIPTS = (f"{LIBEXEC}/start-textfile", f"{LIBEXEC}/textfile.awk")
+DIRECTORY = "/var/lib/gpu-fleet/textfile"
+USER = "gpu-fleet-textfile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Textfile:
+    def parts(self) -> tuple[Part, ...]:
+        """What runs the collectors every 15 s, then the collectors, of which a host wants those for its GPUs."""
+        return (
+            Part(
+                name="textfile",
+                # The groups own AMD's devices, and NVIDIA's where an administrator took them from "everyone".
+                users=(User(name=USER, groups=("video", "render")),),
+                directories=(Directory(path=DIRECTORY, owner=USER, group=USER, contents="runtime"),),
+                files=tuple(File.from_rootfs(script) for script in SCRIPTS),
+                units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
+            ),
+            _collector("nvidia", {"GPU_FLEET_EXPORTER_MODE": (MODE,), "GPU_VENDOR": ("nvidia",)}),
+            _collector("amd", {"GPU_FLEET_EXPORTER_MODE": (MODE,), "GPU_VENDOR": ("amd",)}, f"{LIBEXEC}/flatten-json.awk"),
+            _collector("links", {"GPU_VENDOR": ("nvidia",)}),
+        )
+
+
+def _collector(name: str, when: Mapping[str, tuple[str, ...]], *helpers: str) -> Part:
+    """A part without a service: the collectors that are there are run, so it works once its file has been written."""
+    return Part(
+        name=f"textfile-{name}",
+        when=when,
+        files=tuple(File.from_rootfs(path) for path in (f"{LIBEXEC}/collect/{name}", *helpers)),
+        checks=(FileCheck(path=f"{DIRECTORY}/gpu_{name}.prom", contains=f'node_gpu_collector_success{{collector="{name}"}} 1'),),
+    )

@@ -1,0 +1,58 @@
+# Rows of the collectors, "NAME TAB ID TAB VALUE...", as Prometheus text. The one place for names, labels and help texts.
+# The six names without "collector", "links" and "info" and their label gpu are those of the Debian textfile guide (seed 001).
+
+BEGIN {
+  FS = "\t"
+  metric("memory_total_bytes", "gauge", "gpu", "Memory of the GPU.")
+  metric("memory_used_bytes", "gauge", "gpu", "Memory in use.")
+  metric("utilization_percent", "gauge", "gpu", "Share of the last sample period in which some kernel ran.")
+  metric("temperature_celsius", "gauge", "gpu", "Temperature of the GPU core; on AMD of its hottest spot where that is known.")
+  metric("power_draw_watts", "gauge", "gpu", "Power drawn now.")
+  metric("power_limit_watts", "gauge", "gpu", "Power the GPU may draw.")
+  metric("info", "gauge", "gpu", "Always 1; who the GPU is. pci is written as the kernel log writes it.")
+  metric("unreadable", "gauge", "", "GPUs that the driver names but cannot read, for instance because they fell off the bus.")
+  metric("nvlink_transmit_bytes_total", "counter", "gpu link", "Data sent over one NVLink.")
+  metric("nvlink_receive_bytes_total", "counter", "gpu link", "Data received over one NVLink.")
+  metric("pcie_transmit_bytes_per_second", "gauge", "gpu", "PCIe traffic from the GPU, as sampled by the driver.")
+  metric("pcie_receive_bytes_per_second", "gauge", "gpu", "PCIe traffic to the GPU, as sampled by the driver.")
+  metric("collector_success", "gauge", "collector", "1 when the last collection worked.")
+  metric("collector_duration_seconds", "gauge", "collector", "How long the last collection took.")
+  metric("collector_timestamp_seconds", "gauge", "collector", "When the last collection ended.")
+}
+
+function metric(name, type, labels, help) {
+  order[++metrics] = name
+  kind[name] = type
+  names[name] = labels
+  text[name] = help
+}
+
+# Letter by letter and not by gsub: awks disagree about backslashes in a replacement.
+function label(name, value,    i, letter, out) {
+  for (i = 1; i <= length(value); i++) {
+    letter = substr(value, i, 1)
+    out = out (letter == "\\" || letter == "\"" ? "\\" : "") letter
+  }
+  return name "=\"" out "\""
+}
+
+$1 == "info" {
+  line = "{" label("gpu", $2) "," label("uuid", $3) "," label("model", $4) "," label("pci", $5) "," label("driver_version", $6) "} 1"
+  samples["info"] = samples["info"] "node_gpu_info" line "\n"
+  next
+}
+
+# The last field is the value, those between are the labels' values in the order of their names.
+$1 in kind {
+  count = split(names[$1], name, " ")
+  labels = ""
+  for (i = 1; i <= count; i++) labels = labels (i > 1 ? "," : "") label(name[i], $(i + 1))
+  samples[$1] = samples[$1] "node_gpu_" $1 (count ? "{" labels "}" : "") " " $NF "\n"
+}
+
+END {
+  for (i = 1; i <= metrics; i++) {
+    if (!(order[i] in samples)) continue
+    printf "# HELP node_gpu_%s %s\n# TYPE node_gpu_%s %s\n%s", order[i], text[order[i]], order[i], kind[order[i]], samples[order[i]]
+  }
+}

@@ -1,0 +1,180 @@
+"""The textfile collectors on a host: what they write, and what they write when the tools fail."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.toolchain import find
+from tests.host.parts.textfiles import by_gpu, collect, samples, tool, value
+
+NVIDIA = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
+AMD = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "amd"}
+
+# Rows in the order of the collector's query, made for these tests; cells and error lines in the forms that nvidia-smi prints.
+GPU_0 = "0, GPU-aaaa, NVIDIA H100 80GB HBM3, 00000000:4B:00.0, 590.48.01, 81559, 1024, 93, 61, 651.42, 700.00\n"
+GPU_1 = "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01, 81559, 0, [N/A], 33, [Not Supported], 700.00\n"
+LOST = "Unable to determine the device handle for GPU0000:CB:00.0: Unknown Error\n"
+LINKS = "GPU 0: NVIDIA H100 (UUID: GPU-aaaa)\n\t Link 0: Data Tx: 2 KiB\n\t Link 0: Data Rx: 3 KiB\n"
+OLD_LINKS = "GPU 0: Tesla V100 (UUID: GPU-aaaa)\n\t Link 2: Rx0: 100 KBytes, Tx0: 50 KBytes\n"
+PCIE = "# gpu  rxpci  txpci \n# Idx   MB/s   MB/s \n    0     51     14 \n    1      -      - \n"
+
+
+def test_the_six_metrics_of_the_textfile_guide_keep_their_names_and_label(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert value(found, "node_gpu_memory_total_bytes", gpu="0") == 81559 * 2**20
+    assert value(found, "node_gpu_memory_used_bytes", gpu="0") == 1024 * 2**20
+    assert value(found, "node_gpu_utilization_percent", gpu="0") == 93
+    assert value(found, "node_gpu_temperature_celsius", gpu="0") == 61
+    assert value(found, "node_gpu_power_draw_watts", gpu="0") == 651.42
+    assert value(found, "node_gpu_power_limit_watts", gpu="0") == 700
+
+
+def test_the_gpu_says_who_it_is_and_its_address_is_that_of_the_kernel_log(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    who = {"gpu": "0", "uuid": "GPU-aaaa", "model": "NVIDIA H100 80GB HBM3", "pci": "0000:4b:00", "driver_version": "590.48.01"}
+    assert value(found, "node_gpu_info", **who) == 1
+
+
+def test_a_cell_that_is_no_number_is_absent_and_not_zero(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + GPU_1})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert by_gpu(found, "node_gpu_utilization_percent") == {"0": 93}, "an idle GPU and an unknown one must not look the same"
+    assert by_gpu(found, "node_gpu_power_draw_watts") == {"0": 651.42}
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61, "1": 33}
+
+
+def test_a_lost_gpu_is_counted_and_the_others_still_answer(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + LOST + GPU_1}, code=15)
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert value(found, "node_gpu_unreadable") == 1
+    assert set(by_gpu(found, "node_gpu_temperature_celsius")) == {"0", "1"}
+    assert value(found, "node_gpu_collector_success", collector="nvidia") == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+        "No devices were found\n",
+        "Failed to initialize NVML: Driver/library version mismatch\n",
+        "",
+    ],
+)
+def test_a_driver_that_fails_leaves_no_old_values_behind(tmp_path: Path, answer: str) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
+    collect(tmp_path, NVIDIA, tmp_path / "bin")
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": answer}, code=9)
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert not by_gpu(found, "node_gpu_temperature_celsius"), "values that no driver gave look like a healthy GPU"
+    assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
+
+
+def test_a_tool_that_is_gone_is_a_failed_collection(tmp_path: Path) -> None:
+    found = samples(collect(tmp_path, {**NVIDIA, "PATH": "/usr/bin:/bin"}, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
+
+
+def test_each_link_has_its_own_counters_in_bytes(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
+    assert value(found, "node_gpu_nvlink_transmit_bytes_total", gpu="0", link="0") == 2 * 1024
+    assert value(found, "node_gpu_nvlink_receive_bytes_total", gpu="0", link="0") == 3 * 1024
+
+
+def test_old_drivers_are_asked_for_counter_zero(tmp_path: Path) -> None:
+    refusal = "ERROR: Option -gt is not recognized. Please run 'nvidia-smi nvlink -h'.\n"
+    tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": refusal, "nvlink -g 0": OLD_LINKS, "dmon -s t -c 1": PCIE})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
+    assert value(found, "node_gpu_nvlink_transmit_bytes_total", gpu="0", link="2") == 50_000
+    assert value(found, "node_gpu_nvlink_receive_bytes_total", gpu="0", link="2") == 100_000
+
+
+def test_pcie_traffic_is_in_bytes_and_absent_where_the_driver_has_none(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"dmon -s t -c 1": PCIE})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
+    assert by_gpu(found, "node_gpu_pcie_receive_bytes_per_second") == {"0": 51e6}
+    assert by_gpu(found, "node_gpu_pcie_transmit_bytes_per_second") == {"0": 14e6}
+    assert value(found, "node_gpu_collector_success", collector="links") == 1
+
+
+def test_a_host_with_another_exporter_gets_link_traffic_only(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})
+    facts = {"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter", "GPU_VENDOR": "nvidia"}
+    directory = collect(tmp_path, facts, tmp_path / "bin")
+    assert [file.name for file in directory.iterdir()] == ["gpu_links.prom"]
+
+
+def test_a_collector_that_went_away_takes_its_metrics_along(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
+    directory = collect(tmp_path, NVIDIA, tmp_path / "bin")
+    (directory / "drift.prom").write_text("of_somebody_else 1\n")
+    (tmp_path / "opt/gpu-fleet/libexec/collect/nvidia").unlink()
+    facts = {"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter", "GPU_VENDOR": "nvidia"}
+    collect(tmp_path, facts, tmp_path / "bin")
+    assert sorted(file.name for file in directory.iterdir()) == ["drift.prom", "gpu_links.prom"]
+
+
+def test_rocm_smi_gives_the_same_names(tmp_path: Path) -> None:
+    answer = (
+        '{"card0": {"Unique ID": "0xabc", "Temperature (Sensor edge) (C)": "N/A", "Temperature (Sensor junction) (C)": "44.0",'
+        ' "Max Graphics Package Power (W)": "750.0", "Current Socket Graphics Package Power (W)": "132.0", "GPU use (%)": "7",'
+        ' "VRAM Total Memory (B)": "206141652992", "VRAM Total Used Memory (B)": "297000960", "PCI Bus": "0000:05:00.0",'
+        ' "Card Series": "AMD Instinct MI300X", "Card Vendor": "Advanced Micro Devices, Inc. [AMD/ATI]"},'
+        ' "system": {"Driver version": "6.8.5"}}\n'
+    )
+    tool(tmp_path / "bin", "rocm-smi", {"--showproductname": "WARNING: low-power state\n" + answer})
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert by_gpu(found, "node_gpu_memory_total_bytes") == {"0": 206141652992}
+    assert by_gpu(found, "node_gpu_memory_used_bytes") == {"0": 297000960}
+    assert by_gpu(found, "node_gpu_utilization_percent") == {"0": 7}
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 44}
+    assert by_gpu(found, "node_gpu_power_draw_watts") == {"0": 132}
+    assert by_gpu(found, "node_gpu_power_limit_watts") == {"0": 750}
+    who = {"gpu": "0", "uuid": "0xabc", "model": "AMD Instinct MI300X", "pci": "0000:05:00", "driver_version": "6.8.5"}
+    assert value(found, "node_gpu_info", **who) == 1
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_amd_smi_gives_the_same_names_in_both_its_forms(tmp_path: Path, wrapped: bool) -> None:
+    metric = (
+        '[{"gpu": 3, "usage": {"gfx_activity": {"value": 94, "unit": "%"}, "mm_activity": "N/A"},'
+        ' "power": {"socket_power": 612}, "temperature": {"edge": "N/A", "hotspot": {"value": 61, "unit": "C"}},'
+        ' "mem_usage": {"total_vram": {"value": 196592, "unit": "MB"}, "used_vram": {"value": 284, "unit": "MB"}}}]'
+    )
+    static = (
+        '[{"gpu": 3, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0xdef"}, "bus": {"bdf": "0000:26:00.0"},'
+        ' "limit": {"max_power": {"value": 750, "unit": "W"}, "socket_power": {"value": 700, "unit": "W"}},'
+        ' "driver": {"name": "amdgpu", "version": "6.12.12"}}]'
+    )
+    if wrapped:
+        metric, static = (f'{{"gpu_data": {answer}}}' for answer in (metric, static))
+    tool(tmp_path / "bin", "amd-smi", {"metric": metric, "static": static})
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert by_gpu(found, "node_gpu_memory_total_bytes") == {"3": 196592 * 2**20}
+    assert by_gpu(found, "node_gpu_utilization_percent") == {"3": 94}
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"3": 61}
+    assert by_gpu(found, "node_gpu_power_draw_watts") == {"3": 612}
+    assert by_gpu(found, "node_gpu_power_limit_watts") == {"3": 700}
+    who = {"gpu": "3", "uuid": "0xdef", "model": "AMD Instinct MI300X", "pci": "0000:26:00", "driver_version": "6.12.12"}
+    assert value(found, "node_gpu_info", **who) == 1
+
+
+def test_prometheus_reads_what_is_written(tmp_path: Path) -> None:
+    odd = GPU_0.replace("NVIDIA H100", 'NVIDIA "H\\100"')
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": odd, "nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})
+    for file in collect(tmp_path, NVIDIA, tmp_path / "bin").iterdir():
+        with file.open() as text:
+            done = subprocess.run([find("promtool"), "check", "metrics"], stdin=text, capture_output=True, text=True)
+        assert (done.returncode, done.stdout + done.stderr) == (0, ""), file.name
+
+
+def test_a_reader_never_sees_half_a_file_or_a_leftover(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
+    directory = collect(tmp_path, NVIDIA, tmp_path / "bin")
+    assert sorted(file.name for file in directory.iterdir()) == ["gpu_links.prom", "gpu_nvidia.prom"]
+    assert all(file.stat().st_mode & 0o777 == 0o644 for file in directory.iterdir()), "node_exporter runs as another user"

@@ -1,0 +1,61 @@
+"""Running the textfile collectors of a host against tools that answer from text."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.host.parts.places import parts_of, place
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def tool(directory: Path, name: str, answers: Mapping[str, str], *, code: int = 0, default: str = "") -> Path:
+    """An executable `name` that prints the answer whose key its arguments begin with, and exits with `code`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    cases = []
+    for number, (arguments, text) in enumerate(answers.items()):
+        answer = directory / f"{name}.{number}"
+        answer.write_text(text)
+        cases.append(f"  '{arguments}'*) cat '{answer}' ;;\n")
+    script = directory / name
+    script.write_text(f"#!/bin/sh\ncase \"$*\" in\n{''.join(cases)}  *) printf '%s' '{default}' ;;\nesac\nexit {code}\n")
+    script.chmod(0o755)
+    return script
+
+
+def collect(prefix: Path, facts: Mapping[str, str], tools: Path) -> Path:
+    """One run as the timer starts it, on a host with these facts. Returns the textfile directory."""
+    place(parts_of(facts), prefix)
+    subprocess.run(
+        [prefix / "opt/gpu-fleet/libexec/run", "textfile"],
+        env={"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools), **facts},
+        check=True,
+        timeout=60,
+    )
+    return prefix / "var/lib/gpu-fleet/textfile"
+
+
+def samples(file: Path) -> Samples:
+    """The samples of a textfile by name and labels."""
+    found: Samples = {}
+    for line in file.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
+        assert match, f"no sample: {line!r}"
+        labels = frozenset(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2] or ""))
+        found[match[1], labels] = float(match[3])
+    return found
+
+
+def by_gpu(found: Samples, name: str) -> dict[str, float]:
+    """GPU -> value of one metric."""
+    return {dict(labels)["gpu"]: value for (sample, labels), value in found.items() if sample == name}
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    return found.get((name, frozenset(labels.items())))
