@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping, Set
@@ -59,9 +60,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigErrors", "HostSpec", "LoadedConfig", "StackConfig", "read_stack"]
 
-_HERE = Path(__file__).parent
-SCHEMA_FILE = _HERE / "schema" / "stack.schema.json"
-NEW_STACK_FILE = _HERE / "schema" / "new-stack.yaml"
+_ROOT = Path(__file__).parents[1]  # where Pulumi.yaml is
+SCHEMA_FILE = _ROOT / "components" / "schema" / "stack.schema.json"
+NEW_STACK_FILE = _ROOT / "components" / "schema" / "new-stack.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,15 +81,15 @@ class StackConfig:
     rulers: Rulers | None
     alerts: Alerts | None
     backend: Backend | None
-    base: Path  # directory that relative paths of the stack file start from
+    base: Path  # the directory of Pulumi.yaml, where relative paths of a stack file start
     warnings: tuple[str, ...]  # what is allowed and probably not meant
 
     @classmethod
     def load(cls, raw: Mapping[str, object], base: Path, secrets_set: Set[str] = frozenset()) -> StackConfig:
         """Reads the keys of a stack file.
 
-        `raw`: the keys in clear, without their `gpu-fleet:`, values as YAML gives them. `base`: the directory that relative
-        paths start from. `secrets_set`: names of the keys whose values are encrypted. Raises ConfigErrors.
+        `raw`: the keys in clear, without their `gpu-fleet:`, values as YAML gives them. `base`: the directory of Pulumi.yaml,
+        where relative paths start. `secrets_set`: names of the keys whose values are encrypted. Raises ConfigErrors.
         """
         base = base.resolve()
         problems: list[Problem] = []
@@ -98,7 +99,7 @@ class StackConfig:
         if "hosts" not in broken:
             _list_hosts(raw.get("hosts"), file, listing)
         has_hosts = any(raw.get(key) or key in secrets_set for key in ("hosts", "inventory"))
-        problems += check_all(Stack(file, listing, broken, secrets_set, has_hosts))
+        problems += check_all(Stack(file, listing, broken, secrets_set | set(SECRETS) & set(raw), has_hosts))
         if problems:
             raise ConfigErrors(problems)
         return cls(
@@ -119,13 +120,13 @@ class StackConfig:
         )
 
     @classmethod
-    def from_file(cls, path: Path) -> StackConfig:
+    def from_file(cls, path: Path, base: Path = _ROOT) -> StackConfig:
         """Reads a stack file without Pulumi, secrets staying encrypted. Raises ConfigErrors."""
         raw, secrets_set = _stack_file(path)
-        return cls.load(raw, path.parent, secrets_set)
+        return cls.load(raw, base, secrets_set | _given_otherwise(raw))
 
     def local_path(self, text: str) -> Path:
-        """A path of this machine as the stack file writes it: relative to that file, absolute, or with ~."""
+        """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
         return self.base / Path(text).expanduser()
 
 
@@ -157,6 +158,9 @@ def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[P
         elif key in NOT_AVAILABLE_YET:
             broken.add(key)
             problems.append(Problem(_place((key,)), f"is not available yet: {NOT_AVAILABLE_YET[key]}", fix="remove the section"))
+        elif key in known and raw[key] in ("", None):  # Pulumi hands an empty section out as ""
+            broken.add(key)
+            problems.append(Problem(_place((key,)), "is empty", fix="fill it in, or remove it"))
         elif key not in known:
             problems.append(unknown_key(_place((key,)), key, known | set(SECRETS), _fix_of_unknown(key)))
             broken.add(nearest(key, known) or key)  # the section that was meant is not missing
@@ -235,12 +239,17 @@ def read_stack() -> LoadedConfig:
     secrets_set = {key for key in keys if is_config_secret(ours.full_key(key))}
     raw = {key: _parsed(ours.get(key)) for key in keys if key not in secrets_set}
     try:
-        config = StackConfig.load(raw, _HERE.parent, secrets_set)
+        config = StackConfig.load(raw, _ROOT, secrets_set | _given_otherwise(raw))
     except ConfigErrors as errors:
         raise pulumi.RunError(str(errors)) from None
     for warning in config.warnings:
         pulumi.log.warn(warning)
     return LoadedConfig(config, {key: ours.require_secret(key) for key in secrets_set})
+
+
+def _given_otherwise(raw: Mapping[str, object]) -> set[str]:
+    """Secrets that a provider takes from the environment by itself, which is how CI often gives them."""
+    return {"grafanaAuth"} if "grafana" in raw and os.environ.get("GRAFANA_AUTH") else set()
 
 
 def _parsed(text: str | None) -> object:
@@ -276,7 +285,7 @@ def new_stack(datacenter: str, cluster: str) -> str:
             rf"(?m)^(  {PROJECT}:{key}: ).*$", lambda match, value=value: match.group(1) + json.dumps(value), text
         )
         assert count == 1, f"{NEW_STACK_FILE.name} must set {key} once"
-    StackConfig.load({"datacenter": datacenter, "cluster": cluster}, _HERE.parent)
+    StackConfig.load({"datacenter": datacenter, "cluster": cluster}, _ROOT)
     return text
 
 
@@ -290,7 +299,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if given.command == "schema":
         SCHEMA_FILE.write_text(json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n")
-        print(f"wrote {SCHEMA_FILE.relative_to(_HERE.parent)}")
+        print(f"wrote {SCHEMA_FILE.relative_to(_ROOT)}")
         return 0
     try:
         print(new_stack(given.datacenter, given.cluster), end="")

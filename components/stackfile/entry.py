@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from components.inventory import Listed
-from components.stackfile.hosts import HostEntry, Ports
+from components.stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ports
 from components.stackfile.problems import Problem
 
 _ONLY_SSH = {"address", "port", "user", "private_key_file", "bastion", "sudo", "host_key"}
@@ -43,11 +43,11 @@ def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
         fix = "remove prefix, or add `connection: local`"
         yield Problem(listed.place(("prefix",)), "has no meaning without `connection: local`", fix=fix)
     paths = [("toolPath", path) for path in entry.tool_path]
-    if entry.kernel_log != "journal":
+    if entry.kernel_log not in KERNEL_LOG_WORDS:
         paths.append(("kernelLog", entry.kernel_log))
     if entry.supervisord:
         paths.append(("supervisord", entry.supervisord))
     for key, path in paths:
         if not path.startswith("/"):
-            allowed = "journal, or an absolute path on the host" if key == "kernelLog" else "an absolute path on the host"
+            allowed = "auto, journal, or an absolute path on the host" if key == "kernelLog" else "an absolute path on the host"
             yield Problem(listed.place((key,)), f'"{path}" is not an absolute path', allowed, "start it with /")

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from components.inventory import PATTERN_ALLOWED, Listed, PatternError, expand, is_pattern
 from components.stackfile.entry import check_entry
-from components.stackfile.hosts import HostEntry, Ssh
+from components.stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ssh
 from components.stackfile.hostspec import HostSpec
 from components.stackfile.problems import Location, Place, Problem, explain, first_causes, shown
 from components.stackfile.values import ADDRESS_ALLOWED, address_problem
@@ -31,7 +31,7 @@ class HostList:
     """The hosts found so far, where each was named, and what is wrong with the rest."""
 
     ssh: Ssh
-    base: Path  # directory of the stack file
+    base: Path  # directory of Pulumi.yaml
     problems: list[Problem]
     warnings: list[str]
     hosts: dict[str, HostSpec] = field(default_factory=dict)
@@ -66,6 +66,7 @@ class HostList:
         user = entry.user or self.ssh.user or ""
         sudo = next((answer for answer in (entry.sudo, self.ssh.sudo) if answer is not None), user != "root")
         key_file = entry.private_key_file or self.ssh.private_key_file
+        kernel_log = entry.kernel_log
         return {
             "port": entry.port or self.ssh.port,
             "user": "" if is_local else user,
@@ -78,7 +79,7 @@ class HostList:
             "gpus": entry.gpus,
             "exporter": entry.exporter,
             "vendor": entry.vendor,
-            "kernel_log": "journal" if entry.kernel_log == "journal" else self._path_on_host(entry.kernel_log, is_local),
+            "kernel_log": kernel_log if kernel_log in KERNEL_LOG_WORDS else self._path_on_host(kernel_log, is_local),
             "tool_path": tuple(self._path_on_host(path, is_local) for path in entry.tool_path),
             "service_manager": entry.service_manager,
             "supervisord": self._path_on_host(entry.supervisord, is_local) if entry.supervisord else None,
@@ -87,7 +88,7 @@ class HostList:
         }
 
     def local_path(self, text: str) -> str:
-        """A path of this machine as the stack file writes it: relative to that file, absolute, or with ~."""
+        """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
         return str(self.base / Path(text).expanduser())
 
     def _path_on_host(self, text: str, is_local: bool) -> str:

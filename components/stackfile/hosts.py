@@ -11,6 +11,7 @@ from components.stackfile.values import Address, HostKey, LocalPath, LoginName, 
 Exporter = Literal["auto", "dcgm-exporter", "nvidia_gpu_exporter", "textfile"]
 Vendor = Literal["auto", "nvidia", "amd"]
 ServiceManager = Literal["auto", "systemd", "supervisor"]
+KERNEL_LOG_WORDS = ("auto", "journal")  # anything else is the path of a file
 
 
 class Bastion(Section):
@@ -81,8 +82,8 @@ class HostEntry(Section):
     """GPU exporter; `auto` chooses on the host by what it is (container, bare metal or VM; NVIDIA or AMD)."""
     vendor: Vendor = "auto"
     """Maker of the GPUs; `auto` looks for nvidia-smi, then rocm-smi and amd-smi."""
-    kernel_log: LocalPath = "journal"
-    """Where kernel lines (XID) are read: `journal`, or the absolute path of a file where there is no journal."""
+    kernel_log: LocalPath = Field(default="auto", examples=["auto", "journal", "/var/log/kern.log"])
+    """Where kernel lines (XID) are read: `journal`, the absolute path of a file, or `auto` to look on the host."""
     tool_path: Annotated[tuple[LocalPath, ...], Texts] = ()
     """Directories searched first for nvidia-smi, rocm-smi and amd-smi, for example /usr/lib/wsl/lib."""
     service_manager: ServiceManager = "auto"

@@ -28,7 +28,7 @@ class HostSpec:
     gpus: int | None  # None: the driver check does not count
     exporter: Exporter
     vendor: Vendor
-    kernel_log: str  # "journal" or the path of a file
+    kernel_log: str  # "auto", "journal" or the path of a file
     tool_path: tuple[str, ...]
     service_manager: ServiceManager
     supervisord: str | None
@@ -57,7 +57,6 @@ class HostSpec:
             "METRICS_URL": metrics.url if metrics else "",
             "METRICS_TENANT": (metrics and metrics.tenant) or "",
             "METRICS_USERNAME": (metrics and metrics.username) or "",
-            "METRICS_OUTAGE": metrics.outage if metrics else "",
             "LOGS_URL": logs.url if logs else "",
             "LOGS_TENANT": (logs and logs.tenant) or "",
             "LOGS_USERNAME": (logs and logs.username) or "",

@@ -62,7 +62,7 @@ def _text_of(name: str, path: Path, problems: list[Problem]) -> str | None:
         else:
             return text
     except (OSError, UnicodeDecodeError) as error:
-        what, fix = why_unreadable(error), listed if path.is_dir() else "correct the path, relative to the stack file"
+        what, fix = why_unreadable(error), listed if path.is_dir() else "correct the path, relative to Pulumi.yaml"
     problems.append(Problem(f"{_WHERE}.path", f"{name} {what}", "a YAML file of hosts, or an Ansible inventory file", fix))
     return None
 

@@ -189,7 +189,7 @@ def _fix(value: object, node: Mapping[str, Any]) -> str:
         return f"did you mean {meant}?"
     if "array" in types and not isinstance(value, (list, tuple)):
         return f"write a list: [{value}]" if isinstance(value, (str, int)) else "write a list, with - before each item"
-    return f"this key is: {node['description']}" if "description" in node else "change it to what is allowed"
+    return f"correct it; the key means: {node['description']}" if "description" in node else "correct it"
 
 
 def _types(node: Mapping[str, Any]) -> set[str]:

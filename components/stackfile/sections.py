@@ -20,6 +20,7 @@ from components.stackfile.values import (
     Texts,
     Username,
     duration,
+    duration_s,
 )
 
 
@@ -32,8 +33,12 @@ class Metrics(Section):
     """Tenant, sent as X-Scope-OrgID. Default: no header."""
     username: Username | None = None
     """User of basic authentication; its password is the secret gpu-fleet:metricsPassword."""
-    outage: duration("5m", "72h", "8h") = "8h"
+    outage: duration("5m", "72h", "6h") = "6h"
     """Longest outage of Mimir that loses no sample: for so long Alloy keeps them on the host's disk."""
+
+    @property
+    def outage_s(self) -> int:
+        return int(duration_s(self.outage) or 0)
 
 
 class Logs(Section):

@@ -97,7 +97,7 @@ HostKey = _pattern(
 AbsolutePath = _pattern(r"/[^\0\n]*", "an absolute path on the host", "start it with /", "/usr/local/bin", longest=4096)
 LocalPath = _pattern(
     r"[^\0\n]+",
-    "a path, relative to the stack file, absolute, or with ~",
+    "a path, relative to Pulumi.yaml, absolute, or with ~",
     "write the file's path",
     "inventory/known_hosts",
     longest=4096,

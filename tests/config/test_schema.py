@@ -33,11 +33,14 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(editor_schema())
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.glob("Pulumi.*.yaml")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", sorted([*ROOT.glob("Pulumi.*.yaml"), *ROOT.glob("examples/Pulumi.*.yaml")]), ids=lambda file: file.name
+)
 def test_stack_files_of_the_repository_pass_and_name_the_schema(file: Path) -> None:
     text = file.read_text()
     VALIDATOR.validate(yaml.safe_load(text))
-    assert text.startswith("# yaml-language-server: $schema=components/schema/stack.schema.json\n")
+    named = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    assert (file.parent / named).resolve() == SCHEMA_FILE
 
 
 def test_a_new_stack_passes() -> None:

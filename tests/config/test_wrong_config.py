@@ -59,6 +59,8 @@ WRONG = [
         "a mapping with the keys",
         metrics="https://mimir.example.com/api/v1/push",
     ),
+    wrong("section is empty", "gpu-fleet:logs", "is empty", "fill it in, or remove it", logs=""),
+    wrong("hosts are empty", "gpu-fleet:hosts", "is empty", hosts=""),
     wrong("section is a list", "gpu-fleet:logs", "found a list of 1", "a mapping", logs=["https://loki.example.com"]),
     # ssh
     wrong("unknown key in ssh", "gpu-fleet:ssh.private_key", "not allowed here", "sshPrivateKey", ssh__private_key=PLANTED),
@@ -443,7 +445,7 @@ WRONG = [
     ),
     wrong("tenant with a space", "gpu-fleet:metrics.tenant", '"us west"', "X-Scope-OrgID", metrics__tenant="us west"),
     wrong("tenant with a slash", "gpu-fleet:logs.tenant", '"a/b"', logs__tenant="a/b"),
-    wrong("outage without unit", "gpu-fleet:metrics.outage", '"8" is not a duration', "for example 8h", metrics__outage="8"),
+    wrong("outage without unit", "gpu-fleet:metrics.outage", '"8" is not a duration', "for example 6h", metrics__outage="8"),
     wrong(
         "outage too long", "gpu-fleet:metrics.outage", '"30h500m50h" is too long', "from 5m to 72h", metrics__outage="30h500m50h"
     ),
@@ -462,8 +464,7 @@ WRONG = [
         "a secret in clear",
         "pulumi config set --secret gpu-fleet:metricsPassword",
         metricsPassword=PLANTED,
-        metrics=REMOVED,
-        hosts=REMOVED,
+        metrics__username="writer",
     ),
     wrong(
         "encrypted section",

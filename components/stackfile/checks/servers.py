@@ -77,4 +77,4 @@ def _counters(stack: Stack) -> Iterator[Problem]:
         meant = nearest(counters, ["standard", "profiling"])
         yield problem("dcgm.counters", f'found "{counters}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
     elif not Path(stack.listing.local_path(counters)).is_file():
-        yield problem("dcgm.counters", f"{counters} does not exist", allowed, "correct the path, relative to the stack file")
+        yield problem("dcgm.counters", f"{counters} does not exist", allowed, "correct the path, relative to Pulumi.yaml")
