@@ -85,10 +85,10 @@ def _run(machine: Machine, arguments: list[str]) -> int:
         styles = _csv_styles(form)
         options.done()
         rows = _query(machine, query, styles) if query is not None else _compute_apps(machine, apps or "", styles)
-        return _print_gpus(rows, chosen, missing)
+        return print_gpus(rows, chosen, missing)
     if options.flag("-L", "--list-gpus"):
         options.done()
-        return _print_gpus(_list, chosen, missing)
+        return print_gpus(_list, chosen, missing)
     if options.flag("-q", "--query"):
         from lab.gpu.nvidia import details
 
@@ -182,7 +182,7 @@ def _print(lines: list[str]) -> int:
     return OK
 
 
-def _print_gpus(rows, chosen: list[Gpu], lost: list[Gpu]) -> int:
+def print_gpus(rows, chosen: list[Gpu], lost: list[Gpu]) -> int:
     """Line by line in the order of the GPUs: a lost one has its error where its row would be, the others still answer."""
     lines = list(rows(None))
     for gpu in sorted([*chosen, *lost], key=lambda gpu: gpu.index):

@@ -1,0 +1,91 @@
+"""`nvidia-smi nvlink`: state, errors and counters of every link, in the wording of the driver branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lab.gpu.machine import Gpu, Machine
+
+_THROUGHPUT_SINCE = 470  # before: `-g 0`, the counters that `-sc` sets up
+
+
+def run(machine: Machine, options) -> int:
+    from lab.gpu.nvidia.cli import OK, Refused, print_gpus, select
+
+    chosen, lost = select(machine, options.value("-i", "--id"))
+    if options.value("-sc", "--setcontrol") is not None:
+        options.done()
+        return OK
+    counters, kind = options.value("-g", "--getcounters"), options.value("-gt", "--getthroughput")
+    status = options.flag("-s", "--status")
+    errors = options.flag("-e", "--errorcounters")
+    options.done()
+    if counters is not None and machine.driver_major < _THROUGHPUT_SINCE:
+        return print_gpus(_per_link(_counters), chosen, lost)
+    if kind is not None and machine.driver_major >= _THROUGHPUT_SINCE:
+        if kind not in ("d", "r"):
+            raise Refused(f"Invalid throughput type: {kind}. Please run 'nvidia-smi nvlink -h' for help.")
+        return print_gpus(_per_link(_throughput("Data", 1.0) if kind == "d" else _throughput("Raw", 1.39)), chosen, lost)
+    if status:
+        return print_gpus(_per_link(_status), chosen, lost)
+    if errors:
+        return print_gpus(_per_link(_errors), chosen, lost)
+    option = "-g" if counters is not None else "-gt" if kind is not None else ""
+    raise Refused(f"ERROR: Option {option} is not recognized. Please run 'nvidia-smi nvlink -h' for help.")
+
+
+Lines = Callable[[Gpu, int], list[str]]
+
+
+def _per_link(lines: Lines) -> Callable[[Gpu | None], list[str]]:
+    def rows(gpu: Gpu | None) -> list[str]:
+        if gpu is None:
+            return []
+        head = f"GPU {gpu.index}: {gpu.product['name']} (UUID: GPU-{gpu.uuid})"
+        if gpu.mig:
+            return [head, "Nvlink queries are not supported for Devices in MIG mode"]
+        if not gpu.links:
+            return [head, "Device does not have or support Nvlink"]
+        if len(gpu.faults["links_down"]) >= gpu.links:
+            return [head, _all_inactive(gpu.machine.driver_major)]
+        return [head, *(line for link in range(gpu.links) for line in lines(gpu, link))]
+
+    return rows
+
+
+def _all_inactive(driver_major: int) -> str:
+    if driver_major >= 610:
+        return "NVML: Unable to retrieve Nvlink information as all links are inActive"
+    return "NVML: Unable to retrieve NVLink information as all links are inactive"
+
+
+def _down(gpu: Gpu, link: int) -> bool:
+    return link in gpu.faults["links_down"]
+
+
+def _status(gpu: Gpu, link: int) -> list[str]:
+    speed = "<inactive>" if _down(gpu, link) else f"{gpu.product['nvlink']['gbytes_per_s']} GB/s"
+    return [f"\t Link {link}: {speed}"]
+
+
+def _errors(gpu: Gpu, link: int) -> list[str]:
+    counts = gpu.faults["link_errors"].get(str(link), {"replay": 0, "recovery": 0, "crc": 0})
+    names = (("Replay", "replay"), ("Recovery", "recovery"), ("CRC", "crc"))
+    return [*(f"\t Link {link}: {name} Errors: {counts[key]}" for name, key in names), ""]
+
+
+def _throughput(name: str, overhead: float) -> Lines:
+    """Raw counts headers and protocol too; the factor is that of a recorded training run."""
+
+    def lines(gpu: Gpu, link: int) -> list[str]:
+        if _down(gpu, link):
+            return [f"\t Link {link}: {name} Tx: N/A", f"\t Link {link}: {name} Rx: N/A"]
+        tx, rx = gpu.now().link_kib[link]
+        return [f"\t Link {link}: {name} Tx: {int(tx * overhead)} KiB", f"\t Link {link}: {name} Rx: {int(rx * overhead)} KiB"]
+
+    return lines
+
+
+def _counters(gpu: Gpu, link: int) -> list[str]:
+    tx, rx = gpu.now().link_kib[link]
+    return [f"\t Link {link}: Rx0: {rx} KBytes, Tx0: {tx} KBytes"]
