@@ -1,0 +1,1 @@
+"""The parts of Grafana's HTTP API, one module each; none of them knows HTTP beyond a status."""
