@@ -17,7 +17,7 @@ ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", wiring.provider_arg
 
 backend = Backend("backend", wiring.backend_args(loaded)) if config.backend else None
 if config.hosts:
-    fleet = Fleet("fleet", wiring.fleet_args(config), ours)
+    fleet = Fleet("fleet", wiring.fleet_args(config, backend), ours)
     pulumi.export("hosts", len(fleet.facts))
 if config.rulers:
     Rulers("rulers", wiring.rulers_args(loaded, backend), ours)

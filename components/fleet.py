@@ -19,7 +19,7 @@ class FleetArgs:
 
     bundle: Bundle
     hosts: Sequence[HostSpec]
-    settings: Mapping[str, Mapping[str, str]]
+    settings: Mapping[str, Mapping[str, pulumi.Input[str]]]
 
 
 class Fleet(pulumi.ComponentResource):

@@ -55,10 +55,17 @@ def _artifact_directory(config: StackConfig) -> str | None:
     return str(config.local_path(directory)) if config.artifacts.source == "controller" and directory else None
 
 
-def fleet_args(config: StackConfig) -> FleetArgs:
-    """The hosts that exist, and the one bundle that brings each of them what it needs."""
+def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
+    """The hosts that exist, and the one bundle that brings each of them what it needs.
+
+    With an embedded backend they come after it and go before it, so that an agent which stops can still send what it holds.
+    """
     hosts = [host for host in config.hosts.values() if not host.lost]
-    return FleetArgs(bundle=bundle(config), hosts=hosts, settings={host.name: host.settings(config) for host in hosts})
+    settings = {host.name: dict(host.settings(config)) for host in hosts}
+    if backend:
+        for values in settings.values():
+            values["GPU_FLEET_METRICS_URL"] = _once_up(backend, values["GPU_FLEET_METRICS_URL"])
+    return FleetArgs(bundle=bundle(config), hosts=hosts, settings=settings)
 
 
 def bundle(config: StackConfig) -> Bundle:

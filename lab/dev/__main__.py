@@ -27,7 +27,7 @@ def main() -> int:
             return 0
         with locked():
             up() if args.verb == "up" else down()
-    except (DevError, toolchain.NotInstalled) as error:
+    except (DevError, toolchain.ToolchainError) as error:
         print(f"\n{args.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -11,8 +11,8 @@ def down() -> None:
     if (DEV / "state" / ".pulumi").exists():
         release_stale_lock()
         try:
-            pulumi("destroy", "--yes", "--skip-preview", "--continue-on-error", "--suppress-permalink")
-        except (DevError, toolchain.NotInstalled) as error:
+            pulumi("destroy", "--yes", "--skip-preview", "--continue-on-error", "--suppress-progress")
+        except (DevError, toolchain.ToolchainError) as error:
             print(f"pulumi could not destroy all of it ({error}); stopping the rest by hand")
     stop_leftovers()
     remove_everything()

@@ -59,7 +59,7 @@ def up() -> None:
         revive_backend()
         release_stale_lock()
         # --refresh: what a person or a crash changed on the host since is seen, and mended by the same run.
-        pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-permalink")
+        pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-progress")
     write_endpoints(endpoints)
     with step("waiting for GPU metrics in Mimir and an XID line in Loki"):
         wait_for_signals(endpoints)

@@ -71,7 +71,6 @@ def environment() -> dict[str, str]:
         # The engine writes the encryption salt into the config file: into our copy, not into the checked-in one.
         "PULUMI_OPTION_CONFIG_FILE": str(DEV / f"Pulumi.{STACK}.yaml"),
         "PULUMI_STACK": STACK,
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
     }
 
