@@ -1,0 +1,26 @@
+"""What the fleet's metrics and logs are judged by: rules, the XID catalogue, runbooks, Alertmanager's configuration. Pure.
+
+rules/*.yaml are for Mimir and Prometheus, loki/*.yaml for Loki, valid as they are. Some are generated from tables (generate.py),
+the others are written by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+from alerts.model import RuleGroup, read_groups
+
+Backend = Literal["mimir", "loki"]
+
+_FILES: Final = {"mimir": "rules", "loki": "loki"}
+
+
+def rule_files(backend: Backend) -> list[Path]:
+    """The rule files of one ruler, sorted by name."""
+    return sorted((Path(__file__).parent / _FILES[backend]).glob("*.yaml"))
+
+
+def rule_groups(backend: Backend) -> list[RuleGroup]:
+    """Every group of one ruler; names are unique."""
+    return [group for file in rule_files(backend) for group in read_groups(file)]

@@ -1,0 +1,72 @@
+"""Rule groups as data, and as the YAML that Prometheus, Mimir and Loki read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+NAMESPACE: Final = "gpu-fleet"
+
+# Mimir's defaults, so that the groups load where nobody raised them (ruler_max_rules_per_rule_group, ..._rule_groups_per_tenant).
+# Source: Mimir, reference of the limits block, read 2026-11-21.
+MOST_RULES_PER_GROUP: Final = 20
+MOST_GROUPS: Final = 70
+
+Rule = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleGroup:
+    """Rules evaluated one after the other every `interval`, each sees what those before it recorded.
+
+    `rules`: not empty, at most MOST_RULES_PER_GROUP, as in a Prometheus rule file.
+    """
+
+    name: str
+    interval: str  # Prometheus duration
+    rules: tuple[Rule, ...]
+    namespace: str = NAMESPACE
+
+    @property
+    def as_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "interval": self.interval, "rules": [dict(rule) for rule in self.rules]}
+
+    @property
+    def yaml(self) -> str:
+        """The group as a rule file writes it, without the list around it."""
+        return to_yaml(self.as_dict)
+
+
+def read_groups(file: Path) -> list[RuleGroup]:
+    """The groups of one rule file."""
+    return [
+        RuleGroup(name=group["name"], interval=group["interval"], rules=tuple(group["rules"]))
+        for group in yaml.safe_load(file.read_text())["groups"]
+    ]
+
+
+def rule_file(groups: Iterable[RuleGroup]) -> str:
+    """Groups as one rule file."""
+    return to_yaml({"groups": [group.as_dict for group in groups]})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Expressions of several lines stay as they are written, and lists are indented: this is read in reviews."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, indentless=False)
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def to_yaml(value: Any) -> str:
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)

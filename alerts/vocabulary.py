@@ -1,0 +1,608 @@
+"""One vocabulary for every exporter: the recording rules that turn their metrics into the same series, in SI units and ratios.
+
+Dashboards and alerts use these series alone, so they hold for every host: dcgm-exporter up to 4.8 and since 4.9 (other names,
+other units), nvidia_gpu_exporter, the textfile collectors (NVIDIA and ROCm) and AMD's device-metrics-exporter.
+
+Every series has the labels of LABELS, as far as its exporter knows them. Whose work a GPU does (namespace, pod, container,
+hpc_job) is kept. A GPU cut into instances (MIG) has one series per instance, with those values of the whole GPU (power,
+temperature) in each: take the maximum per GPU before adding up.
+
+Names of DCGM's fields: 4.8 as in its default-counters.csv (4.6.1-4.8.4) and DCGM 4.6.0's dcgm_fields.h; 4.9 (DCGM 4.7) as in
+go-dcgm's table of base-unit fields and NVIDIA's field reference; read 2026-11-21. nvidia_gpu_exporter 1.14.0, AMD exporter 1.5.2.
+Every field is mapped on its own: names that look alike differ in unit, and totals stand beside their parts.
+
+Not done here: XID events (rules/xid-events.yaml), the host's own metrics (node_exporter's names are one vocabulary already).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from alerts.model import RuleGroup
+
+# As often as the exporters are scraped.
+INTERVAL: Final = "15s"
+
+HOST_LABELS: Final = ("datacenter", "cluster", "instance")
+GPU_LABELS: Final = ("gpu", "uuid", "model", "gpu_instance", "gpu_instance_profile")
+WORK_LABELS: Final = ("namespace", "pod", "container", "hpc_job")
+LABELS: Final = (*HOST_LABELS, "exporter_mode", *GPU_LABELS, *WORK_LABELS)
+INFO_LABELS: Final = ("gpu", "uuid", "model", "pci_bus_id", "driver_version")
+
+_HOST: Final = ", ".join(HOST_LABELS)
+_HOST_AND_MODE: Final = f"{_HOST}, exporter_mode"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How one exporter's metrics become a series. `metrics`: the names it is made of, for the checks of rules and dashboards."""
+
+    exporter: str
+    expression: str
+    metrics: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)  # fixed ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One word of the vocabulary. `unit`: as in its name. `extra_labels`: beside LABELS."""
+
+    name: str
+    meaning: str
+    sources: tuple[Source, ...]
+    extra_labels: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        return self.name.rsplit(":", 1)[1]
+
+    @property
+    def rules(self) -> list[dict[str, Any]]:
+        """One rule, or one for each set of fixed labels. A GPU that two exporters watch under the same labels counts once."""
+        by_labels: dict[tuple[tuple[str, str], ...], list[Source]] = {}
+        for source in self.sources:
+            by_labels.setdefault(tuple(sorted(source.labels.items())), []).append(source)
+        return [
+            {"record": self.name, **({"labels": dict(labels)} if labels else {}), "expr": "or\n".join(map(_branch, sources))}
+            for labels, sources in by_labels.items()
+        ]
+
+
+def _branch(source: Source) -> str:
+    return f"# {source.exporter}\n(\n{_indent(source.expression)}\n)\n"
+
+
+# --- exporters --------------------------------------------------------------------------------------------------------
+
+# Containers of dcgm-exporter itself, in its own chart and in the GPU operator: where the scrape does not honour the exporter's
+# labels, they stand in `container` and the labels of the work have become exported_...
+_DCGM_CONTAINERS: Final = "exporter|dcgm-exporter|nvidia-dcgm-exporter"
+_DCGM_IDENTITY: Final = {
+    "UUID": "uuid",
+    "modelName": "model",
+    "GPU_I_ID": "gpu_instance",
+    "GPU_I_PROFILE": "gpu_instance_profile",
+}
+
+
+def dcgm(metric: str, scale: str = "", *, extra: Sequence[str] = (), labels: Mapping[str, str] | None = None) -> Source:
+    """A field of dcgm-exporter. `metric`: a name, several joined by `|`. `scale`: what turns it into our unit, `/ 100`."""
+    names = tuple(metric.split("|"))
+    by_name = f'__name__=~"{metric}", ' if len(names) > 1 else ""
+    of_exporter = f'{"" if by_name else metric}{{{by_name}container=~"{_DCGM_CONTAINERS}", '
+    of_work = f'{"" if by_name else metric}{{{by_name}container!~"{_DCGM_CONTAINERS}"}}'
+    device = ", ".join((_HOST_AND_MODE, "gpu", *_DCGM_IDENTITY, "hpc_job", *extra))
+    exported = {f"exported_{label}": label for label in ("namespace", "pod", "container")}
+    attributed = _rename(f'max by ({device}, {", ".join(exported)}) ({of_exporter}exported_pod!=""}})', exported)
+    merged = f"""\
+max by ({device}, namespace, pod, container) ({of_work})
+or
+max by ({device}) ({of_exporter}exported_pod=""}})
+or
+{attributed}"""
+    renamed = _rename(f"\n{_indent(merged)}\n", _DCGM_IDENTITY)
+    return Source(
+        exporter="dcgm-exporter",
+        expression=_scaled(f"max without ({', '.join((*_DCGM_IDENTITY, *exported))}) ({renamed})", scale),
+        metrics=names,
+        labels=labels or {},
+    )
+
+
+def smi(metric: str, scale: str = "", *, labels: Mapping[str, str] | None = None) -> Source:
+    """A metric of nvidia_gpu_exporter, without its prefix. It carries the uuid only; the rest comes from gpu:info."""
+    names = tuple(f"nvidia_smi_{name}" for name in metric.split("|"))
+    selector = names[0] if len(names) == 1 else f'{{__name__=~"{"|".join(names)}"}}'
+    return Source(
+        exporter="nvidia_gpu_exporter",
+        expression=_scaled(
+            f"""\
+max by ({_HOST_AND_MODE}, uuid) (
+  label_replace({selector}, "uuid", "GPU-$1", "uuid", "([0-9a-f].*)")
+)
+* on ({_HOST}, uuid) group_left (gpu, model)
+topk by ({_HOST}, uuid) (1, gpu:info)""",
+            scale,
+        ),
+        metrics=names,
+        labels=labels or {},
+    )
+
+
+def textfile(metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
+    """A metric of the textfile collectors, without its prefix; `raw`: what is done to it first.
+
+    They carry the index only; the rest comes from gpu:info. The scripts they replace give none, and are taken as they are.
+    """
+    own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({raw.format(f'node_gpu_{metric}')})"
+    return Source(
+        exporter="textfile",
+        expression=_scaled(
+            f"""\
+  {own}
+* on ({_HOST}, gpu) group_left (uuid, model)
+  topk by ({_HOST}, gpu) (1, gpu:info)
+or on ({_HOST}, gpu)
+  {own}""",
+            scale,
+        ),
+        metrics=(f"node_gpu_{metric}",),
+    )
+
+
+def amd(metric: str, scale: str = "", *, matchers: str = "") -> Source:
+    """A metric of AMD's device-metrics-exporter; several joined by `|`, of which a GPU has one."""
+    names = tuple(metric.split("|"))
+    chosen = ", ".join(filter(None, (f'__name__=~"{metric}"' if len(names) > 1 else "", matchers)))
+    selector = f"{names[0] if len(names) == 1 else ''}{{{chosen}}}" if chosen else names[0]
+    identity = {
+        "gpu_id": "gpu",
+        "gpu_uuid": "uuid",
+        "card_model": "model",
+        "gpu_partition_id": "gpu_instance",
+        "job_id": "hpc_job",
+    }
+    own = f"max by ({', '.join((_HOST_AND_MODE, *identity, 'namespace', 'pod', 'container'))}) ({selector})"
+    return Source(
+        exporter="AMD's device-metrics-exporter",
+        expression=_scaled(f"max without ({', '.join(identity)}) ({_rename(own, identity)})", scale),
+        metrics=names,
+    )
+
+
+def derived(expression: str, *metrics: str) -> Source:
+    """Made of other words of the vocabulary, where an exporter leaves one out. Only for hosts that give `metrics`."""
+    present = f"group by ({_HOST}) ({metrics[0]})"
+    return Source(
+        exporter="what the exporter leaves out", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics
+    )
+
+
+def _rename(expression: str, names: dict[str, str]) -> str:
+    """Copies labels; the old ones are dropped by the aggregation around it."""
+    for old, new in names.items():
+        expression = f'label_replace({expression}, "{new}", "$1", "{old}", "(.+)")'
+    return expression
+
+
+def _scaled(expression: str, scale: str) -> str:
+    return f"(\n{_indent(expression)}\n) {scale}" if scale else expression
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+# --- the words --------------------------------------------------------------------------------------------------------
+
+_MIB: Final = "* 1048576"
+
+INFO: Final = Series(
+    name="gpu:info",
+    meaning="Always 1: who a GPU is. pci_bus_id as its exporter writes it.",
+    extra_labels=("pci_bus_id", "driver_version"),
+    sources=(
+        Source(
+            exporter="dcgm-exporter",
+            expression=f"""\
+group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
+  {
+                _rename(
+                    '{__name__=~"DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS"}',
+                    {
+                        "UUID": "uuid",
+                        "modelName": "model",
+                        "DCGM_FI_DRIVER_VERSION": "driver_version",
+                        "DCGM_FI_SYSTEM_DRIVER_VERSION": "driver_version",
+                    },
+                )
+            }
+)""",
+            metrics=("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+        ),
+        Source(
+            exporter="nvidia_gpu_exporter",
+            expression=f"""\
+group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
+  label_replace({_rename("nvidia_smi_gpu_info", {"index": "gpu", "name": "model"})}, "uuid", "GPU-$1", "uuid", "([0-9a-f].*)")
+)""",
+            metrics=("nvidia_smi_gpu_info",),
+        ),
+        Source(
+            exporter="textfile",
+            expression=f"""\
+group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
+  {_rename("node_gpu_info", {"pci": "pci_bus_id"})}
+)""",
+            metrics=("node_gpu_info",),
+        ),
+        Source(
+            exporter="AMD's device-metrics-exporter",
+            expression=f"""\
+group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
+  {_rename("gpu_total_vram", {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_model": "model"})}
+)""",
+            metrics=("gpu_total_vram",),
+        ),
+    ),
+)
+
+_THROTTLE_BITS: Final = {"sw_power_cap": 4, "hw_slowdown": 8, "sw_thermal": 32, "hw_thermal": 64, "power_brake": 128}
+_THROTTLE_NAMES: Final = {
+    "sw_power_cap": "sw_power_cap",
+    "hw_slowdown": "hw_slowdown",
+    "sw_thermal": "sw_thermal_slowdown",
+    "hw_thermal": "hw_thermal_slowdown",
+    "power_brake": "hw_power_brake_slowdown",
+}
+
+
+def _throttle() -> tuple[Source, ...]:
+    # The bits are NVML's nvmlClocksEventReason*; drivers before R535 said throttle instead of event.
+    return tuple(
+        source
+        for reason, bit in _THROTTLE_BITS.items()
+        for source in (
+            smi(
+                f"clocks_event_reasons_{_THROTTLE_NAMES[reason]}|clocks_throttle_reasons_{_THROTTLE_NAMES[reason]}",
+                labels={"reason": reason},
+            ),
+            _bit(dcgm("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS|DCGM_FI_DEV_CLOCKS_EVENT_REASONS", labels={"reason": reason}), bit),
+        )
+    )
+
+
+def _bit(source: Source, bit: int) -> Source:
+    return replace(source, expression=f"floor((\n{_indent(source.expression)}\n) / {bit}) % 2")
+
+
+def _nvlink_errors() -> tuple[Source, ...]:
+    kinds = {"crc_flit": "CRC_FLIT_ERROR", "crc_data": "CRC_DATA_ERROR", "replay": "REPLAY_ERROR", "recovery": "RECOVERY_ERROR"}
+    return tuple(
+        dcgm(f"DCGM_FI_DEV_NVLINK_{name}_COUNT_TOTAL|DCGM_FI_DEV_NVLINK_{name}_TOTAL", labels={"kind": kind})
+        for kind, name in kinds.items()
+    )
+
+
+# Group -> its words. Words of one group may use those before them.
+GROUPS: Final[dict[str, tuple[Series, ...]]] = {
+    "gpu-info": (INFO,),
+    "gpu-usage": (
+        Series(
+            name="gpu:utilization:ratio",
+            meaning="Share of time in which some kernel ran. It does not tell how much of the GPU that kernel used.",
+            sources=(
+                dcgm("DCGM_FI_DEV_GPU_UTIL", "/ 100"),
+                dcgm("DCGM_FI_DEV_GPU_UTIL_RATIO"),
+                smi("utilization_gpu_ratio"),
+                textfile("utilization_percent", "/ 100"),
+                amd("gpu_gfx_activity", "/ 100"),
+            ),
+        ),
+        Series(
+            name="gpu:memory_activity:ratio",
+            meaning="Share of time in which memory was read or written.",
+            sources=(
+                dcgm("DCGM_FI_DEV_MEM_COPY_UTIL", "/ 100"),
+                dcgm("DCGM_FI_DEV_MEMORY_UTIL_RATIO"),
+                smi("utilization_memory_ratio"),
+                amd("gpu_umc_activity", "/ 100"),
+            ),
+        ),
+        Series(
+            name="gpu:encoder_utilization:ratio",
+            meaning="Share of time in which the video encoder ran.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ENC_UTIL", "/ 100"),
+                dcgm("DCGM_FI_DEV_ENC_UTIL_RATIO"),
+                smi("utilization_encoder_ratio"),
+            ),
+        ),
+        Series(
+            name="gpu:decoder_utilization:ratio",
+            meaning="Share of time in which the video decoder ran.",
+            sources=(
+                dcgm("DCGM_FI_DEV_DEC_UTIL", "/ 100"),
+                dcgm("DCGM_FI_DEV_DEC_UTIL_RATIO"),
+                smi("utilization_decoder_ratio"),
+            ),
+        ),
+    ),
+    "gpu-memory": (
+        Series(
+            name="gpu:memory_used:bytes",
+            meaning="Memory that programs hold.",
+            sources=(
+                dcgm("DCGM_FI_DEV_FB_USED", _MIB),
+                dcgm("DCGM_FI_DEV_FB_USED_BYTES"),
+                smi("memory_used_bytes"),
+                textfile("memory_used_bytes"),
+                amd("gpu_used_vram", _MIB),
+            ),
+        ),
+        Series(
+            name="gpu:memory_reserved:bytes",
+            meaning="Memory that the driver and firmware keep to themselves.",
+            sources=(
+                dcgm("DCGM_FI_DEV_FB_RESERVED", _MIB),
+                dcgm("DCGM_FI_DEV_FB_RESERVED_BYTES"),
+                smi("memory_reserved_bytes"),
+            ),
+        ),
+        Series(
+            name="gpu:memory_free:bytes",
+            meaning="Memory that a new program can get: what a scheduler asks for.",
+            sources=(
+                dcgm("DCGM_FI_DEV_FB_FREE", _MIB),
+                dcgm("DCGM_FI_DEV_FB_FREE_BYTES"),
+                smi("memory_free_bytes"),
+                textfile("memory_total_bytes", raw="{} - node_gpu_memory_used_bytes"),
+                amd("gpu_free_vram", _MIB),
+            ),
+        ),
+        Series(
+            name="gpu:memory_total:bytes",
+            meaning="All memory of the GPU, what is reserved included.",
+            sources=(
+                # DCGM_FI_DEV_FB_TOTAL is not among the default counters; the parts are. Older releases lack the reserved part.
+                derived(
+                    "gpu:memory_used:bytes + gpu:memory_free:bytes + (gpu:memory_reserved:bytes or gpu:memory_used:bytes * 0)",
+                    "DCGM_FI_DEV_FB_USED",
+                ),
+                dcgm("DCGM_FI_DEV_FB_CAPACITY_BYTES"),
+                smi("memory_total_bytes"),
+                textfile("memory_total_bytes"),
+                amd("gpu_total_vram", _MIB),
+            ),
+        ),
+    ),
+    "gpu-power": (
+        Series(
+            name="gpu:power:watts",
+            meaning="Power drawn.",
+            sources=(
+                dcgm("DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_BOARD_POWER_WATTS"),
+                smi("power_draw_watts"),
+                textfile("power_draw_watts"),
+                amd("gpu_package_power|gpu_average_package_power"),
+            ),
+        ),
+        Series(
+            name="gpu:power_limit:watts",
+            meaning="Power the GPU may draw now.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT|DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
+                smi("enforced_power_limit_watts"),
+                textfile("power_limit_watts"),
+            ),
+        ),
+        Series(
+            name="gpu:energy:joules_total",
+            meaning="Energy used since the driver was loaded.",
+            sources=(
+                dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "/ 1000"),
+                dcgm("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
+                smi("energy_joules_total"),
+                amd("gpu_energy_consumed", "/ 1000000"),
+            ),
+        ),
+    ),
+    "gpu-heat": (
+        Series(
+            name="gpu:temperature:celsius",
+            meaning="Temperature of the GPU core.",
+            sources=(
+                dcgm("DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+                smi("temperature_gpu"),
+                textfile("temperature_celsius"),
+                amd("gpu_junction_temperature|gpu_edge_temperature"),
+            ),
+        ),
+        Series(
+            name="gpu:memory_temperature:celsius",
+            meaning="Temperature of the GPU's memory.",
+            sources=(
+                dcgm("DCGM_FI_DEV_MEMORY_TEMP|DCGM_FI_DEV_MEMORY_TEMP_CELSIUS"),
+                smi("temperature_memory"),
+                amd("gpu_memory_temperature"),
+            ),
+        ),
+        Series(
+            name="gpu:throttled:bool",
+            meaning="1 while the clocks are held back for this reason.",
+            extra_labels=("reason",),
+            sources=_throttle(),
+        ),
+    ),
+    "gpu-clocks": (
+        Series(
+            name="gpu:sm_clock:hertz",
+            meaning="Clock of the compute units.",
+            sources=(
+                dcgm("DCGM_FI_DEV_SM_CLOCK", "* 1000000"),
+                dcgm("DCGM_FI_DEV_SM_CLOCK_HERTZ"),
+                smi("clocks_current_sm_clock_hz"),
+                amd("gpu_clock", "* 1000000", matchers='clock_type=~"(?i).*system.*"'),
+            ),
+        ),
+        Series(
+            name="gpu:memory_clock:hertz",
+            meaning="Clock of the memory.",
+            sources=(
+                dcgm("DCGM_FI_DEV_MEM_CLOCK", "* 1000000"),
+                dcgm("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ"),
+                smi("clocks_current_memory_clock_hz"),
+                amd("gpu_clock", "* 1000000", matchers='clock_type=~"(?i).*memory.*"'),
+            ),
+        ),
+    ),
+    "gpu-memory-errors": (
+        Series(
+            name="gpu:ecc_uncorrected_volatile:total",
+            meaning="Uncorrectable memory errors since the driver was loaded.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
+                smi("ecc_errors_uncorrected_volatile_total"),
+                amd("gpu_ecc_uncorrect_total"),
+            ),
+        ),
+        Series(
+            name="gpu:ecc_corrected_volatile:total",
+            meaning="Memory errors corrected since the driver was loaded.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"),
+                smi("ecc_errors_corrected_volatile_total"),
+                amd("gpu_ecc_correct_total"),
+            ),
+        ),
+        Series(
+            name="gpu:row_remap_failed:bool",
+            meaning="1 once a faulty memory row could not be replaced by a spare one.",
+            sources=(dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE|DCGM_FI_DEV_ROW_REMAP_FAILED"), smi("remapped_rows_failure")),
+        ),
+        Series(
+            name="gpu:row_remap_pending:bool",
+            meaning="1 while a replaced memory row waits for the next reset of the GPU.",
+            sources=(dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING"), smi("remapped_rows_pending")),
+        ),
+        Series(
+            name="gpu:rows_remapped:total",
+            meaning="Memory rows replaced by spare ones after uncorrectable errors, in the GPU's life.",
+            sources=(
+                dcgm("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS|DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
+                smi("remapped_rows_uncorrectable"),
+            ),
+        ),
+        Series(
+            name="gpu:pages_retired_pending:bool",
+            meaning="1 while a retired memory page (before Ampere) waits for the next reset of the GPU.",
+            sources=(dcgm("DCGM_FI_DEV_RETIRED_PENDING|DCGM_FI_DEV_PAGE_RETIRED_PENDING"), smi("retired_pages_pending")),
+        ),
+        Series(
+            name="gpu:sram_errors_exceeded:bool",
+            meaning="1 once the GPU counted more uncorrectable SRAM errors than it may have: NVIDIA replaces such a GPU.",
+            sources=(
+                dcgm("DCGM_FI_DEV_THRESHOLD_SRM|DCGM_FI_DEV_SRAM_EXCEEDED"),
+                smi("ecc_errors_uncorrected_aggregate_sram_threshold_exceeded"),
+            ),
+        ),
+        Series(
+            name="gpu:recovery_action:code",
+            meaning=(
+                "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
+                "4 drain and reset."
+            ),
+            sources=(
+                dcgm("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION|DCGM_FI_DEV_GPU_RECOVERY_ACTION"),
+                smi("gpu_recovery_action"),
+            ),
+        ),
+    ),
+    "gpu-links": (
+        Series(
+            name="gpu:pcie_replays:total",
+            meaning="PCIe packets sent again because of errors.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_REPLAY_COUNTER|DCGM_FI_DEV_PCIE_REPLAY_TOTAL"), amd("pcie_replay_count")),
+        ),
+        Series(
+            name="gpu:pcie_width:lanes",
+            meaning="PCIe lanes in use.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_WIDTH"), smi("pcie_link_width_current")),
+        ),
+        Series(
+            name="gpu:pcie_width_max:lanes",
+            meaning="PCIe lanes that GPU and slot could use.",
+            sources=(smi("pcie_link_width_max"),),
+        ),
+        # Rates already, whatever old lists of counters call them: never put them into rate().
+        Series(
+            name="gpu:pcie_transmit:bytes_per_second",
+            meaning="PCIe traffic from the GPU.",
+            sources=(dcgm("DCGM_FI_PROF_PCIE_TX_BYTES"), textfile("pcie_transmit_bytes_per_second")),
+        ),
+        Series(
+            name="gpu:pcie_receive:bytes_per_second",
+            meaning="PCIe traffic to the GPU.",
+            sources=(dcgm("DCGM_FI_PROF_PCIE_RX_BYTES"), textfile("pcie_receive_bytes_per_second")),
+        ),
+        Series(
+            name="gpu:nvlink_transmit:bytes_per_second",
+            meaning="NVLink traffic from the GPU; per link where the exporter tells links apart.",
+            extra_labels=("link",),
+            sources=(
+                dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES"),
+                textfile("nvlink_transmit_bytes_total", extra=("link",), raw="rate({}[1m])"),
+            ),
+        ),
+        Series(
+            name="gpu:nvlink_receive:bytes_per_second",
+            meaning="NVLink traffic to the GPU; per link where the exporter tells links apart.",
+            extra_labels=("link",),
+            sources=(
+                dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES"),
+                textfile("nvlink_receive_bytes_total", extra=("link",), raw="rate({}[1m])"),
+            ),
+        ),
+        Series(
+            name="gpu:nvlink_errors:total",
+            meaning="Errors on the GPU's NVLinks.",
+            extra_labels=("kind",),
+            sources=_nvlink_errors(),
+        ),
+    ),
+    "gpu-profiling": (
+        Series(
+            name="gpu:sm_active:ratio",
+            meaning="Share of the compute units that had work, averaged over time: how much of the GPU is used.",
+            sources=(dcgm("DCGM_FI_PROF_SM_ACTIVE|DCGM_FI_PROF_SM_UTIL_RATIO"),),
+        ),
+        Series(
+            name="gpu:tensor_active:ratio",
+            meaning="Share of cycles in which the tensor cores worked.",
+            sources=(dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE|DCGM_FI_PROF_TENSOR_UTIL_RATIO"),),
+        ),
+        Series(
+            name="gpu:dram_active:ratio",
+            meaning="Share of cycles in which the memory interface moved data.",
+            sources=(dcgm("DCGM_FI_PROF_DRAM_ACTIVE|DCGM_FI_PROF_DRAM_UTIL_RATIO"),),
+        ),
+        Series(
+            name="gpu:graphics_engine_active:ratio",
+            meaning="Share of time in which any part of the graphics or compute engines worked.",
+            sources=(dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"),),
+        ),
+    ),
+}
+
+SERIES: Final[dict[str, Series]] = {series.name: series for words in GROUPS.values() for series in words}
+
+
+def groups() -> list[RuleGroup]:
+    return [RuleGroup(name=name, interval=INTERVAL, rules=tuple(_rules(words))) for name, words in GROUPS.items()]
+
+
+def _rules(words: Iterable[Series]) -> Iterable[dict[str, Any]]:
+    for series in words:
+        yield from series.rules
