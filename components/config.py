@@ -54,6 +54,7 @@ from components.stackfile.sections import (
     Rulers,
     StackFile,
 )
+from components.stackfile.values import local_path
 
 if TYPE_CHECKING:
     import pulumi
@@ -127,7 +128,7 @@ class StackConfig:
 
     def local_path(self, text: str) -> Path:
         """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
-        return self.base / Path(text).expanduser()
+        return local_path(self.base, text)
 
 
 def _place(location: Location) -> str:
@@ -151,11 +152,9 @@ def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[P
         problems.append(Problem(_place((key,)), "holds an encrypted value, and a secret is a key of its own", fix=fix))
     for key in raw:
         if key in SECRETS:
-            fix = (
-                f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it has been in a file in clear"
-            )
+            fix = f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it was in a file in clear"
             problems.append(Problem(_place((key,)), "a secret in clear", "an encrypted value", fix))
-        elif key in NOT_AVAILABLE_YET:
+        elif key in NOT_AVAILABLE_YET and not _is_default(key, raw[key]):
             broken.add(key)
             problems.append(Problem(_place((key,)), f"is not available yet: {NOT_AVAILABLE_YET[key]}", fix="remove the section"))
         elif key in known and raw[key] in ("", None):  # Pulumi hands an empty section out as ""
@@ -173,6 +172,14 @@ def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[P
             broken.add(section)
             problems.append(explain(detail, stack_file_schema(), _place, _secret_hint(section)))
         return StackFile.model_validate({key: value for key, value in given.items() if key not in broken}), broken
+
+
+def _is_default(key: str, value: object) -> bool:
+    """Whether the section says only what holds without it."""
+    try:
+        return getattr(StackFile.model_validate({key: value}), key) == StackFile.model_fields[key].default
+    except (ValidationError, KeyError):
+        return False
 
 
 def _fix_of_unknown(key: str) -> str:
@@ -203,14 +210,8 @@ def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
         listing.problems.append(Problem(_place(("hosts",)), f"found {shown(section)}", "a mapping of hosts", fix))
         return
     if section and file.inventory:
-        listing.problems.append(
-            Problem(
-                _place(("inventory",)),
-                "the stack has hosts too",
-                "hosts or inventory",
-                "move the hosts into the inventory, or the other way",
-            )
-        )
+        fix = "move the hosts into the inventory, or the other way"
+        listing.problems.append(Problem(_place(("inventory",)), "the stack has hosts too", "hosts or inventory", fix))
     listing.add_all(entries_of(section or {}, lambda location: _place(("hosts", *location)), listing.problems))
     if file.inventory:
         listing.add_all(read_inventory(file.inventory, (file.datacenter, file.cluster), listing))

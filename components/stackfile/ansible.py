@@ -71,7 +71,7 @@ class Value:
 
 
 Variables = dict[str, Value]
-Stack = tuple[str | None, str | None]  # datacenter and cluster, None where not known
+Membership = tuple[str | None, str | None]  # datacenter and cluster of a stack or a host, None where not known
 
 
 @dataclass
@@ -131,12 +131,8 @@ def read_yaml(text: YamlText, content: Mapping[str, object], problems: list[Prob
         if body is None:
             return
         if not isinstance(body, Mapping):
-            inventory.problem(
-                place(*path),
-                f"found {shown(body)}",
-                "a mapping with hosts, children and vars",
-                "indent what belongs to the group",
-            )
+            what, fix = f"found {shown(body)}", "indent what belongs to the group"
+            inventory.problem(place(*path), what, "a mapping with hosts, children and vars", fix)
             return
         for key, section in body.items():
             here = (*path, str(key))
@@ -160,12 +156,8 @@ def read_yaml(text: YamlText, content: Mapping[str, object], problems: list[Prob
                     group.children.append(item)
                     read_group(item, value, (*here, item))
                 elif value is not None and not isinstance(value, Mapping):
-                    inventory.problem(
-                        place(*here, item),
-                        f"found {shown(value, item)}",
-                        "a mapping of variables",
-                        "write `ansible_host: …` below it",
-                    )
+                    what, fix = f"found {shown(value, item)}", "write `ansible_host: …` below it"
+                    inventory.problem(place(*here, item), what, "a mapping of variables", fix)
                 else:
                     own = {
                         variable: Value(setting, item, variable, text.name, (text, (*here, item, variable)))
@@ -191,15 +183,14 @@ def read_ini(file: str, text: str, problems: list[Problem], warnings: list[str])
         if header := re.fullmatch(r"\[([^\[\]:]+)(?::(\w+))?\]\s*(?:[#;].*)?", line):
             group, kind = inventory.group(header.group(1)), header.group(2) or "hosts"
             if kind not in ("hosts", "children", "vars"):
-                inventory.problem(
-                    place, f"unknown kind of section {kind!r}", "[group], [group:children] or [group:vars]", "correct it"
-                )
+                allowed = "[group], [group:children] or [group:vars]"
+                inventory.problem(place, f"unknown kind of section {kind!r}", allowed, "correct it")
         elif kind == "children":
             group.children.append(line.split()[0])
         elif kind == "vars":
             name, equals, value = line.partition("=")
             if not equals:
-                inventory.problem(place, "is not NAME=VALUE", "NAME=VALUE", "correct the line")
+                inventory.problem(replace(place, owner=group.name), "a line is not NAME=VALUE", "NAME=VALUE", "correct the line")
             elif _is_read(name := name.strip()):
                 group.variables[name] = Value(_ini_value(value.strip()), group.name, name, file, number)
         elif kind == "hosts":
@@ -212,9 +203,9 @@ def read_ini(file: str, text: str, problems: list[Problem], warnings: list[str])
             for pair in pairs:
                 name, equals, value = pair.partition("=")
                 if not equals:
-                    inventory.problem(
-                        place, f'"{pair}" is not NAME=VALUE', "HOST NAME=VALUE …", "put quotes around values with spaces"
-                    )
+                    # Not shown: it may be the second half of a password with a space in it.
+                    fix = "put quotes around values with spaces"
+                    inventory.problem(place, "holds a word that is not NAME=VALUE", "HOST NAME=VALUE …", fix)
                 elif _is_read(name):
                     values[name] = Value(_ini_value(value), host, name, file, number)
             inventory.add_host(group, host, values, place)
@@ -236,10 +227,10 @@ def add_variable_files(inventory: AnsibleInventory, directory: Path) -> None:
         for owner, file in _files_of(directory / folder, owners):
             name = "/".join(filter(None, (shown_directory, file.relative_to(directory).as_posix())))
             variables = _variables_of(inventory, owner, file, name)
-            kept = (
-                inventory.groups[owner].file_variables if folder == "group_vars" else inventory.host_files.setdefault(owner, {})
-            )
-            kept.update(variables)
+            if folder == "group_vars":
+                inventory.groups[owner].file_variables |= variables
+            else:
+                inventory.host_files[owner] = inventory.host_files.get(owner, {}) | variables
 
 
 def _files_of(folder: Path, owners: Set[str]) -> Iterator[tuple[str, Path]]:
@@ -277,7 +268,7 @@ def _variables_of(inventory: AnsibleInventory, owner: str, file: Path, name: str
     return {key: Value(value, owner, key, name, (text, (key,))) for key, value in content.items() if _is_read(key)}
 
 
-def select(inventory: AnsibleInventory, limit: Sequence[str], stack: Stack, where: str) -> list[Listed]:
+def select(inventory: AnsibleInventory, limit: Sequence[str], stack: Membership, where: str) -> list[Listed]:
     """The hosts of the inventory, with what Ansible would know of them, as entries of a host list.
 
     `limit`: only these groups and hosts; empty means all. `stack`: its datacenter and cluster; a host whose variables say
@@ -318,7 +309,7 @@ def select(inventory: AnsibleInventory, limit: Sequence[str], stack: Stack, wher
     return entries
 
 
-def _stack_of(variables: Variables, mine: Stack, inventory: AnsibleInventory) -> Stack:
+def _stack_of(variables: Variables, mine: Membership, inventory: AnsibleInventory) -> Membership:
     """Where a host says it belongs. `cluster_name` alone says nothing: other playbooks use that name for other things."""
     if "datacenter" not in variables:
         return mine
@@ -483,9 +474,8 @@ def _bastion(value: Value, inventory: AnsibleInventory) -> Mapping[str, object] 
         else:
             ignored.append(word)
     if ignored:
-        inventory.warnings.append(
-            f"{value.file}: {' '.join(ignored)} in {value.name} has no effect; host keys are always verified"
-        )
+        arguments = " ".join(ignored)
+        inventory.warnings.append(f"{value.file}: {arguments} in {value.name} has no effect; host keys are always verified")
     if jump is None:
         return None
     user, _, address = jump.rpartition("@")

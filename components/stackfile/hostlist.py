@@ -16,7 +16,7 @@ from components.stackfile.entry import check_entry
 from components.stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ssh
 from components.stackfile.hostspec import HostSpec
 from components.stackfile.problems import Location, Place, Problem, explain, first_causes, shown
-from components.stackfile.values import ADDRESS_ALLOWED, address_problem
+from components.stackfile.values import ADDRESS_ALLOWED, address_problem, local_path
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _LONGEST_HOST_NAME = 100  # label value and part of resource names; the longest name DNS allows would fill a screen
@@ -71,8 +71,8 @@ class HostList:
             "port": entry.port or self.ssh.port,
             "user": "" if is_local else user,
             "connection": entry.connection,
-            "prefix": self.local_path(entry.prefix) if entry.prefix else "",
-            "private_key_file": self.local_path(key_file) if key_file and not is_local else None,
+            "prefix": str(self.local_path(entry.prefix)) if entry.prefix else "",
+            "private_key_file": str(self.local_path(key_file)) if key_file and not is_local else None,
             "bastion": None if is_local else entry.bastion or self.ssh.bastion,
             "sudo": not is_local and sudo,
             "host_key": entry.host_key,
@@ -87,12 +87,11 @@ class HostList:
             "lost": entry.lost,
         }
 
-    def local_path(self, text: str) -> str:
-        """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
-        return str(self.base / Path(text).expanduser())
+    def local_path(self, text: str) -> Path:
+        return local_path(self.base, text)
 
     def _path_on_host(self, text: str, is_local: bool) -> str:
-        return self.local_path(text) if is_local else text
+        return str(self.local_path(text)) if is_local else text
 
     def _check_addresses(self, entry: HostEntry, listed: Listed) -> list[Problem]:
         names, place, key = listed.names, listed.place, () if entry.address is None else ("address",)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from components.inventory import Listed
 from components.naming import PROJECT
-from components.stackfile.ansible import AnsibleInventory, Stack, add_variable_files, read_ini, read_yaml, select
+from components.stackfile.ansible import AnsibleInventory, Membership, add_variable_files, read_ini, read_yaml, select
 from components.stackfile.hostlist import HostList, entries_of
 from components.stackfile.hosts import InventoryFile
 from components.stackfile.problems import Location, Problem, shown, unknown_key, why_unreadable
@@ -18,12 +18,12 @@ _WHERE = f"{PROJECT}:inventory"
 _YAML_SUFFIXES = (".yml", ".yaml", ".json")  # the ones by which Ansible, too, tells YAML from INI
 
 
-def read_inventory(inventory: InventoryFile, stack: Stack, listing: HostList) -> list[Listed]:
+def read_inventory(inventory: InventoryFile, stack: Membership, listing: HostList) -> list[Listed]:
     """The entries of the file that belong to this stack; mistakes go to the listing's problems.
 
     `stack`: datacenter and cluster of the stack, see `components.stackfile.ansible.select`.
     """
-    path = Path(listing.local_path(inventory.path))
+    path = listing.local_path(inventory.path)
     text = _text_of(inventory.path, path, listing.problems)
     if text is None:
         return []
@@ -53,10 +53,7 @@ def _text_of(name: str, path: Path, problems: list[Problem]) -> str | None:
     try:
         text = path.read_text()
         if text.startswith("$ANSIBLE_VAULT"):
-            what, fix = (
-                "is encrypted by ansible-vault, which is not read here",
-                "write the inventory in clear; a list of hosts is no secret",
-            )
+            what, fix = "is encrypted by ansible-vault, which is not read here", "keep the hosts in clear, they are no secret"
         elif text.startswith("#!") and os.access(path, os.X_OK):
             what, fix = "is a program that makes an inventory", listed
         else:
@@ -80,18 +77,12 @@ def _ours(content: Mapping[str, object], text: YamlText, inventory: InventoryFil
         problems.append(Problem(f"{_WHERE}.limit", f"{text.name} has no groups", "", fix))
     hosts = content["hosts"]
     if not isinstance(hosts, Mapping) or not hosts:
-        problems.append(
-            Problem(
-                place(()),
-                f"found {shown(hosts)}",
-                "a mapping of hosts",
-                "write one line per host: `gpu-node-001: {address: 10.0.1.1}`",
-            )
-        )
+        fix = "write one line per host: `gpu-node-001: {address: 10.0.1.1}`"
+        problems.append(Problem(place(()), f"found {shown(hosts)}", "a mapping of hosts", fix))
         return []
     return entries_of(hosts, place, problems)
 
 
-def _ansible(read: AnsibleInventory, inventory: InventoryFile, stack: Stack, path: Path) -> list[Listed]:
+def _ansible(read: AnsibleInventory, inventory: InventoryFile, stack: Membership, path: Path) -> list[Listed]:
     add_variable_files(read, path.parent)
     return select(read, inventory.limit, stack, _WHERE)

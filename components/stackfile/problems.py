@@ -26,7 +26,7 @@ _SECRET_KEY = re.compile(
 _SECRET_VALUE = re.compile(
     r"-----BEGIN|\$ANSIBLE_VAULT|//[^/@\s]*:[^/@\s]*@|hooks\.slack\.com/|\b(glsa|glc|ghp|xox[abp])[_-]|\b[0-9a-fA-F]{32,}\b"
 )
-_KEYS_OF_FILES = {"privatekeyfile", "ansible_ssh_private_key_file", "ansible_private_key_file"}  # a path is no secret
+_KEYS_OF_FILES = {"privatekeyfile", "ansiblesshprivatekeyfile", "ansibleprivatekeyfile"}  # a path is no secret
 _LONGEST_VALUE_SHOWN = 80
 
 
@@ -72,7 +72,12 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
 
 def is_secret_key(key: object) -> bool:
     text = str(key)
-    return text.lower() not in _KEYS_OF_FILES and bool(_SECRET_KEY.search(text))
+    return _plain(text) not in _KEYS_OF_FILES and bool(_SECRET_KEY.search(text))
+
+
+def _plain(key: str) -> str:
+    """The same for camelCase, snake_case and kebab-case."""
+    return re.sub(r"[-_. ]", "", key).lower()
 
 
 def shown(value: object, *keys: object) -> str:
@@ -90,15 +95,11 @@ def shown(value: object, *keys: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that `word` most likely meant, also across camelCase, snake_case and kebab-case."""
-
-    def plain(text: str) -> str:
-        return re.sub(r"[-_. ]", "", text).lower()
-
-    by_plain = {plain(name): name for name in known}
-    longer = [name for name in by_plain if len(plain(word)) >= 3 and name.startswith(plain(word))]
+    plain, by_plain = _plain(word), {_plain(name): name for name in known}
+    longer = [name for name in by_plain if len(plain) >= 3 and name.startswith(plain)]
     if len(longer) == 1:
         return by_plain[longer[0]]
-    found = difflib.get_close_matches(plain(word), by_plain, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.6)
     return by_plain[found[0]] if found else None
 
 
@@ -155,9 +156,10 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
     if kind == "refused":
         return Problem(where, context["what"], context["allowed"], context["fix"])
     if kind == "extra_forbidden":
-        if is_secret_key(key):
+        known = parent.get("properties", {})
+        if is_secret_key(key) and _plain(key) not in map(_plain, known):
             return Problem(where, "a secret is not allowed here: this section is stored in clear", fix=secret_hint)
-        return unknown_key(where, key, parent.get("properties", {}), fix=_FOREIGN_KEYS.get(key, ""))
+        return unknown_key(where, key, known, fix=_FOREIGN_KEYS.get(key, ""))
     if kind == "missing":
         example = next(iter(node.get("examples", ())), None)
         fix = f"add `{key}: {example}`" if example is not None else f"add `{key}`"
@@ -167,7 +169,7 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
 
 # What people write who know another tool, and how to say it here.
 _FOREIGN_KEYS = {
-    "opsgenie": "use `webhook` with `authorization` for Opsgenie and the like",
+    "opsgenie": "use `webhook` with `authorizationSecret` for Opsgenie and the like",
     "hostname": "write `address`",
     "ansible_host": "write `address`; files that use Ansible's names are read by gpu-fleet:inventory",
     "ansible_user": "write `user`; files that use Ansible's names are read by gpu-fleet:inventory",

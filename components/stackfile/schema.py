@@ -27,15 +27,14 @@ def editor_schema() -> dict[str, Any]:
     ours = {f"{PROJECT}:{key}": node for key, node in sections["properties"].items()}
     ours |= {f"{PROJECT}:{key}": {**secret, "description": f"Secret: {what}."} for key, what in SECRETS.items()}
     of_receivers = {**secret, "description": "Secret of a receiver, by the name that the receiver gives it."}
-    config = {"type": "object", "properties": ours, "patternProperties": {f"^{PROJECT}:": of_receivers}}
-    # A key that is both a property and matched by the pattern must satisfy both: the pattern leaves out the known ones.
+    # What is a property and matches a pattern must satisfy both, so the pattern leaves out the known keys.
     known = "|".join(key.removeprefix(f"{PROJECT}:") for key in ours)
-    config["patternProperties"] = {f"^{PROJECT}:(?!({known})$)": of_receivers}
+    unknown = {f"^{PROJECT}:(?!({known})$)": of_receivers}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Stack file of gpu-fleet (Pulumi.<stack>.yaml)",
         "description": "Written by `make schema` from components/stackfile; do not edit.",
         "type": "object",
-        "properties": {"config": config},
+        "properties": {"config": {"type": "object", "properties": ours, "patternProperties": unknown}},
         "$defs": sections["$defs"],
     }

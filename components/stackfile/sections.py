@@ -200,9 +200,10 @@ SECRETS = {
     "grafanaAuth": "service account token of Grafana, or user:password",
 }
 
-# Modelled or promised, and refused until somebody consumes them: whoever builds one deletes its line.
+# Modelled or promised, and refused until somebody consumes them (but for their defaults): whoever builds one deletes its line.
 NOT_AVAILABLE_YET = {
     "kubernetes": "GPU clusters through Helm",
+    "dcgm": "dcgm-exporter with counters of your choice",
     "rollout": "staged rollout over the hosts",
     "pull": "hosts that provision themselves",
 }

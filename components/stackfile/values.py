@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -41,9 +42,8 @@ def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int,
         if not re.fullmatch(pattern, text):
             raise refuse(f"found {shown(text, *secret)}" if text else "is empty", allowed=allowed, fix=fix)
         if len(text) > longest:
-            raise refuse(
-                f'"{text}" has {len(text)} characters', allowed=f"{allowed}, at most {longest} characters", fix="shorten it"
-            )
+            what = f"{shown(text, *secret)} has {len(text)} characters"
+            raise refuse(what, allowed=f"{allowed}, at most {longest} characters", fix="shorten it")
         return text
 
     return _text(check, allowed, *examples, pattern=f"^{pattern}$", maxLength=longest)
@@ -109,6 +109,11 @@ TimeOfDay = _pattern(
 Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
 
 Texts = Strict(False)  # YAML gives lists where the frozen model keeps tuples
+
+
+def local_path(base: Path, text: str) -> Path:
+    """A path of this machine as the stack file writes it: relative to Pulumi.yaml (in `base`), absolute, or with ~."""
+    return base / Path(text).expanduser()
 
 
 def is_hostname(text: str) -> bool:
@@ -226,9 +231,8 @@ def duration(shortest: str, longest: str, example: str) -> Any:
         if seconds is None:
             raise refuse(f"{shown(text)} is not a duration", allowed=allowed, fix=f"write for example {example}")
         if not low <= seconds <= high:
-            raise refuse(
-                f'"{text}" is too {"short" if seconds < low else "long"}', allowed=allowed, fix=f"write for example {example}"
-            )
+            what = f"{shown(text)} is too {'short' if seconds < low else 'long'}"
+            raise refuse(what, allowed=allowed, fix=f"write for example {example}")
         return text
 
     return _text(check, allowed, example)

@@ -22,16 +22,13 @@ class _Loader(_SafeLoader):
     """Refuses a key written twice, which PyYAML would quietly drop, and knows Ansible's tags."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        mapping = super().construct_mapping(node, deep)
-        if len(mapping) < len(node.value):
-            seen = set()
-            for key_node, _ in node.value:
-                if key_node.tag != "tag:yaml.org,2002:merge" and key_node.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key_node.value!r} is there twice", key_node.start_mark
-                    )
-                seen.add(key_node.value)
-        return mapping
+        seen = set()
+        for key, _ in node.value:  # before PyYAML resolves `<<`, whose keys may well come twice
+            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is there twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_constructor("!vault", lambda loader, node: VaultText())

@@ -204,6 +204,18 @@ nowhere
 """
 
 
+def test_a_password_with_a_space_is_not_shown(base: Path) -> None:
+    found = mistakes(base, "[gpus]\ngpu1 ansible_password=correct hunter2\n", file="hosts")
+    assert [place for place, _ in found] == ["hosts:2: gpu1"]
+    assert "hunter2" not in found[0][1]
+
+
+def test_yaml_merges_are_no_double_keys(base: Path) -> None:
+    text = "all: {hosts: {gpu1: &first {ansible_port: 1, ansible_user: a}, gpu2: {<<: *first, ansible_port: 2}}}\n"
+    host = load(base, text).hosts["gpu2"]
+    assert (host.port, host.user) == (2, "a")
+
+
 def test_an_ini_inventory_says_the_same(base: Path) -> None:
     config = load(base, INI, file="hosts")
     assert {name: (host.address, host.user, host.port, host.gpus) for name, host in config.hosts.items()} == {
@@ -257,7 +269,7 @@ def test_a_mistake_names_file_line_and_variable(base: Path, text: str, where: st
 @pytest.mark.parametrize(
     ("text", "where", "says"),
     [
-        ("[gpus]\ngpu1 ansible_host\n", "hosts:2: gpu1", '"ansible_host" is not NAME=VALUE'),
+        ("[gpus]\ngpu1 ansible_host\n", "hosts:2: gpu1", "a word that is not NAME=VALUE"),
         ("[gpus]\ngpu1 ansible_user='x\n", "hosts:2: gpu1", "no closing quotation"),
         ("[gpus]\ngpu1\n[gpus:var]\nansible_port=1\n", "hosts:3: [gpus:var]", "unknown kind of section 'var'"),
         ("[gpus]\ngpu1\n[gpus:vars]\nansible_port=ssh\n", "hosts:4: gpus.ansible_port", 'found "ssh"'),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from components.stackfile.sections import NOT_AVAILABLE_YET
 from tests.config.stacks import HOST_KEY, REMOVED, problems, stack
 
 PLANTED = "hunter2-planted"  # stands where secrets may stand; no message may show it
@@ -51,7 +52,6 @@ WRONG = [
         "remove the section",
         kubernetes={"context": "a"},
     ),
-    wrong("rollout not available yet", "gpu-fleet:rollout", "not available yet", rollout={"canary": 1}),
     wrong(
         "section is text",
         "gpu-fleet:metrics",
@@ -63,6 +63,9 @@ WRONG = [
     wrong("hosts are empty", "gpu-fleet:hosts", "is empty", hosts=""),
     wrong("section is a list", "gpu-fleet:logs", "found a list of 1", "a mapping", logs=["https://loki.example.com"]),
     # ssh
+    wrong(
+        "snake case of a key file", "gpu-fleet:ssh.private_key_file", "did you mean 'privateKeyFile'", ssh__private_key_file="x"
+    ),
     wrong("unknown key in ssh", "gpu-fleet:ssh.private_key", "not allowed here", "sshPrivateKey", ssh__private_key=PLANTED),
     wrong(
         "password in ssh",
@@ -765,7 +768,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
+def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "components.config.NOT_AVAILABLE_YET", {"kubernetes": "Helm"}
+    )  # so that what comes later is held to it too
     (base / "known.yml").write_text("hosts: {spare: {address: 10.0.7.7}}\n")
     errors = problems(stack(**case.changes), base, case.secrets)
     assert errors is not None, f"{case.what} was accepted"
@@ -780,3 +786,15 @@ def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
 
 def test_there_are_at_least_sixty_kinds_of_mistakes() -> None:
     assert len({param.values[0].what for param in WRONG}) == len(WRONG) >= 60
+
+
+@pytest.mark.parametrize("section", sorted(NOT_AVAILABLE_YET))
+def test_a_section_that_nothing_consumes_yet_is_refused(section: str, base: Path) -> None:
+    values = {"dcgm": {"counters": "profiling"}}
+    errors = problems(stack(**{section: values.get(section, {"any": "thing"})}), base)
+    assert errors is not None and [problem.where for problem in errors.problems] == [f"gpu-fleet:{section}"]
+    assert "is not available yet" in str(errors)
+
+
+def test_the_default_of_what_is_not_available_yet_is_accepted(base: Path) -> None:
+    assert problems(stack(dcgm={"counters": "standard"}), base) is None

@@ -45,7 +45,7 @@ def _known_hosts(stack: Stack) -> Iterator[Problem]:
         yield problem(where, what, "a known_hosts file, or a hostKey for each host", f"{collect}; write inventory/known_hosts")
         return
     try:
-        known = KnownHosts(Path(stack.listing.local_path(name)).read_text())
+        known = KnownHosts(stack.listing.local_path(name).read_text())
     except (FileNotFoundError, IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
         yield problem(where, f"{name} {why_unreadable(error)}", "a known_hosts file", collect)
         return
@@ -62,7 +62,7 @@ def _known_hosts(stack: Stack) -> Iterator[Problem]:
 
 def _private_keys(stack: Stack) -> Iterator[Problem]:
     ssh = stack.listing.ssh
-    common = stack.listing.local_path(ssh.private_key_file) if ssh.private_key_file else None
+    common = str(stack.listing.local_path(ssh.private_key_file)) if ssh.private_key_file else None
     places = {common: f"{PROJECT}:ssh.privateKeyFile"} if common and stack.ssh_hosts else {}
     for host in stack.ssh_hosts:
         if host.private_key_file and host.private_key_file not in places:

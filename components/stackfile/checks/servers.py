@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from components.naming import PROJECT
@@ -76,5 +75,5 @@ def _counters(stack: Stack) -> Iterator[Problem]:
     if not counters.endswith(".csv"):
         meant = nearest(counters, ["standard", "profiling"])
         yield problem("dcgm.counters", f'found "{counters}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
-    elif not Path(stack.listing.local_path(counters)).is_file():
+    elif not stack.listing.local_path(counters).is_file():
         yield problem("dcgm.counters", f"{counters} does not exist", allowed, "correct the path, relative to Pulumi.yaml")
