@@ -60,7 +60,7 @@ dir_differences() {
   records "$1" dir
   while IFS=$TAB read -r diff_manager diff_path diff_mode diff_owner diff_group diff_contents; do
     [ "$diff_manager" = any ] || [ "$diff_manager" = "$MANAGER" ] || continue
-    dir_difference "$diff_path" "$diff_mode" "$diff_owner" "$diff_group"
+    dir_difference "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_contents"
     [ -z "$DIFF" ] || differs "directory $diff_path: $DIFF" dir "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_contents"
     [ "$diff_contents" != placed ] || foreign_differences "$diff_path"
   done <"$RECORDS"
@@ -134,10 +134,11 @@ obsolete_differences() {
 }
 
 # obsolete PART: its records of things that no wanted part has. Packages stay, and so does the group while anything is here.
+# Directories that others may use too are left to sweep_directories.
 obsolete() {
   placed_of "$1" | awk -F "$TAB" -v manager="$MANAGER" '
     FILENAME == ARGV[1] { wanted[$1 FS $2]; next }
-    $1 == "with" || $1 == "package" || $1 == "group" { next }
+    $1 == "with" || $1 == "package" || $1 == "group" || ($1 == "dir" && $4 != "runtime") { next }
     !(($1 FS $2) in wanted) || ($1 == "unit" && $5 != manager)
   ' "$SCRATCH/expected" -
 }
@@ -187,6 +188,7 @@ restart_cause() {
     file == "placed" { if ($1 == "with") with[$2] = $4; next }
     file == "causes" { digest[$1] = $2; next }
     file == "changing" { changing[$1]; next }
+    $1 == ENVIRON["UNIT"] && (($1 ":" $2) in with) && !($2 in digest) { print $2; exit } # its part left this host
     $1 == ENVIRON["UNIT"] && ($2 in digest) {
       path = $2 == "settings" ? ENVIRON["ENV_FILE"] : $2
       sub(/^secrets/, ENVIRON["SECRETS"], path)

@@ -32,11 +32,12 @@ meta_difference() {
   fi
 }
 
-# dir_difference PATH MODE OWNER GROUP
+# dir_difference PATH MODE OWNER GROUP CONTENTS
 dir_difference() {
   DIFF=
-  if [ -L "$PREFIX$1" ] && placed_get dir "$1"; then
-    DIFF="is a symbolic link" # one that was there before us is the administrator's choice
+  if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
+    # A link that was there before us, or that leads our programs' data to another disk, is the administrator's choice.
+    DIFF="is a symbolic link"
   elif [ ! -e "$PREFIX$1" ]; then
     DIFF=missing
   elif [ ! -d "$PREFIX$1" ]; then
@@ -66,11 +67,6 @@ copy_private() {
 
 # swap_in PATH MODE OWNER GROUP: $NEW becomes PATH.
 swap_in() {
-  if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ]; then
-    rm -f "$NEW"
-    fail internal "$PREFIX$1 is a directory, but a file belongs there; move it away and apply again"
-    return 1
-  fi
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$NEW" || return 1
   [ "$OWNERS" = no ] || attempt "cannot give $PREFIX$1 to $3:$4" chown "$3:$4" "$NEW" || return 1
   # mv would follow a link to a directory and put the file inside.
@@ -78,21 +74,36 @@ swap_in() {
   attempt "cannot write $PREFIX$1" mv -f "$NEW" "$PREFIX$1"
 }
 
+# make_parent PATH: the directories above it, each recorded as ours when it was not there.
 make_parent() {
-  [ -d "$PREFIX${1%/*}" ] || attempt "cannot make the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}"
+  parent=${1%/*}
+  [ ! -d "$PREFIX$parent" ] || return 0
+  : >"$SCRATCH/parents"
+  while [ -n "$parent" ] && [ ! -d "$PREFIX$parent" ]; do
+    printf 'dir\t%s\thost\tshared\t-\t-\n' "$parent" >>"$SCRATCH/parents"
+    parent=${parent%/*}
+  done
+  placed_merge "$SCRATCH/parents" && attempt "cannot make the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}"
 }
 
 # place_dir PATH MODE OWNER GROUP CONTENTS PART
 place_dir() {
-  if [ -L "$PREFIX$1" ] && placed_get dir "$1"; then
-    rm -f "$PREFIX$1"
+  if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
+    attempt "cannot make $PREFIX$1 a directory again" replace_link "$1" || return 1
   fi
   if [ ! -d "$PREFIX$1" ]; then
-    placed_add dir "$1" "$6" "$5"
-    attempt "cannot make the directory $PREFIX$1" mkdir -p "$PREFIX$1" || return 1
+    make_parent "$1" && placed_add dir "$1" "$6" "$5"
+    attempt "cannot make the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
   fi
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   [ "$OWNERS" = no ] || attempt "cannot give $PREFIX$1 to $3:$4" chown "$3:$4" "$PREFIX$1"
+}
+
+# replace_link PATH: a directory in its place, with what is found behind it: differences were seen through the link.
+replace_link() {
+  new_name "$1"
+  rm -rf "$NEW"
+  mkdir "$NEW" && { [ ! -d "$PREFIX$1" ] || cp -pPR "$PREFIX$1/." "$NEW/"; } && rm -f "$PREFIX$1" && mv "$NEW" "$PREFIX$1"
 }
 
 # drop_file PATH: takes away what we placed, and a half-written next version of it.
@@ -101,15 +112,30 @@ drop_file() {
   attempt "cannot remove $PREFIX$1" rm -f "$PREFIX$1" "$NEW"
 }
 
-# drop_dir PATH CONTENTS: a directory we made. What others put into it stays, and so then does the directory.
+# drop_dir PATH: a directory that our programs filled.
 drop_dir() {
-  if [ -L "$PREFIX$1" ]; then
-    rm -f "$PREFIX$1"
-  elif [ "$2" = runtime ]; then
-    attempt "cannot remove $PREFIX$1" rm -rf "$PREFIX$1"
-  else
-    rmdir "$PREFIX$1" 2>/dev/null || return 0
-  fi
+  attempt "cannot remove $PREFIX$1" rm -rf "$PREFIX$1"
+}
+
+# sweep_directories: takes away those we made and no wanted part needs.
+sweep_directories() {
+  awk -F "$TAB" 'FILENAME == ARGV[1] { wanted[$1 FS $2]; next } $1 == "dir" && !(($1 FS $2) in wanted) { print $1 FS $2 }' \
+    "$SCRATCH/expected" "$PLACED" >"$SCRATCH/sweep"
+  sweep "$SCRATCH/sweep"
+}
+
+# sweep RECORDS: takes away the directories named, the deepest first, that are empty. What others put into one keeps it.
+sweep() {
+  awk -F "$TAB" '$1 == "dir" { print $1 FS $2 }' "$1" | sort -r >"$SCRATCH/sweeping"
+  while IFS=$TAB read -r _ sweep_path; do
+    if [ -L "$PREFIX$sweep_path" ]; then
+      rm -f "$PREFIX$sweep_path"
+    elif [ -d "$PREFIX$sweep_path" ]; then
+      rmdir "$PREFIX$sweep_path" 2>/dev/null || continue
+    fi
+    printf 'dir\t%s\n' "$sweep_path"
+  done <"$SCRATCH/sweeping" >"$SCRATCH/swept"
+  placed_forget "$SCRATCH/swept"
 }
 
 # foreign_files DIRECTORY: paths of what lies in it and belongs to no wanted part.

@@ -40,7 +40,14 @@ list_wanted_things() {
     done
     [ $# -eq 0 ] || DIRECTORY=$SCRATCH awk -F "$TAB" -v manager="$MANAGER" -v arch="$ARCH" '
       FNR == 1 { kind = FILENAME; sub(/.*\./, "", kind) }
-      function expect(kind, key) { print kind FS key >>(ENVIRON["DIRECTORY"] "/expected") }
+      function expect(kind, key) {
+        print kind FS key >>(ENVIRON["DIRECTORY"] "/expected")
+        if (kind == "user" || kind == "unit") return
+        while (sub(/\/[^\/]*$/, "", key) && key != "" && !(key in parent)) {
+          parent[key]
+          print "dir" FS key >>(ENVIRON["DIRECTORY"] "/expected")
+        }
+      }
       function cause(key, digest) { print key FS digest >>(ENVIRON["DIRECTORY"] "/causes") }
       kind == "file" && ($1 == "any" || $1 == manager) { expect("file", $2); cause($2, $6) }
       kind == "dir" && ($1 == "any" || $1 == manager) { expect("dir", $2) }

@@ -83,12 +83,17 @@ record_part() {
         printf 'file\t%s\t%s\t%s\t-\t-\n' "$record_path" host "$(sha256 "$record_secret")"
       done
     fi
+    # A directory we made for a file of an earlier part belongs to the part that names it.
+    records "$1" dir
+    PART=$1 awk -F "$TAB" '
+      FILENAME == ARGV[1] { if ($1 == "dir") made[$2]; next }
+      $2 in made { print "dir" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$PLACED" "$RECORDS"
     records "$1" unit
     PART=$1 awk -F "$TAB" -v manager="$MANAGER" '{ print "unit" FS $1 FS ENVIRON["PART"] FS $2 FS manager FS "-" }' "$RECORDS"
     # What a program on disk came from is known once it is there, so a record that exists is kept.
     records "$1" download
     PART=$1 awk -F "$TAB" -v arch="$ARCH" '
-      FILENAME != ENVIRON["RECORDS"] { if ($1 == "bin") old[$2] = $4 FS $5 FS $6; next }
+      FILENAME == ARGV[1] { if ($1 == "bin") old[$2] = $4 FS $5 FS $6; next }
       $3 == arch { print "bin" FS $1 FS ENVIRON["PART"] FS ($1 in old ? old[$1] : "-" FS "-" FS "-") }
     ' "$PLACED" "$RECORDS"
   } >"$SCRATCH/records"
@@ -137,9 +142,13 @@ put_back() {
   awk -F "$TAB" 'FILENAME == ARGV[1] { was[$1 FS $2]; next } !(($1 FS $2) in was)' "$UNDO/placed" "$SCRATCH/now" >"$SCRATCH/made"
   drop_records "$SCRATCH/made" unit
   undo_files
-  drop_records "$SCRATCH/made" "dir user"
+  drop_records "$SCRATCH/made" user
   placed_forget "$SCRATCH/now"
   placed_merge "$UNDO/placed"
+  # A directory with something in it stays, and stays known as ours.
+  awk -F "$TAB" '$1 == "dir"' "$SCRATCH/made" >"$SCRATCH/made.directories"
+  placed_merge "$SCRATCH/made.directories"
+  sweep "$SCRATCH/made.directories"
   service definitions
   if grep -q "^unit$TAB" "$UNDO/placed"; then
     run_as_before && put_end="the version before runs again" || put_end="the version before does not run either"
@@ -180,8 +189,10 @@ remove_part() {
   UNDO=''
   obsolete "$1" >"$SCRATCH/obsolete"
   obsolete_differences "$1"
-  drop_records "$SCRATCH/obsolete" "unit file" || return 1
-  if [ "$1" = host ]; then service leave; else service definitions; fi || return 1
+  drop_records "$SCRATCH/obsolete" unit || return 1
+  [ "$1" != host ] || service leave || return 1
+  drop_records "$SCRATCH/obsolete" file || return 1
+  [ "$1" = host ] || service definitions || return 1
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
   placed_forget "$SCRATCH/obsolete"
@@ -195,7 +206,7 @@ drop_records() {
       case $drop_kind in
         unit) service stop "$drop_key" "$drop_a" ;;
         file | bin) { [ -z "$UNDO" ] || undo_save "$drop_key"; } && drop_file "$drop_key" && restore_foreign "$drop_key" ;;
-        dir) drop_dir "$drop_key" "$drop_a" ;;
+        dir) drop_dir "$drop_key" ;;
         user) drop_user "$drop_key" ;;
         group) drop_group "$drop_key" ;;
       esac || return 1

@@ -75,28 +75,32 @@ start_supervisord() {
     >/dev/null 9>&-
 }
 
+# stop_supervisord: by a signal, since its configuration may be gone or broken; it ends its programs first.
 stop_supervisord() {
-  find_supervisord || return 0
   stop_pid=$(cat "$PREFIX$SUPERVISOR_RUN/supervisord.pid" 2>/dev/null)
-  supervisorctl shutdown >/dev/null 2>&1
-  stop_tries=150 # programs get 10 s to end
-  while [ -n "$stop_pid" ] && kill -0 "$stop_pid" 2>/dev/null && [ "$stop_tries" -gt 0 ]; do
-    stop_tries=$((stop_tries - 1))
-    pause
-  done
+  if [ -n "$stop_pid" ] && is_of_prefix "$stop_pid" && kill "$stop_pid" 2>/dev/null; then
+    stop_tries=150 # programs get 10 s to end
+    while is_of_prefix "$stop_pid" && [ "$stop_tries" -gt 0 ]; do
+      stop_tries=$((stop_tries - 1))
+      pause
+    done
+  fi
   stop_orphans
+}
+
+# is_of_prefix PID: did we start it? Then $SCRATCH/environment has its environment.
+is_of_prefix() {
+  tr '\0' '\n' <"/proc/$1/environ" >"$SCRATCH/environment" 2>/dev/null && grep -qxF "GPU_FLEET_PREFIX=$PREFIX" "$SCRATCH/environment"
 }
 
 # stop_orphans: programs of a supervisord that was killed live on and hold their ports. supervisord puts its marks into their
 # environment, and our prefix is there too, so no other process is met.
 stop_orphans() {
   # shellcheck disable=SC2013 # the paths hold no spaces
-  for orphan_environment in $(grep -lsF "GPU_FLEET_PREFIX=$PREFIX" /proc/[0-9]*/environ); do
-    tr '\0' '\n' <"$orphan_environment" 2>/dev/null >"$SCRATCH/environment" || continue
-    grep -qxF "GPU_FLEET_PREFIX=$PREFIX" "$SCRATCH/environment" || continue
-    grep -q '^SUPERVISOR_PROCESS_NAME=' "$SCRATCH/environment" || continue
-    orphan=${orphan_environment%/environ}
-    kill "${orphan#/proc/}" 2>/dev/null
+  for orphan in $(grep -lsF "GPU_FLEET_PREFIX=$PREFIX" /proc/[0-9]*/environ); do
+    orphan=${orphan#/proc/}
+    orphan=${orphan%/environ}
+    is_of_prefix "$orphan" && grep -q '^SUPERVISOR_PROCESS_NAME=' "$SCRATCH/environment" && kill "$orphan" 2>/dev/null
   done
 }
 

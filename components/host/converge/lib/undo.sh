@@ -16,6 +16,10 @@ undo_begin() {
 # undo_save PATH: remembers what is there now, unless that was done already.
 undo_save() {
   KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$UNDO/list" && return 0
+  if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ]; then
+    fail internal "$PREFIX$1 is a directory, but a file belongs there; move it away and apply again"
+    return 1
+  fi
   undo_name=-
   if [ -e "$PREFIX$1" ] || [ -L "$PREFIX$1" ]; then
     undo_name=$(wc -l <"$UNDO/list" | tr -d ' ')

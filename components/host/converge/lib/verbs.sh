@@ -78,6 +78,7 @@ verb_apply() {
   done <"$SCRATCH/manifest/parts"
   UNDO=$STATE/undo/host
   [ ! -d "$UNDO" ] || undo_end
+  sweep_directories
   finish
 }
 
@@ -142,17 +143,15 @@ verb_remove() {
     if [ -n "$FAIL_CODE" ]; then tell_part "$remove_name" failed; else tell_part "$remove_name" removed; fi
   done <"$SCRATCH/former"
   [ "$COUNT_FAILED" -eq 0 ] || finish
+  sweep_directories
   restore_all_foreign
   for remove_name in current current.new bundles digest stack settings facts placed placed.new undo saved lock; do
     rm -rf "${STATE:?}/$remove_name"
   done
   rm -rf "$STATE"/scratch.*
   rmdir "$STATE" 2>/dev/null
-  if [ -n "$PREFIX" ]; then # a real host has these anyway
-    for remove_name in /etc/systemd/system /etc/systemd /etc /opt /run /var/lib /var/log /var; do
-      rmdir "$PREFIX$remove_name" 2>/dev/null
-    done
-  fi
+  # A real host has these anyway; below a prefix they came with the state directory.
+  [ -z "$PREFIX" ] || rmdir "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
   finish
 }
 

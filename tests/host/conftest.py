@@ -1,0 +1,31 @@
+"""Hosts for the tests of the converge program, and the end of whatever they started."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.host.hosts import SimulatedHost
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[SimulatedHost]:
+    """Its path has a space, since somebody's will."""
+    host = SimulatedHost.below(tmp_path, "a host")
+    yield host
+    host.stop()
+
+
+@pytest.fixture
+def regen(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--regen"))
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

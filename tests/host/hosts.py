@@ -1,0 +1,242 @@
+"""A host below a temporary prefix, converged by the real program under a real shell, and parts small enough to read."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from components.host.bundle import Bundle
+from components.host.part import Directory, File, HttpCheck, Part, Unit
+
+SUPERVISORD = Path(sys.executable).parent / "supervisord"
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass
+class Run:
+    """What one run of the program said and did."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def events(self) -> list[dict]:
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    @property
+    def result(self) -> dict:
+        assert self.events[-1]["event"] == "result", self.stdout + self.stderr
+        return self.events[-1]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return next(event["facts"] for event in self.events if event["event"] == "facts")
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {event["part"]: event["status"] for event in self.events if event["event"] == "part"}
+
+    def part(self, name: str) -> dict:
+        return next(event for event in self.events if event.get("part") == name)
+
+    def error(self, name: str) -> dict:
+        return self.part(name)["error"]
+
+    def drift(self, name: str) -> list[str]:
+        return self.part(name).get("drift", [])
+
+    def changes(self, name: str) -> list[str]:
+        return self.part(name).get("changes", [])
+
+
+@dataclass
+class SimulatedHost:
+    """One prefix. `shell` is the command that reads the program; `path` replaces the PATH it runs with."""
+
+    directory: Path
+    prefix: Path
+    shell: tuple[str, ...] = ("sh",)
+    path: str = os.environ["PATH"]
+    settings: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    artifacts: dict[str, bytes] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def below(cls, directory: Path, prefix: str = "host", **kwargs: object) -> SimulatedHost:
+        host = cls(directory=directory, prefix=directory / prefix, **kwargs)  # type: ignore[arg-type]
+        host.prefix.mkdir(parents=True)
+        host.settings = {"GPU_FLEET_SUPERVISORD": str(SUPERVISORD), **host.settings}
+        return host
+
+    def envelope(self, parts: Sequence[Part]) -> Path:
+        bundle = Bundle.of(parts, rootfs=self.directory / "rootfs")
+        envelope = self.directory / "envelope"
+        shutil.rmtree(envelope, ignore_errors=True)
+        (envelope / "secrets").mkdir(parents=True)
+        (envelope / "artifacts").mkdir()
+        (envelope / "bundle.tar").write_bytes(bundle.tar)
+        with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
+            tar.extractall(envelope / "bundle", filter="data")
+        (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
+        for name, value in self.secrets.items():
+            (envelope / "secrets" / name).write_text(value)
+        for name, content in self.artifacts.items():
+            (envelope / "artifacts" / name).write_bytes(content)
+        return envelope
+
+    def command(self, verb: str, parts: Sequence[Part] | None = None) -> list[str]:
+        """With parts the program comes from an envelope, without from what the last apply left on the host."""
+        if parts is None:
+            program = self.prefix / "var/lib/gpu-fleet/current/converge"
+            return [*self.shell, str(program), verb, "--prefix", str(self.prefix)]
+        envelope = self.envelope(parts)
+        return [*self.shell, str(envelope / "bundle/converge"), verb, "--prefix", str(self.prefix), "--envelope", str(envelope)]
+
+    def run(self, verb: str, parts: Sequence[Part] | None = None, *arguments: str) -> Run:
+        process = subprocess.run(
+            [*self.command(verb, parts), *arguments],
+            env={"PATH": self.path, **self.environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            start_new_session=True,
+        )
+        return Run(process.returncode, process.stdout, process.stderr)
+
+    def apply(self, parts: Sequence[Part]) -> Run:
+        """An apply that has to succeed."""
+        run = self.run("apply", parts)
+        assert run.code == 0, run.stdout + run.stderr
+        return run
+
+    def check(self) -> Run:
+        return self.run("check")
+
+    def remove(self) -> Run:
+        return self.run("remove")
+
+    def at(self, path: str) -> Path:
+        return self.prefix / path.lstrip("/")
+
+    def snapshot(self) -> dict[str, tuple[object, ...]]:
+        """Everything below the prefix, except the program's own records: path -> kind, mode, content."""
+        return snapshot(self.prefix, without="var/lib/gpu-fleet")
+
+    def stop(self) -> None:
+        """Ends what still runs below the prefix, however the test ended."""
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                variables = environ.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if f"GPU_FLEET_PREFIX={self.prefix}".encode() in variables:
+                os.kill(int(environ.parent.name), signal.SIGKILL)
+
+
+def snapshot(root: Path, without: str = "-") -> dict[str, tuple[object, ...]]:
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if name == without or name.startswith(without + "/"):
+            continue
+        if path.is_symlink():
+            found[name] = ("link", str(path.readlink()))
+        elif path.is_dir():
+            found[name] = ("directory", oct(path.stat().st_mode))
+        else:
+            found[name] = ("file", oct(path.stat().st_mode), path.read_bytes() if path.is_file() else None)
+    return found
+
+
+def page(text: str = "hello\n", **kwargs: object) -> Part:
+    """A part of files alone: a page in a directory that is the part's own."""
+    return Part(
+        **{  # type: ignore[arg-type]
+            "name": "page",
+            "directories": (Directory(path="/etc/page", contents="placed"),),
+            "files": (
+                File(path="/etc/page/index.html", content=text.encode()),
+                File(path="/opt/gpu-fleet/libexec/greet", content=b"#!/bin/sh\necho hello\n", mode=0o755),
+            ),
+            "settings": {"PAGE_COLOUR": "green"},
+            **kwargs,
+        }
+    )
+
+
+SERVER = r"""
+import http.server, os, sys
+with open(os.environ["GPU_FLEET_PREFIX"] + "/etc/gpu-fleet/gpu-fleet.env") as lines:
+    environment = dict(line.rstrip("\n").split("=", 1) for line in lines if "=" in line)
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{sys.argv[1]} answers as process {os.getpid()}\n".encode())
+    def log_message(self, *_):
+        pass
+print("starting", sys.argv[1], flush=True)
+if sys.argv[1] == "broken":
+    sys.exit("the configuration is broken")
+port = int(environment["WEB_PORT"].strip('"')) if len(sys.argv) < 3 else int(sys.argv[2])
+http.server.HTTPServer.allow_reuse_address = True
+http.server.HTTPServer(("127.0.0.1", port), Page).serve_forever()
+"""
+
+
+def web(host: SimulatedHost, greeting: str = "web", name: str = "web", port: int | None = None, **kwargs: object) -> Part:
+    """A part with one real service: it answers with the greeting, and ends at once when that is `broken`."""
+    unit = f"gpu-fleet-{name}"
+    program = f"/opt/gpu-fleet/libexec/{name}"
+    rootfs = host.directory / "rootfs"
+    for path, text in {
+        f"etc/systemd/system/{unit}.service": f"[Service]\nExecStart={program}\n[Install]\nWantedBy=multi-user.target\n",
+        f"etc/gpu-fleet/supervisor.d/{unit}.conf": (
+            f"[program:{unit}]\n"
+            f'command = sh "%(ENV_GPU_FLEET_PREFIX)s{program}"\n'
+            "redirect_stderr = true\n"
+            "stdout_logfile = %(ENV_GPU_FLEET_PREFIX)s/var/log/gpu-fleet/%(program_name)s.log\n"
+        ),
+    }.items():
+        (rootfs / path).parent.mkdir(parents=True, exist_ok=True)
+        (rootfs / path).write_text(text)
+    own_port = "" if port is None else f" {port}"
+    start = f'#!/bin/sh\nexec {sys.executable} "$GPU_FLEET_PREFIX/opt/gpu-fleet/libexec/{name}.py" {greeting}{own_port}\n'
+    return Part(
+        **{  # type: ignore[arg-type]
+            "name": name,
+            "files": (
+                File(path=program, content=start.encode(), mode=0o755),
+                File(path=f"{program}.py", content=SERVER.encode()),
+            ),
+            "units": (Unit(name=unit, restart_on=("settings", program, f"{program}.py")),),
+            "checks": (HttpCheck(url=f"http://127.0.0.1:{port or '${WEB_PORT}'}/", contains=greeting, within_s=4),),
+            **kwargs,
+        }
+    )
+
+
+def golden(name: str, runs: Mapping[str, Run], *, regen: bool) -> None:
+    """Compares what the program printed, run by run, with tests/host/golden/NAME; sums and ports are not compared."""
+    text = "".join(f"# {title}, exit {run.code}\n{_stable(run.stdout)}" for title, run in runs.items())
+    path = GOLDEN / name
+    if regen:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), f"{path} differs; if the new output is right, run pytest --regen and review the diff"
+
+
+def _stable(text: str) -> str:
+    return re.sub(r"[0-9a-f]{64}", "SHA256", text)

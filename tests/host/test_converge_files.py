@@ -1,0 +1,235 @@
+"""Files and directories: brought to their state, watched for drift, taken away; with what others had there kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.host.part import Directory, File
+from tests.host.hosts import SimulatedHost, golden, page, snapshot
+
+
+def test_what_the_verbs_print_from_the_first_run_to_the_last(host: SimulatedHost, regen: bool) -> None:
+    runs = {"plan on an empty host": host.run("plan", [page()]), "check on an empty host": host.run("check", [page()])}
+    runs["first apply"] = host.run("apply", [page()])
+    runs["second apply: nothing to do"] = host.run("apply", [page()])
+    runs["check"] = host.check()
+    runs["plan of a changed page"] = host.run("plan", [page("good bye\n")])
+    runs["apply of a changed page"] = host.run("apply", [page("good bye\n")])
+    host.at("/etc/page/index.html").write_text("by hand\n")
+    runs["check of a page edited by hand"] = host.check()
+    runs["apply without the part"] = host.run("apply", [])
+    runs["remove"] = host.remove()
+    runs["remove once more"] = host.run("remove", [page()])
+    golden("files.jsonl", runs, regen=regen)
+
+
+def test_apply_places_files_with_their_modes(host: SimulatedHost) -> None:
+    host.apply([page()])
+    assert host.at("/etc/page/index.html").read_text() == "hello\n"
+    assert oct(host.at("/etc/page/index.html").stat().st_mode)[-3:] == "644"
+    assert os.access(host.at("/opt/gpu-fleet/libexec/greet"), os.X_OK)
+
+
+def test_a_plan_changes_nothing_whatsoever(host: SimulatedHost) -> None:
+    host.apply([page()])
+    host.at("/etc/page/index.html").write_text("by hand\n")
+    before = snapshot(host.prefix)
+    plan = host.run("plan", [page("new\n", name="other")])
+    assert plan.code == 0
+    assert snapshot(host.prefix) == before
+
+
+def test_a_check_changes_nothing_whatsoever(host: SimulatedHost) -> None:
+    host.apply([page()])
+    host.at("/etc/page/index.html").unlink()
+    before = snapshot(host.prefix)
+    assert host.check().code == 4
+    assert snapshot(host.prefix) == before
+
+
+def test_remove_leaves_what_was_there_before_and_nothing_else(host: SimulatedHost) -> None:
+    host.at("/etc/page").mkdir(parents=True)
+    host.at("/etc/page/index.html").write_text("the administrator's page\n")
+    host.at("/etc/page/index.html").chmod(0o640)
+    host.at("/etc/page/other.html").write_text("in a directory that will be ours\n")
+    before = snapshot(host.prefix)
+    host.apply([page()])
+    assert host.at("/etc/page/index.html").read_text() == "hello\n"
+    assert not host.at("/etc/page/other.html").exists(), "a service that reads the whole directory would read it too"
+    assert host.remove().code == 0
+    assert snapshot(host.prefix) == before
+
+
+def test_remove_keeps_what_others_put_into_shared_directories(host: SimulatedHost) -> None:
+    shared = page(directories=(Directory(path="/etc/page"),))
+    host.apply([shared])
+    host.at("/etc/page/theirs").write_text("not ours\n")
+    assert host.check().code == 0
+    host.remove()
+    assert [path.name for path in host.prefix.rglob("*") if path.is_file()] == ["theirs"]
+
+
+def test_remove_takes_what_our_programs_wrote_with_their_directory(host: SimulatedHost) -> None:
+    host.apply([page(directories=(Directory(path="/var/lib/gpu-fleet/wal", contents="runtime"),))])
+    (host.at("/var/lib/gpu-fleet/wal") / "segment").write_text("0001")
+    assert host.check().code == 0
+    host.remove()
+    assert snapshot(host.prefix) == {}
+
+
+def _append(path: Path) -> None:
+    path.write_text(path.read_text() + "x")
+
+
+def _swap_for_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
+    "file edited": (lambda host: _append(host.at("/etc/page/index.html")), "file /etc/page/index.html: content differs"),
+    "file emptied": (lambda host: host.at("/etc/page/index.html").write_text(""), "file /etc/page/index.html: content differs"),
+    "file deleted": (lambda host: host.at("/etc/page/index.html").unlink(), "file /etc/page/index.html: missing"),
+    "mode opened": (lambda host: host.at("/etc/page/index.html").chmod(0o666), "file /etc/page/index.html: mode is 666, not 644"),
+    "program not executable": (
+        lambda host: host.at("/opt/gpu-fleet/libexec/greet").chmod(0o644),
+        "file /opt/gpu-fleet/libexec/greet: mode is 644, not 755",
+    ),
+    "set-id bit": (
+        lambda host: host.at("/opt/gpu-fleet/libexec/greet").chmod(0o4755),
+        "file /opt/gpu-fleet/libexec/greet: mode is 4755, not 755",
+    ),
+    "file swapped for a link": (
+        lambda host: _swap_for_link(host.at("/opt/gpu-fleet/libexec/greet")),
+        "file /opt/gpu-fleet/libexec/greet: is a symbolic link",
+    ),
+    "directory swapped for a link": (
+        lambda host: _swap_for_link(host.at("/etc/page")),
+        "directory /etc/page: is a symbolic link",
+    ),
+    "directory mode": (lambda host: host.at("/etc/page").chmod(0o777), "directory /etc/page: mode is 777, not 755"),
+    "foreign file": (
+        lambda host: host.at("/etc/page/extra").write_text("x"),
+        "file /etc/page/extra: is not ours, but in our directory",
+    ),
+    "foreign hidden file": (
+        lambda host: host.at("/etc/page/.extra").write_text("x"),
+        "file /etc/page/.extra: is not ours, but in our directory",
+    ),
+    "foreign directory": (
+        lambda host: host.at("/etc/page/extra.d").mkdir(),
+        "file /etc/page/extra.d: is not ours, but in our directory",
+    ),
+    "foreign secret": (
+        lambda host: host.at("/etc/gpu-fleet/secrets/extra").write_text("x"),
+        "file /etc/gpu-fleet/secrets/extra: is not ours, but in our directory",
+    ),
+    "setting changed": (
+        lambda host: host.at("/etc/gpu-fleet/gpu-fleet.env").write_text(
+            host.at("/etc/gpu-fleet/gpu-fleet.env").read_text().replace("green", "red")
+        ),
+        "file /etc/gpu-fleet/gpu-fleet.env: content differs: PAGE_COLOUR",
+    ),
+    "secret changed": (
+        lambda host: _append(host.at("/etc/gpu-fleet/secrets/page-password")),
+        "file /etc/gpu-fleet/secrets/page-password: content differs",
+    ),
+    "secret readable for all": (
+        lambda host: host.at("/etc/gpu-fleet/secrets/page-password").chmod(0o644),
+        "file /etc/gpu-fleet/secrets/page-password: mode is 644, not 600",
+    ),
+    "secret deleted": (
+        lambda host: host.at("/etc/gpu-fleet/secrets/page-password").unlink(),
+        "file /etc/gpu-fleet/secrets/page-password: missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DRIFTS)
+def test_drift_is_found_and_repaired(host: SimulatedHost, kind: str) -> None:
+    host.secrets = {"page-password": "planted-secret"}
+    part = page(secrets=("page-password",))
+    host.apply([part])
+    clean = host.snapshot()
+    make, expected = DRIFTS[kind]
+    make(host)
+    check = host.check()
+    assert check.code == 4
+    assert expected in [line for name in check.statuses for line in check.drift(name)]
+    assert check.result["drift"] == 1, "one change by hand is drift of one part, and of no other"
+    host.apply([part])
+    assert host.check().code == 0
+    left_over = host.at("/opt/gpu-fleet/libexec/elsewhere"), host.at("/etc/elsewhere")  # where swapped things were moved to
+    assert {k: v for k, v in host.snapshot().items() if not any(host.at(k).is_relative_to(p) for p in left_over)} == clean
+
+
+def test_checks_of_an_untouched_host_report_nothing(host: SimulatedHost) -> None:
+    host.secrets = {"page-password": "planted-secret"}
+    host.apply([page(secrets=("page-password",))])
+    for _ in range(5):
+        assert host.check().code == 0
+
+
+def test_a_file_that_left_the_bundle_leaves_the_host(host: SimulatedHost) -> None:
+    host.apply([page(), page(name="more", files=(File(path="/etc/more/a", content=b"a"),), directories=())])
+    apply = host.apply([page(files=page().files[:1])])
+    assert apply.changes("page") == ["file /opt/gpu-fleet/libexec/greet: no longer wanted"]
+    assert apply.statuses["more"] == "removed"
+    assert not host.at("/opt/gpu-fleet/libexec/greet").exists()
+    assert not host.at("/etc/more").exists()
+    assert host.check().code == 0
+
+
+def test_a_file_that_moves_to_another_part_stays(host: SimulatedHost) -> None:
+    def parts(owner: str):
+        moving = File(path="/etc/page/moving", content=b"x")
+        return [
+            page(files=(*page().files, *([moving] if owner == "page" else []))),
+            page(name="other", files=(moving,) if owner == "other" else (), directories=()),
+        ]
+
+    host.apply(parts("page"))
+    host.apply(parts("other"))
+    assert host.at("/etc/page/moving").exists()
+    assert host.check().code == 0
+    host.apply(parts("page")[:1])
+    assert host.check().code == 0
+    host.remove()
+    assert snapshot(host.prefix) == {}
+
+
+def test_a_directory_in_the_way_of_a_file_is_told_and_not_destroyed(host: SimulatedHost) -> None:
+    host.at("/etc/page/index.html/keep").mkdir(parents=True)
+    shared = page(directories=(Directory(path="/etc/page"),))
+    apply = host.run("apply", [shared])
+    assert apply.code == 1
+    assert "is a directory, but a file belongs there" in apply.error("page")["message"]
+    assert host.at("/etc/page/index.html/keep").is_dir()
+    assert not host.at("/opt/gpu-fleet/libexec/greet").exists(), "the part was put back to what it was: nothing"
+
+
+def test_a_prefix_that_cannot_be_written_is_said_before_anything_is_tried(host: SimulatedHost) -> None:
+    host.at("/var").write_text("in the way")
+    apply = host.run("apply", [page()])
+    assert apply.code == 1
+    assert apply.error("host")["code"] == "no-write"
+
+
+def test_a_second_stack_is_refused_and_touches_nothing(host: SimulatedHost) -> None:
+    host.settings["GPU_FLEET_STACK"] = "us-west"
+    host.apply([page()])
+    before = host.snapshot()
+    host.settings["GPU_FLEET_STACK"] = "eu-north"
+    apply = host.run("apply", [page("theirs\n")])
+    assert apply.code == 1
+    assert apply.error("host") == {
+        "code": "other-stack",
+        "message": "this host belongs to stack us-west, not to eu-north; remove it there first, or take it out of this stack",
+    }
+    assert host.snapshot() == before
+    assert host.run("remove", None, "--stack", "eu-north").code == 1
+    assert host.run("remove", None, "--stack", "us-west").code == 0

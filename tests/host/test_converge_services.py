@@ -1,0 +1,287 @@
+"""Services under a real supervisord: started, restarted only when what they use changes, put back when they do not come up."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from components.host.part import File, HttpCheck
+from tests.host.hosts import SimulatedHost, golden, page, snapshot, web
+
+
+@pytest.fixture
+def host(host: SimulatedHost, free_port: int) -> SimulatedHost:
+    host.settings["WEB_PORT"] = str(free_port)
+    return host
+
+
+def _answer(host: SimulatedHost, port: object = None) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port or host.settings['WEB_PORT']}/", timeout=5) as response:
+        return response.read().decode()
+
+
+def _process(host: SimulatedHost, port: object = None) -> str:
+    return re.search(r"process (\d+)", _answer(host, port)).group(1)
+
+
+def _command_line(process: int) -> bytes:
+    """Empty when it has ended, even while nobody has asked how."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _supervisord(host: SimulatedHost) -> int:
+    return int(host.at("/run/gpu-fleet/supervisord.pid").read_text())
+
+
+def test_what_the_verbs_print_for_a_service(host: SimulatedHost, regen: bool) -> None:
+    runs = {"plan": host.run("plan", [web(host)]), "first apply": host.run("apply", [web(host)])}
+    runs["second apply: nothing to do"] = host.run("apply", [web(host)])
+    runs["check"] = host.check()
+    runs["plan of a new program"] = host.run("plan", [web(host, "new")])
+    runs["apply of a new program"] = host.run("apply", [web(host, "new")])
+    runs["remove"] = host.remove()
+    golden("service.jsonl", runs, regen=regen)
+
+
+def test_a_service_runs_after_apply_and_is_gone_after_remove(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    assert _answer(host).startswith("web answers")
+    supervisord = _supervisord(host)
+    assert host.remove().code == 0
+    with pytest.raises(OSError):
+        _answer(host)
+    assert not _command_line(supervisord)
+    assert snapshot(host.prefix) == {}
+
+
+def test_a_second_apply_leaves_the_process_alone(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    process = _process(host)
+    assert host.apply([web(host)]).result["changed"] == 0
+    assert _process(host) == process
+
+
+def test_only_the_service_that_a_change_touches_restarts(host: SimulatedHost, free_port: int) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        other_port = listener.getsockname()[1]
+    other = web(host, "other", name="other", port=other_port)
+    host.apply([web(host), other])
+    process, other_process = _process(host), _process(host, other_port)
+    apply = host.apply([web(host, "newer"), other])
+    assert "service gpu-fleet-web: to be restarted, because /opt/gpu-fleet/libexec/web changed" in apply.changes("web")
+    assert apply.statuses["other"] == "unchanged"
+    assert _answer(host).startswith("newer")
+    assert _process(host) != process
+    assert _process(host, other_port) == other_process
+
+
+def test_a_changed_setting_restarts_the_services_that_read_it(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    process = _process(host)
+    host.settings["WEB_COLOUR"] = "red"
+    apply = host.apply([web(host)])
+    assert apply.changes("host") == ["file /etc/gpu-fleet/gpu-fleet.env: content differs: WEB_COLOUR"]
+    assert apply.changes("web") == ["service gpu-fleet-web: to be restarted, because settings changed"]
+    assert _process(host) != process
+
+
+def test_a_file_of_an_earlier_part_that_comes_and_goes_restarts_the_service(host: SimulatedHost) -> None:
+    rules = File(path="/etc/rules/a", content=b"a")
+    extra = page(name="extra", files=(rules,), directories=(), when={"EXTRA": ("yes",)}, settings={"EXTRA": "no"})
+    service = web(host)
+    unit = service.units[0]
+    units = (type(unit)(name=unit.name, restart_on=("/etc/rules/a",)),)
+    parts = [extra, web(host, units=units)]
+    host.apply(parts)
+    host.settings["EXTRA"] = "yes"
+    assert host.apply(parts).changes("web") == ["service gpu-fleet-web: to be restarted, because /etc/rules/a changed"]
+    host.settings["EXTRA"] = "no"
+    assert host.apply(parts).changes("web") == ["service gpu-fleet-web: to be restarted, because /etc/rules/a changed"]
+    assert host.apply(parts).result["changed"] == 0
+
+
+def test_a_reload_keeps_the_process(host: SimulatedHost) -> None:
+    program = (
+        b"import os, signal, sys\n"
+        b"log = os.environ['GPU_FLEET_PREFIX'] + '/var/log/gpu-fleet/reloads'\n"
+        b"signal.signal(signal.SIGHUP, lambda *_: open(log, 'a').write('x'))\n"
+    )
+    base = web(host)
+    unit = base.units[0]
+
+    def parts(text: bytes):
+        files = (
+            base.files[0],
+            File(path=base.files[1].path, content=program + base.files[1].content),
+            File(path="/etc/web/rules", content=text),
+        )
+        units = (type(unit)(name=unit.name, restart_on=unit.restart_on, reload_on=("/etc/web/rules",)),)
+        return [web(host, files=files, units=units)]
+
+    host.apply(parts(b"one"))
+    process = _process(host)
+    apply = host.apply(parts(b"two"))
+    assert "service gpu-fleet-web: to be reloaded, because /etc/web/rules changed" in apply.changes("web")
+    assert _process(host) == process
+    assert host.at("/var/log/gpu-fleet/reloads").read_text() == "x"
+
+
+def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    before = host.snapshot()
+    apply = host.run("apply", [web(host, "broken"), page()])
+    assert apply.code == 1
+    error = apply.error("web")
+    assert error["code"] == "service-failed"
+    assert error["message"] == "service gpu-fleet-web does not keep running; the version before runs again"
+    assert "the configuration is broken" in error["log"]
+    assert apply.statuses["page"] == "changed", "one part's failure must not hold up the others"
+    assert _answer(host).startswith("web answers")
+    assert host.at("/opt/gpu-fleet/libexec/web").read_bytes() == before["opt/gpu-fleet/libexec/web"][2]
+    assert host.check().code == 4, "the host does not match the bundle it was given"
+    assert host.apply([web(host, "mended"), page()]).statuses["web"] == "changed"
+    assert host.check().code == 0
+
+
+def test_a_new_part_that_does_not_come_up_is_taken_away_again(host: SimulatedHost) -> None:
+    apply = host.run("apply", [page(), web(host, "broken")])
+    assert apply.code == 1
+    assert apply.error("web")["message"].endswith("what was placed for it was taken away again")
+    assert [path for path in host.snapshot() if "web" in path and "/log/" not in path] == []
+    host.remove()
+    assert snapshot(host.prefix) == {}
+
+
+def test_a_service_that_answers_wrongly_is_named_with_what_was_expected(host: SimulatedHost) -> None:
+    part = web(host)
+    url = f"http://127.0.0.1:{host.settings['WEB_PORT']}/"
+    apply = host.run("apply", [web(host, checks=(HttpCheck(url=url, contains="something else", within_s=2),))])
+    assert part.units[0].name == "gpu-fleet-web"
+    assert apply.error("web")["message"].startswith(f"{url} answers, but without something else after 2 s")
+
+
+def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", int(host.settings["WEB_PORT"])))
+        listener.listen()
+        apply = host.run("apply", [web(host)])
+    assert apply.code == 1
+    error = apply.error("web")
+    assert error["code"] == "port-taken"
+    assert re.match(rf"port {host.settings['WEB_PORT']} is taken by process \d+ \(\S+\); stop it", error["message"])
+
+
+def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: SimulatedHost) -> None:
+    impostor = subprocess.Popen(
+        [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", host.settings["WEB_PORT"]],
+        cwd=host.directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", int(host.settings["WEB_PORT"]))) == 0:
+                    break
+            time.sleep(0.05)
+        part = web(host, checks=(HttpCheck(url="http://127.0.0.1:${WEB_PORT}/", within_s=2),))
+        assert host.run("apply", [part]).error("web")["code"] == "port-taken"
+    finally:
+        impostor.kill()
+        impostor.wait()
+
+
+def test_a_service_keeps_running_with_the_old_settings_when_the_new_ones_do_not_work(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    good_port = host.settings["WEB_PORT"]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        host.settings["WEB_PORT"] = str(listener.getsockname()[1])
+        apply = host.run("apply", [web(host)])
+        assert apply.error("web")["code"] == "port-taken"
+        assert apply.error("web")["message"].endswith("the version before runs again")
+        assert _answer(host, good_port).startswith("web answers")
+    assert host.apply([web(host)]).statuses["web"] == "changed", "the next apply tries the new settings again"
+    assert _answer(host).startswith("web answers")
+
+
+def test_a_stopped_service_is_drift_and_started_again(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    control = [
+        str(Path(host.settings["GPU_FLEET_SUPERVISORD"]).with_name("supervisorctl")),
+        "-c",
+        str(host.at("/etc/gpu-fleet/supervisord.conf")),
+    ]
+    environment = {"GPU_FLEET_PREFIX": str(host.prefix)}
+    stop = [*control, "stop", "gpu-fleet-web"]
+    subprocess.run(stop, cwd=host.at("/run/gpu-fleet"), env=environment, check=True, capture_output=True)
+    assert host.check().drift("web") == ["service gpu-fleet-web: is not running (stopped)"]
+    assert host.apply([web(host)]).changes("web") == ["service gpu-fleet-web: is not running (stopped)"]
+    assert _answer(host).startswith("web answers")
+
+
+def test_a_killed_supervisord_is_drift_and_its_programs_do_not_stand_in_the_way(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    process = _process(host)
+    subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(_supervisord(host))], check=True)
+    check = host.check()
+    assert check.drift("host") == ["supervisor: is not running"]
+    assert check.drift("web") == ["service gpu-fleet-web: is not running"]
+    host.apply([web(host)])
+    assert _process(host) != process, "the program of the killed supervisord holds the port until it is stopped"
+    assert host.check().code == 0
+
+
+def test_a_service_without_its_supervisord_is_removed_all_the_same(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(_supervisord(host))], check=True)
+    assert host.remove().code == 0
+    with pytest.raises(OSError):
+        _answer(host)
+    assert snapshot(host.prefix) == {}
+
+
+def test_a_part_that_is_no_longer_wanted_stops_before_its_successor_takes_the_port(host: SimulatedHost) -> None:
+    parts = [
+        web(host, "first", name="first", when={"EXPORTER": ("first",)}, settings={"EXPORTER": "first"}),
+        web(host, "second", name="second", when={"EXPORTER": ("second",)}),
+    ]
+    host.apply(parts)
+    assert _answer(host).startswith("first")
+    host.settings["EXPORTER"] = "second"
+    apply = host.apply(parts)
+    assert apply.statuses == {"host": "changed", "first": "removed", "second": "changed"}
+    assert _answer(host).startswith("second")
+    assert host.check().code == 0
+
+
+def test_a_long_prefix_is_no_obstacle_to_the_socket_of_supervisord(tmp_path: Path, free_port: int) -> None:
+    host = SimulatedHost.below(tmp_path, "deep/" * 30 + "host")
+    host.settings["WEB_PORT"] = str(free_port)
+    try:
+        host.apply([web(host)])
+        assert host.check().code == 0
+        assert _answer(host).startswith("web answers")
+    finally:
+        host.remove()
+        host.stop()
+
+
+def test_a_host_without_a_service_manager_is_told_what_to_install(host: SimulatedHost) -> None:
+    host.settings["GPU_FLEET_SUPERVISORD"] = "/nonexistent/supervisord"
+    apply = host.run("apply", [web(host)])
+    assert apply.error("host")["code"] == "unsupported"
+    assert "install the supervisor package" in apply.error("host")["message"]
