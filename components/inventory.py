@@ -1,6 +1,6 @@
 """Host patterns, host files and known_hosts: which hosts a stack names, as plain data.
 
-Pure: texts in, data out. Ansible's files are read in `components.stackfile.ansible`, values are judged in `components.config`.
+Pure: texts in, data out. Files of hosts are read, and values judged, in `components.stackfile`.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ _PRIORITY = "ansible_group_priority"
 _READ = {name for names in (*_KEYS.values(), _MEMBERSHIP, _BECOME, _PASSWORDS, (_PRIORITY,)) for name in names}
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_DEEPEST = 100  # groups in groups, two steps each
 _VARIABLE_FILES = ("", ".yml", ".yaml", ".json")
 
 
@@ -129,6 +130,9 @@ def read_yaml(text: YamlText, content: Mapping[str, object], problems: list[Prob
     def read_group(name: str, body: object, path: tuple[str, ...]) -> None:
         group = inventory.group(name)
         if body is None:
+            return
+        if len(path) > _DEEPEST:  # a YAML alias may contain itself
+            inventory.problem(place(name), "contains itself", "a tree of groups", "remove the alias")
             return
         if not isinstance(body, Mapping):
             what, fix = f"found {shown(body)}", "indent what belongs to the group"
@@ -430,7 +434,7 @@ def _translated(key: str, value: Value, inventory: AnsibleInventory) -> object:
     """A value of Ansible's in our terms; None when it says nothing to us. What is not understood is left for the host model."""
     given = value.value
     if key == "connection":
-        if given not in _CONNECTIONS:
+        if str(given) not in _CONNECTIONS:
             inventory.problem(value, f"found {shown(given, value.name)}", "ssh or local", "hosts are reached by SSH alone")
         return _CONNECTIONS.get(str(given))
     if key == "port" and isinstance(given, str) and given.isdigit():
