@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
@@ -17,18 +16,24 @@ class EngineLog:
 
     def __init__(self) -> None:
         self._stub: engine_pb2_grpc.EngineStub | None = None
-        self._told: dict[str, float] = {}
+        self._waiting: dict[str, str] = {}  # last line of each resource that told one a moment ago
         self._sending: set[asyncio.Task[None]] = set()
 
     def connect(self, address: str) -> None:
         self._stub = engine_pb2_grpc.EngineStub(grpc.aio.insecure_channel(address))
 
     def status(self, urn: str, line: str) -> None:
-        """What a resource is doing now; the next one takes its place. Some are left out when they come too fast."""
-        now = time.monotonic()
-        if now - self._told.get(urn, 0) >= _BETWEEN_STATUSES_S:
-            self._told[urn] = now
-            self._send(engine_pb2.INFO, urn, line, ephemeral=True)
+        """What a resource is doing now; the next line takes its place, and lines that come too fast give way to the last one."""
+        if urn in self._waiting:
+            self._waiting[urn] = line
+            return
+        self._send(engine_pb2.INFO, urn, line, ephemeral=True)
+        self._waiting[urn] = ""
+        asyncio.get_running_loop().call_later(_BETWEEN_STATUSES_S, self._tell_waiting, urn)
+
+    def _tell_waiting(self, urn: str) -> None:
+        if line := self._waiting.pop(urn):
+            self.status(urn, line)
 
     def info(self, urn: str, text: str) -> None:
         self._send(engine_pb2.INFO, urn, text)

@@ -26,12 +26,17 @@ BOOTSTRAP: Final = """
 umask 077
 verb=$1 prefix=$2 stack=$3 size=$4 artifacts=$5
 state=$prefix/var/lib/gpu-fleet
+incoming=
+tidy() {
+  [ -z "$incoming" ] || rm -rf "$incoming"
+  rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
+}
+trap tidy EXIT
 exec 3<&0
 echo '{"event":"ready"}'
 if [ "$size" = 0 ]; then
   if [ ! -f "$state/current/converge" ]; then
     rm -rf "$state"/incoming.*
-    rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
     echo '{"event":"absent"}'
     exit 3
   fi
@@ -45,7 +50,6 @@ else
     base=${TMPDIR:-/tmp}
   fi
   incoming=$(mktemp -d "$base/incoming.XXXXXX") || exit 10
-  trap 'rm -rf "$incoming"; rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null' EXIT
   mkdir "$incoming/bundle" &&
     head -c "$size" | tar -xf - -C "$incoming" &&
     tar -xf "$incoming/bundle.tar" -C "$incoming/bundle" || exit 10

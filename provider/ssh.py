@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,25 +22,29 @@ import asyncssh
 from provider.settings import Settings
 from provider.transport import TransportError
 
-DIAL_TIMEOUT_S = 10.0
-DIALS = 2  # a host that drops packets costs DIALS * DIAL_TIMEOUT_S
-LOGIN_TIMEOUT_S = 60.0  # from the dial to a session, for one that accepts and stalls
-REDIAL_AFTER_S = 1.0
-KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies while it works is noticed within a minute
+_DIALS = 2
+_REDIAL_AFTER_S = 1.0  # where the port was refused: the host may be on its way up
+_KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies while it works is noticed within a minute
 _GRACE_S = 3
 
 
-class SshTransport:
-    """`parallel`: connections at once; measured at 300: 192 MB for 1,000 hosts. `per_bastion`: of them through one bastion,
-    each of which costs the bastion a descriptor and a channel of the one connection."""
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: from the dial to a session, for
+    one that accepts and stalls. `parallel`: connections at once. `per_bastion`: of them through one bastion, each of which costs
+    it a descriptor and a channel of the one connection to it."""
 
-    def __init__(
-        self, settings: Settings, *, parallel: int = 300, per_bastion: int = 100, dial_timeout_s: float = DIAL_TIMEOUT_S
-    ):
+    dial_s: float = 10.0
+    login_s: float = 60.0
+    parallel: int = 300
+    per_bastion: int = 100
+
+
+class SshTransport:
+    def __init__(self, settings: Settings, limits: Limits = Limits()):  # noqa: B008 - frozen
         self._settings = settings
-        self._dial_timeout_s = dial_timeout_s
-        self._room = asyncio.Semaphore(parallel)
-        self._per_bastion = per_bastion
+        self._limits = limits
+        self._room = asyncio.Semaphore(limits.parallel)
         self._bastions: dict[tuple[Any, ...], _Bastion] = {}
 
     @contextlib.asynccontextmanager
@@ -52,7 +59,7 @@ class SshTransport:
             login = await self._login(target, through)
             stack.push_async_callback(_close, login)
             user = target.get("user")
-            yield _SshSession(login, sudo=target.get("sudo", user != "root"))
+            yield _SshSession(login, sudo=target.get("sudo", user != "root"), start_s=self._limits.login_s)
 
     def _bastion(self, target: Mapping[str, Any]) -> _Bastion:
         jump = target["bastion"]
@@ -65,7 +72,7 @@ class SshTransport:
         }
         key = tuple(place.values())
         if key not in self._bastions:
-            self._bastions[key] = _Bastion(self._per_bastion, lambda: self._login(place, None, role="bastion "))
+            self._bastions[key] = _Bastion(self._limits.per_bastion, lambda: self._login(place, None, role="bastion "))
         return self._bastions[key]
 
     async def _login(
@@ -75,9 +82,9 @@ class SshTransport:
         where = f"{role}{address}" + (f":{port}" if port != 22 else "")
         known_hosts = self._known_hosts(target, where)
         watch = _HostKeyWatch(known_hosts, where)
-        dialler = _Dialler(through, where, self._dial_timeout_s)
+        dialler = _Dialler(through, where, self._limits.dial_s)
         try:
-            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+            async with asyncio.timeout(self._limits.login_s):
                 return await asyncssh.connect(
                     address,
                     port,
@@ -86,13 +93,13 @@ class SshTransport:
                     known_hosts=known_hosts,
                     username=target.get("user") or (),
                     preferred_auth="publickey",
-                    keepalive_interval=KEEPALIVE_S,
+                    keepalive_interval=_KEEPALIVE_S,
                     keepalive_count_max=3,
                     config=None,  # ~/.ssh/config would make the result depend on who runs it
                     **self._keys(target),
                 )
         except TimeoutError:
-            message = f"{where} accepted the connection and then said nothing for {LOGIN_TIMEOUT_S:.0f} s"
+            message = f"{where} accepted the connection and then said nothing for {self._limits.login_s:.0f} s"
             raise TransportError("unreachable", message) from None
         except asyncssh.HostKeyNotVerifiable as error:
             raise TransportError("host-key", watch.reason or f"{where}: {error.reason}") from None
@@ -105,9 +112,7 @@ class SshTransport:
                 ) from None
             raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
         except OSError as error:
-            raise TransportError("unreachable", f"{where}: {error.strerror or error}") from None
-        except asyncssh.ChannelOpenError as error:
-            raise TransportError("unreachable", f"{where}: the bastion could not open the connection: {error.reason}") from None
+            raise TransportError("unreachable", f"{where}: {_reason(error)}") from None
 
     def _refused(self, target: Mapping[str, Any], where: str) -> str:
         if self._settings.ssh_private_key:
@@ -205,17 +210,25 @@ class _Dialler:
 
     async def create_connection(self, factory: Any, host: str, port: int) -> tuple[Any, Any]:
         open_stream = self._through.create_connection if self._through else asyncio.get_running_loop().create_connection
-        for attempt in range(1, DIALS + 1):
+        for attempt in range(1, _DIALS + 1):
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await open_stream(factory, host, port)
             except TimeoutError:
-                reason = f"no answer within {self._timeout_s * DIALS:.0f} s"
+                reason = f"no answer within {self._timeout_s * _DIALS:.0f} s"
             except (OSError, asyncssh.ChannelOpenError) as error:
-                reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-                if attempt < DIALS:
-                    await asyncio.sleep(REDIAL_AFTER_S)
+                reason = _reason(error)
+                if attempt < _DIALS:
+                    await asyncio.sleep(_REDIAL_AFTER_S)
         raise TransportError("unreachable", f"{self._where}: {reason}")
+
+
+def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:
+    if isinstance(error, asyncssh.ChannelOpenError):
+        return f"the bastion cannot reach it: {error.reason}"
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)  # asyncio puts "Connect call failed" in its place
 
 
 class _HostKeyWatch(asyncssh.SSHClient):
@@ -244,16 +257,17 @@ class _HostKeyWatch(asyncssh.SSHClient):
 
 
 class _SshSession:
-    def __init__(self, login: asyncssh.SSHClientConnection, *, sudo: bool):
+    def __init__(self, login: asyncssh.SSHClientConnection, *, sudo: bool, start_s: float):
         self._login = login
+        self._start_s = start_s
         self.sudo = sudo
 
     async def start(self, argv: Sequence[str]) -> _SshProcess:
         try:
-            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+            async with asyncio.timeout(self._start_s):
                 return _SshProcess(self._login, await self._login.create_process(shlex.join(argv), encoding=None))
         except TimeoutError:
-            raise TransportError("unreachable", f"the host did not start a command within {LOGIN_TIMEOUT_S:.0f} s") from None
+            raise TransportError("unreachable", f"the host did not start a command within {self._start_s:.0f} s") from None
         except asyncssh.Error as error:
             raise TransportError("unreachable", f"the host refused to start a command: {error.reason}") from None
 

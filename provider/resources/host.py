@@ -181,10 +181,8 @@ def _outputs(outcome: Outcome, before: Inputs) -> Outputs:
 def _mistakes_of_connection(connection: Any) -> list[Mistake]:
     if not is_known(connection):
         return []
-    if connection["kind"] == "ssh":
-        if not connection.get("address"):
-            return [Mistake("connection.address", "is missing; an ssh host needs one")]
-        return [Mistake("connection.prefix", "has a meaning for local hosts only")] if connection.get("prefix") else []
+    if connection["kind"] == "ssh" and not connection.get("address"):
+        return [Mistake("connection.address", "is missing; an ssh host needs one")]
     prefix = connection.get("prefix") or ""
     return [Mistake("connection.prefix", f'"{prefix}" is not an absolute path')] if prefix and not prefix.startswith("/") else []
 

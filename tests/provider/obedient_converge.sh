@@ -1,0 +1,106 @@
+#!/bin/sh
+# A converge program for tests of the provider: keeps the real one's command line and JSON lines, and does what the setting DO says.
+verb=$1
+shift
+prefix='' envelope='' artifacts='' stack=''
+while [ $# -gt 1 ]; do
+  case $1 in
+    --prefix) prefix=$2 ;;
+    --envelope) envelope=$2 ;;
+    --artifacts) artifacts=$2 ;;
+    --stack) stack=$2 ;;
+  esac
+  shift 2
+done
+state=$prefix/var/lib/gpu-fleet
+settings=$state/settings
+[ -z "$envelope" ] || settings=$envelope/settings
+do=$(sed -n 's/^DO=//p' "$settings")
+
+result() {
+  printf '{"event":"result","verb":"%s","ok":%s,"changed":1,"failed":0,"drift":0}\n' "$verb" "$1"
+  exit "$2"
+}
+part() { printf '{"event":"part","part":"%s","status":"%s"%s}\n' "$1" "$2" "${3:-}"; }
+
+place() {
+  mkdir -p "$state/current" "$prefix/etc/gpu-fleet/secrets"
+  cp "$0" "$state/current/converge"
+  cp "$settings" "$state/settings"
+  cp "$settings" "$prefix/etc/gpu-fleet/gpu-fleet.env"
+  [ ! -d "$envelope/secrets" ] || cp "$envelope/secrets/"* "$prefix/etc/gpu-fleet/secrets/"
+}
+
+case $verb:$do in
+  needs:*)
+    sed -n "s/^NEEDS=//p" "$settings"
+    exit 0
+    ;;
+  plan:*)
+    [ "$do" != planned-failure ] || part driver failed ',"error":{"code":"no-driver","message":"no nvidia-smi here"}'
+    part alloy would-change ',"changes":["would write /etc/alloy/export.alloy"]'
+    part node-exporter unchanged
+    result true 0
+    ;;
+  apply:leak)
+    echo "curl: (22) https://writer:$(cat "$envelope/secrets/metrics-password")@mimir" >&2
+    part alloy failed ",\"error\":{\"code\":\"download\",\"message\":\"refused $(cat "$envelope/secrets/metrics-password")\",\"log\":[\"$(cat "$envelope/secrets/metrics-password")\"]}"
+    result false 1
+    ;;
+  apply:no-driver)
+    part driver failed ',"error":{"code":"no-driver","message":"nvidia-smi is not on this host"}'
+    result false 5
+    ;;
+  apply:fail)
+    place
+    part node-exporter changed
+    part alloy failed ',"error":{"code":"service-failed","message":"no answer within 15 s","log":["bind: address in use"]}'
+    part gpu-exporter failed ',"error":{"code":"port-taken","message":"9400 is used by foo"}'
+    result false 1
+    ;;
+  apply:crash)
+    echo "converge: line 7: syntax error" >&2
+    exit 2
+    ;;
+  apply:hang)
+    place
+    (sleep 300) &
+    echo "$!" >"$state/child"
+    echo "waiting for ever" >&2
+    wait
+    ;;
+  apply:*)
+    place
+    echo "alloy: writing files" >&2
+    [ -z "$artifacts" ] || cp "$artifacts/"* "$prefix/etc/gpu-fleet/"
+    [ ! -d "$envelope/artifacts" ] || cp "$envelope/artifacts/"* "$prefix/etc/gpu-fleet/"
+    printf '%s' "$stack" >"$state/stack"
+    tr '\0' '\n' </proc/$$/environ >"$state/environment"
+    echo '{"event":"facts","facts":{"GPU_COUNT":"8"}}'
+    part alloy changed ',"changes":["wrote /etc/alloy/export.alloy"]'
+    part node-exporter unchanged
+    part textfile not-wanted
+    result true 0
+    ;;
+  check:*)
+    if [ -f "$prefix/etc/gpu-fleet/gpu-fleet.env" ]; then
+      part alloy unchanged
+      part node-exporter unchanged
+      part textfile not-wanted
+      result true 0
+    fi
+    part alloy drift ',"drift":["/etc/gpu-fleet/gpu-fleet.env is missing"]'
+    part node-exporter unchanged
+    part textfile not-wanted
+    result false 4
+    ;;
+  remove:stays)
+    part alloy failed ',"error":{"code":"no-write","message":"cannot remove /etc/alloy: read-only file system"}'
+    result false 1
+    ;;
+  remove:*)
+    rm -rf "${prefix:?}/etc" "${state:?}"
+    part alloy removed
+    result true 0
+    ;;
+esac

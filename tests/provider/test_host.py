@@ -1,0 +1,398 @@
+"""Hosts through the real plugin process, on this machine below a prefix."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.empty_pb2 import Empty
+from pulumi.runtime.proto import engine_pb2, provider_pb2
+
+from provider.values import UNKNOWN, decode
+from tests.provider.plugin import HOST, PASSWORD, Failure, LocalHost, Plugin, urn
+
+DiffResponse = provider_pb2.DiffResponse
+
+
+def created(plugin: Plugin, host: LocalHost) -> tuple[dict, dict]:
+    inputs = plugin.checked(HOST, host.inputs())
+    return inputs, plugin.create(HOST, inputs)[1]
+
+
+# --- check ------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_wrong_input_is_told_at_once_with_its_path(plugin: Plugin) -> None:
+    inputs = {"host": 7, "connection": {"kind": "telnet", "prot": 22}, "settings": {"A": True}, "bundel": "abc"}
+    failures = {failure.property: failure.reason for failure in plugin.check(HOST, inputs).failures}
+    assert set(failures) == {"host", "connection.kind", "connection.prot", 'settings["A"]', "bundel", "bundle"}
+    assert "did you mean port?" in failures["connection.prot"]
+    assert "ssh, local" in failures["connection.kind"]
+    assert "did you mean bundle?" in failures["bundel"]
+
+
+@pytest.mark.parametrize(
+    ("connection", "path"),
+    [
+        ({"kind": "ssh"}, "connection.address"),
+        ({"kind": "local", "prefix": ".dev/host"}, "connection.prefix"),
+    ],
+)
+def test_a_connection_that_makes_no_sense_is_refused(plugin: Plugin, host: LocalHost, connection: dict, path: str) -> None:
+    assert [failure.property for failure in plugin.check(HOST, host.inputs(connection=connection)).failures] == [path]
+
+
+def test_a_setting_of_two_lines_is_refused_without_showing_it(plugin: Plugin, host: LocalHost) -> None:
+    (failure,) = plugin.check(HOST, host.inputs(settings={"A": "one\ntwo-secret"})).failures
+    assert failure.property == "settings.A"
+    assert "two-secret" not in failure.reason
+
+
+def test_unknown_inputs_of_a_preview_survive_the_check(plugin: Plugin, host: LocalHost) -> None:
+    settings = {"GPU_FLEET_METRICS_URL": UNKNOWN}
+    assert plugin.checked(HOST, host.inputs(settings=settings, bundle=UNKNOWN))["settings"] == settings
+
+
+def test_another_password_changes_the_digest_and_another_key_does_not(plugin: Plugin, host: LocalHost) -> None:
+    def digest(**config: object) -> str:
+        plugin.configure(digestKey="k" * 32, **config)
+        return plugin.checked(HOST, host.inputs())["secretsDigest"]
+
+    first = digest(secrets={"metrics-password": "one-password"})
+    assert digest(secrets={"metrics-password": "one-password"}, sshPrivateKey="another key", sudoPassword="another") == first
+    assert digest(secrets={"metrics-password": "two-password"}) != first
+    assert digest(secrets={}) == ""
+
+
+def test_the_digest_of_secrets_depends_on_a_key_that_is_not_in_the_host(plugin: Plugin, host: LocalHost) -> None:
+    """Else a short password could be found by trying."""
+    digests = set()
+    for _ in range(2):
+        plugin.configure(secrets={"metrics-password": PASSWORD})
+        digests.add(plugin.checked(HOST, host.inputs())["secretsDigest"])
+    assert len(digests) == 2
+
+
+# --- diff -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_inputs_are_no_change(plugin: Plugin, host: LocalHost) -> None:
+    inputs = plugin.checked(HOST, host.inputs())
+    assert plugin.diff(HOST, inputs, inputs).changes == DiffResponse.DIFF_NONE
+
+
+@pytest.mark.parametrize("way", ["port", "user", "privateKeyFile", "hostKey", "sudo"])
+def test_another_way_to_reach_a_host_changes_nothing_there(plugin: Plugin, host: LocalHost, way: str) -> None:
+    old = {"kind": "ssh", "address": "10.0.0.1", "bastion": {"host": "jump"}}
+    new = {**old, way: "other", "bastion": {"host": "jump2", "port": 2222}}
+    assert plugin.diff(HOST, host.inputs(connection=old), host.inputs(connection=new)).changes == DiffResponse.DIFF_NONE
+
+
+def test_what_reaches_the_host_is_an_update_told_value_by_value(plugin: Plugin, host: LocalHost) -> None:
+    old = host.inputs(connection={"kind": "ssh", "address": "10.0.0.1"}, secretsDigest="a", settings={"A": "1", "B": "2"})
+    new = host.inputs(
+        connection={"kind": "ssh", "address": "10.0.0.2"}, secretsDigest="b", settings={"A": "3", "C": "4"}, bundle="d"
+    )
+    diff = plugin.diff(HOST, old, new)
+    assert set(diff.detailedDiff) == {"connection.address", "secretsDigest", "settings.A", "settings.B", "settings.C", "bundle"}
+    assert set(diff.diffs) == {"connection", "secretsDigest", "settings", "bundle"}
+    assert diff.detailedDiff["settings.B"].kind == provider_pb2.PropertyDiff.DELETE
+    assert not diff.replaces
+
+
+@pytest.mark.parametrize(
+    "changed", [{"host": "node-2"}, {"connection": {"kind": "local", "prefix": "/elsewhere"}}, {"connection": {"kind": "ssh"}}]
+)
+def test_another_host_is_a_replacement_that_first_removes_the_old_one(plugin: Plugin, host: LocalHost, changed: dict) -> None:
+    diff = plugin.diff(HOST, host.inputs(), host.inputs(**changed))
+    assert diff.replaces
+    assert diff.deleteBeforeReplace, "both would want the same ports"
+
+
+def test_drift_that_refresh_found_is_a_change(plugin: Plugin, host: LocalHost) -> None:
+    inputs = plugin.checked(HOST, host.inputs())
+    diff = plugin.diff(HOST, inputs, inputs, {"drift": ["alloy: /etc/alloy/export.alloy: content differs"]})
+    assert diff.changes == DiffResponse.DIFF_SOME
+    assert diff.diffs == ["drift"]
+
+
+def test_an_unknown_value_may_be_a_change(plugin: Plugin, host: LocalHost) -> None:
+    diff = plugin.diff(HOST, host.inputs(), host.inputs(bundle=UNKNOWN))
+    assert list(diff.detailedDiff) == ["bundle"]
+
+
+# --- previews ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_preview_touches_nothing(plugin: Plugin, host: LocalHost) -> None:
+    inputs = plugin.checked(HOST, host.inputs(settings={"A": UNKNOWN}, bundle=UNKNOWN))
+    expected = {"facts": UNKNOWN, "parts": UNKNOWN, "drift": []}
+    assert plugin.create(HOST, inputs, preview=True) == ("", expected)
+    assert plugin.update(HOST, "node-1", inputs, inputs, preview=True) == expected
+    assert not host.prefix.exists()
+
+
+def test_plan_hosts_asks_the_host_and_tells_what_would_change(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin({"PLAN": "hosts"})
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    plugin.create(HOST, plugin.checked(HOST, host.inputs("planned-failure")), preview=True)
+    (text,) = plugin.engine.texts(engine_pb2.INFO)
+    assert text.splitlines()[0] == "node-1: 1 of 3 parts would change"
+    assert "    would write /etc/alloy/export.alloy" in text
+    assert "driver: would fail: no nvidia-smi here" in text
+    assert not host.prefix.exists(), "a preview changes nothing on a host"
+
+
+def test_plan_hosts_finds_a_host_that_differs_though_its_inputs_do_not(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin({"PLAN": "hosts"})
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    inputs = plugin.checked(HOST, host.inputs())
+    assert plugin.diff(HOST, inputs, inputs).diffs == ["drift"]
+
+
+def test_plan_hosts_says_which_host_it_could_not_ask(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin({"PLAN": "hosts"})
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    plugin.create(HOST, plugin.checked(HOST, host.inputs(settings={"A": UNKNOWN})), preview=True)
+    assert plugin.engine.texts(engine_pb2.INFO) == ["node-1: not asked; some of its values exist only after the update"]
+
+
+# --- create, update, delete -------------------------------------------------------------------------------------------------
+
+
+def test_a_host_gets_settings_and_secrets_and_gives_facts(plugin: Plugin, host: LocalHost) -> None:
+    id_, outputs = plugin.create(HOST, plugin.checked(HOST, host.inputs()))
+    assert id_ == "node-1"
+    assert outputs == {
+        "facts": {"GPU_COUNT": "8"},
+        "parts": {"alloy": "ok", "node-exporter": "ok", "textfile": "not-wanted"},
+        "drift": [],
+    }
+    assert host.placed("etc/gpu-fleet/secrets/metrics-password") == PASSWORD
+    assert host.placed("etc/gpu-fleet/gpu-fleet.env") == "DO=\nGPU_FLEET_STACK=us-west/training\n"
+    assert host.placed("var/lib/gpu-fleet/stack") == "us-west/training"
+
+
+def test_nothing_that_travelled_stays_on_the_host(plugin: Plugin, host: LocalHost) -> None:
+    created(plugin, host)
+    assert not [path for path in host.everything() if "incoming" in path]
+
+
+def test_programs_on_this_machine_do_not_inherit_the_engines_secrets(plugin: Plugin, host: LocalHost) -> None:
+    created(plugin, host)
+    names = {line.partition("=")[0] for line in host.placed("var/lib/gpu-fleet/environment").splitlines()}
+    assert "PATH" in names
+    assert not {name for name in names if name.startswith("PULUMI")}
+
+
+def test_progress_of_a_host_is_told_on_its_own_line(plugin: Plugin, host: LocalHost) -> None:
+    host.name = "talkative"
+    created(plugin, host)
+    plugin.engine.wait_for_status("alloy: writing files")
+    plugin.engine.wait_for_status("1 of 3 parts changed")
+    assert {line.urn for line in plugin.engine.lines if line.ephemeral} == {urn(HOST, "talkative")}
+
+
+def test_a_local_host_reads_artifacts_where_they_are(plugin: Plugin, host: LocalHost, tmp_path: Path) -> None:
+    artifacts = tmp_path / "artifacts"
+    artifacts.mkdir()
+    (artifacts / ("a" * 64)).write_text("node_exporter")
+    plugin.configure(artifactDirectory=str(artifacts))
+    host.bundle = plugin.bundle()
+    created(plugin, host)
+    assert host.placed("etc/gpu-fleet/" + "a" * 64) == "node_exporter"
+
+
+def test_a_part_that_fails_is_the_cause_and_the_host_stays_in_the_state(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("fail")))
+    lines = failure.value.message.splitlines()
+    assert lines[0] == "node-1: service did not start: alloy: no answer within 15 s"
+    assert lines[1:] == ["    bind: address in use", "    gpu-exporter: port taken: 9400 is used by foo"]
+    assert failure.value.kept.id == "node-1", "without it in the state nothing would ever remove what was placed"
+    assert decode(failure.value.kept.properties)["parts"]["alloy"] == "failed"
+    assert failure.value.kept.reasons == [failure.value.message]
+
+
+def test_a_failed_update_keeps_the_host_in_the_state(plugin: Plugin, host: LocalHost) -> None:
+    inputs, _ = created(plugin, host)
+    with pytest.raises(Failure) as failure:
+        plugin.update(HOST, "node-1", inputs, host.inputs("fail"))
+    assert failure.value.kept.id == "node-1"
+
+
+def test_a_fatal_probe_is_the_cause(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure, match=r"^node-1: no driver: driver: nvidia-smi is not on this host$"):
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("no-driver")))
+    assert not (host.prefix / "var").exists(), "a host that was refused keeps nothing of us"
+
+
+def test_a_converge_program_that_breaks_is_told_with_its_last_words(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("crash")))
+    assert failure.value.message.splitlines() == [
+        "node-1: internal error: the converge program ended with code 2 and no result",
+        "    converge: line 7: syntax error",
+    ]
+
+
+def test_a_place_that_cannot_be_written_is_told(plugin: Plugin, host: LocalHost) -> None:
+    host.prefix.write_text("a file where a directory should be")
+    with pytest.raises(Failure, match=r"^node-1: no write permission: mkdir: .*Not a directory"):
+        plugin.create(HOST, plugin.checked(HOST, host.inputs()))
+
+
+def test_a_bundle_of_another_run_is_told_with_the_way_out(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure, match="--target") as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs(bundle="f" * 64)))
+    assert failure.value.kept is None, "nothing was placed"
+
+
+def test_secrets_that_a_program_prints_are_hidden(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("leak")))
+    assert "refused [secret]" in failure.value.message
+    plugin.engine.wait_for_status("https://writer:[secret]@mimir")
+
+
+def test_delete_leaves_nothing(plugin: Plugin, host: LocalHost) -> None:
+    inputs, _ = created(plugin, host)
+    plugin.delete(HOST, "node-1", inputs)
+    assert host.everything() == []
+
+
+def test_deleting_twice_is_no_error(plugin: Plugin, host: LocalHost) -> None:
+    inputs, _ = created(plugin, host)
+    plugin.delete(HOST, "node-1", inputs)
+    plugin.delete(HOST, "node-1", inputs)
+
+
+def test_a_removal_that_fails_is_told(plugin: Plugin, host: LocalHost) -> None:
+    inputs = plugin.checked(HOST, host.inputs("stays"))
+    plugin.create(HOST, inputs)
+    with pytest.raises(Failure, match=r"^node-1: no write permission: alloy: cannot remove /etc/alloy: read-only file system$"):
+        plugin.delete(HOST, "node-1", inputs)
+
+
+def test_a_lost_host_is_neither_read_nor_removed(plugin: Plugin, host: LocalHost) -> None:
+    inputs, outputs = created(plugin, host)
+    before = host.everything()
+    plugin.configure(lostHosts=["node-1"])
+    assert plugin.read(HOST, "node-1", inputs, outputs).id == "node-1"
+    plugin.delete(HOST, "node-1", inputs)
+    assert host.everything() == before
+
+
+# --- read -------------------------------------------------------------------------------------------------------------------
+
+
+def test_reading_a_host_that_is_as_it_should_be_gives_what_create_gave(plugin: Plugin, host: LocalHost) -> None:
+    inputs, outputs = created(plugin, host)
+    read = plugin.read(HOST, "node-1", inputs, outputs)
+    assert (read.id, decode(read.properties), decode(read.inputs)) == ("node-1", outputs, inputs)
+
+
+def test_reading_needs_no_bundle(new_plugin: Callable[..., Plugin], plugin: Plugin, host: LocalHost) -> None:
+    """`refresh` does not run the program, so no Bundle is registered."""
+    inputs, outputs = created(plugin, host)
+    assert decode(new_plugin().read(HOST, "node-1", inputs, outputs).properties) == outputs
+
+
+def test_drift_is_read_and_an_update_repairs_it(plugin: Plugin, host: LocalHost) -> None:
+    inputs, outputs = created(plugin, host)
+    (host.prefix / "etc/gpu-fleet/gpu-fleet.env").unlink()
+    drifted = decode(plugin.read(HOST, "node-1", inputs, outputs).properties)
+    assert drifted["drift"] == ["alloy: /etc/gpu-fleet/gpu-fleet.env is missing"]
+    assert drifted["parts"]["alloy"] == "drift"
+    assert drifted["facts"] == outputs["facts"]
+    assert plugin.diff(HOST, inputs, inputs, drifted).changes == DiffResponse.DIFF_SOME
+    assert plugin.update(HOST, "node-1", inputs, inputs) == outputs
+    assert decode(plugin.read(HOST, "node-1", inputs, outputs).properties) == outputs
+
+
+def test_a_host_with_nothing_of_ours_is_gone_and_said(plugin: Plugin, host: LocalHost) -> None:
+    inputs = plugin.checked(HOST, host.inputs())
+    assert plugin.read(HOST, "node-1", inputs, {"drift": []}).id == ""
+    (warning,) = plugin.engine.texts(engine_pb2.WARNING)
+    assert warning == "node-1: nothing of gpu-fleet is there any more; the next `up` brings it back"
+
+
+# --- many, and stopping -----------------------------------------------------------------------------------------------------
+
+
+def test_fifty_hosts_at_once_each_get_their_own(plugin: Plugin, tmp_path: Path) -> None:
+    bundle = plugin.bundle()
+    hosts = [LocalHost(tmp_path / str(number), bundle, f"node-{number}") for number in range(50)]
+    pending = [
+        plugin.start_create(HOST, plugin.checked(HOST, host.inputs(settings={"ME": host.name, "DO": ""}))) for host in hosts
+    ]
+    assert [answer().id for answer in pending] == [host.name for host in hosts]
+    for host in hosts:
+        assert host.placed("etc/gpu-fleet/gpu-fleet.env") == f"DO=\nME={host.name}\n"
+
+
+def child_of(host: LocalHost) -> Path:
+    """The /proc entry of the process that a hanging converge program left running."""
+    return Path("/proc") / host.placed("var/lib/gpu-fleet/child").strip()
+
+
+def is_gone_soon(process: Path) -> bool:
+    deadline = time.monotonic() + 20
+    while process.exists() and "Z (zombie)" not in (process / "status").read_text():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_cancel_ends_the_work_on_the_host_and_keeps_it_in_the_state(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin()
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    answer = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("hang")))
+    plugin.engine.wait_for_status("waiting for ever")
+    plugin.call("Cancel", Empty())
+    with pytest.raises(Failure, match=r"^node-1: stopped: ") as failure:
+        answer()
+    assert failure.value.kept.id == "node-1"
+    assert is_gone_soon(child_of(host)), "work went on after Ctrl-C"
+    assert not [path for path in host.everything() if "incoming" in path]
+
+
+def test_after_a_cancel_no_host_is_begun(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin()
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    inputs = plugin.checked(HOST, host.inputs())
+    plugin.call("Cancel", Empty())
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, inputs)
+    assert (failure.value.code, failure.value.kept) == (grpc.StatusCode.CANCELLED, None)
+    assert not host.prefix.exists()
+
+
+def test_a_custom_timeout_ends_the_work(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure, match="stopped: not finished within the 1 s of customTimeouts") as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("hang")), timeout=1)
+    assert failure.value.kept.id == "node-1"
+    assert is_gone_soon(child_of(host))
+
+
+def test_a_plugin_that_is_killed_leaves_no_work_behind(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin()
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    _answer = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("hang")))  # kept: grpc cancels what nobody holds
+    plugin.engine.wait_for_status("waiting for ever")
+    plugin.process.kill()
+    assert is_gone_soon(child_of(host)), "an engine that is killed kills its plugins, which must not leave hosts half at work"
+
+
+def test_the_bundle_is_the_bytes_that_were_checked(plugin: Plugin, host: LocalHost) -> None:
+    other = "#!/bin/sh\n# another program\n" + (Path(__file__).parent / "obedient_converge.sh").read_text()
+    assert plugin.bundle(other) != host.bundle
+    host.bundle = plugin.bundle(other)
+    created(plugin, host)
+    placed = host.placed("var/lib/gpu-fleet/current/converge")
+    assert hashlib.sha256(placed.encode()).digest() == hashlib.sha256(other.encode()).digest()

@@ -1,0 +1,389 @@
+"""Hosts over SSH: the real client in the plugin, a real server on loopback whose commands run here below a prefix."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+from google.protobuf.empty_pb2 import Empty
+from pulumi.runtime.proto import engine_pb2
+
+from provider.settings import Settings
+from provider.ssh import Limits, SshTransport
+from provider.transport import TransportError
+from provider.values import decode
+from tests.provider.plugin import HOST, PASSWORD, Failure, LocalHost, Plugin
+from tests.provider.ssh_server import SshServer, SshServers
+from tests.provider.test_host import child_of, is_gone_soon
+
+Configure = Callable[..., LocalHost]
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[SshServers]:
+    servers = SshServers(tmp_path)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def server(servers: SshServers) -> SshServer:
+    return servers.ssh()
+
+
+class SshHost(LocalHost):
+    """What is placed "there" lies below `prefix` here."""
+
+    port = 22
+
+    def inputs(self, do: str = "", **changed: Any) -> dict[str, Any]:
+        connection = {"kind": "ssh", "address": "127.0.0.1", "port": self.port, "prefix": str(self.prefix)}
+        return super().inputs(do, **{"connection": connection | changed.pop("connection", {}), **changed})
+
+
+@pytest.fixture
+def configure(plugin: Plugin, servers: SshServers, server: SshServer, tmp_path: Path) -> Configure:
+    """Tells the plugin how to log in, and gives a host behind `server`. Arguments replace values of `ssh`, None takes one out."""
+
+    def configure(plugin: Plugin = plugin, config: dict[str, Any] | None = None, **changed: Any) -> SshHost:
+        ssh = {"user": "ops", "privateKeyFile": servers.key_file(), "knownHostsFile": servers.known_hosts(server), "sudo": False}
+        ssh = {key: value for key, value in {**ssh, **changed}.items() if value is not None}
+        plugin.configure(**{"secrets": {"metrics-password": PASSWORD}, "ssh": ssh, **(config or {})})
+        host = SshHost(tmp_path / "host", plugin.bundle())
+        host.port = server.port
+        return host
+
+    return configure
+
+
+def create(plugin: Plugin, host: LocalHost, do: str = "", **changed: Any) -> dict[str, Any]:
+    return plugin.create(HOST, plugin.checked(HOST, host.inputs(do, **changed)))[1]
+
+
+def test_a_host_gets_settings_and_secrets_by_one_login(plugin: Plugin, configure: Configure, server: SshServer) -> None:
+    host = configure()
+    assert create(plugin, host)["facts"] == {"GPU_COUNT": "8"}
+    assert host.placed("etc/gpu-fleet/secrets/metrics-password") == PASSWORD
+    assert len(server.logins) == 1
+    assert server.users == ["ops"]
+
+
+def test_no_secret_is_in_a_command(plugin: Plugin, configure: Configure, server: SshServer) -> None:
+    create(plugin, configure())
+    assert server.commands
+    assert not [command for command in server.commands if PASSWORD in command], "argv can be read by everybody on the host"
+
+
+def test_read_and_delete_work_over_ssh(plugin: Plugin, configure: Configure) -> None:
+    host = configure()
+    inputs = plugin.checked(HOST, host.inputs())
+    _, outputs = plugin.create(HOST, inputs)
+    (host.prefix / "etc/gpu-fleet/gpu-fleet.env").unlink()
+    drift = decode(plugin.read(HOST, "node-1", inputs, outputs).properties)["drift"]
+    assert drift == ["alloy: /etc/gpu-fleet/gpu-fleet.env is missing"]
+    plugin.delete(HOST, "node-1", inputs)
+    assert host.everything() == []
+
+
+def test_a_host_overrides_the_login_of_the_stack(plugin: Plugin, configure: Configure, server: SshServer) -> None:
+    create(plugin, configure(port=1), connection={"user": "admin"})
+    assert server.users == ["admin"]
+
+
+def test_the_key_may_be_the_secret_itself(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
+    key = servers.client_key.export_private_key().decode()
+    create(plugin, configure(privateKeyFile=None, config={"sshPrivateKey": key}))
+
+
+def test_only_artifacts_that_the_host_lacks_travel_in_the_same_login(
+    plugin: Plugin, configure: Configure, server: SshServer, tmp_path: Path
+) -> None:
+    here, missing = tmp_path / "artifacts", "b" * 64
+    here.mkdir()
+    for digest in ("a" * 64, missing):
+        (here / digest).write_bytes(digest[:1].encode() * 3_000_000)
+    host = configure(config={"artifactDirectory": str(here)})
+    create(plugin, host, settings={"DO": "", "NEEDS": missing})
+    assert host.placed(f"etc/gpu-fleet/{missing}") == "b" * 3_000_000
+    assert not (host.prefix / "etc/gpu-fleet" / ("a" * 64)).exists()
+    assert len(server.logins) == 1
+
+
+def test_an_artifact_that_is_nowhere_is_told(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
+    host = configure(config={"artifactDirectory": str(tmp_path)})
+    with pytest.raises(Failure, match=r"^node-1: download: the host needs the file with sha256 bbb.*make artifacts"):
+        create(plugin, host, settings={"DO": "", "NEEDS": "b" * 64})
+
+
+# --- host keys --------------------------------------------------------------------------------------------------------------
+
+
+def test_another_host_key_ends_the_only_attempt(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
+) -> None:
+    host = configure(knownHostsFile=servers.known_hosts(servers.ssh()))
+    with pytest.raises(Failure) as failure:
+        create(plugin, host, connection={"hostKey": servers.ssh().public_key})
+    assert failure.value.message.startswith(
+        f"node-1: host key: 127.0.0.1:{server.port} shows another host key than the known one"
+    )
+    assert asyncssh.import_public_key(server.public_key).get_fingerprint() in failure.value.message
+    assert len(server.logins) == 1
+    assert not server.users, "nothing may be told to a host that is not the one we know"
+    assert failure.value.kept is None
+
+
+def test_an_unknown_host_is_refused_with_the_way_to_know_it(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
+    host = configure(knownHostsFile=servers.known_hosts())
+    with pytest.raises(Failure, match=r"host key: .* is not in the known hosts file; `make known-hosts`"):
+        create(plugin, host)
+
+
+def test_a_missing_known_hosts_file_is_told(plugin: Plugin, configure: Configure) -> None:
+    with pytest.raises(Failure, match=r"host key: the known hosts file /nowhere does not exist; `make known-hosts`"):
+        create(plugin, configure(knownHostsFile="/nowhere"))
+
+
+def test_a_key_of_the_host_alone_is_enough(plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer) -> None:
+    create(plugin, configure(knownHostsFile=servers.known_hosts()), connection={"hostKey": server.public_key})
+
+
+def test_a_host_authority_is_enough(plugin: Plugin, configure: Configure, servers: SshServers, tmp_path: Path) -> None:
+    authority = asyncssh.generate_private_key("ssh-ed25519")
+    server = servers.ssh(authority=authority)
+    known = tmp_path / "authorities"
+    known.write_text(f"@cert-authority * {authority.export_public_key().decode()}")
+    host = configure(knownHostsFile=str(known))
+    host.port = server.port
+    create(plugin, host)
+
+
+# --- logins -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_key_is_one_attempt(plugin: Plugin, configure: Configure, server: SshServer, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(other)
+    host = configure(privateKeyFile=str(other))
+    with pytest.raises(Failure, match=f"^node-1: auth: .* does not let ops in with the key {other}"):
+        create(plugin, host)
+    assert len(server.users) == 1
+
+
+def test_a_key_that_cannot_be_read_is_told(plugin: Plugin, configure: Configure, server: SshServer) -> None:
+    with pytest.raises(Failure, match=r"^node-1: auth: the private key /nowhere/id cannot be read: No such file"):
+        create(plugin, configure(privateKeyFile="/nowhere/id"))
+    assert not server.logins
+
+
+def test_a_key_with_a_passphrase_is_told(plugin: Plugin, configure: Configure, servers: SshServers, tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    servers.client_key.write_private_key(locked, "pkcs8-pem", passphrase="secret")
+    with pytest.raises(Failure, match=r"auth: .* has a passphrase; add it to the ssh-agent"):
+        create(plugin, configure(privateKeyFile=str(locked)))
+
+
+def test_a_refused_port_is_told_without_the_host_in_the_state(plugin: Plugin, configure: Configure) -> None:
+    host = configure()
+    with pytest.raises(Failure, match=r"^node-1: unreachable: 127.0.0.1:1: Connection refused") as failure:
+        create(plugin, host, connection={"port": 1})
+    assert failure.value.kept is None
+
+
+def test_an_unreachable_host_is_kept_at_refresh_and_marked(plugin: Plugin, configure: Configure) -> None:
+    host = configure()
+    inputs, outputs = host.inputs(connection={"port": 1}), {"facts": {"GPU_COUNT": "8"}}
+    with pytest.raises(Failure, match=r"unreachable") as failure:
+        plugin.read(HOST, "node-1", inputs, outputs)
+    assert failure.value.kept.id == "node-1"
+    assert decode(failure.value.kept.properties) == outputs
+    assert decode(failure.value.kept.inputs) == inputs
+
+
+def test_deleting_an_unreachable_host_tells_how_to_give_it_up(plugin: Plugin, configure: Configure) -> None:
+    host = configure()
+    with pytest.raises(Failure, match=r"unreachable(.|\n)*set `lost: true` for it"):
+        plugin.delete(HOST, "node-1", host.inputs(connection={"port": 1}))
+
+
+# --- sudo -------------------------------------------------------------------------------------------------------------------
+
+SUDO = """#!/bin/sh
+# Stands in for sudo: asks for the password on standard error and reads it from standard input, three times.
+mode={mode}
+echo "$@" >>{log}
+prompt='' asks=no
+while [ $# -gt 0 ]; do
+  case $1 in
+    -S) asks=yes ;;
+    -n) asks=never ;;
+    -p) prompt=$2; shift ;;
+    --) shift; break ;;
+  esac
+  shift
+done
+[ "$mode" = free ] && exec "$@"
+[ "$mode" = forbidden ] && {{ echo "sudo: ops is not in the sudoers file" >&2; exit 1; }}
+[ "$asks" = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
+for _ in 1 2 3; do
+  printf '%s' "$prompt" >&2
+  read -r password || exit 1
+  echo asked >>{log}.asked
+  [ "$password" = right-password ] && exec "$@"
+  echo "Sorry, try again." >&2
+done
+exit 1
+"""
+
+
+@pytest.fixture
+def sudo(plugin: Plugin, servers: SshServers, configure: Configure, tmp_path: Path) -> Callable[..., LocalHost]:
+    """A host whose sudo behaves as told, with the password that the stack gives."""
+
+    def sudo(mode: str, password: str | None = None) -> LocalHost:
+        programs = tmp_path / "programs"
+        programs.mkdir()
+        (programs / "sudo").write_text(SUDO.format(mode=mode, log=tmp_path / "sudo.log"))
+        (programs / "sudo").chmod(0o755)
+        server = servers.ssh(path=programs)
+        host = configure(
+            sudo=None, knownHostsFile=servers.known_hosts(server), config={"sudoPassword": password} if password else {}
+        )
+        host.port = server.port
+        return host
+
+    return sudo
+
+
+@pytest.mark.parametrize(("mode", "password"), [("free", None), ("free", "right-password"), ("asks", "right-password")])
+def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: Path, mode: str, password: str | None) -> None:
+    host = sudo(mode, password)
+    create(plugin, host)
+    assert host.placed("etc/gpu-fleet/gpu-fleet.env").startswith("DO=\n"), "the password must not end up in what the host reads"
+    assert "right-password" not in (tmp_path / "sudo.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("mode", "password", "message"),
+    [
+        ("asks", None, "a password is required; set gpu-fleet:sudoPassword"),
+        ("asks", "wrong-password", "the password of gpu-fleet:sudoPassword was refused"),
+        ("forbidden", "right-password", "ops is not in the sudoers file"),
+    ],
+)
+def test_a_refusal_of_sudo_is_told(plugin: Plugin, sudo: Any, mode: str, password: str | None, message: str) -> None:
+    with pytest.raises(Failure, match=rf"^node-1: sudo: {message}") as failure:
+        create(plugin, sudo(mode, password))
+    assert failure.value.kept is None
+
+
+def test_a_wrong_sudo_password_is_given_once(plugin: Plugin, sudo: Any, tmp_path: Path) -> None:
+    with pytest.raises(Failure):
+        create(plugin, sudo("asks", "wrong-password"))
+    assert (tmp_path / "sudo.log.asked").read_text() == "asked\n", "each wrong password counts towards a lock-out"
+
+
+# --- bastions ---------------------------------------------------------------------------------------------------------------
+
+
+def test_hosts_behind_a_bastion_share_one_connection_to_it(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer, tmp_path: Path
+) -> None:
+    jump = servers.ssh(jump=True)
+    bastion = {"host": "127.0.0.1", "port": jump.port, "user": "jumper"}
+    bundle = configure(bastion=bastion, knownHostsFile=servers.known_hosts(server, jump)).bundle
+    pending = []
+    for number in range(5):
+        host = SshHost(tmp_path / f"behind-{number}", bundle, f"node-{number}")
+        host.port = server.port
+        pending.append(plugin.start_create(HOST, plugin.checked(HOST, host.inputs())))
+    assert [answer().id for answer in pending] == [f"node-{number}" for number in range(5)]
+    assert jump.users == ["jumper"]
+    assert jump.forwards == 5
+
+
+def test_a_bastion_that_fails_is_named(plugin: Plugin, configure: Configure) -> None:
+    host = configure(bastion={"host": "127.0.0.1", "port": 1})
+    with pytest.raises(Failure, match=r"^node-1: unreachable: bastion 127.0.0.1:1: Connection refused"):
+        create(plugin, host)
+
+
+def test_a_host_that_the_bastion_cannot_reach_is_named(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
+) -> None:
+    jump = servers.ssh(jump=True)
+    host = configure(bastion={"host": "127.0.0.1", "port": jump.port}, knownHostsFile=servers.known_hosts(server, jump))
+    with pytest.raises(Failure, match=r"^node-1: unreachable: 127.0.0.1:1: "):
+        create(plugin, host, connection={"port": 1})
+
+
+# --- stopping, breaking, waiting --------------------------------------------------------------------------------------------
+
+
+def test_cancel_ends_the_work_on_a_remote_host(new_plugin: Callable[..., Plugin], configure: Configure) -> None:
+    plugin = new_plugin()
+    host = configure(plugin)
+    answer = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("hang")))
+    plugin.engine.wait_for_status("waiting for ever")
+    plugin.call("Cancel", Empty())
+    with pytest.raises(Failure, match=r"^node-1: stopped: ") as failure:
+        answer()
+    assert failure.value.kept.id == "node-1"
+    assert is_gone_soon(child_of(host)), "remote work went on after Ctrl-C"
+
+
+def test_a_connection_that_breaks_while_a_host_is_worked_on_keeps_it_in_the_state(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
+) -> None:
+    host = configure()
+    host.name = "breaks"
+    answer = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("hang")))
+    plugin.engine.wait_for_status("waiting for ever")
+    servers.run(server.drop())
+    with pytest.raises(
+        Failure, match=r"^breaks: unreachable: the connection broke while the host was being worked on"
+    ) as failure:
+        answer()
+    assert failure.value.kept.id == "breaks"
+    assert is_gone_soon(child_of(host))
+
+
+def login_error(port: int, known_hosts: str, limits: Limits) -> tuple[TransportError, float]:
+    """What a login fails with, and after how many seconds."""
+
+    async def login() -> None:
+        transport = SshTransport(Settings(ssh={"user": "ops", "knownHostsFile": known_hosts}), limits)
+        async with transport.session({"kind": "ssh", "address": "127.0.0.1", "port": port}):
+            raise AssertionError("the login should have failed")
+
+    begin = time.monotonic()
+    with pytest.raises(TransportError) as failure:
+        asyncio.run(login())
+    return failure.value, time.monotonic() - begin
+
+
+def test_a_host_that_does_not_answer_costs_two_dials(servers: SshServers) -> None:
+    error, seconds = login_error(servers.silent(accepts=False), servers.known_hosts(), Limits(dial_s=0.2))
+    assert error.code == "unreachable"
+    assert "no answer within" in error.message
+    assert 0.3 < seconds < 10
+    assert 2 * Limits().dial_s <= 20, "a black-holed host may hold up a fleet for 20 s"
+
+
+def test_a_host_that_accepts_and_stalls_is_given_up(servers: SshServers) -> None:
+    error, _ = login_error(servers.silent(accepts=True), servers.known_hosts(), Limits(login_s=0.3))
+    assert (error.code, "accepted the connection and then said nothing" in error.message) == ("unreachable", True)
+    assert Limits().login_s <= 60
+
+
+def test_plan_hosts_warns_of_an_unreachable_host_and_goes_on(new_plugin: Callable[..., Plugin], configure: Configure) -> None:
+    plugin = new_plugin({"PLAN": "hosts"})
+    host = configure(plugin)
+    plugin.create(HOST, plugin.checked(HOST, host.inputs(connection={"port": 1})), preview=True)
+    (warning,) = plugin.engine.texts(engine_pb2.WARNING)
+    assert warning.startswith("node-1: unreachable: ")
