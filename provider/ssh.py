@@ -144,11 +144,10 @@ class SshTransport:
                 self._key_files[path] = asyncssh.read_private_key(Path(path).expanduser())
             except OSError as error:
                 raise TransportError("auth", f"the private key {path} cannot be read: {error.strerror}") from None
-            except asyncssh.KeyEncryptionError:
-                raise TransportError(
-                    "auth", f"the private key {path} has a passphrase; add it to the ssh-agent instead"
-                ) from None
             except asyncssh.KeyImportError as error:
+                if "assphrase" in str(error):
+                    message = f"the private key {path} has a passphrase; add it to the ssh-agent instead"
+                    raise TransportError("auth", message) from None
                 raise TransportError("auth", f"{path} is not a usable private key: {error}") from None
         return self._key_files[path]
 

@@ -194,7 +194,7 @@ def test_progress_of_a_host_is_told_on_its_own_line(plugin: Plugin, host: LocalH
     created(plugin, host)
     plugin.engine.wait_for_status("alloy: writing files")
     plugin.engine.wait_for_status("1 of 3 parts changed")
-    assert {line.urn for line in plugin.engine.lines if line.ephemeral} == {urn(HOST, "talkative")}
+    assert {line.urn for line in plugin.engine.lines if "writing files" in line.message} == {urn(HOST, "talkative")}
 
 
 def test_a_local_host_reads_artifacts_where_they_are(plugin: Plugin, host: LocalHost, tmp_path: Path) -> None:
