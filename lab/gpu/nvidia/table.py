@@ -76,9 +76,9 @@ def _mig(answers: list[tuple[Gpu, Answers]], full: str) -> list[str]:
     for gpu, answer in answers:
         for part in gpu.mig:
             used = round(part["memory_mib"] * answer.reading.memory_used_ratio)
-            slices = part["slices"]
+            slices, ids = part["slices"], f"{gpu.index:>3}{part['gi']:>5}{part['ci']:>4}{part['device']:>4}"
             lines += [
-                f"|{gpu.index:>3}{part['gi']:>5}{part['ci']:>4}{part['device']:>4}  |{used:>16}MiB / {part['memory_mib']:>5}MiB    |"
+                f"|{ids}  |{used:>16}MiB / {part['memory_mib']:>5}MiB    |"
                 f"{part['sms']:>3}      0 |{slices:>3}   0{slices:>5}    0{slices:>5} |",
                 f"|{'':18}|{0:>16}MiB / {part['bar1_mib']:>5}MiB    |{'':11}|{'':23}|",
                 cells,
