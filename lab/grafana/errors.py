@@ -8,7 +8,7 @@ from typing import Any
 class ApiError(Exception):
     """`extra`: what else the body holds, such as Grafana's `status` of a dashboard that cannot be saved."""
 
-    def __init__(self, status: int, message: str, **extra: Any) -> None:
+    def __init__(self, status: int, message: str, /, **extra: Any) -> None:
         super().__init__(message)
         self.status = status
         self.body = {"message": message, **extra}

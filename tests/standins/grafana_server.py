@@ -1,0 +1,90 @@
+"""The lab's Grafana as a process, as `pulumi up` starts it, and a client of its API that shares no code with it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+PROGRAM = Path(__file__).parents[2] / "lab" / "grafana" / "bin" / "grafana"
+READY_S = 20
+
+
+class GrafanaServer:
+    auth = "admin:correct-horse"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        settings = {
+            "GF_SERVER_HTTP_ADDR": "127.0.0.1",
+            "GF_SERVER_HTTP_PORT": str(self.port),
+            "GF_PATHS_DATA": str(self.directory),
+            "GF_SECURITY_ADMIN_PASSWORD": self.auth.partition(":")[2],
+        }
+        self._process = subprocess.Popen([PROGRAM, "server", "--homepath", "/nowhere"], env={**os.environ, **settings})
+        deadline = time.monotonic() + READY_S
+        while self.ask("GET", "/api/health")[0] != 200:
+            assert self._process.poll() is None and time.monotonic() < deadline, "the stand-in of Grafana did not start"
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+    def ask(self, method: str, path: str, body: Any = None, auth: str | None = None, **headers: str) -> tuple[int, Any]:
+        """Status and answer; status 0 when nobody answers."""
+        login = base64.b64encode((auth or self.auth).encode()).decode()
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Basic {login}", **headers},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, _parsed(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _parsed(error.read())
+        except OSError:
+            return 0, None
+
+    def get(self, path: str) -> Any:
+        status, answer = self.ask("GET", path)
+        assert status == 200, answer
+        return answer
+
+    def empty(self) -> None:
+        self.ask("DELETE", "/api/v1/provisioning/policies")
+        for folder in self.get("/api/folders"):
+            self.ask("DELETE", f"/api/folders/{folder['uid']}?forceDeleteRules=true")
+        for hit in self.get("/api/search?type=dash-db"):
+            self.ask("DELETE", f"/api/dashboards/uid/{hit['uid']}")
+        for source in self.get("/api/datasources"):
+            self.ask("DELETE", f"/api/datasources/uid/{source['uid']}")
+        for point in self.get("/api/v1/provisioning/contact-points"):
+            if point["uid"]:
+                self.ask("DELETE", f"/api/v1/provisioning/contact-points/{point['uid']}")
+        for kind in ("mute-timings", "templates"):
+            for one in self.get(f"/api/v1/provisioning/{kind}"):
+                self.ask("DELETE", f"/api/v1/provisioning/{kind}/{one['name']}")
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text.decode()

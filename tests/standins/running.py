@@ -1,0 +1,238 @@
+"""Plugins as the engine runs them, spoken to as the engine speaks; stand-in and official ones alike.
+
+Values are written and read with protobuf's own JSON mapping, not with the code under test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, json_format, struct_pb2
+from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc
+
+from lab.toolchain.locate import located
+
+REPO = Path(__file__).parents[2]
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = "1b47061264138c4ac30d75fd1eb44270"
+ASSET = "c44067f5952c0a294b673a41bacd8c17"
+ARCHIVE = "0def7320c3a5731c473e5ecbe6d01bc7"
+
+
+def binaries(name: str) -> list[Path]:
+    """The stand-in of a plugin, and the official one when it is on this machine.
+
+    Official ones are found where the toolchain finds them, and in the directories of GPU_FLEET_OFFICIAL_PLUGINS.
+    """
+    found = [REPO / "lab" / "standins" / "bin" / name]
+    installed = located(name)
+    if installed is not None and installed.how != "stand-in":
+        found.append(installed.path)
+    for directory in filter(None, os.environ.get("GPU_FLEET_OFFICIAL_PLUGINS", "").split(os.pathsep)):
+        if os.access(Path(directory, name), os.X_OK):
+            found.append(Path(directory, name))
+    return found
+
+
+def name_of(binary: Path) -> str:
+    return "stand-in" if binary.is_relative_to(REPO) else "official"
+
+
+def secret(value: Any) -> dict[str, Any]:
+    return {SIGNATURE: SECRET, "value": value}
+
+
+def is_secret(value: Any) -> bool:
+    return isinstance(value, dict) and value.get(SIGNATURE) == SECRET
+
+
+def revealed(value: Any) -> Any:
+    """The value without the marks of secrets, at every depth."""
+    if is_secret(value):
+        return revealed(value["value"])
+    if isinstance(value, dict):
+        return {key: revealed(item) for key, item in value.items()}
+    return [revealed(item) for item in value] if isinstance(value, list) else value
+
+
+def _struct(value: dict[str, Any]) -> struct_pb2.Struct:
+    return json_format.ParseDict(value, struct_pb2.Struct())
+
+
+def _plain(struct: struct_pb2.Struct) -> dict[str, Any]:
+    return json_format.MessageToDict(struct)
+
+
+class Refused(Exception):
+    """The plugin answered a call with an error."""
+
+
+class Engine(engine_pb2_grpc.EngineServicer):
+    """What a plugin needs of the engine: somewhere to send its lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._said = threading.Condition()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def Log(self, request, context):
+        with self._said:
+            self.lines.append(request.message)
+            self._said.notify_all()
+        return empty_pb2.Empty()
+
+    def wait_for(self, line: str) -> None:
+        with self._said:
+            assert self._said.wait_for(lambda: line in self.lines, timeout=30), f"{line!r} was not logged: {self.lines}"
+
+    def stop(self) -> None:
+        self._server.stop(None)
+
+
+class RunningPlugin:
+    def __init__(self, binary: Path, directory: Path, environment: dict[str, str] | None = None) -> None:
+        self.engine = Engine()
+        self.process = subprocess.Popen(
+            [binary, self.engine.address],
+            cwd=directory,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        port = self.process.stdout.readline().strip()
+        assert port.isdigit(), f"the engine reads the port from the first line, which was {port!r}"
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
+
+    def stop(self) -> None:
+        self._channel.close()
+        self.process.terminate()
+        self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.engine.stop()
+
+    def call(self, method: str, request: Any) -> Any:
+        try:
+            return getattr(self._stub, method)(request, timeout=60)
+        except grpc.RpcError as error:
+            raise Refused(error.details()) from None
+
+    def cancel(self) -> None:
+        self.call("Cancel", empty_pb2.Empty())
+
+    def configure(self, config: dict[str, Any]) -> None:
+        request = provider_pb2.ConfigureRequest(args=_struct(config), acceptSecrets=True, acceptResources=True)
+        self.call("Configure", request)
+
+    def schema(self) -> str:
+        return self.call("GetSchema", provider_pb2.GetSchemaRequest()).schema
+
+    def invoke(self, token: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        answer = self.call("Invoke", provider_pb2.InvokeRequest(tok=token, args=_struct(arguments)))
+        assert not answer.failures, answer.failures
+        return _plain(getattr(answer, "return"))
+
+    def resource(self, type_name: str, name: str = "thing") -> Resource:
+        return Resource(self, type_name, name)
+
+
+class Resource:
+    """One resource of a running plugin, with the state that the engine would keep of it."""
+
+    def __init__(self, plugin: RunningPlugin, type_name: str, name: str) -> None:
+        self._plugin = plugin
+        self.urn = f"urn:pulumi:test::standins::{type_name}::{name}"
+        self.id = ""
+        self.inputs: dict[str, Any] = {}
+        self.outputs: dict[str, Any] = {}
+
+    def failures(self, news: dict[str, Any]) -> dict[str, str]:
+        """What Check refuses: property to reason."""
+        answer = self._plugin.call("Check", provider_pb2.CheckRequest(urn=self.urn, news=_struct(news)))
+        return {failure.property: failure.reason for failure in answer.failures}
+
+    def checked(self, news: dict[str, Any]) -> dict[str, Any]:
+        request = provider_pb2.CheckRequest(urn=self.urn, news=_struct(news), olds=_struct(self.inputs), randomSeed=b"1" * 32)
+        answer = self._plugin.call("Check", request)
+        assert not answer.failures, answer.failures
+        return _plain(answer.inputs)
+
+    def preview(self, **news: Any) -> dict[str, Any]:
+        """The outputs that a preview of creation shows."""
+        inputs = self.checked(news)
+        return _plain(self._plugin.call("Create", self._create(inputs, preview=True)).properties)
+
+    def create(self, **news: Any) -> dict[str, Any]:
+        inputs = self.checked(news)
+        answer = self._plugin.call("Create", self._create(inputs, preview=False))
+        self.id, self.inputs, self.outputs = answer.id, inputs, _plain(answer.properties)
+        return self.outputs
+
+    def diff(self, **news: Any) -> tuple[dict[str, str], set[str]]:
+        """Changed paths with their kind, and the paths that need a new resource."""
+        request = provider_pb2.DiffRequest(
+            id=self.id,
+            urn=self.urn,
+            olds=_struct(self.outputs),
+            old_inputs=_struct(self.inputs),
+            news=_struct(self.checked(news)),
+        )
+        answer = self._plugin.call("Diff", request)
+        kinds = {path: provider_pb2.PropertyDiff.Kind.Name(diff.kind) for path, diff in answer.detailedDiff.items()}
+        assert bool(kinds) == (answer.changes == provider_pb2.DiffResponse.DIFF_SOME)
+        return kinds, set(answer.replaces)
+
+    def preview_update(self, **news: Any) -> dict[str, Any]:
+        return _plain(self._plugin.call("Update", self._update(self.checked(news), preview=True)).properties)
+
+    def update(self, **news: Any) -> dict[str, Any]:
+        inputs = self.checked(news)
+        answer = self._plugin.call("Update", self._update(inputs, preview=False))
+        self.inputs, self.outputs = inputs, _plain(answer.properties)
+        return self.outputs
+
+    def refresh(self) -> bool:
+        """Takes over what is in the world; False when the resource is gone."""
+        return self._read(
+            provider_pb2.ReadRequest(id=self.id, urn=self.urn, inputs=_struct(self.inputs), properties=_struct(self.outputs))
+        )
+
+    def import_(self, id: str) -> bool:
+        self.id = id
+        return self._read(provider_pb2.ReadRequest(id=id, urn=self.urn))
+
+    def delete(self) -> None:
+        request = provider_pb2.DeleteRequest(
+            id=self.id, urn=self.urn, properties=_struct(self.outputs), old_inputs=_struct(self.inputs)
+        )
+        self._plugin.call("Delete", request)
+
+    def _read(self, request: provider_pb2.ReadRequest) -> bool:
+        answer = self._plugin.call("Read", request)
+        self.inputs, self.outputs = _plain(answer.inputs), _plain(answer.properties)
+        return bool(answer.id)
+
+    def _create(self, inputs: dict[str, Any], preview: bool) -> provider_pb2.CreateRequest:
+        return provider_pb2.CreateRequest(urn=self.urn, properties=_struct(inputs), preview=preview, name="thing")
+
+    def _update(self, inputs: dict[str, Any], preview: bool) -> provider_pb2.UpdateRequest:
+        return provider_pb2.UpdateRequest(
+            id=self.id,
+            urn=self.urn,
+            olds=_struct(self.outputs),
+            old_inputs=_struct(self.inputs),
+            news=_struct(inputs),
+            preview=preview,
+        )
