@@ -38,7 +38,7 @@ class RunningAlloy:
     def _is_reading(self, log: Path) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
-                return f"""loki_source_file_file_bytes_total{{path="{log}"}}""" in answer.read().decode()
+                return f'path="{log}"' in answer.read().decode()
         except OSError:
             return False
 
