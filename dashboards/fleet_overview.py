@@ -8,7 +8,7 @@ from dashboards import queries as q
 from dashboards.layout import build, uid
 from dashboards.panels import NO_THRESHOLDS, Limit, Query, bars, log_counts, one_number, rows, time_series
 
-# Below 10 % a GPU waits more than it works. The temperatures are those of the textfile guide's dashboard (seed 001); at what a GPU
+# Below 10 % a GPU waits more than it works. The temperatures are those of the textfile guide (seed 001); at what a GPU
 # really slows down, nvidia-smi -q -d TEMPERATURE tells.
 BUSY_FROM = 0.10
 TEMPERATURE = ((None, "green"), (70, "yellow"), (80, "orange"), (85, "red"))

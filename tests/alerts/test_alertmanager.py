@@ -1,0 +1,125 @@
+"""Alertmanager's configuration: who is told, how fast, and what is not told twice."""
+
+from __future__ import annotations
+
+from alerts.alertmanager import (
+    INHIBITIONS,
+    PAGE_GROUP,
+    Email,
+    MuteTiming,
+    Notifications,
+    PagerDuty,
+    Receiver,
+    Route,
+    Slack,
+    Webhook,
+    alertmanager_config,
+)
+
+LAB = Receiver(name="lab", channels=(Webhook(url="http://127.0.0.1:9094/"),))
+ONCALL = Receiver(
+    name="oncall", channels=(PagerDuty(routing_key="the-key"), Slack(url="https://hooks.example.com/x", channel="#gpu"))
+)
+
+
+def config(**changes):
+    return alertmanager_config(Notifications(**({"receiver": "lab", "receivers": (LAB, ONCALL)} | changes)))
+
+
+def test_what_no_route_takes_goes_to_the_default_receiver():
+    assert config()["route"]["receiver"] == "lab"
+
+
+def test_a_page_is_grouped_by_host_and_xid_and_goes_out_at_once():
+    (page,) = config()["route"]["routes"]
+    assert page["matchers"] == ['severity="critical"']
+    assert page["group_by"] == list(PAGE_GROUP)
+    assert page["group_wait"] == "5s", "an injected XID has to be at the receiver within a minute"
+    assert "receiver" not in page, "the page goes where the route's other alerts go"
+
+
+def test_warnings_keep_the_grouping_of_the_stack_file():
+    route = config(group_by=("cluster",), group_wait="1m")["route"]
+    assert (route["group_by"], route["group_wait"]) == (["cluster"], "1m")
+
+
+def test_routes_keep_their_order_and_each_has_its_own_branch_for_pages():
+    routes = config(
+        routes=(Route(receiver="oncall", matchers=("severity=critical",)), Route(receiver="lab", matchers=("cluster=a",)))
+    )["route"]["routes"]
+    assert [route.get("receiver") for route in routes] == ["oncall", "lab", None]
+    assert routes[0]["routes"][0]["group_wait"] == "5s"
+
+
+def test_a_route_that_says_how_to_group_is_obeyed_for_pages_too():
+    route = Route(receiver="oncall", matchers=("a=b",), group_by=("cluster",), group_wait="2m")
+    page = config(routes=(route,))["route"]["routes"][0]["routes"][0]
+    assert "group_by" not in page
+    assert "group_wait" not in page
+
+
+def test_an_alert_that_a_route_took_and_passed_on_does_not_reach_the_default_receiver_too():
+    routes = config(routes=(Route(receiver="oncall", matchers=("severity=critical",), go_on=True),))["route"]["routes"]
+    assert len(routes) == 1
+    assert routes[0]["continue"] is True
+
+
+def test_a_muted_route_is_silent_for_pages_too():
+    timing = MuteTiming(name="nights", weekdays=("saturday",), times=(("22:00", "24:00"),), days_of_month=(1,), location="UTC")
+    made = config(routes=(Route(receiver="oncall", matchers=("a=b",), mute_timings=("nights",)),), mute_timings=(timing,))
+    route = made["route"]["routes"][0]
+    assert route["mute_time_intervals"] == ["nights"]
+    assert route["routes"][0]["mute_time_intervals"] == ["nights"], "Alertmanager does not hand mute times down to branches"
+    assert made["time_intervals"] == [
+        {
+            "name": "nights",
+            "time_intervals": [
+                {
+                    "location": "UTC",
+                    "weekdays": ["saturday"],
+                    "times": [{"start_time": "22:00", "end_time": "24:00"}],
+                    "days_of_month": ["1"],
+                }
+            ],
+        }
+    ]
+
+
+def test_every_kind_of_channel_becomes_its_section():
+    everyone = Receiver(
+        name="everyone",
+        channels=(
+            Webhook(url="https://a.example.com/", username="u", password="p"),
+            Webhook(url="https://b.example.com/", bearer_token="t", send_resolved=False),
+            Slack(url="https://hooks.example.com/x", channel="#gpu"),
+            PagerDuty(routing_key="k"),
+            Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
+        ),
+    )
+    (receiver,) = config(receivers=(everyone,), receiver="everyone")["receivers"]
+    webhooks = receiver["webhook_configs"]
+    assert webhooks[0]["http_config"] == {"basic_auth": {"username": "u", "password": "p"}}
+    assert webhooks[1]["http_config"] == {"authorization": {"credentials": "t"}}
+    assert [webhook["send_resolved"] for webhook in webhooks] == [True, False]
+    assert receiver["slack_configs"][0]["channel"] == "#gpu"
+    assert receiver["pagerduty_configs"][0]["routing_key"] == "k"
+    assert receiver["email_configs"][0]["auth_username"] == "u"
+
+
+def test_chat_mail_and_pager_say_what_to_do():
+    (_, oncall) = config()["receivers"]
+    assert ".Annotations.action" in oncall["slack_configs"][0]["text"]
+    assert ".Annotations.action" in oncall["pagerduty_configs"][0]["details"]["what to do"]
+
+
+def test_a_gpu_off_the_bus_hides_its_other_codes_and_not_those_of_another_gpu():
+    rules = config()["inhibit_rules"]
+    (rule,) = [rule for rule in rules if rule["source_matchers"] == ['alertname="GpuXid"', 'xid="79"'] and "pci" in rule["equal"]]
+    assert rule["target_matchers"] == ['alertname="GpuXid"', 'xid!="79"']
+    assert set(rule["equal"]) == {"datacenter", "cluster", "instance", "pci"}
+
+
+def test_no_alert_hides_itself_by_its_own_name():
+    for inhibition in INHIBITIONS:
+        assert inhibition.source != inhibition.target
+        assert inhibition.reason.endswith(".")

@@ -1,0 +1,80 @@
+"""The XID catalogue: complete, and refused as a whole when a row cannot be trusted."""
+
+from __future__ import annotations
+
+import pytest
+
+from alerts.xid import ACTION_TEXTS, CATALOGUE, CATALOGUE_FILE, Action, CatalogueError, Severity, read
+
+HEADER = "code,mnemonic_or_short_name,short_description,likely_cause,severity,immediate_action,applies_to_notes,source\n"
+ROW = "79,FELL_OFF,host can no longer reach the GPU,hw|bus,critical,reboot_node,A100 H100,catalogue\n"
+
+
+def test_the_catalogue_names_source_revision_and_day_in_its_first_lines():
+    head = "".join(line for line in CATALOGUE_FILE.read_text().splitlines(keepends=True)[:4])
+    assert "NVIDIA Xid catalogue" in head
+    assert "r610" in head
+    assert "2026-11-21" in head
+
+
+def test_every_code_of_the_catalogue_and_the_driver_constants_are_there():
+    assert sorted(CATALOGUE) == list(range(1, 177))
+
+
+def test_a_gpu_off_the_bus_is_critical_and_asks_for_a_reboot():
+    xid = CATALOGUE[79]
+    assert (xid.severity, xid.action) == (Severity.CRITICAL, Action.REBOOT_NODE)
+    assert "reboot" in xid.action.text
+
+
+@pytest.mark.parametrize("code", [13, 31, 94])
+def test_a_code_that_asks_to_restart_the_program_is_a_warning(code):
+    assert CATALOGUE[code].severity is Severity.WARNING
+    assert CATALOGUE[code].is_alerted
+
+
+@pytest.mark.parametrize("code", [43, 45, 63])
+def test_a_code_with_nothing_to_do_alerts_nobody(code):
+    assert not CATALOGUE[code].is_alerted
+
+
+def test_codes_that_no_gpu_since_ampere_logs_alert_nobody():
+    retired = [xid for xid in CATALOGUE.values() if xid.is_retired]
+    assert len(retired) == 61
+    assert not any(xid.is_alerted for xid in retired)
+
+
+def test_codes_without_a_public_description_alert_nobody():
+    assert [code for code, xid in CATALOGUE.items() if xid.severity is Severity.UNDOCUMENTED] == [174, 175, 176]
+    assert not any(CATALOGUE[code].is_alerted for code in (174, 175, 176))
+
+
+def test_every_action_is_said_in_words():
+    assert set(ACTION_TEXTS) == set(Action)
+    assert all(text.endswith(".") for text in ACTION_TEXTS.values())
+
+
+def test_every_alerted_code_says_what_it_means():
+    assert all(xid.meaning != "no public description" for xid in CATALOGUE.values() if xid.is_alerted)
+
+
+def test_an_unknown_severity_is_refused_with_the_code_and_what_is_allowed():
+    with pytest.raises(CatalogueError, match=r"code 79: severity is 'fatal', allowed are critical, warning, info"):
+        read([HEADER, ROW.replace("critical", "fatal")])
+
+
+def test_an_unknown_action_is_refused():
+    with pytest.raises(CatalogueError, match=r"code 79: immediate_action is 'burn'"):
+        read([HEADER, ROW.replace("reboot_node", "burn")])
+
+
+def test_a_doubled_code_is_refused():
+    with pytest.raises(CatalogueError, match=r"code 79: is there twice"):
+        read([HEADER, ROW, ROW])
+
+
+def test_all_mistakes_come_at_once():
+    with pytest.raises(CatalogueError) as error:
+        read([HEADER, ROW.replace("critical", "fatal"), ROW.replace("79", "48").replace("reboot_node", "burn")])
+    assert "code 79" in str(error.value)
+    assert "code 48" in str(error.value)
