@@ -12,6 +12,8 @@ import pulumi
 
 import alerts
 import dashboards
+from alerts.alertmanager import alertmanager_config
+from alerts.model import to_yaml
 from components.backend.backend import Backend, BackendArgs
 from components.config import LoadedConfig, StackConfig
 from components.fleet import FleetArgs
@@ -20,6 +22,7 @@ from components.host.artifacts import ArtifactsError, program_sources
 from components.host.bundle import Bundle
 from components.host.parts import PROGRAMS, HostOptions, standard_parts
 from components.host.resources import ProviderArgs
+from components.rulers import notifications
 from components.rulers.rulers import RulersArgs, RulerServer
 
 
@@ -82,6 +85,7 @@ def bundle(config: StackConfig) -> Bundle:
     options = HostOptions(
         programs=programs,
         metrics_login=bool(config.metrics and config.metrics.username),
+        **({"metrics_outage_s": config.metrics.outage_s} if config.metrics else {}),
         logs=config.logs is not None,
         logs_login=bool(config.logs and config.logs.username),
         docker_logs=bool(config.logs and config.logs.docker),
@@ -116,7 +120,17 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
         mimir_groups=alerts.rule_groups("mimir"),
         loki=RulerServer(url=_once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
         loki_groups=alerts.rule_groups("loki"),
+        alertmanager=_alertmanager(loaded),
     )
+
+
+def _alertmanager(loaded: LoadedConfig) -> pulumi.Output[str] | None:
+    """Mimir's Alertmanager configuration; None where the stack does not say who is told, so that another stack may."""
+    section = loaded.config.alerts
+    if section is None or "ruler" not in section.targets:
+        return None
+    secrets = pulumi.Output.all(**{name: loaded.secrets[name] for name in notifications.secret_names(section)})
+    return secrets.apply(lambda values: to_yaml(alertmanager_config(notifications.notifications(section, values))))
 
 
 def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict[str, Any]:

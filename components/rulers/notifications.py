@@ -1,0 +1,69 @@
+"""From the stack file's `alerts` section to the receivers and routes that alerts/ makes a configuration of. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from alerts import alertmanager as am
+from components.stackfile.alerts import Alerts, Receiver
+
+NOBODY = "nobody"  # receiver of a stack that evaluates alerts and tells no one: they are seen at Alertmanager and on dashboards
+
+
+def secret_names(section: Alerts) -> set[str]:
+    """The secret keys that the receivers name."""
+    channels = [channel for receiver in section.receivers.values() for _, channel in receiver if channel is not None]
+    return {value for channel in channels for name, value in channel if name.endswith("_secret") and value is not None}
+
+
+def notifications(section: Alerts, secrets: Mapping[str, str]) -> am.Notifications:
+    """`secrets`: values of `secret_names`, in clear: the result has to stay secret."""
+    receivers = [am.Receiver(name=name, channels=tuple(_channels(each, secrets))) for name, each in section.receivers.items()]
+    if not receivers:
+        receivers = [am.Receiver(name=NOBODY, channels=())]
+    return am.Notifications(
+        receiver=section.receiver or receivers[0].name,
+        receivers=tuple(receivers),
+        routes=tuple(am.Route(**route.model_dump()) for route in section.routes),
+        group_by=section.group_by,
+        group_wait=section.group_wait,
+        group_interval=section.group_interval,
+        repeat_interval=section.repeat_interval,
+        mute_timings=tuple(
+            am.MuteTiming(
+                name=name,
+                weekdays=timing.weekdays,
+                times=tuple((each.start, each.end) for each in timing.times),
+                days_of_month=timing.days_of_month,
+                location=timing.location,
+            )
+            for name, timing in section.mute_timings.items()
+        ),
+    )
+
+
+def _channels(receiver: Receiver, secrets: Mapping[str, str]) -> Iterator[am.Channel]:
+    def secret(name: str | None) -> str | None:
+        return None if name is None else secrets[name]
+
+    if hook := receiver.webhook:
+        yield am.Webhook(
+            url=hook.url or secrets[hook.url_secret or ""],
+            username=hook.username,
+            password=secret(hook.password_secret),
+            bearer_token=secret(hook.authorization_secret),
+            send_resolved=hook.send_resolved,
+        )
+    if slack := receiver.slack:
+        yield am.Slack(url=secrets[slack.url_secret], channel=slack.channel, send_resolved=slack.send_resolved)
+    if pager := receiver.pagerduty:
+        yield am.PagerDuty(routing_key=secrets[pager.routing_key_secret], send_resolved=pager.send_resolved)
+    if mail := receiver.email:
+        yield am.Email(
+            to=mail.to,
+            sender=mail.sender,
+            smarthost=mail.smarthost,
+            username=mail.username,
+            password=secret(mail.password_secret),
+            send_resolved=mail.send_resolved,
+        )
