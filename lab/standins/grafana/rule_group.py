@@ -31,7 +31,7 @@ DATA = Object(
 SETTINGS = Object(
     f"{OF}NotificationSettings:RuleGroupRuleNotificationSettings",
     {
-        "contactPoint": Property(required=True),
+        "contactPoint": Property(),
         "groupBies": Property(type=ListOf("string")),
         "groupWait": Property(),
         "groupInterval": Property(),
