@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from components.host.part import Part, Source
 from components.host.parts.alloy import CONFIG, Alloy
+from components.host.parts.dcgm_exporter import STANDARD, DcgmExporter
 from components.host.parts.driver_check import DriverCheck
 from components.host.parts.exporter_choice import ExporterChoice
 from components.host.parts.kernel_log import KernelLog
@@ -14,6 +15,7 @@ from components.host.parts.launch import Launch
 from components.host.parts.node_exporter import NodeExporter
 from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from components.host.parts.textfile import Textfile
+from components.versions import image
 
 PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 
@@ -22,7 +24,8 @@ PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 class HostOptions:
     """What the stack decides for all its hosts; what differs between hosts are settings.
 
-    `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`.
+    `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_counters`: the text
+    of a list of counters; dcgm_exporter.py has STANDARD and PROFILING.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -31,6 +34,8 @@ class HostOptions:
     logs: bool = True
     logs_login: bool = False
     docker_logs: bool = False
+    dcgm_image: str = field(default_factory=lambda: image("dcgm-exporter").reference)
+    dcgm_counters: str = STANDARD
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
@@ -39,8 +44,9 @@ def standard_parts(options: HostOptions) -> list[Part]:
     before_alloy = [
         Launch().part(),
         DriverCheck().part(),
-        ExporterChoice().part(),
+        *ExporterChoice().parts(),
         NodeExporter(sources=programs["node_exporter"]).part(),
+        DcgmExporter(image=options.dcgm_image, counters=options.dcgm_counters).part(),
         NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
         *Textfile().parts(),
         *KernelLog().parts(),

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.host.part import Directory, File, FileCheck, Part, Unit, User
+from components.host.parts.exporter_choice import TEXTFILE
 
-MODE = "textfile"
 LIBEXEC = "/opt/gpu-fleet/libexec"
 SCRIPTS = (f"{LIBEXEC}/start-textfile", f"{LIBEXEC}/textfile.awk")
 DIRECTORY = "/var/lib/gpu-fleet/textfile"
@@ -42,8 +42,8 @@ class Textfile:
                 files=tuple(File.from_rootfs(script) for script in SCRIPTS),
                 units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
             ),
-            _collector("nvidia", {"GPU_FLEET_EXPORTER_MODE": (MODE,), "GPU_VENDOR": ("nvidia",)}),
-            _collector("amd", {"GPU_FLEET_EXPORTER_MODE": (MODE,), "GPU_VENDOR": ("amd",)}, f"{LIBEXEC}/flatten-json.awk"),
+            _collector("nvidia", {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": ("nvidia",)}),
+            _collector("amd", {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": ("amd",)}, f"{LIBEXEC}/flatten-json.awk"),
             _collector("links", {"GPU_VENDOR": ("nvidia",)}),
         )
 
