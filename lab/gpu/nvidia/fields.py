@@ -183,40 +183,40 @@ power.max_limit W
 + module.power.default_limit W
 + module.power.min_limit W
 + module.power.max_limit W
-610+ gpu.base.current
-610+ gpu.base.requested
-610+ gpu.base.default
-610+ gpu.base.min
-610+ gpu.base.max
-610+ power_smoothing.tmp_floor
-610+ power_smoothing.tmp_ceil
-610+ power_smoothing.hw_lifetime_remaining_percent
+610+ gpu.base.current W
+610+ gpu.base.requested W
+610+ gpu.base.default W
+610+ gpu.base.min W
+610+ gpu.base.max W
+610+ power_smoothing.tmp_floor W
+610+ power_smoothing.tmp_ceil W
+610+ power_smoothing.hw_lifetime_remaining_percent %
 610+ power_smoothing.enabled
 -595 power_smoothing.delayed_power_smoothing_supported
 610+ power_smoothing.soc_power_smoothing_enabled
 610+ power_smoothing.priv_level
 610+ power_smoothing.imm_ramp_down
-610+ power_smoothing.max_percent_tmp_floor
-610+ power_smoothing.min_percent_tmp_floor
+610+ power_smoothing.max_percent_tmp_floor %
+610+ power_smoothing.min_percent_tmp_floor %
 -595 power_smoothing.primary_power_floor W
 -595 power_smoothing.secondary_power_floor W
 -595 power_smoothing.min_primary_floor_activation_offset W
 -595 power_smoothing.min_primary_floor_activation_point W
 -595 power_smoothing.window_multiplier ms
 610+ power_smoothing.num_preset_profiles
-610+ power_smoothing.curr_profile.percent_tmp_floor
-610+ power_smoothing.curr_profile.ramp_up_rate
-610+ power_smoothing.curr_profile.ramp_down_rate
-610+ power_smoothing.curr_profile.ramp_down_hysteresis
+610+ power_smoothing.curr_profile.percent_tmp_floor %
+610+ power_smoothing.curr_profile.ramp_up_rate W/s
+610+ power_smoothing.curr_profile.ramp_down_rate W/s
+610+ power_smoothing.curr_profile.ramp_down_hysteresis ms
 -595 power_smoothing.curr_profile.secondary_power_floor W
 -595 power_smoothing.curr_profile.primary_floor_act_window_multiplier
 -595 power_smoothing.curr_profile.primary_floor_tar_window_multiplier
 -595 power_smoothing.curr_profile.primary_floor_act_offset W
 610+ power_smoothing.active_profile
-610+ power_smoothing.admin_override.percent_tmp_floor
-610+ power_smoothing.admin_override.ramp_up_rate
-610+ power_smoothing.admin_override.ramp_down_rate
-610+ power_smoothing.admin_override.ramp_down_hysteresis
+610+ power_smoothing.admin_override.percent_tmp_floor %
+610+ power_smoothing.admin_override.ramp_up_rate W/s
+610+ power_smoothing.admin_override.ramp_down_rate W/s
+610+ power_smoothing.admin_override.ramp_down_hysteresis ms
 -595 power_smoothing.admin_override.secondary_power_floor W
 -595 power_smoothing.admin_override.primary_floor_act_window_multiplier
 -595 power_smoothing.admin_override.primary_floor_tar_window_multiplier
@@ -260,7 +260,7 @@ mig.mode.pending
 + platform.module_id
 + platform.gpu_fabric_guid
 + hostname
-610+ bbx.time_run
+610+ bbx.time_run seconds
 """
 _ECC_UNITS = ("device_memory", "dram", "register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram", "total")
 
@@ -368,7 +368,7 @@ def _values(gpu: Gpu, now: Reading) -> dict[str, str | None]:
         "pcie.link.width.max": str(pcie["width"]),
         "index": str(gpu.index),
         "display_mode": DEPRECATED if gpu.machine.driver_major >= 580 else "Disabled",
-        "display_attached": "Yes" if fabric else "No",
+        "display_attached": "Yes" if gpu.has("row_remap") else "No",
         "display_active": "Disabled",
         "persistence_mode": "Enabled",
         "addressing_mode": "None",

@@ -1,0 +1,327 @@
+"""The simulated nvidia-smi against recorded outputs of the real one: same lines but for the values."""
+
+from __future__ import annotations
+
+import csv
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from lab.gpu import inject
+from lab.gpu.nvidia.fields import ALIASES, known
+from tests.samples.conftest import SAMPLES
+from tests.samples.gpu_machines import make, run, shape, shapes
+
+RECORDED = SAMPLES / "nvidia-smi"
+CAPTURES = RECORDED / "captures"
+
+# Recording -> scenario of the same GPU, driver, CUDA.
+MACHINES = {
+    "h100-80gb-hbm3-590.48.01": ("h100x8", "590.48.01", "13.1"),
+    "h100-mig-590.48.01": ("a100-mig", "590.48.01", "13.1"),
+    "h200-590.48.01": ("h200x2", "590.48.01", "13.1"),
+    "h200-mig-590.48.01": ("a100-mig", "590.48.01", "13.1"),
+    "l40s-595.80": ("l40sx2", "595.80", "13.2"),
+    "rtx-2080-super-610.57.04": ("t4", "610.57.04", "13.3"),
+}
+# Of these the lab has the very product, so the values can be compared cell by cell.
+SAME_PRODUCT = ("h100-80gb-hbm3-590.48.01", "h200-590.48.01", "l40s-595.80")
+STATES = {"idle": "idle", "load": "training"}
+
+
+@pytest.fixture(params=MACHINES)
+def recorded(request, tmp_path: Path) -> tuple[Path, Path]:
+    """The folder of a recording, and the state of a machine like the recorded one."""
+    scenario, driver, cuda = MACHINES[request.param]
+    return CAPTURES / request.param, make(tmp_path, scenario, driver=driver, cuda=cuda)
+
+
+def test_the_list_of_gpus_has_the_recorded_lines(recorded) -> None:
+    folder, state = recorded
+    name = re.compile(r"(?<=: ).*(?= \(UUID)|(?<=MIG )\S+ +")
+    wanted = {shape(name.sub("NAME", line)) for line in (folder / "L.txt").read_text().splitlines()}
+    assert {shape(name.sub("NAME", line)) for line in run(state, "nvidia-smi", "-L")[0].splitlines()} == wanted
+
+
+def test_the_versions_are_told_as_recorded(recorded) -> None:
+    folder, state = recorded
+    assert run(state, "nvidia-smi", "--version")[0] == (folder / "version.txt").read_text()
+
+
+def test_a_query_of_all_fields_has_the_recorded_header(recorded) -> None:
+    folder, state = recorded
+    header = (folder / "idle.query-gpu.csv").read_text().splitlines()[0]
+    names = [column.partition(" [")[0] for column in header.split(", ")]
+    assert run(state, "nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv")[0].splitlines()[0] == header
+
+
+@pytest.mark.parametrize("name", SAME_PRODUCT)
+@pytest.mark.parametrize("busy", STATES)
+def test_every_cell_of_the_same_product_looks_as_recorded(name: str, busy: str, tmp_path: Path) -> None:
+    scenario, driver, cuda = MACHINES[name]
+    state = make(tmp_path, scenario, driver=driver, cuda=cuda, load=STATES[busy])
+    columns, values = csv.reader((CAPTURES / name / f"{busy}.query-gpu.csv").read_text().splitlines(), skipinitialspace=True)
+    fields = [column.partition(" [")[0] for column in columns]
+    ours = run(state, "nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader")[0].rstrip("\n").split(", ")
+    # Depends on the host or on what ran there, not on the product.
+    host = {
+        "clocks_event_reasons.gpu_idle",
+        "persistence_mode",
+        "addressing_mode",
+        "accounting.mode",
+        "pstate",
+        "pci.bus_id",
+        "inforom.img",
+    }
+    different = {
+        field: (theirs, our)
+        for field, theirs, our in zip(fields, values, ours, strict=True)
+        if field not in host and shape(theirs) != shape(our)
+    }
+    assert not different
+
+
+@pytest.mark.parametrize("name", ["h100-mig-590.48.01", "h200-mig-590.48.01"])
+def test_a_gpu_cut_by_mig_lacks_the_recorded_values(name: str, recorded, tmp_path: Path) -> None:
+    columns, values = csv.reader((CAPTURES / name / "load.query-gpu.csv").read_text().splitlines(), skipinitialspace=True)
+    cells = {column.partition(" [")[0]: value for column, value in zip(columns, values, strict=True)}
+    state = make(tmp_path / "mig", "a100-mig", driver="590.48.01")
+    absent = [field for field, value in cells.items() if value == "[N/A]" and field.startswith(("utilization", "remapped_rows"))]
+    assert absent
+    assert set(run(state, "nvidia-smi", f"--query-gpu={','.join(absent)}", "--format=csv,noheader")[0].strip().split(", ")) == {
+        "[N/A]"
+    }
+
+
+@pytest.mark.parametrize(
+    ("listed", "driver_major"),
+    [
+        ("h100-80gb-hbm3-590.48.01", 590),
+        ("h100-mig-590.48.01", 590),
+        ("h200-590.48.01", 590),
+        ("h200-mig-590.48.01", 590),
+        ("l40s-595.80", 595),
+        ("rtx-2080-super-595.71.05", 595),
+        ("rtx-2080-super-610.57.04", 610),
+    ],
+)
+def test_a_driver_knows_exactly_the_recorded_fields(listed: str, driver_major: int) -> None:
+    assert list(known(driver_major)) == (RECORDED / "fields" / f"query-gpu-fields-{listed}.txt").read_text().split()
+
+
+@pytest.mark.parametrize("driver_major", [590, 610])
+def test_every_recorded_spelling_of_a_field_is_taken(driver_major: int) -> None:
+    (path,) = (RECORDED / "fields").glob(f"help-query-gpu-{driver_major}.*")
+    for line in path.read_text().splitlines():
+        if line.startswith('"'):
+            name, *others = re.findall(r'"([^"]+)"', line)
+            for other in others:
+                assert ALIASES.get(other, other.replace("clocks_throttle_reasons", "clocks_event_reasons")) == name
+
+
+def test_an_old_driver_knows_the_fields_of_the_older_recorded_help() -> None:
+    text = (SAMPLES / "nvidia_gpu_exporter/fields/help-query-gpu-testdata.txt").read_text()
+    names = [name for name in re.findall(r'^"([^"]+)"', text, re.MULTILINE) if "." in name or name.islower()]
+    assert list(known(450)) == names
+
+
+def masked(table: str) -> list[str]:
+    """The table's frame and labels: what stands in a cell becomes blanks of the same width."""
+    lines = []
+    for line in table.splitlines()[1:]:
+        line = re.sub(r"00000000:[0-9A-F]{2}:[0-9A-F]{2}\.0", lambda found: " " * len(found[0]), line)
+        line = re.sub(r"(NVIDIA|Tesla) (H100 80GB HBM3|A100-SXM4-80GB|L40S|T4)\b", lambda found: " " * len(found[0]), line)
+        line = re.sub(r"(?<=C   )\S+(?= +\d+MiB)", lambda found: " " * len(found[0]), line)
+        lines.append(re.sub(r"\d", " ", line).rstrip())
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("recording", "scenario", "driver", "cuda", "gpus", "load"),
+    [
+        (CAPTURES / "h100-80gb-hbm3-590.48.01/load.table.txt", "h100x8", "590.48.01", "13.1", 1, "training"),
+        (CAPTURES / "h100-80gb-hbm3-590.48.01/idle.table.txt", "h100x8", "590.48.01", "13.1", 1, "idle"),
+        (CAPTURES / "h100-mig-590.48.01/idle.table.txt", "a100-mig", "590.48.01", "13.1", 1, "idle"),
+        (RECORDED / "table/h100-sxm-x8.txt", "h100x8", "565.57.01", "12.7", 8, "idle"),
+        (RECORDED / "table/a100-sxm-x4.txt", "a100x8", "555.42.02", "12.5", 4, "idle"),
+    ],
+)
+def test_the_table_lies_on_the_recorded_one(
+    recording: Path, scenario: str, driver: str, cuda: str, gpus: int, load: str, tmp_path: Path
+) -> None:
+    state = make(tmp_path, scenario, driver=driver, cuda=cuda, gpus=gpus, load=load)
+    theirs = recording.read_text()
+    theirs = theirs if not theirs.startswith("+") else "stamp\n" + theirs
+    assert set(masked(run(state, "nvidia-smi")[0])) == set(masked(theirs))
+
+
+@pytest.mark.parametrize("name", ["l40s-595.80", "rtx-2080-super-610.57.04"])
+def test_the_title_of_the_table_is_that_of_its_branch(name: str, tmp_path: Path) -> None:
+    scenario, driver, cuda = MACHINES[name]
+    ours = run(make(tmp_path, scenario, driver=driver, cuda=cuda), "nvidia-smi")[0].splitlines()
+    assert ours[1:8] == (CAPTURES / name / "idle.table.txt").read_text().splitlines()[1:8]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_dmon_has_the_recorded_header_and_columns(name: str, tmp_path: Path) -> None:
+    scenario, driver, cuda = MACHINES[name]
+    state = make(tmp_path, scenario, driver=driver, cuda=cuda)
+    theirs, ours = (
+        (CAPTURES / name / "load.dmon.txt").read_text().splitlines(),
+        run(state, "nvidia-smi", "dmon", "-c", "1")[0].splitlines(),
+    )
+    assert ours[:2] == theirs[:2]
+    assert len(ours[2]) == len(theirs[2])
+
+
+@pytest.mark.parametrize(("recording", "driver"), [("mixed-dmon-s-t.txt", "590.48.01"), ("v100-dmon-s-t-c1.txt", "450.80.02")])
+def test_pcie_traffic_looks_as_recorded(recording: str, driver: str, tmp_path: Path) -> None:
+    theirs = (RECORDED / "dmon" / recording).read_text().splitlines()
+    ours = run(make(tmp_path, "v100x4", driver=driver, load="idle"), "nvidia-smi", "dmon", "-s", "t", "-c", "1")[0].splitlines()
+    assert ours[:2] == theirs[:2]
+    assert len(ours[2]) == len(theirs[2])
+
+
+@pytest.mark.parametrize("name", ["h100-80gb-hbm3-590.48.01", "h100-mig-590.48.01", "h200-590.48.01", "l40s-595.80"])
+def test_the_state_of_the_links_is_told_as_recorded(name: str, tmp_path: Path) -> None:
+    scenario, driver, _ = MACHINES[name]
+    theirs, ours = (
+        (CAPTURES / name / "nvlink-s.txt").read_text(),
+        run(make(tmp_path, scenario, driver=driver), "nvidia-smi", "nvlink", "-s")[0],
+    )
+    assert ours.splitlines()[1:] == theirs.splitlines()[1:]
+
+
+@pytest.mark.parametrize(
+    ("recording", "scenario", "driver", "arguments"),
+    [
+        ("v100-x4-g0.txt", "v100x4", "450.80.02", ["-g", "0"]),
+        ("h800-gt-d-idle.txt", "h100x8", "535.161.08", ["-gt", "d"]),
+        ("h800-gt-d-training.txt", "h100x8", "535.161.08", ["-gt", "d"]),
+        ("h800-gt-r-training.txt", "h100x8", "535.161.08", ["-gt", "r"]),
+        ("gpud-nvlink-status-a100.txt", "a100x8", "525.147.05", ["--status"]),
+        ("azhpc-good_nvlink_status.txt", "a100x8", "525.147.05", ["-s"]),
+        ("h100-e-partial.txt", "h100x8", "590.48.01", ["-e"]),
+        ("gb200-s-partial.txt", "h100x8", "590.48.01", ["-s"]),
+    ],
+)
+def test_counters_and_states_of_links_look_as_recorded(
+    recording: str, scenario: str, driver: str, arguments: list[str], tmp_path: Path
+) -> None:
+    def kinds(text: str) -> set[str]:
+        # Reporters' editors turned the tab into blanks; the product's name and fractions of its speed differ.
+        lines = (re.sub(r"^GPU \d+: .* \(", "GPU 9: NAME (", line.replace("\t ", " " * 9)) for line in text.splitlines())
+        return {shape(re.sub(r"\d+\.\d+", "9", line)) for line in lines if line.strip()}
+
+    ours = run(make(tmp_path, scenario, driver=driver), "nvidia-smi", "nvlink", *arguments)[0]
+    assert kinds(ours) == kinds(
+        re.sub("GPU-abcdefab-cdef-abdc", "GPU-abcdefab-cdef-abda", (RECORDED / "nvlink" / recording).read_text())
+    )
+
+
+def test_links_that_are_all_down_are_told_as_recorded(tmp_path: Path) -> None:
+    for driver, recording in {
+        "525.147.05": RECORDED / "nvlink/azhpc-bad_nvlink_status.txt",
+        "610.57.04": CAPTURES / "rtx-2080-super-610.57.04/nvlink-s.txt",
+    }.items():
+        state = make(tmp_path / driver, "a100x8", driver=driver)
+        for link in range(12):
+            inject.take_link_down(state, gpu=0, link=link)
+        assert run(state, "nvidia-smi", "nvlink", "-s")[0].splitlines()[1] == recording.read_text().splitlines()[1]
+
+
+def test_the_topology_of_one_gpu_and_the_legend_are_as_recorded(tmp_path: Path) -> None:
+    ours = run(make(tmp_path, "h100x8"), "nvidia-smi", "topo", "-m")[0]
+    assert shapes(ours) == shapes((CAPTURES / "h100-80gb-hbm3-590.48.01/topo-m.txt").read_text())
+
+
+def test_the_topology_of_many_gpus_has_the_recorded_tabs(tmp_path: Path) -> None:
+    theirs = (RECORDED / "topo/rtx5090-x2-topo-m-tabs.txt").read_text().splitlines()
+    ours = run(make(tmp_path, "l40sx2", gpus=2), "nvidia-smi", "topo", "-m")[0].splitlines()
+    assert re.sub(r"\x1b\[\dm", "", ours[0]) == theirs[0]
+    connection = re.compile("PHB|SYS|NODE")
+    assert [shape(connection.sub("-", line)) for line in ours[1:3]] == [shape(connection.sub("-", line)) for line in theirs[1:3]]
+    many = (RECORDED / "topo/h20-8gpu-11nic-topo-m.txt").read_text()
+    assert "NV18" in many
+    assert run(make(tmp_path / "8", "h100x8", gpus=8), "nvidia-smi", "topo", "-m")[0].count("NV18") == 56
+
+
+def labels(text: str) -> set[str]:
+    return {
+        line.split(" : ")[0].rstrip() if " : " in line else line.rstrip()
+        for line in text.splitlines()
+        if line.strip() and "BUS" not in shape(line)
+    }
+
+
+@pytest.mark.parametrize("busy", STATES)
+def test_everything_q_says_stands_in_the_recorded_one(busy: str, tmp_path: Path) -> None:
+    ours = run(make(tmp_path, "h100x8", load=STATES[busy]), "nvidia-smi", "-q")[0]
+    theirs = (CAPTURES / "h100-80gb-hbm3-590.48.01" / f"{busy}.q.txt").read_text()
+    assert labels(ours) <= labels(theirs)
+    assert ours.splitlines()[1:3] == theirs.splitlines()[1:3]
+
+
+def paths(element: ET.Element, above: str = "") -> set[str]:
+    return {above + "/" + child.tag for child in element} | {
+        path for child in element for path in paths(child, above + "/" + child.tag)
+    }
+
+
+def test_every_element_of_the_xml_stands_in_the_recorded_one(tmp_path: Path) -> None:
+    ours = ET.fromstring(run(make(tmp_path, "h100x8", load="idle"), "nvidia-smi", "-q", "-x")[0].split("\n", 2)[2])
+    theirs = ET.fromstring((RECORDED / "xml/h100-hardware.xml").read_text().split("\n", 2)[2])
+    assert paths(ours) <= paths(theirs)
+    for path in (
+        "temperature/gpu_temp",
+        "fb_memory_usage/total",
+        "gpu_power_readings/current_power_limit",
+        "pci/pci_bus_id",
+        "pci/pci_device_id",
+    ):
+        assert shape(ours.findtext(f"gpu/{path}") or "") == shape(theirs.findtext(f"gpu/{path}") or "")
+
+
+@pytest.mark.parametrize("name", ["h100-80gb-hbm3-590.48.01", "h200-590.48.01"])
+def test_processes_are_listed_in_the_recorded_columns(name: str, tmp_path: Path) -> None:
+    theirs = (CAPTURES / name / "load.query-compute-apps.csv").read_text().splitlines()
+    scenario, driver, _ = MACHINES[name]
+    columns = ",".join(column.partition(" [")[0] for column in theirs[0].split(", "))
+    ours = run(make(tmp_path, scenario, driver=driver), "nvidia-smi", f"--query-compute-apps={columns}", "--format=csv")[
+        0
+    ].splitlines()
+    assert ours[0] == theirs[0]
+    assert len(ours[1].split(", ")) == len(theirs[1].split(", "))
+
+
+@pytest.mark.parametrize(
+    ("recording", "driver", "arguments"),
+    [
+        ("gpu-lost-new.txt", "590.48.01", ["--query-gpu=index", "--format=csv,noheader"]),
+        ("gpu-lost-csv-second-line.txt", "550.90.07", ["--query-gpu=index", "--format=csv,noheader"]),
+        ("gpu-lost-old.txt", "450.80.02", []),
+    ],
+)
+def test_a_lost_gpu_is_told_as_recorded(recording: str, driver: str, arguments: list[str], tmp_path: Path) -> None:
+    state = make(tmp_path, "a100x8", driver=driver, gpus=2)
+    inject.lose(state, gpu=1)
+    (theirs,) = (line for line in (RECORDED / "errors" / recording).read_text().splitlines() if line.startswith("Unable"))
+    assert shape(theirs) in shapes(run(state, "nvidia-smi", *arguments)[0])
+
+
+def test_no_driver_and_no_device_are_told_as_recorded(tmp_path: Path) -> None:
+    state = make(tmp_path, "t4")
+    assert run(state, "nvidia-smi", "-i", "7", "-L")[0].strip() == (RECORDED / "errors/no-devices.txt").read_text().strip()
+
+
+@pytest.mark.parametrize("recording", ["beszel-a10-x4-noheader-nounits.csv", "beszel-na-noheader-nounits.csv"])
+def test_bare_cells_look_as_recorded(recording: str, tmp_path: Path) -> None:
+    query = "--query-gpu=index,name,temperature.gpu,memory.used,memory.total,utilization.gpu,power.draw"
+    state = make(tmp_path, "a100-mig" if "-na-" in recording else "l40sx2", gpus=1)
+    ours = run(state, "nvidia-smi", query, "--format=csv,noheader,nounits")[0].strip().split(", ")
+    theirs = (RECORDED / "csv" / recording).read_text().splitlines()[-1].split(", ")
+    assert [shape(cell) for place, cell in enumerate(ours) if place != 1] == [
+        shape(cell) for place, cell in enumerate(theirs) if place != 1
+    ]
