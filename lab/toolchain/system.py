@@ -22,6 +22,10 @@ PACKAGES = {
     "gcc": (("gcc", "libc6-dev"), ("gcc", "glibc-devel")),
     "systemd/sd-journal.h": (("libsystemd-dev",), ("systemd-devel",)),
     "shellcheck": (("shellcheck",), ("ShellCheck",)),
+    "debootstrap": (("debootstrap",), ("debootstrap",)),
+    "systemd-nspawn": (("systemd-container",), ("systemd-container",)),
+    "ip": (("iproute2",), ("iproute",)),
+    "ssh": (("openssh-client",), ("openssh-clients",)),
 }
 
 

@@ -1,0 +1,165 @@
+"""The roots that hosts are made of: built once by debootstrap, kept in the cache, never written to again.
+
+    $XDG_CACHE_HOME/gpu-fleet/hosts/LAYER-DIGEST/root    a whole root, or what a layer adds to the ones below it
+                                                         (an overlay's upper directory)
+
+A layer's digest covers its recipe and those of the layers below, so a changed recipe is built beside the old one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lab.hosts.errors import HostsError
+from lab.toolchain import Cache
+from lab.toolchain.progress import Progress
+
+SUITE = "bookworm"
+LOGINS = {"ops": "sudo without a password", "admin": "sudo asks for the password", "guest": "no sudo"}
+SUDO_PASSWORD = "the-lab's-sudo-password"  # noqa: S105  of throw-away hosts that only this machine reaches
+_APT = Path("/etc/apt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """`packages`: Debian's. `setup`: sh, run as root inside when they are installed."""
+
+    name: str
+    below: Layer | None = None
+    packages: tuple[str, ...]
+    setup: str = ""
+
+    @property
+    def digest(self) -> str:
+        recipe = [SUITE, self.name, self.packages, self.setup, self.below.digest if self.below else ""]
+        return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
+
+    def stack(self) -> list[Layer]:
+        """This layer and those below it, uppermost first: the order of an overlay's lower directories."""
+        return [self, *(self.below.stack() if self.below else [])]
+
+
+_LOGINS_AND_SSHD = f"""
+for login in {" ".join(LOGINS)}; do useradd --create-home --shell /bin/bash "$login"; done
+echo "admin:{SUDO_PASSWORD}" | chpasswd
+echo 'ops ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ops
+echo 'admin ALL=(ALL) ALL' >/etc/sudoers.d/admin
+chmod 0440 /etc/sudoers.d/*
+printf '%s\\n' 'PasswordAuthentication no' 'UseDNS no' 'HostKey /etc/ssh/ssh_host_ed25519_key' \\
+  'AuthorizedKeysFile /etc/ssh/lab_authorized_keys' 'MaxStartups 100' >/etc/ssh/sshd_config.d/lab.conf
+rm -f /etc/ssh/ssh_host_*_key*
+echo 'en_US.UTF-8' >/etc/locale.conf
+: >/etc/machine-id
+"""
+_SYSTEMD_SETUP = """
+systemctl enable systemd-networkd >/dev/null 2>&1
+mkdir -p /var/log/journal
+: >/etc/machine-id
+"""
+
+# gzip, sed, awk and the like are essential packages; python3 is what the simulated GPU tools need, nothing of ours does.
+BASE = Layer(
+    name="base",
+    packages=("openssh-server", "sudo", "iproute2", "procps", "curl", "ca-certificates", "python3"),
+    setup=_LOGINS_AND_SSHD,
+)
+CONTAINER = Layer(name="container", below=BASE, packages=("supervisor",))
+MACHINE = Layer(
+    name="machine",
+    below=BASE,
+    packages=("systemd", "systemd-sysv", "systemd-journal-remote", "dbus", "libpam-systemd"),
+    setup=_SYSTEMD_SETUP,
+)
+DOCKER = Layer(name="docker", below=MACHINE, packages=("docker.io", "iptables"))
+
+
+def ensure(layer: Layer, progress: Progress) -> list[Path]:
+    """The directories of the layer and those below it, uppermost first, built where they are missing. Raises HostsError."""
+    for each in reversed(layer.stack()):
+        if not _root(each).is_dir():
+            with _locked(each):
+                if not _root(each).is_dir():  # another process may have built it meanwhile
+                    _build(each, progress)
+    return [_root(each) for each in layer.stack()]
+
+
+def directory() -> Path:
+    return Cache().root / "hosts"
+
+
+def _root(layer: Layer) -> Path:
+    return directory() / f"{layer.name}-{layer.digest}" / "root"
+
+
+def _build(layer: Layer, progress: Progress) -> None:
+    partial = directory() / f"partial-{layer.name}-{layer.digest}"
+    shutil.rmtree(partial, ignore_errors=True)
+    for name in ("root", "work", "merged"):
+        (partial / name).mkdir(parents=True)
+    log = directory() / f"{layer.name}.log"
+    title = f"Debian root: {layer.name}"
+    with progress.step(title, "installing packages", expected_s=50 if layer.below is None else 7) as step:
+        for command in _commands(layer, partial):
+            with log.open("a") as output:
+                done = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False)
+            if done.returncode != 0:
+                last = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
+                raise HostsError(f"Building the root {layer.name!r} of the lab's hosts failed; the end of {log}:\n{last}")
+    for name in ("work", "merged"):
+        shutil.rmtree(partial / name)
+    partial.rename(_root(layer).parent)
+    progress.line(title, f"built in {step.elapsed_s:.0f} s")
+
+
+# In a mount namespace of its own, so that nothing stays mounted whatever happens. $1: the root to change; the script is stdin's.
+_INSIDE = """
+set -eu
+mount -t proc proc "$1/proc"
+printf '#!/bin/sh\nexit 101\n' >"$1/usr/sbin/policy-rc.d" # no package may start a service
+chmod 755 "$1/usr/sbin/policy-rc.d"
+cp /etc/resolv.conf "$1/etc/resolv.conf"
+DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 chroot "$1" sh -euc "$2"
+rm -f "$1/usr/sbin/policy-rc.d" "$1/etc/resolv.conf"
+"""
+
+
+def _commands(layer: Layer, partial: Path) -> list[list[str]]:
+    root = str(partial / "root")
+    private = ["unshare", "--mount", "--propagation", "private", "sh", "-euc"]
+    if layer.below is None:
+        include = f"--include={','.join(layer.packages)}"
+        fetch = ["debootstrap", "--variant=minbase", include, SUITE, root, *_mirror(_APT)]
+        return [fetch, [*private, _INSIDE, "sh", root, layer.setup + _CLEAN]]
+    below = ":".join(str(_root(each)) for each in layer.below.stack())
+    overlay = f"lowerdir={below},upperdir={root},workdir={partial / 'work'}"
+    mount = f'mount -t overlay overlay -o "{overlay}" "$1"\n'
+    install = f"apt-get update\napt-get install --yes --no-install-recommends {' '.join(layer.packages)}\n"
+    return [[*private, mount + _INSIDE, "sh", str(partial / "merged"), install + layer.setup + _CLEAN]]
+
+
+_CLEAN = "apt-get clean\nrm -rf /var/lib/apt/lists/*\n"
+
+
+def _mirror(apt: Path) -> list[str]:
+    """The Debian mirror that this machine itself uses; nothing (debootstrap knows Debian's own) where it is no Debian."""
+    texts = [file.read_text() for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))) if file.is_file()]
+    addresses = re.findall(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(https?://\S+)", "\n".join(texts), re.MULTILINE)
+    return [address for address in addresses if urlsplit(address).path.rstrip("/").endswith("/debian")][:1]
+
+
+@contextlib.contextmanager
+def _locked(layer: Layer) -> Iterator[None]:
+    directory().mkdir(parents=True, exist_ok=True)
+    with (directory() / f"lock-{layer.name}").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,218 @@
+"""A site: some hosts on a network of their own, an ssh login for them, and what tests break.
+
+Its directory is what finds it again: after a kill of its starter, from another terminal, or half-made.
+
+    $XDG_CACHE_HOME/gpu-fleet/hosts/sites/N/
+      site.json     what it is and whose
+      key, key.pub  the login; known_hosts, ssh_config
+      HOST/         upper (what the host changed), docker, gpus (simulated), console.log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import asyncssh
+
+from lab.hosts import image, needs, network, servers
+from lab.hosts.cgroup import Group
+from lab.hosts.errors import HostsError
+from lab.hosts.host import PORT, Host
+from lab.hosts.network import Network
+from lab.hosts.variants import VARIANTS, Variant
+from lab.toolchain.progress import Progress
+
+
+@dataclass(frozen=True)
+class Site:
+    directory: Path
+
+    @classmethod
+    def up(cls, hosts: Mapping[str, Variant], *, owned: bool = True, progress: Progress | None = None) -> Site:
+        """Makes the hosts (name -> variant) and waits until each is there. Raises HostsError, leaving nothing.
+
+        `owned`: it belongs to this process, and whoever makes a site later takes it down when this process is gone.
+        """
+        needs.require()
+        reap()
+        progress = progress or Progress()
+        layers = {variant.layer: image.ensure(variant.layer, progress) for variant in hosts.values()}
+        site = cls._claim(hosts, owned=owned)
+        try:
+            site._make_login()
+            site.network.create()
+            for host in site.hosts.values():
+                host.prepare(layers[host.variant.layer])
+            site._write_ssh_files()
+            site._serve("stall", site.network.misbehaving, str(PORT))
+            for host in site.hosts.values():
+                host.start()
+            with ThreadPoolExecutor(len(site.hosts) or 1) as pool:
+                list(pool.map(Host.wait, site.hosts.values()))
+        except BaseException:
+            site.down()
+            raise
+        return site
+
+    @classmethod
+    def _claim(cls, hosts: Mapping[str, Variant], *, owned: bool) -> Site:
+        with _lock():
+            numbers = {int(each.directory.name) for each in all_sites()}
+            number = network.free(numbers).number
+            site = cls(_sites() / str(number))
+            site.directory.mkdir(mode=0o700)
+            about = {
+                "hosts": {name: variant.name for name, variant in hosts.items()},
+                "owner": [os.getpid(), _started(os.getpid())] if owned else None,
+            }
+            (site.directory / "site.json").write_text(json.dumps(about))
+            return site
+
+    @property
+    def network(self) -> Network:
+        return Network(int(self.directory.name))
+
+    @cached_property
+    def hosts(self) -> dict[str, Host]:
+        key = (self.directory / "key.pub").read_text()
+        return {
+            name: Host(
+                name=name,
+                variant=VARIANTS[variant],
+                directory=self.directory / name,
+                network=self.network,
+                index=index,
+                authorized_key=key,
+            )
+            for index, (name, variant) in enumerate(self._about()["hosts"].items())
+        }
+
+    @property
+    def key_file(self) -> Path:
+        """The private key of every login on every host."""
+        return self.directory / "key"
+
+    @property
+    def known_hosts_file(self) -> Path:
+        return self.directory / "known_hosts"
+
+    @property
+    def black_hole(self) -> str:
+        """An address that answers nothing at all."""
+        return self.network.black_hole
+
+    @property
+    def stalling(self) -> str:
+        """An address whose port 22 takes connections and never says a word."""
+        return self.network.misbehaving
+
+    def relay(self, port: int) -> str:
+        """`address:port` at which the hosts reach what listens on this machine's 127.0.0.1:port."""
+        self._serve("relay", self.network.gateway, str(port), "127.0.0.1", str(port))
+        return f"{self.network.gateway}:{port}"
+
+    def stack_hosts(self) -> dict[str, dict[str, object]]:
+        """The `gpu-fleet:hosts` section of a stack file."""
+        return {
+            host.name: {"address": host.address, **({"gpus": host.gpu_count} if host.gpu_count else {})}
+            for host in self.hosts.values()
+        }
+
+    def is_owned(self) -> bool:
+        """A running process has it."""
+        return not self.is_abandoned() and self._about()["owner"] is not None
+
+    def is_abandoned(self) -> bool:
+        """Its owner is gone, or it was never completed enough to say whose it is."""
+        try:
+            owner = self._about()["owner"]
+        except (OSError, ValueError):
+            return True
+        return owner is not None and _started(owner[0]) != owner[1]
+
+    def down(self) -> None:
+        """Ends its processes, then removes its network and its files; what is gone already is no error."""
+        Group(self.directory.name).end()
+        self.network.remove()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.directory.exists():
+            raise HostsError(f"{self.directory} could not be removed; see what is left there.")
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def _about(self) -> dict:
+        return json.loads((self.directory / "site.json").read_text())
+
+    def _make_login(self) -> None:
+        key = asyncssh.generate_private_key("ssh-ed25519", comment="gpu-fleet lab")
+        self.key_file.touch(mode=0o600)
+        self.key_file.write_bytes(key.export_private_key())
+        (self.directory / "key.pub").write_bytes(key.export_public_key())
+
+    def _write_ssh_files(self) -> None:
+        self.known_hosts_file.write_text("".join(f"{host.address} {host.host_key}\n" for host in self.hosts.values()))
+        common = f"  IdentityFile {self.key_file}\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.known_hosts_file}\n"
+        common += "  StrictHostKeyChecking yes\n  BatchMode yes\n  LogLevel ERROR\n"
+        names = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in self.hosts.values())
+        (self.directory / "ssh_config").write_text(f"{names}Host *\n{common}")
+
+    def _serve(self, *arguments: str) -> None:
+        group = Group(f"{self.directory.name}/servers")
+        group.create()
+        process = subprocess.Popen(
+            [sys.executable, servers.__file__, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(self.directory / "servers.log").open("a"),
+            start_new_session=True,
+            preexec_fn=group.entering(),
+        )
+        if not process.stdout.readline():
+            raise HostsError(f"`{' '.join(arguments)}` did not start:\n{(self.directory / 'servers.log').read_text()}")
+
+
+def all_sites() -> list[Site]:
+    return [Site(directory) for directory in sorted(_sites().iterdir(), key=lambda path: path.name) if directory.is_dir()]
+
+
+def reap() -> None:
+    """Takes down the sites whose owner is gone."""
+    for site in all_sites():
+        if site.is_abandoned():
+            site.down()
+
+
+def _sites() -> Path:
+    directory = image.directory() / "sites"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@contextlib.contextmanager
+def _lock() -> Iterator[None]:
+    with (image.directory() / "lock-sites").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _started(pid: int) -> str:
+    """When the process began, in the kernel's ticks: tells it from a later one with the same number. Empty: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""

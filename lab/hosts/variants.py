@@ -1,0 +1,46 @@
+"""The kinds of hosts the lab can make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lab.hosts import image
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """`scenario`: the simulated GPUs (lab/gpu/scenarios), None for a host without a driver. `seems`: what the host takes
+    itself for; a lab host is always a container, and programs on it look."""
+
+    name: str
+    text: str
+    layer: image.Layer = image.MACHINE
+    scenario: str | None = "h100x8"
+    seems: Literal["metal", "container"] = "metal"
+
+    @property
+    def has_systemd(self) -> bool:
+        return image.MACHINE in self.layer.stack()
+
+    @property
+    def has_docker(self) -> bool:
+        return image.DOCKER in self.layer.stack()
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant(name="metal", text="Debian on bare metal with 8 H100, no container runtime"),
+        Variant(name="docker", text="the same with Docker running", layer=image.DOCKER),
+        Variant(
+            name="container",
+            text="inside a container: 2 H200, no systemd, supervisor is there",
+            layer=image.CONTAINER,
+            scenario="h200x2",
+            seems="container",
+        ),
+        Variant(name="amd", text="Debian on bare metal with 4 MI300X", scenario="mi300x4"),
+        Variant(name="broken", text="Debian on bare metal whose driver is missing", scenario=None),
+    )
+}
