@@ -12,7 +12,7 @@ run_probes() {
       allows "$PROBED" known || continue
       run_probe "$probe_path" && continue
       [ "$probe_fatal" = fatal ] && return 1
-      printf '%s\t%s\n' "$FAIL_CODE" "$FAIL_MESSAGE" | tr '\n' ' ' >"$SCRATCH/probe.$PROBED"
+      printf '%s\t%s' "$FAIL_CODE" "$FAIL_MESSAGE" | tr '\n' ' ' >"$SCRATCH/probe.$PROBED"
       no_error
     done <"$RECORDS"
   done <"$SCRATCH/manifest/parts"

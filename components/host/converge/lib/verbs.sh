@@ -95,6 +95,7 @@ verb_check() {
   leave_if_absent
   open_state
   lock_state shared || refuse
+  restart_if_replaced
   read_manifest
   load_settings || refuse
   is_our_stack || refuse
@@ -145,8 +146,9 @@ verb_remove() {
   [ "$COUNT_FAILED" -eq 0 ] || finish
   sweep_directories
   restore_all_foreign
-  for remove_name in current current.new bundles digest stack settings facts placed placed.new undo saved lock; do
-    rm -rf "${STATE:?}/$remove_name"
+  # The program's own copy goes last: while it is there, an interrupted removal can be run again.
+  for remove_name in digest stack settings facts undo saved placed current bundles lock; do
+    rm -rf "${STATE:?}/$remove_name" "$STATE/$remove_name.new"
   done
   rm -rf "$STATE"/scratch.*
   rmdir "$STATE" 2>/dev/null
@@ -174,6 +176,13 @@ leave_if_absent() {
   exit 3
 }
 
+# restart_if_replaced: while this check waited for the lock, an apply may have brought another bundle.
+restart_if_replaced() {
+  [ ! -f "$HERE/manifest" ] || return 0
+  rm -rf "$SCRATCH"
+  exec sh "$STATE/current/converge" "$VERB" --prefix "$PREFIX" --stack "$STACK"
+}
+
 # look_at_host: settings, facts and the parts wanted; a fatal probe ends the run with nothing touched.
 look_at_host() {
   load_settings || refuse
@@ -189,7 +198,7 @@ look_at_host() {
 
 # recall_host: the same, as the last apply found it.
 recall_host() {
-  cp "$STATE/facts" "$SCRATCH/facts"
+  [ ! -f "$STATE/facts" ] || cp "$STATE/facts" "$SCRATCH/facts"
   merge_settings
   tell_facts
   choose_manager || refuse

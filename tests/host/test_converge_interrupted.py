@@ -1,0 +1,164 @@
+"""Runs that are killed at any instant, and two runs at once: the next run finishes, and remove still finds everything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from components.host.part import File
+from tests.host.hosts import Run, SimulatedHost, page, snapshot
+
+WATCHED = ("mv", "cp", "mkdir", "ln", "rm", "chmod", "cat", "rmdir")  # each of these may be the last thing a run does
+
+STRIDE = 7  # every call takes two minutes; set it to 1 after a change to the order in which things are written
+
+
+@pytest.fixture
+def deadly(tmp_path: Path) -> Path:
+    """A directory for the PATH whose programs kill the whole run at the Nth call, N from $DEADLY/at, before or after doing it."""
+    directory = tmp_path / "deadly"
+    directory.mkdir()
+    for name in WATCHED:
+        real = next(path for part in os.environ["PATH"].split(":") if (path := Path(part) / name).exists())
+        (directory / name).write_text(
+            "#!/bin/sh\n"
+            f"n=$(($(/bin/cat '{directory}/count') + 1)); echo $n >'{directory}/count'\n"
+            f"at=$(/bin/cat '{directory}/at')\n"
+            '[ "$n" != "$at" ] || kill -9 0\n'
+            f'{real} "$@"; code=$?\n'
+            '[ "$n.5" != "$at" ] || kill -9 0\n'
+            "exit $code\n"
+        )
+        (directory / name).chmod(0o755)
+    return directory
+
+
+def _run_until(host: SimulatedHost, deadly: Path, at: str, verb: str, parts: list | None) -> Run:
+    (deadly / "count").write_text("0\n")
+    (deadly / "at").write_text(at + "\n")
+    path, host.path = host.path, f"{deadly}:{host.path}"
+    try:
+        return host.run(verb, parts)
+    finally:
+        host.path = path
+
+
+def _fresh(directory: Path) -> SimulatedHost:
+    """Always below the same prefix, since that is a setting too."""
+    shutil.rmtree(directory / "host", ignore_errors=True)
+    return SimulatedHost.below(directory)
+
+
+def _calls(deadly: Path) -> int:
+    return int((deadly / "count").read_text())
+
+
+def _before() -> list:
+    return [page("old\n"), page(name="leaving", files=(File(path="/etc/leaving/a", content=b"a"),), directories=())]
+
+
+def _after() -> list:
+    return [page("new\n", files=(*page("new\n").files[:1], File(path="/etc/page/more", content=b"more")))]
+
+
+def _prepared(host: SimulatedHost) -> None:
+    host.at("/etc/page").mkdir(parents=True)
+    host.at("/etc/page/theirs").write_text("the administrator's\n")
+    host.apply(_before())
+
+
+def test_a_killed_apply_is_finished_by_the_next_one_and_can_be_removed(tmp_path: Path, deadly: Path) -> None:
+    host = _fresh(tmp_path)
+    _prepared(host)
+    assert _run_until(host, deadly, "0", "apply", _after()).code == 0
+    expected, calls = host.snapshot(), _calls(deadly)
+    assert calls > 20
+    for number in range(1, calls + 1, STRIDE):
+        for at in (str(number), f"{number}.5"):
+            host = _fresh(tmp_path)
+            _prepared(host)
+            killed = _run_until(host, deadly, at, "apply", _after())
+            assert killed.code == -signal.SIGKILL, at
+            if number % 2:
+                host.apply(_after())
+                assert host.snapshot() == expected, at
+                assert host.check().code == 0, at
+            assert host.remove().code == 0, at
+            assert snapshot(host.prefix).keys() == {"etc", "etc/page", "etc/page/theirs"}, at
+
+
+def test_a_killed_removal_is_finished_by_the_next_one(tmp_path: Path, deadly: Path) -> None:
+    host = _fresh(tmp_path)
+    _prepared(host)
+    assert _run_until(host, deadly, "0", "remove", None).code == 0
+    calls = _calls(deadly)
+    for number in range(1, calls + 1, STRIDE):
+        host = _fresh(tmp_path)
+        _prepared(host)
+        assert _run_until(host, deadly, str(number), "remove", None).code == -signal.SIGKILL
+        last = host.run("remove", _after())  # the copy on the host may be gone already
+        assert last.code in (0, 3), number
+        assert {name for name in snapshot(host.prefix) if not name.startswith("var")} == {"etc", "etc/page", "etc/page/theirs"}
+
+
+def test_a_killed_first_apply_can_be_removed(tmp_path: Path, deadly: Path) -> None:
+    host = _fresh(tmp_path)
+    _run_until(host, deadly, "0", "apply", _after())
+    for number in range(1, _calls(deadly) + 1, STRIDE):
+        host = _fresh(tmp_path)
+        _run_until(host, deadly, str(number), "apply", _after())
+        host.apply(_after())
+        assert host.check().code == 0
+        host.remove()
+        assert snapshot(host.prefix) == {}, number
+
+
+def _slow_probe(host: SimulatedHost) -> list:
+    path = "/opt/gpu-fleet/libexec/slow"
+    script = 'touch "$GPU_FLEET_PREFIX/started"; sleep 3; echo A=1\n'
+    return [page(name="slow", probe=path, files=(File(path=path, content=script.encode(), mode=0o755),), directories=())]
+
+
+def test_a_second_run_says_who_holds_the_host_and_a_dead_one_holds_nothing(host: SimulatedHost) -> None:
+    first = subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        while not host.at("/started").exists():
+            time.sleep(0.02)
+        second = host.run("apply", [page()])
+        assert second.code == 1
+        error = second.error("host")
+        assert error["code"] == "locked"
+        assert f"converge apply, process {first.pid}, since " in error["message"]
+    finally:
+        first.kill()
+        first.communicate()
+    for _ in range(100):  # the probe it was waiting for is not killed with it
+        if (third := host.run("apply", [page()])).code == 0:
+            break
+        time.sleep(0.1)
+    assert third.code == 0
+
+
+def test_a_check_waits_for_an_apply_at_work(host: SimulatedHost) -> None:
+    host.apply([page()])
+    with subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        while not host.at("/started").exists():
+            time.sleep(0.02)
+        assert host.check().statuses.keys() == {"host", "slow"}, "what it compares with is the bundle of the finished apply"
+
+
+def test_an_interrupted_run_leaves_no_temporary_files(host: SimulatedHost) -> None:
+    with subprocess.Popen(
+        host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        while not host.at("/started").exists():
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(10) == 130
+    assert list(host.at("/var/lib/gpu-fleet").glob("scratch.*")) == []
