@@ -56,10 +56,10 @@ class Host:
         return found
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
-        return inputs["host"], await self._apply(inputs, call)
+        return inputs["host"], await self._apply(inputs, {}, call)
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
-        return await self._apply(new, call)
+        return await self._apply(new, outputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
@@ -93,7 +93,7 @@ class Host:
             )
             raise ResourceError(f"{id_}: {error}{hint}") from None
 
-    async def _apply(self, inputs: Inputs, call: Call) -> Outputs:
+    async def _apply(self, inputs: Inputs, before: Inputs, call: Call) -> Outputs:
         if call.is_preview:
             if self._settings.plans_on_hosts:
                 await self._tell_plan(inputs, call)
@@ -105,10 +105,10 @@ class Host:
             message = f"{inputs['host']}: {error}"
             if error.outcome is None:
                 raise ResourceError(message) from None
-            raise Unhealthy(inputs["host"], _outputs(error.outcome, {}), message) from None
+            raise Unhealthy(inputs["host"], _outputs(error.outcome, before), message) from None
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())
         call.tell(f"{changed} of {len(outcome.parts)} parts changed")
-        return _outputs(outcome, {})
+        return _outputs(outcome, before)
 
     async def _planned_changes(self, inputs: Inputs, call: Call) -> list[Change]:
         """A host that the state calls unchanged may still differ: PLAN=hosts asks it."""
