@@ -51,7 +51,7 @@ def up() -> None:
     with step("8 simulated GPUs (nvidia-smi and its kernel log)"):
         gpu.ensure(state=DEV / "gpus" / "state", bin_directory=DEV / "gpus" / "bin")
     with step("binaries for the host"):
-        gather_artifacts()
+        gather_artifacts(DEV / "artifacts")
     with step(f"stack `{STACK}`: file backend, passphrase and secrets below {relative(DEV)}"):
         prepare_stack()
     endpoints = endpoints_of_stack()
@@ -66,12 +66,11 @@ def up() -> None:
     report(endpoints, time.monotonic() - start)
 
 
-def gather_artifacts() -> None:
-    """`.dev/artifacts`: one file per binary, named by its sha256, and SHA256SUMS telling which is which.
+def gather_artifacts(directory: Path) -> None:
+    """Into `directory`: one file per binary, named by its sha256, and SHA256SUMS telling which is which.
 
     The form that `gpu-fleet:artifacts: {source: controller}` reads; on a real fleet `make artifacts` fills such a directory.
     """
-    directory = DEV / "artifacts"
     directory.mkdir(exist_ok=True)
     lines = []
     for name in BINARIES:
