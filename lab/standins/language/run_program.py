@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import runpy
+import signal
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +62,9 @@ def main_file(program: Path) -> Path:
 
 
 def run(path: str, program: Path, threads: int) -> int:
+    # The engine interrupts the program when a resource failed; whatever it is doing then, it ends without a word, for the
+    # engine has told the cause. A KeyboardInterrupt could surface anywhere, as a traceback or while the interpreter ends.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     # A program that fails leaves futures that nobody reads; asyncio's complaints about them would bury the cause.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
@@ -72,8 +76,6 @@ def run(path: str, program: Path, threads: int) -> int:
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
         return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except Exception as error:
         pulumi.log.error("Program failed with an unhandled exception:\n" + users_traceback(error, program))
         return FAILED_AND_TOLD
