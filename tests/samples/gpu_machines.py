@@ -14,6 +14,7 @@ from lab.gpu.machine import CLOCK_VARIABLE, MACHINE_FILE, STATE_VARIABLE
 from lab.gpu.scenario import compile_scenario
 
 NOON = 1_780_000_000.0
+SMI_COMMAND = f"{sys.executable} -I -S {setup.PROGRAMS / 'nvidia-smi'}"
 
 
 def make(

@@ -1,0 +1,253 @@
+"""The exporters' stand-ins against recorded /metrics bodies and counter lists of the real ones."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.gpu import inject
+from lab.gpu.dcgm import counters as dcgm_counters
+from lab.gpu.dcgm import fields as dcgm_fields
+from lab.gpu.dcgm.cli import SHIPPED, renderer
+from lab.gpu.fixtures import load_exporter
+from lab.gpu.machine import CLOCK_VARIABLE, Machine
+from tests.samples.conftest import SAMPLES
+from tests.samples.gpu_machines import NOON, SMI_COMMAND, make
+
+SMI, NVIDIA, DCGM = SAMPLES / "nvidia-smi", SAMPLES / "nvidia_gpu_exporter/metrics", SAMPLES / "dcgm-exporter"
+
+# What the exporter reports of itself, which the recordings leave out.
+ITS_OWN = (
+    "nvidia_gpu_exporter_build_info",
+    "nvidia_smi_last_collect_duration_seconds",
+    "nvidia_smi_last_collect_success_timestamp_seconds",
+)
+
+
+def samples(body: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    """(metric, labels, value as written)."""
+    for line in body.splitlines():
+        if line and not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)", line).groups()
+            yield name, dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels or "")), value
+
+
+# ---- nvidia_gpu_exporter
+
+
+def replay(directory: Path, capture: Path, busy: str) -> str:
+    """A command that answers what a recorded nvidia-smi answered."""
+    program = directory / "recorded-nvidia-smi"
+    version = re.search(r"\d{3}\.[\d.]+$", capture.name)[0]
+    (help_,) = list((SMI / "fields").glob(f"help-query-gpu-{version}.txt")) or [directory / "help.txt"]
+    if not help_.exists():
+        header = (capture / f"{busy}.query-gpu.csv").read_text().splitlines()[0]
+        names = [column.partition(" [")[0] for column in header.split(", ")]
+        help_.write_text("List:\n" + "".join(f'\n"{name}"\nx\n' for name in names))
+    answers = {
+        "--help-query-gpu": help_,
+        "--version": capture / "version.txt",
+        "--query-gpu=*": capture / f"{busy}.query-gpu.csv",
+    }
+    cases = "".join(f"  {flag}) cat {shlex.quote(str(path))} ;;\n" for flag, path in answers.items())
+    apps = capture / f"{busy}.query-compute-apps.csv"
+    columns = "awk -F ', ' -v OFS=', ' '{print $5, $6, $7, $8}'"
+    program.write_text(f"#!/bin/sh\ncase $1 in\n{cases}  --query-compute-apps=*) {columns} {shlex.quote(str(apps))} ;;\nesac\n")
+    program.chmod(0o755)
+    return shlex.quote(str(program))
+
+
+RECORDED_BODIES = sorted(path.stem for path in NVIDIA.glob("linux-*.prom"))
+NAMES = {"h100-80gb-hbm3": "h100-80gb-hbm3", "h100-mig": "h100-mig", "h200": "h200", "h200-mig": "h200-mig", "l40s": "l40s",
+         "geforce-rtx-2080-super": "rtx-2080-super"}  # fmt: skip
+
+
+@pytest.mark.parametrize("recording", RECORDED_BODIES)
+def test_fed_with_a_recorded_nvidia_smi_it_gives_the_recorded_body(recording: str, tmp_path: Path) -> None:
+    _, gpu, driver, busy = recording.split("__")
+    capture = SMI / "captures" / f"{NAMES[gpu.removeprefix('nvidia-')]}-{driver}"
+    exporter = load_exporter()
+    arguments = ["--collect.compute-apps", "--nvidia-smi-command", replay(tmp_path, capture, busy)]
+    ours = exporter.Exporter(exporter.parse(arguments)).scrape()
+    theirs = (NVIDIA / f"{recording}.prom").read_text()
+
+    def comparable(body: str) -> dict[tuple, float]:
+        return {(name, *sorted(labels.items())): float(value) for name, labels, value in samples(body) if name not in ITS_OWN}
+
+    assert comparable(ours) == pytest.approx(comparable(theirs))
+    kinds = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
+    assert set(kinds.findall(theirs)) <= set(kinds.findall(ours))
+    helps = re.compile(r"^# HELP (nvidia_smi_\S+) (.*\[.*\]|[a-z_.A-Z0-9]+)$", re.MULTILINE)  # those that name a field
+    assert dict(helps.findall(theirs)).items() <= dict(helps.findall(ours)).items()
+
+
+@pytest.mark.parametrize("recording", RECORDED_BODIES)
+def test_numbers_are_written_as_in_the_recorded_body(recording: str) -> None:
+    exporter = load_exporter()
+    for _, _, value in samples((NVIDIA / f"{recording}.prom").read_text()):
+        assert exporter.go_float(float(value)) == value
+
+
+def test_over_a_simulated_h100_it_serves_the_recorded_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = body_of_simulated(make(tmp_path, "h100x8"), monkeypatch, "--collect.compute-apps")
+    (recording,) = NVIDIA.glob("*h100-80gb*load.prom")
+    theirs = {(name, *labels) for name, labels, _ in samples(recording.read_text())}
+    assert {(name, *labels) for name, labels, _ in samples(ours) if name not in ITS_OWN} == theirs
+
+
+def test_what_only_nvml_tells_has_the_labels_of_the_real_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {name: set(labels) for name, labels, _ in samples((NVIDIA / "demo__seeded.prom").read_text())}
+    state = make(tmp_path, "a100-mig", gpus=2)
+    monkeypatch.setenv(CLOCK_VARIABLE, str(NOON))
+    inject.inject_xid(state, code=79, gpu=1)
+    inject.clear(state)
+    inject.inject_xid(state, code=43, gpu=1)
+    ours = body_of_simulated(
+        state,
+        monkeypatch,
+        "--collect.backend=nvml",
+        "--collect.pcie-throughput",
+        "--collect.compute-apps",
+        "--collect.compute-apps-mig",
+    )
+    names = {name: set(labels) for name, labels, _ in samples(ours)}
+    for name in theirs:
+        if re.search("xid|energy|mig_info|mig_memory|pcie_throughput|nvml|compute_app", name):
+            assert names[name] == theirs[name], name
+
+
+def body_of_simulated(state: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    monkeypatch.setenv("GPU_FLEET_LAB_STATE", str(state))
+    monkeypatch.setenv(CLOCK_VARIABLE, str(NOON))
+    exporter = load_exporter()
+    return exporter.Exporter(exporter.parse(["--nvidia-smi-command", SMI_COMMAND, *arguments])).scrape()
+
+
+# ---- dcgm-exporter
+
+
+def label_order(line: str) -> list[str]:
+    return re.findall(r"[{,](\w+)=", line)
+
+
+POD_LABELS = {"pod", "namespace", "container", "pod_uid"}
+
+# Recordings of releases that this stand-in stands for; older ones lack pci_bus_id or the host's name.
+BODIES = {
+    "aicr-h100-x8-pod-uid.prom": ("4.8.2", "h100x8"),
+    "issue226-l40s-prof-pods.prom": ("4.8.2", "h100x8"),
+    "issue512-h100-mig-profiling.prom": ("4.8.2", "a100-mig"),
+    "issue736-new-hostname-mig-mixed.prom": ("4.8.4", "a100-mig"),
+}
+
+
+@pytest.mark.parametrize("recording", BODIES)
+def test_labels_stand_in_the_recorded_order(recording: str, tmp_path: Path) -> None:
+    generation, scenario = BODIES[recording]
+    theirs = [line for line in (DCGM / "metrics" / recording).read_text().splitlines() if line.startswith("DCGM_")]
+    has_driver = any("DRIVER_VERSION" in line for line in theirs)
+    path = tmp_path / "c.csv"
+    rows = ["DCGM_FI_DEV_GPU_TEMP, gauge, x", "DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, x"]
+    path.write_text("\n".join(rows + (["DCGM_FI_DRIVER_VERSION, label, x"] if has_driver else [])))
+    body = renderer(path, generation, started_s=NOON).render(Machine.load(make(tmp_path / "m", scenario, gpus=2)))
+    ours = {tuple(label_order(line)) for line in body.splitlines() if line.startswith("DCGM_")}
+    assert {tuple(name for name in label_order(line) if name not in POD_LABELS) for line in theirs} <= ours
+
+
+@pytest.mark.parametrize("recording", sorted(path.name for path in (DCGM / "metrics").glob("*.prom")))
+def test_whole_numbers_and_fractions_are_written_as_recorded(recording: str, tmp_path: Path) -> None:
+    known = dcgm_fields.known((4, 8, 4))
+    source = dcgm_fields.Source(Machine.load(make(tmp_path, "h100x8")).gpus[0])
+    for name, _, value in samples((DCGM / "metrics" / recording).read_text()):
+        ours = known[name](source) if name in known else None
+        if ours is not None and "netdata" not in recording:  # that one is hand-made
+            assert isinstance(ours, float) == ("." in value), f"{name} {value}"
+
+
+def test_an_xid_carries_its_code_and_text_as_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CLOCK_VARIABLE, str(NOON))
+    state = make(tmp_path, "h100x8", driver="535.129.03")
+    inject.inject_xid(state, code=45, gpu=0)
+    body = renderer(None, "4.8.2", started_s=NOON).render(Machine.load(state))
+    (line,) = (line for line in body.splitlines() if line.startswith("DCGM_FI_DEV_XID_ERRORS{"))
+    (theirs,) = samples((DCGM / "metrics/issue235-xid-err-code-msg.prom").read_text())
+    (ours,) = samples(line)
+    assert ours[1]["err_code"] == theirs[1]["err_code"] == ours[2]
+    assert ours[1]["err_msg"].startswith(theirs[1]["err_msg"][:60])
+
+
+def test_the_count_of_xids_has_the_recorded_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CLOCK_VARIABLE, str(NOON))
+    state = make(tmp_path / "m", "h100x8")
+    inject.inject_xid(state, code=43, gpu=0)
+    path = tmp_path / "c.csv"
+    path.write_text("DCGM_EXP_XID_ERRORS_COUNT, gauge, x\nDCGM_FI_DRIVER_VERSION, label, x")
+    (ours,) = (
+        label_order(line)
+        for line in renderer(path, "4.8.2", started_s=NOON).render(Machine.load(state)).splitlines()
+        if line[0] != "#"
+    )
+    (theirs,) = (
+        label_order(line) for line in (DCGM / "metrics/pr239-xid-active.prom").read_text().splitlines() if line[0] != "#"
+    )
+    assert [name for name in ours if name != "pci_bus_id"] == theirs  # 3.3.5 of 2024 had no bus id
+
+
+def active(path: Path) -> dict[str, str]:
+    rows = csv.reader(line for line in path.read_text().splitlines() if line.strip() and not line.startswith("#"))
+    return {row[0].strip(): row[1].strip() for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("recording", "generation"),
+    [
+        ("4.4.1-4.6.0-default-counters.csv", "4.8.2"),
+        ("4.5.3-4.8.2-default-counters.csv", "4.8.2"),
+        ("4.5.3-4.8.2-dcp-metrics-included.csv", "4.8.2"),
+        ("4.5.3-4.8.2-integration-test-counters.csv", "4.8.2"),
+        ("4.6.1-4.8.4-default-counters.csv", "4.8.4"),
+        ("4.6.1-4.8.4-dcp-metrics-included.csv", "4.8.4"),
+        ("deepops-dcgm-custom-metrics.csv", "4.8.2"),
+        ("main-tests-host-dcp-counters.csv", "4.8.4"),
+    ],
+)
+def test_a_counter_list_of_the_real_one_is_served(recording: str, generation: str, tmp_path: Path) -> None:
+    path = DCGM / "counters" / recording
+    body = renderer(path, generation, started_s=NOON).render(Machine.load(make(tmp_path, "h100x8")))
+    served = {name for name, _, _ in samples(body)}
+    # No XID happened; an H100 remaps rows and retires no pages.
+    silent = {"DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_RETIRED_SBE", "DCGM_FI_DEV_RETIRED_DBE", "DCGM_FI_DEV_RETIRED_PENDING"}
+    assert {name for name, kind in active(path).items() if kind != "label"} - served <= silent
+
+
+def test_without_a_list_it_serves_what_the_real_one_ships() -> None:
+    ours, theirs = active(SHIPPED / "default-counters-4.8.csv"), active(DCGM / "counters/4.6.1-4.8.4-default-counters.csv")
+    assert ours == theirs
+    new = active(SHIPPED / "default-counters-4.9.csv")
+    assert len(new) == len(theirs) + 1, "4.9 adds the total memory"
+    assert len(set(new) - set(theirs)) == 23 + 1, "the release notes of 4.9.0 count 23 renamed fields"
+    assert set(new) <= set(dcgm_fields.known((4, 9, 0)))
+
+
+def test_new_names_are_those_of_the_field_header() -> None:
+    with (DCGM / "fields/dcgm-4.6.0-renames.csv").open() as file:
+        renames = {row["new_name"]: row["old_name"] for row in csv.DictReader(file)}
+    with (DCGM / "fields/dcgm-4.6.0-field-ids.csv").open() as file:
+        header = set(next(csv.reader(file)))
+        names = {name for row in csv.reader(file) for name in row} | set(renames) | set(renames.values()) | header
+    before = set(dcgm_fields.known((4, 8, 2)))
+    for name in set(dcgm_fields.known((4, 8, 4))):
+        assert name in names, f"{name} is not a field of DCGM 4.6.0"
+        if name not in before:
+            assert renames[name] in before, f"{name} is another name of {renames[name]}"
+
+
+def test_the_counter_parser_takes_every_recorded_line_it_knows_and_names_the_first_it_does_not() -> None:
+    everything = (DCGM / "counters/netdata-all-fields.csv").read_text().splitlines()
+    with pytest.raises(dcgm_counters.BadCounters, match="could not find DCGM field"):
+        dcgm_counters.parse(everything, dcgm_fields.known((4, 8, 2)), (4, 8, 2))
