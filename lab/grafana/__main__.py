@@ -25,7 +25,12 @@ def main() -> int:
         access = Access.from_file(arguments.auth_file)
     else:
         access = Access.of_admin(os.environ.get("GF_SECURITY_ADMIN_PASSWORD", "admin"))
-    return serve(host, int(port), Store(arguments.data / "grafana-stand-in.json"), access)
+    try:
+        store = Store(arguments.data / "grafana-stand-in.json")
+    except (OSError, ValueError) as error:
+        print(f"grafana (stand-in): cannot use its store: {error}", file=sys.stderr)
+        return 1
+    return serve(host, int(port), store, access)
 
 
 def _parser() -> argparse.ArgumentParser:

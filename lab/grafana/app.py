@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -107,6 +108,6 @@ def serve(host: str, port: int, store: Store, access: Access) -> int:
     try:
         web.run_app(application(store, access), host=host, port=port, print=None, access_log=None)
     except OSError as error:
-        print(f"grafana (stand-in): cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
+        print(f"grafana (stand-in): cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", file=sys.stderr)
         return 1
     return 0

@@ -31,12 +31,19 @@ def _empty() -> dict[str, Any]:
 
 
 class Store:
-    """`data` may be changed freely between two saves; whoever changes it calls `save`."""
+    """`data` may be changed freely between two saves; whoever changes it calls `save`.
+
+    Raises ValueError for a file that is no JSON, OSError for one that cannot be read or made.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         file.parent.mkdir(parents=True, exist_ok=True)
-        self.data: dict[str, Any] = {**_empty(), **(json.loads(file.read_text()) if file.exists() else {})}
+        try:
+            kept = json.loads(file.read_text()) if file.exists() else {}
+        except ValueError as error:
+            raise ValueError(f"{file} is no JSON ({error}); move it away to start with nothing") from None
+        self.data: dict[str, Any] = {**_empty(), **kept}
 
     def save(self) -> None:
         new = self._file.with_suffix(".new")

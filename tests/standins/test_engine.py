@@ -1,0 +1,260 @@
+"""The real engine with the stand-ins: the language host and a whole life of a stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.toolchain import find
+from tests.standins.grafana_server import GrafanaServer
+from tests.standins.running import REPO
+
+COMMAND = """
+import pulumi
+from pulumi_command import local
+config = pulumi.Config()
+first = local.Command(
+    "first",
+    create="echo made",
+    update='echo "was $PULUMI_COMMAND_STDOUT"',
+    delete="touch deleted",
+    environment={"VERSION": config.get("version") or "1", "TOKEN": config.require_secret("token")},
+)
+second = local.Command("second", create="cat", stdin=first.stdout, triggers=[config.get("trigger") or "a"])
+pulumi.export("second", second.stdout)
+"""
+GRAFANA = """
+import json
+import pulumi
+import pulumiverse_grafana as grafana
+config = pulumi.Config()
+provider = grafana.Provider("lab", url=config.require("url"), auth=config.require_secret("auth"), retries=0)
+options = pulumi.ResourceOptions(provider=provider)
+folder = grafana.oss.Folder("folder", title="GPU fleet", uid="gpu-fleet", opts=options)
+model = {"uid": "overview", "title": config.get("title") or "Overview", "panels": []}
+dashboard = grafana.oss.Dashboard("overview", folder=folder.uid, config_json=json.dumps(model), opts=options)
+pulumi.export("url", dashboard.url)
+"""
+
+
+class Project:
+    """A Pulumi project with a stack on a file backend, both below one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "state").mkdir()
+        (directory / ".venv").symlink_to(REPO / ".venv")
+        (directory / "Pulumi.yaml").write_text(
+            "name: standins\nruntime: {name: python, options: {toolchain: pip, virtualenv: .venv}}\n"
+        )
+        stand_ins = REPO / "lab" / "standins" / "bin"
+        self.environment = {
+            **os.environ,
+            "PATH": os.pathsep.join([str(find("pulumi").parent), str(stand_ins), os.environ["PATH"]]),
+            "PULUMI_HOME": str(directory / "home"),
+            "PULUMI_BACKEND_URL": f"file://{directory}/state",
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        }
+        self.run("stack", "init", "test")
+
+    def program(self, text: str, file: str = "__main__.py") -> None:
+        (self.directory / file).write_text(text)
+
+    def run(self, *arguments: str, fails: bool = False) -> str:
+        done = subprocess.run(
+            [find("pulumi"), *arguments, "--color", "never", "--non-interactive"],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        output = done.stdout + done.stderr
+        assert (done.returncode != 0) == fails, output
+        return done.stdout if "--json" in arguments or arguments[:2] == ("stack", "export") else output
+
+    def up(self, **options: bool) -> str:
+        return self.run("up", "--yes", "--skip-preview", **options)
+
+    def output(self, name: str) -> str:
+        return self.run("stack", "output", name).strip()
+
+    def state(self) -> list[dict[str, Any]]:
+        return json.loads(self.run("stack", "export"))["deployment"].get("resources", [])
+
+    def state_text(self) -> str:
+        return "".join(file.read_text() for file in (self.directory / "state").rglob("*.json"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield Project(tmp_path)
+
+
+def test_the_life_of_a_stack_of_commands(project: Project) -> None:
+    project.program(COMMAND)
+    project.run("config", "set", "--secret", "token", "planted-secret")
+    preview = project.run("preview", "--diff")
+    assert "+ 3 to create" in preview and "[unknown]" in preview and "planted-secret" not in preview
+    assert "+ 3 created" in project.up()
+    assert project.output("second") == "made"
+    assert "3 unchanged" in project.up()
+    project.run("config", "set", "version", "2")
+    project.run("config", "set", "trigger", "b")
+    change = project.run("preview", "--diff")
+    assert '~ VERSION: "1" => "2"' in change and "1 to replace" in change
+    project.up()
+    assert project.output("second") == "was made"
+    assert "3 unchanged" in project.run("refresh", "--yes", "--skip-preview")
+    assert "planted-secret" not in project.state_text()
+    project.run("destroy", "--yes", "--skip-preview")
+    assert (project.directory / "deleted").exists()
+    assert project.state() == []
+
+
+def test_a_failed_command_is_told_and_nothing_of_it_is_kept(project: Project) -> None:
+    project.program("from pulumi_command import local\nlocal.Command('broken', create='echo the cause; exit 3')\n")
+    output = project.up(fails=True)
+    assert 'exit status 3: running "echo the cause; exit 3":' in output and "the cause" in output
+    assert not [resource for resource in project.state() if resource["type"] == "command:local:Command"]
+
+
+def test_an_input_that_the_plugin_does_not_know_stops_before_anything_is_made(project: Project) -> None:
+    project.program(
+        "import pulumi\npulumi.CustomResource('command:local:Command', 'odd', {'create': 'touch made', 'upgrade': 'x'})\n"
+    )
+    output = project.up(fails=True)
+    assert "Unrecognized field 'upgrade'" in output
+    assert not (project.directory / "made").exists()
+
+
+def test_the_life_of_a_stack_in_grafana(project: Project, server: GrafanaServer) -> None:
+    server.empty()
+    project.program(GRAFANA)
+    project.run("config", "set", "url", server.url)
+    project.run("config", "set", "--secret", "auth", server.auth)
+    assert "+ 4 created" in project.up()
+    assert project.output("url") == f"{server.url}/d/overview/overview"
+    assert "4 unchanged" in project.up()
+    model = server.get("/api/dashboards/uid/overview")["dashboard"]
+    server.ask("POST", "/api/dashboards/db", {"dashboard": {**model, "title": "By hand"}, "folderUid": "gpu-fleet"})
+    drift = project.run("refresh", "--yes", "--skip-preview", "--diff")
+    assert '~ title: "Overview" => "By hand"' in drift.replace("title :", "title:")
+    assert "~ 1 updated" in project.up()
+    assert server.get("/api/dashboards/uid/overview")["dashboard"]["title"] == "Overview"
+    assert server.auth.partition(":")[2] not in project.state_text()
+    project.run("destroy", "--yes", "--skip-preview")
+    assert server.get("/api/folders") == []
+
+
+# --- the language host ------------------------------------------------------------------------------------------------------
+
+
+def test_the_program_sees_its_project_as_the_official_host_shows_it(project: Project) -> None:
+    project.program("VALUE = 'from a module'\n", "beside.py")
+    project.program(
+        "import os, sys, beside, pulumi\n"
+        "config = pulumi.Config()\n"
+        "pulumi.export('seen', [beside.VALUE, os.getcwd(), sys.argv, pulumi.get_project(), pulumi.get_stack(),\n"
+        "    pulumi.get_organization(), config.require('plain'), pulumi.runtime.is_dry_run()])\n"
+        "pulumi.export('secret', config.require_secret('hidden'))\n"
+    )
+    project.run("config", "set", "plain", "value")
+    project.run("config", "set", "--secret", "hidden", "planted-secret")
+    assert "planted-secret" not in project.up()
+    seen = json.loads(project.run("stack", "output", "--json"))
+    directory = str(project.directory)
+    assert seen["seen"] == ["from a module", directory, ["."], "standins", "test", "organization", "value", False]
+    assert seen["secret"] == "[secret]"
+
+
+def test_what_the_program_prints_is_shown(project: Project) -> None:
+    project.program("import sys\nprint('to stdout')\nprint('to stderr', file=sys.stderr)\n")
+    output = project.up()
+    assert "to stdout" in output and "to stderr" in output
+
+
+@pytest.mark.parametrize(
+    ("program", "shown", "hidden"),
+    [
+        ("import pulumi\nraise pulumi.RunError('datacenter: missing')\n", "error: datacenter: missing", "Traceback"),
+        ("def divide():\n    return 1 / 0\ndivide()\n", "ZeroDivisionError: division by zero", "run_program.py"),
+        ("import nowhere\n", "No module named 'nowhere'", "run_program.py"),
+        ("import sys\nsys.exit(7)\n", "program exited with non-zero exit code: 7", "Traceback"),
+        ("x = = 1\n", "SyntaxError: invalid syntax", "bail"),
+    ],
+    ids=["RunError", "exception", "import", "exit", "syntax"],
+)
+def test_a_program_that_fails_is_told_as_the_official_host_tells_it(
+    project: Project, program: str, shown: str, hidden: str
+) -> None:
+    project.program(program)
+    output = project.up(fails=True)
+    assert shown in output and hidden not in output
+
+
+def test_a_project_without_a_program_is_told(project: Project) -> None:
+    assert "unable to find main python program `__main__.py`" in project.run("preview", fails=True)
+
+
+def test_a_missing_virtualenv_is_made_from_requirements(project: Project) -> None:
+    (project.directory / ".venv").unlink()
+    project.program("print('runs')\n")
+    (project.directory / "requirements.txt").write_text("")
+    output = project.run("preview", fails=True)
+    assert "The pulumi package is not installed in the program's Python environment" in output
+    assert (project.directory / ".venv" / "bin" / "python").exists()
+    assert "no-such-package" in _install(project, "no-such-package==1 ; python_version < '3'\n./no-such-package\n")
+
+
+def _install(project: Project, requirements: str) -> str:
+    (project.directory / "requirements.txt").write_text(requirements)
+    return project.run("install", fails=True)
+
+
+def test_a_toolchain_that_it_does_not_have_is_refused(project: Project) -> None:
+    (project.directory / "Pulumi.yaml").write_text("name: standins\nruntime: {name: python, options: {toolchain: poetry}}\n")
+    project.program("")
+    assert "knows only pip" in project.run("preview", fails=True)
+
+
+def test_about_names_the_python_and_the_packages(project: Project) -> None:
+    project.program("")
+    about = json.loads(project.run("about", "--json"))
+    assert about["runtime"]["executable"].endswith(".venv/bin/python")
+    assert {"name": "pulumi-command", "version": "1.2.1"} in about["dependencies"]
+    assert {plugin["name"] for plugin in about["plugins"]} >= {"command", "grafana", "python"}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_a_program_does_not_outlive_the_engine(project: Project, how: signal.Signals) -> None:
+    pid_file = project.directory / "pid"
+    project.program(f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n")
+    engine = subprocess.Popen(
+        [find("pulumi"), "up", "--yes", "--skip-preview", "--non-interactive"],
+        cwd=project.directory,
+        env=project.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    _wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
+    engine.send_signal(how)
+    engine.wait(30)
+    _wait_until(lambda: not Path(f"/proc/{pid_file.read_text()}").exists())
+
+
+def _wait_until(holds: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
