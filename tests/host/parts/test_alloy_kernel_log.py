@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -100,14 +99,3 @@ def test_an_xid_counter_has_no_labels_but_its_own_and_those_of_its_host(alloy: R
 def test_the_detail_lines_of_an_nvswitch_event_are_not_counted_again(alloy: RunningAlloy) -> None:
     [(labels, value)] = alloy.receiver.of("gpu_fleet_sxid_events_total")
     assert (labels["sxid"], labels["pci"], labels["sxid_severity"], value) == ("20034", "0000:04:00.0", "Fatal", 1)
-
-
-def test_without_a_loki_the_xids_are_still_counted(tmp_path: Path) -> None:
-    log = tmp_path / "kern.log"
-    log.touch()
-    with running_alloy(tmp_path, kernel_log_facts(log), logs=False) as running:
-        running.wait_until_read(log)
-        with log.open("a") as kernel:
-            kernel.write(f"{XID_79}\n")
-        running.receiver.wait_for(lambda: running.receiver.of("gpu_fleet_xid_events_total"))
-        assert not running.receiver.lines

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from tests.host.parts.conftest import RunningAlloy, running_alloy
+from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
 
 LABELS = {
     "instance": "gpu-node-001",
@@ -36,26 +36,43 @@ def test_a_host_has_one_up_series_per_scraped_service(alloy: RunningAlloy) -> No
     assert {labels["job"] for labels, _ in alloy.receiver.of("up")} == jobs
 
 
-def test_a_textfile_host_is_not_asked_for_a_gpu_exporter(tmp_path: Path) -> None:
-    with running_alloy(tmp_path, {"GPU_FLEET_EXPORTER_MODE": "textfile"}) as running:
-        running.receiver.wait_for(lambda: len(running.receiver.of("up")) >= 2)
-        assert {labels["job"] for labels, _ in running.receiver.of("up")} == {"node-exporter", "alloy"}
-
-
-def test_the_login_and_the_tenant_reach_mimir(tmp_path: Path) -> None:
-    secrets = tmp_path / "etc/gpu-fleet/secrets"
+@pytest.fixture(scope="module")
+def other_alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
+    """A host with textfiles, whose Mimir asks for a login and whose stack has no Loki."""
+    prefix = tmp_path_factory.mktemp("other host")
+    secrets = prefix / "etc/gpu-fleet/secrets"
     secrets.mkdir(parents=True)
     (secrets / "metrics-password").write_text("correct horse")
+    log = prefix / "kern.log"
+    log.touch()
     facts = {
+        **kernel_log_facts(log),
         "GPU_FLEET_EXPORTER_MODE": "textfile",
         "GPU_FLEET_METRICS_USERNAME": "writer",
         "GPU_FLEET_METRICS_TENANT": "us-west",
     }
-    with running_alloy(tmp_path, facts, metrics_login=True) as running:
-        running.receiver.wait_for(lambda: running.receiver.headers)
-        headers = running.receiver.headers["/api/v1/push"]
+    with running_alloy(prefix, facts, metrics_login=True, logs=False) as running:
+        running.wait_until_read(log)
+        with log.open("a") as kernel:
+            kernel.write("[ 1.0] NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.\n")
+        yield running
+
+
+def test_a_textfile_host_is_not_asked_for_a_gpu_exporter(other_alloy: RunningAlloy) -> None:
+    other_alloy.receiver.wait_for(lambda: len(other_alloy.receiver.of("up")) >= 2)
+    assert {labels["job"] for labels, _ in other_alloy.receiver.of("up")} == {"node-exporter", "alloy"}
+
+
+def test_the_login_and_the_tenant_reach_mimir(other_alloy: RunningAlloy) -> None:
+    other_alloy.receiver.wait_for(lambda: other_alloy.receiver.headers)
+    headers = other_alloy.receiver.headers["/api/v1/push"]
     assert headers["X-Scope-Orgid"] == "us-west"
     assert headers["Authorization"] == "Basic " + base64.b64encode(b"writer:correct horse").decode()
+
+
+def test_without_a_loki_the_xids_are_still_counted(other_alloy: RunningAlloy) -> None:
+    other_alloy.receiver.wait_for(lambda: other_alloy.receiver.of("gpu_fleet_xid_events_total"))
+    assert not other_alloy.receiver.lines
 
 
 def test_without_a_login_no_authorization_is_sent(alloy: RunningAlloy) -> None:
