@@ -228,6 +228,13 @@ def test_a_toolchain_that_it_does_not_have_is_refused(project: Project) -> None:
     assert "knows only pip" in project.run("preview", fails=True)
 
 
+def test_a_configuration_too_long_for_the_operating_system_is_told(project: Project) -> None:
+    project.program("")
+    (project.directory / "Pulumi.test.yaml").write_text(f"config:\n  standins:hosts: {'h' * 140_000}\n")
+    output = project.run("preview", fails=True)
+    assert "Argument list too long" in output and "131072 is the most" in output
+
+
 def test_about_names_the_python_and_the_packages(project: Project) -> None:
     project.program("")
     about = json.loads(project.run("about", "--json"))

@@ -85,7 +85,7 @@ class PythonEnvironment:
 
     def packages(self) -> list[Package]:
         listed = subprocess.run(
-            [self.python, str(HERE / "list_packages.py")], env=self.variables(), capture_output=True, text=True, check=False
+            [self.python, "-P", str(HERE / "list_packages.py")], env=self.variables(), capture_output=True, text=True, check=False
         )
         if listed.returncode:
             raise BadEnvironment(f"cannot list the packages of {self.python}:\n{listed.stderr.strip()}")

@@ -7,6 +7,7 @@ Python (RunPlugin), a debugger. The engine is told that they are not implemented
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import json
 import re
@@ -93,8 +94,14 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
             try:
                 # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
                 program = subprocess.Popen(self._command(environment.python, request), env=variables, stdin=subprocess.DEVNULL)
-            except OSError as error:  # above all: a configuration of more than 128 KiB does not fit a variable
-                raise BadEnvironment(f"problem executing program (could not run language executor): {error}") from error
+            except OSError as error:
+                hint = ""
+                if error.errno == errno.E2BIG:  # Linux gives a variable 128 KiB; the official host stumbles over it too
+                    size = len(variables["PULUMI_CONFIG"])
+                    hint = f": the stack's configuration has {size} bytes and 131072 is the most; move its long lists to files"
+                raise BadEnvironment(
+                    f"problem executing program (could not run language executor): {error.strerror}{hint}"
+                ) from error
         with self._lock:
             self._programs.add(program)
         context.add_callback(lambda: _end([program]))
@@ -132,6 +139,7 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         }
         return [
             python,
+            "-P",  # the program's imports are its own
             str(HERE / "run_program.py"),
             *(f"--{name}={value}" for name, value in options.items()),
             "--",

@@ -48,7 +48,6 @@ def main() -> int:
     )
     os.chdir(arguments.pwd)
     sys.argv = [arguments.program, *arguments.arguments]
-    sys.path.pop(0)  # this file's directory: the program's imports are its own
 
     program = main_file(Path(arguments.program))
     if not program.is_file():
