@@ -1,0 +1,142 @@
+"""How programs are started: from the environment file to their command line, by either service manager."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from components.host.part import ROOTFS
+from tests.host.parts.places import defaults, parts_of, place
+
+ENVIRONMENT = """\
+GPU_FLEET_ALLOY_LISTEN='127.0.0.1:12345'
+GPU_FLEET_DCGM_IMAGE='registry.example.com/dcgm-exporter:1@sha256:abc'
+GPU_FLEET_GPU_EXPORTER_LISTEN='127.0.0.1:9835'
+GPU_FLEET_INSTANCE='gpu node 1'
+GPU_FLEET_NODE_EXPORTER_LISTEN='127.0.0.1:9100'
+"""
+SYSTEMD_FLAGS = [
+    "--collector.systemd",
+    r"--collector.systemd.unit-include=(gpu-fleet-.*|nvidia-.*|docker|containerd|slurmd)\.(service|timer)",
+]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A host below a path with a space, whose programs print how they were called."""
+    prefix = tmp_path / "a host"
+    for mode in ("dcgm-exporter", "nvidia_gpu_exporter"):
+        place(parts_of({"GPU_FLEET_EXPORTER_MODE": mode}), prefix)
+    (prefix / "etc/gpu-fleet").mkdir()
+    (prefix / "etc/gpu-fleet/gpu-fleet.env").write_text(ENVIRONMENT)
+    for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/docker"):
+        echo = prefix / "opt/gpu-fleet" / program
+        echo.parent.mkdir(exist_ok=True)
+        echo.write_text('#!/bin/sh\n[ "$1" = rm ] && exit\necho "INSTANCE=$GPU_FLEET_INSTANCE"\nprintf "%s\\n" "$0" "$@"\n')
+        echo.chmod(0o755)
+    return prefix
+
+
+def started(prefix: Path, program: str) -> list[str]:
+    """What the program was called with, the prefix written as P."""
+    tools = f"{prefix}/opt/gpu-fleet/tools"
+    done = subprocess.run(
+        [prefix / "opt/gpu-fleet/libexec/run", program],
+        env={"PATH": f"{tools}:{os.environ['PATH']}", "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": tools},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *command = done.stdout.replace(str(prefix), "P").splitlines()
+    assert first == "INSTANCE=gpu node 1", "programs must see the values of the environment file"
+    return command
+
+
+def test_node_exporter_listens_where_the_settings_say_and_reads_the_textfiles(prefix: Path) -> None:
+    assert [flag for flag in started(prefix, "node-exporter") if flag not in SYSTEMD_FLAGS] == [
+        "P/opt/gpu-fleet/bin/node_exporter",
+        "--web.listen-address=127.0.0.1:9100",
+        "--collector.textfile.directory=P/var/lib/gpu-fleet/textfile",
+    ]
+
+
+def test_the_gpu_exporter_gets_the_nvidia_smi_that_was_found(prefix: Path) -> None:
+    assert started(prefix, "nvidia-gpu-exporter") == [
+        "P/opt/gpu-fleet/bin/nvidia_gpu_exporter",
+        "--web.listen-address=127.0.0.1:9835",
+        "--nvidia-smi-command=P/opt/gpu-fleet/tools/nvidia-smi",
+        "--collect.timeout=8s",
+    ]
+
+
+def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) -> None:
+    assert started(prefix, "alloy") == [
+        "P/opt/gpu-fleet/bin/alloy",
+        "run",
+        "--disable-reporting",
+        "--server.http.listen-addr=127.0.0.1:12345",
+        "--storage.path=P/var/lib/gpu-fleet/alloy",
+        "P/etc/alloy",
+    ]
+
+
+def test_dcgm_exporter_runs_without_any_capability(prefix: Path) -> None:
+    command = started(prefix, "dcgm-exporter")
+    assert "SYS_ADMIN" not in command
+    assert command[command.index("--cap-drop") + 1] == "ALL"
+    assert "registry.example.com/dcgm-exporter:1@sha256:abc" in command
+
+
+def test_dcgm_exporter_gets_sys_admin_for_profiling_alone(prefix: Path) -> None:
+    counters = prefix / "etc/dcgm-exporter/counters.csv"
+    counters.write_text(counters.read_text() + "DCGM_FI_PROF_SM_ACTIVE, gauge, help\n")
+    command = started(prefix, "dcgm-exporter")
+    assert command[command.index("--cap-add") + 1] == "SYS_ADMIN"
+
+
+def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
+    """A name that nobody sets ends a start script, because it runs with `set -u`."""
+    given = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH"}
+    known = given | set(defaults(parts_of({"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter"})))
+    known |= set(defaults(parts_of({"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter"})))
+    for script in (ROOTFS / "opt/gpu-fleet/libexec").glob("start-*"):
+        assert set(re.findall(r"\$\{?(GPU_[A-Z_]+)", script.read_text())) <= known, script.name
+
+
+def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Path) -> None:
+    """The real supervisord, with the files that hosts get."""
+    parts = parts_of({"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter", "GPU_VENDOR": "nvidia"})
+    units = {unit.name for part in parts for unit in part.units}
+    place(parts, prefix)
+    for name in units:
+        own = prefix / "etc/gpu-fleet/supervisor.d" / f"{name}.conf"
+        own.parent.mkdir(exist_ok=True)
+        own.write_text((ROOTFS / "etc/gpu-fleet/supervisor.d" / own.name).read_text())
+    for program in ("node_exporter", "nvidia_gpu_exporter", "alloy"):
+        called = prefix / f"{program}.called"
+        (prefix / "opt/gpu-fleet/bin" / program).write_text(f"#!/bin/sh\necho up >'{called}'\nexec sleep 60\n")
+    config = prefix / "supervisord.conf"
+    config.write_text("[supervisord]\nnodaemon=true\n[include]\nfiles = etc/gpu-fleet/supervisor.d/*.conf\n")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "GPU_FLEET_PREFIX": str(prefix),
+        "GPU_FLEET_TOOL_PATH": f"{prefix}/opt/gpu-fleet/tools",
+    }
+    supervisord = Path(sys.executable).with_name("supervisord")
+    process = subprocess.Popen([supervisord, "-c", config], cwd=prefix, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        wanted = [prefix / f"{program}.called" for program in ("node_exporter", "nvidia_gpu_exporter", "alloy")]
+        wanted.append(prefix / "var/lib/gpu-fleet/textfile/gpu_links.prom")
+        deadline = time.monotonic() + 20
+        while not all(file.exists() for file in wanted):
+            assert time.monotonic() < deadline, [file.name for file in wanted if not file.exists()]
+            time.sleep(0.05)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
