@@ -22,8 +22,7 @@ import asyncssh
 from provider.settings import Settings
 from provider.transport import TransportError
 
-_DIALS = 2
-_REDIAL_AFTER_S = 1.0  # where the port was refused: the host may be on its way up
+_DIALS = 2  # of a host that does not answer; one that refuses has answered
 _KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies while it works is noticed within a minute
 _GRACE_S = 3
 
@@ -209,17 +208,15 @@ class _Dialler:
 
     async def create_connection(self, factory: Any, host: str, port: int) -> tuple[Any, Any]:
         open_stream = self._through.create_connection if self._through else asyncio.get_running_loop().create_connection
-        for attempt in range(1, _DIALS + 1):
+        for _ in range(_DIALS):
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await open_stream(factory, host, port)
             except TimeoutError:
-                reason = f"no answer within {self._timeout_s * _DIALS:.0f} s"
+                continue
             except (OSError, asyncssh.ChannelOpenError) as error:
-                reason = _reason(error)
-                if attempt < _DIALS:
-                    await asyncio.sleep(_REDIAL_AFTER_S)
-        raise TransportError("unreachable", f"{self._where}: {reason}")
+                raise TransportError("unreachable", f"{self._where}: {_reason(error)}") from None
+        raise TransportError("unreachable", f"{self._where}: no answer within {self._timeout_s * _DIALS:.0f} s")
 
 
 def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:

@@ -86,6 +86,11 @@ def test_text_that_is_no_group_is_refused_before_any_server_is_asked(
     assert not ruler.requests
 
 
+def test_a_namespace_that_loki_cannot_address_is_refused(plugin: Plugin, ruler: RulerServer) -> None:
+    (failure,) = plugin.check(GROUP, group(ruler, backend="loki")).failures
+    assert failure.property == "namespace"
+
+
 @pytest.mark.parametrize(
     ("written", "kept"),
     [
@@ -107,18 +112,21 @@ def test_durations_read_as_prometheus_writes_them(written: str, kept: str) -> No
 def test_a_group_is_created_read_changed_and_deleted_with_one_request_each(
     plugin: Plugin, ruler: RulerServer, backend: str
 ) -> None:
-    inputs = plugin.checked(GROUP, group(ruler, backend=backend, tenant="us-west"))
+    namespace = {"mimir": "gpu fleet/a", "loki": "gpu fleet"}[backend]
+    inputs = plugin.checked(GROUP, group(ruler, backend=backend, namespace=namespace, tenant="us-west"))
     id_, outputs = plugin.create(GROUP, inputs)
-    assert id_ == f"{backend}/gpu fleet/a/fleet"
+    assert id_ == f"{backend}/{namespace}/fleet"
     assert outputs == {"rules": KEPT}
-    assert yaml.safe_load(KEPT) == ruler.groups[backend, "us-west", "gpu fleet/a", "fleet"]
+    assert yaml.safe_load(KEPT) == ruler.groups[backend, "us-west", namespace, "fleet"]
 
     read = plugin.read(GROUP, id_, inputs, outputs)
     assert (decode(read.properties), decode(read.inputs)) == (outputs, inputs), "what nobody changed must not look changed"
 
-    changed = plugin.checked(GROUP, group(ruler, backend=backend, tenant="us-west", rules=RULES.replace("60s", "30s")))
+    changed = plugin.checked(
+        GROUP, group(ruler, backend=backend, namespace=namespace, tenant="us-west", rules=RULES.replace("60s", "30s"))
+    )
     plugin.update(GROUP, id_, inputs, changed)
-    assert ruler.groups[backend, "us-west", "gpu fleet/a", "fleet"]["interval"] == "30s"
+    assert ruler.groups[backend, "us-west", namespace, "fleet"]["interval"] == "30s"
 
     plugin.delete(GROUP, id_, changed)
     assert not ruler.groups
