@@ -86,5 +86,5 @@ def _panel(panel: Mapping[str, Any]) -> str:
 
 def _query(target: Mapping[str, Any]) -> str:
     text = target.get("expr") or json.dumps(target)
-    legend = f"   legend: {target['legendFormat']}" if target.get("legendFormat") else ""
+    legend = f"\n   legend: {target['legendFormat']}" if target.get("legendFormat") else ""
     return escape(f"{target.get('refId', '')}  {text}{legend}")

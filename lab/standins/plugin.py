@@ -53,6 +53,8 @@ class ResourceType(ABC):
 
     # The input that gets the resource's name and a random end when it is not given; empty for none.
     autonamed: ClassVar[str] = ""
+    # Inputs that get a value when they are created without one.
+    computed: ClassVar[tuple[str, ...]] = ()
 
     def check(self, inputs: Properties) -> Iterator[Mistake]:
         """What the schema cannot say. `inputs` are plain; any of them may be UNKNOWN."""
@@ -67,7 +69,7 @@ class ResourceType(ABC):
 
     def preview_update(self, olds: Properties, news: Properties) -> Properties:
         """The outputs that a preview shows; UNKNOWN for what the update may change."""
-        return {name: olds.get(name) for name in self.outputs}
+        return {name: olds.get(name) for name in (*self.outputs, *self.computed) if name not in news}
 
     @abstractmethod
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
@@ -221,8 +223,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request.urn)
         inputs = decode(request.properties)
         if request.preview:
-            unknown = {name: UNKNOWN for name, output in resource.outputs.items() if output.required}
-            return provider_pb2.CreateResponse(properties=encode(inputs | unknown))
+            later = [name for name, output in resource.outputs.items() if output.required]
+            later += [name for name in resource.computed if name not in inputs]
+            return provider_pb2.CreateResponse(properties=encode(inputs | dict.fromkeys(later, UNKNOWN)))
         id, outputs = resource.create(self._call(request.urn), plain(inputs))
         return provider_pb2.CreateResponse(id=id, properties=_outputs(resource, inputs, outputs))
 
@@ -287,7 +290,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         def log(line: str) -> None:
             if self._engine is not None:
                 severity = engine_pb2.LogSeverity.Value("INFO")
-                self._engine.Log(engine_pb2.LogRequest(severity=severity, message=line, urn=urn, ephemeral=True))
+                # An engine that is going away must not keep a command's output from being read.
+                with contextlib.suppress(grpc.RpcError):
+                    self._engine.Log(engine_pb2.LogRequest(severity=severity, message=line, urn=urn, ephemeral=True))
 
         return Call(_name(urn) if urn else "", log, self._ending)
 

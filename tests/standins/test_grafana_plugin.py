@@ -64,6 +64,15 @@ def test_a_folder_is_made_with_its_address(folder: Resource, server: GrafanaServ
     assert server.get("/api/folders/gpu-fleet")["title"] == "GPU fleet"
 
 
+def test_the_uid_of_a_folder_is_unknown_until_grafana_chose_it(grafana: RunningPlugin) -> None:
+    folder = grafana.resource("grafana:oss/folder:Folder", "chosen")
+    assert folder.preview(title="GPU fleet")["uid"] == UNKNOWN
+    uid = folder.create(title="GPU fleet")["uid"]
+    assert folder.id == f"1:{uid}"
+    assert folder.preview_update(title="Other")["uid"] == uid
+    assert folder.diff(title="GPU fleet") == ({}, set())
+
+
 def test_a_renamed_folder_is_drift_and_the_next_update_repairs_it(folder: Resource, server: GrafanaServer) -> None:
     server.ask("PUT", "/api/folders/gpu-fleet", {"title": "Renamed by hand", "overwrite": True})
     assert folder.refresh() and folder.inputs["title"] == "Renamed by hand"

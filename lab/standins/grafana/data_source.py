@@ -49,6 +49,7 @@ class DataSource(GrafanaResource):
     inputs = INPUTS
     outputs = OUTPUTS
     autonamed = "name"
+    computed = ("uid",)
     write_only = frozenset({"secureJsonDataEncoded", "httpHeaders"})
 
     def check(self, inputs: Properties) -> Iterator[Mistake]:

@@ -42,6 +42,7 @@ class Folder(GrafanaResource):
     type_name = "grafana:oss/folder:Folder"
     inputs = FOLDER
     outputs = FOLDER_OUTPUTS
+    computed = ("uid",)
     write_only = frozenset({"preventDestroyIfNotEmpty"})
 
     def check(self, inputs: Properties) -> Iterator[Mistake]:
@@ -99,6 +100,7 @@ class FolderPermission(GrafanaResource):
     type_name = "grafana:oss/folderPermission:FolderPermission"
     inputs = PERMISSIONS
     outputs = NO_OUTPUTS
+    computed = ("orgId",)
 
     def comparable(self, inputs: Properties) -> Properties:
         result = super().comparable(inputs)

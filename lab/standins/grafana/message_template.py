@@ -23,6 +23,7 @@ class MessageTemplate(GrafanaResource):
     inputs = INPUTS
     outputs = OUTPUTS
     autonamed = "name"
+    computed = ("orgId",)
 
     def comparable(self, inputs: Properties) -> Properties:
         """Space around the text means nothing: a heredoc ends in a newline."""
