@@ -8,6 +8,9 @@ the end of nvidia_gpu_exporter's GPU series, since nvidia-smi exits with 15 then
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,11 +21,13 @@ from pathlib import Path
 from types import ModuleType
 
 from lab.gpu import inject, kernel, setup
+from lab.gpu.amd import exporter as amd_exporter
 from lab.gpu.dcgm import counters as dcgm_counters
 from lab.gpu.dcgm import fields as dcgm_fields
 from lab.gpu.dcgm.body import Renderer
 from lab.gpu.machine import CLOCK_VARIABLE, KERNEL_LOG, STATE_VARIABLE, Machine
 
+LIBEXEC = Path(__file__).parents[2] / "components/host/rootfs/opt/gpu-fleet/libexec"
 FROZEN_AT_S = 1_780_000_000.0  # 2026-05-28
 _XID_CODES = (8, 13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 92, 94, 95, 109, 119, 120, 140, *range(144, 151), 156, 160, 171, 79)
 
@@ -53,12 +58,44 @@ def _bodies() -> dict[str, tuple[str, str]]:
                 f"the stand-in of dcgm-exporter {release} with every field it knows, over 4 simulated H100, {about}.",
                 _in_machine("h100x4", break_it, lambda state, generation=generation: _dcgm_body(state, generation)),
             )
+    files |= _older_and_other_gpus()
     files["kernel/xid.log"] = (
         "the lines of the simulated driver 590.48.01, one XID after another.",
         _in_machine("h100x8", _all_xids, _log),
     )
     files["kernel/sxid.log"] = ("the lines of the simulated NVSwitch driver.", _in_machine("h100x8", _all_sxids, _log))
     files["kernel/gpu-lost-without-xid.log"] = ("a GPU that is gone without an XID.", _in_machine("h100x8", _silent_loss, _log))
+    return files
+
+
+def _older_and_other_gpus() -> dict[str, tuple[str, str]]:
+    """What an H100 does not have: retired pages, throttle reasons under their old name, AMD's metrics; and the textfiles."""
+    old = "over 2 simulated V100 of driver 525"
+    files = {
+        "metrics/nvidia_gpu_exporter-exec-v100.prom": (
+            f"the stand-in of nvidia_gpu_exporter 1.14.0 {old}.",
+            _in_machine("v100x2", _leave, lambda state: _smi_exporter_body(state, "exec")),
+        ),
+        "metrics/dcgm-4.8-v100.prom": (
+            f"the stand-in of dcgm-exporter 4.8 with every field it knows, {old}.",
+            _in_machine("v100x2", _leave, lambda state: _dcgm_body(state, (4, 8, 2))),
+        ),
+        "metrics/dcgm-4.9-v100.prom": (
+            f"the stand-in of dcgm-exporter 4.9 with every field it knows, {old}.",
+            _in_machine("v100x2", _leave, lambda state: _dcgm_body(state, (4, 9, 0))),
+        ),
+        "kernel/amdgpu.log": ("memory errors of AMD GPUs and one that is gone.", _in_machine("mi300x4", _faulty_amd, _log)),
+    }
+    for suffix, about, break_it in (("", "healthy", _leave), ("-faulty", "with faults", _faulty_amd)):
+        files[f"metrics/amd-device-metrics-exporter{suffix}.prom"] = (
+            f"the stand-in of AMD's device-metrics-exporter 1.5.2 over 4 simulated MI300X, {about}.",
+            _in_machine("mi300x4", break_it, _amd_body),
+        )
+    for vendor, scenario, collectors in (("nvidia", "h100x4", ("nvidia", "links")), ("amd", "mi300x4", ("amd",))):
+        files[f"metrics/textfile-{vendor}.prom"] = (
+            f"the project's textfile collectors over the simulated {scenario}.",
+            _in_machine(scenario, _leave, lambda state, collectors=collectors: _textfile_body(state, collectors)),
+        )
     return files
 
 
@@ -74,6 +111,12 @@ def _faulty(state: Path) -> None:
     inject.make_hot(state, gpu=2)
     inject.throttle(state, gpu=2, reason="hw_power_brake_slowdown")
     inject.remap_row(state, gpu=3, failed=True)
+
+
+def _faulty_amd(state: Path) -> None:
+    inject.inject_ecc(state, gpu=0, corrected=12)
+    inject.inject_ecc(state, gpu=1, uncorrected=1)
+    inject.lose(state, gpu=3)
 
 
 def _lost(state: Path) -> None:
@@ -130,6 +173,29 @@ def _smi_exporter_body(state: Path, backend: str) -> str:
         return exporter.Exporter(exporter.parse(arguments)).scrape()
     finally:
         del os.environ[STATE_VARIABLE]
+
+
+def _amd_body(state: Path) -> str:
+    return amd_exporter.render(Machine.load(state), {"GPUConfig": {"Labels": ["GPU_UUID"]}})
+
+
+def _textfile_body(state: Path, collectors: tuple[str, ...]) -> str:
+    """By the scripts that hosts run. Their clock is the host's own, so the times they write are replaced."""
+    with tempfile.TemporaryDirectory() as directory:
+        prefix, tools = Path(directory) / "host", Path(directory) / "bin"
+        setup.place_tools(state=state, bin_directory=tools)
+        shutil.copytree(LIBEXEC, prefix / "opt/gpu-fleet/libexec")
+        for script in (prefix / "opt/gpu-fleet/libexec/collect").iterdir():
+            if script.name not in collectors:
+                script.unlink()
+        written = prefix / "var/lib/gpu-fleet/textfile"
+        written.mkdir(parents=True)
+        environment = {"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools)}
+        environment[CLOCK_VARIABLE] = os.environ[CLOCK_VARIABLE]
+        subprocess.run(["sh", prefix / "opt/gpu-fleet/libexec/start-textfile"], env=environment, check=True)
+        body = "".join(path.read_text(encoding="utf-8") for path in sorted(written.glob("*.prom")))
+    body = re.sub(r"^(node_gpu_collector_timestamp_seconds\{.*\}) .*$", rf"\1 {FROZEN_AT_S:.0f}", body, flags=re.MULTILINE)
+    return re.sub(r"^(node_gpu_collector_duration_seconds\{.*\}) .*$", r"\1 0", body, flags=re.MULTILINE)
 
 
 def load_exporter() -> ModuleType:

@@ -15,7 +15,7 @@ from lab.gpu.scenario import compile_scenario
 PROGRAMS = Path(__file__).parent / "bin"
 _TOOLS = {
     "nvidia": ("nvidia-smi", "nvidia_gpu_exporter", "dcgm-exporter"),
-    "amd": ("rocm-smi", "amd-smi"),
+    "amd": ("rocm-smi", "amd-smi", "amd-metrics-exporter"),
 }
 _UPTIME_S = 86_400 * 12.5  # so that counters and kernel time stamps look like those of a machine in use
 

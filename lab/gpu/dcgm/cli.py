@@ -7,17 +7,15 @@ nothing. DCGM_LAB_GENERATION picks the release it stands for.
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from lab.gpu.dcgm import counters, fields
 from lab.gpu.dcgm.body import Renderer
 from lab.gpu.machine import STATE_VARIABLE, Machine, NoMachine, clock
+from lab.gpu.serve import CannotListen, serve
 
 GENERATIONS = {"4.8.2": "4.5.3-4.8.2", "4.8.4": "4.6.1-4.8.4", "4.9.0": "4.7.0-4.9.0"}
 GENERATION_VARIABLE = "DCGM_LAB_GENERATION"
@@ -141,37 +139,16 @@ def _serve(options: dict[str, str | bool], generation: str) -> None:
     if collection.machine().vendor != "nvidia":
         raise NoMachine("dcgm-exporter: this machine has no NVIDIA GPU")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            text = {
-                "/metrics": lambda: body.render(collection.machine()),
-                "/health": lambda: "OK",
-                "/": lambda: "GPU Exporter (stand-in)\n",
-            }
-            answer = text.get(path, lambda: "404 page not found\n")().encode()
-            self.send_response(200 if path in text else 404)
-            self.send_header("Content-Type", "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_arguments) -> None:
-            pass
-
     host, _, port = str(options["address"]).rpartition(":")
-    ThreadingHTTPServer.daemon_threads = True
-    ThreadingHTTPServer.address_family = socket.AF_INET if host else socket.AF_INET6
+    answers = {
+        "/metrics": lambda: body.render(collection.machine()),
+        "/health": lambda: "OK",
+        "/": lambda: "GPU Exporter (stand-in)\n",
+    }
     try:
-        server = ThreadingHTTPServer((host or "::", int(port)), Handler)
-    except OSError as error:
-        raise Refused(
-            f"Failed to listen and serve HTTP server: listen tcp {options['address']}: bind: {error.strerror}"
-        ) from None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(0))
-    _log("INFO", f"Starting webserver, listening on {options['address']}")
-    server.serve_forever()
+        serve(host, int(port), answers, listening=lambda: _log("INFO", f"Starting webserver, listening on {options['address']}"))
+    except CannotListen as error:
+        raise Refused(f"Failed to listen and serve HTTP server: listen tcp {options['address']}: bind: {error}") from None
 
 
 def _log(level: str, text: str) -> None:

@@ -49,8 +49,9 @@ ALIASES = {
     "clocks.max.mem": "clocks.max.memory",
 }
 
-# One field per line in the order of the real list: name, unit. "+" before a name: drivers from 535 on; "595+", "610+" and
-# "-595" (gone in that branch, back in 610) are what the recorded lists of those branches show.
+# One field per line in the order of the real list: name, unit. "+" before a name: drivers from 535 on; "465+" and so on are
+# other branches, "-595" is gone in that branch and back in 610. Between the recorded lists (450, 590, 595, 610) the branch
+# is known for few fields; the others are taken to have come with 535.
 _TABLE = """
 timestamp
 driver_version
@@ -118,11 +119,11 @@ clocks_event_reasons.sync_boost
 + clocks_event_reasons_counters.hw_thermal_slowdown us
 + clocks_event_reasons_counters.hw_power_brake_slowdown us
 memory.total MiB
-+ memory.reserved MiB
+510+ memory.reserved MiB
 memory.used MiB
 memory.free MiB
 compute_mode
-+ compute_cap
+465+ compute_cap
 utilization.gpu %
 utilization.memory %
 + utilization.encoder %

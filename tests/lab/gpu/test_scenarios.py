@@ -68,4 +68,4 @@ def test_ensuring_a_machine_twice_keeps_its_faults_and_another_scenario_makes_it
 def test_the_tools_of_the_other_vendor_go_away(tmp_path: Path) -> None:
     gpu.ensure(state=tmp_path / "state", bin_directory=tmp_path / "bin")
     gpu.ensure(state=tmp_path / "state", bin_directory=tmp_path / "bin", scenario="mi300x4")
-    assert {path.name for path in (tmp_path / "bin").iterdir()} == {"rocm-smi", "amd-smi"}
+    assert {path.name for path in (tmp_path / "bin").iterdir()} == {"rocm-smi", "amd-smi", "amd-metrics-exporter"}
