@@ -61,20 +61,21 @@ new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test lint regen lock dashboards schema
+.PHONY: test lint regen pin lock dashboards schema
 test: setup lint ## every test
 	@$(WITH_TOOLS) $(PYTHON) -m pytest
 
 lint: .venv/installed ## ruff, shellcheck
-	@command -v shellcheck >/dev/null \
-	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq shellcheck >/dev/null; } \
-	  || { echo "shellcheck is needed: apt-get install shellcheck"; exit 1; }
+	@$(PYTHON) -m lab.toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
-	@git ls-files -z '*.sh' | xargs -0 shellcheck
+	@git ls-files -z '*.sh' lab/standins/bin/start lab/grafana/bin/grafana | xargs -0 shellcheck
 
 regen: setup ## rewrite the goldens; review their diff
 	@$(WITH_TOOLS) $(PYTHON) -m pytest --regen
+
+pin: .venv/installed ## write the makers' checksums of unpinned releases into components/versions.yaml; review the diff
+	@$(PYTHON) -m lab.toolchain pin
 
 lock: requirements.in .venv/installed ## requirements.txt from requirements.in, with hashes
 	@$(PYTHON) -m pip install --quiet uv

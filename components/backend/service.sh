@@ -45,6 +45,8 @@ listener_taken() { # host:port that already answers, so that we say it before th
   done
 }
 
+last_lines() { tail -n 8 "$1/log" | cut -c 1-400 >&2; }
+
 launch() {
   dir=$1
   taken=$(listener_taken)
@@ -58,13 +60,13 @@ launch() {
   waited=0
   until curl -sf -o /dev/null --max-time 2 "$SERVICE_READY"; do
     if ! running_pid "$dir" >/dev/null; then
-      say "$(basename "$dir") ended while starting; its last lines:"
-      tail -n 15 "$dir/log" >&2
+      say "$(basename "$dir") ended while starting; its last lines (all of them: $dir/log):"
+      last_lines "$dir"
       return 1
     fi
     if [ "$waited" -ge $((ready_within_s * 2)) ]; then
-      say "$(basename "$dir") is not ready after $ready_within_s s ($SERVICE_READY); its last lines:"
-      tail -n 15 "$dir/log" >&2
+      say "$(basename "$dir") is not ready after $ready_within_s s ($SERVICE_READY); its last lines (all of them: $dir/log):"
+      last_lines "$dir"
       return 1
     fi
     waited=$((waited + 1))

@@ -1,4 +1,4 @@
-"""A dev datacenter of its own for the tests: a copy of the checkout on free ports, so that a person's `make dev` is left alone."""
+"""A dev datacenter of its own for the tests: a copy of the checkout on free ports, so that nobody's `make dev` is disturbed."""
 
 from __future__ import annotations
 
@@ -128,11 +128,22 @@ def interrupt(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=120)[0]
 
 
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Datacenter]:
+    """A copy in which nothing runs yet; whatever the test leaves is taken down, and nothing may be left then."""
+    made = Datacenter(tmp_path)
+    yield made
+    made.run("lab.dev", "down")
+    assert made.processes() == []
+
+
 @pytest.fixture(scope="session")
 def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]:
     """A running one, shared by the tests; each leaves it as it found it."""
     made = Datacenter(tmp_path_factory.mktemp("datacenter"))
-    made.run("lab.dev", "up")
-    yield made
-    made.run("lab.dev", "down")
+    try:
+        made.run("lab.dev", "up")
+        yield made
+    finally:
+        made.run("lab.dev", "down")
     assert made.processes() == []
