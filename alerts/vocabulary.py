@@ -180,6 +180,10 @@ def derived(expression: str, *metrics: str) -> Source:
     )
 
 
+def _per_host(exporter: str, aggregation: str, selector: str) -> Source:
+    return Source(exporter=exporter, expression=f"{aggregation} by ({_HOST}) ({selector})", metrics=(selector.partition("{")[0],))
+
+
 def _rename(expression: str, names: dict[str, str]) -> str:
     """Copies labels; the old ones are dropped by the aggregation around it."""
     for old, new in names.items():
@@ -288,7 +292,36 @@ def _nvlink_errors() -> tuple[Source, ...]:
 
 # Group -> its words. Words of one group may use those before them.
 GROUPS: Final[dict[str, tuple[Series, ...]]] = {
-    "gpu-info": (INFO,),
+    "gpu-info": (
+        INFO,
+        Series(
+            name="instance:gpus:count",
+            meaning="GPUs that a host reports.",
+            sources=(
+                Source(
+                    exporter="all",
+                    expression=f"count by ({_HOST}) (group by ({_HOST}, gpu, uuid) (gpu:info))",
+                    metrics=("gpu:info",),
+                ),
+            ),
+        ),
+        Series(
+            name="instance:gpu_collection_ok:bool",
+            meaning="0 while the exporter runs and cannot read the GPUs.",
+            sources=(
+                _per_host("nvidia_gpu_exporter", "min", "nvidia_smi_last_collect_success"),
+                _per_host("textfile", "min", 'node_gpu_collector_success{collector!="links"}'),
+            ),
+        ),
+        Series(
+            name="instance:gpu_collection:timestamp_seconds",
+            meaning="When the GPUs were last read.",
+            sources=(
+                _per_host("nvidia_gpu_exporter", "max", "nvidia_smi_last_collect_success_timestamp_seconds"),
+                _per_host("textfile", "max", 'node_gpu_collector_timestamp_seconds{collector!="links"}'),
+            ),
+        ),
+    ),
     "gpu-usage": (
         Series(
             name="gpu:utilization:ratio",
@@ -509,6 +542,12 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             ),
         ),
         Series(
+            name="gpu:dcgm_health:code",
+            meaning="DCGM's own verdict per watch: 0 healthy, 10 warns, 20 fails.",
+            extra_labels=("health_watch",),
+            sources=(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=("health_watch",)),),
+        ),
+        Series(
             name="gpu:recovery_action:code",
             meaning=(
                 "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
@@ -535,6 +574,16 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             name="gpu:pcie_width_max:lanes",
             meaning="PCIe lanes that GPU and slot could use.",
             sources=(smi("pcie_link_width_max"),),
+        ),
+        Series(
+            name="gpu:pcie_generation:version",
+            meaning="PCIe generation in use. An idle GPU goes down to save power.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_GEN"), smi("pcie_link_gen_current")),
+        ),
+        Series(
+            name="gpu:pcie_generation_max:version",
+            meaning="PCIe generation that GPU and slot could use.",
+            sources=(smi("pcie_link_gen_max"),),
         ),
         # Rates already, whatever old lists of counters call them: never put them into rate().
         Series(
@@ -564,6 +613,11 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                 dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES"),
                 textfile("nvlink_receive_bytes_total", extra=("link",), raw="rate({}[1m])"),
             ),
+        ),
+        Series(
+            name="gpu:fabric_state:code",
+            meaning="Registration with the NVLink fabric: 0 has none, 1 not started, 2 in progress, 3 done, 4 failed.",
+            sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
         ),
         Series(
             name="gpu:nvlink_errors:total",
