@@ -1,0 +1,210 @@
+"""Whole lives of a stack with the real engine: what a person sees and what stays where."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import toolchain
+from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
+from tests.provider.ruler_server import RulerServer
+from tests.provider.test_host import is_gone_soon
+
+REPO = PLUGIN.parents[1]
+PROGRAM = """
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+
+sys.path.insert(0, {repo!r})
+import pulumi
+from components.host.resources import Bundle, Host, Provider, ProviderArgs
+from components.rulers.resources import AlertmanagerConfig, RuleGroup
+
+wish = json.loads(Path("wish.json").read_text())
+secret = pulumi.Output.secret(wish["password"])
+ours = pulumi.ResourceOptions(
+    provider=Provider("fleet", ProviderArgs(secrets={{"metrics-password": secret}}, lost_hosts=wish["lost"]))
+)
+text = wish["converge"]
+archive = io.BytesIO()
+with tarfile.open(fileobj=archive, mode="w") as tar:
+    info = tarfile.TarInfo("converge")
+    info.size = len(text.encode())
+    tar.addfile(info, io.BytesIO(text.encode()))
+bundle = Bundle("bundle", files={{"converge": text}}, tar=archive.getvalue(), opts=ours)
+for name, do in wish["hosts"].items():
+    connection = {{"kind": "local", "prefix": str(Path("hosts", name).absolute())}}
+    host = Host(name, host=name, connection=connection, bundle=bundle.digest, settings={{"DO": do}}, opts=ours)
+    pulumi.export(name, host.facts)
+if wish["ruler"]:
+    url = wish["ruler"]
+    RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=wish["rules"], opts=ours)
+    AlertmanagerConfig("alertmanager", url=url, config=pulumi.Output.concat("# ", secret), opts=ours)
+"""
+
+
+class Stack:
+    """A project with one stack, whose program builds what `wish` says."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.wish: dict[str, Any] = {
+            "hosts": {"node-1": "", "node-2": ""},
+            "converge": CONVERGE.read_text(),
+            "password": PASSWORD,
+            "lost": [],
+            "ruler": "",
+            "rules": "",
+        }
+        project = {
+            "name": "gpu-fleet",
+            "runtime": {"name": "python", "options": {"toolchain": "pip", "virtualenv": str(REPO / ".venv")}},
+            "plugins": {"providers": [{"name": "gpu-fleet", "path": str(PLUGIN.parent)}]},
+        }
+        (directory / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+        (directory / "__main__.py").write_text(PROGRAM.format(repo=str(REPO)))
+        (directory / "state").mkdir()
+        self.environment = {
+            **os.environ,
+            **toolchain.environment(),
+            "PULUMI_BACKEND_URL": f"file://{directory}/state",
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            "PULUMI_STACK": "test",
+        }
+        self.run("stack", "init", "test")
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        (self.directory / "wish.json").write_text(json.dumps(self.wish))
+        return subprocess.Popen(
+            [toolchain.find("pulumi"), *arguments, "--color", "never", "--non-interactive"],
+            cwd=self.directory,
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str, fails: bool = False, **environment: str) -> str:
+        process = self.start(*arguments, **environment)
+        output, _ = process.communicate(timeout=120)
+        assert (process.returncode != 0) == fails, output
+        assert PASSWORD not in output, "the engine showed a secret"
+        return output
+
+    def up(self, *, fails: bool = False, **environment: str) -> str:
+        return self.run("up", "--yes", "--skip-preview", fails=fails, **environment)
+
+    def resource(self, urn_end: str) -> dict[str, Any]:
+        state = json.loads(self.run("stack", "export"))
+        return next(resource for resource in state["deployment"]["resources"] if resource["urn"].endswith(urn_end))
+
+    def placed(self) -> list[str]:
+        return [str(path) for path in (self.directory / "hosts").rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Stack:
+    return Stack(tmp_path)
+
+
+@pytest.fixture
+def ruler() -> Iterator[RulerServer]:
+    ruler = RulerServer()
+    yield ruler
+    ruler.close()
+
+
+def test_a_stack_comes_up_changes_and_leaves_nothing(stack: Stack, ruler: RulerServer) -> None:
+    stack.wish |= {"ruler": ruler.url, "rules": "name: xid\ninterval: 60s\nrules: [{record: a, expr: b}]"}
+    output = stack.up()
+    assert "+ 7 created" in output
+    assert 'GPU_COUNT: "8"' in output
+    assert ruler.groups.keys() == {("mimir", "", "fleet", "xid")}
+    assert PASSWORD in ruler.alertmanagers[""]
+    assert stack.resource("host:Bundle::bundle")["inputs"].keys() == {"files", "digest"}, (
+        "an archive is written with every checkpoint"
+    )
+
+    assert "7 unchanged" in stack.up()
+    assert "7 unchanged" in stack.run("refresh", "--yes"), "what nobody touched must not look changed"
+
+    stack.wish["converge"] += "# one more line\n"
+    preview = stack.run("preview", "--diff", PLAN="hosts")
+    assert "+ # one more line" in preview, "a preview shows which file changes, once, as text"
+    assert "node-2: 1 of 2 parts would change" in preview
+    assert "~ 3 to update" in preview
+
+    stack.wish |= {"converge": CONVERGE.read_text(), "password": "another-horse"}
+    rotated = stack.up()
+    assert "~ 4 updated" in rotated, "provider, both hosts and the Alertmanager have the password"
+    assert (stack.directory / "hosts/node-1/etc/gpu-fleet/secrets/metrics-password").read_text() == "another-horse"
+
+    assert "- 7 deleted" in stack.run("destroy", "--yes")
+    assert not stack.placed()
+    assert not ruler.groups
+    assert not ruler.alertmanagers
+
+
+def test_refresh_shows_drift_and_the_next_up_repairs_it(stack: Stack) -> None:
+    stack.up()
+    settings = stack.directory / "hosts/node-1/etc/gpu-fleet/gpu-fleet.env"
+    settings.unlink()
+    shown = stack.run("refresh", "--yes", "--diff")
+    assert '+ [0]: "alloy: /etc/gpu-fleet/gpu-fleet.env is missing"' in shown
+    assert "~ 1 updated" in shown
+    repaired = stack.run("up", "--yes")
+    assert "[diff: -drift]" in repaired
+    assert "~ 1 updated" in repaired
+    assert settings.exists()
+    assert "5 unchanged" in stack.up()
+
+
+def test_a_failed_host_fails_alone_stays_in_the_state_and_is_tried_again(stack: Stack) -> None:
+    stack.wish["hosts"] = {"node-1": "", "node-2": "fail"}
+    output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
+    assert "node-2: service did not start: alloy: no answer within 15 s" in output
+    assert (stack.directory / "hosts/node-1/etc/gpu-fleet/gpu-fleet.env").exists()
+    assert stack.resource("host:Host::node-2")["initErrors"]
+
+    again = stack.up(fails=True)
+    assert "node-2: service did not start" in again, "a host that failed is tried again though nothing changed"
+    stack.run("destroy", "--yes")
+    assert not stack.placed(), "what was placed before the failure has to go too"
+
+
+def test_a_lost_host_goes_without_being_contacted(stack: Stack) -> None:
+    stack.up()
+    before = stack.placed()
+    stack.wish |= {"lost": ["node-2"], "hosts": {"node-1": ""}}
+    assert "- 1 deleted" in stack.up()
+    assert stack.placed() == before
+
+
+def test_ctrl_c_ends_the_work_and_the_next_up_finishes_it(stack: Stack) -> None:
+    stack.wish["hosts"] = {"node-1": "hang"}
+    process = stack.start("up", "--yes", "--skip-preview")
+    child = stack.directory / "hosts/node-1/var/lib/gpu-fleet/child"
+    deadline = time.monotonic() + 60
+    while not child.exists() or not child.read_text():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "node-1: stopped: " in output
+    assert is_gone_soon(Path("/proc") / child.read_text().strip())
+    stack.wish["hosts"] = {"node-1": ""}
+    assert "1 updated" in stack.up()
