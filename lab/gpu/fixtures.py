@@ -86,10 +86,14 @@ def _older_and_other_gpus() -> dict[str, tuple[str, str]]:
         ),
         "kernel/amdgpu.log": ("memory errors of AMD GPUs and one that is gone.", _in_machine("mi300x4", _faulty_amd, _log)),
     }
-    for suffix, about, break_it in (("", "healthy", _leave), ("-faulty", "with faults", _faulty_amd)):
+    for suffix, scenario, about, break_it in (
+        ("", "mi300x4", "4 simulated MI300X, healthy", _leave),
+        ("-faulty", "mi300x4", "4 simulated MI300X, with faults", _faulty_amd),
+        ("-mi210", "mi210x2", "2 simulated MI210", _leave),
+    ):
         files[f"metrics/amd-device-metrics-exporter{suffix}.prom"] = (
-            f"the stand-in of AMD's device-metrics-exporter 1.5.2 over 4 simulated MI300X, {about}.",
-            _in_machine("mi300x4", break_it, _amd_body),
+            f"the stand-in of AMD's device-metrics-exporter 1.5.2 over {about}.",
+            _in_machine(scenario, break_it, _amd_body),
         )
     for vendor, scenario, collectors in (("nvidia", "h100x4", ("nvidia", "links")), ("amd", "mi300x4", ("amd",))):
         files[f"metrics/textfile-{vendor}.prom"] = (

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.gpu import inject
+from lab.gpu.amd import exporter as amd_exporter
 from lab.gpu.dcgm import counters as dcgm_counters
 from lab.gpu.dcgm import fields as dcgm_fields
 from lab.gpu.dcgm.cli import SHIPPED, renderer
@@ -251,3 +253,28 @@ def test_the_counter_parser_takes_every_recorded_line_it_knows_and_names_the_fir
     everything = (DCGM / "counters/netdata-all-fields.csv").read_text().splitlines()
     with pytest.raises(dcgm_counters.BadCounters, match="could not find DCGM field"):
         dcgm_counters.parse(everything, dcgm_fields.known((4, 8, 2)), (4, 8, 2))
+
+
+# ---- AMD's device-metrics-exporter
+
+AMD = SAMPLES / "amd-device-metrics-exporter"
+
+
+def amd_body(directory: Path, scenario: str = "mi300x4") -> list[tuple[str, dict[str, str], str]]:
+    return list(samples(amd_exporter.render(Machine.load(make(directory, scenario)), {"GPUConfig": {"Labels": ["GPU_UUID"]}})))
+
+
+@pytest.mark.parametrize(("scenario", "family"), [("mi300x4", "MI3xx"), ("mi210x2", "MI2xx")])
+def test_amd_metrics_are_those_of_the_support_matrix(scenario: str, family: str, tmp_path: Path) -> None:
+    matrix = yaml.safe_load((AMD / "metrics-support-matrix.yaml").read_text())["metrics"]
+    supported = {entry["name"].lower() for entry in matrix if entry["baremetal"] and family in entry["platforms"]}
+    assert {name for name, _, _ in amd_body(tmp_path, scenario)} <= supported
+
+
+def test_amd_labels_are_those_recorded(tmp_path: Path) -> None:
+    ours = {name: set(labels) for name, labels, _ in amd_body(tmp_path)}
+    ((_, full, _),) = samples((AMD / "pr316-mi300x-cpx.prom").read_text())
+    assert ours["gpu_health"] == set(full) | {"deployment_mode", "gpu_uuid"}  # newer than the recorded 1.4, and asked for
+    for name, labels, _ in samples((AMD / "metrics-documentation-samples.prom").read_text()):
+        if name in ours:
+            assert set(labels) <= ours[name], name

@@ -143,7 +143,11 @@ def _metric(gpu: Readings, _machine: Machine) -> dict[str, Any]:
             "throttle_status": "THROTTLED" if gpu.throttled else "UNTHROTTLED",
         },
         "clock": {"gfx_0": _clock(gpu.sclk_mhz, 500, 2100), "mem_0": _clock(gpu.mclk_mhz, 900, 1300)},
-        "temperature": {"edge": "N/A", "hotspot": _unit(gpu.junction_c, "C"), "mem": _unit(gpu.memory_c, "C")},
+        "temperature": {
+            "edge": "N/A" if gpu.edge_c is None else _unit(gpu.edge_c, "C"),
+            "hotspot": _unit(gpu.junction_c, "C"),
+            "mem": _unit(gpu.memory_c, "C"),
+        },
         "pcie": {"width": 16, "speed": _unit(32, "GT/s"), "bandwidth": _unit(18, "Mb/s"), "replay_count": faults["pcie_replays"]},
         "ecc": {
             "total_correctable_count": faults["ecc_corrected"],

@@ -1,8 +1,8 @@
-"""The stand-in of AMD's device-metrics-exporter 1.5 (unit amd-metrics-exporter, port 5000) over simulated MI300X.
+"""The stand-in of AMD's device-metrics-exporter 1.5 (unit amd-metrics-exporter, port 5000) over simulated GPUs.
 
-Metrics are those that the support matrix gives for MI3xx on bare metal and that our rules and the exporter's own dashboards
-use. Labels: the mandatory ones, and those that the config file asks for. Not done: the profiler's metrics, NICs, partitions,
-Kubernetes and Slurm (their labels are there and empty).
+Metrics are those that the support matrix gives for MI2xx and MI3xx on bare metal and that our rules and the exporter's own
+dashboards use. Labels: the mandatory ones, and those that the config file asks for. Not done: the profiler's metrics, NICs,
+partitions, Kubernetes and Slurm (their labels are there and empty).
 """
 
 from __future__ import annotations
@@ -44,13 +44,18 @@ def _healthy(gpu: Readings) -> int:
 
 
 # name -> help, reading
-_METRICS: dict[str, tuple[str, Callable[[Readings], Value]]] = {
+_METRICS: dict[str, tuple[str, Callable[[Readings], Value | None]]] = {
     "gpu_health": ("Health of the GPU (0 = Unhealthy | 1 = Healthy)", _healthy),
     "gpu_package_power": ("Current socket power in Watts", lambda gpu: gpu.power_w),
+    "gpu_average_package_power": ("Average package power in Watts", lambda gpu: gpu.power_w if gpu.is_mi2xx else None),
     "gpu_power_usage": ("Power usage in Watts", lambda gpu: gpu.power_w),
     "gpu_energy_consumed": ("Accumulated energy consumed by the GPU in uJ", lambda gpu: gpu.energy_uj),
-    "gpu_junction_temperature": ("Current junction/hotspot temperature in Celsius", lambda gpu: gpu.junction_c),
-    "gpu_memory_temperature": ("Current memory temperature in Celsius", lambda gpu: gpu.memory_c or 0),
+    "gpu_edge_temperature": ("Current edge temperature in Celsius", lambda gpu: gpu.edge_c),
+    "gpu_junction_temperature": (
+        "Current junction/hotspot temperature in Celsius",
+        lambda gpu: None if gpu.is_mi2xx else gpu.junction_c,
+    ),
+    "gpu_memory_temperature": ("Current memory temperature in Celsius", lambda gpu: gpu.memory_c),
     "gpu_gfx_activity": ("Graphics engine usage in Percentage (0-100)", lambda gpu: gpu.busy_percent),
     "gpu_umc_activity": ("Memory engine usage in Percentage (0-100)", lambda gpu: gpu.memory_busy_percent),
     "gpu_total_vram": ("Total VRAM memory of the GPU (in MB)", lambda gpu: gpu.vram_total // _MB),
@@ -71,6 +76,14 @@ _METRICS: dict[str, tuple[str, Callable[[Readings], Value]]] = {
         lambda gpu: 100 if gpu.throttled else 0,
     ),
 }
+_MI3XX_ONLY = {
+    "gpu_package_power",
+    "gpu_junction_temperature",
+    "pcie_bandwidth",
+    "pcie_replay_count",
+    "pcie_recovery_count",
+    "gpu_violation_ppt_residency_percentage",
+}
 _CLOCKS: tuple[tuple[str, str, Callable[[Readings], int]], ...] = (
     ("0", "system", lambda gpu: gpu.sclk_mhz),
     ("8", "memory", lambda gpu: gpu.mclk_mhz),
@@ -85,14 +98,15 @@ def render(machine: Machine, config: dict[str, Any]) -> str:
     gpus = [(gpu, _labels(gpu, asked)) for gpu in present(machine)]
     lines: list[str] = []
 
-    def family(name: str, help_: str, samples: list[tuple[dict[str, str], Value]]) -> None:
-        if not wanted or name in wanted:
+    def family(name: str, help_: str, all_samples: list[tuple[dict[str, str], Value | None]]) -> None:
+        samples = [(labels, value) for labels, value in all_samples if value is not None]
+        if samples and (not wanted or name in wanted):
             lines.extend([f"# HELP {prefix}{name} {help_}", f"# TYPE {prefix}{name} gauge"])
             lines.extend(f"{prefix}{name}{{{_inner(labels)}}} {value}" for labels, value in samples)
 
     family("gpu_nodes_total", "Number of GPUs in the node", [({"hostname": machine.hostname}, len(gpus))])
     for name, (help_, read) in _METRICS.items():
-        family(name, help_, [(labels, read(gpu)) for gpu, labels in gpus])
+        family(name, help_, [(labels, read(gpu)) for gpu, labels in gpus if not (gpu.is_mi2xx and name in _MI3XX_ONLY)])
     clocks = [
         ({**labels, "clock_index": index, "clock_type": kind}, read(gpu)) for gpu, labels in gpus for index, kind, read in _CLOCKS
     ]

@@ -25,6 +25,9 @@ class Readings:
         self.power_limit_w = product["power_w"]["limit"]
         self.junction_c = now.temperature_c
         self.memory_c = now.memory_temperature_c
+        edge_below = product["temperature_c"].get("edge_below")
+        self.edge_c = None if edge_below is None else now.temperature_c - edge_below
+        self.is_mi2xx = product["architecture"] == "CDNA 2"  # reports average power and the edge temperature
         self.sclk_mhz = round(clocks["sclk_idle"] + (clocks["sclk"] - clocks["sclk_idle"]) * now.clock_ratio)
         self.mclk_mhz = clocks["mclk"] if now.busy else clocks["mclk_idle"]
         self.energy_uj = int(now.energy_j * 1e6)

@@ -28,10 +28,13 @@ def _id(gpu: Readings) -> dict[str, str]:
 
 
 def _temperature(gpu: Readings) -> dict[str, str]:
-    return {
-        "Temperature (Sensor junction) (C)": f"{gpu.junction_c:.1f}",
-        "Temperature (Sensor memory) (C)": f"{gpu.memory_c:.1f}",
-    }
+    sensors = {"edge": gpu.edge_c, "junction": gpu.junction_c, "memory": gpu.memory_c}
+    return {f"Temperature (Sensor {name}) (C)": f"{value:.1f}" for name, value in sensors.items() if value is not None}
+
+
+def _power(gpu: Readings) -> dict[str, str]:
+    kind = "Average" if gpu.is_mi2xx else "Current Socket"
+    return {f"{kind} Graphics Package Power (W)": f"{gpu.power_w:.1f}"}
 
 
 def _clocks(gpu: Readings) -> dict[str, str]:
@@ -74,7 +77,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Readings], dict[str, str]]]] = {
     "--showtemp": ("Temperature", _temperature),
     "--showclocks": ("Current clock frequencies", _clocks),
     "--showmaxpower": ("Power Cap", lambda gpu: {"Max Graphics Package Power (W)": f"{gpu.power_limit_w:.1f}"}),
-    "--showpower": ("Power Consumption", lambda gpu: {"Current Socket Graphics Package Power (W)": f"{gpu.power_w:.1f}"}),
+    "--showpower": ("Power Consumption", _power),
     "--showuse": ("% time GPU is busy", lambda gpu: {"GPU use (%)": str(gpu.busy_percent)}),
     "--showmemuse": ("Current Memory Use", _memory_use),
     "--showserial": ("Serial Number", lambda gpu: {"Serial Number": gpu.serial}),

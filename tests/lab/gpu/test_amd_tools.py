@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from lab.gpu import inject
-from lab.gpu.amd import amd_smi, rocm_smi
+from lab.gpu.amd import amd_smi, exporter, rocm_smi
+from lab.gpu.machine import Machine
 
 
 @pytest.fixture
@@ -75,3 +76,53 @@ def test_a_machine_without_amd_gpus_left_says_so(machine, run) -> None:
         inject.lose(state, gpu=gpu)
     assert run(rocm_smi)[1] == 1
     assert "amdgpu" in run(amd_smi, "list")[0]
+
+
+def test_the_exporter_serves_a_series_per_gpu_with_its_mandatory_labels(machine) -> None:
+    body = exporter.render(Machine.load(machine("mi300x4")), {})
+    lines = [line for line in body.splitlines() if line.startswith("gpu_package_power{")]
+    assert len(lines) == 4
+    for label in (
+        "gpu_id",
+        "card_model",
+        "gpu_partition_id",
+        "serial_number",
+        "hostname",
+        "pod",
+        "namespace",
+        "container",
+        "job_id",
+    ):
+        assert f'{label}="' in lines[0]
+    assert "gpu_uuid" not in body, "only where the config file asks for it"
+    assert 'gpu_uuid="' in exporter.render(Machine.load(machine("mi300x4")), {"GPUConfig": {"Labels": ["GPU_UUID"]}})
+
+
+def test_the_exporter_serves_the_fields_and_prefix_of_its_config(machine) -> None:
+    config = {"GPUConfig": {"Fields": ["GPU_HEALTH"]}, "CommonConfig": {"MetricsFieldPrefix": "amd_"}}
+    body = exporter.render(Machine.load(machine("mi300x4")), config)
+    assert {line.split()[2] for line in body.splitlines() if line.startswith("# TYPE")} == {"amd_gpu_health"}
+
+
+def test_an_uncorrected_error_makes_a_gpu_unhealthy_and_a_lost_one_is_gone(machine) -> None:
+    state = machine("mi300x4")
+    inject.inject_ecc(state, gpu=0, uncorrected=1)
+    inject.lose(state, gpu=3)
+    body = exporter.render(Machine.load(state), {})
+    assert [line.rsplit(" ", 1)[1] for line in body.splitlines() if line.startswith("gpu_health{")] == ["0", "1", "1"]
+    assert 'gpu_nodes_total{hostname="gpu-lab-mi300x"} 3' in body
+
+
+def test_mi2xx_report_average_power_and_the_edge(machine, run) -> None:
+    state = machine("mi210x2")
+    body = exporter.render(Machine.load(state), {})
+    assert "gpu_average_package_power{" in body
+    assert "gpu_edge_temperature{" in body
+    assert "gpu_package_power{" not in body
+    assert "Average Graphics Package Power (W)" in run(rocm_smi, "--showpower", "--json")[0]
+
+
+def test_the_exporter_on_a_machine_of_the_other_vendor_says_so(machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine("t4")
+    assert exporter.main([]) == 1
+    assert "no AMD GPU" in capsys.readouterr().err
