@@ -96,7 +96,9 @@ def prepare_stack() -> None:
     write_stack_config()
     known = json.loads(pulumi("stack", "ls", "--json", capture=True).stdout or "[]") if any((DEV / "state").iterdir()) else []
     if not any(stack["name"].rpartition("/")[2] == STACK for stack in known):
-        pulumi("stack", "init", STACK, capture=True)
+        # `stack init` knows no --config-file and writes the salt beside the Pulumi.yaml it finds: the one in .dev.
+        (DEV / "Pulumi.yaml").write_text((REPO / "Pulumi.yaml").read_text())
+        pulumi("--cwd", str(DEV), "stack", "init", STACK, capture=True)
     config = yaml.safe_load((DEV / f"Pulumi.{STACK}.yaml").read_text())["config"]
     if "gpu-fleet:grafanaAuth" not in config:
         password = generated_secret("grafana-password").read_text()
