@@ -50,7 +50,7 @@ find_source() {
   if command -v curl >/dev/null; then
     curl -fsSL --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 -o "$SOURCE" "$2" 2>"$SCRATCH/stderr" </dev/null
   elif command -v wget >/dev/null; then
-    wget -q -T 60 -O "$SOURCE" "$2" 2>"$SCRATCH/stderr" </dev/null
+    within 1800 wget -q -O "$SOURCE" "$2" 2>"$SCRATCH/stderr" </dev/null
   else
     fail unsupported "curl or wget is needed to download $SOURCE_NAME; install one, or have the controller bring the files (artifacts: controller)"
     return 1

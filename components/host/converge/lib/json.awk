@@ -18,7 +18,7 @@ function sequence(s, at,    lead, low, high, n, k, c) {
 }
 
 function quote(s,    out, i, c, n) {
-  if (s !~ /[^ !#-\[\]-~]/) return "\"" s "\""
+  if (s !~ /[^] !#-[^-~]/) return "\"" s "\"" # printable, no quote and no backslash in it
   out = ""
   for (i = 1; i <= length(s); i++) {
     c = substr(s, i, 1)

@@ -23,6 +23,7 @@ converge_part() {
 
 # change_part PART: does what is in $SCRATCH/actions, in the order in which one thing needs the other.
 change_part() {
+  [ "$1" != host ] || leave_other_manager || return 1
   save_foreign_files && record_part "$1" && forget_units || return 1
   perform "$1" "group package user dir foreign" &&
     drop_records "$SCRATCH/obsolete" "unit file" &&
@@ -202,9 +203,9 @@ remove_part() {
 drop_records() {
   for drop_kind in $2; do
     awk -F "$TAB" -v kind="$drop_kind" '$1 == kind' "$1" | sort -r >"$SCRATCH/drop"
-    while IFS=$TAB read -r _ drop_key _ drop_a _; do
+    while IFS=$TAB read -r _ drop_key _ drop_a drop_b _; do
       case $drop_kind in
-        unit) service stop "$drop_key" "$drop_a" ;;
+        unit) "${drop_b}_stop" "$drop_key" "$drop_a" ;;
         file | bin) { [ -z "$UNDO" ] || undo_save "$drop_key"; } && drop_file "$drop_key" && restore_foreign "$drop_key" ;;
         dir) drop_dir "$drop_key" ;;
         user) drop_user "$drop_key" ;;

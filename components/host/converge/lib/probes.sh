@@ -20,10 +20,8 @@ run_probes() {
 
 run_probe() {
   say "$PROBED: looking at the host"
-  probe_timeout=''
-  command -v timeout >/dev/null && probe_timeout="timeout $PROBE_TIMEOUT_S"
-  # shellcheck disable=SC1091,SC2086 # the environment file is made at run time; the time limit is two words or none
-  (set -a && . "$SCRATCH/env" && exec $probe_timeout sh "$HERE/files$1") \
+  # shellcheck disable=SC1091 # the environment file is made at run time
+  (set -a && . "$SCRATCH/env" && within "$PROBE_TIMEOUT_S" sh "$HERE/files$1") \
     >"$SCRATCH/probe.out" 2>"$SCRATCH/stderr" </dev/null 9>&-
   probe_code=$?
   case $probe_code in

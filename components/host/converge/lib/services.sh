@@ -26,6 +26,11 @@ choose_manager() {
   esac
 }
 
+# leave_other_manager: a host that was told to use systemd from now on needs no supervisord any more.
+leave_other_manager() {
+  [ "$MANAGER" = supervisor ] || ! placed_get file "$SUPERVISOR_CONFIG" || supervisor_leave
+}
+
 service() {
   service_verb=$1
   shift

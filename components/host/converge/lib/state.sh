@@ -23,6 +23,11 @@ open_state() {
   trap 'exit 143' TERM HUP
   (umask 077 && mkdir "$SCRATCH") || { say "converge: no directory for temporary files can be made in ${SCRATCH%/*}"; exit 2; }
   forget_part
+  for open_tool in awk sed stat sha256sum tar gzip od find flock; do
+    command -v "$open_tool" >/dev/null && continue
+    fail unsupported "this host has no $open_tool, which every distribution packages (coreutils, tar, gzip, findutils, util-linux); install it"
+    refuse
+  done
   : >"$SCRATCH/changed"
   [ -f "$STATE/placed" ] && PLACED=$STATE/placed || PLACED=/dev/null
 }

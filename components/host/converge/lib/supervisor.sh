@@ -180,7 +180,7 @@ supervisor_leave() {
 }
 
 supervisor_log() {
-  supervisorctl tail -4000 "$1" | tail -n 20
+  supervisorctl tail -4000 "$1" | grep -v '^$' | tail -n 20
 }
 
 supervisor_override_directories() {

@@ -1,0 +1,188 @@
+"""What is asked of systemd, by a systemctl that records it; drift of units; timers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.host.part import File, Part, Unit
+from tests.host.hosts import SUPERVISORD, SimulatedHost, page, snapshot, web
+
+UNIT = "gpu-fleet-job"
+ASKING = ("show", "unmask", "reset-failed")
+
+
+@pytest.fixture
+def host(host: SimulatedHost, tmp_path: Path) -> SimulatedHost:
+    host.settings = {"GPU_FLEET_SERVICE_MANAGER": "systemd"}
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    fake = Path(__file__).with_name("fake_systemctl.py")
+    (programs / "systemctl").write_text(f'#!/bin/sh\nexec {sys.executable} {fake} "$@"\n')
+    (programs / "journalctl").write_text('#!/bin/sh\necho "journal of $*"\n')
+    # Whether a unit runs steadily is seen by looking twice, a second apart; here nothing changes in between.
+    (programs / "sleep").write_text("#!/bin/sh\n")
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    host.at("/etc/systemd/system").mkdir(parents=True)
+    (tmp_path / "units").symlink_to(host.at("/etc/systemd/system"))
+    host.path = f"{programs}:{host.path}"
+    host.environment = {"FAKE_SYSTEMD": str(tmp_path)}
+    return host
+
+
+def _job(host: SimulatedHost, start: str = "/opt/gpu-fleet/libexec/job", *, timer: bool = False, text: bytes = b"job") -> Part:
+    rootfs = host.directory / "rootfs"
+    files = {
+        f"etc/systemd/system/{UNIT}.service": f"[Service]\nExecStart={start}\n",
+        f"etc/systemd/system/{UNIT}.timer": "[Timer]\nOnCalendar=hourly\n[Install]\nWantedBy=timers.target\n",
+        f"etc/gpu-fleet/supervisor.d/{UNIT}.conf": f"[program:{UNIT}]\n",
+    }
+    for path, content in files.items():
+        (rootfs / path).parent.mkdir(parents=True, exist_ok=True)
+        (rootfs / path).write_text(content)
+    return Part(
+        name="job",
+        files=(File(path="/opt/gpu-fleet/libexec/job", content=text), File(path="/etc/job/rules", content=text)),
+        units=(Unit(name=UNIT, timer=timer, restart_on=("/opt/gpu-fleet/libexec/job",), reload_on=("/etc/job/rules",)),),
+    )
+
+
+def _asked(host: SimulatedHost) -> list[str]:
+    """What was asked of systemd since the last time, except for questions."""
+    calls = host.directory / "calls"
+    asked = [call for call in calls.read_text().splitlines() if not call.startswith(ASKING)] if calls.exists() else []
+    calls.unlink(missing_ok=True)
+    return asked
+
+
+def _change(host: SimulatedHost, unit: str = f"{UNIT}.service", **values: object) -> None:
+    store = host.directory / "state.json"
+    state = json.loads(store.read_text())
+    state[unit] |= values
+    store.write_text(json.dumps(state))
+
+
+def test_a_first_apply_enables_and_starts_and_a_second_asks_nothing(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert host.apply([_job(host)]).result["changed"] == 0
+    assert _asked(host) == []
+    assert host.check().code == 0
+    assert not host.at("/etc/gpu-fleet/supervisord.conf").exists(), "a host with systemd gets nothing of supervisor's"
+    assert not host.at("/run").exists()
+
+
+def test_a_changed_unit_file_is_read_and_its_unit_restarted(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    host.apply([_job(host, "/opt/gpu-fleet/libexec/job --more")])
+    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
+
+
+def test_a_changed_program_restarts_without_a_daemon_reload(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    part = _job(host)
+    host.apply([Part(name="job", files=(File(path=part.files[0].path, content=b"new"), part.files[1]), units=part.units)])
+    assert _asked(host) == [f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
+
+
+def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    part = _job(host)
+    host.apply([Part(name="job", files=(part.files[0], File(path="/etc/job/rules", content=b"new")), units=part.units)])
+    assert _asked(host) == [f"--quiet enable {UNIT}.service", f"reload-or-restart {UNIT}.service"]
+
+
+def test_a_timer_is_enabled_instead_of_its_service(host: SimulatedHost) -> None:
+    host.apply([_job(host, timer=True)])
+    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.timer", f"restart {UNIT}.timer"]
+    timer = host.at(f"/etc/systemd/system/{UNIT}.timer")
+    timer.write_text(timer.read_text().replace("hourly", "yearly"))
+    assert host.check().drift("job") == [
+        f"file /etc/systemd/system/{UNIT}.timer: content differs",
+        f"service {UNIT}: has a unit file that systemd has not read",
+    ]
+    host.apply([_job(host, timer=True)])
+    assert host.check().code == 0
+
+
+def _override(host: SimulatedHost) -> None:
+    override = host.at(f"/etc/systemd/system/{UNIT}.service.d/override.conf")
+    override.parent.mkdir()
+    override.write_text("[Service]\nUser=root\n")
+
+
+DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
+    "stopped": (lambda host: _change(host, active="inactive"), f"service {UNIT}: is not running (dead)"),
+    "failed": (lambda host: _change(host, active="failed"), f"service {UNIT}: is not running (failed)"),
+    "disabled": (lambda host: _change(host, enabled=False), f"service {UNIT}: is disabled"),
+    "masked": (lambda host: _change(host, masked=True), f"service {UNIT}: is masked"),
+    "disabled and stopped": (
+        lambda host: _change(host, enabled=False, active="inactive"),
+        f"service {UNIT}: is disabled and is not running (dead)",
+    ),
+    "unit file of another version read": (
+        lambda host: _change(host, loaded="[Service]\nExecStart=/bin/true\n"),
+        f"service {UNIT}: has a unit file that systemd has not read",
+    ),
+    "unit file deleted": (
+        lambda host: host.at(f"/etc/systemd/system/{UNIT}.service").unlink(),
+        f"file /etc/systemd/system/{UNIT}.service: missing",
+    ),
+    "overridden": (_override, f"file /etc/systemd/system/{UNIT}.service.d/override.conf: is not ours, but in our directory"),
+}
+
+
+@pytest.mark.parametrize("kind", DRIFTS)
+def test_drift_of_a_unit_is_found_and_repaired(host: SimulatedHost, kind: str) -> None:
+    host.apply([_job(host), page()])
+    make, expected = DRIFTS[kind]
+    make(host)
+    check = host.check()
+    assert check.code == 4
+    assert expected in check.drift("job")
+    assert check.statuses["page"] == "unchanged"
+    host.apply([_job(host), page()])
+    assert host.check().code == 0
+
+
+def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    apply = host.run("apply", [_job(host, "/bin/false")])
+    assert apply.code == 1
+    error = apply.error("job")
+    assert error["code"] == "service-failed"
+    assert error["message"] == f"service {UNIT} does not keep running; the version before runs again"
+    assert error["log"] == [f"journal of --quiet --no-pager --output=cat --lines=20 --unit={UNIT}.service"]
+    assert "ExecStart=/opt/gpu-fleet/libexec/job\n" in host.at(f"/etc/systemd/system/{UNIT}.service").read_text()
+
+
+def test_remove_disables_stops_and_takes_the_unit_away(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    assert host.remove().code == 0
+    assert _asked(host) == [f"--quiet disable --now {UNIT}.service", "daemon-reload", "daemon-reload"]
+    assert snapshot(host.prefix).keys() == {"etc", "etc/systemd", "etc/systemd/system"}
+
+
+def test_a_host_that_changes_its_service_manager_keeps_nothing_of_the_old_one(host: SimulatedHost, free_port: int) -> None:
+    host.settings = {"GPU_FLEET_SUPERVISORD": str(SUPERVISORD), "WEB_PORT": str(free_port)}
+    host.apply([web(host)])
+    host.settings["GPU_FLEET_SERVICE_MANAGER"] = "systemd"
+    host.apply([web(host, checks=())])
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{free_port}/", timeout=1)
+    assert not any("supervisor" in path for path in host.snapshot() if "/log/" not in path)
+    assert host.check().code == 0
+    del host.settings["GPU_FLEET_SERVICE_MANAGER"]
+    host.apply([web(host)])
+    assert host.check().code == 0
+    assert not any("systemd/system/gpu-fleet" in path for path in host.snapshot())
