@@ -11,7 +11,7 @@ PROBE = "/opt/gpu-fleet/libexec/check-driver"
 
 @dataclass(frozen=True, kw_only=True)
 class DriverCheck:
-    """Facts: GPU_VENDOR (nvidia, amd), GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION (`none` on AMD)."""
+    """Facts: GPU_VENDOR (nvidia, amd), GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION."""
 
     def part(self) -> Part:
         return Part(

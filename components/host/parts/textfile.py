@@ -18,7 +18,7 @@ What the collectors write, and where the two programs they replace had it:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from components.host.part import Directory, File, FileCheck, Part, Unit, User
 from components.host.parts.exporter_choice import TEXTFILE
@@ -32,8 +32,12 @@ USER = "gpu-fleet-textfile"
 @dataclass(frozen=True, kw_only=True)
 class Textfile:
     def parts(self) -> tuple[Part, ...]:
-        """What runs the collectors every 15 s, then the collectors, of which a host wants those for its GPUs."""
+        """What runs every collector that is there, each 15 s, and the collectors, of which a host wants those for its GPUs.
+
+        Link traffic comes without a check: not every GPU tells it, and a host is not broken for that. A metric says if it worked.
+        """
         return (
+            _collector("links", {"GPU_VENDOR": ("nvidia",)}),
             Part(
                 name="textfile",
                 # The groups own AMD's devices, and NVIDIA's where an administrator took them from "everyone".
@@ -42,17 +46,18 @@ class Textfile:
                 files=tuple(File.from_rootfs(script) for script in SCRIPTS),
                 units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
             ),
-            _collector("nvidia", {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": ("nvidia",)}),
-            _collector("amd", {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": ("amd",)}, f"{LIBEXEC}/flatten-json.awk"),
-            _collector("links", {"GPU_VENDOR": ("nvidia",)}),
+            _exporter("nvidia"),
+            _exporter("amd", f"{LIBEXEC}/flatten-json.awk"),
         )
 
 
+def _exporter(vendor: str, *helpers: str) -> Part:
+    """A collector that is its host's GPU exporter, so it must work; the next run after it was placed is at most 15 s away."""
+    part = _collector(vendor, {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": (vendor,)}, *helpers)
+    contains = f'node_gpu_collector_success{{collector="{vendor}"}} 1'
+    return replace(part, checks=(FileCheck(path=f"{DIRECTORY}/gpu_{vendor}.prom", contains=contains),))
+
+
 def _collector(name: str, when: Mapping[str, tuple[str, ...]], *helpers: str) -> Part:
-    """A part without a service: the collectors that are there are run, so it works once its file has been written."""
-    return Part(
-        name=f"textfile-{name}",
-        when=when,
-        files=tuple(File.from_rootfs(path) for path in (f"{LIBEXEC}/collect/{name}", *helpers)),
-        checks=(FileCheck(path=f"{DIRECTORY}/gpu_{name}.prom", contains=f'node_gpu_collector_success{{collector="{name}"}} 1'),),
-    )
+    files = tuple(File.from_rootfs(path) for path in (f"{LIBEXEC}/collect/{name}", *helpers))
+    return Part(name=f"textfile-{name}", when=when, files=files)

@@ -110,14 +110,26 @@ def test_amd_gpus_are_counted_by_rocm_smi(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "rocm-smi", {"--showproductname --csv": listing})
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     (tmp_path / "sys/module/amdgpu/version").write_text("6.8.5\n")
+    (tmp_path / "opt/rocm/.info").mkdir(parents=True)
+    (tmp_path / "opt/rocm/.info/version").write_text("6.2.0-66\n")
     facts = {"GPU_FLEET_TOOL_PATH": str(tmp_path / "bin"), "GPU_FLEET_ROOT": str(tmp_path), "GPU_FLEET_GPUS": "4"}
     assert facts_of(probe("check-driver", facts, path=tmp_path / "none")) == {
         "GPU_VENDOR": "amd",
         "GPU_COUNT": "4",
         "GPU_MODELS": "4 x AMD Instinct MI300X",
         "GPU_DRIVER_VERSION": "6.8.5",
-        "CUDA_VERSION": "none",
+        "ROCM_VERSION": "6.2.0-66",
     }
+
+
+def test_the_driver_of_the_kernel_itself_is_told_by_rocm_smi(tmp_path: Path) -> None:
+    answers = {
+        "--showproductname --csv": "device,Card Series\ncard0,AMD Instinct MI300X\n",
+        "--showdriverversion --csv": "device,Driver version\nsystem,6.8.5\n",
+    }
+    tool(tmp_path / "bin", "rocm-smi", answers)
+    found = facts_of(probe("check-driver", {"GPU_FLEET_ROOT": str(tmp_path)}, path=tmp_path / "bin"))
+    assert (found["GPU_DRIVER_VERSION"], found["ROCM_VERSION"]) == ("6.8.5", "unknown")
 
 
 def test_amd_gpus_are_counted_by_amd_smi_where_there_is_no_rocm_smi(tmp_path: Path) -> None:

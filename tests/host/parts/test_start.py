@@ -66,11 +66,16 @@ def test_node_exporter_listens_where_the_settings_say_and_reads_the_textfiles(pr
     ]
 
 
-def test_the_gpu_exporter_gets_the_nvidia_smi_that_was_found(prefix: Path) -> None:
+def test_the_gpu_exporter_finds_the_nvidia_smi_of_the_named_directory(prefix: Path) -> None:
+    exporter = prefix / "opt/gpu-fleet/bin/nvidia_gpu_exporter"
+    exporter.write_text("#!/bin/sh\necho INSTANCE=$GPU_FLEET_INSTANCE\ncommand -v nvidia-smi\n")
+    assert started(prefix, "nvidia-gpu-exporter") == ["P/opt/gpu-fleet/tools/nvidia-smi"]
+
+
+def test_the_gpu_exporter_gives_up_before_the_scrape_does(prefix: Path) -> None:
     assert started(prefix, "nvidia-gpu-exporter") == [
         "P/opt/gpu-fleet/bin/nvidia_gpu_exporter",
         "--web.listen-address=127.0.0.1:9835",
-        "--nvidia-smi-command=P/opt/gpu-fleet/tools/nvidia-smi",
         "--collect.timeout=8s",
     ]
 
