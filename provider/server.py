@@ -44,7 +44,7 @@ _KINDS = {
     ("delete", False): provider_pb2.PropertyDiff.DELETE,
     ("delete", True): provider_pb2.PropertyDiff.DELETE_REPLACE,
 }
-_ORPHAN_CHECK_S = 2.0
+_ORPHAN_CHECK_S = 0.5
 
 
 Method = Callable[["Provider", Any, grpc.aio.ServicerContext], Coroutine[Any, Any, Any]]
@@ -286,6 +286,7 @@ def _trailing(code: grpc.StatusCode, message: str, detail: Any) -> tuple[tuple[s
 
 
 async def serve(arguments: list[str]) -> None:
+    engine_pid = os.getppid()
     log = EngineLog()
     addresses = [argument for argument in arguments if not argument.startswith("-")]
     if addresses:
@@ -301,7 +302,7 @@ async def serve(arguments: list[str]) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    orphan_watch = asyncio.create_task(_until_orphaned(ended))
+    orphan_watch = asyncio.create_task(_until_orphaned(engine_pid, ended))
     await ended.wait()
     orphan_watch.cancel()
     provider.cancel()
@@ -309,10 +310,9 @@ async def serve(arguments: list[str]) -> None:
     await server.stop(grace=1)
 
 
-async def _until_orphaned(ended: asyncio.Event) -> None:
+async def _until_orphaned(engine_pid: int, ended: asyncio.Event) -> None:
     """An engine that is killed takes its plugins along only when they notice."""
-    parent = os.getppid()
-    while os.getppid() == parent:
+    while os.getppid() == engine_pid:
         await asyncio.sleep(_ORPHAN_CHECK_S)
     ended.set()
 

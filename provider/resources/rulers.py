@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import yaml
 
-from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
+from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
 from provider.ruler import InvalidRules, RulerError, Rulers, Server, normalised
 from provider.schema import Mistake, mistakes_of_inputs
 from provider.values import UNKNOWN, Secret
@@ -54,7 +54,7 @@ class RuleGroup:
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
             raise ResourceError("a rule group cannot be imported: declare it, and `pulumi up` takes over the group of that name")
-        async with _told():
+        async with _kept(id_, outputs):
             rules = await self._rulers.get_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["name"])
         if rules is None:
             return Current("")
@@ -96,7 +96,7 @@ class AlertmanagerConfig:
             raise ResourceError(
                 "an Alertmanager configuration cannot be imported: declare it, and `pulumi up` takes over the tenant's"
             )
-        async with _told():
+        async with _kept(id_, outputs):
             stored = await self._rulers.get_alertmanager(_server(inputs))
         if stored is None:
             return Current("")
@@ -136,3 +136,12 @@ async def _told(what: str = "") -> AsyncIterator[None]:
         yield
     except RulerError as error:
         raise ResourceError(f"{what}{error}") from None
+
+
+@asynccontextmanager
+async def _kept(id_: str, outputs: Inputs) -> AsyncIterator[None]:
+    """A server that cannot be asked at a refresh: what it holds is kept in the state and marked, the others are read on."""
+    try:
+        yield
+    except RulerError as error:
+        raise Unhealthy(id_, dict(outputs), f"{id_}: {error}") from None

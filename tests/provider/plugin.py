@@ -185,13 +185,17 @@ def _init_failed(error: grpc.RpcError) -> provider_pb2.ErrorResourceInitFailed |
 CONVERGE = Path(__file__).parent / "obedient_converge.sh"
 
 
-def bundle_inputs(converge: str, files: dict[str, str] | None = None) -> dict[str, Any]:
+def bundle_tar(converge: str) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         info = tarfile.TarInfo("converge")
         info.size = len(converge.encode())
         tar.addfile(info, io.BytesIO(converge.encode()))
-    archive = base64.b64encode(gzip.compress(buffer.getvalue(), mtime=0)).decode()
+    return buffer.getvalue()
+
+
+def bundle_inputs(converge: str, files: dict[str, str] | None = None) -> dict[str, Any]:
+    archive = base64.b64encode(gzip.compress(bundle_tar(converge), mtime=0)).decode()
     return {"files": files or {"converge": converge}, "archive": archive}
 
 

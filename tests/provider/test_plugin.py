@@ -18,7 +18,8 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
-from provider.schema import schema
+from lab import toolchain
+from provider.schema import SCHEMA_FILE, schema
 from provider.values import UNKNOWN, decode, encode, is_secret
 from tests.provider.plugin import BUNDLE, HOST, PASSWORD, PLUGIN, Failure, Plugin, bundle_inputs, digest_of, urn
 
@@ -92,6 +93,12 @@ def test_the_schema_is_served_and_whole(plugin: Plugin) -> None:
             assert all(given.get("description") for given in properties.values()), f"{name} has a property nobody explains"
         assert set(resource["requiredInputs"]) <= set(resource["inputProperties"])
     assert served["config"]["variables"] == served["provider"]["inputProperties"]
+
+
+def test_pulumi_takes_the_schema_for_one() -> None:
+    """`pulumi package gen-sdk` starts with the same check."""
+    done = subprocess.run([toolchain.find("pulumi"), "schema", "check", SCHEMA_FILE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 def test_every_input_that_replaces_says_so_in_the_schema(plugin: Plugin) -> None:

@@ -149,6 +149,14 @@ def test_a_group_that_somebody_deleted_is_gone(plugin: Plugin, ruler: RulerServe
     plugin.delete(GROUP, "mimir/gpu fleet/a/fleet", inputs)
 
 
+def test_a_server_that_refuses_at_a_refresh_is_said_and_the_group_kept(plugin: Plugin, ruler: RulerServer) -> None:
+    inputs = plugin.checked(GROUP, group(ruler))
+    ruler.refusals = [(403, "no")]
+    with pytest.raises(Failure, match="refused a request without a user") as failure:
+        plugin.read(GROUP, "mimir/gpu fleet/a/fleet", inputs, {"rules": KEPT})
+    assert decode(failure.value.kept.properties) == {"rules": KEPT}
+
+
 @pytest.mark.parametrize(
     ("changed", "replaces"),
     [
