@@ -1,0 +1,62 @@
+"""The inventory metric: every host of a stack, its GPUs where they are counted, in few rules."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import yaml
+
+from alerts.inventory import inventory_groups
+from alerts.model import rule_file
+from lab import toolchain
+
+TEST = """\
+rule_files: [rules.yaml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series: []
+    promql_expr_test:
+      - expr: inventory:host:expected
+        eval_time: 1m
+        exp_samples:
+          - {labels: 'inventory:host:expected{datacenter="us-west", cluster="training", instance="gpu-node-001"}', value: 1}
+          - {labels: 'inventory:host:expected{datacenter="us-west", cluster="training", instance="nested-gpu-node"}', value: 1}
+      - expr: inventory:gpus_expected:count
+        eval_time: 1m
+        exp_samples:
+          - {labels: 'inventory:gpus_expected:count{datacenter="us-west", cluster="training", instance="gpu-node-001"}', value: 8}
+"""
+
+
+def test_hosts_are_expected_and_gpus_only_where_they_are_counted(tmp_path):
+    groups = inventory_groups("us-west", "training", {"gpu-node-001": 8, "nested-gpu-node": None})
+    (tmp_path / "rules.yaml").write_text(rule_file(groups))
+    (tmp_path / "test.yaml").write_text(TEST)
+    tested = subprocess.run(
+        [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_a_stack_without_hosts_expects_nothing():
+    assert inventory_groups("us-west", "training", {}) == []
+
+
+@pytest.mark.parametrize(("hosts", "groups"), [(500, 1), (501, 2), (10_000, 20)])
+def test_many_hosts_are_few_rules(hosts, groups):
+    made = inventory_groups("us-west", "training", {f"gpu-node-{n:05}": 8 for n in range(hosts)})
+    assert len(made) == groups
+    assert all(len(group.rules) == 2 for group in made)
+    assert len({group.name for group in made}) == groups
+
+
+def test_two_stacks_of_one_ruler_do_not_overwrite_each_other():
+    names = {group.name for cluster in ("training", "inference") for group in inventory_groups("us-west", cluster, {"a": 1})}
+    assert len(names) == 2
+
+
+def test_a_group_is_plain_yaml():
+    (group,) = inventory_groups("us-west", "training", {"a": 1})
+    assert yaml.safe_load(group.yaml)["rules"][0]["labels"] == {"datacenter": "us-west", "cluster": "training"}

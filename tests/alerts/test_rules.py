@@ -1,0 +1,122 @@
+"""The rule files: valid for their rulers, within Mimir's defaults, current, tested by promtool; each alert says what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+import alerts
+from alerts.generate import generated_files
+from alerts.model import MOST_GROUPS, MOST_RULES_PER_GROUP
+from lab import toolchain
+
+ALERTS = Path(alerts.__file__).parent
+RULE_TESTS = sorted((ALERTS / "tests").glob("*.test.yaml"))
+GROUPS = [(backend, group) for backend in ("mimir", "loki") for group in alerts.rule_groups(backend)]
+ALERT_RULES = [(backend, rule) for backend, group in GROUPS for rule in group.rules if "alert" in rule]
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([toolchain.find("promtool"), *arguments], capture_output=True, text=True, check=False)
+
+
+def by_name(backend_and_rule):
+    backend, rule = backend_and_rule
+    return f"{backend}-{rule['alert']}-{rule['labels'].get('xid', rule['labels']['severity'])}"
+
+
+@pytest.mark.parametrize("file", alerts.rule_files("mimir"), ids=lambda file: file.stem)
+def test_promtool_finds_nothing_to_complain_about(file):
+    checked = promtool("check", "rules", "--lint-fatal", file)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize("file", RULE_TESTS, ids=lambda file: file.name.removesuffix(".test.yaml"))
+def test_promtool_s_unit_tests_pass(file):
+    tested = promtool("test", "rules", file)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_every_metric_alert_fires_in_a_test_and_is_silent_in_one():
+    fires, silent = set(), set()
+    for file in RULE_TESTS:
+        for case in yaml.safe_load(file.read_text())["tests"]:
+            for check in case.get("alert_rule_test", ()):
+                (fires if check["exp_alerts"] else silent).add(check["alertname"])
+    names = {rule["alert"] for backend, rule in ALERT_RULES if backend == "mimir"}
+    assert names - fires == set(), "these alerts fire in no test"
+    assert names - silent == set(), "these alerts are silent in no test"
+
+
+@pytest.mark.parametrize("path", generated_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_generated_file_is_current(path):
+    assert path.read_text() == generated_files()[path], "run `python -m alerts.generate` and review the diff"
+
+
+def test_group_names_are_unique_in_each_ruler():
+    names = [(backend, group.name) for backend, group in GROUPS]
+    assert len(set(names)) == len(names)
+
+
+def test_the_groups_fit_into_mimir_s_default_limits():
+    for backend in ("mimir", "loki"):
+        groups = alerts.rule_groups(backend)
+        assert len(groups) <= MOST_GROUPS
+        assert {group.name: len(group.rules) for group in groups if len(group.rules) > MOST_RULES_PER_GROUP} == {}
+
+
+def test_a_group_is_yaml_that_reads_back_as_itself():
+    for _, group in GROUPS:
+        assert yaml.safe_load(group.yaml) == group.as_dict
+
+
+@pytest.mark.parametrize("backend_and_rule", ALERT_RULES, ids=by_name)
+def test_an_alert_tells_what_where_and_what_to_do(backend_and_rule):
+    _, rule = backend_and_rule
+    labels, annotations = rule["labels"], rule["annotations"]
+    assert labels["severity"] in ("critical", "warning", "info")
+    assert labels["scope"] in ("gpu", "fabric", "host", "exporter", "pipeline", "cluster", "capacity")
+    assert set(annotations) == {"summary", "description", "action", "runbook"}
+    assert all(annotations.values())
+    if labels["scope"] not in ("cluster",) and rule["alert"] not in ("DriverVersionSkew", "RuleEvaluationFailing"):
+        assert "$labels.instance" in annotations["summary"], "the person with the pager asks first: which host?"
+
+
+@pytest.mark.parametrize("backend_and_rule", ALERT_RULES, ids=by_name)
+def test_no_label_of_an_alert_is_made_of_its_value(backend_and_rule):
+    assert not any("$value" in str(value) for value in backend_and_rule[1]["labels"].values()), (
+        "it would be a new alert each time"
+    )
+
+
+@pytest.mark.parametrize("backend_and_rule", ALERT_RULES, ids=by_name)
+def test_an_alert_has_its_runbook_and_the_section_it_points_to(backend_and_rule):
+    _, rule = backend_and_rule
+    path, _, section = rule["annotations"]["runbook"].partition("#")
+    assert path == f"alerts/runbooks/{rule['alert']}.md"
+    text = (ALERTS.parent / path).read_text()
+    if section:
+        assert f"## {section}\n" in text
+
+
+def test_an_xid_alert_of_loki_is_the_same_alert_as_that_of_mimir():
+    def of(backend):
+        return {
+            rule["labels"]["xid"]: (rule["labels"], rule["annotations"]["action"], rule["annotations"]["runbook"])
+            for other, rule in ALERT_RULES
+            if other == backend and rule["alert"] == "GpuXid"
+        }
+
+    assert of("mimir") == of("loki"), "Alertmanager takes them for one only when their labels are equal"
+
+
+def test_an_xid_alert_uses_the_labels_that_tell_one_incident_from_another():
+    for backend, rule in ALERT_RULES:
+        if rule["alert"] == "GpuXid":
+            first = re.search(r"by \(([^)]*)\)", rule["expr"])
+            assert first is not None
+            assert first[1] == "datacenter, cluster, instance, pci, xid", backend
