@@ -1,0 +1,167 @@
+"""Loki's rules against a real Loki: its ruler takes every group, and each alert is there for ten minutes from the first line on.
+
+Expressions are asked as queries at chosen times: the ruler asks the same, once per interval.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import alerts
+from lab import toolchain
+
+CONFIG = Path(alerts.__file__).parent.parent / "components" / "backend" / "config" / "loki.yaml"
+STARTS_WITHIN_S = 90
+HOST = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}
+RULES = {
+    (rule["alert"], rule["labels"].get("xid") or rule["labels"]["severity"]): rule
+    for group in alerts.rule_groups("loki")
+    for rule in group.rules
+}
+
+
+class Loki:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def call(self, path: str, data: bytes | None = None, content_type: str = "application/json") -> tuple[int, bytes]:
+        request = urllib.request.Request(self.url + path, data=data, headers={"Content-Type": content_type})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except (urllib.error.URLError, ConnectionError):
+            return 0, b""
+
+    def push(self, labels: dict[str, str], lines: list[tuple[float, str, dict[str, str]]]) -> None:
+        values = [[str(int(at * 1e9)), line, metadata] for at, line, metadata in lines]
+        status, body = self.call("/loki/api/v1/push", json.dumps({"streams": [{"stream": labels, "values": values}]}).encode())
+        assert status == 204, body
+
+    def labels_at(self, expression: str, at: float) -> list[dict[str, str]]:
+        query = urllib.parse.urlencode({"query": expression, "time": str(int(at * 1e9))})
+        status, body = self.call(f"/loki/api/v1/query?{query}")
+        assert status == 200, body
+        return [sample["metric"] for sample in json.loads(body)["data"]["result"]]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def loki(tmp_path_factory: pytest.TempPathFactory):
+    directory = tmp_path_factory.mktemp("loki")
+    port = free_port()
+    environment = os.environ | {
+        "SERVICE_DIR": str(directory),
+        "LOKI_PORT": str(port),
+        "LOKI_GRPC_PORT": str(free_port()),
+        "MIMIR_PORT": str(free_port()),
+    }
+    command = [toolchain.find("loki"), f"-config.file={CONFIG}", "-config.expand-env=true"]
+    log = directory / "loki.log"
+    with log.open("w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+        server = Loki(f"http://127.0.0.1:{port}")
+        deadline = time.monotonic() + STARTS_WITHIN_S
+        while server.call("/ready")[0] != 200:
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.5)
+        yield server
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def event(loki) -> float:
+    """Lines as Alloy's pipeline sends them; the time of the first."""
+    at = time.time() - 1800
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST}
+    loki.push(
+        kernel | {"xid": "79"},
+        [
+            (at, "NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.", {"pci": "0000:4b:00"}),
+            (at + 300, "NVRM: Xid (PCI:0000:4b:00): 79, pid=1, name=python3, GPU has fallen off the bus.", {"pci": "0000:4b:00"}),
+            (at, "NVRM: Xid (PCI:0000:b1:00): 79, GPU has fallen off the bus.", {"pci": "0000:b1:00"}),
+        ],
+    )
+    action = "NVRM: Xid (PCI:{}): 154, GPU recovery action changed from {} to {}"
+    loki.push(
+        kernel | {"xid": "154"},
+        [
+            (at, action.format("0000:4b:00", "0x0 (None)", "0x2 (Node Reboot Required)"), {"pci": "0000:4b:00"}),
+            (at, action.format("0000:b1:00", "0x0 (None)", "0x4 (Drain and Reset)"), {"pci": "0000:b1:00"}),
+            (at, action.format("0000:c1:00", "0x0 (None)", "0x3 (Drain P2P)"), {"pci": "0000:c1:00"}),
+            (at, action.format("0000:01:00", "0x1 (GPU Reset Required)", "0x0 (None)"), {"pci": "0000:01:00"}),
+        ],
+    )
+    loki.push(
+        kernel | {"sxid": "20034"},
+        [(at, "SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30", {"pci": "0000:c1:00.0", "sxid_severity": "Fatal"})],
+    )
+    loki.push(
+        kernel | {"sxid": "12028"},
+        [(at, "SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32", {"pci": "0000:05:00.0", "sxid_severity": "Non-fatal"})],
+    )
+    return at
+
+
+def in_order(labels: list[dict[str, str]]) -> list[dict[str, str]]:
+    return sorted(labels, key=lambda one: one["pci"])
+
+
+@pytest.mark.parametrize("group", alerts.rule_groups("loki"), ids=lambda group: group.name)
+def test_the_ruler_takes_the_group(loki, group):
+    status, body = loki.call(f"/loki/api/v1/rules/{group.namespace}", group.yaml.encode(), "application/yaml")
+    assert status == 202, body
+
+
+def test_an_xid_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after_the_last(loki, event):
+    expression = RULES["GpuXid", "79"]["expr"]
+    first, second = ({**HOST, "pci": pci, "xid": "79"} for pci in ("0000:4b:00", "0000:b1:00"))
+    assert loki.labels_at(expression, event - 1) == []
+    assert in_order(loki.labels_at(expression, event + 1)) == [first, second]
+    assert loki.labels_at(expression, event + 601) == [first], "the repeated code begins the ten minutes anew"
+    assert loki.labels_at(expression, event + 901) == []
+
+
+def test_another_code_is_not_an_alert(loki, event):
+    assert loki.labels_at(RULES["GpuXid", "48"]["expr"], event + 1) == []
+
+
+def test_the_driver_s_wish_for_a_reset_or_reboot_pages_in_its_own_words(loki, event):
+    expression = RULES["GpuDriverAsksForAction", "critical"]["expr"]
+    expected = [
+        {**HOST, "pci": "0000:4b:00", "driver_action": "Node Reboot Required"},
+        {**HOST, "pci": "0000:b1:00", "driver_action": "Drain and Reset"},
+    ]
+    assert in_order(loki.labels_at(expression, event + 1)) == expected, "draining peer-to-peer work or no action pages nobody"
+    assert loki.labels_at(expression, event - 1) == []
+    assert loki.labels_at(expression, event + 601) == []
+
+
+@pytest.mark.parametrize(
+    ("severity", "labels"),
+    [
+        ("critical", {"pci": "0000:c1:00.0", "sxid": "20034", "sxid_severity": "Fatal"}),
+        ("warning", {"pci": "0000:05:00.0", "sxid": "12028", "sxid_severity": "Non-fatal"}),
+    ],
+)
+def test_a_switch_s_error_is_an_alert_of_its_severity(loki, event, severity, labels):
+    expression = RULES["NvswitchSxid", severity]["expr"]
+    assert loki.labels_at(expression, event + 1) == [{**HOST, **labels}]
+    assert loki.labels_at(expression, event - 1) == []
+    assert loki.labels_at(expression, event + 601) == []
