@@ -4,23 +4,59 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from lab.gpu import inject, setup
-from lab.gpu.faults import THROTTLES
+from lab.gpu.faults import DRIVER_PROBLEMS, THROTTLES
 from lab.gpu.inject import CannotInject
 from lab.gpu.machine import NoMachine
 from lab.gpu.scenario import ScenarioError, available
 from lab.gpu.status import render
 
+# Fault -> what it does, its function, and its arguments beside the state; "gpu" and so on are those of the function.
+_FAULTS: dict[str, tuple[str, Callable[..., list[str]], tuple[str, ...]]] = {
+    "xid": ("an XID, with what it damages", inject.inject_xid, ("code", "gpu")),
+    "sxid": ("an NVSwitch error", inject.inject_sxid, ("code", "switch")),
+    "ecc": ("memory errors", inject.inject_ecc, ("gpu", "corrected", "uncorrected")),
+    "hot": ("pinned at a temperature", inject.make_hot, ("gpu", "temperature_c")),
+    "throttle": ("slower clocks", inject.throttle, ("gpu", "reason")),
+    "lose": ("off the bus without an XID", inject.lose, ("gpu",)),
+    "remap": ("a memory row remapped", inject.remap_row, ("gpu", "failed")),
+    "nvlink": ("an NVLink down", inject.take_link_down, ("gpu", "link")),
+    "nvlink-errors": ("errors on an NVLink", inject.add_link_errors, ("gpu", "link", "replay", "crc")),
+    "pcie": ("PCIe replays", inject.add_pcie_replays, ("gpu", "count")),
+    "hang": ("a kernel that never ends", inject.hang, ("gpu",)),
+    "driver": ("no driver for the tools to talk to", inject.break_driver, ("problem",)),
+    "stall": ("a driver that answers late", inject.stall, ("seconds",)),
+    "clear": ("everything repaired, like a reboot", inject.clear, ()),
+}
+_ARGUMENTS: dict[str, dict[str, object]] = {
+    "gpu": {"type": int, "required": True},
+    "code": {"type": int, "required": True},
+    "switch": {"type": int, "default": 0},
+    "corrected": {"type": int, "default": 0},
+    "uncorrected": {"type": int, "default": 0},
+    "temperature_c": {"type": int, "default": inject.HOT_C, "metavar": "CELSIUS"},
+    "reason": {"choices": list(THROTTLES), "default": "hw_power_brake_slowdown"},
+    "failed": {"action": "store_true", "help": "no spare row is left"},
+    "link": {"type": int, "default": 0},
+    "replay": {"type": int, "default": 0},
+    "crc": {"type": int, "default": 0},
+    "count": {"type": int, "default": 1},
+    "problem": {"choices": list(DRIVER_PROBLEMS), "default": DRIVER_PROBLEMS[0]},
+    "seconds": {"type": float, "required": True},
+}
+
 
 def main(arguments: list[str] | None = None) -> int:
     args = _parser().parse_args(arguments)
     try:
-        return int(args.run(args) or 0)
+        args.run(args)
     except (NoMachine, ScenarioError, CannotInject) as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,39 +72,13 @@ def _parser() -> argparse.ArgumentParser:
 
     _verb(verbs, "status", lambda args: print(render(args.state)), "the GPUs and what is broken")
 
-    what = _verb(verbs, "inject", None, "break something; prints the kernel lines").add_subparsers(required=True, metavar="FAULT")
-    fault = _fault(what, "xid", lambda args: inject.inject_xid(args.state, code=args.code, gpu=args.gpu), "an XID")
-    fault.add_argument("--code", type=int, required=True)
-    fault = _fault(
-        what,
-        "ecc",
-        lambda args: inject.inject_ecc(args.state, gpu=args.gpu, corrected=args.corrected, uncorrected=args.uncorrected),
-        "memory errors",
+    faults = _verb(verbs, "inject", _inject, "break something; prints the kernel lines").add_subparsers(
+        dest="fault", required=True, metavar="FAULT"
     )
-    fault.add_argument("--corrected", type=int, default=0)
-    fault.add_argument("--uncorrected", type=int, default=0)
-    fault = _fault(
-        what, "hot", lambda args: inject.make_hot(args.state, gpu=args.gpu, temperature_c=args.celsius), "pin the temperature"
-    )
-    fault.add_argument("--celsius", type=int, default=inject.HOT_C)
-    fault = _fault(
-        what, "throttle", lambda args: inject.throttle(args.state, gpu=args.gpu, reason=args.reason), "slow the clocks"
-    )
-    fault.add_argument("--reason", choices=list(THROTTLES), default="hw_power_brake_slowdown")
-    _fault(what, "lose", lambda args: inject.lose(args.state, gpu=args.gpu), "off the bus without an XID")
-    fault = _fault(
-        what, "remap", lambda args: inject.remap_row(args.state, gpu=args.gpu, failed=args.failed), "a memory row remapped"
-    )
-    fault.add_argument("--failed", action="store_true", help="no spare row is left")
-    fault = _fault(what, "nvlink", lambda args: inject.take_link_down(args.state, gpu=args.gpu, link=args.link), "an NVLink down")
-    fault.add_argument("--link", type=int, default=0)
-    _fault(what, "hang", lambda args: inject.hang(args.state, gpu=args.gpu), "a kernel that never ends")
-    fault = _verb(
-        what, "sxid", lambda args: _lines(inject.inject_sxid(args.state, code=args.code, switch=args.switch)), "an NVSwitch error"
-    )
-    fault.add_argument("--code", type=int, required=True)
-    fault.add_argument("--switch", type=int, default=0)
-    _verb(what, "clear", lambda args: _lines(inject.clear(args.state)), "repair everything")
+    for name, (text, _, wanted) in _FAULTS.items():
+        fault = faults.add_parser(name, help=text, description=text)
+        for argument in wanted:
+            fault.add_argument(f"--{argument.replace('_', '-')}", **_ARGUMENTS[argument])  # type: ignore[arg-type]
 
     fixtures = verbs.add_parser("fixtures", help="write tests/fixtures/metrics and tests/fixtures/kernel anew")
     fixtures.add_argument("--directory", type=Path, default=Path("tests/fixtures"))
@@ -76,17 +86,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verb(verbs, name: str, run, text: str) -> argparse.ArgumentParser:
+def _verb(verbs, name: str, run: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
     parser = verbs.add_parser(name, help=text, description=text)
-    if run is not None:
-        parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the machine's state directory")
-        parser.set_defaults(run=run)
-    return parser
-
-
-def _fault(verbs, name: str, run, text: str) -> argparse.ArgumentParser:
-    parser = _verb(verbs, name, lambda args: _lines(run(args)), text)
-    parser.add_argument("--gpu", type=int, required=True)
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the machine's state directory")
+    parser.set_defaults(run=run)
     return parser
 
 
@@ -98,8 +101,9 @@ def _init(args: argparse.Namespace) -> None:
         print(f"{args.bin}: {', '.join(tools)}")
 
 
-def _lines(lines: list[str]) -> None:
-    for line in lines:
+def _inject(args: argparse.Namespace) -> None:
+    _, function, wanted = _FAULTS[args.fault]
+    for line in function(args.state, **{name: getattr(args, name) for name in wanted}):
         print(line)
 
 

@@ -22,6 +22,7 @@ THROTTLES = {
     "hw_thermal_slowdown": 0x40,
     "hw_power_brake_slowdown": 0x80,
 }
+DRIVER_PROBLEMS = ("not-loaded", "version-mismatch")
 RECOVERY_ACTIONS = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")  # index: NVML's number
 
 _HEALTHY = {
@@ -50,13 +51,19 @@ def healthy() -> dict:
     return json.loads(json.dumps(_HEALTHY))
 
 
+def none() -> dict:
+    """A machine without faults."""
+    return {"gpus": {}, "xids": [], "driver": "", "stall_s": 0}
+
+
 def read(state: str) -> dict:
-    """`{"gpus": {"3": {...}}, "xids": [{"gpu", "code", "at"}, ...]}`; GPUs without a record are healthy."""
+    """`gpus`: records by index, GPUs without one are healthy; `xids`: {"gpu", "code", "at"} each; `driver`: "" or one of
+    DRIVER_PROBLEMS; `stall_s`: how long every answer of the driver takes."""
     try:
         with open(os.path.join(state, FILE), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib costs nvidia-smi 10 ms
-            return json.load(file)
+            return {**none(), **json.load(file)}
     except FileNotFoundError:
-        return {"gpus": {}, "xids": []}
+        return none()
 
 
 def of_gpu(faults: dict, gpu: int) -> dict:

@@ -167,11 +167,36 @@ def hang(state: Path, *, gpu: int) -> list[str]:
     return []
 
 
+def add_pcie_replays(state: Path, *, gpu: int, count: int) -> list[str]:
+    Machine.load(state).gpu(gpu)
+    with faults.changing(os.fspath(state)) as now:
+        faults.record(now, gpu)["pcie_replays"] += count
+    return []
+
+
+def break_driver(state: Path, *, problem: str) -> list[str]:
+    """The tools answer as they do without the kernel module, or after an upgrade under a loaded one. NVIDIA only."""
+    if problem not in faults.DRIVER_PROBLEMS:
+        raise CannotInject(f"driver problem {problem!r}; one of {', '.join(faults.DRIVER_PROBLEMS)}")
+    Machine.load(state)
+    with faults.changing(os.fspath(state)) as now:
+        now["driver"] = problem
+    return []
+
+
+def stall(state: Path, *, seconds: float) -> list[str]:
+    """Every answer of the driver takes so long, as with a GSP that does not respond."""
+    Machine.load(state)
+    with faults.changing(os.fspath(state)) as now:
+        now["stall_s"] = seconds
+    return []
+
+
 def clear(state: Path) -> list[str]:
     """Every GPU healthy again and no XID remembered; the kernel log keeps what it has."""
     machine = Machine.load(state)
     with faults.changing(os.fspath(state)) as now:
-        now["gpus"], now["xids"] = {}, []
+        now.update(faults.none())
     return _log(
         machine,
         ["NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  " + machine.driver] if machine.vendor == "nvidia" else [],

@@ -42,6 +42,8 @@ class Machine:
         self.booted_s = text["booted_s"]
         self.at_s = at_s
         self.xids = faults["xids"]
+        self.driver_problem = faults["driver"]
+        self.stall_s = faults["stall_s"]
         self.nvswitches = [f"0000:{bus:02x}:{device:02x}.0" for bus, device in text["nvswitches"]]
         self.gpus = [Gpu(self, gpu, faults_.of_gpu(faults, gpu["index"])) for gpu in text["gpus"]]
 

@@ -31,6 +31,10 @@ def render(state: Path) -> str:
             f"  {gpu.index}  {gpu.pci_kernel}  {gpu.product['name']:<24} {gpu.load:<10} {now.utilization:5.0%} "
             f"{now.power_w:6.0f} W {now.temperature_c:4} C  {_faults(gpu)}"
         )
+    if machine.driver_problem:
+        lines.append(f"  the driver is broken: {machine.driver_problem}")
+    if machine.stall_s:
+        lines.append(f"  the driver answers {machine.stall_s:g} s late")
     for event in machine.xids:
         lines.append(f"  XID {event['code']} on GPU {event['gpu']}, {max(0, machine.at_s - event['at']):.0f} s ago")
     return "\n".join(lines)

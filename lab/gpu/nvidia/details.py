@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 
 from lab.gpu.machine import Gpu, Machine
-from lab.gpu.nvidia.fields import Answers, bus_id, known
+from lab.gpu.nvidia.answering import Refused, processes
+from lab.gpu.nvidia.field_list import known
+from lab.gpu.nvidia.fields import Answers, bus_id
 
 # indentation is depth; "XML tag | label | value". A value is the name of a --query-gpu field, "=text", or one of _OWN.
 _TREE = """
@@ -190,8 +192,6 @@ def _tree() -> list[_Node]:
 
 
 def text(machine: Machine, gpus: list[Gpu], display: str | None) -> str:
-    from lab.gpu.nvidia.cli import Refused
-
     kept = None
     if display is not None:
         for name in display.split(","):
@@ -246,8 +246,6 @@ def _value(source: str, gpu: Gpu, answers: Answers, units: dict[str, str]) -> st
 
 
 def _processes(gpu: Gpu, answers: Answers) -> list[str]:
-    from lab.gpu.nvidia.cli import processes
-
     running = processes(gpu, answers)
     if not running:
         return [_line(1, "Processes", "None")]
@@ -296,8 +294,6 @@ def _xml_of(node: _Node, depth: int, gpu: Gpu, answers: Answers, units: dict[str
 
 
 def _xml_processes(gpu: Gpu, answers: Answers) -> list[str]:
-    from lab.gpu.nvidia.cli import processes
-
     lines = ["\t\t<processes>"]
     for pid, name, used in processes(gpu, answers):
         lines += [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from lab.gpu.machine import Gpu, Machine
+from lab.gpu.nvidia.answering import LOST, OK, Options, Refused, lost_message, select
+from lab.gpu.nvidia.fields import clocks
 
 # Letter of -s -> columns with unit.
 _GROUPS = {
@@ -19,9 +21,7 @@ _GROUPS = {
 _HEADER_EVERY = 20  # samples
 
 
-def run(machine: Machine, options) -> int:
-    from lab.gpu.nvidia.cli import LOST, OK, Refused, lost_message, select
-
+def run(machine: Machine, options: Options) -> int:
     ids = options.value("-i", "--id")
     chosen, lost = select(machine, ids)
     groups = options.value("-s", "--select") or "puc"
@@ -65,8 +65,6 @@ def _row(gpu: Gpu, columns: list[tuple[str, str]]) -> str:
 
 
 def _values(gpu: Gpu) -> dict[str, int | str]:
-    from lab.gpu.nvidia.fields import clocks
-
     now = gpu.now()
     sm, memory, _ = clocks(gpu, now)
     percent = ("-", "-") if gpu.mig else (round(100 * now.utilization), round(100 * now.memory_utilization))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lab.gpu.machine import Gpu, Machine
+from lab.gpu.nvidia.answering import OK, Options, Refused, Rows, print_gpus, select
 
 _THROUGHPUT_SINCE = 470  # before: `-g 0`, the counters that `-sc` sets up
 
 
-def run(machine: Machine, options) -> int:
-    from lab.gpu.nvidia.cli import OK, Refused, print_gpus, select
-
+def run(machine: Machine, options: Options) -> int:
     chosen, lost = select(machine, options.value("-i", "--id"))
     if options.value("-sc", "--setcontrol") is not None:
         options.done()
@@ -37,7 +36,7 @@ def run(machine: Machine, options) -> int:
 Lines = Callable[[Gpu, int], list[str]]
 
 
-def _per_link(lines: Lines) -> Callable[[Gpu | None], list[str]]:
+def _per_link(lines: Lines) -> Rows:
     def rows(gpu: Gpu | None) -> list[str]:
         if gpu is None:
             return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from lab.gpu.machine import Gpu, Machine
+from lab.gpu.nvidia.answering import processes
 from lab.gpu.nvidia.fields import Answers, bus_id
 
 
@@ -120,8 +121,6 @@ def _narrow(machine: Machine, answers: list[tuple[Gpu, Answers]]) -> list[str]:
 
 
 def _processes(answers: list[tuple[Gpu, Answers]], row) -> list[str]:
-    from lab.gpu.nvidia.cli import processes
-
     return [row(gpu.index, pid, name, f"{used}MiB") for gpu, answer in answers for pid, name, used in processes(gpu, answer)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.gpu.machine import Gpu, Machine
+from lab.gpu.nvidia.answering import LOST, OK, Options, Refused, lost_message, select
 
 _UNDERLINED, _PLAIN = "\x1b[4m", "\x1b[0m"  # the real one writes them to files too
 _CORES_PER_SOCKET = 52
@@ -19,9 +20,7 @@ Legend:
   NV#  = Connection traversing a bonded set of # NVLinks"""
 
 
-def run(machine: Machine, options) -> int:
-    from lab.gpu.nvidia.cli import LOST, OK, Refused, lost_message, select
-
+def run(machine: Machine, options: Options) -> int:
     chosen, lost = select(machine, options.value("-i", "--id"))
     if not options.flag("-m", "--matrix"):
         raise Refused("Invalid combination of input arguments. Please run 'nvidia-smi topo -h' for help.")

@@ -111,10 +111,10 @@ def test_what_the_machine_does_not_have_cannot_break(scenario: str, attempt, sai
 
 def test_the_commands_for_people_print_the_kernel_lines_and_the_state(machine, capsys: pytest.CaptureFixture[str]) -> None:
     state = str(machine())
-    assert main(["inject", "xid", "--state", state, "--code", "79", "--gpu", "3"]) == 0
+    assert main(["inject", "--state", state, "xid", "--code", "79", "--gpu", "3"]) == 0
     assert "fallen off the bus" in capsys.readouterr().out
-    assert main(["inject", "hot", "--state", state, "--gpu", "1", "--celsius", "99"]) == 0
-    assert main(["inject", "clear", "--state", state]) == 0
+    assert main(["inject", "--state", state, "hot", "--gpu", "1", "--temperature-c", "99"]) == 0
+    assert main(["inject", "--state", state, "clear"]) == 0
     assert main(["status", "--state", state]) == 0
     assert capsys.readouterr().out.count("healthy") == 8
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab import gpu
 from lab.gpu import inject, setup
-from lab.gpu.nvidia.fields import known
+from lab.gpu.nvidia.field_list import known
 
 
 def test_the_wrapper_works_for_a_service_with_an_empty_environment(tmp_path: Path) -> None:
@@ -188,3 +188,49 @@ def test_the_programs_are_executable_files_of_the_repository() -> None:
     for program in setup.PROGRAMS.iterdir():
         assert program.stat().st_mode & 0o111, program
         assert program.read_text().startswith("#!/usr/bin/env python3\n"), program
+
+
+def test_a_broken_driver_answers_every_question_with_its_problem(machine, smi) -> None:
+    state = machine()
+    inject.break_driver(state, problem="not-loaded")
+    assert smi("-L") == (
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+        "Make sure that the latest NVIDIA driver is installed and running.\n\n",
+        9,
+    )
+    inject.break_driver(state, problem="version-mismatch")
+    assert smi("--query-gpu=index", "--format=csv")[0].startswith("Failed to initialize NVML: Driver/library version mismatch")
+    inject.clear(state)
+    assert smi("-L")[1] == 0
+
+
+def test_a_stalled_driver_answers_late(machine, smi, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject.stall(machine(), seconds=30)
+    waited: list[float] = []
+    monkeypatch.setattr("lab.gpu.nvidia.cli.time.sleep", waited.append)
+    assert smi("-L")[1] == 0
+    assert waited == [30]
+
+
+def test_counted_faults_of_the_links_show(machine, smi) -> None:
+    state = machine()
+    inject.add_link_errors(state, gpu=0, link=2, replay=5, crc=7)
+    inject.add_pcie_replays(state, gpu=0, count=3)
+    errors = smi("nvlink", "-e", "-i", "0")[0].splitlines()
+    assert "\t Link 2: Replay Errors: 5" in errors
+    assert "\t Link 2: CRC Errors: 7" in errors
+    assert "Replays Since Reset                            : 3" in smi("-q", "-i", "0")[0]
+
+
+def test_retired_pages_are_listed_with_their_cause(machine, smi) -> None:
+    inject.remap_row(machine("v100x4"), gpu=0)
+    text, _ = smi("--query-retired-pages=gpu_uuid,retired_pages.address,retired_pages.cause", "--format=csv,noheader", "-i", "0")
+    assert [line.split(", ")[1:] for line in text.splitlines()] == [
+        ["[N/A]", "Single Bit ECC"],
+        ["0x000000000005c4ba", "Double Bit ECC"],
+    ]
+
+
+def test_faults_of_an_older_lab_are_read(machine, smi) -> None:
+    (machine("t4") / "faults.json").write_text('{"gpus": {"0": {"lost": true}}, "xids": []}')
+    assert smi("-L")[1] == 15

@@ -1,0 +1,123 @@
+"""What every subcommand of the simulated nvidia-smi shares: options taken one by one, the GPUs asked for, refusals in the
+words of the real one, and what a lost GPU looks like.
+
+Messages go to stdout, as the real one's do. Source: recorded outputs; NVML return codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lab.gpu.machine import Gpu, Machine
+from lab.gpu.nvidia.fields import Answers, bus_id
+
+# Exit codes: wrong arguments, no such GPU, no driver, a lost GPU, library and module of different versions.
+OK, BAD_ARGUMENT, NOT_FOUND, DRIVER_NOT_LOADED, LOST, VERSION_MISMATCH = 0, 2, 6, 9, 15, 18
+NOT_LOADED = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running."
+)
+
+# The lines of one GPU, or with None those above all GPUs.
+Rows = Callable[[Gpu | None], list[str]]
+
+
+class Refused(Exception):
+    """What the real one prints instead of an answer, and its exit code."""
+
+    def __init__(self, text: str, code: int = BAD_ARGUMENT) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Options:
+    """Arguments taken one by one; what is left at the end is not known."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.left = arguments
+
+    def flag(self, *names: str) -> bool:
+        for name in names:
+            if name in self.left:
+                self.left.remove(name)
+                return True
+        return False
+
+    def value(self, *names: str) -> str | None:
+        """`--name=value`, `--name value`, `-n value`."""
+        for place, argument in enumerate(self.left):
+            name, equals, value = argument.partition("=")
+            if name not in names:
+                continue
+            if equals and name.startswith("--"):
+                del self.left[place]
+                return value
+            if place + 1 == len(self.left):
+                raise Refused(f"ERROR: Option {argument} is missing its value. Please run 'nvidia-smi -h' for help.")
+            value = self.left[place + 1]
+            del self.left[place : place + 2]
+            return value
+        return None
+
+    def done(self) -> None:
+        if self.left:
+            raise Refused(f"ERROR: Option {self.left[0]} is not recognized. Please run 'nvidia-smi -h' for help.")
+
+
+def select(machine: Machine, ids: str | None) -> tuple[list[Gpu], list[Gpu]]:
+    """The GPUs asked for, and those among them that are lost."""
+    gpus = machine.gpus
+    if ids is not None:
+        gpus = []
+        for wanted in ids.split(","):
+            found = [gpu for gpu in machine.gpus if wanted.lower() in _names(gpu)]
+            if not found:
+                raise Refused("No devices were found", NOT_FOUND)
+            gpus += found
+    return [gpu for gpu in gpus if not gpu.lost], [gpu for gpu in gpus if gpu.lost]
+
+
+def _names(gpu: Gpu) -> set[str]:
+    return {
+        str(gpu.index),
+        f"gpu-{gpu.uuid}",
+        gpu.serial,
+        bus_id(gpu).lower(),
+        f"{gpu.pci_kernel}.0",
+        f"{gpu.bus:02x}:{gpu.device:02x}.0",
+    }
+
+
+def lost_message(gpu: Gpu) -> str:
+    address = f"0000:{gpu.bus:02X}:{gpu.device:02X}.0"
+    name = f"GPU{gpu.index}: {address}" if gpu.machine.driver_major >= 535 else f"GPU {address}"
+    return f"Unable to determine the device handle for {name}: GPU is lost.  Reboot the system to recover this GPU"
+
+
+def print_gpus(rows: Rows, chosen: list[Gpu], lost: list[Gpu]) -> int:
+    """Line by line in the order of the GPUs: a lost one has its error where its row would be, the others still answer."""
+    lines = list(rows(None))
+    for gpu in sorted([*chosen, *lost], key=lambda gpu: gpu.index):
+        lines += [lost_message(gpu)] if gpu.lost else rows(gpu)
+    if lines:
+        print("\n".join(lines))
+    return LOST if lost else OK
+
+
+def print_whole(text: str, lost: list[Gpu]) -> int:
+    """The table and -q give up at the first lost GPU."""
+    if lost:
+        print(lost_message(lost[0]))
+        return LOST
+    print(text)
+    return OK
+
+
+def processes(gpu: Gpu, answers: Answers) -> list[tuple[int, str, int]]:
+    """(pid, name, MiB) of what runs on the GPU."""
+    if not answers.reading.busy:
+        return []
+    name = {"training": "/usr/bin/python3", "inference": "/opt/vllm/bin/vllm", "ramp": "/usr/bin/python3"}.get(
+        gpu.load, "./hung_kernel"
+    )
+    return [(20_000 + 17 * gpu.index, name, max(1, int(answers["memory.used"] or 0) - 6))]
