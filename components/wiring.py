@@ -13,6 +13,7 @@ import pulumi
 import alerts
 import dashboards
 from alerts.alertmanager import alertmanager_config
+from alerts.inventory import inventory_groups
 from alerts.model import to_yaml
 from components.backend.backend import Backend, BackendArgs
 from components.config import LoadedConfig, StackConfig
@@ -111,24 +112,32 @@ def backend_args(loaded: LoadedConfig) -> BackendArgs:
 
 
 def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
-    """The rules of alerts/ for the rulers that the stack names; hosts are told to the ruler as the inventory it expects."""
+    """What this stack gives to the rulers it names.
+
+    The rules and who is told come from the stack that has an `alerts` section, one per ruler and tenant. Every stack with hosts
+    adds the inventory it expects, under a name of its own.
+    """
     config = loaded.config
     assert config.rulers is not None
     mimir, loki = config.rulers.mimir, config.rulers.loki
+    judges = config.alerts is not None and "ruler" in config.alerts.targets
+    gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
         mimir=RulerServer(url=_once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
-        mimir_groups=alerts.rule_groups("mimir"),
+        mimir_groups=[
+            *(alerts.rule_groups("mimir") if judges else ()),
+            *inventory_groups(config.datacenter, config.cluster, gpus),
+        ],
         loki=RulerServer(url=_once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
-        loki_groups=alerts.rule_groups("loki"),
-        alertmanager=_alertmanager(loaded),
+        loki_groups=alerts.rule_groups("loki") if judges else (),
+        alertmanager=_alertmanager(loaded) if judges else None,
     )
 
 
-def _alertmanager(loaded: LoadedConfig) -> pulumi.Output[str] | None:
-    """Mimir's Alertmanager configuration; None where the stack does not say who is told, so that another stack may."""
+def _alertmanager(loaded: LoadedConfig) -> pulumi.Output[str]:
+    """Mimir's Alertmanager configuration, with the secrets of its receivers."""
     section = loaded.config.alerts
-    if section is None or "ruler" not in section.targets:
-        return None
+    assert section is not None
     secrets = pulumi.Output.all(**{name: loaded.secrets[name] for name in notifications.secret_names(section)})
     return secrets.apply(lambda values: to_yaml(alertmanager_config(notifications.notifications(section, values))))
 

@@ -30,7 +30,7 @@ class Group(Protocol):
 class RulerServer:
     """One server with a ruler. `url`: its base URL. `tenant`: None sends no X-Scope-OrgID."""
 
-    url: str
+    url: pulumi.Input[str]
     tenant: str | None = None
     username: str | None = None
 
