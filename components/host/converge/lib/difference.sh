@@ -160,6 +160,8 @@ unit_differences() {
       [ ! -d "$PREFIX$diff_directory" ] || foreign_differences "$diff_directory"
     done
     service difference "$diff_unit" "$diff_type"
+    # What comes up with its manager has to be waited for like any other.
+    [ -n "$DIFF" ] || [ "$MANAGER_STARTED" = no ] || DIFF="is not running"
     diff_operation=start
     diff_text=$DIFF
     if restart_cause "$1" restart "$diff_unit"; then

@@ -12,6 +12,7 @@
 # shellcheck shell=sh
 
 choose_manager() {
+  MANAGER_STARTED=no # does this run start the manager, and with it all units?
   setting GPU_FLEET_SERVICE_MANAGER
   case ${VALUE:-auto} in
     systemd | supervisor) MANAGER=$VALUE ;;

@@ -57,6 +57,7 @@ supervisor_prepare() {
   stop_supervisord
   rm -f "$PREFIX$SUPERVISOR_RUN/supervisor.sock"
   attempt "supervisord did not start" start_supervisord || return 1
+  MANAGER_STARTED=yes
   prepare_tries=50
   while supervisor_status && [ "$SUPERVISOR_ANSWERS" = no ]; do
     prepare_tries=$((prepare_tries - 1))
@@ -90,18 +91,33 @@ stop_supervisord() {
 
 # is_of_prefix PID: did we start it? Then $SCRATCH/environment has its environment.
 is_of_prefix() {
-  tr '\0' '\n' <"/proc/$1/environ" >"$SCRATCH/environment" 2>/dev/null && grep -qxF "GPU_FLEET_PREFIX=$PREFIX" "$SCRATCH/environment"
+  { tr '\0' '\n' <"/proc/$1/environ" >"$SCRATCH/environment"; } 2>/dev/null && grep -qxF "GPU_FLEET_PREFIX=$PREFIX" "$SCRATCH/environment"
 }
 
 # stop_orphans: programs of a supervisord that was killed live on and hold their ports. supervisord puts its marks into their
 # environment, and our prefix is there too, so no other process is met.
 stop_orphans() {
+  orphan_tries=50
+  for orphan_signal in TERM KILL; do
+    while signal_orphans "$orphan_signal" && [ "$orphan_tries" -gt 0 ]; do
+      orphan_tries=$((orphan_tries - 1))
+      pause
+    done
+  done
+}
+
+# signal_orphans SIGNAL: returns 1 when there are none.
+signal_orphans() {
+  orphan_found=1
   # shellcheck disable=SC2013 # the paths hold no spaces
   for orphan in $(grep -lsF "GPU_FLEET_PREFIX=$PREFIX" /proc/[0-9]*/environ); do
     orphan=${orphan#/proc/}
     orphan=${orphan%/environ}
-    is_of_prefix "$orphan" && grep -q '^SUPERVISOR_PROCESS_NAME=' "$SCRATCH/environment" && kill "$orphan" 2>/dev/null
+    is_of_prefix "$orphan" || continue
+    grep -q '^SUPERVISOR_PROCESS_NAME=' "$SCRATCH/environment" || continue
+    kill -s "$1" "$orphan" 2>/dev/null && orphan_found=0
   done
+  return "$orphan_found"
 }
 
 supervisor_definitions() {
