@@ -615,6 +615,15 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             ),
         ),
         Series(
+            name="gpu:nvlink:bytes_per_second",
+            meaning="NVLink traffic of the GPU over all links, both ways.",
+            sources=(
+                dcgm("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND"),
+                # MB/s of a million bytes; 4.9 still gives it beside the one in bytes.
+                dcgm("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL|DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", "* 1000000"),
+            ),
+        ),
+        Series(
             name="gpu:fabric_state:code",
             meaning="Registration with the NVLink fabric: 0 has none, 1 not started, 2 in progress, 3 done, 4 failed.",
             sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),

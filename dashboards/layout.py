@@ -68,7 +68,10 @@ def build(
         board.with_row(dashboard.Row(row_title))
         for panel in panels:
             board.with_panel(panel)
-    return json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
+    model = json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
+    for number, panel in enumerate(model["panels"], start=1):
+        panel["id"] = number  # Grafana would number them itself, and show that as a change
+    return model
 
 
 def _variable(name: str) -> dashboard.QueryVariable:
