@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.gpu import faults
+from lab.gpu.inject import clear
 from lab.gpu.machine import KERNEL_LOG, MACHINE_FILE, STATE_VARIABLE, clock
 from lab.gpu.scenario import compile_scenario
 
@@ -60,6 +61,8 @@ def ensure(*, state: Path, bin_directory: Path, scenario: str) -> None:
     wanted = compile_scenario(scenario)
     if {key: there.get(key) for key in wanted} != wanted:
         init(state=state, scenario=scenario)
+    elif faults.read(str(state)) != faults.none():
+        clear(state)
     place_tools(state=state, bin_directory=bin_directory)
 
 

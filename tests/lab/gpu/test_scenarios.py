@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from lab import gpu
-from lab.gpu import inject, setup
+from lab.gpu import setup
 from lab.gpu.machine import Machine
 from lab.gpu.scenario import SCENARIOS, ScenarioError, available, compile_scenario
 from lab.gpu.status import render
@@ -54,12 +54,24 @@ def test_an_unknown_scenario_is_answered_with_the_ones_there_are() -> None:
         compile_scenario("h100x9")
 
 
-def test_ensuring_a_machine_twice_keeps_its_faults_and_another_scenario_makes_it_new(tmp_path: Path) -> None:
+def test_ensuring_a_machine_again_repairs_it_and_keeps_its_log(tmp_path: Path) -> None:
     state, tools = tmp_path / "state", tmp_path / "bin"
     gpu.ensure(state=state, bin_directory=tools)
-    inject.lose(state, gpu=3)
+    before = Machine.load(state).gpu(3)
+    gpu.inject_xid(state, code=79, gpu=3)
     gpu.ensure(state=state, bin_directory=tools)
-    assert Machine.load(state).gpu(3).lost
+    after = Machine.load(state).gpu(3)
+    assert (after.uuid, after.lost) == (before.uuid, False)
+    assert "fallen off the bus" in (state / "kernel.log").read_text()
+    written = (state / "kernel.log").read_text()
+    gpu.ensure(state=state, bin_directory=tools)
+    assert (state / "kernel.log").read_text() == written, "a healthy machine is left alone"
+
+
+def test_ensuring_another_scenario_makes_the_machine_anew(tmp_path: Path) -> None:
+    state, tools = tmp_path / "state", tmp_path / "bin"
+    gpu.ensure(state=state, bin_directory=tools)
+    gpu.inject_xid(state, code=79, gpu=3)
     gpu.ensure(state=state, bin_directory=tools, scenario="t4")
     assert gpu.count(state) == 1
     assert (state / "kernel.log").read_text() == ""
