@@ -41,7 +41,9 @@ definition() {
 
 listener_taken() { # host:port that already answers, so that we say it before the program's own stack trace does
   for address in ${SERVICE_LISTEN:-}; do
-    if curl -s -o /dev/null --max-time 1 "telnet://$address" </dev/null 2>/dev/null; then echo "$address"; fi
+    refused=0
+    curl -s -o /dev/null --max-time 1 "telnet://$address" </dev/null 2>/dev/null || refused=$?
+    [ "$refused" -eq 7 ] || echo "$address" # 7: nobody listens
   done
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from lab import toolchain
@@ -21,6 +22,7 @@ def main() -> int:
     inject.add_argument("--code", type=int, required=True)
     inject.add_argument("--gpu", type=int, required=True)
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us in the background has it ignored
     try:
         if args.verb == "xid":
             xid(args.code, args.gpu)

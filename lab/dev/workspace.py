@@ -113,21 +113,26 @@ def run(
     extra: Mapping[str, str] | None = None,
     stdin: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         cwd=REPO,
         env={**os.environ, **environment(), **(extra or {})},
         text=True,
-        input=stdin,
-        stdin=None if stdin is not None else subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE if capture else None,
         stderr=subprocess.STDOUT if capture else None,
-        check=False,
-    )
-    if check and done.returncode != 0:
-        output = f":\n{done.stdout.strip()}" if capture else ", see above"
-        raise DevError(f"`{Path(command[0]).name} {' '.join(command[1:4])} …` failed (exit {done.returncode}){output}")
-    return done
+    ) as process:
+        try:
+            output, _ = process.communicate(stdin)
+        except KeyboardInterrupt:
+            # The terminal interrupted the command too: pulumi ends what it has begun and gives its lock back. Killing it
+            # would leave both behind.
+            process.wait()
+            raise
+    if check and process.returncode != 0:
+        said = f":\n{output.strip()}" if capture else ", see above"
+        raise DevError(f"`{Path(command[0]).name} {' '.join(command[1:4])} …` failed (exit {process.returncode}){said}")
+    return subprocess.CompletedProcess(command, process.returncode, output)
 
 
 def remove_everything() -> None:
