@@ -141,7 +141,7 @@ def release_stale_lock() -> None:
 
 def wait_for_signals(endpoints: dict[str, str]) -> None:
     # Not those built in: `make dev-xid XID=79` takes one away.
-    gpus = run([str(DEV / "gpus" / "bin" / "nvidia-smi"), "-L"], capture=True).stdout.count("UUID")
+    gpus = run([str(DEV / "gpus" / "bin" / "nvidia-smi"), "-L"], capture=True, check=False).stdout.count("UUID")
     wait_until(
         "GPU utilisation in Mimir",
         lambda: len(query.labelled_utilisation(endpoints["MIMIR_URL"])) >= gpus,
