@@ -39,16 +39,16 @@ class HostOptions:
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
-    """Probes first: what they find decides which of the later parts a host wants. Alloy last: it reads all the others."""
+    """Probes first: what they find decides which of the later parts a host wants. Who reads comes after what it reads."""
     programs = options.programs
     before_alloy = [
         Launch().part(),
         DriverCheck().part(),
         *ExporterChoice().parts(),
-        NodeExporter(sources=programs["node_exporter"]).part(),
         DcgmExporter(image=options.dcgm_image, counters=options.dcgm_counters).part(),
         NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
         *Textfile().parts(),
+        NodeExporter(sources=programs["node_exporter"]).part(),
         *KernelLog().parts(),
     ]
     alloy = Alloy(

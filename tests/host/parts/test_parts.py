@@ -1,0 +1,85 @@
+"""What the parts say together: one bundle for every stack, and what a host is asked to give for each option."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from components.host.bundle import Bundle
+from components.host.part import Part
+from components.host.parts import HostOptions, standard_parts
+from components.host.parts.dcgm_exporter import PROFILING
+from tests.host.parts.places import NO_PROGRAMS, parts_of
+
+FLAGS = ("metrics_login", "logs", "logs_login", "docker_logs")
+
+
+def part(name: str, **options: object) -> Part:
+    [found] = [part for part in standard_parts(HostOptions(programs=NO_PROGRAMS, **options)) if part.name == name]
+    return found
+
+
+@pytest.mark.parametrize("values", list(product([False, True], repeat=4)), ids=str)
+def test_every_combination_of_options_makes_a_bundle(values: tuple[bool, ...]) -> None:
+    options = dict(zip(FLAGS, values, strict=True))
+    first = Bundle.of(standard_parts(HostOptions(programs=NO_PROGRAMS, **options)))
+    again = Bundle.of(standard_parts(HostOptions(programs=NO_PROGRAMS, **options)))
+    assert first.digest == again.digest
+
+
+@pytest.mark.parametrize(
+    ("options", "secrets"),
+    [
+        ({}, ()),
+        ({"metrics_login": True}, ("metrics-password",)),
+        ({"logs_login": True}, ("logs-password",)),
+        ({"metrics_login": True, "logs_login": True}, ("metrics-password", "logs-password")),
+        ({"logs": False, "logs_login": True}, ()),
+    ],
+)
+def test_a_host_gets_only_the_passwords_it_sends(options: dict[str, bool], secrets: tuple[str, ...]) -> None:
+    assert part("alloy", **options).secrets == secrets
+
+
+def test_alloy_is_in_the_docker_group_only_when_container_logs_are_asked_for() -> None:
+    assert "docker" not in part("alloy").users[0].groups, "this group is as good as root"
+    assert "docker" in part("alloy", docker_logs=True).users[0].groups
+
+
+def test_alloy_keeps_samples_half_as_long_again_as_the_stated_outage() -> None:
+    assert part("alloy", metrics_outage_s=6 * 3600).settings["GPU_FLEET_METRICS_WAL_KEEP"] == "32400s"
+
+
+def test_alloy_starts_anew_when_a_file_of_its_directory_comes_from_another_part() -> None:
+    parts = standard_parts(HostOptions(programs=NO_PROGRAMS))
+    config = {file.path for part in parts for file in part.files if file.path.startswith("/etc/alloy/")}
+    assert config <= set(part("alloy").units[0].restart_on)
+
+
+def test_no_two_exporters_are_wanted_on_one_host() -> None:
+    exporters = {"dcgm-exporter", "nvidia-gpu-exporter", "textfile-nvidia", "textfile-amd"}
+    for mode, vendor in (
+        ("dcgm-exporter", "nvidia"),
+        ("nvidia_gpu_exporter", "nvidia"),
+        ("textfile", "nvidia"),
+        ("textfile", "amd"),
+    ):
+        wanted = {part.name for part in parts_of({"GPU_FLEET_EXPORTER_MODE": mode, "GPU_VENDOR": vendor})}
+        assert len(wanted & exporters) == 1, (mode, vendor)
+
+
+def test_profiling_counters_come_on_top_of_the_standard_ones() -> None:
+    [standard] = [file for file in part("dcgm-exporter").files if file.path.endswith(".csv")]
+    [profiling] = [file for file in part("dcgm-exporter", dcgm_counters=PROFILING).files if file.path.endswith(".csv")]
+    assert profiling.content.startswith(standard.content) and b"DCGM_FI_PROF_SM_ACTIVE" in profiling.content
+
+
+def test_everything_listens_on_loopback_unless_a_setting_says_otherwise() -> None:
+    listens = {
+        value
+        for part in standard_parts(HostOptions(programs=NO_PROGRAMS))
+        for name, value in part.settings.items()
+        if name.endswith("_LISTEN")
+    }
+    assert listens and all(value.startswith("127.0.0.1:") for value in listens)
