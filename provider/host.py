@@ -24,6 +24,7 @@ from provider.transport import Running, Session, Transport, TransportError
 
 BOOTSTRAP: Final = """
 umask 077
+export LC_ALL=C
 verb=$1 prefix=$2 stack=$3 size=$4 artifacts=$5
 state=$prefix/var/lib/gpu-fleet
 incoming=

@@ -123,11 +123,12 @@ class SshTransport:
         return f"{where} does not let {target.get('user') or 'you'} in with {key}"
 
     def _keys(self, target: Mapping[str, Any]) -> dict[str, Any]:
-        """The configured key alone when there is one: an agent's other keys would each count as a failed attempt."""
-        if path := target.get("privateKeyFile"):
-            return {"client_keys": [self._key_file(path)], "agent_path": None}
+        """The configured key alone when there is one: an agent's other keys would each count as a failed attempt. The secret
+        comes first, so that CI can use the stack file of a person who names a file at home."""
         if self._settings.ssh_private_key:
             return {"client_keys": [self._given_key], "agent_path": None}
+        if path := target.get("privateKeyFile"):
+            return {"client_keys": [self._key_file(path)], "agent_path": None}
         return {}
 
     @cached_property

@@ -95,9 +95,17 @@ def test_a_host_overrides_the_login_of_the_stack(plugin: Plugin, configure: Conf
     assert server.users == ["admin"]
 
 
-def test_the_key_may_be_the_secret_itself(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
+def test_the_key_may_be_the_secret_itself_which_comes_before_files(
+    plugin: Plugin, configure: Configure, servers: SshServers
+) -> None:
     key = servers.client_key.export_private_key().decode()
-    create(plugin, configure(privateKeyFile=None, config={"sshPrivateKey": key}))
+    create(plugin, configure(privateKeyFile="/home/somebody/.ssh/id", config={"sshPrivateKey": key}))
+
+
+def test_a_secret_that_is_no_key_is_told_without_showing_it(plugin: Plugin, configure: Configure) -> None:
+    with pytest.raises(Failure, match=r"^node-1: auth: gpu-fleet:sshPrivateKey is not a usable private key") as failure:
+        create(plugin, configure(config={"sshPrivateKey": "not-a-key-but-secret"}))
+    assert "not-a-key-but-secret" not in failure.value.message
 
 
 def test_only_artifacts_that_the_host_lacks_travel_in_the_same_login(
