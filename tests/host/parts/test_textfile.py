@@ -79,6 +79,15 @@ def test_a_tool_that_is_gone_is_a_failed_collection(tmp_path: Path) -> None:
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
 
 
+def test_a_driver_that_hangs_is_a_failed_collection_and_not_silence(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
+    tool(tmp_path / "path", "timeout", {}, code=124)  # as if the time had run out
+    facts = {**NVIDIA, "PATH": f"{tmp_path}/path:/usr/bin:/bin"}
+    found = samples(collect(tmp_path, facts, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
+    assert value(found, "node_gpu_collector_timestamp_seconds", collector="nvidia") > 1_700_000_000
+
+
 def test_each_link_has_its_own_counters_in_bytes(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
