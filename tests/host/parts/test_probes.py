@@ -140,7 +140,9 @@ def test_amd_gpus_are_counted_by_amd_smi_where_there_is_no_rocm_smi(tmp_path: Pa
 # --- choose-exporter --------------------------------------------------------------------------------------------------
 
 
-def machine(root: Path, *, virt: str = "", docker: bool = False, uid: int = 0, vendor: str = "nvidia") -> dict[str, str]:
+def machine(
+    root: Path, *, virt: str = "", docker: bool = False, toolkit: bool = True, uid: int = 0, vendor: str = "nvidia"
+) -> dict[str, str]:
     """A host as choose-exporter sees it. `virt`: "container=docker", "vm=kvm" or nothing for bare metal."""
     kind, _, name = virt.partition("=")
     tools = root / "bin"
@@ -150,6 +152,8 @@ def machine(root: Path, *, virt: str = "", docker: bool = False, uid: int = 0, v
         "docker": "exit 0" if docker else "exit 1",
         "id": f"echo {uid}",
     }
+    if toolkit:
+        scripts["nvidia-ctk"] = "exit 0"
     for script, body in scripts.items():
         (tools / script).write_text(f"#!/bin/sh\n{body}\n")
         (tools / script).chmod(0o755)
@@ -162,6 +166,7 @@ def machine(root: Path, *, virt: str = "", docker: bool = False, uid: int = 0, v
         ({"docker": True}, "dcgm-exporter", "bare metal with Docker"),
         ({"virt": "vm=kvm", "docker": True}, "dcgm-exporter", "a kvm VM with Docker"),
         ({"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker, which dcgm-exporter needs"),
+        ({"docker": True, "toolkit": False}, "nvidia_gpu_exporter", "bare metal without the NVIDIA container toolkit"),
         ({"virt": "container=lxc", "docker": True}, "nvidia_gpu_exporter", "inside a container (lxc)"),
         ({"docker": True, "uid": 1000}, "nvidia_gpu_exporter", "not root"),
         ({"vendor": "amd", "docker": True}, "textfile", "AMD GPUs"),
@@ -203,7 +208,8 @@ def test_a_wish_in_the_stack_file_wins(tmp_path: Path, wish: str) -> None:
     ("host", "wish", "why"),
     [
         ({"vendor": "amd"}, "nvidia_gpu_exporter", "this host has AMD ones"),
-        ({}, "dcgm-exporter", "`docker info` fails here"),
+        ({}, "dcgm-exporter", "this host lacks a running Docker"),
+        ({"docker": True, "toolkit": False}, "dcgm-exporter", "this host lacks the NVIDIA container toolkit"),
         ({}, "node_exporter", "none of auto, dcgm-exporter, nvidia_gpu_exporter, textfile"),
     ],
 )
