@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import fleet_overview, host
+from dashboards import fleet_overview, gpu, host, pipeline, workloads, xid
 from dashboards.panels import LOKI_UID, MIMIR_UID
 
 __all__ = ["LOKI_UID", "MIMIR_UID", "all_dashboards"]
 
-_DASHBOARDS = (fleet_overview, host)
+_DASHBOARDS = (fleet_overview, host, gpu, xid, workloads, pipeline)
 
 
 def all_dashboards() -> dict[str, dict[str, Any]]:

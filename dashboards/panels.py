@@ -18,6 +18,7 @@ from grafana_foundation_sdk.builders import (
     loki,
     prometheus,
     stat,
+    statetimeline,
     table,
     timeseries,
 )
@@ -168,6 +169,62 @@ def rows(
     for heading, unit_of_column in (units or {}).items():
         panel.override_by_name(heading, [models.DynamicConfigValue(id_val="unit", value=unit_of_column)])
     return _described(panel, title, queries, description, unit, thresholds, width, HEIGHT, instant=True)
+
+
+def states(
+    title: str, query: Query, *, description: str, unit: str, words: Mapping[int, tuple[str, str]], width: int
+) -> statetimeline.Panel:
+    """What a value of few states was, over time. `words`: value to (word, colour); the word stands in the bar."""
+    panel = (
+        statetimeline.Panel()
+        .show_value(common_models.VisibilityMode.AUTO)
+        .merge_values(True)
+        .mappings([_words({str(value): word for value, word in words.items()})])
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(common_models.LegendDisplayMode.LIST)
+            .placement(common_models.LegendPlacement.BOTTOM)
+            .show_legend(True)
+        )
+    )
+    return _described(panel, title, [query], description, unit, NO_THRESHOLDS, width, HEIGHT)
+
+
+def log_table(
+    title: str, query: str, *, description: str, width: int, columns: Mapping[str, str], words: Mapping[str, Mapping[str, str]]
+) -> table.Panel:
+    """Counts of log lines in the time range, a row per set of labels. `words`: heading to what its values mean."""
+    panel = table.Panel().with_transformation(
+        models.DataTransformerConfig(
+            id_val="organize",
+            options={
+                "includeByName": {name: True for name in columns},
+                "indexByName": {name: index for index, name in enumerate(columns)},
+                "renameByName": dict(columns),
+            },
+        )
+    )
+    for heading, texts in words.items():
+        mapping = _words({value: (text, "text") for value, text in texts.items()})
+        panel.override_by_name(heading, [models.DynamicConfigValue(id_val="mappings", value=[mapping])])
+    return (
+        panel.title(title)
+        .description(description)
+        .unit("short")
+        .datasource(LOKI)
+        .span(width)
+        .height(HEIGHT)
+        .with_target(loki.Dataquery().expr(query).query_type("instant").instant(True).ref_id("A"))
+    )
+
+
+def _words(texts: Mapping[str, tuple[str, str]]) -> models.ValueMap:
+    return models.ValueMap(
+        options={
+            value: models.ValueMappingResult(text=text, color=color, index=index)
+            for index, (value, (text, color)) in enumerate(texts.items())
+        }
+    )
 
 
 def log_lines(title: str, query: str, *, description: str, width: int) -> logs.Panel:
