@@ -79,7 +79,7 @@ def _variable(name: str) -> dashboard.QueryVariable:
         dashboard.QueryVariable(name)
         .label(LABELS[name])
         .datasource(MIMIR)
-        .query({"query": VARIABLES[name], "refId": name, "qryType": 1})
+        .query(VARIABLES[name])
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.NATURAL_ASC)
         .multi(True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import alerts
+import dashboards
 from lab import toolchain
 
 CONFIG = Path(alerts.__file__).parent.parent / "components" / "backend" / "config" / "loki.yaml"
@@ -165,3 +167,19 @@ def test_a_switch_s_error_is_an_alert_of_its_severity(loki, event, severity, lab
     assert loki.labels_at(expression, event + 1) == [{**HOST, **labels}]
     assert loki.labels_at(expression, event - 1) == []
     assert loki.labels_at(expression, event + 601) == []
+
+
+LOG_QUERIES = {
+    (uid, panel["title"]): target["expr"]
+    for uid, board in dashboards.all_dashboards().items()
+    for panel in board["panels"]
+    if panel.get("datasource", {}).get("uid") == dashboards.LOKI_UID
+    for target in panel["targets"]
+}
+
+
+@pytest.mark.parametrize("expression", LOG_QUERIES.values(), ids=["-".join(name) for name in LOG_QUERIES])
+def test_loki_understands_the_dashboards_queries(loki, expression):
+    sent = re.sub(r"\$(?!__)\w+", ".*", re.sub(r"\$__(interval|range)", "5m", expression))
+    status, body = loki.call("/loki/api/v1/format_query?" + urllib.parse.urlencode({"query": sent}))
+    assert status == 200, body
