@@ -92,7 +92,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "internal": "internal error",
 }
 
-_READY_TIMEOUT_S = 60.0  # from the login to the first line; sudo may ask a slow directory server
+READY_TIMEOUT_S = 20.0  # from the login to the first line; sudo may ask a slow directory server
 _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
 _SUDO_PROMPT = "gpu-fleet asks for the sudo password:"
 _LOG_LINES = 20
@@ -327,7 +327,7 @@ class _Talk:
 
     async def until_ready(self) -> None:
         try:
-            async with asyncio.timeout(_READY_TIMEOUT_S):
+            async with asyncio.timeout(READY_TIMEOUT_S):
                 while line := await self._running.stdout.readline():
                     if b'"ready"' in line:
                         return
@@ -335,7 +335,7 @@ class _Talk:
                 await asyncio.wait([self._errors], timeout=1)
         except TimeoutError:
             raise HostError(
-                "unreachable", f"the host let us in and then said nothing for {_READY_TIMEOUT_S:.0f} s", list(self.log)
+                "unreachable", f"the host let us in and then said nothing for {READY_TIMEOUT_S:.0f} s", list(self.log)
             ) from None
         if self._is_wrong_password:
             raise HostError("sudo", "the password of gpu-fleet:sudoPassword was refused")

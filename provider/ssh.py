@@ -29,12 +29,14 @@ _GRACE_S = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: from the dial to a session, for
-    one that accepts and stalls. `parallel`: connections at once. `per_bastion`: of them through one bastion, each of which costs
-    it a descriptor and a channel of the one connection to it."""
+    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: from the dial to the end of the
+    login, and `start_s`: for a command to start there; with host.READY_TIMEOUT_S one that accepts and stalls costs 60 s.
+    `parallel`: connections at once. `per_bastion`: of them through one bastion, each of which costs it a descriptor and a channel
+    of the one connection to it."""
 
     dial_s: float = 10.0
-    login_s: float = 60.0
+    login_s: float = 30.0
+    start_s: float = 10.0
     parallel: int = 300
     per_bastion: int = 100
 
@@ -58,7 +60,7 @@ class SshTransport:
             login = await self._login(target, through)
             stack.push_async_callback(_close, login)
             user = target.get("user")
-            yield _SshSession(login, sudo=target.get("sudo", user != "root"), start_s=self._limits.login_s)
+            yield _SshSession(login, sudo=target.get("sudo", user != "root"), start_s=self._limits.start_s)
 
     def _bastion(self, target: Mapping[str, Any]) -> _Bastion:
         jump = target["bastion"]

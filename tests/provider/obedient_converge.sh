@@ -99,7 +99,8 @@ case $verb:$do in
     result false 1
     ;;
   remove:*)
-    rm -rf "${prefix:?}/etc" "${state:?}"
+    rm -rf "$prefix/etc/gpu-fleet" "${state:?}"
+    [ -z "$prefix" ] || rmdir "$prefix/etc"
     part alloy removed
     result true 0
     ;;
