@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 HOST: Final = ("datacenter", "cluster", "instance")
+# The kernel tells a GPU by its address, an exporter by its uuid: the other of the two is empty, and two empty labels are equal.
+GPU: Final = (*HOST, "pci", "uuid")
 
 # One page per host and code. A second host's trouble is a page of its own and not an update of the first one's.
 PAGE_GROUP: Final = (*HOST, "xid")
@@ -120,19 +122,19 @@ INHIBITIONS: Final = (
         reason="A GPU off the bus explains what else the driver logs about it.",
         source=('alertname="GpuXid"', 'xid="79"'),
         target=('alertname="GpuXid"', 'xid!="79"'),
-        equal=(*HOST, "pci"),
+        equal=GPU,
     ),
     Inhibition(
         reason="An uncorrectable memory error brings its own follow-ups: contained or not, a row replaced, where it lay.",
         source=('alertname="GpuXid"', 'xid="48"'),
         target=('alertname="GpuXid"', 'xid=~"63|94|95|171|172"'),
-        equal=(*HOST, "pci"),
+        equal=GPU,
     ),
     Inhibition(
         reason="Who resets the GPU or reboots the node need not be told of the programs that died with it.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=('alertname="GpuXid"', 'severity="warning"'),
-        equal=(*HOST, "pci"),
+        equal=GPU,
     ),
     Inhibition(
         reason="The kernel names the GPU; an exporter that does not know its address adds nothing to that.",

@@ -116,7 +116,13 @@ def test_a_gpu_off_the_bus_hides_its_other_codes_and_not_those_of_another_gpu():
     rules = config()["inhibit_rules"]
     (rule,) = [rule for rule in rules if rule["source_matchers"] == ['alertname="GpuXid"', 'xid="79"'] and "pci" in rule["equal"]]
     assert rule["target_matchers"] == ['alertname="GpuXid"', 'xid!="79"']
-    assert set(rule["equal"]) == {"datacenter", "cluster", "instance", "pci"}
+    assert set(rule["equal"]) == {"datacenter", "cluster", "instance", "pci", "uuid"}
+
+
+def test_what_an_exporter_tells_of_one_gpu_hides_nothing_of_another():
+    for inhibition in INHIBITIONS:
+        if "pci" in inhibition.equal:
+            assert "uuid" in inhibition.equal, "an exporter's XIDs have no pci, and two empty labels are equal"
 
 
 def test_no_alert_hides_itself_by_its_own_name():
