@@ -23,9 +23,14 @@ class LogLine:
 
 @dataclass
 class Receiver:
-    """`series`: the last value of every series, by name and labels. `headers`: those of the last request per path."""
+    """`series`: the last value of every series, by name and labels. `headers`: those of the last request per path.
+
+    `times`: the time stamps of all samples of `up`, in seconds. `is_away`: answer 503 as a Mimir or Loki that restarts.
+    """
 
     series: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+    times: list[float] = field(default_factory=list)
+    is_away: bool = False
     lines: list[LogLine] = field(default_factory=list)
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -56,11 +61,17 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = unsnappy(self.rfile.read(int(self.headers["Content-Length"])))
+                if receiver.is_away:
+                    self.send_error(503)
+                    return
                 receiver.headers[self.path] = dict(self.headers)
                 if self.path.endswith("/api/v1/push") and "loki" in self.path:
                     receiver.lines.extend(log_lines(body))
                 else:
-                    receiver.series.update(samples(body))
+                    for labels, value, time_s in samples(body):
+                        receiver.series[labels] = value
+                        if ("__name__", "up") in labels:
+                            receiver.times.append(time_s)
                 self.send_response(204)
                 self.end_headers()
 
@@ -70,12 +81,14 @@ class Receiver:
         return Handler
 
 
-def samples(write_request: bytes) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
+def samples(write_request: bytes) -> Iterator[tuple[tuple[tuple[str, str], ...], float, float]]:
+    """Labels, value and time in seconds of every sample."""
     for _, series in fields(write_request, 1):
         labels = tuple(sorted((text(label, 1), text(label, 2)) for _, label in fields(series, 1)))
         for _, sample in fields(series, 2):
             value = next((raw for _, raw in fields(sample, 1)), bytes(8))  # protobuf leaves a zero out
-            yield labels, struct.unpack("<d", value)[0]
+            time_ms = varint(next(raw for _, raw in fields(sample, 2)), 0)[0]
+            yield labels, struct.unpack("<d", value)[0], time_ms / 1000
 
 
 def log_lines(push_request: bytes) -> Iterator[LogLine]:

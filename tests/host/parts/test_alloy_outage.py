@@ -1,0 +1,28 @@
+"""A real Alloy while Mimir and Loki are away: what happened meanwhile arrives when they are back."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.host.parts.conftest import kernel_log_facts, running_alloy
+
+XID = "[ 1.0] NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus."
+
+
+def test_samples_and_lines_of_an_outage_arrive_after_it(tmp_path: Path) -> None:
+    log = tmp_path / "kern.log"
+    log.touch()
+    with running_alloy(tmp_path, kernel_log_facts(log)) as alloy:
+        alloy.wait_until_read(log)
+        alloy.receiver.wait_for(lambda: alloy.receiver.times)
+        alloy.receiver.is_away = True
+        away_from = time.time()
+        with log.open("a") as kernel:
+            kernel.write(f"{XID}\n")
+        time.sleep(4)
+        assert not alloy.receiver.lines
+        away_until = time.time()
+        alloy.receiver.is_away = False
+        alloy.receiver.wait_for(lambda: any(line.line == XID for line in alloy.receiver.lines))
+        alloy.receiver.wait_for(lambda: any(away_from + 1 < moment < away_until for moment in alloy.receiver.times))
