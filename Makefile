@@ -40,7 +40,7 @@ dev-down: .venv/installed ## stop and remove everything of the dev datacenter
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview preview-examples up up-all new-stack
+.PHONY: preview preview-examples artifacts up up-all new-stack
 preview: setup ## what `make up` would change: make preview STACK=us-west-training
 	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) $(FLEET_FLAGS)
 
@@ -54,7 +54,10 @@ up-all: setup ## every stack file but dev, one after the other, without a questi
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 preview-examples: setup ## what every example stack would make, as Markdown
-	@$(WITH_TOOLS) $(PYTHON) examples/preview.py
+	@$(WITH_TOOLS) $(PYTHON) -m examples.preview
+
+artifacts: setup ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
+	@$(PYTHON) -m lab.toolchain artifacts build/artifacts
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"

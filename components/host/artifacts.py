@@ -33,10 +33,9 @@ class Upstream:
         """Program -> architecture -> source. Raises ArtifactsError naming every program without a pinned sum."""
         found = {name: release(name).sources for name in programs}
         if unpinned := [f"{name} {release(name).version}" for name, sources in found.items() if not sources]:
-            names = " ".join(name.split()[0] for name in unpinned)
             raise ArtifactsError(
                 f"components/versions.yaml has no checksum for {', '.join(unpinned)} ({UNPINNED}), and hosts run nothing "
-                f"unverified. Run `python -m lab.toolchain pin {names}` where the makers can be reached and review the diff, "
+                f"unverified. Run `make pin` where the makers can be reached and review the diff, "
                 "or set `gpu-fleet:artifacts: {source: controller}`."
             )
         return {name: {arch: self._moved(source) for arch, source in sources.items()} for name, sources in found.items()}

@@ -6,17 +6,14 @@ Every step says what it does and how long it took. Safe to interrupt and to run 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import yaml
 
-from components.versions import release
 from lab import gpu, toolchain
 from lab.dev import query
 from lab.dev.workspace import (
@@ -31,8 +28,8 @@ from lab.dev.workspace import (
     write_environment_file,
     write_stack_config,
 )
+from lab.toolchain.artifacts import gather_artifacts
 
-BINARIES = ("node_exporter", "alloy", "nvidia_gpu_exporter")  # what the dev host runs, as its artifacts
 # An XID that asks for nothing (severity info): it proves the log pipeline and pages nobody.
 SELF_TEST_XID = 43
 
@@ -51,7 +48,7 @@ def up() -> None:
     with step("8 simulated GPUs (nvidia-smi and its kernel log)"):
         gpu.ensure(state=DEV / "gpus" / "state", bin_directory=DEV / "gpus" / "bin")
     with step("binaries for the host"):
-        gather_artifacts(DEV / "artifacts")
+        gather_artifacts(DEV / "artifacts", stand_ins=True)
     with step(f"stack `{STACK}`: file backend, passphrase and secrets below {relative(DEV)}"):
         prepare_stack()
     endpoints = endpoints_of_stack()
@@ -64,32 +61,6 @@ def up() -> None:
     with step("waiting for GPU metrics in Mimir and an XID line in Loki"):
         wait_for_signals(endpoints)
     report(endpoints, time.monotonic() - start)
-
-
-def gather_artifacts(directory: Path) -> None:
-    """Into `directory`: one file per binary, named by its sha256, and SHA256SUMS telling which is which.
-
-    The form that `gpu-fleet:artifacts: {source: controller}` reads; on a real fleet `make artifacts` fills such a directory.
-    """
-    directory.mkdir(exist_ok=True)
-    lines = []
-    for name in BINARIES:
-        program = toolchain.find(name).resolve()
-        digest = hashlib.file_digest(program.open("rb"), "sha256").hexdigest()
-        target = directory / digest
-        if not target.exists():
-            partial = target.with_suffix(".partial")
-            try:
-                shutil.copyfile(program, partial)
-            except OSError as error:
-                partial.unlink(missing_ok=True)
-                raise DevError(f"cannot copy {name} to {relative(directory)}: {error.strerror}") from None
-            partial.chmod(0o755)
-            partial.rename(target)
-        lines.append(f"{digest}  {name}-{release(name).version}.linux-{toolchain.architecture()}\n")
-    for stale in {path.name for path in directory.iterdir()} - {line.split()[0] for line in lines} - {"SHA256SUMS"}:
-        (directory / stale).unlink()
-    (directory / "SHA256SUMS").write_text("".join(lines))
 
 
 def prepare_stack() -> None:

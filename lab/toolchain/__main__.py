@@ -7,8 +7,10 @@ import os
 import shlex
 import signal
 import sys
+from pathlib import Path
 
 from lab.toolchain import system
+from lab.toolchain.artifacts import gather_artifacts
 from lab.toolchain.cache import Cache
 from lab.toolchain.errors import ToolchainError
 from lab.toolchain.install import Installer
@@ -47,6 +49,8 @@ def _do(arguments: argparse.Namespace) -> int:
             return _run(arguments.command)
         case "system":
             system.require(arguments.names, Progress())
+        case "artifacts":
+            gather_artifacts(arguments.directory)
         case "pin":
             pin(arguments.names, Progress())
         case "clean":
@@ -91,6 +95,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     needs = verbs.add_parser("system", help="check that programs of the distribution are there; as root on Debian, install them")
     needs.add_argument("names", nargs="+", choices=system.PACKAGES, metavar="NAME", help=", ".join(system.PACKAGES))
+    artifacts = verbs.add_parser("artifacts", help="fill a directory for `gpu-fleet:artifacts: {source: controller}`")
+    artifacts.add_argument("directory", type=Path, metavar="DIRECTORY")
     pins = verbs.add_parser("pin", help="write the makers' checksums into components/versions.yaml")
     pins.add_argument("names", nargs="*", metavar="NAME", help="default: every unpinned one")
     verbs.add_parser("clean", help="free the caches of Go builds")

@@ -1,0 +1,57 @@
+"""The programs of a host as a directory of artifacts, in the form that `gpu-fleet:artifacts: {source: controller}` reads.
+
+`make artifacts` (`python -m lab.toolchain artifacts DIRECTORY`) fills it for a fleet and refuses stand-ins; the lab's own hosts
+take them. Only this machine's architecture: a fleet of the other one fills its directory on a machine like it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from components.host.artifacts import INDEX
+from components.host.parts import PROGRAMS
+from components.versions import release
+from lab.toolchain.errors import NotInstalled, ToolchainError
+from lab.toolchain.install import architecture
+from lab.toolchain.locate import located
+
+
+def gather_artifacts(directory: Path, *, stand_ins: bool = False) -> None:
+    """One file per program, named by its sha256, and SHA256SUMS telling which is which. Other files there are removed.
+
+    `stand_ins`: take the lab's stand-ins too, for simulated hosts. Raises ToolchainError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for name in PROGRAMS:
+        found = located(name)
+        if found is None:
+            raise NotInstalled(f"{name} is not installed: run `python -m lab.toolchain install {name}`.")
+        if found.how == "stand-in" and not stand_ins:
+            raise ToolchainError(
+                f"{name} {release(name).version}: this machine has only the lab's stand-in ({found.path}), which is not for real "
+                f"hosts. Fill the directory where the maker can be reached: `python -m lab.toolchain install --ask-again {name}`."
+            )
+        digest = _place(name, found.path.resolve(), directory)
+        lines.append(f"{digest}  {name}-{release(name).version}.linux-{architecture()}\n")
+    for stale in {path.name for path in directory.iterdir()} - {line.split()[0] for line in lines} - {INDEX}:
+        (directory / stale).unlink()
+    (directory / INDEX).write_text("".join(lines))
+
+
+def _place(name: str, program: Path, directory: Path) -> str:
+    with program.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    target = directory / digest
+    if not target.exists():
+        partial = target.with_suffix(".partial")
+        try:
+            shutil.copyfile(program, partial)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise ToolchainError(f"cannot copy {name} to {directory}: {error.strerror}") from None
+        partial.chmod(0o755)
+        partial.rename(target)
+    return digest
