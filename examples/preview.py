@@ -23,28 +23,27 @@ LONGEST_COMMENT = 60_000  # GitHub refuses a body of more than 65,536 characters
 
 def preview(stack_file: Path, home: Path) -> tuple[bool, str]:
     stack = stack_file.stem.removeprefix("Pulumi.")
-    copy = HERE / f".preview.{stack}.yaml"  # pulumi writes the salt into the file it is given; paths in it are relative to it
-    copy.write_text(stack_file.read_text())
+    # A project of the same name in `home`: pulumi writes the stack's salt beside the Pulumi.yaml it finds.
+    (home / "Pulumi.yaml").write_text((HERE.parent / "Pulumi.yaml").read_text())
+    config = home / stack_file.name
+    config.write_text(stack_file.read_text())
     environment = {
         **os.environ,
         "PULUMI_BACKEND_URL": f"file://{home}",
         "PULUMI_CONFIG_PASSPHRASE": "an empty state holds no secret",
-        "PULUMI_OPTION_CONFIG_FILE": str(copy),
+        "PULUMI_OPTION_CONFIG_FILE": str(config),
         "GRAFANA_AUTH": "anonymous",  # the Grafana provider wants one even to preview
     }
-    try:
-        subprocess.run(["pulumi", "stack", "init", stack], cwd=HERE.parent, env=environment, check=True, capture_output=True)
-        done = subprocess.run(
-            ["pulumi", "preview", "--non-interactive", "--stack", stack, "--diff", "--suppress-progress"],
-            cwd=HERE.parent,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    finally:
-        copy.unlink()
+    subprocess.run(["pulumi", "--cwd", home, "stack", "init", stack], env=environment, check=True, capture_output=True)
+    done = subprocess.run(
+        ["pulumi", "preview", "--non-interactive", "--stack", stack, "--diff", "--suppress-progress"],
+        cwd=HERE.parent,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
     return done.returncode == 0, COLOUR.sub("", done.stdout).strip()
 
 

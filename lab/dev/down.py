@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab import toolchain
-from lab.dev.up import release_stale_lock
+from lab.dev.up import release_stale_lock, revive_backend
 from lab.dev.workspace import DEV, DevError, pulumi, remove_everything, run
 
 
@@ -11,6 +11,7 @@ def down() -> None:
     if (DEV / "state" / ".pulumi").exists():
         release_stale_lock()
         try:
+            revive_backend()  # rules are removed from rulers, which must run for that
             pulumi("destroy", "--yes", "--skip-preview", "--continue-on-error", "--suppress-progress")
         except (DevError, toolchain.ToolchainError) as error:
             print(f"pulumi could not destroy all of it ({error}); stopping the rest by hand")
