@@ -25,6 +25,7 @@ from provider.transport import TransportError
 _DIALS = 2  # of a host that does not answer; one that refuses has answered
 _KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies while it works is noticed within a minute
 _GRACE_S = 3
+_PREFERRED_HOST_KEYS = ("ssh-ed25519", "ecdsa-*")  # asyncssh would take RSA first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,43 @@ class SshTransport:
 
     @contextlib.asynccontextmanager
     async def session(self, connection: dict[str, Any]) -> AsyncIterator[_SshSession]:
+        async with self._way_to(connection) as (target, through), contextlib.AsyncExitStack() as stack:
+            login = await self._login(target, through)
+            stack.push_async_callback(_close, login)
+            user = target.get("user")
+            yield _SshSession(login, sudo=target.get("sudo", user != "root"), start_s=self._limits.start_s)
+
+    async def shown_key(self, connection: dict[str, Any], known: Sequence[asyncssh.SSHKey] = ()) -> asyncssh.SSHKey:
+        """The host key that is shown there, taken without trusting it and without a login; a bastion on the way is verified.
+
+        A host has keys of several types: one of the types in `known` is asked for first, so that the two can be compared.
+        """
+        async with self._way_to(connection) as (target, through):
+            address, port, where = _endpoint(target)
+            algorithms = [algorithm.decode() for key in known for algorithm in key.sig_algorithms]
+            try:
+                async with asyncio.timeout(self._limits.login_s):
+                    key = await asyncssh.get_server_host_key(
+                        address,
+                        port,
+                        tunnel=_Dialler(through, where, self._limits.dial_s),
+                        server_host_key_algs="^" + ",".join([*algorithms, *_PREFERRED_HOST_KEYS]),
+                        config=None,
+                    )
+            except TimeoutError:
+                raise TransportError("unreachable", self._stalled(where)) from None
+            except asyncssh.DisconnectError as error:
+                raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
+            except OSError as error:
+                raise TransportError("unreachable", f"{where}: {_reason(error)}") from None
+            assert key is not None, "only key exchanges by GSS show none, and none is offered"
+            return key
+
+    @contextlib.asynccontextmanager
+    async def _way_to(
+        self, connection: dict[str, Any]
+    ) -> AsyncIterator[tuple[Mapping[str, Any], asyncssh.SSHClientConnection | None]]:
+        """Room for one more connection, what is known of its target, and the bastion that it goes through."""
         target = {**self._settings.ssh, **{key: value for key, value in connection.items() if value not in (None, "")}}
         async with self._room, contextlib.AsyncExitStack() as stack:
             through = None
@@ -57,10 +95,7 @@ class SshTransport:
                 bastion = self._bastion(target)
                 await stack.enter_async_context(bastion.room)
                 through = await bastion.connection()
-            login = await self._login(target, through)
-            stack.push_async_callback(_close, login)
-            user = target.get("user")
-            yield _SshSession(login, sudo=target.get("sudo", user != "root"), start_s=self._limits.start_s)
+            yield target, through
 
     def _bastion(self, target: Mapping[str, Any]) -> _Bastion:
         jump = target["bastion"]
@@ -79,8 +114,7 @@ class SshTransport:
     async def _login(
         self, target: Mapping[str, Any], through: asyncssh.SSHClientConnection | None, role: str = ""
     ) -> asyncssh.SSHClientConnection:
-        address, port = target["address"], int(target.get("port") or 22)
-        where = f"{role}{address}" + (f":{port}" if port != 22 else "")
+        address, port, where = _endpoint(target, role)
         known_hosts = self._known_hosts(target, where)
         watch = _HostKeyWatch(known_hosts, where)
         dialler = _Dialler(through, where, self._limits.dial_s)
@@ -100,8 +134,7 @@ class SshTransport:
                     **self._keys(target),
                 )
         except TimeoutError:
-            message = f"{where} accepted the connection and then said nothing for {self._limits.login_s:.0f} s"
-            raise TransportError("unreachable", message) from None
+            raise TransportError("unreachable", self._stalled(where)) from None
         except asyncssh.HostKeyNotVerifiable as error:
             raise TransportError("host-key", watch.reason or f"{where}: {error.reason}") from None
         except asyncssh.PermissionDenied:
@@ -114,6 +147,9 @@ class SshTransport:
             raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
         except OSError as error:
             raise TransportError("unreachable", f"{where}: {_reason(error)}") from None
+
+    def _stalled(self, where: str) -> str:
+        return f"{where} accepted the connection and then said nothing for {self._limits.login_s:.0f} s"
 
     def _refused(self, target: Mapping[str, Any], where: str) -> str:
         if self._settings.ssh_private_key:
@@ -220,6 +256,12 @@ class _Dialler:
             except (OSError, asyncssh.ChannelOpenError) as error:
                 raise TransportError("unreachable", f"{self._where}: {_reason(error)}") from None
         raise TransportError("unreachable", f"{self._where}: no answer within {self._timeout_s * _DIALS:.0f} s")
+
+
+def _endpoint(target: Mapping[str, Any], role: str = "") -> tuple[str, int, str]:
+    """Address, port, and how messages name them."""
+    address, port = target["address"], int(target.get("port") or 22)
+    return address, port, f"{role}{address}" + (f":{port}" if port != 22 else "")
 
 
 def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:
