@@ -59,7 +59,7 @@ from components.stackfile.values import local_path
 if TYPE_CHECKING:
     import pulumi
 
-__all__ = ["ConfigErrors", "HostSpec", "LoadedConfig", "StackConfig", "read_stack"]
+__all__ = ["ConfigErrors", "HostList", "HostSpec", "LoadedConfig", "StackConfig", "hosts_named_in", "read_stack"]
 
 _ROOT = Path(__file__).parents[1]  # where Pulumi.yaml is
 SCHEMA_FILE = _ROOT / "components" / "schema" / "stack.schema.json"
@@ -93,12 +93,8 @@ class StackConfig:
         where relative paths start. `secrets_set`: names of the keys whose values are encrypted. Raises ConfigErrors.
         """
         base = base.resolve()
-        problems: list[Problem] = []
-        warnings: list[str] = []
-        file, broken = _sections(raw, secrets_set, problems)
-        listing = HostList(file.ssh or Ssh(), base, problems, warnings)
-        if "hosts" not in broken:
-            _list_hosts(raw.get("hosts"), file, listing)
+        file, broken, listing = _read(raw, base, secrets_set)
+        problems = listing.problems
         has_hosts = any(raw.get(key) or key in secrets_set for key in ("hosts", "inventory"))
         problems += check_all(Stack(file, listing, broken, secrets_set | set(SECRETS) & set(raw), has_hosts))
         if problems:
@@ -117,7 +113,7 @@ class StackConfig:
             alerts=file.alerts,
             backend=file.backend,
             base=base,
-            warnings=tuple(dict.fromkeys(warnings)),
+            warnings=tuple(dict.fromkeys(listing.warnings)),
         )
 
     @classmethod
@@ -129,6 +125,26 @@ class StackConfig:
     def local_path(self, text: str) -> Path:
         """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
         return local_path(self.base, text)
+
+
+def hosts_named_in(path: Path, base: Path = _ROOT) -> HostList:
+    """The hosts of a stack file, for those who look after them before `StackConfig.load` would let the stack through: without
+    their host keys, say. Raises ConfigErrors for what is wrong within a section."""
+    raw, secrets_set = _stack_file(path)
+    _, _, listing = _read(raw, base.resolve(), secrets_set)
+    if listing.problems:
+        raise ConfigErrors(listing.problems)
+    return listing
+
+
+def _read(raw: Mapping[str, object], base: Path, secrets_set: Set[str]) -> tuple[StackFile, set[str], HostList]:
+    """The sections that are well-formed, the names of those that are not, and the hosts with every problem found on the way."""
+    problems: list[Problem] = []
+    file, broken = _sections(raw, secrets_set, problems)
+    listing = HostList(file.ssh or Ssh(), base, problems, warnings=[])
+    if "hosts" not in broken:
+        _list_hosts(raw.get("hosts"), file, listing)
+    return file, broken, listing
 
 
 def _place(location: Location) -> str:
