@@ -34,6 +34,6 @@ def place(root: Path, *, state: Path, scenario: str, hostname: str) -> None:
             "#!/bin/sh\n"
             "# A simulated GPU machine (lab/gpu), no real driver.\n"
             f"export {STATE_VARIABLE}={STATE_INSIDE}\n"
-            f'exec /usr/bin/python3 -I -S {_CODE_INSIDE}/lab/gpu/bin/{tool} "$@"\n'
+            f'exec /usr/bin/python3 -I -S -B {_CODE_INSIDE}/lab/gpu/bin/{tool} "$@"\n'
         )
         file.chmod(0o755)

@@ -92,7 +92,9 @@ class Host:
                 "exec /usr/sbin/sshd -D -e\n",
                 0o755,
             )
-        if self.variant.seems == "metal":
+        if self.variant.seems == "container":
+            self._place(".dockerenv", "")
+        else:
             self._place("usr/local/bin/systemd-detect-virt", "#!/bin/sh\n# The lab's metal hosts.\necho none\nexit 1\n", 0o755)
         if self.variant.scenario:
             gpus.place(self._upper, state=self.gpu_state, scenario=self.variant.scenario, hostname=self.name)
@@ -126,6 +128,17 @@ class Host:
             if state != "running":
                 failed = self.ssh("systemctl --failed --no-legend --plain", check=False).stdout
                 raise HostsError(f"{self.name} came up {state or 'without systemd'}:\n{failed}")
+
+    def reboot(self) -> None:
+        """In an orderly way, from inside; returns when it is there again. Only hosts with systemd."""
+        leader = self.leader
+        self.ssh("systemctl reboot", check=False)
+        deadline = time.monotonic() + UP_S
+        while Path(f"/proc/{leader}").exists():
+            if time.monotonic() > deadline:
+                raise HostsError(f"{self.name} did not go down within {UP_S} s.")
+            time.sleep(0.05)
+        self.wait()
 
     def stop(self) -> None:
         """Like pulling the plug: what its disk holds is still there at the next start."""

@@ -1,0 +1,95 @@
+"""One site of throw-away hosts for all tests here, with a real Mimir and a real Loki that the hosts can push to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from components.backend.backend import BackendArgs, services
+from lab import toolchain
+from lab.hosts import VARIANTS, Site
+from lab.toolchain.artifacts import gather_artifacts
+from tests.checkout import REPO
+
+
+@dataclass(frozen=True)
+class Backend:
+    """As this machine reaches it (`mimir`, `loki`: base URLs), and as the hosts do (`metrics`, `logs`: push URLs)."""
+
+    mimir: str
+    loki: str
+    metrics: str
+    logs: str
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    """Each test leaves its hosts as they were: bare."""
+    hosts = {"metal": "metal", "metal-b": "metal", "docker": "docker", "container": "container", "amd": "amd", "broken": "broken"}
+    with Site.up({name: VARIANTS[kind] for name, kind in hosts.items()}) as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("artifacts")
+    gather_artifacts(directory, stand_ins=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
+    mimir, mimir_grpc, loki, loki_grpc = _free_ports(4)
+    args = BackendArgs(
+        directory=str(tmp_path_factory.mktemp("backend")),
+        mimir_port=mimir,
+        mimir_grpc_port=mimir_grpc,
+        loki_port=loki,
+        loki_grpc_port=loki_grpc,
+        receiver_port=0,
+        grafana_port=0,
+    )
+    wanted = [service for service in services(args) if service.name in ("mimir", "loki")]
+
+    def run(verb: str) -> None:
+        for service in wanted:
+            environment = {**os.environ, **toolchain.environment(), **service.variables(args.directory)}
+            command = ["sh", "components/backend/service.sh", verb, service.name]
+            subprocess.run(command, cwd=REPO, env=environment, check=True, stdin=subprocess.DEVNULL)
+
+    try:
+        run("start")
+        yield Backend(
+            mimir=f"http://127.0.0.1:{mimir}",
+            loki=f"http://127.0.0.1:{loki}",
+            metrics=f"http://{site.relay(mimir)}/api/v1/push",
+            logs=f"http://{site.relay(loki)}/loki/api/v1/push",
+        )
+    finally:
+        run("stop")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    def wait(what: str, holds: Callable[[], object], within_s: float = 90) -> None:
+        deadline = time.monotonic() + within_s
+        while not holds():
+            assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+            time.sleep(0.5)
+
+    return wait

@@ -1,0 +1,145 @@
+"""A stack whose hosts are the lab's, worked on with the real pulumi and our plugin, as a person does."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import toolchain
+from lab.hosts import Host, Site
+from tests import checkout
+
+DATACENTER, CLUSTER = "lab-west", "training"
+# make's flags for fleets, and no question asked.
+UP = ("up", "--yes", "--skip-preview", "--suppress-permalink", "--parallel", "200", "--continue-on-error")
+
+
+@dataclass
+class Stack:
+    """`directory`: a copy of the checkout, with the state in it. `config`: the stack file's keys without `gpu-fleet:`; `write`
+    makes a change of it known."""
+
+    directory: Path
+    name: str
+    config: dict[str, Any]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def create(self) -> Stack:
+        checkout.copy_to(self.directory)
+        (self.directory / "state").mkdir()
+        self.pulumi("stack", "init", self.name)
+        self.write()
+        for key, value in self.secrets.items():
+            self.pulumi("config", "set", "--secret", f"gpu-fleet:{key}", stdin=value)
+        return self
+
+    def write(self) -> None:
+        """The stack file; salt and secrets in it stay."""
+        there = yaml.safe_load(self._file.read_text()) if self._file.exists() else {}
+        kept = {key: value for key, value in there.get("config", {}).items() if isinstance(value, dict) and "secure" in value}
+        there["config"] = {**{f"gpu-fleet:{key}": value for key, value in self.config.items()}, **kept}
+        self._file.write_text(yaml.safe_dump(there, sort_keys=False))
+
+    def start(self, *arguments: str, stdin: int | None = subprocess.DEVNULL, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(toolchain.find("pulumi")), "--non-interactive", *arguments],
+            cwd=self.directory,
+            env={**os.environ, **self._environment(), **environment},
+            text=True,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def pulumi(self, *arguments: str, ok: bool = True, stdin: str | None = None, **environment: str) -> str:
+        """What it printed; it must succeed, or fail when not `ok`."""
+        process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, **environment)
+        output, _ = process.communicate(stdin, timeout=500)
+        assert (process.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {process.returncode}:\n{output}"
+        return output
+
+    def up(self, *arguments: str, ok: bool = True) -> str:
+        return self.pulumi(*UP, *arguments, ok=ok)
+
+    def destroy(self) -> str:
+        return self.pulumi("destroy", "--yes", "--skip-preview", "--parallel", "200", "--continue-on-error")
+
+    @property
+    def _file(self) -> Path:
+        return self.directory / f"Pulumi.{self.name}.yaml"
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **toolchain.environment(),
+            "PULUMI_BACKEND_URL": f"file://{self.directory / 'state'}",
+            "PULUMI_CONFIG_PASSPHRASE": "of the tests",
+            "PULUMI_STACK": self.name,
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+        }
+
+
+def config_of(site: Site, hosts: Mapping[str, Mapping[str, Any]], artifacts: Path, **sections: Any) -> dict[str, Any]:
+    """A stack file's keys for some hosts of the site; `sections` come over them."""
+    return {
+        "datacenter": DATACENTER,
+        "cluster": CLUSTER,
+        "ssh": {"user": "ops", "privateKeyFile": str(site.key_file), "knownHostsFile": str(site.known_hosts_file)},
+        "hosts": {name: dict(entry) for name, entry in hosts.items()},
+        "artifacts": {"source": "controller", "directory": str(artifacts)},
+        "metrics": {"url": f"http://{site.network.gateway}:9/api/v1/push"},  # nobody listens: Alloy keeps trying
+        "logs": {"url": f"http://{site.network.gateway}:9/loki/api/v1/push"},
+        **sections,
+    }
+
+
+def logins(host: Host, user: str = "ops") -> int:
+    """How often sshd has let the user in since the host was made."""
+    if host.variant.has_systemd:
+        text = host.ssh("journalctl --unit ssh --grep 'Accepted publickey' --output cat || true").stdout
+    else:
+        text = host.console.read_text(errors="replace")
+    return len(re.findall(rf"Accepted publickey for {user} ", text))
+
+
+# What a run may leave anywhere: files with their content, accounts, units, processes. Logs and locks of the system are not ours.
+_EVERYTHING = r"""
+all() {
+  find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log/journal \
+    -o -path /var/tmp -o -path /var/lib/systemd -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/gpu-lab -o -path /var/cache \
+    -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /etc/.pwd.lock -o -path '/etc/*-' \) -prune -o "$@"
+}
+all -type d -printf '%p %m %u:%g\n' -o ! -type d -printf '%p %y %m %u:%g %l\n'
+all -type f -print0 | xargs -0 sha256sum
+find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*'
+getent passwd; getent group
+if command -v systemctl >/dev/null; then systemctl list-unit-files --no-legend --no-pager; fi
+ps -eo args | grep -E '[g]pu-fleet|[s]upervisord' || true
+"""
+
+
+def everything(hosts: Iterable[Host]) -> dict[str, set[str]]:
+    """By host. Sessions come and go with every login."""
+    with ThreadPoolExecutor() as pool:
+        texts = pool.map(lambda host: host.ssh(_EVERYTHING).stdout, hosts)
+        lines = [{line for line in text.splitlines() if not line.startswith("session-")} for text in texts]
+    return {host.name: found for host, found in zip(hosts, lines, strict=True)}
+
+
+@contextmanager
+def left_as_found(*hosts: Host) -> Iterator[None]:
+    """What happens inside leaves each host as it was."""
+    before = everything(hosts)
+    yield
+    for name, after in everything(hosts).items():
+        assert sorted(after - before[name]) == [], f"left behind or changed on {name}"
+        assert sorted(before[name] - after) == [], f"lost or changed on {name}"
