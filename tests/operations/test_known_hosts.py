@@ -1,0 +1,185 @@
+"""`make known-hosts` against SSH servers on loopback: what a person reads, and what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+import yaml
+
+from components.config import hosts_named_in
+from components.operations.known_hosts import collect_for
+from tests.provider.ssh_server import SshServer, SshServers
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[SshServers]:
+    made = SshServers(tmp_path)
+    yield made
+    made.close()
+
+
+class Run:
+    """A stack of loopback hosts, and `make known-hosts` for it."""
+
+    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]):
+        self.directory, self._capsys = directory, capsys
+        self.trusted = directory / "inventory/known_hosts"
+        self.review = directory / "inventory/known_hosts.new"
+
+    def trust(self, *lines: str) -> None:
+        self.trusted.parent.mkdir(exist_ok=True)
+        self.trusted.write_text("".join(f"{line}\n" for line in lines))
+
+    def __call__(self, hosts: dict[str, dict[str, object]], **ssh: object) -> tuple[int, str]:
+        """Exit status and output. `hosts`: by name, on 127.0.0.1 unless they say otherwise."""
+        entries = {name: {"address": "127.0.0.1", **values} for name, values in hosts.items()}
+        login = {"user": "ops", "knownHostsFile": "inventory/known_hosts", **ssh}
+        file = self.directory / "Pulumi.s.yaml"
+        file.write_text(yaml.safe_dump({"config": {"gpu-fleet:hosts": entries, "gpu-fleet:ssh": login}}))
+        status = collect_for(hosts_named_in(file, self.directory))
+        return status, self._capsys.readouterr().out
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(tmp_path, capsys)
+
+
+def line(server: SshServer) -> str:
+    return f"[127.0.0.1]:{server.port} {server.public_key}"
+
+
+def fingerprint(server: SshServer) -> str:
+    return asyncssh.import_public_key(server.public_key).get_fingerprint()
+
+
+def test_new_keys_are_proposed_beside_a_file_that_need_not_be_there_yet(run: Run, servers: SshServers) -> None:
+    one, two = servers.ssh(), servers.ssh()
+    status, said = run({"gpu-1": {"port": one.port}, "gpu-2": {"port": two.port}})
+    assert status == 0
+    assert not run.trusted.exists(), "only a person makes a key trusted"
+    for name, server in (("gpu-1", one), ("gpu-2", two)):
+        assert fingerprint(server) in said
+        assert f"{line(server)} {name} {fingerprint(server)}\n" in run.review.read_text()
+    assert "mv inventory/known_hosts.new inventory/known_hosts" in said
+
+
+def test_no_login_is_tried_anywhere(run: Run, servers: SshServers) -> None:
+    server = servers.ssh()
+    run({"gpu-1": {"port": server.port}})
+    assert server.users == []
+
+
+def test_what_was_proposed_lets_the_provider_in_once_it_is_accepted(run: Run, servers: SshServers) -> None:
+    server = servers.ssh()
+    run({"gpu-1": {"port": server.port}})
+    run.review.rename(run.trusted)
+    status, said = run({"gpu-1": {"port": server.port}})
+    assert status == 0
+    assert "1 known and unchanged." in said
+    assert not run.review.exists()
+
+
+def test_trusted_lines_stay_and_a_file_without_a_last_newline_is_no_trap(run: Run, servers: SshServers) -> None:
+    known, new = servers.ssh(), servers.ssh()
+    run.trust("# reviewed by ops")
+    run.trusted.write_text(run.trusted.read_text() + line(known))
+    run({"gpu-1": {"port": known.port}, "gpu-2": {"port": new.port}})
+    assert run.review.read_text().splitlines()[:2] == ["# reviewed by ops", line(known)]
+    assert len(run.review.read_text().splitlines()) == 3
+
+
+def test_a_key_that_changed_is_loud_fails_and_is_proposed_nowhere(run: Run, servers: SshServers) -> None:
+    was, now, new = servers.ssh(), servers.ssh(), servers.ssh()
+    run.trust(f"[127.0.0.1]:{now.port} {was.public_key}")
+    status, said = run({"gpu-1": {"port": now.port}, "gpu-2": {"port": new.port}})
+    assert status == 1
+    assert "1 host keys are NOT what they were" in said
+    assert fingerprint(now) in said, "what it shows"
+    assert fingerprint(was) in said, "what was known"
+    assert f"ssh-keygen -R '[127.0.0.1]:{now.port}' -f inventory/known_hosts" in said
+    assert now.public_key not in run.review.read_text()
+    assert new.public_key in run.review.read_text()
+
+
+def test_a_key_of_another_type_than_the_known_one_has_changed_too(run: Run, servers: SshServers) -> None:
+    server = servers.ssh()
+    rsa = asyncssh.generate_private_key("ssh-rsa", key_size=2048)
+    run.trust(f"[127.0.0.1]:{server.port} {rsa.export_public_key().decode().strip()}")
+    status, said = run({"gpu-1": {"port": server.port}})
+    assert status == 1
+    assert rsa.get_fingerprint() in said
+
+
+def test_a_revoked_key_is_loud(run: Run, servers: SshServers) -> None:
+    server = servers.ssh()
+    run.trust(line(server), f"@revoked {line(server)}")
+    status, said = run({"gpu-1": {"port": server.port}})
+    assert status == 1
+    assert "REVOKED" in said
+    assert not run.review.exists()
+
+
+def test_hosts_that_cannot_be_reached_are_told_with_the_reason_and_hold_nobody_up(run: Run, servers: SshServers) -> None:
+    server = servers.ssh()
+    status, said = run({"dead": {"port": 1}, "gpu-1": {"port": server.port}, "nowhere": {"address": "gpu.invalid"}})
+    assert status == 1
+    assert "Connection refused" in said
+    assert "gpu.invalid: " in said
+    assert server.public_key in run.review.read_text()
+
+
+def test_hosts_under_a_certificate_authority_need_no_line_of_their_own(run: Run, servers: SshServers) -> None:
+    authority = asyncssh.generate_private_key("ssh-ed25519")
+    run.trust(f"@cert-authority [127.0.0.1]:* {authority.export_public_key().decode().strip()}")
+    status, said = run({"gpu-1": {"port": servers.ssh().port}})
+    assert status == 0
+    assert "1 trusted through a certificate authority." in said
+
+
+def test_a_host_whose_key_is_in_the_stack_file_is_not_asked(run: Run, servers: SshServers) -> None:
+    server = servers.ssh()
+    status, said = run({"gpu-1": {"port": server.port, "hostKey": server.public_key}})
+    assert status == 0
+    assert "No host key to collect" in said
+
+
+def test_nobody_logs_in_to_a_bastion_whose_key_is_not_trusted(run: Run, servers: SshServers) -> None:
+    jump, server = servers.ssh(jump=True), servers.ssh()
+    bastion = {"host": "127.0.0.1", "port": jump.port, "user": "jumper"}
+    status, said = run({"gpu-1": {"port": server.port}}, bastion=bastion, privateKeyFile=servers.key_file())
+    assert status == 1
+    assert "whose key is not trusted yet" in said
+    assert jump.users == []
+    assert jump.public_key in run.review.read_text()
+
+    run.review.rename(run.trusted)
+    status, said = run({"gpu-1": {"port": server.port}}, bastion=bastion, privateKeyFile=servers.key_file())
+    assert status == 0, said
+    assert jump.users == ["jumper"]
+    assert server.public_key in run.review.read_text()
+
+
+def test_a_known_key_of_a_less_wanted_type_is_asked_for(run: Run, servers: SshServers) -> None:
+    """As with hosts whose RSA key was collected long ago."""
+    keys = [asyncssh.generate_private_key("ssh-ed25519"), asyncssh.generate_private_key("ssh-rsa", key_size=2048)]
+    acceptor = servers.run(_listen(keys))
+    try:
+        run.trust(f"[127.0.0.1]:{acceptor.get_port()} {keys[1].export_public_key().decode().strip()}")
+        status, said = run({"gpu-1": {"port": acceptor.get_port()}})
+    finally:
+        servers.run(_close(acceptor))
+    assert status == 0, said
+    assert "1 known and unchanged." in said
+
+
+async def _listen(keys: list[asyncssh.SSHKey]) -> asyncssh.SSHAcceptor:
+    return await asyncssh.listen("127.0.0.1", 0, server_host_keys=keys)
+
+
+async def _close(acceptor: asyncssh.SSHAcceptor) -> None:
+    acceptor.close()
+    await acceptor.wait_closed()
