@@ -207,6 +207,7 @@ def web(host: SimulatedHost, greeting: str = "web", name: str = "web", port: int
             f"[program:{unit}]\n"
             f'command = sh "%(ENV_GPU_FLEET_PREFIX)s{program}"\n'
             "redirect_stderr = true\n"
+            "startretries = 1\n"
             "stdout_logfile = %(ENV_GPU_FLEET_PREFIX)s/var/log/gpu-fleet/%(program_name)s.log\n"
         ),
     }.items():

@@ -64,6 +64,14 @@ def test_remove_leaves_what_was_there_before_and_nothing_else(host: SimulatedHos
     assert snapshot(host.prefix) == before
 
 
+def test_what_was_put_into_a_directory_we_made_goes_with_it(host: SimulatedHost) -> None:
+    host.apply([page()])
+    host.at("/etc/page/extra").write_text("by hand\n")
+    host.apply([page()])
+    assert host.remove().code == 0
+    assert snapshot(host.prefix) == {}
+
+
 def test_remove_keeps_what_others_put_into_shared_directories(host: SimulatedHost) -> None:
     shared = page(directories=(Directory(path="/etc/page"),))
     host.apply([shared])

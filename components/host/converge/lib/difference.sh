@@ -136,9 +136,9 @@ obsolete_differences() {
 # obsolete PART: its records of things that no wanted part has. Packages stay, and so does the group while anything is here.
 # Directories that others may use too are left to sweep_directories.
 obsolete() {
-  placed_of "$1" | awk -F "$TAB" -v manager="$MANAGER" '
+  placed_of "$1" | awk -F "$TAB" -v manager="$MANAGER" -v verb="$VERB" '
     FILENAME == ARGV[1] { wanted[$1 FS $2]; next }
-    $1 == "with" || $1 == "package" || $1 == "group" || ($1 == "dir" && $4 != "runtime") { next }
+    $1 == "with" || $1 == "package" || ($1 == "group" && verb != "remove") || ($1 == "dir" && $4 != "runtime") { next }
     !(($1 FS $2) in wanted) || ($1 == "unit" && $5 != manager)
   ' "$SCRATCH/expected" -
 }

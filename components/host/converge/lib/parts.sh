@@ -45,7 +45,7 @@ perform() {
       package) placed_add package "$do_key" "$1" && place_package "$do_1" "$do_key" "$1" ;;
       user) place_user "$do_key" "$do_1" "$do_2" "$1" ;;
       dir) place_dir "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
-      foreign) save_foreign "$do_key" && attempt "cannot remove $PREFIX$do_key" rm -rf "$PREFIX$do_key" ;;
+      foreign) save_foreign "$do_key" && attempt "cannot remove $PREFIX$do_key" rm -rf "$PREFIX$do_key" && sweep_override "$do_key" ;;
       file) undo_save "$do_key" && place_file "$do_4" "$do_key" "$do_1" "$do_2" "$do_3" ;;
       download) undo_save "$do_key" && place_download "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
       manager) service prepare ;;

@@ -93,8 +93,7 @@ not_ready() {
 free_ports() {
   records "$1" unit
   while IFS=$TAB read -r free_unit free_type; do
-    service difference "$free_unit" "$free_type"
-    [ -n "$DIFF" ] || return 0
+    ! service is_running "$free_unit" "$free_type" || return 0 # it may hold the port itself
   done <"$RECORDS"
   records "$1" check
   cp "$RECORDS" "$SCRATCH/checks"

@@ -4,6 +4,7 @@
 #   _prepare                    gets it to work
 #   _definitions                has it read changed unit files
 #   _difference UNIT TYPE       sets DIFF: how the unit differs from enabled and running
+#   _is_running UNIT TYPE
 #   _start _restart _reload _stop UNIT TYPE
 #   _is_steady UNIT TYPE        runs, and has not just been started again; sets GAVE_UP when it will not be tried any more
 #   _leave                      the last of our units is gone
@@ -24,6 +25,13 @@ choose_manager() {
       fail unsupported "GPU_FLEET_SERVICE_MANAGER is $VALUE; it can be systemd, supervisor or auto"
       return 1
       ;;
+  esac
+}
+
+# sweep_override PATH: an emptied directory of overrides of our unit has no further use.
+sweep_override() {
+  case ${1%/*} in
+    *.service.d | *.timer.d) rmdir "$PREFIX${1%/*}" 2>/dev/null || return 0 ;;
   esac
 }
 

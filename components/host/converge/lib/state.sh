@@ -4,7 +4,8 @@
 # $STATE/digest stack settings facts    what it was applied with
 # $STATE/placed       one line per thing placed: KIND TAB KEY TAB PART TAB A TAB B TAB C, see README.md. A thing is written here
 #                     before it is placed, so whatever interrupts a run, the next one knows all that may lie around.
-# $STATE/saved        files of others that lay where we place ours, by their path; remove puts them back
+# $STATE/saved        files of others that lay where we place ours, by their path; remove puts them back, but for what was put into
+#                     directories that we made
 # $STATE/undo         what a part was before the run that changes it (undo.sh)
 # $STATE/failed       parts whose last apply failed, with the reason
 # shellcheck shell=sh
@@ -18,7 +19,7 @@ open_state() {
   else
     SCRATCH=${ENVELOPE:-${TMPDIR:-/tmp}}/scratch.$$
   fi
-  trap 'rm -rf "$SCRATCH"' EXIT
+  trap close_state EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   (umask 077 && mkdir "$SCRATCH") || { say "converge: no directory for temporary files can be made in ${SCRATCH%/*}"; exit 2; }
@@ -30,6 +31,15 @@ open_state() {
   done
   : >"$SCRATCH/changed"
   [ -f "$STATE/placed" ] && PLACED=$STATE/placed || PLACED=/dev/null
+}
+
+close_state() {
+  rm -rf "$SCRATCH"
+  # An apply that was stopped before its first change leaves no trace.
+  if [ "$VERB" = apply ] && [ ! -e "$STATE/settings" ]; then
+    rm -f "$STATE/lock"
+    rmdir "$STATE" 2>/dev/null
+  fi
 }
 
 # lock_state exclusive|shared: one apply or remove at a time. The kernel drops the lock with its holder, so none is ever stale.

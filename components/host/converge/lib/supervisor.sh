@@ -145,6 +145,14 @@ supervisor_difference() {
   esac
 }
 
+supervisor_is_running() {
+  supervisor_program "$1"
+  case $PROGRAM_STATE in
+    RUNNING | STARTING) ;;
+    *) return 1 ;;
+  esac
+}
+
 supervisor_program() {
   PROGRAM_STATE=$(awk -v name="$1" '$1 == name { print $2 }' "$SCRATCH/status")
 }

@@ -38,9 +38,16 @@ systemd_difference() {
     *:disabled) DIFF="is disabled" ;;
     *) [ "$UNIT_RELOAD" = yes ] && DIFF="has a unit file that systemd has not read" ;;
   esac
-  case $UNIT_ACTIVE in
-    active | reloading) ;;
+  case $UNIT_LOAD:$UNIT_ACTIVE in
+    not-found:* | *:active | *:reloading) ;;
     *) DIFF="${DIFF:+$DIFF and }is not running${UNIT_SUB:+ ($UNIT_SUB)}" ;;
+  esac
+}
+
+systemd_is_running() {
+  systemd_properties "$1" "$2"
+  case $UNIT_ACTIVE in
+    inactive | failed | '') return 1 ;;
   esac
 }
 

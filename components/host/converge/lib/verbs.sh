@@ -157,13 +157,15 @@ verb_remove() {
   finish
 }
 
-# restore_all_foreign: what others had put into directories of ours and was set aside, unless something is there again.
+# restore_all_foreign: what others had in a directory before it was ours and was set aside, unless something is there again. What was
+# put into a directory we made was a change to our installation, and goes with it.
 restore_all_foreign() {
   [ -d "$STATE/saved" ] || return 0
   find "$STATE/saved" ! -type d >"$SCRATCH/saved"
   while IFS= read -r restore_from; do
     restore_path=${restore_from#"$STATE/saved"}
-    [ -e "$PREFIX$restore_path" ] || [ -L "$PREFIX$restore_path" ] || { make_parent "$restore_path" && restore_foreign "$restore_path"; }
+    [ -d "$PREFIX${restore_path%/*}" ] || continue
+    [ -e "$PREFIX$restore_path" ] || [ -L "$PREFIX$restore_path" ] || restore_foreign "$restore_path"
   done <"$SCRATCH/saved"
 }
 
