@@ -19,7 +19,7 @@ help:
 	@python3 -c 'import ensurepip' 2>/dev/null || { echo "python3 has no venv module: apt-get install python3-venv"; exit 1; }
 	@echo "==> Python packages of requirements.txt into .venv"
 	@python3 -m venv .venv
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.txt
 	@touch $@
 
 .PHONY: setup
@@ -61,6 +61,12 @@ artifacts: setup ## the hosts' programs into build/artifacts, for `gpu-fleet:art
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
+
+known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
+	@$(PYTHON) -m components.operations.known_hosts --stack "$(STACK)"
+
+check: setup ## look for drift on every host, changing nothing: make check STACK=us-west-training
+	@$(WITH_TOOLS) $(PYTHON) -m components.operations.check --stack "$(STACK)"
 
 # --- working on the project -----------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from provider.ssh import Limits, SshTransport
 from provider.transport import TransportError
 
 DEFAULT_FILE = "inventory/known_hosts"  # where the stack file names none
-_LIMITS = Limits(dial_s=5, login_s=10)  # a host is dialled twice: 10 s for one that does not answer
+_LIMITS = Limits(dial_s=5, login_s=15)  # two dials: 10 s for a host that does not answer, 15 s for one that accepts and stalls
 State = Literal["known", "authority", "new", "unreachable", "CHANGED", "REVOKED"]
 _LOUD = ("CHANGED", "REVOKED")
 
@@ -127,18 +127,20 @@ def report(findings: Sequence[Finding], file: str) -> str:
     count = {state: sum(one.state == state for one in findings) for state in ("known", "authority", *order)}
     paragraphs = [table(("HOST", "ADDRESS", "STATE", "KEY IT SHOWS"), rows)] if rows else []
     paragraphs.append(", ".join(f"{number} {_WORDS[state]}" for state, number in count.items() if number) + ".")
-    if loud := [one for one in findings if one.state in _LOUD]:
-        remove = "\n".join(f"    ssh-keygen -R '{one.endpoint.pattern}' -f {file}" for one in loud if one.state == "CHANGED")
-        paragraphs.append(
-            f"{'!' * 20} {len(loud)} host keys are NOT what they were {'!' * 20}\n"
-            "Somebody may stand between you and these hosts. Find out why first: re-imaged, replaced, another machine at this\n"
-            "address? Nothing was written for them. Once you know, take the old key out and collect again:\n" + remove
-        )
     if count["new"]:
         paragraphs.append(
-            f"Compare the new fingerprints with what the hosts themselves say (on a host's console:\n"
-            f"`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`), and look at `diff {file} {file}.new`. This accepts them:\n"
+            "Compare the new fingerprints with those that the hosts tell themselves, on a console of theirs:\n"
+            "    ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
+            f"They are the last lines of {file}.new. This accepts all of them:\n"
             f"    mv {file}.new {file}"
+        )
+    if loud := [one for one in findings if one.state in _LOUD]:
+        remove = "\n".join(f"    ssh-keygen -R '{one.endpoint.pattern}' -f {file}" for one in loud)
+        what = "1 host key is NOT what it was" if len(loud) == 1 else f"{len(loud)} host keys are NOT what they were"
+        paragraphs.append(
+            f"{'!' * 20} {what} {'!' * 20}\n"
+            "Somebody may stand between you and the host. Find out why first: re-imaged, replaced, another machine at this\n"
+            "address? Nothing was written for it. Once you know, take the old key out and collect again:\n" + remove
         )
     return "\n\n".join(paragraphs)
 
@@ -177,7 +179,7 @@ def collect_for(hosts: HostList) -> int:
     if not wanted:
         print("No host key to collect: the stack has no host that is reached by SSH and verified by a known hosts file.")
         return 0
-    print(f"Asking {len(wanted)} for their host keys; one that does not answer is given {_LIMITS.login_s:.0f} s.\n", flush=True)
+    print(f"Asking {len(wanted)} for their host keys; one that stalls is given {_LIMITS.login_s:.0f} s.\n", flush=True)
     findings = asyncio.run(collect(wanted, SshTransport(Settings(ssh={"knownHostsFile": str(file)}), _LIMITS), trusted))
     review = file.with_name(f"{file.name}.new")
     if any(one.state == "new" for one in findings):

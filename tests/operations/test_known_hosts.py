@@ -97,7 +97,7 @@ def test_a_key_that_changed_is_loud_fails_and_is_proposed_nowhere(run: Run, serv
     run.trust(f"[127.0.0.1]:{now.port} {was.public_key}")
     status, said = run({"gpu-1": {"port": now.port}, "gpu-2": {"port": new.port}})
     assert status == 1
-    assert "1 host keys are NOT what they were" in said
+    assert "1 host key is NOT what it was" in said
     assert fingerprint(now) in said, "what it shows"
     assert fingerprint(was) in said, "what was known"
     assert f"ssh-keygen -R '[127.0.0.1]:{now.port}' -f inventory/known_hosts" in said
