@@ -1,9 +1,8 @@
-"""The pages for people: what is stored, as text. Charts are not drawn here."""
+"""The pages for people: what is stored, and the shell in which page/main.js draws a dashboard."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -54,37 +53,14 @@ def overview(data: Mapping[str, Any]) -> str:
 
 
 def dashboard(data: Mapping[str, Any], uid: str) -> str:
-    """Every panel with its queries, in the dashboard's order. Raises ApiError when there is no such dashboard."""
+    """The page's script asks for everything else by itself. Raises ApiError when there is no such dashboard."""
     if uid not in data["dashboards"]:
         raise ApiError(404, "Dashboard not found", status="not-found")
-    model = data["dashboards"][uid]["model"]
-    variables = ", ".join(escape(variable.get("name", "")) for variable in model.get("templating", {}).get("list", []))
-    parts = [f'<p><a href="/">All dashboards</a></p><h1>{escape(model["title"])}</h1>']
-    parts += [f"<p>{escape(model['description'])}</p>"] if model.get("description") else []
-    parts += [f"<p>Variables: {variables}</p>"] if variables else []
-    parts += [_panel(panel) for panel in _in_order(model.get("panels") or [])]
-    return _page(model["title"], "".join(parts))
-
-
-def _in_order(panels: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Panels of a collapsed row lie inside it."""
-    for panel in panels:
-        yield panel
-        yield from _in_order(panel.get("panels") or [])
-
-
-def _panel(panel: Mapping[str, Any]) -> str:
-    title, kind = escape(panel.get("title") or "(no title)"), escape(panel.get("type", ""))
-    if kind == "row":
-        return f"<h2>{title}</h2>"
-    queries = "\n".join(_query(target) for target in panel.get("targets") or [])
-    unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit", "")
-    described = f"<p>{escape(panel['description'])}</p>" if panel.get("description") else ""
-    kind = f"{kind}, {escape(unit)}" if unit else kind
-    return f'<article><h3>{title} <span class="kind">{kind}</span></h3>{described}<pre>{queries}</pre></article>'
-
-
-def _query(target: Mapping[str, Any]) -> str:
-    text = target.get("expr") or json.dumps(target)
-    legend = f"\n   legend: {target['legendFormat']}" if target.get("legendFormat") else ""
-    return escape(f"{target.get('refId', '')}  {text}{legend}")
+    title = data["dashboards"][uid]["model"]["title"]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)} (stand-in)</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        '<link rel="stylesheet" href="/preview/vendor/uPlot.min.css"><link rel="stylesheet" href="/preview/page.css">'
+        '<script src="/preview/vendor/uPlot.iife.min.js"></script><script type="module" src="/preview/main.js"></script>'
+        f'<p class="notice">{NOTICE} <a href="/">All dashboards</a></p><main data-uid="{escape(uid)}"></main></html>'
+    )
