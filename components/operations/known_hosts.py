@@ -97,7 +97,9 @@ def judge(
     endpoint: Endpoint, shown: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey], revoked: Sequence[asyncssh.SSHKey] = ()
 ) -> Finding:
     if shown in revoked:
-        return Finding(endpoint=endpoint, state="REVOKED", key=shown, detail="the known hosts file calls this key revoked")
+        return Finding(
+            endpoint=endpoint, state="REVOKED", key=shown, detail="revoked in the known hosts file: make a new key on the host"
+        )
     if not known:
         return Finding(endpoint=endpoint, state="new", key=shown)
     if shown in known:
@@ -135,13 +137,15 @@ def report(findings: Sequence[Finding], file: str) -> str:
             f"    mv {file}.new {file}"
         )
     if loud := [one for one in findings if one.state in _LOUD]:
-        remove = "\n".join(f"    ssh-keygen -R '{one.endpoint.pattern}' -f {file}" for one in loud)
         what = "1 host key is NOT what it was" if len(loud) == 1 else f"{len(loud)} host keys are NOT what they were"
         paragraphs.append(
             f"{'!' * 20} {what} {'!' * 20}\n"
             "Somebody may stand between you and the host. Find out why first: re-imaged, replaced, another machine at this\n"
-            "address? Nothing was written for it. Once you know, take the old key out and collect again:\n" + remove
+            "address? Nothing was written for it."
         )
+    if changed := [one.endpoint.pattern for one in loud if one.state == "CHANGED"]:
+        commands = "\n".join(f"    ssh-keygen -R '{pattern}' -f {file}" for pattern in changed)
+        paragraphs.append("Once you know that it is right, take the old key out and collect again:\n" + commands)
     return "\n\n".join(paragraphs)
 
 
