@@ -14,6 +14,7 @@ from components.host.parts.kernel_log import KernelLog
 from components.host.parts.launch import Launch
 from components.host.parts.node_exporter import NodeExporter
 from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
+from components.host.parts.pull import Pull
 from components.host.parts.textfile import Textfile
 from components.versions import image
 
@@ -60,4 +61,4 @@ def standard_parts(options: HostOptions) -> list[Part]:
         docker_logs=options.docker_logs and options.logs,
         optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
     )
-    return [*before_alloy, alloy.part()]
+    return [*before_alloy, alloy.part(), Pull().part()]

@@ -1,0 +1,203 @@
+# The installer's own half: flags, passwords, the first envelope. publish.py puts a line of constants and pull.sh before it:
+# PUBLIC_KEY, PUBLISHED_STACK, PUBLISHED_VERSION, PUBLISHED_FROM. A second run changes what is given anew and keeps the rest.
+# shellcheck shell=sh
+
+usage() {
+  cat >&2 <<'END'
+usage: sh install-gpu-fleet [OPTION...]
+  --datacenter NAME, --cluster NAME    labels of this host's metrics and logs; default: the stack's
+  --instance NAME                      label of this host; default: its host name
+  --from URL|DIR                       where the publication lies; default: as published, else this installer's directory
+  --metrics-url URL, --logs-url URL    where metrics and logs go; default: the stack's
+  --username NAME                      login there; default: the stack's
+  --password-file FILE                 its password; without one it is asked for on the terminal
+  --logs-username NAME, --logs-password-file FILE     where the login for logs is another one
+  --setting NAME=VALUE                 any other value of this host, such as GPU_FLEET_GPUS=8; may be given again
+  --prefix DIR                         put everything below DIR, without root
+END
+}
+
+die() {
+  printf 'install-gpu-fleet: %s\n' "$*" >&2
+  exit 1
+}
+
+wrong_use() {
+  printf 'install-gpu-fleet: %s\n' "$*" >&2
+  usage
+  exit 2
+}
+
+main() {
+  PREFIX='' ORIGIN='' METRICS_FILE='' LOGS_FILE='' GIVEN=''
+  while [ $# -gt 0 ]; do
+    case $1 in
+      -h | --help) usage; exit 0 ;;
+      --password | --password=* | --logs-password | --logs-password=*)
+        wrong_use "a password on the command line is seen by everybody in the list of processes; use ${1%%=*}-file FILE, or none to be asked" ;;
+      --datacenter | --cluster | --instance | --from | --metrics-url | --logs-url | --username | --password-file | --logs-username | \
+        --logs-password-file | --setting | --prefix) ;;
+      *) wrong_use "there is no option $1" ;;
+    esac
+    [ $# -ge 2 ] || wrong_use "$1 needs a value"
+    option "$1" "$2"
+    shift 2
+  done
+  state_paths
+  [ -n "$PREFIX" ] || [ "$(id -u)" -eq 0 ] || die "this places services and users; run it as root (sudo sh $0 ...)"
+  install || die "$PROBLEM"
+}
+
+option() {
+  case $1 in
+    --datacenter | --cluster | --instance) is_name "$2" || wrong_use "$1 \"$2\": use letters, digits and . _ - between them" ;;
+    --metrics-url | --logs-url) is_web_url "$2" || wrong_use "$1 \"$2\": give a URL that begins with https:// or http://" ;;
+  esac
+  case $1 in
+    --datacenter) give GPU_FLEET_DATACENTER "$2" ;;
+    --cluster) give GPU_FLEET_CLUSTER "$2" ;;
+    --instance) give GPU_FLEET_INSTANCE "$2" ;;
+    --metrics-url) give GPU_FLEET_METRICS_URL "$2" ;;
+    --logs-url) give GPU_FLEET_LOGS_URL "$2" ;;
+    --username) give GPU_FLEET_METRICS_USERNAME "$2" && give GPU_FLEET_LOGS_USERNAME "$2" ;;
+    --logs-username) give GPU_FLEET_LOGS_USERNAME "$2" ;;
+    --setting)
+      case $2 in
+        GPU_FLEET_*=*) give "${2%%=*}" "${2#*=}" ;;
+        *) wrong_use "--setting \"${2%%=*}\": give GPU_FLEET_NAME=VALUE" ;;
+      esac
+      ;;
+    --password-file) METRICS_FILE=$2 ;;
+    --logs-password-file) LOGS_FILE=$2 ;;
+    --prefix) case $2 in /*) PREFIX=${2%/} ;; *) wrong_use "--prefix \"$2\": give an absolute path" ;; esac ;;
+    --from) origin "$2" ;;
+  esac
+}
+
+is_name() {
+  printf '%s\n' "$1" | grep -Eqx '[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?'
+}
+
+is_web_url() {
+  case $1 in http://?* | https://?*) ;; *) return 1 ;; esac
+}
+
+# give NAME VALUE: the later wins, so --logs-username may follow --username.
+give() {
+  case $2 in *[[:cntrl:]]*) wrong_use "the value of $1 has a line break or another control character" ;; esac
+  GIVEN="$GIVEN$1=$2
+"
+}
+
+# origin URL|DIR: the timer reads it too, from another directory.
+origin() {
+  case $1 in
+    http://*@* | https://*@*) wrong_use "--from: a login in the URL would be shown by many tools; let the server admit this host, or use a directory" ;;
+    http://?* | https://?* | file:///*) ORIGIN=${1%/} ;;
+    *) ORIGIN=$(cd -- "$1" 2>/dev/null && pwd) || wrong_use "--from \"$1\" is neither a URL nor a directory here" ;;
+  esac
+}
+
+install() {
+  KEY=$PUBLIC_KEY STACK=$PUBLISHED_STACK FLOOR=$PUBLISHED_VERSION
+  [ -n "$ORIGIN" ] || origin "${PUBLISHED_FROM:-$(dirname -- "$0")}"
+  seen=$(cat "$PULL/version" 2>/dev/null || echo 0)
+  [ "$seen" -le "$FLOOR" ] || FLOOR=$seen
+  need_tools && open_work && read_index || return 1
+  say "bundle $BUNDLE of stack $STACK, version $VERSION: the signature is good"
+  newest=$WORK/newest
+  mkdir -p "$newest/secrets" && get_bundle "$newest" && make_settings && make_secrets || return 1
+  if [ -d "$PULL" ]; then
+    exec 8>>"$PULL/lock"
+    flock -w 60 8 || { problem "a run of gpu-fleet-pull is at work here; wait for it to end and try again"; return 1; }
+  fi
+  apply_envelope "$newest"
+  install_code=$?
+  [ ! -d "$PULL" ] || echo "$VERSION" >"$PULL/version"
+  if [ "$install_code" -ne 0 ]; then
+    [ ! -f "$STATE/settings" ] || PROBLEM="$PROBLEM; what did come up stays, and the rest is tried again every 15 minutes"
+    return 1
+  fi
+  keep_good "$newest"
+  rm -f "$PULL/refused"
+  tell ok "bundle $(printf '%.12s' "$BUNDLE") came up; from now on this host keeps itself at what $ORIGIN publishes"
+}
+
+# make_settings: the published ones, then what this host was given before, then what it is given now.
+make_settings() {
+  indexed setting >"$WORK/published"
+  printf '%s' "$GIVEN" >"$WORK/given"
+  unknown=$(sed 's/=.*//' "$WORK/given" | sort -u | while IFS= read -r name; do
+    [ "$name" = GPU_FLEET_INSTANCE ] || grep -q "^$name=" "$WORK/published" || printf '%s ' "$name"
+  done)
+  if [ -n "$unknown" ]; then
+    problem "no setting is called ${unknown% }; there are: $(sed 's/=.*//' "$WORK/published" | tr '\n' ' ')"
+    return 1
+  fi
+  : >"$WORK/before"
+  [ ! -f "$STATE/settings" ] || cp "$STATE/settings" "$WORK/before"
+  before=$(sed -n 's/^GPU_FLEET_PULL_GIVEN=//p' "$WORK/before")
+  BEFORE=" $before " awk '{ name = $0; sub(/=.*/, "", name) } index(ENVIRON["BEFORE"], " " name " ")' "$WORK/before" >"$WORK/kept"
+  grep -q '^GPU_FLEET_INSTANCE=' "$WORK/given" "$WORK/kept" || printf 'GPU_FLEET_INSTANCE=%s\n' "$(uname -n | cut -d . -f 1)" >>"$WORK/given"
+  merge_settings "$WORK/published" "$WORK/kept" "$WORK/given" >"$WORK/merged"
+  stack=$(value GPU_FLEET_DATACENTER)/$(value GPU_FLEET_CLUSTER)
+  names=$(cat "$WORK/kept" "$WORK/given" | sed 's/=.*//' | sort -u | tr '\n' ' ')
+  cat >"$WORK/own" <<END
+GPU_FLEET_STACK=$stack
+GPU_FLEET_MODE=pull
+GPU_FLEET_PULL_FROM=$ORIGIN
+GPU_FLEET_PULL_KEY=$KEY
+GPU_FLEET_PULL_STACK=$STACK
+GPU_FLEET_PULL_GIVEN=${names}GPU_FLEET_STACK GPU_FLEET_MODE GPU_FLEET_PULL_FROM GPU_FLEET_PULL_KEY GPU_FLEET_PULL_STACK GPU_FLEET_PULL_GIVEN
+END
+  merge_settings "$WORK/merged" "$WORK/own" >"$newest/settings"
+}
+
+value() {
+  sed -n "s/^$1=//p" "$WORK/merged"
+}
+
+# make_secrets: those that the bundle's parts name; from a file, as they are here already, or from the terminal.
+make_secrets() {
+  tar -xOf "$newest/bundle.tar" manifest >"$WORK/manifest" || { problem "cannot unpack the bundle"; return 1; }
+  sed -n "s/^secret	//p" "$WORK/manifest" | sort -ru >"$WORK/secrets" # metrics-password before logs-password
+  while IFS= read -r secret; do
+    case $secret in
+      metrics-password) user=$(value GPU_FLEET_METRICS_USERNAME) url=$(value GPU_FLEET_METRICS_URL) file=$METRICS_FILE ;;
+      logs-password)
+        user=$(value GPU_FLEET_LOGS_USERNAME) url=$(value GPU_FLEET_LOGS_URL) file=$LOGS_FILE
+        # One login for both: one password, asked for once.
+        [ -n "$file" ] || [ "$user" != "$(value GPU_FLEET_METRICS_USERNAME)" ] || [ ! -s "$newest/secrets/metrics-password" ] || file=$newest/secrets/metrics-password
+        ;;
+      *) problem "the bundle wants a secret $secret, which this installer does not know; use the one published with it" && return 1 ;;
+    esac
+    if [ -n "$file" ]; then
+      password=$(cat -- "$file" 2>/dev/null) || { problem "the password file $file cannot be read"; return 1; }
+      [ -n "$password" ] || { problem "the password file $file is empty"; return 1; }
+    elif [ -s "$PREFIX/etc/gpu-fleet/secrets/$secret" ]; then
+      password=$(cat "$PREFIX/etc/gpu-fleet/secrets/$secret")
+    else
+      ask "Password of $user at $url: " || return 1
+    fi
+    printf '%s' "$password" >"$newest/secrets/$secret" # a builtin of sh, so no process has it among its arguments
+  done <"$WORK/secrets"
+}
+
+# ask PROMPT: sets password. Standard input may be this script itself, so the terminal is asked.
+ask() {
+  if ! (: </dev/tty) 2>/dev/null; then
+    problem "a password is needed, and there is no terminal to ask for it on: give --password-file FILE"
+    return 1
+  fi
+  TERMINAL=$(stty -g </dev/tty)
+  trap 'stty "$TERMINAL" </dev/tty; close_work' EXIT
+  printf '%s' "$1" >/dev/tty
+  stty -echo </dev/tty
+  IFS= read -r password </dev/tty
+  stty "$TERMINAL" </dev/tty
+  trap close_work EXIT
+  printf '\n' >/dev/tty
+  [ -n "$password" ] || problem "no password was given"
+}
+
+main "$@"

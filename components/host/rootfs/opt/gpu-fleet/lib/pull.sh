@@ -1,0 +1,193 @@
+# What the installer and gpu-fleet-pull share: the newest publication, fetched, verified, and applied by its own converge program.
+# Whoever reads this sets PREFIX, ORIGIN (URL or directory), KEY (the public key), STACK (whose publications) and FLOOR (the oldest
+# version taken). A function that cannot do its work sets PROBLEM, one sentence, and returns 1.
+#
+# Nothing that was fetched is run or unpacked before the signature of the index and the sha256 it gives have been checked.
+# shellcheck shell=sh
+LC_ALL=C
+export LC_ALL
+umask 077
+
+# Bounds of what an origin can make us store. The bundle's own size is in the signed index.
+INDEX_BYTES=65536
+ARTIFACT_BYTES=2147483648
+
+state_paths() {
+  STATE=$PREFIX/var/lib/gpu-fleet
+  PULL=$STATE/pull
+}
+
+say() {
+  printf '%s\n' "$*" >&2
+}
+
+problem() {
+  PROBLEM=$*
+  return 1
+}
+
+need_tools() {
+  for tool in awk sed tar sha256sum flock mktemp timeout ssh-keygen; do
+    command -v "$tool" >/dev/null && continue
+    case $tool in
+      ssh-keygen) problem "this host has no ssh-keygen, which checks signatures; install OpenSSH's client (openssh-client, openssh-clients)" ;;
+      *) problem "this host has no $tool; install the package it comes in" ;;
+    esac
+    return 1
+  done
+}
+
+# open_work: WORK, a directory of our own that goes when we end.
+open_work() {
+  WORK=
+  trap close_work EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  (umask 022 && mkdir -p "$STATE") 2>/dev/null
+  WORK=$(mktemp -d "$STATE/incoming.XXXXXX" 2>/dev/null) || problem "cannot write below $STATE; run as root (sudo), or free some space"
+}
+
+close_work() {
+  [ -z "$WORK" ] || rm -rf "$WORK"
+  # Where nothing was installed, nothing stays.
+  rmdir "$STATE" "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
+}
+
+# --- fetching -------------------------------------------------------------------------------------------------------------------
+
+# fetch NAME FILE BYTES: NAME below the origin, at most so large.
+fetch() {
+  rm -f "$2.failed"
+  if ! { transfer "$1" 2>"$2.said" || : >"$2.failed"; } | head -c "$(($3 + 1))" 2>/dev/null >"$2"; then
+    problem "cannot store $ORIGIN/$1 below $STATE; free some space"
+    return 1
+  fi
+  if [ "$(wc -c <"$2")" -gt "$3" ]; then
+    problem "$ORIGIN/$1 is larger than the $3 bytes it may have"
+  elif [ -e "$2.failed" ]; then
+    problem "cannot get $ORIGIN/$1: $(tail -n 1 "$2.said")"
+  fi
+}
+
+transfer() {
+  case $ORIGIN in
+    http://* | https://*) download "$ORIGIN/$1" ;;
+    *) cat -- "${ORIGIN#file://}/$1" ;;
+  esac
+}
+
+download() {
+  if command -v curl >/dev/null; then
+    curl -fsSL --proto '=http,https' --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 "$1" </dev/null
+  elif command -v wget >/dev/null; then
+    timeout 1800 wget -q -O - "$1" </dev/null || { echo "wget ended with code $?" >&2 && return 1; }
+  else
+    echo "neither curl nor wget is on this host; install one" >&2
+    return 1
+  fi
+}
+
+# fetch_verified NAME FILE BYTES SHA256
+fetch_verified() {
+  fetch "$1" "$2" "$3" || return 1
+  fetched_sum=$(sha256 "$2")
+  [ "$fetched_sum" = "$4" ] && return 0
+  rm -f "$2"
+  problem "$ORIGIN/$1 is not what was published: its sha256 is $fetched_sum, not $4; nothing of it was run"
+}
+
+sha256() {
+  sha256sum <"$1" | cut -c 1-64
+}
+
+# --- the index: the newest publication, in one file with its signature, so that the two never come from different moments ------------
+
+# read_index: INDEX, the verified text; VERSION, BUNDLE and BUNDLE_BYTES as it gives them.
+read_index() {
+  fetch latest "$WORK/latest" "$INDEX_BYTES" || return 1
+  INDEX=$WORK/index
+  sed '/^-----BEGIN SSH SIGNATURE-----$/,$d' "$WORK/latest" >"$INDEX"
+  sed -n '/^-----BEGIN SSH SIGNATURE-----$/,$p' "$WORK/latest" >"$INDEX.sig"
+  printf 'gpu-fleet namespaces="gpu-fleet" %s\n' "$KEY" >"$WORK/signers"
+  if ! ssh-keygen -Y verify -f "$WORK/signers" -I gpu-fleet -n gpu-fleet -s "$INDEX.sig" <"$INDEX" >"$WORK/said" 2>&1; then
+    case $(cat "$WORK/said") in
+      *option*) problem "this host's ssh-keygen cannot check signatures; OpenSSH 8.1 or newer is needed" ;;
+      *) problem "$ORIGIN/latest does not have a signature of this fleet's key ($(tail -n 1 "$WORK/said" | cut -c 1-200)); nothing was run" ;;
+    esac
+    return 1
+  fi
+  if [ "$(head -n 1 "$INDEX")" != "gpu-fleet 1" ]; then
+    problem "$ORIGIN/latest is of another format than this program reads; install again with the installer beside it"
+    return 1
+  fi
+  index_stack=$(indexed stack)
+  VERSION=$(indexed version)
+  BUNDLE=$(indexed bundle | cut -d ' ' -f 1)
+  BUNDLE_BYTES=$(indexed bundle | cut -d ' ' -f 2)
+  if [ "$index_stack" != "$STACK" ]; then
+    problem "$ORIGIN/latest is of stack $index_stack, and this host belongs to $STACK; nothing was run"
+  elif [ "$VERSION" -lt "$FLOOR" ]; then
+    problem "$ORIGIN/latest is older (version $VERSION) than what was seen before ($FLOOR): an old copy, or somebody replays it; nothing was run"
+  fi
+}
+
+indexed() {
+  sed -n "s/^$1 //p" "$INDEX"
+}
+
+# --- an envelope, as converge takes it: bundle.tar, settings, secrets/ ---------------------------------------------------------------
+
+# get_bundle ENVELOPE
+get_bundle() {
+  if [ -f "$PULL/good/bundle.tar" ] && [ "$(sha256 "$PULL/good/bundle.tar")" = "$BUNDLE" ]; then
+    cp "$PULL/good/bundle.tar" "$1/bundle.tar" || problem "cannot write below $STATE; free some space"
+  else
+    fetch_verified "bundle-$BUNDLE.tar" "$1/bundle.tar" "$BUNDLE_BYTES" "$BUNDLE"
+  fi
+}
+
+# merge_settings FILE...: NAME=value lines, the later wins. Sorted, as converge keeps them.
+merge_settings() {
+  awk '{ name = $0; sub(/=.*/, "", name); line[name] = $0 } END { for (name in line) print line[name] }' "$@" | sort
+}
+
+# apply_envelope ENVELOPE [offline]: returns converge's code; what it told is in ENVELOPE/report, and PROBLEM has the first cause.
+# With `offline` what cannot be fetched stops only the part that needs it.
+apply_envelope() {
+  if ! { mkdir -p "$1/bundle" "$1/artifacts" && tar -xf "$1/bundle.tar" -C "$1/bundle"; } 2>"$WORK/said"; then
+    problem "cannot unpack the bundle: $(tail -n 1 "$WORK/said")"
+    return 1
+  fi
+  get_artifacts "$1" || [ "${2:-}" = offline ] || return 1
+  sh "$1/bundle/converge" apply --prefix "$PREFIX" --envelope "$1" --artifacts "$PULL/good/artifacts" >"$1/report" </dev/null 8>&-
+  apply_code=$?
+  [ "$apply_code" -eq 0 ] || problem "$(first_cause "$1/report")"
+  return "$apply_code"
+}
+
+# get_artifacts ENVELOPE: the programs that the bundle does not download from their makers, where this host lacks them.
+get_artifacts() {
+  for artifact in $(sh "$1/bundle/converge" needs --prefix "$PREFIX" --envelope "$1" 2>/dev/null </dev/null 8>&-); do
+    [ ! -f "$PULL/good/artifacts/$artifact" ] || continue
+    say "fetching a program ($artifact)"
+    fetch_verified "artifacts/$artifact" "$1/artifacts/$artifact" "$ARTIFACT_BYTES" "$artifact" || return 1
+  done
+}
+
+first_cause() {
+  cause=$(sed -n 's/.*"part":"\([^"]*\)","status":"failed".*"message":"\([^"\\]*\(\\.[^"\\]*\)*\)".*/\1: \2/p' "$1" | head -n 1)
+  printf '%s' "${cause:-the converge program ended without a result}"
+}
+
+# keep_good ENVELOPE: what came up is what a later one that does not is rolled back to.
+keep_good() {
+  rm -rf "$1/bundle" "$1/artifacts" "$PULL/good.old"
+  [ ! -d "$PULL/good" ] || mv "$PULL/good" "$PULL/good.old"
+  mv "$1" "$PULL/good" && rm -rf "$PULL/good.old"
+}
+
+# tell ok|failed TEXT: for whoever looks now, and for --status.
+tell() {
+  [ ! -d "$PULL" ] || printf '%s\n%s\n%s\n' "$(date -u '+%Y-%m-%d %H:%M:%S UTC')" "$1" "$2" >"$PULL/status"
+  say "$2"
+}
