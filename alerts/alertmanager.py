@@ -143,6 +143,12 @@ INHIBITIONS: Final = (
         equal=(*HOST, "xid"),
     ),
     Inhibition(
+        reason="A disk that is nearly full need not be called rather full as well.",
+        source=('alertname="HostDiskFilling"', 'severity="critical"'),
+        target=('alertname="HostDiskFilling"', 'severity="warning"'),
+        equal=(*HOST, "mountpoint"),
+    ),
+    Inhibition(
         reason="A GPU that fell off the bus is missing.",
         source=('alertname="GpuXid"', 'xid="79"'),
         target=('alertname=~"GpuMissing|GpuCountBelowInventory|GpuRecoveryActionNeeded"',),
