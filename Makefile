@@ -73,7 +73,7 @@ check: setup ## look for drift on every host, changing nothing: make check STACK
 
 .PHONY: test lint regen pin lock dashboards schema
 test: setup lint ## every test
-	@$(WITH_TOOLS) $(PYTHON) -m pytest
+	@$(PYTHON) -m pytest
 
 lint: .venv/installed ## ruff, shellcheck
 	@$(PYTHON) -m lab.toolchain system shellcheck
@@ -82,7 +82,7 @@ lint: .venv/installed ## ruff, shellcheck
 	@git ls-files -z '*.sh' lab/standins/bin/start lab/grafana/bin/grafana | xargs -0 shellcheck
 
 regen: setup ## rewrite the goldens; review their diff
-	@$(WITH_TOOLS) $(PYTHON) -m pytest --regen
+	@$(PYTHON) -m pytest --regen
 
 pin: .venv/installed ## write the makers' checksums of unpinned releases into components/versions.yaml; review the diff
 	@$(PYTHON) -m lab.toolchain pin
