@@ -140,7 +140,8 @@ class Host:
     async def _plan(self, inputs: Inputs, call: Call) -> Outcome:
         if call.urn not in self._plans:
             envelope = self._envelope(inputs)
-            self._plans[call.urn] = asyncio.create_task(self._hosts.plan(_place(inputs), envelope, call.tell))
+            # Quiet: `preview --diff` would keep each line of progress, without its host, among the changes.
+            self._plans[call.urn] = asyncio.create_task(self._hosts.plan(_place(inputs), envelope, lambda line: None))
         return await self._plans[call.urn]
 
     def _envelope(self, inputs: Inputs) -> Envelope:
