@@ -83,12 +83,24 @@ place_package() {
     return 1
   fi
   say "$3: installing package $2"
-  case $1 in
-    debian) place_installer='apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends' ;;
-    rhel) place_installer='dnf -q -y' && command -v dnf >/dev/null || place_installer='yum -q -y' ;;
-  esac
-  # shellcheck disable=SC2086 # a program and its options
-  DEBIAN_FRONTEND=noninteractive $place_installer install "$2" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null && return 0
+  # A fresh Debian image has no package lists yet.
+  if install_package "$1" install "$2" || { [ "$1" = debian ] && install_package debian update && install_package debian install "$2"; }; then
+    : >"$SCRATCH/log"
+    return 0
+  fi
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
   fail_as download "cannot install package $2"
+}
+
+install_package() {
+  install_family=$1
+  shift
+  if [ "$install_family" = debian ]; then
+    set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends "$@"
+  elif command -v dnf >/dev/null; then
+    set -- dnf -q -y "$@"
+  else
+    set -- yum -q -y "$@"
+  fi
+  DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
 }

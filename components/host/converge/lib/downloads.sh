@@ -28,7 +28,7 @@ place_download() {
   else
     verify "$SOURCE" "$3" "$SOURCE_NAME" && unpack "$SOURCE" "$4" "$5"
   fi || { rm -f "$NEW"; return 1; }
-  place_sum=$(sha256 "$NEW")
+  if [ "$4" = - ]; then place_sum=$3; else place_sum=$(sha256 "$NEW"); fi
   swap_in "$1" "$2" root root || { rm -f "$NEW"; return 1; }
   placed_add bin "$1" "$6" "$place_sum" "$3:$4" "$(fingerprint "$1")"
 }

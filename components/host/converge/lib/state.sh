@@ -30,7 +30,19 @@ open_state() {
     refuse
   done
   : >"$SCRATCH/changed"
-  [ -f "$STATE/placed" ] && PLACED=$STATE/placed || PLACED=/dev/null
+  PLACED=/dev/null
+  [ ! -f "$STATE/placed" ] || PLACED=$STATE/placed
+  if [ ! -r "$PLACED" ]; then
+    fail no-write "cannot read $PLACED; run as root (sudo)"
+    refuse
+  fi
+}
+
+# clear_scratch: what killed runs left. A check or plan at work has a living process.
+clear_scratch() {
+  for clear_left in "$STATE"/scratch.*; do
+    kill -0 "${clear_left##*.}" 2>/dev/null || rm -rf "$clear_left"
+  done
 }
 
 close_state() {
@@ -128,7 +140,7 @@ record_bundle() {
   record_copy=$STATE/bundles/$DIGEST
   if [ ! -d "$record_copy" ]; then
     rm -rf "$record_copy.new"
-    mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u+w,go-w "$record_copy.new" &&
+    mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u=rwX,go=rX "$record_copy.new" &&
       mv "$record_copy.new" "$record_copy" || return 1
   fi
   rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1

@@ -52,7 +52,7 @@ verb_apply() {
     refuse
   fi
   lock_state exclusive || refuse
-  find "$STATE" -maxdepth 1 -name 'scratch.*' ! -path "$SCRATCH" -exec rm -rf {} + # of runs that were killed
+  clear_scratch
   look_at_host
   record_bundle || { explain_state; refuse; }
   converge_and_tell host
