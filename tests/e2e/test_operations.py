@@ -1,0 +1,82 @@
+"""Looking before acting, on a running datacenter: a plan made on the hosts, and the drift report. Neither changes anything."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Datacenter
+
+HOST = "dev-gpu-host"
+
+
+@pytest.fixture
+def edited(datacenter: Datacenter) -> Iterator[Path]:
+    """A file of a host, edited there by hand; put back afterwards."""
+    file = datacenter.host / "etc/alloy/discover.alloy"
+    original = file.read_text()
+    file.write_text(original + "// edited by hand\n")
+    yield file
+    file.write_text(original)
+
+
+def check(datacenter: Datacenter, *variables: str) -> subprocess.CompletedProcess[str]:
+    """`make check STACK=dev` without its set-up, as a person runs it after `. .dev/env`. `variables`: NAME=value over those."""
+    return subprocess.run(
+        ["sh", "-c", '. .dev/env && exec env "$@" .venv/bin/python -m components.operations.check --stack dev', "sh", *variables],
+        cwd=datacenter.directory,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def placed(datacenter: Datacenter) -> dict[str, tuple[int, bytes]]:
+    """What we placed on the host and its configuration: path -> time of change and content. Logs and data go on by themselves."""
+    roots = [datacenter.host / name for name in ("etc", "opt", "var/lib/gpu-fleet/current")]
+    files = [file for root in roots for file in root.rglob("*") if file.is_file()]
+    assert files
+    return {str(file): (file.stat().st_ctime_ns, file.read_bytes()) for file in files}
+
+
+def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothing(
+    datacenter: Datacenter, edited: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = placed(datacenter)
+    assert "would change" not in datacenter.pulumi("preview", "--expect-no-changes"), "without PLAN no host is asked"
+    monkeypatch.setenv("PLAN", "hosts")
+    for arguments in (["preview"], ["preview", "--diff"]):
+        output = datacenter.pulumi(*arguments)
+        assert f"{HOST}: 1 of " in output, output
+        assert f"file /etc/alloy/{edited.name}: content differs" in output, output
+        assert "service gpu-fleet-alloy: to be restarted" in output, output
+        assert "looking at the host" not in output, "progress is no part of a plan"
+    assert placed(datacenter) == before
+
+
+def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacenter: Datacenter, edited: Path) -> None:
+    host, state = placed(datacenter), datacenter.pulumi("stack", "export")
+    done = check(datacenter)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{HOST}  drift 1  alloy: file /etc/alloy/{edited.name}: content differs" in done.stdout, done.stdout
+    assert "1 host: 1 drift." in done.stdout
+    assert "pulumi up --refresh --stack dev" in done.stdout
+    assert placed(datacenter) == host
+    assert datacenter.pulumi("stack", "export") == state
+
+
+def test_check_of_a_fleet_without_drift_succeeds(datacenter: Datacenter) -> None:
+    done = check(datacenter)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 host: 1 ok." in done.stdout, done.stdout
+
+
+def test_check_tells_what_pulumi_could_not_do(datacenter: Datacenter) -> None:
+    done = check(datacenter, "PULUMI_BACKEND_URL=file:///nowhere")
+    assert done.returncode == 1
+    assert "/nowhere" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
