@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from lab.toolchain import system
+from lab.toolchain.progress import Progress
+
 FLAGS = (
     "--headless",
     "--no-sandbox",  # Chromium refuses its sandbox to root, and pages here come from loopback only
@@ -40,11 +41,11 @@ class BrowserError(Exception):
 
 
 def find() -> str:
-    """Raises BrowserError when there is none."""
-    for name in NAMES:
-        if found := shutil.which(name):
-            return found
-    raise BrowserError("no Chromium on the PATH: `python -m lab.toolchain system chromium` says how to get it")
+    """Raises ToolchainError when there is none and it cannot be installed by us."""
+    system.require(["chromium"], Progress())
+    found = system.program("chromium")
+    assert found, "system.require would have raised"
+    return found
 
 
 class Browser:
@@ -95,8 +96,9 @@ class Browser:
         """Returns when the dashboard's page says that every panel is drawn or has said why not."""
         self.requests.clear()
         self.complaints.clear()
+        self.run("window.isLeft = true")
         self._call("Page.navigate", url=url)
-        self.wait_for(f"location.href.startsWith({json.dumps(url)}) && document.body?.dataset.state", "settled")
+        self.wait_for("!window.isLeft && document.body?.dataset.state", "settled")
 
     def wait_for(self, expression: str, value: Any) -> None:
         """Raises BrowserError when `expression` does not come to `value`."""

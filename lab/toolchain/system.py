@@ -26,12 +26,20 @@ PACKAGES = {
     "systemd-nspawn": (("systemd-container",), ("systemd-container",)),
     "ip": (("iproute2",), ("iproute",)),
     "ssh": (("openssh-client",), ("openssh-clients",)),
+    "chromium": (("chromium",), ("chromium",)),
 }
+# The same program under the names that other distributions and its other builds give it.
+ALSO_CALLED = {"chromium": ("chromium-browser", "google-chrome", "google-chrome-stable")}
 
 
 def missing(names: Iterable[str]) -> list[str]:
     """Those of `names` (keys of PACKAGES) that this machine lacks. Headers count as missing while the compiler is."""
-    return [name for name in names if not (_has_header(name) if name.endswith(".h") else shutil.which(name))]
+    return [name for name in names if not (_has_header(name) if name.endswith(".h") else program(name))]
+
+
+def program(name: str) -> str | None:
+    """Where a program of PACKAGES is, under whichever of its names."""
+    return next(filter(None, map(shutil.which, (name, *ALSO_CALLED.get(name, ())))), None)
 
 
 def told(lacks: Sequence[str]) -> str:

@@ -43,9 +43,9 @@ export function withAlpha(color, alpha) {
 
 /** Black or white, whichever is easier to read on `color`. */
 export function readableOn(color) {
-  if (!color.startsWith("#")) return "#fff";
+  if (!color.startsWith("#")) return "#ffffff";
   const [red, green, blue] = channels(color);
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 150 ? "#111217" : "#fff";
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 150 ? "#111217" : "#ffffff";
 }
 
 const channels = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));

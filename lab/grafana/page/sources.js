@@ -83,7 +83,7 @@ async function loki(source, target, expression, step, context) {
   const { from, to } = context.range;
   if (target.queryType === "instant") {
     const answer = await ask(source, "loki/api/v1/query", { query: expression, time: `${Math.floor(to)}000000` });
-    return framesOf(answer.data, target, step, context);
+    return framesOf(answer.data, { ...target, format: "table", valueName: `Value #${target.refId}` }, step, context); // as Grafana has Loki's
   }
   const limit = target.maxLines ?? LOG_LINES;
   const range = { start: `${Math.floor(from)}000000`, end: `${Math.floor(to)}000000` };

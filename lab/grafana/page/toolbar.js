@@ -10,7 +10,7 @@ const REFRESH = ["", "5s", "10s", "30s", "1m", "5m", "15m"];
 export function variablePicker(variable, changed) {
   const { model } = variable;
   if (model.hide === 2) return null;
-  const name = model.hide === 1 ? null : element("span.name", {}, model.label || model.name);
+  const name = model.hide === 1 ? null : element("span.name", {}, model.label || model.name, " ");
   const choose = (chosen) => ((variable.chosen = chosen), changed(variable));
   if (model.type === "textbox") {
     return element("label.variable", {}, name, element("input", { value: variable.chosen[0] ?? "", onchange: (event) => choose([event.target.value]) }));

@@ -13,12 +13,13 @@ export function stat(body, { panel, frames }) {
   const tiles = entries.map(({ field, text, color = "#ccccdc", label, values }) => {
     const filled = colorMode.startsWith("background") && color !== "transparent";
     const ink = filled ? readableOn(color) : colorMode === "value" ? color : undefined;
+    const course = graphMode === "area" ? spark(values, field, filled ? ink : color) : null;
     return element(
-      "div.tile",
+      course ? "div.tile.with-course" : "div.tile",
       { style: { background: filled ? color : undefined, color: ink } },
       named && textMode !== "value" ? element("span.label", {}, label) : null,
       textMode === "none" ? null : element("strong", {}, textMode === "name" ? label : text),
-      graphMode === "area" ? spark(values, field, filled ? ink : color) : null,
+      course,
     );
   });
   body.append(element(orientation === "vertical" ? "div.tiles.rows" : "div.tiles", {}, tiles));
@@ -72,13 +73,13 @@ export function gauge(body, { panel, frames }) {
     const share = Math.min(Math.max(((value ?? low) - low) / (high - low), 0), 1);
     const marks = showThresholdMarkers ? zones(field, low, high) : [];
     const stroke = (from, to, radius, width, ink) => svg("path", { d: arc(from, to, radius), fill: "none", stroke: ink, "stroke-width": width });
-    const [limit, tick] = [marks.filter(({ at }) => Number.isFinite(at)), (at) => point((at - low) / (high - low), 48)];
+    const [limit, tick] = [marks.filter(({ at }) => Number.isFinite(at)), (at) => point((at - low) / (high - low), 50)];
     return element(
       "figure.dial",
       { title: label },
       svg(
         "svg",
-        { viewBox: "0 2 100 74" },
+        { viewBox: "-8 0 116 78" },
         stroke(0, 1, 36, 11, "rgb(204 204 220 / 0.1)"),
         share > 0 ? stroke(0, share, 36, 11, color) : "",
         ...marks.map(({ from, to, color: ink }) => stroke(from, to, 43.5, 2, ink)),

@@ -10,6 +10,7 @@ import { format } from "../units.js";
 const GRID = "rgb(204 204 220 / 0.08)";
 const INK = "#9fa0ab";
 const FONT = "11px system-ui, sans-serif";
+const IEC_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power); // 16 GiB and not 23.3 GiB
 const ENOUGH_LINES = 200; // more lines than that nobody tells apart, and the browser stalls
 
 /** `panel.hidden`: labels of the series that the legend has switched off, kept from one refresh to the next. */
@@ -65,6 +66,7 @@ function withGaps(times, field, step) {
     x.push(seconds);
     y.push(Number.isFinite(field.values[row]) ? field.values[row] : null);
   });
+  if (step && x.length) (x.push(x.at(-1) + step), y.push(null)); // a bar is as wide as the way to the next point
   return [x, y];
 }
 
@@ -86,7 +88,7 @@ function optionsFor(chart, series, panel, context, marks, zoom) {
       { stroke: INK, font: FONT, grid: { stroke: GRID, width: 1 }, ticks: { show: false }, size: 26, values: (_, ticks) => timeLabels(ticks, to - from) },
       ...units.slice(0, 2).map((unit, index) => ({
         scale: unit, side: index ? 1 : 3, stroke: INK, font: FONT, ticks: { show: false }, grid: { show: !index, stroke: GRID, width: 1 },
-        space: 28, size: (_, labels) => Math.max(36, ...(labels ?? []).map((label) => label.length * 6.6 + 12)),
+        space: 28, incrs: format(1024, firstOf(unit)?.config.unit).includes("Ki") ? IEC_STEPS : undefined, size: (_, labels) => Math.max(36, ...(labels ?? []).map((label) => label.length * 6.6 + 12)),
         values: (_, ticks) => labelsOf(ticks, firstOf(unit)),
       })),
     ],
