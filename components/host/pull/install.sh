@@ -141,15 +141,16 @@ make_settings() {
   grep -q '^GPU_FLEET_INSTANCE=' "$WORK/given" "$WORK/kept" || printf 'GPU_FLEET_INSTANCE=%s\n' "$(uname -n | cut -d . -f 1)" >>"$WORK/given"
   merge_settings "$WORK/published" "$WORK/kept" "$WORK/given" >"$WORK/merged"
   stack=$(value GPU_FLEET_DATACENTER)/$(value GPU_FLEET_CLUSTER)
-  names=$(cat "$WORK/kept" "$WORK/given" | sed 's/=.*//' | sort -u | tr '\n' ' ')
   cat >"$WORK/own" <<END
 GPU_FLEET_STACK=$stack
 GPU_FLEET_MODE=pull
 GPU_FLEET_PULL_FROM=$ORIGIN
 GPU_FLEET_PULL_KEY=$KEY
 GPU_FLEET_PULL_STACK=$STACK
-GPU_FLEET_PULL_GIVEN=${names}GPU_FLEET_STACK GPU_FLEET_MODE GPU_FLEET_PULL_FROM GPU_FLEET_PULL_KEY GPU_FLEET_PULL_STACK GPU_FLEET_PULL_GIVEN
 END
+  # The names that a later publication does not change.
+  names=$({ cat "$WORK/kept" "$WORK/given" "$WORK/own" && echo GPU_FLEET_PULL_GIVEN; } | sed 's/=.*//' | sort -u | tr '\n' ' ')
+  printf 'GPU_FLEET_PULL_GIVEN=%s\n' "${names% }" >>"$WORK/own"
   merge_settings "$WORK/merged" "$WORK/own" >"$newest/settings"
 }
 
@@ -191,8 +192,8 @@ ask() {
   fi
   TERMINAL=$(stty -g </dev/tty)
   trap 'stty "$TERMINAL" </dev/tty; close_work' EXIT
+  stty -echo </dev/tty # before the question: what is typed at once must not be shown either
   printf '%s' "$1" >/dev/tty
-  stty -echo </dev/tty
   IFS= read -r password </dev/tty
   stty "$TERMINAL" </dev/tty
   trap close_work EXIT

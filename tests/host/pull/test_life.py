@@ -1,0 +1,235 @@
+"""The life of a host that provisions itself: installed, unchanged, repaired, brought forward, rolled back, removed."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from components.host.part import Download, File, Source
+from components.host.parts.pull import Pull
+from tests.host.hosts import page, snapshot, web
+from tests.host.pull.pulled import PulledHost, Site
+from tests.host.test_converge_downloads import ARCH
+
+
+def _answer(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as response:
+        return response.read().decode()
+
+
+@pytest.fixture
+def port(site: Site, free_port: int) -> int:
+    site.settings["WEB_PORT"] = str(free_port)
+    return free_port
+
+
+def test_a_host_is_installed_by_one_command_and_knows_who_it_is(pulled: PulledHost, port: int) -> None:
+    digest = pulled.site.publish([page(), web(pulled.simulated)])
+    run = pulled.install("--cluster", "inference")
+    assert run.code == 0, run.said
+    assert pulled.digest() == digest, "the bundle is the one that push would send"
+    assert _answer(port).startswith("web answers")
+    values = pulled.values()
+    assert values["GPU_FLEET_INSTANCE"] == "gpu-node-007"
+    assert (values["GPU_FLEET_DATACENTER"], values["GPU_FLEET_CLUSTER"]) == ("us-west", "inference")
+    assert values["GPU_FLEET_STACK"] == "us-west/inference"
+    status = pulled.pull("--status")
+    assert status.code == 0, status.said
+    assert digest in status.said and "ok: bundle" in status.said
+
+
+def test_a_second_installation_and_a_pull_change_nothing(pulled: PulledHost, port: int) -> None:
+    pulled.site.publish([page(), web(pulled.simulated)])
+    pulled.install("--cluster", "inference")
+    before, answer = pulled.simulated.snapshot(), _answer(port)
+    again = pulled.install()
+    assert again.code == 0, again.said
+    pull = pulled.pull()
+    assert pull.code == 0, pull.said
+    assert pull.said.rstrip().endswith("nothing to do")
+    assert _answer(port) == answer, "no service was restarted"
+    changed = {path for path, entry in pulled.simulated.snapshot().items() if entry != before.get(path)}
+    assert changed <= {"var/log/gpu-fleet/supervisord.log"}
+    assert pulled.values()["GPU_FLEET_CLUSTER"] == "inference", "what was given once is kept"
+
+
+def test_a_pull_repairs_what_was_changed_by_hand(pulled: PulledHost) -> None:
+    pulled.site.publish([page(secrets=("metrics-password",))])
+    password = pulled.simulated.directory / "password"
+    password.write_text("s3cret\n")
+    pulled.install("--password-file", str(password))
+    pulled.at("/etc/page/index.html").write_text("by hand")
+    secret = pulled.at("/etc/gpu-fleet/secrets/metrics-password")
+    secret.write_text("by hand")
+    run = pulled.pull()
+    assert run.code == 0 and "2 parts repaired" in run.said, run.said
+    assert pulled.at("/etc/page/index.html").read_text() == "hello\n"
+    assert secret.read_text() == "s3cret"
+
+
+def test_a_new_bundle_and_new_settings_of_the_stack_arrive_by_themselves(pulled: PulledHost) -> None:
+    pulled.site.publish([page()])
+    pulled.install("--metrics-url", "https://mimir.of.this.host/api/v1/push")
+    moved = {"GPU_FLEET_LOGS_URL": "https://loki.new", "GPU_FLEET_METRICS_URL": "https://mimir.new"}
+    digest = pulled.site.publish([page("newer\n")], settings=moved)
+    run = pulled.pull()
+    assert run.code == 0 and "came up" in run.said, run.said
+    assert pulled.digest() == digest
+    assert pulled.at("/etc/page/index.html").read_text() == "newer\n"
+    assert pulled.values()["GPU_FLEET_LOGS_URL"] == "https://loki.new"
+    assert pulled.values()["GPU_FLEET_METRICS_URL"] == "https://mimir.of.this.host/api/v1/push", "this host was told otherwise"
+
+
+def test_a_bundle_that_does_not_come_up_is_rolled_back_as_a_whole_and_left_alone(pulled: PulledHost, port: int) -> None:
+    good = pulled.site.publish([page(), web(pulled.simulated)])
+    pulled.install()
+    bad = pulled.site.publish([page("newer\n"), web(pulled.simulated, "broken")])
+    run = pulled.pull()
+    assert run.code == 1
+    assert f"bundle {bad[:12]} did not come up (web: " in run.said
+    assert run.said.rstrip().endswith(f"bundle {good[:12]} runs")
+    assert pulled.digest() == good
+    assert pulled.at("/etc/page/index.html").read_text() == "hello\n", "parts that did come up go back too"
+    answer = _answer(port)
+    assert answer.startswith("web answers")
+    assert pulled.pull("--status").code == 1
+
+    pulled.at("/etc/page/index.html").write_text("by hand")
+    again = pulled.pull()
+    assert again.code == 1 and "was rolled back" in again.said, again.said
+    assert pulled.at("/etc/page/index.html").read_text() == "hello\n", "what runs is kept in repair meanwhile"
+    assert _answer(port) == answer, "the bad bundle was not tried again"
+
+    fixed = pulled.site.publish([page("newer\n"), web(pulled.simulated, "fixed")])
+    assert pulled.pull().code == 0
+    assert pulled.digest() == fixed
+    assert pulled.pull("--status").code == 0
+
+
+def test_settings_that_do_not_come_up_are_rolled_back_too(pulled: PulledHost, port: int) -> None:
+    pulled.site.publish([web(pulled.simulated)])
+    pulled.install()
+    pulled.site.publish([web(pulled.simulated)], settings={"WEB_PORT": "not a port"})
+    assert pulled.pull().code == 1
+    assert _answer(port).startswith("web answers")
+    assert pulled.values()["WEB_PORT"] == str(port)
+
+
+def test_a_bundle_whose_own_pull_program_is_broken_is_rolled_back(pulled: PulledHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = pulled.site.publish([page()])
+    pulled.install()
+    with monkeypatch.context() as patch:
+        real = File.from_rootfs
+        broken = File(path="/opt/gpu-fleet/bin/gpu-fleet-pull", content=b"#!/bin/sh\necho broken >&2; exit 1\n", mode=0o755)
+        patch.setattr(File, "from_rootfs", lambda path, **given: broken if path == broken.path else real(path, **given))
+        pulled.site.publish([page("newer\n")])
+    run = pulled.pull()
+    assert run.code == 1 and "its gpu-fleet-pull does not work: broken" in run.said, run.said
+    assert pulled.digest() == good
+    assert pulled.pull("--check").code == 0
+
+
+def test_programs_come_from_the_publication_and_an_old_one_is_there_for_the_way_back(pulled: PulledHost, port: int) -> None:
+    def tool(content: bytes) -> Download:
+        digest = hashlib.sha256(content).hexdigest()
+        pulled.site.artifacts.joinpath(digest).write_bytes(content)
+        return Download(path="/opt/gpu-fleet/bin/tool", sources={ARCH: Source(sha256=digest)})
+
+    pulled.site.artifacts = pulled.simulated.directory / "artifacts"
+    pulled.site.artifacts.mkdir()
+    pulled.site.publish([page(downloads=(tool(b"old"),)), web(pulled.simulated)])
+    assert pulled.install().code == 0
+    assert pulled.at("/opt/gpu-fleet/bin/tool").read_bytes() == b"old"
+    for file in (pulled.site.directory / "artifacts").iterdir():
+        file.unlink()
+    pulled.site.publish([page(downloads=(tool(b"new"),)), web(pulled.simulated, "broken")])
+    run = pulled.pull()
+    assert run.code == 1 and "runs" in run.said, run.said
+    assert pulled.at("/opt/gpu-fleet/bin/tool").read_bytes() == b"old"
+    fixed = pulled.site.publish([page(downloads=(tool(b"new"),)), web(pulled.simulated)])
+    assert pulled.pull().code == 0
+    assert pulled.digest() == fixed
+    assert pulled.at("/opt/gpu-fleet/bin/tool").read_bytes() == b"new"
+    assert not pulled.at("/var/lib/gpu-fleet/pull/good/artifacts").exists(), "old programs go when the new ones work"
+
+
+def test_a_directory_or_a_stick_serves_as_well_as_a_server(pulled: PulledHost) -> None:
+    pulled.site.url = ""
+    pulled.site.publish([page()])
+    assert pulled.install().code == 0, "without --from the installer's own directory is taken"
+    pulled.site.publish([page("newer\n")])
+    assert pulled.pull().code == 0
+    assert pulled.at("/etc/page/index.html").read_text() == "newer\n"
+
+
+def test_a_host_without_its_origin_says_so_and_stays_in_repair(pulled: PulledHost) -> None:
+    digest = pulled.site.publish([page()])
+    pulled.install()
+    (pulled.site.directory / "latest").unlink()
+    pulled.at("/etc/page/index.html").write_text("by hand")
+    run = pulled.pull()
+    assert run.code == 1
+    assert f"cannot get {pulled.site.url}/latest: curl: (22)" in run.said
+    assert f"bundle {digest[:12]} runs" in run.said
+    assert pulled.at("/etc/page/index.html").read_text() == "hello\n"
+
+
+def test_an_installation_that_does_not_come_up_is_tried_again_by_the_timer(pulled: PulledHost, port: int) -> None:
+    pulled.site.publish([page(), web(pulled.simulated, "broken")])
+    run = pulled.install()
+    assert run.code == 1
+    assert "web: service gpu-fleet-web does not keep running" in run.said and "tried again" in run.said
+    pulled.site.publish([page(), web(pulled.simulated, "fixed")])
+    assert pulled.pull().code == 0
+    assert _answer(port).startswith("fixed")
+
+
+def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
+    pulled.site.publish([page(), web(pulled.simulated)])
+    pulled.install()
+    run = pulled.pull("--remove")
+    assert run.code == 0, run.said
+    assert snapshot(pulled.prefix) == {}
+    with pytest.raises(OSError):
+        _answer(port)
+
+
+def test_a_host_that_push_takes_over_stops_pulling(pulled: PulledHost) -> None:
+    pulled.site.publish([page()])
+    pulled.install()
+    pulled.simulated.settings["GPU_FLEET_STACK"] = "us-west/training"
+    apply = pulled.simulated.apply([page(), Pull().part()])
+    assert apply.statuses["pull"] == "removed"
+    assert not pulled.program.exists() and not pulled.at("/var/lib/gpu-fleet/pull").exists()
+
+
+def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: PulledHost, tmp_path: Path) -> None:
+    """A changed configuration of supervisord stops everything it runs, the loop that repairs it among them."""
+    sleep = tmp_path / "bin/sleep"
+    sleep.parent.mkdir()
+    trigger = tmp_path / "trigger"
+    sleep.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" -gt 800 ] 2>/dev/null || exec /bin/sleep "$1"\n'
+        f"until rm '{trigger}' 2>/dev/null; do /bin/sleep 0.1; done\n"
+    )
+    sleep.chmod(0o755)
+    pulled.path = f"{sleep.parent}:{pulled.path}"
+    pulled.site.publish([page()])
+    pulled.install()
+    supervisord = pulled.at("/run/gpu-fleet/supervisord.pid")
+    before = supervisord.read_text()
+    pulled.at("/etc/gpu-fleet/supervisord.conf").write_text("# by hand\n")
+    trigger.touch()
+    status = pulled.at("/var/lib/gpu-fleet/pull/status")
+    for _ in range(600):
+        if "repaired" in status.read_text():
+            break
+        time.sleep(0.1)
+    assert "2 parts repaired" in status.read_text(), "supervisord's configuration, and the loop it runs"
+    assert supervisord.read_text() != before
+    assert pulled.pull().said.rstrip().endswith("nothing to do")
