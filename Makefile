@@ -41,7 +41,7 @@ dev-down: .venv/installed ## stop and remove everything of the dev datacenter
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview preview-examples artifacts up up-all new-stack
+.PHONY: preview preview-examples artifacts up up-all new-stack pull-bundle
 preview: setup ## what `make up` would change: make preview STACK=us-west-training
 	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) $(FLEET_FLAGS)
 
@@ -59,6 +59,10 @@ preview-examples: setup ## what every example stack would make, as Markdown
 
 artifacts: setup ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
 	@$(PYTHON) -m lab.toolchain artifacts build/artifacts
+
+pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing
+	@$(PYTHON) -m components.host.pull --stack "$(STACK)" --key "$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing)" \
+	  --to "$(or $(OUT),build/pull)" --url "$(URL)"
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
