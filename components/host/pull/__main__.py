@@ -47,7 +47,7 @@ def read_publication(stack: str, url: str) -> Publication:
         raise PublishError(f"there is no stack file {path.name}; there are: {', '.join(known)}. `make new-stack` writes one.")
     if url and not re.fullmatch(r"(https?|file)://[^\s@]+", url):
         raise PublishError(f"URL {url}: give https://..., http://... or file:///..., without a login")
-    config = StackConfig.from_file(path)
+    config = StackConfig.from_file(path, _ROOT)
     if not config.datacenter or config.metrics is None:
         raise PublishError(f"{path.name}: hosts that pull need gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics")
     directory = config.artifacts.directory

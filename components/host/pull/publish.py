@@ -53,9 +53,9 @@ class Publication:
         """
         directory.mkdir(parents=True, exist_ok=True)
         version = max(now_s, _version(directory / INDEX) + 1)
+        files = {f"bundle-{self.bundle.digest}.tar": self.bundle.tar, INSTALLER: self._installer(key.public, version).encode()}
         index = self._index(version)
         signed = index + key.sign(index)
-        files = {f"bundle-{self.bundle.digest}.tar": self.bundle.tar, INSTALLER: self._installer(key, version).encode()}
         for name, content in files.items():
             _replace(directory / name, content)
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -69,9 +69,9 @@ class Publication:
         bundle = f"bundle {self.bundle.digest} {len(self.bundle.tar)}"
         return f"gpu-fleet 1\nstack {self.stack}\nversion {version}\n{bundle}\n{settings}"
 
-    def _installer(self, key: SigningKey, version: int) -> str:
+    def _installer(self, public_key: str, version: int) -> str:
         constants = {
-            "PUBLIC_KEY": key.public,
+            "PUBLIC_KEY": public_key,
             "PUBLISHED_STACK": self.stack,
             "PUBLISHED_VERSION": str(version),
             "PUBLISHED_FROM": self.url.rstrip("/"),
