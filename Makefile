@@ -77,7 +77,8 @@ check: setup ## look for drift on every host, changing nothing: make check STACK
 
 .PHONY: test lint regen pin lock dashboards schema
 test: setup lint ## every test
-	@$(PYTHON) -m pytest
+	@# More processes than cores: most tests wait for a service to come up.
+	@$(PYTHON) -m pytest -n 4 --dist loadgroup
 
 lint: .venv/installed ## ruff, shellcheck
 	@$(PYTHON) -m lab.toolchain system shellcheck

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+# Tests that share one costly thing (a running datacenter, a site of hosts) stay in one process of pytest-xdist.
+TOGETHER = ("tests/e2e/", "tests/hosts/")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regen", action="store_true", help="write the golden files anew; review their diff")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(next((folder for folder in TOGETHER if file.startswith(folder)), file)))
