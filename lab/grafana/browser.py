@@ -11,7 +11,6 @@ import json
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -93,12 +92,13 @@ class Browser:
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def open(self, url: str) -> None:
-        """Returns when the dashboard's page says that every panel is drawn or has said why not."""
+        """Returns when the page is there; of a dashboard, when every panel is drawn or has said why not."""
         self.requests.clear()
         self.complaints.clear()
         self.run("window.isLeft = true")
         self._call("Page.navigate", url=url)
-        self.wait_for("!window.isLeft && document.body?.dataset.state", "settled")
+        settled = "document.querySelector('main') ? document.body.dataset.state : 'settled'"
+        self.wait_for(f"!window.isLeft && document.readyState === 'complete' && ({settled})", "settled")
 
     def wait_for(self, expression: str, value: Any) -> None:
         """Raises BrowserError when `expression` does not come to `value`."""
@@ -117,8 +117,8 @@ class Browser:
         return answer["result"].get("value")
 
     def picture(self) -> bytes:
-        """A PNG of the whole page, also of what is below the window's end."""
-        return base64.b64decode(self._call("Page.captureScreenshot", format="png", captureBeyondViewport=False)["data"])
+        """A PNG of what the window shows."""
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._last_id += 1
@@ -153,12 +153,3 @@ class Browser:
         elif event.get("method") == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description", details["text"]))
-
-
-def photograph(browser: Browser, url: str, width: int, file: Path) -> None:
-    """The whole dashboard at `width` pixels, as high as it is. A first look finds the height, a second one draws at it."""
-    browser.size(width, 1080)
-    browser.open(url)
-    browser.size(width, browser.run("document.documentElement.scrollHeight"))
-    time.sleep(0.3)  # the charts' ResizeObservers
-    file.write_bytes(browser.picture())
