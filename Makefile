@@ -5,7 +5,8 @@ PYTHON := .venv/bin/python
 # Runs a command with the toolchain's programs on the PATH.
 WITH_TOOLS := $(PYTHON) -m lab.toolchain run --
 # Many hosts at once, and one dead host must not stop the others (docs/operating.md). The rest is plain `pulumi up`.
-FLEET_FLAGS := --parallel 200 --continue-on-error
+FLEET_FLAGS := --parallel 200
+UP_FLAGS := $(FLEET_FLAGS) --continue-on-error
 
 .PHONY: help
 help:
@@ -42,16 +43,16 @@ dev-down: .venv/installed ## stop and remove everything of the dev datacenter
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: preview preview-examples artifacts up up-all new-stack pull-bundle
-preview: setup ## what `make up` would change: make preview STACK=us-west-training
+preview: setup ## what `make up` would change: make preview STACK=us-west-training; PLAN=hosts asks the hosts too
 	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) $(FLEET_FLAGS)
 
 up: setup ## bring a stack to its state, after a look at the preview: make up STACK=us-west-training
-	@$(WITH_TOOLS) pulumi up --stack $(STACK) $(FLEET_FLAGS)
+	@$(WITH_TOOLS) pulumi up --stack $(STACK) $(UP_FLAGS)
 
 up-all: setup ## every stack file but dev, one after the other, without a question: preview them first
 	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
 	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
-	  $(WITH_TOOLS) pulumi up --yes --skip-preview --stack $$stack $(FLEET_FLAGS) || failed="$$failed $$stack"; \
+	  $(WITH_TOOLS) pulumi up --yes --skip-preview --stack $$stack $(UP_FLAGS) || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 preview-examples: setup ## what every example stack would make, as Markdown
