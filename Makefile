@@ -76,8 +76,9 @@ check: setup ## look for drift on every host, changing nothing: make check STACK
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test lint regen pin lock dashboards schema
+.PHONY: test lint regen pin lock dashboards pictures schema
 test: setup lint ## every test
+	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup
 
@@ -85,7 +86,7 @@ lint: .venv/installed ## ruff, shellcheck
 	@$(PYTHON) -m lab.toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
-	@git ls-files -z '*.sh' lab/standins/bin/start lab/grafana/bin/grafana | xargs -0 shellcheck
+	@$(PYTHON) -m pytest --quiet tests/test_shell.py
 
 regen: setup ## rewrite the goldens; review their diff
 	@$(PYTHON) -m pytest --regen
@@ -100,6 +101,10 @@ lock: requirements.in .venv/installed ## requirements.txt from requirements.in, 
 
 dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review
 	@$(PYTHON) -m dashboards build/dashboards
+
+pictures: .venv/installed ## photographs of every dashboard of the running dev datacenter into docs/pictures
+	@[ -f .dev/endpoints.env ] || { echo "the dev datacenter is not running: start it with make dev"; exit 1; }
+	@. ./.dev/endpoints.env && $(PYTHON) -m lab.grafana.pictures --url "$$GRAFANA_URL" --password-file .dev/grafana-password --to docs/pictures
 
 schema: .venv/installed ## the JSON schema of the stack file
 	@$(PYTHON) -m components.config schema
