@@ -89,7 +89,7 @@ place_package() {
     return 0
   fi
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
-  fail_as download "cannot install package $2"
+  fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr")"
 }
 
 install_package() {

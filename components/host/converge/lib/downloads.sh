@@ -48,9 +48,9 @@ find_source() {
   [ -f "$SOURCE" ] && return 0
   say "downloading $SOURCE_NAME"
   if command -v curl >/dev/null; then
-    curl -fsSL --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 -o "$SOURCE" "$2" 2>"$SCRATCH/stderr" </dev/null
+    find_said=$(curl -fsSL --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 -o "$SOURCE" "$2" 2>&1 </dev/null)
   elif command -v wget >/dev/null; then
-    within 1800 wget -q -O "$SOURCE" "$2" 2>"$SCRATCH/stderr" </dev/null
+    find_said=$(within 1800 wget -O "$SOURCE" "$2" 2>&1 </dev/null)
   else
     fail unsupported "curl or wget is needed to download $SOURCE_NAME; install one, or have the controller bring the files (artifacts: controller)"
     return 1
@@ -62,8 +62,7 @@ find_source() {
     fail disk-full "cannot store $SOURCE_NAME below $STATE; free some space and apply again"
     return 1
   fi
-  sed 's|//[^/@]*@|//|g' "$SCRATCH/stderr" >"$SCRATCH/stderr.clean" && mv "$SCRATCH/stderr.clean" "$SCRATCH/stderr"
-  fail_as download "cannot download $SOURCE_NAME"
+  fail_as download "cannot download $SOURCE_NAME" "$(printf '%s\n' "$find_said" | sed 's|//[^/@]*@|//|g')"
 }
 
 # verify FILE SHA256 NAME

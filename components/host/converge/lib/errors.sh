@@ -18,20 +18,33 @@ error_json() {
   printf '%s}' "$error_line"
 }
 
-# attempt WHAT COMMAND...: runs it; a failure becomes an error whose code is read from what the command said.
+# attempt WHAT COMMAND...: runs it, without its stdout; a failure becomes an error whose code is read from what the command said.
 attempt() {
   attempt_what=$1
   shift
-  "$@" 2>"$SCRATCH/stderr" </dev/null && return 0
-  fail_as internal "$attempt_what"
+  # Not through a file: when the disk is full, the reason has to be known all the same.
+  attempt_said=$("$@" 2>&1 >/dev/null </dev/null) && return 0
+  fail_as internal "$attempt_what" "$attempt_said"
 }
 
-# fail_as CODE WHAT: an error with the last line of $SCRATCH/stderr; a full disk and a refused write have codes of their own.
+# fail_as CODE WHAT SAID: an error with the last line of what was said; a full disk and a refused write have codes of their own.
 fail_as() {
-  fail_said=$(grep -v '^ *$' "$SCRATCH/stderr" | tail -n 1)
-  case $fail_said in
+  fail_said=$(printf '%s\n' "$3" | grep -v '^ *$' | tail -n 1)
+  case $3 in
     *"No space left on device"* | *"Disk quota exceeded"*) fail disk-full "$2: $fail_said; free some space and apply again" ;;
     *"Permission denied"* | *"Read-only file system"* | *"Operation not permitted"*) fail no-write "$2: $fail_said" ;;
     *) fail "$1" "$2: ${fail_said:-no reason was given}" ;;
   esac
+}
+
+# need_space: everything here works with small files, so without room for them nothing that follows would make sense.
+need_space() {
+  attempt "cannot write below ${SCRATCH%/*}" fill "$SCRATCH/space"
+  need_code=$?
+  rm -f "$SCRATCH/space"
+  return "$need_code"
+}
+
+fill() {
+  head -c 262144 /dev/zero >"$1"
 }

@@ -22,8 +22,18 @@ open_state() {
   trap close_state EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
-  (umask 077 && mkdir "$SCRATCH") || { say "converge: no directory for temporary files can be made in ${SCRATCH%/*}"; exit 2; }
-  forget_part
+  make_scratch
+  if ! need_space; then
+    case $VERB in
+      check | remove) ;;
+      *) refuse ;;
+    esac
+    # The state directory's disk being full must not stop what only looks, or makes room.
+    rm -rf "$SCRATCH"
+    SCRATCH=${TMPDIR:-/tmp}/gpu-fleet-scratch.$$
+    make_scratch
+    need_space || refuse
+  fi
   for open_tool in awk sed stat sha256sum tar gzip od find flock; do
     command -v "$open_tool" >/dev/null && continue
     fail unsupported "this host has no $open_tool, which every distribution packages (coreutils, tar, gzip, findutils, util-linux); install it"
@@ -43,6 +53,11 @@ clear_scratch() {
   for clear_left in "$STATE"/scratch.*; do
     kill -0 "${clear_left##*.}" 2>/dev/null || rm -rf "$clear_left"
   done
+}
+
+make_scratch() {
+  (umask 077 && mkdir "$SCRATCH") || { say "converge: no directory for temporary files can be made in ${SCRATCH%/*}"; exit 2; }
+  forget_part
 }
 
 close_state() {

@@ -100,7 +100,7 @@ verb_check() {
   load_settings || refuse
   is_our_stack || refuse
   recall_host
-  [ ! -d "$STATE/undo/host" ] || echo "the last apply was interrupted; the next one finishes it" >"$SCRATCH/interrupted"
+  [ ! -d "$STATE/undo/host" ] || echo "the last apply did not finish; the next one does" >"$SCRATCH/interrupted"
   former_parts >"$SCRATCH/former"
   while IFS= read -r check_part; do
     obsolete_differences "$check_part"
@@ -235,10 +235,5 @@ refuse() {
 # explain_state: a failure without an error is one of our own files that could not be written.
 explain_state() {
   [ -z "$FAIL_CODE" ] || return 0
-  attempt "cannot write below $STATE" write_something && fail internal "something went wrong that is not explained; see the messages before this one"
-  rm -f "$STATE/something"
-}
-
-write_something() {
-  head -c 65536 /dev/zero >"$STATE/something"
+  need_space && fail internal "something went wrong that is not explained; see the messages before this one"
 }
