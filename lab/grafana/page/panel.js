@@ -49,6 +49,7 @@ export class Panel {
     this.element.classList.add("loading");
     try {
       const draw = KINDS[this.model.type];
+      if (this.model.repeat) throw new Error(`the preview does not repeat panels (by ${this.model.repeat}); Grafana does`);
       if (!draw) throw new Error(`the preview draws no ${this.model.type}; Grafana may`);
       const frames = await this.frames(context);
       this.clear();

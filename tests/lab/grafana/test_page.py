@@ -27,6 +27,18 @@ COLOURS = """[...document.querySelectorAll(".panel canvas")].map((canvas) => {
 })"""
 
 
+# How much of the chart has the colour of each entry of its legend.
+SHARES_BY_LEGEND = """[...document.querySelectorAll(".panel .swatch")].map((swatch) => {
+  const canvas = document.querySelector(".panel canvas");
+  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const hex = getComputedStyle(swatch).getPropertyValue("--color");
+  const color = [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
+  let alike = 0;
+  for (let i = 0; i < data.length; i += 4) if (color.every((channel, c) => Math.abs(data[i + c] - channel) < 12)) alike += 4;
+  return alike / data.length;
+})"""
+
+
 def show(grafana: GrafanaServer, browser: Browser, model: dict[str, Any], query: str = "") -> list[dict[str, str]]:
     """The dashboard's panels, once each of them has settled."""
     status, answer = grafana.ask("POST", "/api/dashboards/db", {"dashboard": model, "overwrite": True})
@@ -196,6 +208,22 @@ def test_tables_of_several_queries_are_merged_and_named_as_the_dashboard_says(gr
     assert rows[0] == ["Host ↓", "Used", "Total"]
     assert [row[0] for row in rows[1:]] == ["gpu-host-3", "gpu-host-2", "gpu-host-1"]
     assert all(row[1].endswith("%") and not row[2].endswith("%") for row in rows[1:])
+
+
+def test_an_annotation_that_cannot_be_asked_is_told_and_the_panels_are_drawn(grafana: GrafanaServer, browser: Browser) -> None:
+    marks = {"name": "XID", "enable": True, "datasource": {"uid": "broken"}, "expr": "up"}
+    [shown] = show(grafana, browser, board(panel("timeseries"), annotations={"list": [marks]}))
+    assert shown["state"] == "drawn"
+    assert browser.run("document.querySelector('.trouble').innerText").startswith("annotation XID: 1:5: parse error")
+
+
+def test_a_stack_shows_every_one_of_its_bars(grafana: GrafanaServer, browser: Browser) -> None:
+    bars = panel("timeseries")
+    custom = {"drawStyle": "bars", "fillOpacity": 80, "stacking": {"mode": "normal"}}
+    bars["fieldConfig"] = {"defaults": {"custom": custom}, "overrides": []}
+    show(grafana, browser, board(bars))
+    shares = browser.run(SHARES_BY_LEGEND)
+    assert len(shares) == 3 and min(shares) > 0.02, "a bar hides those below it"
 
 
 def test_numbers_have_the_units_that_grafana_gives_them(grafana: GrafanaServer, browser: Browser) -> None:

@@ -29,6 +29,7 @@ export function draw(body, { panel, frames, context, marks, zoom }) {
   function plot() {
     drawn?.destroy();
     const shown = series.filter(({ field }) => !panel.hidden.has(field.label));
+    if (shown.some(({ field }) => stacked(field))) shown.reverse(); // the lowest of a stack is drawn last, over those that reach higher
     drawn = new globalThis.uPlot(optionsFor(chart, shown, panel, context, marks, zoom), columns(shown, panel), chart);
   }
   plot();
@@ -40,18 +41,18 @@ export function draw(body, { panel, frames, context, marks, zoom }) {
 const size = (chart) => ({ width: Math.max(chart.clientWidth, 80), height: Math.max(chart.clientHeight, 60) });
 const stacked = (field) => ["normal", "percent"].includes(field.config.custom?.stacking?.mode);
 
-/** uPlot's data: seconds, then one column per series; stacked ones lie on those before them. */
+/** uPlot's data: seconds, then one column per series; stacked ones lie on those after them. */
 function columns(series) {
   const tables = series.map(({ field, frame }) => withGaps(frame.fields.find(({ type }) => type === "time").values, field, frame.step));
   if (!tables.length) return [[]];
   const [times, ...values] = globalThis.uPlot.join(tables, tables.map(() => [2]));
   const below = {};
-  series.forEach(({ field }, index) => {
-    if (!stacked(field)) return;
+  for (const [index, { field }] of [...series.entries()].reverse()) {
+    if (!stacked(field)) continue;
     const group = field.config.custom.stacking.group ?? "A";
     const base = (below[group] ??= Array(times.length).fill(0));
     values[index] = values[index].map((value, row) => (value === null || value === undefined ? value : (base[row] += value)));
-  });
+  }
   return [times, ...values];
 }
 
@@ -85,7 +86,7 @@ function optionsFor(chart, series, panel, context, marks, zoom) {
       ...Object.fromEntries(units.map((unit) => [unit, { range: (_, least, most) => rangeOf(firstOf(unit), least, most, series, unit) }])),
     },
     axes: [
-      { stroke: INK, font: FONT, grid: { stroke: GRID, width: 1 }, ticks: { show: false }, size: 26, values: (_, ticks) => timeLabels(ticks, to - from) },
+      { stroke: INK, font: FONT, grid: { stroke: GRID, width: 1 }, ticks: { show: false }, size: 30, gap: 8, values: (_, ticks) => timeLabels(ticks, to - from) },
       ...units.slice(0, 2).map((unit, index) => ({
         scale: unit, side: index ? 1 : 3, stroke: INK, font: FONT, ticks: { show: false }, grid: { show: !index, stroke: GRID, width: 1 },
         space: 28, incrs: format(1024, firstOf(unit)?.config.unit).includes("Ki") ? IEC_STEPS : undefined, size: (_, labels) => Math.max(36, ...(labels ?? []).map((label) => label.length * 6.6 + 12)),
@@ -99,7 +100,7 @@ function optionsFor(chart, series, panel, context, marks, zoom) {
       draw: [(plot) => drawThresholds(plot, firstOf(units[0]), units[0], "line"), (plot) => drawMarks(plot, marks)],
       setSelect: [(plot) => plot.select.width > 4 && zoom(plot.posToVal(plot.select.left, "x") * 1e3, plot.posToVal(plot.select.left + plot.select.width, "x") * 1e3)],
     },
-    plugins: [tooltip(series, panel.options?.tooltip ?? {})],
+    plugins: [tooltip(series, panel.options?.tooltip ?? {}, marks)],
   };
 }
 
@@ -144,7 +145,7 @@ function lineOf(field) {
     stroke: field.color,
     width: drawStyle === "points" ? 0 : lineWidth,
     dash: { dash: lineStyle?.dash ?? [10, 10], dot: [2, 6] }[lineStyle?.fill],
-    fill: fillOpacity ? withAlpha(field.color, fillOpacity / 100) : undefined,
+    fill: fillOpacity ? withAlpha(field.color, drawStyle === "bars" && stacked(field) ? 1 : fillOpacity / 100) : undefined,
     spanGaps: spanNulls === true,
     points: { show: drawStyle === "points" || showPoints === "always" ? true : showPoints === "never" || drawStyle === "bars" ? false : undefined, size: pointSize },
     paths: drawStyle === "bars"
@@ -157,12 +158,12 @@ function lineOf(field) {
 function bandsOf(series) {
   const bands = [];
   const last = {};
-  series.forEach(({ field }, index) => {
-    if (!stacked(field) || field.config.custom.drawStyle === "bars") return;
+  for (const [index, { field }] of [...series.entries()].reverse()) {
+    if (!stacked(field) || field.config.custom.drawStyle === "bars") continue;
     const group = field.config.custom.stacking.group ?? "A";
     if (last[group]) bands.push({ series: [index + 1, last[group]], fill: withAlpha(field.color, (field.config.custom.fillOpacity ?? 0) / 100) });
     last[group] = index + 1;
-  });
+  }
   return bands;
 }
 
@@ -215,7 +216,10 @@ function line(ctx, x1, y1, x2, y2) {
   ctx.stroke();
 }
 
-function tooltip(series, { mode = "single", sort = "none" }) {
+const MARK_REACH_PX = 6;
+
+/** Values below the cursor, and the texts of the marks near it. */
+function tooltip(series, { mode = "single", sort = "none" }, marks) {
   if (mode === "none") return { hooks: {} };
   const box = element("div.tooltip", { hidden: true });
   let near = null;
@@ -230,9 +234,11 @@ function tooltip(series, { mode = "single", sort = "none" }) {
         let rows = series.map(({ field }, index) => ({ field, index, value: rawValue(plot, series, index, idx) })).filter(({ value }) => value !== null && value !== undefined);
         if (mode === "single") rows = rows.filter(({ index }) => index + 1 === (near ?? nearest(plot, idx)));
         if (sort !== "none") rows.sort((a, b) => (sort === "asc" ? a.value - b.value : b.value - a.value));
+        const touched = marks.filter(({ time }) => Math.abs(plot.valToPos(time / 1e3, "x") - left) < MARK_REACH_PX);
         box.replaceChildren(
           element("div.when", {}, dateText(plot.data[0][idx] * 1e3)),
           ...rows.slice(0, 24).map(({ field, value }) => element("div.row", {}, swatch(field), element("span", {}, field.label), element("b", {}, display(value, field).text))),
+          ...touched.slice(0, 4).map(({ text, color }) => element("div.mark", { style: { "--color": color } }, text)),
           rows.length > 24 ? element("div.when", {}, `and ${rows.length - 24} more`) : "",
         );
         const flip = left > plot.over.clientWidth / 2;
@@ -262,8 +268,10 @@ function swatch(field) {
 }
 
 /** A click shows one series alone, with Ctrl or Cmd it switches one on or off. */
-function legendOf(series, { displayMode = "list", calcs = [] }, hidden, changed) {
-  const rows = series.map(({ field }) => {
+function legendOf(series, { displayMode = "list", calcs = [], sortBy, sortDesc }, hidden, changed) {
+  const sorting = calcs.find((calc) => calcTitle(calc) === sortBy || calc === sortBy);
+  const order = sorting ? series.toSorted((a, b) => (calculate(sorting, b.field.values) - calculate(sorting, a.field.values)) * (sortDesc ? 1 : -1)) : series;
+  const rows = order.map(({ field }) => {
     const name = element("button.name", { title: field.label, onclick: (event) => toggle(field.label, event.ctrlKey || event.metaKey) }, swatch(field), field.label);
     const values = calcs.map((calc) => element("td", {}, display(calculate(calc, field.values), field).text));
     return { label: field.label, row: element("tr", {}, element("td", {}, name), values) };
