@@ -107,10 +107,7 @@ install() {
   say "bundle $BUNDLE of stack $STACK, version $VERSION: the signature is good"
   newest=$WORK/newest
   mkdir -p "$newest/secrets" && get_bundle "$newest" && make_settings && make_secrets || return 1
-  if [ -d "$PULL" ]; then
-    exec 8>>"$PULL/lock"
-    flock -w 60 8 || { problem "a run of gpu-fleet-pull is at work here; wait for it to end and try again"; return 1; }
-  fi
+  [ ! -d "$PULL" ] || take_lock 60 || return 1
   apply_envelope "$newest"
   install_code=$?
   [ ! -d "$PULL" ] || echo "$VERSION" >"$PULL/version"

@@ -92,6 +92,7 @@ class PulledHost:
     simulated: SimulatedHost
     site: Site
     path: str = os.environ["PATH"]
+    shell: tuple[str, ...] = ("sh",)
 
     @property
     def prefix(self) -> Path:
@@ -107,13 +108,13 @@ class PulledHost:
     def installer(self, *arguments: str) -> list[str]:
         setting = f"GPU_FLEET_SUPERVISORD={SUPERVISORD}"
         program = str(self.site.directory / "install-gpu-fleet")
-        return ["sh", program, "--prefix", str(self.prefix), "--setting", setting, *arguments]
+        return [*self.shell, program, "--prefix", str(self.prefix), "--setting", setting, *arguments]
 
     def install(self, *arguments: str) -> Run:
         return self.run(self.installer("--instance", "gpu-node-007", *arguments))
 
     def pull(self, *arguments: str) -> Run:
-        return self.run([str(self.program), *arguments])
+        return self.run([*self.shell, str(self.program), *arguments])
 
     def run(self, command: Sequence[str]) -> Run:
         """Without a terminal: in a session of its own."""

@@ -53,19 +53,32 @@ close_work() {
   rmdir "$STATE" "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
 }
 
+# take_lock SECONDS: one run at a time. The descriptor is closed for whatever outlives us. busybox's flock cannot wait by itself.
+take_lock() {
+  exec 8>>"$PULL/lock" || return 1
+  lock_tries=$1
+  until flock -n 8; do
+    lock_tries=$((lock_tries - 1))
+    [ "$lock_tries" -gt 0 ] || problem "another run is at work here; wait for it to end and try again" || return 1
+    sleep 1
+  done
+}
+
 # --- fetching -------------------------------------------------------------------------------------------------------------------
 
 # fetch NAME FILE BYTES: NAME below the origin, at most so large.
 fetch() {
   rm -f "$2.failed"
-  if ! { transfer "$1" 2>"$2.said" || : >"$2.failed"; } | head -c "$(($3 + 1))" 2>/dev/null >"$2"; then
+  # Without the lock's descriptor: busybox's timeout leaves a process for a moment.
+  if ! { transfer "$1" 2>"$2.said" 8>&- || : >"$2.failed"; } | head -c "$(($3 + 1))" 2>/dev/null >"$2"; then
     problem "cannot store $ORIGIN/$1 below $STATE; free some space"
     return 1
   fi
   if [ "$(wc -c <"$2")" -gt "$3" ]; then
     problem "$ORIGIN/$1 is larger than the $3 bytes it may have"
   elif [ -e "$2.failed" ]; then
-    problem "cannot get $ORIGIN/$1: $(tail -n 1 "$2.said")"
+    fetched_said=$(tail -n 1 "$2.said")
+    problem "cannot get $ORIGIN/$1: ${fetched_said:-wget gave no reason; it may not be there}"
   fi
 }
 
@@ -80,7 +93,7 @@ download() {
   if command -v curl >/dev/null; then
     curl -fsSL --proto '=http,https' --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 "$1" </dev/null
   elif command -v wget >/dev/null; then
-    timeout 1800 wget -q -O - "$1" </dev/null || { echo "wget ended with code $?" >&2 && return 1; }
+    timeout 1800 wget -q -O - "$1" </dev/null
   else
     echo "neither curl nor wget is on this host; install one" >&2
     return 1

@@ -1,0 +1,147 @@
+"""Hosts that provision themselves, under real systemd and in a container: the timer's confined service does what push does."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from components import wiring
+from components.host.part import File, Part
+from components.host.parts import HostOptions, standard_parts
+from components.host.pull import __main__ as command
+from components.host.pull.publish import SigningKey
+from lab.hosts import Host, Site
+from tests.host.pull.pulled import make_key
+
+PASSWORD = "planted-secret-of-pull"
+STACK = """
+config:
+  gpu-fleet:datacenter: lab-west
+  gpu-fleet:cluster: training
+  gpu-fleet:metrics: {{url: "http://127.0.0.1:9/api/v1/push", username: writer}}
+  gpu-fleet:metricsPassword: {{secure: "v1:encrypted"}}
+  gpu-fleet:artifacts: {{source: controller, directory: "{artifacts}"}}
+"""
+
+
+@dataclass
+class Published:
+    """`url`: where the hosts find `directory`."""
+
+    root: Path
+    url: str
+
+    @property
+    def directory(self) -> Path:
+        return self.root / "site"
+
+    def publish(self) -> str:
+        publication = command.read_publication("pulled", self.url)
+        publication.write(self.directory, self.key, now_s=0)
+        return publication.bundle.digest
+
+    @functools.cached_property
+    def key(self) -> SigningKey:
+        return make_key(self.root / "signing")
+
+
+@pytest.fixture
+def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published]:
+    monkeypatch.setattr(command, "_ROOT", tmp_path)
+    (tmp_path / "Pulumi.pulled.yaml").write_text(STACK.format(artifacts=artifacts))
+    (tmp_path / "site").mkdir()
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield Published(tmp_path, f"http://{site.relay(server.server_address[1])}")
+    server.shutdown()
+    server.server_close()
+
+
+def _with_broken_alloy(options: HostOptions) -> list[Part]:
+    """The parts of a bundle whose Alloy cannot read its configuration."""
+    bad = File(path="/etc/alloy/discover.alloy", content=b"this is no Alloy\n")
+    parts = standard_parts(options)
+    return [replace(part, files=tuple(bad if file.path == bad.path else file for file in part.files)) for part in parts]
+
+
+def _install(host: Host, published: Published) -> str:
+    host.ssh(
+        f"umask 077; cat >/root/password; curl -fsS -o /root/install-gpu-fleet {published.url}/install-gpu-fleet", stdin=PASSWORD
+    )
+    done = host.ssh(
+        f"sh /root/install-gpu-fleet --instance {host.name} --password-file /root/password; rm /root/password", timeout_s=300
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def pulling(site: Site, published: Published, request: pytest.FixtureRequest) -> Iterator[Host]:
+    host = site.hosts[request.param]
+    try:
+        yield host
+    finally:
+        host.ssh("test ! -x /opt/gpu-fleet/bin/gpu-fleet-pull || /opt/gpu-fleet/bin/gpu-fleet-pull --remove", check=False)
+        host.ssh("rm -f /root/install-gpu-fleet /root/password")
+
+
+@pytest.mark.parametrize("pulling", ["metal"], indirect=True)
+def test_a_machine_keeps_itself_at_what_is_published(
+    pulling: Host, published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = pulling
+    before = host.ssh("find /etc /opt /var/lib /run/gpu-fleet ! -path '*/systemd/*' -print 2>/dev/null | sort").stdout
+    good = published.publish()
+    said = _install(host, published)
+    assert host.ssh("cat /var/lib/gpu-fleet/digest").stdout.strip() == good, said
+    active = host.ssh("systemctl is-active gpu-fleet-pull.timer gpu-fleet-alloy gpu-fleet-node-exporter").stdout.split()
+    assert active == ["active"] * 3
+    assert "gpu-fleet-pull.timer" in host.ssh("systemctl list-timers --no-legend").stdout
+
+    host.ssh("echo by hand >>/etc/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy")
+    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=300)
+    assert "repaired" in host.ssh("journalctl --quiet --unit gpu-fleet-pull --output cat").stdout
+    assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(wiring, "standard_parts", _with_broken_alloy)
+        published.publish()
+    assert host.ssh("systemctl start gpu-fleet-pull.service", check=False, timeout_s=300).returncode != 0
+    assert f"bundle {good[:12]} runs" in host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --status", check=False).stdout
+    assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
+
+    published.publish()
+    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=300)
+    assert host.ssh("systemctl is-active gpu-fleet-pull.timer").stdout.strip() == "active"
+    assert PASSWORD not in host.ssh("journalctl --quiet --no-pager").stdout
+    holding = host.ssh(f"grep -rls '{PASSWORD}' /etc /opt /run /tmp /var | xargs stat -c '%A %n'").stdout.split()
+    assert set(holding[1::2]) == {
+        "/etc/gpu-fleet/secrets/metrics-password",
+        "/var/lib/gpu-fleet/pull/good/secrets/metrics-password",
+    }
+    assert all(mode.endswith("---") for mode in holding[::2])
+
+    host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --remove")
+    after = host.ssh("find /etc /opt /var/lib /run/gpu-fleet ! -path '*/systemd/*' -print 2>/dev/null | sort").stdout
+    assert set(after.splitlines()) - set(before.splitlines()) == set()
+    assert host.ssh("systemctl list-unit-files --no-legend 'gpu-fleet*'", check=False).stdout == ""
+
+
+@pytest.mark.parametrize("pulling", ["container"], indirect=True)
+def test_a_container_under_supervisor_keeps_itself_too(pulling: Host, published: Published) -> None:
+    host = pulling
+    good = published.publish()
+    said = _install(host, published)
+    assert host.ssh("cat /var/lib/gpu-fleet/digest").stdout.strip() == good, said
+    host.ssh("echo by hand >>/etc/gpu-fleet/supervisord.conf; echo by hand >>/etc/alloy/discover.alloy")
+    done = host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull", timeout_s=300)
+    assert "repaired" in done.stderr
+    assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
+    host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --remove")
+    assert host.ssh("ls -d /etc/gpu-fleet /opt/gpu-fleet /var/lib/gpu-fleet 2>/dev/null", check=False).stdout == ""
