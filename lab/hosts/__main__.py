@@ -71,8 +71,9 @@ def _show(site: Site) -> None:
         print(f"  {host.name:<14} {host.address:<15} {state:<4} {host.variant.text}")
     print(f"  {'(black hole)':<14} {site.black_hole:<15}      answers nothing")
     print(f"  {'(stalling)':<14} {site.stalling:<15}      port 22 accepts and says nothing")
-    print(f"  Log in:     ssh -F {site.directory / 'ssh_config'} -l ops HOST    (ops: sudo without a password,")
-    print(f"              admin: sudo password {image.SUDO_PASSWORD!r}, guest: no sudo, root)")
+    print(f"  Log in:   ssh -F {site.directory / 'ssh_config'} -l LOGIN HOST")
+    print(f"            {'; '.join(f'{login}: {text}' for login, text in image.LOGINS.items())}; root")
+    print(f"            the sudo password is: {image.SUDO_PASSWORD}")
     section = {
         "gpu-fleet:ssh": {"user": "ops", "privateKeyFile": str(site.key_file), "knownHostsFile": str(site.known_hosts_file)},
         "gpu-fleet:hosts": site.stack_hosts(),

@@ -154,6 +154,7 @@ class Host:
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=timeout_s,
             check=False,
         )

@@ -25,7 +25,7 @@ from lab.toolchain import Cache
 from lab.toolchain.progress import Progress
 
 SUITE = "bookworm"
-LOGINS = {"ops": "sudo without a password", "admin": "sudo asks for the password", "guest": "no sudo"}
+LOGINS = {"ops": "sudo without a password", "careful": "sudo asks for the password", "guest": "no sudo"}
 SUDO_PASSWORD = "the-lab's-sudo-password"  # noqa: S105  of throw-away hosts that only this machine reaches
 _APT = Path("/etc/apt")
 
@@ -51,9 +51,9 @@ class Layer:
 
 _LOGINS_AND_SSHD = f"""
 for login in {" ".join(LOGINS)}; do useradd --create-home --shell /bin/bash "$login"; done
-echo "admin:{SUDO_PASSWORD}" | chpasswd
+echo "careful:{SUDO_PASSWORD}" | chpasswd
 echo 'ops ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ops
-echo 'admin ALL=(ALL) ALL' >/etc/sudoers.d/admin
+echo 'careful ALL=(ALL) ALL' >/etc/sudoers.d/careful
 chmod 0440 /etc/sudoers.d/*
 printf '%s\\n' 'PasswordAuthentication no' 'UseDNS no' 'HostKey /etc/ssh/ssh_host_ed25519_key' \\
   'AuthorizedKeysFile /etc/ssh/lab_authorized_keys' 'MaxStartups 100' >/etc/ssh/sshd_config.d/lab.conf
@@ -138,7 +138,7 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
     private = ["unshare", "--mount", "--propagation", "private", "sh", "-euc"]
     if layer.below is None:
         include = f"--include={','.join(layer.packages)}"
-        fetch = ["debootstrap", "--variant=minbase", include, SUITE, root, *_mirror(_APT)]
+        fetch = ["debootstrap", "--variant=minbase", include, SUITE, root, *mirror(_APT)]
         return [fetch, [*private, _INSIDE, "sh", root, layer.setup + _CLEAN]]
     below = ":".join(str(_root(each)) for each in layer.below.stack())
     overlay = f"lowerdir={below},upperdir={root},workdir={partial / 'work'}"
@@ -150,7 +150,7 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
 _CLEAN = "apt-get clean\nrm -rf /var/lib/apt/lists/*\n"
 
 
-def _mirror(apt: Path) -> list[str]:
+def mirror(apt: Path) -> list[str]:
     """The Debian mirror that this machine itself uses; nothing (debootstrap knows Debian's own) where it is no Debian."""
     texts = [file.read_text() for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))) if file.is_file()]
     addresses = re.findall(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(https?://\S+)", "\n".join(texts), re.MULTILINE)

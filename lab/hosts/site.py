@@ -44,9 +44,9 @@ class Site:
 
         `owned`: it belongs to this process, and whoever makes a site later takes it down when this process is gone.
         """
-        needs.require()
-        reap()
         progress = progress or Progress()
+        needs.require(progress)
+        reap()
         layers = {variant.layer: image.ensure(variant.layer, progress) for variant in hosts.values()}
         site = cls._claim(hosts, owned=owned)
         try:

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,7 @@ from lab import toolchain
 from lab.hosts import VARIANTS, Site
 from lab.toolchain.artifacts import gather_artifacts
 from tests.checkout import REPO
-
-
-@dataclass(frozen=True)
-class Backend:
-    """As this machine reaches it (`mimir`, `loki`: base URLs), and as the hosts do (`metrics`, `logs`: push URLs)."""
-
-    mimir: str
-    loki: str
-    metrics: str
-    logs: str
+from tests.hosts.stack import Backend
 
 
 @pytest.fixture(scope="session")

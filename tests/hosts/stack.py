@@ -23,6 +23,16 @@ DATACENTER, CLUSTER = "lab-west", "training"
 UP = ("up", "--yes", "--skip-preview", "--suppress-permalink", "--parallel", "200", "--continue-on-error")
 
 
+@dataclass(frozen=True)
+class Backend:
+    """As this machine reaches it (`mimir`, `loki`: base URLs), and as the hosts do (`metrics`, `logs`: push URLs)."""
+
+    mimir: str
+    loki: str
+    metrics: str
+    logs: str
+
+
 @dataclass
 class Stack:
     """`directory`: a copy of the checkout, with the state in it. `config`: the stack file's keys without `gpu-fleet:`; `write`
@@ -88,35 +98,45 @@ class Stack:
         }
 
 
-def config_of(site: Site, hosts: Mapping[str, Mapping[str, Any]], artifacts: Path, **sections: Any) -> dict[str, Any]:
-    """A stack file's keys for some hosts of the site; `sections` come over them."""
+def config_of(
+    site: Site, hosts: Mapping[str, Mapping[str, Any]], artifacts: Path, backend: Backend, username: str | None = None
+) -> dict[str, Any]:
+    """A stack file's keys for some hosts of the site. `username`: of Mimir and Loki, which here let everybody in."""
+    login = {"username": username} if username else {}
     return {
         "datacenter": DATACENTER,
         "cluster": CLUSTER,
         "ssh": {"user": "ops", "privateKeyFile": str(site.key_file), "knownHostsFile": str(site.known_hosts_file)},
         "hosts": {name: dict(entry) for name, entry in hosts.items()},
         "artifacts": {"source": "controller", "directory": str(artifacts)},
-        "metrics": {"url": f"http://{site.network.gateway}:9/api/v1/push"},  # nobody listens: Alloy keeps trying
-        "logs": {"url": f"http://{site.network.gateway}:9/loki/api/v1/push"},
-        **sections,
+        "metrics": {"url": backend.metrics, **login},
+        "logs": {"url": backend.logs, **login},
     }
 
 
 def logins(host: Host, user: str = "ops") -> int:
     """How often sshd has let the user in since the host was made."""
+    return sshd_log(host).count(f"Accepted publickey for {user} ")
+
+
+def refusals(host: Host, user: str = "ops") -> int:
+    """Connections that ended before the user was let in."""
+    return len(re.findall(rf"(?:closed by|reset by|Disconnected from) authenticating user {user} ", sshd_log(host)))
+
+
+def sshd_log(host: Host) -> str:
     if host.variant.has_systemd:
-        text = host.ssh("journalctl --unit ssh --grep 'Accepted publickey' --output cat || true").stdout
-    else:
-        text = host.console.read_text(errors="replace")
-    return len(re.findall(rf"Accepted publickey for {user} ", text))
+        return host.ssh("journalctl --unit ssh --no-pager --output cat").stdout
+    return host.console.read_text(errors="replace")
 
 
 # What a run may leave anywhere: files with their content, accounts, units, processes. Logs and locks of the system are not ours.
 _EVERYTHING = r"""
 all() {
-  find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log/journal \
-    -o -path /var/tmp -o -path /var/lib/systemd -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/gpu-lab -o -path /var/cache \
-    -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /etc/.pwd.lock -o -path '/etc/*-' \) -prune -o "$@"
+  find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \
+    -o -path /var/log/journal -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /var/lib/systemd \
+    -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/gpu-lab -o -path /etc/.pwd.lock \
+    -o -path '/etc/*-' \) -prune -o "$@"
 }
 all -type d -printf '%p %m %u:%g\n' -o ! -type d -printf '%p %y %m %u:%g %l\n'
 all -type f -print0 | xargs -0 sha256sum
@@ -141,5 +161,5 @@ def left_as_found(*hosts: Host) -> Iterator[None]:
     before = everything(hosts)
     yield
     for name, after in everything(hosts).items():
-        assert sorted(after - before[name]) == [], f"left behind or changed on {name}"
-        assert sorted(before[name] - after) == [], f"lost or changed on {name}"
+        changes = [f"+ {line}" for line in sorted(after - before[name])] + [f"- {line}" for line in sorted(before[name] - after)]
+        assert not changes, f"{name} is not as it was found:\n" + "\n".join(changes[:50])

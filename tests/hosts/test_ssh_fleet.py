@@ -11,8 +11,7 @@ import pytest
 
 from lab.dev import query
 from lab.hosts import Host, Site
-from tests.hosts.conftest import Backend
-from tests.hosts.stack import CLUSTER, DATACENTER, Stack, config_of, left_as_found, logins
+from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found, logins
 
 HOSTS = ("metal", "docker", "container", "amd")
 GPU_COUNTS = {"metal": 8, "docker": 8, "container": 2, "amd": 4}
@@ -24,7 +23,7 @@ def fleet(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: pytes
     """Up, for the tests of this module; each leaves it so. Destroyed at the end, after which the hosts must be as they were."""
     hosts = {name: entry for name, entry in site.stack_hosts().items() if name in HOSTS}
     hosts["docker"]["exporter"] = "nvidia_gpu_exporter"
-    config = config_of(site, hosts, artifacts, metrics={"url": backend.metrics}, logs={"url": backend.logs})
+    config = config_of(site, hosts, artifacts, backend)
     stack = Stack(tmp_path_factory.mktemp("fleet"), "fleet", config).create()
     with left_as_found(*(site.hosts[name] for name in HOSTS)):
         try:
@@ -58,6 +57,7 @@ def test_a_second_up_changes_nothing_and_logs_in_nowhere(fleet: Stack, site: Sit
     before = {name: logins(site.hosts[name]) for name in HOSTS}
     output = fleet.up("--expect-no-changes")
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
+    assert all(before.values())
     assert {name: logins(site.hosts[name]) for name in HOSTS} == before
 
 

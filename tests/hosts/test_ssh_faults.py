@@ -1,0 +1,154 @@
+"""Hosts that cannot be reached, logged in on or worked on, and runs that end early: each fails alone, in words, and heals."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from lab.hosts import Host, Site
+from lab.hosts.image import SUDO_PASSWORD
+from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals
+
+PLANTED = {"metricsPassword": "planted-metrics-password", "logsPassword": "planted-logs-password", "sudoPassword": SUDO_PASSWORD}
+
+
+@pytest.fixture
+def host(site: Site) -> Host:
+    return site.hosts["metal-b"]
+
+
+StackOf = Callable[..., Stack]
+
+
+@pytest.fixture
+def stack_of(site: Site, artifacts: Path, backend: Backend, tmp_path: Path) -> Iterator[StackOf]:
+    """Makes a stack of hosts (name -> what its entry has over the usual one); however the test ends, they are bare again."""
+    made: list[Stack] = []
+
+    def make(hosts: dict[str, dict], *, secrets: dict[str, str] | None = None, username: str | None = None) -> Stack:
+        usual = site.stack_hosts()
+        entries = {name: {**usual.get(name, {}), **entry} for name, entry in hosts.items()}
+        config = config_of(site, entries, artifacts, backend, username)
+        made.append(Stack(tmp_path / "checkout", "faults", config, secrets=secrets or {}).create())
+        return made[-1]
+
+    yield make
+    for stack in made:
+        stack.destroy()
+
+
+def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(stack_of: StackOf, site: Site, host: Host) -> None:
+    key = {"hostKey": host.host_key}  # never looked at where nothing answers
+    causes = {
+        "black-hole": ({"address": site.black_hole, **key}, "unreachable: .*no answer within 20 s"),
+        "stalling": ({"address": site.stalling, **key}, "unreachable: .*accepted the connection and then said nothing"),
+        "container": (key, "host key: .*another host key"),
+        "amd": ({"user": "guest"}, "sudo: a password is required; set gpu-fleet:sudoPassword"),
+        "docker": ({"gpus": 9}, "GPU count: .*gpus: 9.* lists 8"),
+        "broken": ({}, "no driver: .*nvidia-smi, rocm-smi or amd-smi"),
+    }
+    stack = stack_of({"metal-b": {}, **{name: entry for name, (entry, _) in causes.items()}})
+    with left_as_found(*(site.hosts[name] for name in ("container", "amd", "docker", "broken"))):
+        start = time.monotonic()
+        output = stack.up(ok=False)
+        assert time.monotonic() - start < 120, "the one that stalls costs 60 s, and everything else is done meanwhile"
+    for name, (_, cause) in causes.items():
+        told = rf"Host \({name}\):\s+error: (?:1 error occurred:\s+\* )?{name}: {cause}"
+        assert re.search(told, output), f"{name}: {cause} is not in\n{output}"
+    assert "Traceback" not in output
+    assert "Host metal-b created" in output, output
+    assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
+
+
+def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path: Path) -> None:
+    key = tmp_path / "other-key"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(key)
+    key.chmod(0o600)
+    stack = stack_of({"metal-b": {"privateKeyFile": str(key)}})
+    before = refusals(host)
+    output = stack.up(ok=False)
+    assert f"auth: {host.address} does not let ops in with the key {key}" in output, output
+    assert refusals(host) - before == 1, "each attempt may count towards a lock-out"
+
+
+def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_of: StackOf, host: Host) -> None:
+    stack = stack_of({"metal-b": {"user": "careful"}}, secrets=PLANTED, username="writer")
+    with left_as_found(host):
+        shown = (
+            stack.pulumi("preview", "--diff")
+            + stack.up()
+            + stack.pulumi("stack", "export")
+            + stack.pulumi("refresh", "--yes", "--diff")
+        )
+        on_host = host.ssh(
+            "journalctl --no-pager --all; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n';"
+            "find /tmp /var/tmp /etc/alloy /etc/systemd /opt/gpu-fleet/libexec /var/log/gpu-fleet -type f -exec cat {} +;"
+            "cat /etc/gpu-fleet/gpu-fleet.env; find /var/lib/gpu-fleet -type f -exec cat {} +"
+        ).stdout
+        for name, secret in PLANTED.items():
+            assert secret not in shown, f"{name} in what pulumi shows or keeps"
+            assert secret not in on_host, f"{name} on the host outside its own file"
+        files = host.ssh("stat --format '%n %a %U:%G' /etc/gpu-fleet/secrets/*").stdout.splitlines()
+        assert len(files) == 2
+        assert all(re.fullmatch(r"\S+ (0?600|0?640) root:(root|gpu-fleet)", line) for line in files), files
+        stack.destroy()
+
+
+def test_a_wrong_sudo_password_is_said_and_changes_nothing(stack_of: StackOf, host: Host) -> None:
+    stack = stack_of({"metal-b": {"user": "careful"}}, secrets={"sudoPassword": "not-this-one"})
+    with left_as_found(host):
+        output = stack.up(ok=False)
+        assert "sudo: the password of gpu-fleet:sudoPassword was refused" in output, output
+        assert "not-this-one" not in output
+
+
+def test_a_preview_can_ask_the_hosts_and_changes_nothing_there(stack_of: StackOf, host: Host) -> None:
+    stack = stack_of({"metal-b": {}})
+    with left_as_found(host):
+        output = stack.pulumi("preview", "--diff", PLAN="hosts")
+    assert "user gpu-fleet-alloy: missing" in output, output
+
+
+def test_a_host_that_leaves_the_stack_is_cleaned_and_a_lost_one_is_not_contacted(stack_of: StackOf, site: Site) -> None:
+    leaving, lost = site.hosts["metal-b"], site.hosts["container"]
+    stack = stack_of({"metal-b": {}, "container": {}})
+    with left_as_found(leaving, lost):
+        stack.up()
+        before = logins(lost)
+        with_lost = dict(stack.config["hosts"])
+        stack.config["hosts"] = {"container": {**with_lost["container"], "lost": True}}
+        stack.write()
+        stack.up()
+        assert leaving.ssh("ls -d /etc/gpu-fleet /opt/gpu-fleet /var/lib/gpu-fleet", check=False).stdout == ""
+        assert logins(lost) == before
+        stack.config["hosts"] = with_lost  # it was found again
+        stack.write()
+        stack.up()
+        stack.destroy()
+
+
+def test_ctrl_c_ends_the_work_on_the_host_and_the_next_run_finishes_it(
+    stack_of: StackOf, host: Host, eventually: Callable
+) -> None:
+    stack = stack_of({"metal-b": {}})
+    with left_as_found(host):
+        process = stack.start(*UP)
+        for line in process.stdout:
+            if "node-exporter" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+        assert process.wait(timeout=60) != 0
+        assert "Traceback" not in output, output
+        eventually("no converge program on the host", lambda: "converge" not in host.ssh("ps -eo args").stdout, within_s=15)
+        stack.pulumi("cancel", "--yes", ok=True)
+        stack.up()
+        assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
+        stack.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+        stack.destroy()
