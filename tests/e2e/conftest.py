@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,11 +23,15 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
+    """Below the range that the kernel takes outgoing connections from: there, one is taken again before its server starts."""
+    sockets: dict[int, socket.socket] = {}
+    while len(sockets) < count:
+        with contextlib.suppress(OSError):
+            port = random.randrange(15_000, 32_000)
+            sockets[port] = socket.create_server(("127.0.0.1", port))
+    for each in sockets.values():
         each.close()
-    return ports
+    return list(sockets)
 
 
 class Datacenter:

@@ -58,6 +58,14 @@ def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothin
     assert placed(datacenter) == before
 
 
+@pytest.mark.parametrize(("target", "more"), [("preview", []), ("up", ["--yes", "--skip-preview", "--expect-no-changes"])])
+def test_pulumi_takes_the_flags_that_make_gives_it(datacenter: Datacenter, target: str, more: list[str]) -> None:
+    dry = ["make", "--dry-run", "--no-print-directory", target, "STACK=dev"]
+    printed = subprocess.run(dry, cwd=datacenter.directory, capture_output=True, text=True, check=True).stdout
+    (command,) = [line for line in printed.splitlines() if f" pulumi {target} " in line]
+    datacenter.pulumi(*command.partition(" pulumi ")[2].split(), *more)
+
+
 def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacenter: Datacenter, edited: Path) -> None:
     host, state = placed(datacenter), datacenter.pulumi("stack", "export")
     done = check(datacenter)
