@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import File
+from components.host.part import Download, File, Source
 from tests.host.hosts import Run, SimulatedHost, page, snapshot
 
 WATCHED = ("mv", "cp", "mkdir", "ln", "rm", "chmod", "cat", "rmdir")  # each of these may be the last thing a run does
@@ -162,3 +162,19 @@ def test_an_interrupted_run_leaves_no_temporary_files(host: SimulatedHost) -> No
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(10) == 130
     assert list(host.at("/var/lib/gpu-fleet").glob("scratch.*")) == []
+
+
+def test_what_is_put_back_is_never_older_than_the_last_state_that_worked(tmp_path: Path, deadly: Path) -> None:
+    """A run killed after its last change leaves the state before it behind, which by then is history."""
+    host = _fresh(tmp_path)
+    host.apply([page("first\n")])
+    _run_until(host, deadly, "0", "apply", [page("second\n")])
+    calls = _calls(deadly)
+    for number in range(calls - 12, calls + 1):
+        host = _fresh(tmp_path)
+        host.apply([page("first\n")])
+        _run_until(host, deadly, str(number), "apply", [page("second\n")])
+        host.apply([page("second\n")])
+        missing = Download(path="/opt/gpu-fleet/bin/tool", sources={arch: Source(sha256="0" * 64) for arch in ("amd64", "arm64")})
+        assert host.run("apply", [page("third\n", downloads=(missing,))]).statuses["page"] == "failed"
+        assert host.at("/etc/page/index.html").read_text() == "second\n", number

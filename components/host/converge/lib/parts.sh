@@ -6,6 +6,7 @@ converge_part() {
   UNDO=''
   part_difference "$1"
   if [ ! -s "$SCRATCH/actions" ]; then
+    undo_forget "$1" # of a run that was interrupted after its last change
     record_part "$1"
     return
   fi
@@ -196,7 +197,7 @@ remove_part() {
   [ "$1" = host ] || service definitions || return 1
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
-  placed_forget "$SCRATCH/obsolete"
+  placed_forget "$SCRATCH/obsolete" && undo_forget "$1"
 }
 
 # drop_records FILE "KIND...": takes these things from the host, the deepest directory first. Files of others come back.

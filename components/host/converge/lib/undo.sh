@@ -45,6 +45,13 @@ undo_files() {
   done <"$UNDO/list"
 }
 
+# undo_forget PART: its old state is of no use any more.
+undo_forget() {
+  UNDO=$STATE/undo/$1
+  if [ -d "$UNDO" ] && [ "$1" != host ]; then undo_end; fi
+  UNDO=''
+}
+
 # undo_end: forgets, all at once, so that an interrupted clean-up is not taken for something to put back.
 undo_end() {
   mv "$UNDO" "$UNDO.gone" && rm -rf "$UNDO.gone"
