@@ -33,6 +33,8 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 SETTLED_S = 60
+TRIES = 5  # a page whose own files were cut off: Chromium does that when a network of the machine comes or goes
+CUT_OFF = "net::ERR_NETWORK_CHANGED"
 
 
 class BrowserError(Exception):
@@ -61,6 +63,7 @@ class Browser:
         self._unread = b""
         self._last_id = 0
         self._session: str | None = None
+        self._cut_off = False
         self.requests: list[str] = []
         self.complaints: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
@@ -93,17 +96,22 @@ class Browser:
 
     def open(self, url: str) -> None:
         """Returns when the page is there; of a dashboard, when every panel is drawn or has said why not."""
-        self.requests.clear()
-        self.complaints.clear()
-        self.run("window.isLeft = true")
-        self._call("Page.navigate", url=url)
         settled = "document.querySelector('main') ? document.body.dataset.state : 'settled'"
-        self.wait_for(f"!window.isLeft && document.readyState === 'complete' && ({settled})", "settled")
+        for _ in range(TRIES):
+            self._cut_off = False
+            self.requests.clear()
+            self.complaints.clear()
+            self.run("window.isLeft = true")
+            self._call("Page.navigate", url=url)
+            self.wait_for(f"!window.isLeft && document.readyState === 'complete' && ({settled})", "settled")
+            if not self._cut_off:
+                return
+        raise BrowserError(f"{url}: its files were cut off {TRIES} times, as the networks of this machine keep changing")
 
     def wait_for(self, expression: str, value: Any) -> None:
-        """Raises BrowserError when `expression` does not come to `value`."""
+        """Raises BrowserError when `expression` does not come to `value`; returns early when the page itself was cut off."""
         deadline = time.monotonic() + SETTLED_S
-        while (found := self.run(expression)) != value:
+        while (found := self.run(expression)) != value and not self._cut_off:
             if time.monotonic() > deadline or found == "failed":
                 said = "; ".join([str(found), self.run("document.body?.innerText ?? ''")[:500], *self.complaints])
                 raise BrowserError(f"{expression} did not come to {value!r}: {said}")
@@ -150,6 +158,8 @@ class Browser:
         parameters = event.get("params", {})
         if event.get("method") == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
+        elif event.get("method") == "Network.loadingFailed":
+            self._cut_off |= parameters["errorText"] == CUT_OFF and parameters["type"] in ("Document", "Script", "Stylesheet")
         elif event.get("method") == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description", details["text"]))

@@ -15,7 +15,7 @@ export function dataSources() {
 }
 
 async function json(path, options) {
-  const answer = await fetch(path, { credentials: "same-origin", ...options });
+  const answer = await patient(path, { credentials: "same-origin", ...options });
   const text = await answer.text();
   let body;
   try {
@@ -25,6 +25,17 @@ async function json(path, options) {
   }
   if (!answer.ok || body.status === "error") throw new Error(body.error ?? body.message ?? `${answer.status} ${answer.statusText}`);
   return body;
+}
+
+/** Chromium cuts off every request when a network of the machine comes or goes, as with each container or VPN. */
+async function patient(path, options, tries = 3) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (tries === 1) throw new Error(`${error.message}: ${path}`);
+    await new Promise((done) => setTimeout(done, 300));
+    return patient(path, options, tries - 1);
+  }
 }
 
 export const model = (uid) => json(`/api/dashboards/uid/${encodeURIComponent(uid)}`).then((answer) => answer.dashboard);

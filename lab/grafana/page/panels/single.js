@@ -93,7 +93,7 @@ export function gauge(body, { panel, frames }) {
 }
 
 export function barGauge(body, { panel, frames }) {
-  const { reduceOptions, orientation = "auto", displayMode = "gradient", showUnfilled = true, valueMode = "color" } = panel.options ?? {};
+  const { reduceOptions, orientation = "auto", displayMode = "gradient", showUnfilled = true, valueMode = "color", sizing = "auto", maxVizHeight = 300 } = panel.options ?? {};
   const entries = reduced(frames, reduceOptions);
   if (!entries.length) return false;
   const upright = orientation === "vertical" || (orientation === "auto" && body.clientWidth > 2 * body.clientHeight && entries.length < 8);
@@ -114,5 +114,6 @@ export function barGauge(body, { panel, frames }) {
       valueMode === "hidden" ? null : element("b", { style: { color: valueMode === "text" ? undefined : color } }, text),
     );
   });
-  body.append(element(upright ? "div.bars.upright" : "div.bars", {}, bars));
+  const thickest = sizing === "manual" ? maxVizHeight : 300;
+  body.append(element(upright ? "div.bars.upright" : "div.bars", { style: { "max-height": upright ? undefined : `${bars.length * thickest}px` } }, bars));
 }
