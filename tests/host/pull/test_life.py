@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 import urllib.request
 from pathlib import Path
@@ -191,11 +192,22 @@ def test_an_installation_that_does_not_come_up_is_tried_again_by_the_timer(pulle
 def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
     pulled.site.publish([page(), web(pulled.simulated)])
     pulled.install()
+    pulled.at("/var/lib/gpu-fleet/incoming.killed").mkdir()  # of a run that ended by SIGKILL
     run = pulled.pull("--remove")
     assert run.code == 0, run.said
     assert snapshot(pulled.prefix) == {}
     with pytest.raises(OSError):
         _answer(port)
+
+
+def test_where_nothing_is_installed_the_command_says_so(pulled: PulledHost) -> None:
+    pulled.site.publish([page()])
+    pulled.install()
+    program = pulled.simulated.directory / "kept/opt/gpu-fleet"
+    shutil.copytree(pulled.at("/opt/gpu-fleet"), program)
+    for option in ((), ("--status",), ("--check",), ("--remove",)):
+        run = pulled.run([str(program / "bin/gpu-fleet-pull"), *option])
+        assert (run.code, run.said) == (3, "nothing of gpu-fleet is installed here\n")
 
 
 def test_a_host_that_push_takes_over_stops_pulling(pulled: PulledHost) -> None:

@@ -44,6 +44,7 @@ open_work() {
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   (umask 022 && mkdir -p "$STATE") 2>/dev/null
+  find "$STATE" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} + 2>/dev/null # of runs that were killed
   WORK=$(mktemp -d "$STATE/incoming.XXXXXX" 2>/dev/null) || problem "cannot write below $STATE; run as root (sudo), or free some space"
 }
 
