@@ -192,9 +192,10 @@ def all_sites() -> list[Site]:
 
 def reap() -> None:
     """Takes down the sites whose owner is gone."""
-    for site in all_sites():
-        if site.is_abandoned():
-            site.down()
+    with _lock():  # a site that is being claimed has no owner yet
+        for site in all_sites():
+            if site.is_abandoned():
+                site.down()
 
 
 def _sites() -> Path:
