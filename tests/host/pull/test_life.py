@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
+import subprocess
 import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from components.host.part import Download, File, Source
+from components.host.part import Download, File, HttpCheck, Source
 from components.host.parts.pull import Pull
 from tests.host.hosts import page, snapshot, web
 from tests.host.pull.pulled import PulledHost, Site
@@ -187,6 +190,34 @@ def test_an_installation_that_does_not_come_up_is_tried_again_by_the_timer(pulle
     pulled.site.publish([page(), web(pulled.simulated, "fixed")])
     assert pulled.pull().code == 0
     assert _answer(port).startswith("fixed")
+
+
+def test_a_pull_that_is_killed_half_way_is_finished_by_the_next(pulled: PulledHost, port: int, tmp_path: Path) -> None:
+    pulled.site.publish([page(), web(pulled.simulated)])
+    pulled.install()
+    # A service that never answers: the pull is killed while it waits, after the page was placed and before anything is kept.
+    digest = pulled.site.publish([page("newer\n"), web(pulled.simulated, "slow", checks=(_never(port),))])
+    run = subprocess.Popen(
+        [str(pulled.program)],
+        env={"PATH": pulled.path},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while pulled.at("/etc/page/index.html").read_text() != "newer\n":
+        time.sleep(0.05)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.wait()
+    assert pulled.digest() == digest
+    fixed = pulled.site.publish([page("newest\n"), web(pulled.simulated, "fixed")])
+    again = pulled.pull()
+    assert again.code == 0, again.said
+    assert pulled.digest() == fixed
+    assert _answer(port).startswith("fixed")
+
+
+def _never(port: int) -> HttpCheck:
+    return HttpCheck(url=f"http://127.0.0.1:{port}/", contains="what it never says", within_s=60)
 
 
 def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
