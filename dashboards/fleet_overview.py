@@ -99,6 +99,7 @@ def dashboard() -> dict[str, Any]:
                             "action": "Action",
                         },
                         sort_by="Severity",
+                        descending=False,  # critical stands before warning
                     ),
                     log_counts(
                         "XID lines by code",

@@ -151,6 +151,7 @@ def rows(
     width: int,
     columns: Mapping[str, str],
     sort_by: str,
+    descending: bool = True,
     units: Mapping[str, str] | None = None,
 ) -> table.Panel:
     """A table of what is now. `columns`: label or value (`Value #A`) to heading, in this order; what is not named is left out."""
@@ -165,7 +166,7 @@ def rows(
             },
         )
     )
-    panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(True)])
+    panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(descending)])
     for heading, unit_of_column in (units or {}).items():
         panel.override_by_name(heading, [models.DynamicConfigValue(id_val="unit", value=unit_of_column)])
     return _described(panel, title, queries, description, unit, thresholds, width, HEIGHT, instant=True)
