@@ -189,7 +189,9 @@ get_artifacts() {
 }
 
 first_cause() {
-  cause=$(sed -n 's/.*"part":"\([^"]*\)","status":"failed".*"message":"\([^"\\]*\(\\.[^"\\]*\)*\)".*/\1: \2/p' "$1" | head -n 1)
+  # The message's first line, out of its JSON.
+  cause=$(sed -n 's/.*"part":"\([^"]*\)","status":"failed".*"message":"\([^"\\]*\(\\.[^"\\]*\)*\)".*/\1: \2/p' "$1" |
+    sed -e 's/\\n.*//' -e 's/\\\(["\\]\)/\1/g' | head -n 1)
   printf '%s' "${cause:-the converge program ended without a result}"
 }
 
