@@ -11,6 +11,7 @@ const GRID = "rgb(204 204 220 / 0.08)";
 const INK = "#9fa0ab";
 const FONT = "11px system-ui, sans-serif";
 const IEC_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power); // 16 GiB and not 23.3 GiB
+const NULLS_BREAK = 2; // uPlot.join: a null reaches on to the next value, also past the times of other series
 const ENOUGH_LINES = 200; // more lines than that nobody tells apart, and the browser stalls
 
 /** `panel.hidden`: labels of the series that the legend has switched off, kept from one refresh to the next. */
@@ -45,7 +46,7 @@ const stacked = (field) => ["normal", "percent"].includes(field.config.custom?.s
 function columns(series) {
   const tables = series.map(({ field, frame }) => withGaps(frame.fields.find(({ type }) => type === "time").values, field, frame.step));
   if (!tables.length) return [[]];
-  const [times, ...values] = globalThis.uPlot.join(tables, tables.map(() => [2]));
+  const [times, ...values] = globalThis.uPlot.join(tables, tables.map(() => [0, NULLS_BREAK]));
   const below = {};
   for (const [index, { field }] of [...series.entries()].reverse()) {
     if (!stacked(field)) continue;
