@@ -53,6 +53,12 @@ def _up(args: argparse.Namespace) -> None:
         hosts |= {f"{kind}-{number}": VARIANTS[kind] for number in range(1, int(count or 1) + 1)}
     site = Site.up(hosts, owned=False)
     _show(site)
+    section = {
+        "gpu-fleet:ssh": {"user": "ops", "privateKeyFile": str(site.key_file), "knownHostsFile": str(site.known_hosts_file)},
+        "gpu-fleet:hosts": site.stack_hosts(),
+    }
+    print("  For a stack file:")
+    print("".join(f"    {line}\n" for line in yaml.safe_dump(section, sort_keys=False).splitlines()), end="")
     print(f"\nUp after {time.monotonic() - start:.1f} s. `python -m lab.hosts down {site.directory.name}` removes it.")
 
 
@@ -74,12 +80,6 @@ def _show(site: Site) -> None:
     print(f"  Log in:   ssh -F {site.directory / 'ssh_config'} -l LOGIN HOST")
     print(f"            {'; '.join(f'{login}: {text}' for login, text in image.LOGINS.items())}; root")
     print(f"            the sudo password is: {image.SUDO_PASSWORD}")
-    section = {
-        "gpu-fleet:ssh": {"user": "ops", "privateKeyFile": str(site.key_file), "knownHostsFile": str(site.known_hosts_file)},
-        "gpu-fleet:hosts": site.stack_hosts(),
-    }
-    print("  For a stack file:")
-    print("".join(f"    {line}\n" for line in yaml.safe_dump(section, sort_keys=False).splitlines()), end="")
 
 
 def _down(args: argparse.Namespace) -> None:
