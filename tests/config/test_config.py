@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -204,8 +205,11 @@ def pulumi_config():
         texts = {f"gpu-fleet:{key}": value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
         set_all_config(texts, [f"gpu-fleet:{key}" for key in secrets])
 
+    loop = asyncio.new_event_loop()  # Outputs want one, and a test that ran before may have taken the thread's away
+    asyncio.set_event_loop(loop)
     yield set_it
     set_all_config({}, [])
+    loop.close()
 
 
 def host_on_this_machine() -> dict[str, object]:
