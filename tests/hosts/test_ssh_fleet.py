@@ -94,6 +94,21 @@ def test_nothing_of_ours_listens_beyond_loopback(fleet: Stack, site: Site) -> No
         assert beyond <= {"0.0.0.0:22", "[::]:22"}, f"on {name}"
 
 
+@pytest.mark.parametrize("signal", ["TERM", "KILL"])
+def test_a_service_that_is_killed_comes_back_by_itself(fleet: Stack, site: Site, signal: str, eventually: Callable) -> None:
+    host, unit = site.hosts["metal"], "gpu-fleet-nvidia-gpu-exporter"
+    before = host.ssh(f"systemctl show --property MainPID --value {unit}").stdout
+    host.ssh(f"systemctl kill --signal {signal} {unit}")
+    eventually(
+        "another process that answers",
+        lambda: (
+            host.ssh(f"systemctl show --property MainPID --value {unit}").stdout not in (before, "0\n")
+            and "nvidia_smi_" in host.ssh("curl --silent http://127.0.0.1:9400/metrics", check=False).stdout
+        ),
+        within_s=30,
+    )
+
+
 def test_services_come_back_after_a_reboot_and_nothing_has_drifted(fleet: Stack, site: Site) -> None:
     host = site.hosts["metal"]
     host.reboot()
