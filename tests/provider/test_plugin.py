@@ -196,7 +196,8 @@ def test_a_preview_shows_the_file_that_changed(plugin: Plugin) -> None:
 
 
 @pytest.mark.parametrize(
-    "archive", ["no base64!", base64.b64encode(b"no gzip").decode(), base64.b64encode(gzip.compress(b"x" * 99, mtime=0)[:-9]).decode()]
+    "archive",
+    ["no base64!", base64.b64encode(b"no gzip").decode(), base64.b64encode(gzip.compress(b"x" * 99, mtime=0)[:-9]).decode()],
 )
 def test_a_broken_archive_is_refused(plugin: Plugin, archive: str) -> None:
     (failure,) = plugin.check(BUNDLE, {"files": {}, "archive": archive}).failures
