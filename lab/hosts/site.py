@@ -122,6 +122,16 @@ class Site:
         self._serve("relay", self.network.gateway, str(port), "127.0.0.1", str(port))
         return f"{self.network.gateway}:{port}"
 
+    def reimage(self, name: str) -> None:
+        """The host is set up anew under its old name and address: an empty disk, another host key."""
+        host = self.hosts[name]
+        layers = [Path(layer) for layer in (host.directory / "lower").read_text().split(":")]
+        host.remove()
+        host.prepare(layers)
+        self._write_ssh_files()
+        host.start()
+        host.wait()
+
     def stack_hosts(self) -> dict[str, dict[str, object]]:
         """The `gpu-fleet:hosts` section of a stack file."""
         return {

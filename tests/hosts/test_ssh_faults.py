@@ -133,6 +133,25 @@ def test_a_host_that_leaves_the_stack_is_cleaned_and_a_lost_one_is_not_contacted
         stack.destroy()
 
 
+def test_a_reimaged_host_is_refused_until_its_new_key_is_known_and_then_set_up_anew(
+    stack_of: StackOf, site: Site, host: Host, tmp_path: Path
+) -> None:
+    stack = stack_of({"metal-b": {}})
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_bytes(site.known_hosts_file.read_bytes())
+    stack.config["ssh"]["knownHostsFile"] = str(known_hosts)
+    stack.write()
+    stack.up()
+    site.reimage("metal-b")
+
+    output = stack.up("--refresh", ok=False)
+    assert f"host key: {host.address} shows another host key than the known one" in output, output
+
+    known_hosts.write_bytes(site.known_hosts_file.read_bytes())
+    stack.up("--refresh")
+    assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
+
+
 def test_ctrl_c_ends_the_work_on_the_host_and_the_next_run_finishes_it(
     stack_of: StackOf, host: Host, eventually: Callable
 ) -> None:
