@@ -33,7 +33,7 @@ def averaged(series: str, selector: str, by: str) -> str:
 
 
 def top(count: int, expression: str) -> str:
-    return f"topk({count}, {expression})"
+    return f"sort_desc(topk({count}, {expression}))"
 
 
 # --- fleet ------------------------------------------------------------------------------------------------------------
