@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
-import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,20 +14,8 @@ import pytest
 import yaml
 
 from lab.dev import query
-
-REPO = Path(__file__).resolve().parents[2]
-
-
-def free_ports(count: int) -> list[int]:
-    """Below the range that the kernel takes outgoing connections from: there, one is taken again before its server starts."""
-    sockets: dict[int, socket.socket] = {}
-    while len(sockets) < count:
-        with contextlib.suppress(OSError):
-            port = random.randrange(15_000, 32_000)
-            sockets[port] = socket.create_server(("127.0.0.1", port))
-    for each in sockets.values():
-        each.close()
-    return list(sockets)
+from tests.checkout import copy_to
+from tests.ports import free_ports
 
 
 class Datacenter:
@@ -39,14 +23,7 @@ class Datacenter:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        files = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPO, capture_output=True, check=True
-        ).stdout.decode()
-        for name in filter(None, files.split("\0")):
-            if (REPO / name).is_file():
-                (directory / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(REPO / name, directory / name)
-        (directory / ".venv").symlink_to(REPO / ".venv")
+        copy_to(directory)
         self.move_ports()
 
     def move_ports(self) -> None:

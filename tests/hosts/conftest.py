@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from lab.hosts import VARIANTS, Site
 from lab.toolchain.artifacts import gather_artifacts
 from tests.checkout import REPO
 from tests.hosts.stack import Backend
+from tests.ports import free_ports
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    mimir, mimir_grpc, loki, loki_grpc = _free_ports(4)
+    mimir, mimir_grpc, loki, loki_grpc = free_ports(4)
     args = BackendArgs(
         directory=str(tmp_path_factory.mktemp("backend")),
         mimir_port=mimir,
@@ -64,14 +64,6 @@ def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ba
         )
     finally:
         run("stop")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @pytest.fixture
