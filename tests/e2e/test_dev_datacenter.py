@@ -31,6 +31,12 @@ def test_node_exporter_and_the_agent_itself_are_scraped(datacenter: Datacenter) 
     assert datacenter.metrics('alloy_build_info{instance="dev-gpu-host"}')
 
 
+def test_the_ruler_knows_the_hosts_and_gpus_that_the_stack_expects(datacenter: Datacenter) -> None:
+    expected = 'inventory:gpus_expected:count{datacenter="dev",cluster="local",instance="dev-gpu-host"}'
+    eventually("the inventory is a metric", lambda: datacenter.metrics(expected), within_s=120)
+    assert datacenter.metrics(expected)[0]["value"][1] == "8", "a lost GPU is told by this number alone"
+
+
 def test_a_second_up_changes_nothing(datacenter: Datacenter) -> None:
     output = datacenter.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
