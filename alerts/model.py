@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +47,22 @@ def read_groups(file: Path) -> list[RuleGroup]:
         RuleGroup(name=group["name"], interval=group["interval"], rules=tuple(group["rules"]))
         for group in yaml.safe_load(file.read_text())["groups"]
     ]
+
+
+def with_runbook_url(group: RuleGroup, base: str) -> RuleGroup:
+    """The group with an annotation `runbook_url` beside each `runbook`, which is a path in the checkout.
+
+    `base`: where the checkout's files can be read in a browser; the name of the annotation is the one that Grafana and the
+    notifications of others link.
+    """
+    return replace(group, rules=tuple(_with_runbook_url(rule, base.rstrip("/")) for rule in group.rules))
+
+
+def _with_runbook_url(rule: Rule, base: str) -> Rule:
+    annotations = rule.get("annotations", {})
+    if "runbook" not in annotations:
+        return rule
+    return {**rule, "annotations": {**annotations, "runbook_url": f"{base}/{annotations['runbook']}"}}
 
 
 def rule_file(groups: Iterable[RuleGroup]) -> str:

@@ -1,0 +1,33 @@
+"""The rules as PrometheusRule objects of the Prometheus Operator, for clusters that judge by themselves.
+
+Only the metric rules: the operator has no place for Loki's. They ask for the labels datacenter, cluster and instance, which on a
+cluster the scrape has to add (relabelings of its monitors): a Prometheus adds its external labels only to what it sends away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import alerts
+from alerts.model import NAMESPACE, read_groups, with_runbook_url
+
+API_VERSION: Final = "monitoring.coreos.com/v1"
+KIND: Final = "PrometheusRule"
+
+
+def prometheus_rules(*, namespace: str, labels: Mapping[str, str], runbook_url: str) -> list[dict[str, Any]]:
+    """One object per rule file, named `gpu-fleet-<file>`, as the Kubernetes API takes it.
+
+    `labels`: those by which the operator's Prometheus selects rules (its ruleSelector), such as the label `release` of
+    kube-prometheus-stack. `runbook_url`: where the checkout's files can be read in a browser.
+    """
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": f"{NAMESPACE}-{file.stem}", "namespace": namespace, "labels": dict(labels)},
+            "spec": {"groups": [with_runbook_url(group, runbook_url).as_dict for group in read_groups(file)]},
+        }
+        for file in alerts.rule_files("mimir")
+    ]
