@@ -86,6 +86,9 @@ class Host:
             async with _limited(call):
                 await self._hosts.remove(_place(inputs), call.tell)
         except HostError as error:
+            if error.code == "other-stack":  # nothing of this stack is there, so nothing is left to remove
+                call.warn(f"{id_}: {error.message.partition(';')[0]}; it was left as it is")
+                return
             hint = (
                 "\nWhen the machine is gone for good, set `lost: true` for it and run `up`."
                 if error.code == "unreachable"
@@ -103,7 +106,8 @@ class Host:
                 outcome = await self._hosts.apply(_place(inputs), self._envelope(inputs), call.tell)
         except HostError as error:
             message = f"{inputs['host']}: {error}"
-            if error.outcome is None:
+            # Never reached, or another stack's: nothing of ours is there, and nothing may be removed there later.
+            if error.outcome is None or error.code == "other-stack":
                 raise ResourceError(message) from None
             raise Unhealthy(inputs["host"], _outputs(error.outcome, before), message) from None
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())

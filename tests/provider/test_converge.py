@@ -94,10 +94,19 @@ def test_a_life_of_a_host(plugin: Plugin, simulated: SimulatedHost, inputs: Inpu
 
 @pytest.mark.parametrize("connection", ["local"], indirect=True)
 def test_a_host_of_another_stack_is_refused_and_left_alone(plugin: Plugin, inputs: Inputs) -> None:
+    mine, theirs = inputs(), inputs("intruder", stack="eu-north/research")
+    plugin.create(HOST, mine)
+    with pytest.raises(Failure, match=r"^node-1: belongs to another stack: host: ") as refused:
+        plugin.create(HOST, theirs)
+    assert refused.value.kept is None, "kept in the state of a stack that it does not belong to, it could never leave it"
+    assert page_of(mine).startswith("hello answers")
+
+
+@pytest.mark.parametrize("connection", ["local"], indirect=True)
+def test_a_host_that_another_stack_took_over_leaves_the_state_and_nothing_else(plugin: Plugin, inputs: Inputs) -> None:
     mine = inputs()
     plugin.create(HOST, mine)
-    with pytest.raises(Failure, match=r"^node-1: belongs to another stack: host: "):
-        plugin.create(HOST, inputs("intruder", stack="eu-north/research"))
-    with pytest.raises(Failure, match=r"^node-1: belongs to another stack: host: "):
-        plugin.delete(HOST, "node-1", inputs("intruder", stack="eu-north/research"))
+    plugin.delete(HOST, "node-1", inputs("intruder", stack="eu-north/research"))
     assert page_of(mine).startswith("hello answers")
+    (warning,) = [line.message for line in plugin.engine.lines if "left as it is" in line.message]
+    assert "this host belongs to stack us-west/training, not to eu-north/research" in warning
