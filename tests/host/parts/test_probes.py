@@ -70,6 +70,7 @@ def test_a_missing_gpu_stops_with_both_numbers_and_what_the_tool_said(tmp_path: 
 def test_a_gpu_too_many_is_a_mistake_in_the_stack_file(tmp_path: Path) -> None:
     done = probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_GPUS": "4"})
     assert done.returncode == WRONG_COUNT and "correct `gpus` in the stack file" in done.stderr
+    assert "said" not in done.stderr, "a tool that said nothing beside its list is not quoted"
 
 
 @pytest.mark.parametrize(
