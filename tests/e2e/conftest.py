@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from lab.dev import query
+from lab.ports import free_ports
 from tests.checkout import copy_to
-from tests.ports import free_ports
 
 
 class Datacenter:

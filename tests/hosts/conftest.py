@@ -13,10 +13,10 @@ import pytest
 from components.backend.backend import BackendArgs, services
 from lab import toolchain
 from lab.hosts import VARIANTS, Site
+from lab.ports import free_ports
 from lab.toolchain.artifacts import gather_artifacts
 from tests.checkout import REPO
 from tests.hosts.stack import Backend
-from tests.ports import free_ports
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""TCP ports on loopback for the servers that tests start."""
+"""TCP ports on loopback for servers of the lab and of the tests."""
 
 from __future__ import annotations
 
