@@ -6,10 +6,11 @@ the others are written by hand.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
-from alerts.model import RuleGroup, read_groups
+from alerts.model import RuleGroup, read_groups, with_runbook_url
 
 Backend = Literal["mimir", "loki"]
 
@@ -21,6 +22,12 @@ def rule_files(backend: Backend) -> list[Path]:
     return sorted((Path(__file__).parent / _FILES[backend]).glob("*.yaml"))
 
 
-def rule_groups(backend: Backend) -> list[RuleGroup]:
-    """Every group of one ruler; names are unique."""
-    return [group for file in rule_files(backend) for group in read_groups(file)]
+def rule_groups(backend: Backend, runbook_url: str | None = None) -> list[RuleGroup]:
+    """Every group of one ruler; names are unique. `runbook_url`: see model.with_runbook_url."""
+    return [with_runbook_url(group, runbook_url) for file in rule_files(backend) for group in read_groups(file)]
+
+
+def recording_groups() -> list[RuleGroup]:
+    """Mimir's groups without their alerts: what remains to be recorded where something else judges by the series."""
+    records = [replace(group, rules=tuple(rule for rule in group.rules if "record" in rule)) for group in rule_groups("mimir")]
+    return [group for group in records if group.rules]

@@ -49,12 +49,14 @@ def read_groups(file: Path) -> list[RuleGroup]:
     ]
 
 
-def with_runbook_url(group: RuleGroup, base: str) -> RuleGroup:
+def with_runbook_url(group: RuleGroup, base: str | None) -> RuleGroup:
     """The group with an annotation `runbook_url` beside each `runbook`, which is a path in the checkout.
 
-    `base`: where the checkout's files can be read in a browser; the name of the annotation is the one that Grafana and the
-    notifications of others link.
+    `base`: where the checkout's files can be read in a browser; None: nowhere, the group stays as it is. The annotation's name is
+    the one that Grafana and others link.
     """
+    if base is None:
+        return group
     return replace(group, rules=tuple(_with_runbook_url(rule, base.rstrip("/")) for rule in group.rules))
 
 

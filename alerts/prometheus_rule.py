@@ -16,11 +16,11 @@ API_VERSION: Final = "monitoring.coreos.com/v1"
 KIND: Final = "PrometheusRule"
 
 
-def prometheus_rules(*, namespace: str, labels: Mapping[str, str], runbook_url: str) -> list[dict[str, Any]]:
+def prometheus_rules(*, namespace: str, labels: Mapping[str, str], runbook_url: str | None = None) -> list[dict[str, Any]]:
     """One object per rule file, named `gpu-fleet-<file>`, as the Kubernetes API takes it.
 
     `labels`: those by which the operator's Prometheus selects rules (its ruleSelector), such as the label `release` of
-    kube-prometheus-stack. `runbook_url`: where the checkout's files can be read in a browser.
+    kube-prometheus-stack. `runbook_url`: see model.with_runbook_url.
     """
     return [
         {

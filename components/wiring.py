@@ -12,9 +12,10 @@ import pulumi
 
 import alerts
 import dashboards
-from alerts.alertmanager import alertmanager_config
+from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import inventory_groups
 from alerts.model import to_yaml
+from components import notifications
 from components.backend.backend import Backend, BackendArgs
 from components.config import LoadedConfig, StackConfig
 from components.fleet import FleetArgs
@@ -23,7 +24,6 @@ from components.host.artifacts import ArtifactsError, program_sources
 from components.host.bundle import Bundle
 from components.host.parts import PROGRAMS, HostOptions, standard_parts
 from components.host.resources import ProviderArgs
-from components.rulers import notifications
 from components.rulers.rulers import RulersArgs, RulerServer
 
 
@@ -114,23 +114,29 @@ def backend_args(loaded: LoadedConfig) -> BackendArgs:
 def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
     """What this stack gives to the rulers it names.
 
-    The rules and who is told come from the stack that has an `alerts` section, one per ruler and tenant. Every stack with hosts
-    adds the inventory it expects, under a name of its own.
+    The rules and who is told come from the stack that has an `alerts` section, one per ruler and tenant; where only Grafana
+    judges, the ruler still records what its rules ask for. Every stack with hosts adds the inventory it expects, under a name of
+    its own.
     """
     config = loaded.config
     assert config.rulers is not None
     mimir, loki = config.rulers.mimir, config.rulers.loki
-    judges = config.alerts is not None and "ruler" in config.alerts.targets
+    section = config.alerts
+    judges = section is not None and "ruler" in section.targets
+    if section is None:
+        mimir_groups, loki_groups = [], []
+    elif judges:
+        mimir_groups, loki_groups = (alerts.rule_groups(of, runbook_url=section.runbook_url) for of in ("mimir", "loki"))
+    else:
+        mimir_groups, loki_groups = alerts.recording_groups(), []
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
         mimir=RulerServer(url=_once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
-        mimir_groups=[
-            *(alerts.rule_groups("mimir") if judges else ()),
-            *inventory_groups(config.datacenter, config.cluster, gpus),
-        ],
+        mimir_groups=[*mimir_groups, *inventory_groups(config.datacenter, config.cluster, gpus)],
         loki=RulerServer(url=_once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
-        loki_groups=alerts.rule_groups("loki") if judges else (),
+        loki_groups=loki_groups,
         alertmanager=_alertmanager(loaded) if judges else None,
+        alertmanager_templates=templates(),
     )
 
 

@@ -5,8 +5,8 @@ Not done here: what the rules say (alerts/).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pulumi
@@ -37,13 +37,17 @@ class RulerServer:
 
 @dataclass(frozen=True, kw_only=True)
 class RulersArgs:
-    """`alertmanager`: Mimir's Alertmanager configuration as YAML, with the secrets of its receivers; None leaves it alone."""
+    """`alertmanager`: Mimir's Alertmanager configuration as YAML, with the secrets of its receivers; None leaves it alone.
+
+    `alertmanager_templates`: the template files that it names, file name to content.
+    """
 
     mimir: RulerServer | None = None
     mimir_groups: Sequence[Group] = ()
     loki: RulerServer | None = None
     loki_groups: Sequence[Group] = ()
     alertmanager: pulumi.Input[str] | None = None
+    alertmanager_templates: Mapping[str, str] = field(default_factory=dict)
 
 
 class Rulers(pulumi.ComponentResource):
@@ -72,6 +76,7 @@ class Rulers(pulumi.ComponentResource):
                 tenant=args.mimir.tenant,
                 username=args.mimir.username,
                 config=args.alertmanager,
+                templates=args.alertmanager_templates,
                 opts=child,
             )
         self.register_outputs({})

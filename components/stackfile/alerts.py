@@ -17,6 +17,10 @@ Wait = duration("0s", "24h", "30s")
 Interval = duration("1m", "168h", "4h")
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
+Month = Literal[
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"
+]
+
 
 class Channel(Section):
     send_resolved: bool = True
@@ -113,6 +117,10 @@ class MuteTiming(Section):
     """Times of the day; default: the whole day. A range does not cross midnight: write two."""
     days_of_month: Annotated[tuple[Annotated[int, Field(ge=1, le=31)], ...], Texts] = ()
     """Days of the month; default: all."""
+    months: Annotated[tuple[Month, ...], Texts] = ()
+    """Months of the year; default: all."""
+    years: Annotated[tuple[Annotated[int, Field(ge=2000, le=9999)], ...], Texts] = ()
+    """Years; default: all. With months and daysOfMonth it is a maintenance window that happens once."""
     location: str = Field(default="UTC", examples=["Europe/Berlin"])
     """Time zone."""
 
@@ -121,7 +129,9 @@ class Alerts(Section):
     """Who evaluates the alerts and who is told."""
 
     targets: Annotated[tuple[Literal["ruler", "grafana"], ...], Texts] = Field(default=("ruler",), min_length=1)
-    """Where rules are evaluated: `ruler` (gpu-fleet:rulers) or `grafana` (gpu-fleet:grafana)."""
+    """Where alerts are evaluated: `ruler` (gpu-fleet:rulers) or `grafana` (gpu-fleet:grafana). Recording rules are Mimir's."""
+    runbook_url: WebUrl | None = None
+    """Where this repository's files can be read in a browser; alerts then link their runbooks. Default: no link."""
     receiver: str | None = None
     """Receiver of alerts that no route takes; default: the only one."""
     receivers: dict[str, Receiver] = Field(default={})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from alerts.alertmanager import (
+from alerts.alertmanager import alertmanager_config
+from alerts.notifications import (
     INHIBITIONS,
     PAGE_GROUP,
+    TEMPLATE_FILE,
     Email,
     MuteTiming,
     Notifications,
@@ -13,7 +15,6 @@ from alerts.alertmanager import (
     Route,
     Slack,
     Webhook,
-    alertmanager_config,
 )
 
 LAB = Receiver(name="lab", channels=(Webhook(url="http://127.0.0.1:9094/"),))
@@ -108,8 +109,10 @@ def test_every_kind_of_channel_becomes_its_section():
 
 def test_chat_mail_and_pager_say_what_to_do():
     (_, oncall) = config()["receivers"]
-    assert ".Annotations.action" in oncall["slack_configs"][0]["text"]
-    assert ".Annotations.action" in oncall["pagerduty_configs"][0]["details"]["what to do"]
+    assert config()["templates"] == [TEMPLATE_FILE.name]
+    assert "gpu_fleet.text" in oncall["slack_configs"][0]["text"]
+    assert "gpu_fleet.text" in oncall["pagerduty_configs"][0]["details"]["what to do"]
+    assert ".Annotations.action" in TEMPLATE_FILE.read_text().partition('define "gpu_fleet.text"')[2]
 
 
 def test_a_gpu_off_the_bus_hides_its_other_codes_and_not_those_of_another_gpu():

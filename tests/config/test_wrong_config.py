@@ -570,6 +570,36 @@ WRONG = [
         "target grafana without grafana", "gpu-fleet:alerts.targets", "gpu-fleet:grafana is missing", alerts__targets=["grafana"]
     ),
     wrong(
+        "target grafana without the ruler that records",
+        "gpu-fleet:alerts.targets",
+        "gpu-fleet:rulers is missing",
+        alerts__targets=["grafana"],
+        secrets=("grafanaAuth",),
+        grafana={"url": "https://grafana.example.com"},
+        rulers=REMOVED,
+    ),
+    wrong(
+        "target grafana with Loki alone",
+        "gpu-fleet:alerts.targets",
+        "gpu-fleet:rulers has no mimir",
+        alerts__targets=["grafana"],
+        secrets=("grafanaAuth",),
+        grafana={"url": "https://grafana.example.com"},
+        rulers__mimir=REMOVED,
+    ),
+    wrong(
+        "runbook URL that is a path",
+        "gpu-fleet:alerts.runbookUrl",
+        "does not start with http",
+        alerts__runbookUrl="alerts/runbooks",
+    ),
+    wrong(
+        "month misspelt",
+        "gpu-fleet:alerts.muteTimings.holidays.months[0]",
+        "did you mean december",
+        alerts__muteTimings={"holidays": {"months": ["dezember"]}},
+    ),
+    wrong(
         "receiver says nothing",
         "gpu-fleet:alerts.receivers.team",
         "no way to tell anybody",

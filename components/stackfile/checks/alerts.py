@@ -27,10 +27,20 @@ def check(stack: Stack) -> Iterator[Problem]:
 
 
 def _targets(stack: Stack, alerts: Alerts) -> Iterator[Problem]:
-    for target, section in {"ruler": "rulers", "grafana": "grafana"}.items():
-        if target in alerts.targets and stack.is_absent(section):
-            what = f"holds {target}, and {PROJECT}:{section} is missing"
-            yield problem("alerts.targets", what, fix=f"add {PROJECT}:{section}, or remove {target}")
+    for target, sections in {"ruler": ("rulers",), "grafana": ("grafana", "rulers")}.items():
+        for section in sections:
+            if target in alerts.targets and stack.is_absent(section):
+                what = f"holds {target}, and {PROJECT}:{section} is missing"
+                yield problem("alerts.targets", what, fix=f"add {PROJECT}:{section}, or remove {target}")
+    records = "rulers" in stack.broken or (stack.file.rulers and stack.file.rulers.mimir)
+    if "grafana" in alerts.targets and not stack.is_absent("rulers") and not records:
+        what = f"holds grafana, and {PROJECT}:rulers has no mimir: Grafana judges what Mimir's recording rules make"
+        yield problem("alerts.targets", what, fix=f"add mimir to {PROJECT}:rulers")
+    if set(alerts.targets) == {"ruler", "grafana"} and alerts.receivers:
+        stack.listing.warnings.append(
+            f"{PROJECT}:alerts.targets: Mimir's Alertmanager and Grafana both tell the receivers, so each is told twice; "
+            "name one target once both have been seen to work"
+        )
     if len(set(alerts.targets)) < len(alerts.targets):
         yield problem("alerts.targets", "names a target twice", "each once", "remove one")
 
@@ -93,8 +103,9 @@ def _mute_timing(path: str, timing: MuteTiming) -> Iterator[Problem]:
         meant = nearest(timing.location, zones)
         fix = f"did you mean {meant}?" if meant else "write the zone's name of the tz database"
         yield problem(f"{path}.location", f'"{timing.location}" is no time zone', "a name such as Europe/Berlin", fix)
-    if not (timing.weekdays or timing.times or timing.days_of_month):
-        yield problem(path, "has no condition and would be silent for ever", "weekdays, times or daysOfMonth", "add one")
+    if not (timing.weekdays or timing.times or timing.days_of_month or timing.months or timing.years):
+        what, allowed = "has no condition and would be silent for ever", "weekdays, times, daysOfMonth, months or years"
+        yield problem(path, what, allowed, "add one")
     for index, times in enumerate(timing.times):
         if times.start >= times.end:
             what, fix = f"runs from {times.start} to {times.end}", "write two ranges for a time that crosses midnight"

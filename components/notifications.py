@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from alerts import alertmanager as am
+from alerts import notifications as described
 from components.stackfile.alerts import Alerts, Receiver
 
 NOBODY = "nobody"  # receiver of a stack that evaluates alerts and tells no one: they are seen at Alertmanager and on dashboards
@@ -16,25 +16,29 @@ def secret_names(section: Alerts) -> set[str]:
     return {value for channel in channels for name, value in channel if name.endswith("_secret") and value is not None}
 
 
-def notifications(section: Alerts, secrets: Mapping[str, str]) -> am.Notifications:
+def notifications(section: Alerts, secrets: Mapping[str, str]) -> described.Notifications:
     """`secrets`: values of `secret_names`, in clear: the result has to stay secret."""
-    receivers = [am.Receiver(name=name, channels=tuple(_channels(each, secrets))) for name, each in section.receivers.items()]
+    receivers = [
+        described.Receiver(name=name, channels=tuple(_channels(each, secrets))) for name, each in section.receivers.items()
+    ]
     if not receivers:
-        receivers = [am.Receiver(name=NOBODY, channels=())]
-    return am.Notifications(
+        receivers = [described.Receiver(name=NOBODY, channels=())]
+    return described.Notifications(
         receiver=section.receiver or receivers[0].name,
         receivers=tuple(receivers),
-        routes=tuple(am.Route(**route.model_dump()) for route in section.routes),
+        routes=tuple(described.Route(**route.model_dump()) for route in section.routes),
         group_by=section.group_by,
         group_wait=section.group_wait,
         group_interval=section.group_interval,
         repeat_interval=section.repeat_interval,
         mute_timings=tuple(
-            am.MuteTiming(
+            described.MuteTiming(
                 name=name,
                 weekdays=timing.weekdays,
                 times=tuple((each.start, each.end) for each in timing.times),
                 days_of_month=timing.days_of_month,
+                months=timing.months,
+                years=timing.years,
                 location=timing.location,
             )
             for name, timing in section.mute_timings.items()
@@ -42,12 +46,12 @@ def notifications(section: Alerts, secrets: Mapping[str, str]) -> am.Notificatio
     )
 
 
-def _channels(receiver: Receiver, secrets: Mapping[str, str]) -> Iterator[am.Channel]:
+def _channels(receiver: Receiver, secrets: Mapping[str, str]) -> Iterator[described.Channel]:
     def secret(name: str | None) -> str | None:
         return None if name is None else secrets[name]
 
     if hook := receiver.webhook:
-        yield am.Webhook(
+        yield described.Webhook(
             url=hook.url or secrets[hook.url_secret or ""],
             username=hook.username,
             password=secret(hook.password_secret),
@@ -55,11 +59,11 @@ def _channels(receiver: Receiver, secrets: Mapping[str, str]) -> Iterator[am.Cha
             send_resolved=hook.send_resolved,
         )
     if slack := receiver.slack:
-        yield am.Slack(url=secrets[slack.url_secret], channel=slack.channel, send_resolved=slack.send_resolved)
+        yield described.Slack(url=secrets[slack.url_secret], channel=slack.channel, send_resolved=slack.send_resolved)
     if pager := receiver.pagerduty:
-        yield am.PagerDuty(routing_key=secrets[pager.routing_key_secret], send_resolved=pager.send_resolved)
+        yield described.PagerDuty(routing_key=secrets[pager.routing_key_secret], send_resolved=pager.send_resolved)
     if mail := receiver.email:
-        yield am.Email(
+        yield described.Email(
             to=mail.to,
             sender=mail.sender,
             smarthost=mail.smarthost,
