@@ -29,6 +29,7 @@ from components.stackfile.hostlist import HostList, entries_of
 from components.stackfile.hosts import Ssh
 from components.stackfile.hostspec import HostSpec
 from components.stackfile.inventory_file import read_inventory
+from components.stackfile.kubernetes import Kubernetes
 from components.stackfile.problems import (
     ConfigErrors,
     Location,
@@ -78,6 +79,7 @@ class StackConfig:
     logs: Logs | None
     artifacts: Artifacts
     dcgm: Dcgm
+    kubernetes: Kubernetes | None
     grafana: Grafana | None
     rulers: Rulers | None
     alerts: Alerts | None
@@ -108,6 +110,7 @@ class StackConfig:
             logs=file.logs,
             artifacts=file.artifacts,
             dcgm=file.dcgm,
+            kubernetes=file.kubernetes,
             grafana=file.grafana,
             rulers=file.rulers,
             alerts=file.alerts,
@@ -208,6 +211,7 @@ _SECRETS_OF_SECTION = {
     "inventory": ("sshPrivateKey", "sudoPassword"),
     "metrics": ("metricsPassword",),
     "logs": ("logsPassword",),
+    "kubernetes": ("kubeconfig",),
     "grafana": ("grafanaAuth",),
     "rulers": ("rulersPassword",),
     "alerts": ("NAME",),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from components.stackfile.alerts import Alerts
 from components.stackfile.hosts import HostEntry, Inventory, Ssh
+from components.stackfile.kubernetes import Kubernetes
 from components.stackfile.values import (
     BaseUrl,
     LocalPath,
@@ -17,7 +18,6 @@ from components.stackfile.values import (
     Port,
     Section,
     Tenant,
-    Texts,
     Username,
     duration,
     duration_s,
@@ -140,23 +140,6 @@ class Backend(Section):
     """Grafana, or the lab's stand-in where it cannot be downloaded."""
 
 
-class Kubernetes(Section):
-    """A GPU cluster that gets the same monitoring through Helm."""
-
-    context: str | None = None
-    """Context of the kubeconfig. Default: its current one."""
-    kubeconfig: LocalPath | None = None
-    """Kubeconfig file. Default: as kubectl finds it."""
-    namespace: Name = "gpu-fleet"
-    """Namespace of everything we place."""
-    gpu_operator: bool = False
-    """Set dcgm-exporter up through the GPU Operator instead of its own chart."""
-    prometheus_operator: Literal["none", "install", "existing"] = "none"
-    """Scrape by the Prometheus Operator instead of Alloy."""
-    pod_logs: Annotated[tuple[str, ...], Texts] = ()
-    """Namespaces whose pods' logs go to Loki."""
-
-
 class StackFile(Section):
     """The section of a stack file that is ours: every key stands there as `gpu-fleet:<key>`. Secrets are keys of their own."""
 
@@ -197,13 +180,12 @@ SECRETS = {
     "metricsPassword": "password of gpu-fleet:metrics.username",
     "logsPassword": "password of gpu-fleet:logs.username",
     "rulersPassword": "password of gpu-fleet:rulers.*.username",
+    "kubeconfig": "kubeconfig of the Kubernetes cluster, where no file has it (CI)",
     "grafanaAuth": "service account token of Grafana, or user:password",
 }
 
 # Modelled or promised, and refused until somebody consumes them (but for their defaults): whoever builds one deletes its line.
 NOT_AVAILABLE_YET = {
-    "kubernetes": "GPU clusters through Helm",
-    "dcgm": "dcgm-exporter with counters of your choice",
     "rollout": "staged rollout over the hosts",
     "pull": "hosts that provision themselves",
 }

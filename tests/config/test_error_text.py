@@ -24,7 +24,7 @@ def test_many_mistakes_read_as_one_text(base: Path, request: pytest.FixtureReque
         metrics={"url": "https://mimir.example.com", "password": "hunter2", "outage": "1y"},
         metricsPassword="hunter2",
         artifacts={"source": "mirror"},
-        kubernetes={"context": "gke"},
+        kubernetes={"contxt": "gke"},
         alerts={"targets": ["rulr"], "receivers": {"team": {"slak": {}}}},
     )
     errors = problems(raw, base, {"grafanaAuth"})

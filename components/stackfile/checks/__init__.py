@@ -43,7 +43,7 @@ def some(names: list[str]) -> str:
 
 
 def check_all(stack: Stack) -> Iterator[Problem]:
-    from components.stackfile.checks import alerts, hosts, login, servers
+    from components.stackfile.checks import alerts, hosts, kubernetes, login, servers
 
-    for module in (hosts, login, servers, alerts):
+    for module in (hosts, login, servers, kubernetes, alerts):
         yield from module.check(stack)
