@@ -26,7 +26,7 @@ class HostOptions:
     """What the stack decides for all its hosts; what differs between hosts are settings.
 
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_counters`: the text
-    of a list of counters; dcgm_exporter.py has STANDARD and PROFILING.
+    of a list of counters (components/dcgm).
     """
 
     programs: Mapping[str, Mapping[str, Source]]

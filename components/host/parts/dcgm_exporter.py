@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.host.part import ROOTFS, File, HttpCheck, Part, Unit, User
+from components.dcgm.counters import counters
+from components.host.part import File, HttpCheck, Part, Unit, User
 from components.host.parts.exporter_choice import DCGM_EXPORTER
 
 START = "/opt/gpu-fleet/libexec/start-dcgm-exporter"
 COUNTERS = "/etc/dcgm-exporter/counters.csv"
-_LISTS = ROOTFS / "etc/dcgm-exporter"
-STANDARD = (_LISTS / "standard.csv").read_text()
-PROFILING = STANDARD + "\n" + (_LISTS / "profiling.csv").read_text()
+STANDARD = counters("standard").text
 
 
 @dataclass(frozen=True, kw_only=True)

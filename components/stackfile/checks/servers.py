@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from components.dcgm.counters import PRESETS
+from components.dcgm.counters import counters as read_counters
 from components.naming import PROJECT
 from components.stackfile.checks import Stack, problem
 from components.stackfile.problems import Problem, nearest
@@ -69,11 +71,21 @@ def _artifacts(stack: Stack) -> Iterator[Problem]:
 
 
 def _counters(stack: Stack) -> Iterator[Problem]:
-    counters, allowed = stack.file.dcgm.counters, "standard, profiling, or the path of a .csv file"
-    if counters in ("standard", "profiling"):
+    setting, allowed = stack.file.dcgm.counters, "standard, profiling, or the path of a .csv file"
+    if setting in PRESETS:
         return
-    if not counters.endswith(".csv"):
-        meant = nearest(counters, ["standard", "profiling"])
-        yield problem("dcgm.counters", f'found "{counters}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
-    elif not stack.listing.local_path(counters).is_file():
-        yield problem("dcgm.counters", f"{counters} does not exist", allowed, "correct the path, relative to Pulumi.yaml")
+    if not setting.endswith(".csv"):
+        meant = nearest(setting, PRESETS)
+        yield problem("dcgm.counters", f'found "{setting}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
+        return
+    try:
+        counters = read_counters(setting, stack.listing.base)
+    except OSError as error:
+        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        yield problem("dcgm.counters", f"{setting} {what}", allowed, "correct the path, relative to Pulumi.yaml")
+    except UnicodeDecodeError:
+        yield problem("dcgm.counters", f"{setting} is no text file", allowed, "save it as UTF-8")
+    else:
+        for mistake in counters.find_mistakes():
+            yield Problem(f"{setting}, line {mistake.line}", mistake.what, mistake.allowed, mistake.fix)
+        stack.listing.warnings += [f"{PROJECT}:dcgm.counters: {setting}: {warning}" for warning in counters.find_warnings()]

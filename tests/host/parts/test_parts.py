@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
+from components.dcgm.counters import counters
 from components.host.bundle import Bundle
 from components.host.part import Part
 from components.host.parts import HostOptions, standard_parts
-from components.host.parts.dcgm_exporter import PROFILING
 from tests.host.parts.places import NO_PROGRAMS, parts_of
 
 FLAGS = ("metrics_login", "logs", "logs_login", "docker_logs")
@@ -71,7 +71,9 @@ def test_no_two_exporters_are_wanted_on_one_host() -> None:
 
 def test_profiling_counters_come_on_top_of_the_standard_ones() -> None:
     [standard] = [file for file in part("dcgm-exporter").files if file.path.endswith(".csv")]
-    [profiling] = [file for file in part("dcgm-exporter", dcgm_counters=PROFILING).files if file.path.endswith(".csv")]
+    [profiling] = [
+        file for file in part("dcgm-exporter", dcgm_counters=counters("profiling").text).files if file.path.endswith(".csv")
+    ]
     assert profiling.content.startswith(standard.content) and b"DCGM_FI_PROF_SM_ACTIVE" in profiling.content
 
 
