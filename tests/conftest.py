@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
+from collections.abc import Iterator
 
 import pytest
 
-# Tests that share one costly thing (a running datacenter, a site of hosts) stay in one process of pytest-xdist.
-TOGETHER = ("tests/e2e/", "tests/hosts/")
+from lab.kubernetes import Cluster
+
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+# The tests of one file stay in one process of pytest-xdist; those of these folders do all together, because they share one cluster.
+TOGETHER = {
+    "tests/kubernetes/": "cluster",
+    "tests/lab/kubernetes/": "cluster",
+    "tests/standins/kubernetes/": "cluster",
+}
+# What waits longest starts first, so that no process is left with it alone at the end.
+FIRST = ("tests/hosts/", "tests/kubernetes/", "tests/e2e/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +34,25 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     for item in items:
         file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(next((folder for folder in TOGETHER if file.startswith(folder)), file)))
+        item.add_marker(pytest.mark.xdist_group(next((name for folder, name in TOGETHER.items() if file.startswith(folder)), file)))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """One for all: a test works in a namespace of its own, and takes away what belongs to none."""
+    with Cluster.up() as cluster:
+        cluster.add_node("cpu-node-1")
+        for name in ("gpu-node-1", "gpu-node-2"):
+            cluster.add_node(name, gpus=8, taints=[GPU_TAINT])
+        yield cluster
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace of the test's own. Its pods give their GPUs back afterwards."""
+    name = cluster.namespace(f"test-{secrets.token_hex(4)}")
+    yield name
+    cluster.api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
