@@ -12,7 +12,7 @@ from lab.kubernetes import Cluster
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
-# The tests of one file stay in one process of pytest-xdist; those of these folders do all together, because they share one cluster.
+# The tests of one file stay in one process of pytest-xdist; those of these folders do all together: they share a cluster.
 TOGETHER = {
     "tests/kubernetes/": "cluster",
     "tests/lab/kubernetes/": "cluster",
@@ -37,7 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     for item in items:
         file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(next((name for folder, name in TOGETHER.items() if file.startswith(folder)), file)))
+        item.add_marker(
+            pytest.mark.xdist_group(next((name for folder, name in TOGETHER.items() if file.startswith(folder)), file))
+        )
 
 
 @pytest.fixture(scope="session")
