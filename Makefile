@@ -77,7 +77,8 @@ check: setup ## look for drift on every host, changing nothing: make check STACK
 # --- working on the project -----------------------------------------------------------------------------------------
 
 .PHONY: test lint regen pin lock dashboards pictures schema
-test: setup lint ## every test
+test: .venv/installed lint ## every test
+	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup
@@ -88,7 +89,8 @@ lint: .venv/installed ## ruff, shellcheck
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py
 
-regen: setup ## rewrite the goldens; review their diff
+regen: .venv/installed ## rewrite the goldens; review their diff
+	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m pytest --regen
 
 pin: .venv/installed ## write the makers' checksums of unpinned releases into components/versions.yaml; review the diff

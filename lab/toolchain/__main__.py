@@ -38,7 +38,8 @@ def main() -> int:
 def _do(arguments: argparse.Namespace) -> int:
     match arguments.verb:
         case "install":
-            Installer(ask_again=arguments.ask_again, keep_go_caches=arguments.keep_go_caches).install(arguments.names)
+            options = {name: getattr(arguments, name) for name in ("ask_again", "keep_go_caches", "for_tests")}
+            Installer(**options).install(arguments.names)
         case "list":
             _list()
         case "path":
@@ -85,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     install = verbs.add_parser("install", help="get what is missing")
-    install.add_argument("names", nargs="*", metavar="NAME", help="default: every program")
+    install.add_argument("names", nargs="*", metavar="NAME", help="default: every program that running stacks needs")
+    install.add_argument("--for-tests", action="store_true", help="and what only the tests need: a Kubernetes cluster, helm")
     install.add_argument("--ask-again", action="store_true", help="where a stand-in is used, ask the maker now (else once a day)")
     install.add_argument("--keep-go-caches", action="store_true", help="do not free them when everything is built")
     verbs.add_parser("list", help="what is installed and how it was got")

@@ -36,7 +36,10 @@ def architecture() -> str:
 
 
 class Installer:
-    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made)."""
+    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made).
+
+    `for_tests`: everything means also what only tests need.
+    """
 
     def __init__(
         self,
@@ -46,19 +49,21 @@ class Installer:
         progress: Progress | None = None,
         ask_again: bool = False,
         keep_go_caches: bool = False,
+        for_tests: bool = False,
     ):
         self._cache = cache or Cache()
         self._programs = programs
         self._progress = progress or Progress()
         self._ask_again_s = 0 if ask_again else ASK_AGAIN_S
         self._keep_go_caches = keep_go_caches
+        self._all = {name: program for name, program in programs.items() if for_tests or not program.only_for_tests}
         self._maker = Maker()
 
     def install(self, names: Sequence[str] | None = None) -> None:
         """Raises ToolchainError: at once for a wrong checksum or a cache that cannot be written, else with all that failed."""
         if unknown := sorted(set(names or ()) - set(self._programs)):
             raise ToolchainError(f"The toolchain knows no {', '.join(unknown)}. It knows: {', '.join(self._programs)}.")
-        wanted = [self._programs[name] for name in names or self._programs]
+        wanted = [self._programs[name] for name in names or self._all]
         self._progress.say(f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}")
         try:
             failures = self._get(wanted)
@@ -202,7 +207,7 @@ class Installer:
 
     def _free_go_caches(self) -> None:
         """Once everything is built they are of no use until a version changes, and they are by far the largest thing here."""
-        unbuilt = [p for p in self._programs.values() if p.go and not self._cache.record(p.name, p.release.version)]
+        unbuilt = [p for p in self._all.values() if p.go and not self._cache.record(p.name, p.release.version)]
         freed = None if self._keep_go_caches or any(on_path(p) is None for p in unbuilt) else self._cache.free_go()
         if freed is None:
             self._progress.say("Go's caches stay for what is built next; `python -m lab.toolchain clean` frees them.")

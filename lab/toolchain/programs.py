@@ -44,6 +44,7 @@ class Program:
     `beside`: the program that must lie in the same directory and answer for the version, e.g. pulumi for its language host.
     `stand_in`: an executable of this repository with the same interface, taken only when the program itself cannot be had.
     `on_path`: False for what is only ever sent to hosts, so that the directory of its stand-in is not put on the PATH.
+    `only_for_tests`: a person who runs stacks has no use for it, so `install` gets it only when it is asked for.
     """
 
     release: Release
@@ -52,6 +53,7 @@ class Program:
     go: GoBuild | None = None
     stand_in: str = ""
     on_path: bool = True
+    only_for_tests: bool = False
 
     @property
     def name(self) -> str:
@@ -77,6 +79,51 @@ def _plugin(name: str) -> Program:
     return Program(release=release(program), version_args=(), stand_in=f"lab/standins/bin/{program}")
 
 
+def _cluster() -> tuple[Program, ...]:
+    """A Kubernetes cluster of lab/kubernetes, and helm, with which the kubernetes plugin's stand-in makes releases.
+
+    The four of the module kubernetes share most of what they compile: the first takes the time.
+    """
+    helm = release("helm")
+    kwok = release("kwok")
+    version = release("kube-apiserver").version
+    major, minor, _ = version.split(".")
+    stamp = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    kubernetes = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
+
+    def of_kubernetes(name: str, seconds: int) -> Program:
+        build = _go("kubernetes", f"k8s.io/kubernetes/cmd/{name}", seconds=seconds, ldflags=kubernetes)
+        return Program(release=release(name), only_for_tests=True, go=build)
+
+    return (
+        of_kubernetes("kube-apiserver", 200),
+        of_kubernetes("kube-controller-manager", 50),
+        of_kubernetes("kube-scheduler", 5),
+        Program(release=release("etcd"), only_for_tests=True, go=_go("kubernetes", "go.etcd.io/etcd/server/v3", seconds=8)),
+        Program(
+            release=kwok,
+            only_for_tests=True,
+            go=_go(
+                "kwok",
+                "sigs.k8s.io/kwok/cmd/kwok",
+                seconds=75,
+                ldflags=f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{kwok.version}",
+            ),
+        ),
+        Program(
+            release=helm,
+            version_args=("version", "--short"),
+            only_for_tests=True,
+            go=_go(
+                "helm",
+                "helm.sh/helm/v3/cmd/helm",
+                seconds=65,
+                ldflags=f"-X helm.sh/helm/v3/internal/version.version=v{helm.version}",
+            ),
+        ),
+    )
+
+
 def _programs() -> tuple[Program, ...]:
     pulumi = release("pulumi")
     alloy = release("alloy")
@@ -85,8 +132,6 @@ def _programs() -> tuple[Program, ...]:
     node_exporter = release("node_exporter")
     # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
     mimir = "aced80d74930"
-    mimir_differs = f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it"
-    mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
     prometheus_version = "-X github.com/prometheus/common/version.Version="
     return (
         Program(
@@ -106,6 +151,7 @@ def _programs() -> tuple[Program, ...]:
             stand_in="lab/standins/bin/pulumi-language-python",
         ),
         _plugin("command"),
+        # _plugin("kubernetes"),
         _plugin("grafana"),
         Program(
             release=node_exporter,
@@ -136,20 +182,8 @@ def _programs() -> tuple[Program, ...]:
                 "github.com/grafana/mimir/cmd/mimir",
                 seconds=160,
                 tags="netgo stringlabels",
-                ldflags=mimir_version,
-                differs=mimir_differs,
-            ),
-        ),
-        Program(
-            release=release("mimirtool"),
-            version_args=("version",),
-            go=_go(
-                "mimir",
-                "github.com/grafana/mimir/cmd/mimirtool",
-                seconds=140,
-                tags="netgo stringlabels",
-                ldflags=mimir_version,
-                differs=mimir_differs,
+                ldflags=f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}",
+                differs=f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it",
             ),
         ),
         Program(
@@ -157,11 +191,14 @@ def _programs() -> tuple[Program, ...]:
             go=_go(
                 "prometheus",
                 "github.com/prometheus/prometheus/cmd/promtool",
-                seconds=195,
-                tags="netgo",
+                seconds=100,
+                # The clouds' SDKs are two thirds of what it would compile.
+                tags="netgo remove_all_sd",
                 ldflags=prometheus_version + promtool.version,
+                differs="one without service discovery (only file and HTTP), which no test of rules uses",
             ),
         ),
+        *_cluster(),
         # Last: it takes as long as all the others together, and they are of use meanwhile.
         Program(
             release=alloy,
