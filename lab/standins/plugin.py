@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import grpc
 from google.protobuf import empty_pb2
+from google.rpc import status_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from lab.standins.differences import differences, replacing, response
@@ -30,6 +31,23 @@ class Failure(Exception):
     """An operation did not work; the message is what the person sees, after the resource's name."""
 
 
+class Incomplete(Failure):
+    """The resource is there and did not come to what it should be. It is kept in the state, and the next update goes on."""
+
+    def __init__(self, reason: str, id: str, outputs: Properties) -> None:
+        super().__init__(reason)
+        self.id = id
+        self.outputs = outputs
+
+
+class Refusal(Exception):
+    """The inputs cannot be used."""
+
+    def __init__(self, *mistakes: Mistake) -> None:
+        super().__init__("; ".join(f"{mistake.path}: {mistake.reason}" for mistake in mistakes))
+        self.mistakes = mistakes
+
+
 class Cancelled(Failure):
     def __init__(self) -> None:
         super().__init__("cancelled")
@@ -37,11 +55,15 @@ class Cancelled(Failure):
 
 @dataclass(frozen=True)
 class Call:
-    """One operation on one resource: its name, where its messages go, and what ends it when the person presses Ctrl-C."""
+    """One operation on one resource: its name, where its messages go, and what ends it when the person presses Ctrl-C.
+
+    `timeout_s`: the customTimeouts of the resource; 0 for none.
+    """
 
     name: str
     log: Callable[[str], None] = field(repr=False)
     ending: Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]] = field(repr=False)
+    timeout_s: float = 0
 
 
 class ResourceType(ABC):
@@ -56,6 +78,16 @@ class ResourceType(ABC):
     # Inputs that get a value when they are created without one.
     computed: ClassVar[tuple[str, ...]] = ()
 
+    def unfit(self, inputs: Properties) -> Iterator[Mistake]:
+        """What the schema refuses. `inputs` are as they were given."""
+        return mistakes(self.inputs, inputs, self.type_name)
+
+    def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
+        """The inputs, still marked, with what the plugin itself adds to them. `olds`: those of the last time. Raises Refusal."""
+        if self.autonamed and self.autonamed not in inputs:
+            return {**inputs, self.autonamed: olds.get(self.autonamed) or autoname(call.name)}
+        return inputs
+
     def check(self, inputs: Properties) -> Iterator[Mistake]:
         """What the schema cannot say. `inputs` are plain; any of them may be UNKNOWN."""
         return iter(())
@@ -64,8 +96,21 @@ class ResourceType(ABC):
         """The plain inputs in the form in which two that mean the same are equal."""
         return inputs
 
+    def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
+        """Path to kind. `olds` and `news` are comparable inputs, `outputs` the last outputs."""
+        return differences(olds, news)
+
     def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
         return replacing(self.inputs, changes)
+
+    def is_deleted_first(self, olds: Properties, news: Properties) -> bool:
+        """The old one has to go before the one that replaces it can be made."""
+        return False
+
+    def preview_create(self, inputs: Properties) -> Properties:
+        """The outputs beside the inputs that a preview shows. Raises Failure for what would fail."""
+        later = [name for name, output in self.outputs.items() if output.required]
+        return dict.fromkeys([*later, *(name for name in self.computed if name not in inputs)], UNKNOWN)
 
     def preview_update(self, olds: Properties, news: Properties) -> Properties:
         """The outputs that a preview shows; UNKNOWN for what the update may change."""
@@ -73,7 +118,7 @@ class ResourceType(ABC):
 
     @abstractmethod
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
-        """Gives the id and the outputs. Raises Failure; nothing is then kept in the state."""
+        """Gives the id and the outputs. Raises Failure, and nothing is then kept in the state, or Incomplete."""
 
     @abstractmethod
     def update(self, call: Call, id: str, olds: Properties, news: Properties) -> Properties:
@@ -115,6 +160,13 @@ class Plugin:
         self.config = config or {}
         self.configure = configure
 
+    def resource(self, token: str) -> ResourceType:
+        """The resource type of a token. Raises Failure."""
+        if token not in self.resources:
+            known = ", ".join(sorted(self.resources))
+            raise Failure(f"this stand-in of the {self.name} plugin has no {token}; it has: {known}")
+        return self.resources[token]
+
     def schema(self) -> dict[str, Any]:
         types: dict[str, Any] = {}
         resources = {
@@ -151,10 +203,21 @@ def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
     def answered(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return method(self, request, context)
+        except Incomplete as failure:
+            context.set_trailing_metadata(_details(failure))
+            context.abort(grpc.StatusCode.UNKNOWN, str(failure))
         except Failure as failure:
             context.abort(grpc.StatusCode.UNKNOWN, str(failure))
 
     return answered
+
+
+def _details(failure: Incomplete) -> tuple[tuple[str, bytes], ...]:
+    """How gRPC carries what the engine keeps of a resource that is there and not complete."""
+    kept = provider_pb2.ErrorResourceInitFailed(id=failure.id, properties=encode(failure.outputs), reasons=[str(failure)])
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(failure))
+    status.details.add().Pack(kept)
+    return (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -202,31 +265,32 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request, context):
         resource = self._resource(request.urn)
         inputs, olds = decode(request.news), decode(request.olds)
-        found = [*mistakes(resource.inputs, inputs, resource.type_name)]
+        found = [*resource.unfit(inputs)]
         if found:
             return _checked(inputs, found)
-        inputs = completed(resource.inputs, inputs)
-        if resource.autonamed and resource.autonamed not in inputs:
-            given = olds.get(resource.autonamed)
-            inputs[resource.autonamed] = given or f"{_name(request.urn)}-{secrets.token_hex(4)[:7]}"
+        try:
+            inputs = resource.filled(self._call(request.urn), completed(resource.inputs, inputs), olds)
+        except Refusal as refusal:
+            return _checked(inputs, refusal.mistakes)
         return _checked(inputs, [*resource.check(plain(inputs))])
 
     @_failing
     def Diff(self, request, context):
         resource = self._resource(request.urn)
         olds, news = (resource.comparable(plain(decode(inputs))) for inputs in (request.old_inputs, request.news))
-        changes = differences(olds, news)
-        return response(changes, resource.replacing(changes, olds, news))
+        changes = resource.changes(olds, news, plain(decode(request.olds)))
+        is_deleted_first = resource.is_deleted_first(olds, news)
+        return response(changes, resource.replacing(changes, olds, news), is_deleted_first)
 
     @_failing
     def Create(self, request, context):
         resource = self._resource(request.urn)
         inputs = decode(request.properties)
         if request.preview:
-            later = [name for name, output in resource.outputs.items() if output.required]
-            later += [name for name in resource.computed if name not in inputs]
-            return provider_pb2.CreateResponse(properties=encode(inputs | dict.fromkeys(later, UNKNOWN)))
-        id, outputs = resource.create(self._call(request.urn), plain(inputs))
+            return provider_pb2.CreateResponse(properties=_outputs(resource, inputs, resource.preview_create(plain(inputs))))
+        call = self._call(request.urn, request.timeout)
+        with _marking(resource, inputs):
+            id, outputs = resource.create(call, plain(inputs))
         return provider_pb2.CreateResponse(id=id, properties=_outputs(resource, inputs, outputs))
 
     @_failing
@@ -236,7 +300,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             outputs = resource.preview_update(plain(olds), plain(news))
         else:
-            outputs = resource.update(self._call(request.urn), request.id, plain(olds), plain(news))
+            call = self._call(request.urn, request.timeout)
+            with _marking(resource, news):
+                outputs = resource.update(call, request.id, plain(olds), plain(news))
         return provider_pb2.UpdateResponse(properties=_outputs(resource, news, outputs))
 
     @_failing
@@ -254,7 +320,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_failing
     def Delete(self, request, context):
-        self._resource(request.urn).delete(self._call(request.urn), request.id, plain(decode(request.properties)))
+        call = self._call(request.urn, request.timeout)
+        self._resource(request.urn).delete(call, request.id, plain(decode(request.properties)))
         return empty_pb2.Empty()
 
     @_failing
@@ -280,13 +347,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             end()
 
     def _resource(self, urn: str) -> ResourceType:
-        token = urn.split("::")[2].split("$")[-1]
-        if token not in self._plugin.resources:
-            known = ", ".join(sorted(self._plugin.resources))
-            raise Failure(f"this stand-in of the {self._plugin.name} plugin has no {token}; it has: {known}")
-        return self._plugin.resources[token]
+        return self._plugin.resource(urn.split("::")[2].split("$")[-1])
 
-    def _call(self, urn: str) -> Call:
+    def _call(self, urn: str, timeout_s: float = 0) -> Call:
         def log(line: str) -> None:
             if self._engine is not None:
                 severity = engine_pb2.LogSeverity.Value("INFO")
@@ -294,7 +357,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
                 with contextlib.suppress(grpc.RpcError):
                     self._engine.Log(engine_pb2.LogRequest(severity=severity, message=line, urn=urn, ephemeral=True))
 
-        return Call(_name(urn) if urn else "", log, self._ending)
+        return Call(_name(urn) if urn else "", log, self._ending, timeout_s)
 
     @contextlib.contextmanager
     def _ending(self, end: Callable[[], None]) -> Iterator[None]:
@@ -316,15 +379,32 @@ def _name(urn: str) -> str:
     return urn.split("::", 3)[3]
 
 
+def autoname(name: str) -> str:
+    """What the engine calls a resource, with a random end, as the official plugins name what has no name of its own."""
+    return f"{name}-{secrets.token_hex(4)[:7]}"
+
+
+@contextlib.contextmanager
+def _marking(resource: ResourceType, inputs: Properties) -> Iterator[None]:
+    """What is kept of an incomplete resource has the same secrets."""
+    try:
+        yield
+    except Incomplete as failure:
+        failure.outputs = _marked(resource, inputs, failure.outputs)
+        raise
+
+
 def _outputs(resource: ResourceType, inputs: Properties, outputs: Properties) -> Any:
+    return encode(_marked(resource, inputs, outputs))
+
+
+def _marked(resource: ResourceType, inputs: Properties, outputs: Properties) -> Properties:
     every = {**{name: value for name, value in inputs.items() if not name.startswith("__")}, **outputs}
     marked = with_secrets_of(inputs, every)
-    return encode(
-        {
-            name: Secret(value) if name in resource.outputs and resource.outputs[name].secret else value
-            for name, value in marked.items()
-        }
-    )
+    return {
+        name: Secret(plain(value)) if name in resource.outputs and resource.outputs[name].secret else value
+        for name, value in marked.items()
+    }
 
 
 def _checked(inputs: Properties, found: Sequence[Mistake]) -> provider_pb2.CheckResponse:
