@@ -88,6 +88,16 @@ class Image:
         return f"{self.repository}:{self.tag}" + (f"@{self.digest}" if self.digest else "")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A Helm chart of a repository. `name`: what this project calls it, and its release; `chart`: as the repository does."""
+
+    name: str
+    chart: str
+    version: str
+    repository: str
+
+
 def release(name: str) -> Release:
     """The release of a program, by its name in versions.yaml. Raises VersionsError for an unknown name."""
     return _section("programs", name, _releases(FILE))
@@ -96,6 +106,11 @@ def release(name: str) -> Release:
 def image(name: str) -> Image:
     """A container image, by its name in versions.yaml. Raises VersionsError for an unknown name."""
     return _section("images", name, _images(FILE))
+
+
+def chart(name: str) -> Chart:
+    """A Helm chart, by its name in versions.yaml. Raises VersionsError for an unknown name."""
+    return _section("charts", name, _charts(FILE))
 
 
 def read_releases(file: Path) -> dict[str, Release]:
@@ -120,6 +135,12 @@ def _images(file: Path) -> dict[str, Image]:
         )
         for name, entry in images.items()
     }
+
+
+@cache
+def _charts(file: Path) -> dict[str, Chart]:
+    charts = yaml.safe_load(file.read_text())["charts"]
+    return {name: Chart(name=name, **{key: str(value) for key, value in entry.items()}) for name, entry in charts.items()}
 
 
 def _section(section: str, name: str, entries: Mapping[str, Any]) -> Any:

@@ -67,7 +67,7 @@ class Alloy:
         if self.logs:
             logs = "export_logs_login" if self.logs_login else "export_logs"
         docker = ("collect_docker_logs",) if self.docker_logs else ()
-        return ("discover", "collect_metrics", *docker, "process_kernel", metrics, logs)
+        return ("discover", "collect_metrics", "collect_agent", *docker, "process_kernel", metrics, logs)
 
     def _groups(self) -> tuple[str, ...]:
         """gpu-fleet: secrets; systemd-journal, adm: the kernel's messages. docker is as good as root, so only when asked."""

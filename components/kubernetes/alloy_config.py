@@ -1,0 +1,48 @@
+"""Alloy's configuration on a Kubernetes cluster: the hosts' files where a node is a host, and its own for the rest.
+
+The same on every node: what differs comes from the pod's environment, passwords from a mounted Secret, as on hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from components.host.part import ROOTFS
+from components.stackfile.kubernetes import Kubernetes
+from components.stackfile.sections import Logs, Metrics
+
+OURS = Path(__file__).with_name("alloy")
+HOSTS = ROOTFS / "etc/alloy"
+
+
+def alloy_files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> tuple[Path, ...]:
+    """The files that make up the configuration of this cluster, in the order in which they are read."""
+    return tuple(_files(section, metrics, logs))
+
+
+def alloy_config(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> str:
+    """The whole configuration, as the one file that Alloy's chart takes."""
+    return "\n".join(file.read_text() for file in alloy_files(section, metrics, logs))
+
+
+def _files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> Iterator[Path]:
+    yield HOSTS / "discover.alloy"
+    yield HOSTS / "collect_agent.alloy"
+    if section.prometheus_operator == "none":
+        yield OURS / "discover_pods.alloy"
+        yield OURS / "collect_dcgm.alloy"
+        yield OURS / "collect_kubelet.alloy"
+        if section.node_exporter != "none":
+            yield OURS / "collect_nodes.alloy"
+        if section.kube_state_metrics != "none":
+            yield OURS / "collect_state.alloy"
+    yield HOSTS / "collect_kernel_journal.alloy"
+    yield HOSTS / "process_kernel.alloy"
+    if section.pod_logs:
+        yield OURS / "collect_pod_logs.alloy"
+    yield HOSTS / ("export_metrics_login.alloy" if metrics.username else "export_metrics.alloy")
+    if logs is None:
+        yield HOSTS / "export_no_logs.alloy"
+    else:
+        yield HOSTS / ("export_logs_login.alloy" if logs.username else "export_logs.alloy")

@@ -1,0 +1,205 @@
+"""Helm charts on this machine: fetched once, looked into, and rendered before anything reaches a cluster.
+
+Uses the `helm` on the PATH (`make` brings it), which talks to chart repositories and OCI registries with the logins that it has.
+Nothing here contacts a cluster: rendering is `helm template` for the Kubernetes version that is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from components import versions
+from components.stackfile.kubernetes import Chart as ChartSection
+from components.stackfile.problems import nearest
+
+_TIMEOUT_S = 120  # of one helm command; a repository's index can have 20 MB
+
+
+class ChartError(Exception):
+    """A chart that cannot be had or does not render; the text says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartSource:
+    """`reference`: a .tgz file, oci://…, or the chart's name in `repository`. `version` is empty for a file."""
+
+    name: str  # ours: dcgm-exporter, alloy, …
+    reference: str
+    version: str
+    repository: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        return self.reference.endswith(".tgz") and not self.reference.startswith("oci://")
+
+    @property
+    def described(self) -> str:
+        where = f" of {self.repository}" if self.repository else ""
+        return f"{self.reference}{f' {self.version}' if self.version else ''}{where}"
+
+
+def chart_source(name: str, section: ChartSection, base: Path) -> ChartSource:
+    """Where the stack file has a chart from, else its maker's pinned one. `base`: the directory of Pulumi.yaml."""
+    pinned = versions.chart(name)
+    version = section.version or pinned.version
+    if section.chart is None:
+        return ChartSource(name=name, reference=pinned.chart, version=version, repository=section.repository or pinned.repository)
+    if section.chart.startswith("oci://"):
+        return ChartSource(name=name, reference=section.chart, version=version)
+    return ChartSource(name=name, reference=str(base / Path(section.chart).expanduser()), version="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart as a .tgz file of this machine."""
+
+    source: ChartSource
+    file: Path
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        return yaml.safe_load(self._members["Chart.yaml"])
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """values.yaml, with those of its subcharts below the names that the chart gives them."""
+        values = dict(yaml.safe_load(self._members.get("values.yaml", "")) or {})
+        for dependency in self.metadata.get("dependencies") or ():
+            text = self._members.get(f"charts/{dependency['name']}/values.yaml", "")
+            name = dependency.get("alias") or dependency["name"]
+            values[name] = _filled(values.get(name) or {}, yaml.safe_load(text) or {})
+        return values
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any] | None:
+        text = self._members.get("values.schema.json")
+        return json.loads(text) if text else None
+
+    @cached_property
+    def _members(self) -> dict[str, str]:
+        """The chart's own texts by path, the chart's folder left out."""
+        wanted = re.compile(r"[^/]+/(Chart\.yaml|values\.yaml|values\.schema\.json|templates/.+|charts/[^/]+/values\.yaml)")
+        try:
+            with tarfile.open(self.file) as archive:
+                found = {}
+                for member in archive:
+                    if member.isfile() and (match := wanted.fullmatch(member.name)) and (data := archive.extractfile(member)):
+                        found[match[1]] = data.read().decode()
+        except (tarfile.TarError, OSError, UnicodeDecodeError) as error:
+            raise ChartError(f"{self.source.described}: {self.file} is no chart: {error}") from None
+        if "Chart.yaml" not in found:
+            raise ChartError(f"{self.source.described}: {self.file} is no chart: there is no Chart.yaml in it")
+        return found
+
+    def mistakes(self, values: Mapping[str, Any]) -> Iterator[str]:
+        """What the chart would not take, or would take and ignore: `path: what is wrong`, one per mistake."""
+        yield from self._unknown(values, self.values, ())
+        if self.schema is not None:
+            validator = jsonschema.validators.validator_for(self.schema)(self.schema)
+            for error in validator.iter_errors(_filled(values, self.values)):
+                path = ".".join(str(step) for step in error.absolute_path)
+                yield f"{path or 'the values'}: {error.message.splitlines()[0][:200]}"
+
+    def _unknown(self, values: Mapping[str, Any], known: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+        for key, value in values.items():
+            path = (*above, key)
+            default = known.get(key)
+            if key not in known:
+                if not self._reads(path):
+                    meant = nearest(key, known)
+                    hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+                    yield f"{'.'.join(path)}: the chart {self.metadata['name']} has no such value; {hint}"
+            elif isinstance(default, Mapping) and default:  # an empty one takes whatever a user writes
+                if isinstance(value, Mapping):
+                    yield from self._unknown(value, default, path)
+                else:
+                    yield f"{'.'.join(path)}: is no mapping; the chart has {', '.join(default)} there"
+
+    def _reads(self, path: tuple[str, ...]) -> bool:
+        """Whether a value without a default has a meaning: a template reads it, or values.yaml shows it in a comment."""
+        if path[0] == "global":
+            return True
+        read = re.compile(rf"\.Values\.{re.escape('.'.join(path))}\b")
+        if any(read.search(text) for name, text in self._members.items() if name.startswith("templates/")):
+            return True
+        return bool(re.search(rf"^\s*#\s*{re.escape(path[-1])}:", self._members.get("values.yaml", ""), re.MULTILINE))
+
+    def render(self, release: str, namespace: str, values: Mapping[str, Any], api_versions: Sequence[str] = ()) -> str:
+        """The manifest that Helm would apply, hooks left out. Raises ChartError."""
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump(dict(values), file)
+            file.flush()
+            options = [f"--api-versions={version}" for version in api_versions]
+            return _helm(
+                ["template", release, str(self.file), "--namespace", namespace, "--values", file.name, "--no-hooks", *options],
+                f"{self.source.described} does not render with these values",
+            )
+
+
+def fetched(source: ChartSource) -> Chart:
+    """The chart, from the cache when it was fetched before. Raises ChartError."""
+    if source.is_file:
+        return Chart(source=source, file=Path(source.reference))
+    cache = _cache() / re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source.repository}-{source.reference}-{source.version}").strip("-")
+    if not cache.is_dir():
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=cache.parent))
+        try:
+            repository = ["--repo", source.repository] if source.repository else []
+            _helm(
+                ["pull", source.reference, "--version", source.version, "--destination", str(partial), *repository],
+                f"the chart {source.described} cannot be fetched (kubernetes.charts says where charts come from)",
+            )
+            with contextlib.suppress(OSError):  # another run was quicker
+                partial.rename(cache)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    files = list(cache.glob("*.tgz"))
+    if len(files) != 1:
+        raise ChartError(f"{cache} should hold one chart: remove it, and it is fetched again")
+    return Chart(source=source, file=files[0])
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-fleet" / "charts"
+
+
+def _helm(arguments: list[str], what: str) -> str:
+    try:
+        done = subprocess.run(["helm", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        raise ChartError("helm is not on the PATH, and a Kubernetes cluster needs it: `make preview` brings its own") from None
+    except subprocess.TimeoutExpired:
+        raise ChartError(f"{what}: helm {arguments[0]} took more than {_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise ChartError(f"{what}: {done.stderr.strip().removeprefix('Error: ')}")
+    return done.stdout
+
+
+def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with what they leave out; as in Helm, null takes a default away."""
+    result = dict(defaults)
+    for key, value in values.items():
+        before = result.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            result[key] = _filled(value, before)
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,365 @@
+"""Values of every chart, as pure functions of the stack file. Keys are the charts' own.
+
+Checked against dcgm-exporter 4.8.2 and 4.8.4, gpu-operator v26.7.0, alloy 1.11.1, kube-prometheus-stack 88.5.3 with its
+prometheus-node-exporter and kube-state-metrics, prometheus-adapter 5.3.0 (tests/samples/test_helm_values.py; read 2026-11-21).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from components.dcgm.counters import Counters
+from components.kubernetes.alloy_config import alloy_config
+from components.kubernetes.scaling import adapter_rules
+from components.stackfile.kubernetes import Kubernetes
+from components.stackfile.sections import Logs, Metrics
+from components.versions import Image, image
+
+Values = dict[str, Any]
+
+DCGM_EXPORTER: Final = "dcgm-exporter"  # the exporter_mode of everything a cluster sends
+SECRET: Final = "gpu-fleet"  # noqa: S105 - the Secret's name; its keys are the file names that hosts have too
+SECRETS_DIRECTORY: Final = "/etc/gpu-fleet/secrets"
+ADAPTER_AUTH_KEY: Final = "adapter-kubeconfig"
+ALLOY_PORT: Final = 12345
+
+# How many nodes at once an upgrade may leave without an exporter or agent. One at a time takes hours on a thousand nodes.
+_AT_ONCE: Final = "10%"
+_EVERYWHERE: Final = [{"operator": "Exists"}]  # agents of the nodes themselves
+
+# Labels that mark a GPU node: GPU feature discovery, node feature discovery (a device of NVIDIA's PCI vendor), GKE.
+_GPU_NODE_LABELS: Final = (
+    {"key": "nvidia.com/gpu.present", "operator": "In", "values": ["true"]},
+    {"key": "feature.node.kubernetes.io/pci-10de.present", "operator": "In", "values": ["true"]},
+    {"key": "cloud.google.com/gke-accelerator", "operator": "Exists"},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPlan:
+    """What the values depend on. It holds no secret: logins reach the cluster as a Secret of its own."""
+
+    datacenter: str
+    cluster: str
+    section: Kubernetes
+    metrics: Metrics
+    logs: Logs | None
+    counters: Counters
+
+    @property
+    def scrapes_by_operator(self) -> bool:
+        return self.section.prometheus_operator != "none"
+
+    @property
+    def query_url(self) -> str:
+        """Where Mimir answers queries, by where it takes pushes."""
+        return self.metrics.url.removesuffix("/api/v1/push").removesuffix("/api/prom/push") + "/prometheus"
+
+
+def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Values:
+    """As Helm merges values: mappings key by key, everything else as a whole; theirs wins."""
+    result = dict(ours)
+    for key, value in theirs.items():
+        before = result.get(key)
+        result[key] = merged(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+# --- GPU exporter -------------------------------------------------------------------------------------------------------
+
+
+def dcgm_exporter(plan: ClusterPlan) -> Values:
+    section, pinned = plan.section, image("dcgm-exporter")
+    values: Values = {
+        # The chart joins repository and tag, whatever the tag holds: so it takes a digest in every version.
+        "image": {"repository": pinned.repository, "tag": _tag(pinned)},
+        "arguments": ["-f", "/etc/dcgm-exporter/default-counters.csv"],
+        "customMetrics": plan.counters.text,
+        # The list is mounted by subPath, which never changes in a running pod, and the exporter reads it once.
+        "podAnnotations": {"gpu-fleet/counters": hashlib.sha256(plan.counters.text.encode()).hexdigest()[:16]},
+        "securityContext": {
+            "capabilities": {"add": ["SYS_ADMIN"] if plan.counters.needs_sys_admin else [], "drop": ["ALL"]},
+        },
+        "kubeletPath": section.pod_resources,
+        "tolerations": _tolerations(section),
+        "rollingUpdate": {"maxUnavailable": _AT_ONCE, "maxSurge": 0},
+        "kubernetes": _pod_labels(section),
+        "kubernetesDRA": {"enabled": section.dra},
+        "serviceMonitor": _service_monitor(plan),
+    }
+    if section.node_selector is None:
+        values["affinity"] = _on_gpu_nodes()
+    elif section.node_selector:
+        values["nodeSelector"] = dict(section.node_selector)
+    if section.mig != "none":
+        values["extraEnv"] = _mig_env()
+    return values
+
+
+def gpu_operator(plan: ClusterPlan) -> Values:
+    """The operator's dcgm-exporter; driver, toolkit and device plugin stay as its chart has them."""
+    section, pinned = plan.section, image("dcgm-exporter")
+    repository, _, name = pinned.repository.rpartition("/")
+    env = [{"name": "KUBERNETES_ENABLE_DRA", "value": "true"}] if section.dra else []
+    env += _mig_env() if section.mig != "none" else []
+    exporter: Values = {
+        "enabled": True,
+        "repository": repository,
+        "image": name,
+        # The operator takes a digest for a version, and joins it with @.
+        "version": pinned.digest or pinned.tag,
+        "config": {"create": True, "name": "gpu-fleet-counters", "data": plan.counters.text},
+        "serviceMonitor": _service_monitor(plan),
+        "enablePodLabels": bool(section.pod_labels),
+        "env": env,
+    }
+    if section.pod_labels:
+        exporter["podLabelAllowlistRegex"] = list(section.pod_labels)
+    values: Values = {"dcgmExporter": exporter, "daemonsets": {"tolerations": _tolerations(section)}}
+    if section.mig != "none":
+        values["mig"] = {"strategy": section.mig}
+    return values
+
+
+def _tag(pinned: Image) -> str:
+    return pinned.tag + (f"@{pinned.digest}" if pinned.digest else "")
+
+
+def _tolerations(section: Kubernetes) -> list[Values]:
+    return [toleration.model_dump(exclude_none=True) for toleration in section.tolerations]
+
+
+def _on_gpu_nodes() -> Values:
+    terms = [{"matchExpressions": [label]} for label in _GPU_NODE_LABELS]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _mig_env() -> list[Values]:
+    # f: every GPU that is whole, and the instances of every one that is cut; so nothing counts twice.
+    return [{"name": "DCGM_EXPORTER_DEVICES_STR", "value": "f"}]
+
+
+def _pod_labels(section: Kubernetes) -> Values:
+    return {"enablePodLabels": bool(section.pod_labels), "podLabelAllowlistRegex": list(section.pod_labels)}
+
+
+def _service_monitor(plan: ClusterPlan) -> Values:
+    if not plan.scrapes_by_operator:
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        # As often as hosts are scraped; the exporter itself reads the GPUs every 30 s.
+        "interval": "15s",
+        "scrapeTimeout": "10s",
+        # pod, namespace and container are of the pod that holds the GPU, not of the exporter.
+        "honorLabels": True,
+        "additionalLabels": dict(plan.section.monitor_labels),
+        "relabelings": relabelings(plan, "gpu-exporter"),
+    }
+
+
+def relabelings(plan: ClusterPlan, job: str) -> list[Values]:
+    """What makes the operator's targets carry the labels that hosts have."""
+    fixed = {"datacenter": plan.datacenter, "cluster": plan.cluster, "exporter_mode": DCGM_EXPORTER, "job": job}
+    return [
+        {"action": "replace", "sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"},
+        *({"action": "replace", "targetLabel": label, "replacement": value} for label, value in fixed.items()),
+    ]
+
+
+# --- Alloy --------------------------------------------------------------------------------------------------------------
+
+
+def alloy(plan: ClusterPlan) -> Values:
+    section, pinned = plan.section, image("alloy")
+    registry, _, repository = pinned.repository.partition("/")
+    mounts = [
+        {"name": "machine-id", "mountPath": "/etc/machine-id", "readOnly": True},  # a journal is found by it
+        {"name": "run-log", "mountPath": "/run/log", "readOnly": True},  # a journal that is not kept over reboots
+        {"name": "state", "mountPath": "/var/lib/alloy"},
+    ]
+    volumes: list[Values] = [
+        {"name": "machine-id", "hostPath": {"path": "/etc/machine-id", "type": "File"}},
+        {"name": "run-log", "hostPath": {"path": "/run/log", "type": "DirectoryOrCreate"}},
+        # On the node: a new pod goes on where the old one was, in what it had not sent and in what it had read.
+        {"name": "state", "hostPath": {"path": "/var/lib/gpu-fleet/alloy", "type": "DirectoryOrCreate"}},
+    ]
+    if plan.metrics.username or (plan.logs and plan.logs.username):
+        mounts.append({"name": "secrets", "mountPath": SECRETS_DIRECTORY, "readOnly": True})
+        volumes.append({"name": "secrets", "secret": {"secretName": SECRET}})
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    return {
+        "image": {"registry": registry, "repository": repository, "tag": pinned.tag, "digest": pinned.digest},
+        "crds": {"create": False},  # PodLogs, which this configuration does not use
+        "alloy": {
+            # The chart takes it for a template.
+            "configMap": {"content": _as_helm_literal(alloy_config(section, plan.metrics, plan.logs))},
+            "clustering": {"enabled": not plan.scrapes_by_operator},
+            "storagePath": "/var/lib/alloy",
+            "listenPort": ALLOY_PORT,
+            "enableReporting": False,
+            "extraEnv": _environment(plan),
+            "mounts": {"varlog": True, "extra": mounts},
+            "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+        },
+        # What this configuration asks of the API server, and no more; the chart's own rules would let it read every secret.
+        "rbac": {
+            "rules": rules,
+            "clusterRules": [
+                {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]},
+            ],
+        },
+        "controller": {
+            "type": "daemonset",
+            "tolerations": _EVERYWHERE,
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": _AT_ONCE}},
+            "volumes": {"extra": volumes},
+        },
+    }
+
+
+def _as_helm_literal(text: str) -> str:
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def _environment(plan: ClusterPlan) -> list[Values]:
+    """The variables that hosts have in /etc/gpu-fleet/environment, for the same files."""
+    metrics, logs = plan.metrics, plan.logs
+    fixed = {
+        "GPU_FLEET_DATACENTER": plan.datacenter,
+        "GPU_FLEET_CLUSTER": plan.cluster,
+        "GPU_FLEET_EXPORTER_MODE": DCGM_EXPORTER,
+        "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{ALLOY_PORT}",
+        "GPU_FLEET_METRICS_URL": metrics.url,
+        "GPU_FLEET_METRICS_TENANT": metrics.tenant or "",
+        "GPU_FLEET_METRICS_USERNAME": metrics.username or "",
+        "GPU_FLEET_METRICS_WAL_KEEP": f"{metrics.outage_s * 3 // 2}s",  # see export_metrics.alloy
+    }
+    if logs:
+        fixed |= {
+            "GPU_FLEET_LOGS_URL": logs.url,
+            "GPU_FLEET_LOGS_TENANT": logs.tenant or "",
+            "GPU_FLEET_LOGS_USERNAME": logs.username or "",
+        }
+    if plan.section.pod_logs:
+        fixed["GPU_FLEET_POD_LOG_NAMESPACES"] = ",".join(plan.section.pod_logs)
+    node = {"name": "GPU_FLEET_INSTANCE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    return [node, *({"name": name, "value": value} for name, value in fixed.items())]
+
+
+# --- the nodes and the cluster ------------------------------------------------------------------------------------------
+
+
+def node_exporter(plan: ClusterPlan) -> Values:
+    monitor: Values = {"enabled": plan.scrapes_by_operator}
+    if plan.scrapes_by_operator:
+        monitor |= {
+            "additionalLabels": dict(plan.section.monitor_labels),
+            "relabelings": relabelings(plan, "node-exporter"),
+        }
+    return {
+        "tolerations": _EVERYWHERE,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": _AT_ONCE}},
+        "prometheus": {"monitor": monitor},
+    }
+
+
+def kube_state_metrics(plan: ClusterPlan) -> Values:
+    monitor: Values = {"enabled": plan.scrapes_by_operator}
+    if plan.scrapes_by_operator:
+        monitor |= {
+            "additionalLabels": dict(plan.section.monitor_labels),
+            "http": {"honorLabels": True, "relabelings": _state_relabelings(plan)},
+        }
+    return {"prometheus": {"monitor": monitor}}
+
+
+def _state_relabelings(plan: ClusterPlan) -> list[Values]:
+    """The state is the cluster's, whatever node tells it."""
+    fixed = {
+        "datacenter": plan.datacenter,
+        "cluster": plan.cluster,
+        "exporter_mode": DCGM_EXPORTER,
+        "job": "kube-state-metrics",
+        "instance": "kube-state-metrics",
+    }
+    return [{"action": "replace", "targetLabel": label, "replacement": value} for label, value in fixed.items()]
+
+
+def kube_prometheus_stack(plan: ClusterPlan) -> Values:
+    section, metrics = plan.section, plan.metrics
+    labels = {"datacenter": plan.datacenter, "cluster": plan.cluster}
+    write: Values = {"url": metrics.url}
+    if metrics.tenant:
+        write["headers"] = {"X-Scope-OrgID": metrics.tenant}
+    if metrics.username:
+        write["basicAuth"] = {
+            "username": {"name": SECRET, "key": "metrics-username"},
+            "password": {"name": SECRET, "key": "metrics-password"},
+        }
+    selects_all = {
+        f"{kind}SelectorNilUsesHelmValues": False for kind in ("serviceMonitor", "podMonitor", "rule", "probe", "scrapeConfig")
+    }
+    subchart_node, subchart_state = node_exporter(plan), kube_state_metrics(plan)
+    return {
+        "prometheus": {
+            "prometheusSpec": {
+                **selects_all,
+                "externalLabels": labels,
+                # Mimir takes one replica's samples for another's when these differ from push to push.
+                "replicaExternalLabelNameClear": True,
+                "prometheusExternalLabelNameClear": True,
+                "remoteWrite": [write],
+                "retention": "1d",  # Mimir keeps the rest
+                "tolerations": [],
+            }
+        },
+        "grafana": {"enabled": section.operator_grafana != "none"}
+        | ({"service": {"type": section.operator_grafana}} if section.operator_grafana != "none" else {}),
+        # Alerts are Mimir's business, which hears of every cluster.
+        "alertmanager": {"enabled": False},
+        "defaultRules": {"create": False},
+        "nodeExporter": {"enabled": section.node_exporter == "install"},
+        "kubeStateMetrics": {"enabled": section.kube_state_metrics == "install"},
+        "prometheus-node-exporter": {"tolerations": _EVERYWHERE, "prometheus": subchart_node["prometheus"]},
+        "kube-state-metrics": subchart_state,
+        "kubelet": {"serviceMonitor": _kubelet_relabelings(plan)},
+    }
+
+
+def _kubelet_relabelings(plan: ClusterPlan) -> Values:
+    """The chart keeps its own path label first; lists are replaced as a whole, so it is written out here."""
+    path = {"action": "replace", "sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"}
+    node = {"action": "replace", "sourceLabels": ["__meta_kubernetes_endpoint_address_target_name"], "targetLabel": "instance"}
+
+    def rules(job: str) -> Sequence[Values]:
+        fixed = {"datacenter": plan.datacenter, "cluster": plan.cluster, "exporter_mode": DCGM_EXPORTER, "job": job}
+        return [path, node, *({"action": "replace", "targetLabel": k, "replacement": v} for k, v in fixed.items())]
+
+    return {"relabelings": rules("kubelet"), "cAdvisorRelabelings": rules("cadvisor"), "probesRelabelings": rules("kubelet")}
+
+
+# --- scaling ------------------------------------------------------------------------------------------------------------
+
+
+def prometheus_adapter(plan: ClusterPlan) -> Values:
+    """Queries Mimir, where the vocabulary is: the same metric names whatever exporter or version measures."""
+    url = plan.query_url
+    values: Values = {
+        # The chart joins url, port and path; port 0 leaves its own out.
+        "prometheus": {"url": url, "port": 0, "path": ""},
+        "rules": {"default": False, "custom": adapter_rules(plan.datacenter, plan.cluster)},
+    }
+    arguments = [f"--prometheus-header=X-Scope-OrgID={plan.metrics.tenant}"] if plan.metrics.tenant else []
+    if plan.metrics.username:
+        # A kubeconfig is how the adapter takes a login; as a file, for arguments can be read by everybody on the node.
+        arguments.append(f"--prometheus-auth-config={SECRETS_DIRECTORY}/{ADAPTER_AUTH_KEY}")
+        values["extraVolumes"] = [{"name": "secrets", "secret": {"secretName": SECRET}}]
+        values["extraVolumeMounts"] = [{"name": "secrets", "mountPath": SECRETS_DIRECTORY, "readOnly": True}]
+    if arguments:
+        values["extraArguments"] = arguments
+    return values

@@ -1,0 +1,27 @@
+"""Plans of clusters for the tests: one good one, and changes to its section."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from components.dcgm.counters import counters
+from components.kubernetes.values import ClusterPlan
+from components.stackfile.kubernetes import Kubernetes
+from components.stackfile.sections import Logs, Metrics
+
+MIMIR = {"url": "https://mimir.example.com/api/v1/push", "tenant": "us-west", "username": "writer"}
+LOKI = {"url": "https://loki.example.com/loki/api/v1/push"}
+
+
+def plan(
+    *, metrics: dict[str, Any] = MIMIR, logs: dict[str, Any] | None = LOKI, dcgm: str = "standard", **section: Any
+) -> ClusterPlan:
+    """`section`: keys of the stack file's section `kubernetes`."""
+    return ClusterPlan(
+        datacenter="us-west",
+        cluster="training",
+        section=Kubernetes.model_validate(section),
+        metrics=Metrics.model_validate(metrics),
+        logs=Logs.model_validate(logs) if logs else None,
+        counters=counters(dcgm),
+    )

@@ -1,0 +1,127 @@
+"""Charts: what is in one, which values it does not know, how it renders, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from components.kubernetes.charts import ChartError, ChartSource, chart_source, fetched
+from components.stackfile.kubernetes import Chart as ChartSection
+from lab import toolchain
+from tests.kubernetes.chart_files import chart_file
+
+VALUES = """\
+image: {repository: r.example/x, tag: "1"}
+nodeSelector: {}
+serviceMonitor:
+  enabled: false
+  # scrapeLimit: 3
+"""
+TEMPLATE = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}, namespace: {{ .Release.Namespace }}}
+data:
+  image: {{ .Values.image.repository }}:{{ .Values.image.tag }}
+  {{- if .Values.customMetrics }}
+  metrics: {{ .Values.customMetrics | quote }}
+  {{- end }}
+"""
+MEMBERS = {"values.yaml": VALUES, "templates/configmap.yaml": TEMPLATE}
+
+
+@pytest.fixture(autouse=True)
+def helm_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(Path(toolchain.find("helm")).parent), prepend=":")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"imgae": {}}, "imgae: the chart sample has no such value; did you mean image?"),
+        ({"image": {"digset": "x"}}, "image.digset: the chart sample has no such value"),
+        (
+            {"serviceMonitor": {"interval": "15s"}},
+            "serviceMonitor.interval: the chart sample has no such value",
+        ),
+        ({"image": "r.example/x:1"}, "image: is no mapping; the chart has repository, tag there"),
+    ],
+)
+def test_a_value_that_the_chart_does_not_have_is_told_with_the_nearest(values: dict, words: str, tmp_path: Path) -> None:
+    found = list(chart_file(tmp_path, MEMBERS).mistakes(values))
+    assert len(found) == 1 and found[0].startswith(words), found
+
+
+def test_values_that_are_read_without_a_default_are_known(tmp_path: Path) -> None:
+    chart = chart_file(tmp_path, MEMBERS)
+    values = {"customMetrics": "a", "nodeSelector": {"any": "label"}, "serviceMonitor": {"scrapeLimit": 1}, "global": {"x": 1}}
+    assert list(chart.mistakes(values)) == []
+
+
+def test_values_of_a_subchart_are_those_below_its_name_or_alias(tmp_path: Path) -> None:
+    metadata = "apiVersion: v2\nname: sample\nversion: 1.0.0\ndependencies: [{name: sub, version: 1.0.0, alias: under}]\n"
+    chart = chart_file(tmp_path, {**MEMBERS, "Chart.yaml": metadata, "charts/sub/values.yaml": "replicas: 1\n"})
+    assert list(chart.mistakes({"under": {"replicas": 2}})) == []
+    assert next(chart.mistakes({"under": {"replica": 2}})).startswith("under.replica: ")
+
+
+def test_the_charts_schema_is_kept(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"image": {"properties": {"tag": {"type": "string"}}}}}
+    chart = chart_file(tmp_path, {**MEMBERS, "values.schema.json": json.dumps(schema)})
+    assert list(chart.mistakes({"image": {"tag": 1}})) == ["image.tag: 1 is not of type 'string'"]
+
+
+def test_a_chart_renders_as_helm_would_apply_it(tmp_path: Path) -> None:
+    manifest = chart_file(tmp_path, MEMBERS).render("dcgm", "gpus", {"image": {"tag": "2"}, "customMetrics": "a {{ b }}"})
+    assert "image: r.example/x:2" in manifest and "namespace: gpus" in manifest
+    assert 'metrics: "a {{ b }}"' in manifest, "values are no templates"
+
+
+def test_a_chart_that_does_not_render_is_told_in_helms_words(tmp_path: Path) -> None:
+    chart = chart_file(tmp_path, {"templates/a.yaml": '{{ fail "give me a name" }}'})
+    with pytest.raises(ChartError, match=r"sample-1.0.0.tgz does not render with these values: .*give me a name"):
+        chart.render("a", "b", {})
+
+
+def test_a_file_that_is_no_chart_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "x.tgz"
+    file.write_text("hello")
+    with pytest.raises(ChartError, match=r"x\.tgz is no chart"):
+        list(fetched(ChartSource(name="x", reference=str(file), version="")).mistakes({}))
+
+
+def test_a_chart_that_cannot_be_fetched_is_told_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = ChartSource(name="alloy", reference="alloy", version="1.11.1", repository="http://127.0.0.1:9/charts")
+    with pytest.raises(ChartError, match=r"chart alloy 1\.11\.1 of http://127\.0\.0\.1:9/charts cannot be fetched .*refused"):
+        fetched(source)
+    assert list(tmp_path.rglob("*.tgz")) == [] and not list((tmp_path / "gpu-fleet/charts").iterdir()), "no half chart stays"
+
+
+def test_a_fetched_chart_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = ChartSource(name="a", reference="a", version="1.0.0", repository="http://127.0.0.1:9")
+    kept = tmp_path / "gpu-fleet/charts/http-127.0.0.1-9-a-1.0.0"
+    kept.mkdir(parents=True)
+    chart_file(kept, MEMBERS)
+    assert fetched(source).metadata["version"] == "1.0.0"
+
+
+def test_without_helm_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ChartError, match="make preview"):
+        chart_file(tmp_path, MEMBERS).render("a", "b", {})
+
+
+def test_a_chart_comes_from_its_maker_a_mirror_a_registry_or_a_file(tmp_path: Path) -> None:
+    def source(**section: str) -> ChartSource:
+        return chart_source("alloy", ChartSection.model_validate(section), tmp_path)
+
+    pinned = source()
+    assert pinned.repository.startswith("https://") and pinned.version and pinned.reference == "alloy"
+    assert source(repository="https://mirror.example.com").repository == "https://mirror.example.com"
+    assert source(chart="oci://r.example/charts/alloy").reference == "oci://r.example/charts/alloy"
+    assert source(chart="oci://r.example/charts/alloy", version="9.9.9").version == "9.9.9"
+    assert source(chart="charts/a.tgz").reference == str(tmp_path / "charts/a.tgz")
