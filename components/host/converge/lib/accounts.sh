@@ -7,21 +7,66 @@ has_group() {
   grep -q "^$1:" /etc/group || getent group "$1" >/dev/null 2>&1
 }
 
-# user_difference NAME GROUPS: sets DIFF. Groups that this host does not have are no difference.
+# user_difference NAME HOME GROUPS: sets DIFF. Groups that this host does not have are no difference. Of a user that was here before
+# us, everything else is the administrator's choice.
 user_difference() {
   DIFF=
   [ "$OWNERS" = yes ] || return 0
-  if ! id -u "$1" >/dev/null 2>&1; then
+  user_entry=$(passwd_entry "$1")
+  if [ -z "$user_entry" ]; then
     DIFF=missing
     return 0
   fi
-  user_has=" $(id -Gn "$1") "
-  for user_group in $(list_words "$2"); do
-    case $user_has in
-      *" $user_group "*) ;;
-      *) has_group "$user_group" && DIFF="is not in group $user_group" ;;
-    esac
+  if is_lost_account passwd user "$1"; then
+    DIFF="is there already and will be ours"
+    return 0
+  fi
+  user_has=$(id -Gn "$1")
+  user_wants=$(present_groups "$3")
+  for user_group in $user_wants; do
+    is_among "$user_group" "$user_has" || DIFF="is not in group $user_group"
   done
+  placed_get user "$1" || return 0
+  for user_group in $user_has; do
+    is_among "$user_group" "$1 $user_wants" || DIFF="is in group $user_group"
+  done
+  IFS=: read -r _ _ _ _ _ user_home user_shell <<END
+$user_entry
+END
+  [ "$user_home" = "$2" ] || DIFF="home is $user_home, not $2"
+  no_login_shell
+  [ "$user_shell" = "$NO_LOGIN" ] || DIFF="login shell is $user_shell, not $NO_LOGIN"
+}
+
+# is_lost_account passwd|group user|group NAME: one of ours on this very host, of which no record is left.
+is_lost_account() {
+  has_our_name "$3" && ! placed_get "$2" "$3" && grep -q "^$3:" "/etc/$1"
+}
+
+passwd_entry() {
+  if command -v getent >/dev/null; then getent passwd "$1"; else grep "^$1:" /etc/passwd; fi
+}
+
+no_login_shell() {
+  NO_LOGIN=/usr/sbin/nologin
+  [ -x "$NO_LOGIN" ] || NO_LOGIN=/bin/false
+}
+
+# is_among WORD "WORD..."
+is_among() {
+  case " $2 " in
+    *" $1 "*) ;;
+    *) return 1 ;;
+  esac
+}
+
+# present_groups GROUP,GROUP...: those that this host has, on one line.
+present_groups() {
+  present=
+  for present_group in $(list_words "$1"); do
+    has_group "$present_group" && present="$present${present:+ }$present_group"
+  done
+  printf '%s' "$present"
 }
 
 list_words() {
@@ -30,23 +75,36 @@ list_words() {
 
 # place_user NAME HOME GROUPS PART
 place_user() {
+  no_login_shell
+  ! is_lost_account passwd user "$1" || placed_add user "$1" "$4"
   if ! id -u "$1" >/dev/null 2>&1; then
     placed_add user "$1" "$4"
-    place_shell=/usr/sbin/nologin
-    [ -x "$place_shell" ] || place_shell=/bin/false
     place_group=--user-group
     has_group "$1" && place_group="--gid=$1"
-    attempt "cannot make user $1" useradd --system --no-create-home "$place_group" --home-dir "$2" --shell "$place_shell" "$1" || return 1
+    attempt "cannot make user $1" useradd --system --no-create-home "$place_group" --home-dir "$2" --shell "$NO_LOGIN" "$1" || return 1
   fi
-  for place_group in $(list_words "$3"); do
-    has_group "$place_group" || continue
-    attempt "cannot put user $1 into group $place_group" usermod --append --groups "$place_group" "$1" || return 1
-  done
+  place_groups=$(present_groups "$3" | tr ' ' ,)
+  if ! placed_get user "$1"; then
+    [ -z "$place_groups" ] || attempt "cannot put user $1 into $place_groups" usermod --append --groups "$place_groups" "$1"
+    return
+  fi
+  attempt "cannot change user $1" usermod --gid "$1" --groups "$place_groups" --shell "$NO_LOGIN" "$1" || return 1
+  place_entry=$(passwd_entry "$1" | cut -d : -f 6)
+  [ "$place_entry" = "$2" ] || { stop_units "$4" && attempt "cannot change the home of user $1" usermod --home "$2" "$1"; }
+}
+
+# stop_units PART: usermod changes no home while a process of the user runs. What is stopped is started later in this run.
+stop_units() {
+  records "$1" unit
+  while IFS=$TAB read -r stop_unit stop_type; do
+    service stop "$stop_unit" "$stop_type"
+    printf 'start\t%s\t%s\n' "$stop_unit" "$stop_type" >>"$SCRATCH/actions"
+  done <"$RECORDS"
 }
 
 place_group() {
   placed_add group "$1" "$2"
-  attempt "cannot make group $1" groupadd --system "$1"
+  has_group "$1" || attempt "cannot make group $1" groupadd --system "$1"
 }
 
 drop_user() {

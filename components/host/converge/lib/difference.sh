@@ -2,11 +2,12 @@
 # shellcheck shell=sh
 
 # part_difference PART: fills $SCRATCH/actions, OPERATION TAB KEY TAB fields for apply, and $SCRATCH/changes, the same for people.
+# Returns 1 with the error set when the part cannot be had on this host.
 part_difference() {
   : >"$SCRATCH/actions"
   : >"$SCRATCH/changes"
   [ "$1" != host ] || group_difference
-  package_differences "$1"
+  package_differences "$1" || return 1
   user_differences "$1"
   dir_differences "$1"
   file_differences "$1"
@@ -15,6 +16,7 @@ part_difference() {
   obsolete_differences "$1"
   [ "$1" != host ] || manager_difference
   unit_differences "$1"
+  work_difference "$1"
 }
 
 # differs TEXT OPERATION KEY [FIELD...]
@@ -35,13 +37,23 @@ unless_ours() {
 }
 
 group_difference() {
-  [ "$OWNERS" = no ] || has_group "$GROUP" || differs "group $GROUP: missing" group "$GROUP"
+  [ "$OWNERS" = yes ] || return 0
+  if ! has_group "$GROUP"; then
+    differs "group $GROUP: missing" group "$GROUP"
+  elif is_lost_account group group "$GROUP"; then
+    differs "group $GROUP: is there already and will be ours" group "$GROUP"
+  fi
 }
 
 package_differences() {
   records "$1" package
   [ "$RECORDS" = /dev/null ] && return 0
   diff_family=$(package_family)
+  if ! grep -q "^$diff_family$TAB" "$RECORDS"; then
+    diff_known=$(cut -f 1 "$RECORDS" | sort -u | tr '\n' ' ')
+    fail unsupported "part $1 needs distribution packages, and none are known for this distribution ($diff_family), only for: ${diff_known% }"
+    return 1
+  fi
   while IFS=$TAB read -r diff_for diff_package; do
     [ "$diff_for" = "$diff_family" ] || continue
     has_package "$diff_family" "$diff_package" || differs "package $diff_package: missing" package "$diff_package" "$diff_family"
@@ -51,7 +63,7 @@ package_differences() {
 user_differences() {
   records "$1" user
   while IFS=$TAB read -r diff_user diff_home diff_groups; do
-    user_difference "$diff_user" "$diff_groups"
+    user_difference "$diff_user" "$diff_home" "$diff_groups"
     [ -z "$DIFF" ] || differs "user $diff_user: $DIFF" user "$diff_user" "$diff_home" "$diff_groups"
   done <"$RECORDS"
 }
@@ -171,6 +183,24 @@ unit_differences() {
     fi
     [ -n "$diff_text" ] || [ "$diff_operation" = start ] || diff_text="to be ${diff_operation}ed, because $CAUSE changed"
     [ -z "$diff_text" ] || differs "service $diff_unit: $diff_text" "$diff_operation" "$diff_unit" "$diff_type"
+  done <"$RECORDS"
+}
+
+# work_difference PART: all is in place and runs, but does it work? Asked only then: what else differs says why it does not.
+work_difference() {
+  records "$1" check
+  [ "$RECORDS" != /dev/null ] && [ ! -s "$SCRATCH/changes" ] || return 0
+  cp "$RECORDS" "$SCRATCH/checks"
+  work_until=$(($(date +%s) + 5)) # a service may be starting anew at this moment
+  until do_checks_pass; do
+    [ "$(date +%s)" -lt "$work_until" ] || break
+    pause
+  done
+  [ -n "$UNMET" ] || return 0
+  records "$1" unit
+  [ "$RECORDS" != /dev/null ] || differs "check: $UNMET" wait "$1"
+  while IFS=$TAB read -r work_unit work_type; do
+    differs "service $work_unit: $UNMET" restart "$work_unit" "$work_type"
   done <"$RECORDS"
 }
 

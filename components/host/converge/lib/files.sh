@@ -92,11 +92,17 @@ place_dir() {
     attempt "cannot make $PREFIX$1 a directory again" replace_link "$1" || return 1
   fi
   if [ ! -d "$PREFIX$1" ]; then
+    # What took the place of a directory of ours, a file or a link to nowhere, is no more than a change to our installation.
+    ! placed_get dir "$1" || rm -f "$PREFIX$1"
     make_parent "$1" && placed_add dir "$1" "$6" "$5"
     attempt "cannot make the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
   fi
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
-  [ "$OWNERS" = no ] || attempt "cannot give $PREFIX$1 to $3:$4" chown "$3:$4" "$PREFIX$1"
+  [ "$OWNERS" = yes ] || return 0
+  place_whole=
+  # The owner of what our programs wrote there may be an account that is gone.
+  [ "$5" != runtime ] || ! placed_get dir "$1" || [ "$(stat -c %U:%G "$PREFIX$1")" = "$3:$4" ] || place_whole=-hR
+  attempt "cannot give $PREFIX$1 to $3:$4" chown $place_whole "$3:$4" "$PREFIX$1"
 }
 
 # replace_link PATH: a directory in its place, with what is found behind it: differences were seen through the link.

@@ -4,7 +4,7 @@
 # converge_part PART: returns 1 with the error set, the part being as it was before.
 converge_part() {
   UNDO=''
-  part_difference "$1"
+  part_difference "$1" || return 1
   if [ ! -s "$SCRATCH/actions" ]; then
     undo_forget "$1" # of a run that was interrupted after its last change
     record_part "$1"
@@ -63,6 +63,7 @@ save_foreign_files() {
       download) placed_get bin "$save_path" && continue ;;
       *) continue ;;
     esac
+    ! has_our_name "$save_path" || continue
     if [ -f "$PREFIX$save_path" ] || [ -L "$PREFIX$save_path" ]; then
       save_foreign "$save_path" || return 1
     fi
@@ -89,7 +90,7 @@ record_part() {
     records "$1" dir
     PART=$1 awk -F "$TAB" '
       FILENAME == ARGV[1] { if ($1 == "dir") made[$2]; next }
-      $2 in made { print "dir" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$PLACED" "$RECORDS"
+      $2 in made || $2 ~ /\/gpu-fleet(\/|$)/ { print "dir" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$PLACED" "$RECORDS"
     records "$1" unit
     PART=$1 awk -F "$TAB" -v manager="$MANAGER" '{ print "unit" FS $1 FS ENVIRON["PART"] FS $2 FS manager FS "-" }' "$RECORDS"
     # What a program on disk came from is known once it is there, so a record that exists is kept.
@@ -144,6 +145,10 @@ put_back() {
   awk -F "$TAB" 'FILENAME == ARGV[1] { was[$1 FS $2]; next } !(($1 FS $2) in was)' "$UNDO/placed" "$SCRATCH/now" >"$SCRATCH/made"
   drop_records "$SCRATCH/made" unit
   undo_files
+  awk -F "$TAB" '$1 == "file" || $1 == "bin" { print $2 }' "$SCRATCH/made" >"$SCRATCH/made.files"
+  while IFS= read -r put_path; do
+    rm -rf "$STATE/saved$put_path" # it lies in its place again
+  done <"$SCRATCH/made.files"
   drop_records "$SCRATCH/made" user
   placed_forget "$SCRATCH/now"
   placed_merge "$UNDO/placed"
@@ -154,6 +159,8 @@ put_back() {
   service definitions
   if grep -q "^unit$TAB" "$UNDO/placed"; then
     run_as_before && put_end="the version before runs again" || put_end="the version before does not run either"
+  elif [ -s "$UNDO/placed" ]; then
+    put_end="it is as it was before"
   else
     put_end="what was placed for it was taken away again"
   fi

@@ -40,6 +40,7 @@ open_state() {
     refuse
   done
   : >"$SCRATCH/changed"
+  : >"$SCRATCH/metrics"
   PLACED=/dev/null
   [ ! -f "$STATE/placed" ] || PLACED=$STATE/placed
   if [ ! -r "$PLACED" ]; then
@@ -71,16 +72,22 @@ close_state() {
 
 # lock_state exclusive|shared: one apply or remove at a time. The kernel drops the lock with its holder, so none is ever stale.
 lock_state() {
+  lock_tries=60
   if [ "$1" = exclusive ]; then
     exec 9>>"$STATE/lock" || return 1
-    if ! flock -n 9; then
-      fail locked "another run is at work on this host: $(cat "$STATE/lock"); wait for it to end and try again"
-      return 1
-    fi
+    until flock -n 9; do
+      # Those who only look hold the lock together, and not for long: a timer's check must not stop an apply.
+      lock_tries=$((lock_tries - 1))
+      if [ "$lock_tries" -eq 0 ] || ! flock -s -n 9; then
+        fail locked "another run is at work on this host: $(cat "$STATE/lock"); wait for it to end and try again"
+        return 1
+      fi
+      flock -u 9
+      sleep 1
+    done
     printf '%s %s, process %s, since %s\n' converge "$VERB" "$$" "$(date '+%Y-%m-%dT%H:%M:%SZ')" >"$STATE/lock"
   else
     exec 9<"$STATE/lock" || return 0 # nothing was ever applied here
-    lock_tries=60
     until flock -s -n 9; do
       lock_tries=$((lock_tries - 1))
       if [ "$lock_tries" -eq 0 ]; then
@@ -134,6 +141,14 @@ EOF
 # placed_of PART [KIND]: its records.
 placed_of() {
   PART=$1 KIND=${2:-} awk -F "$TAB" '$3 == ENVIRON["PART"] && (ENVIRON["KIND"] == "" || $1 == ENVIRON["KIND"])' "$PLACED"
+}
+
+# has_our_name PATH-OR-NAME: nobody else makes such things, so one without a record is ours all the same: the records were lost.
+has_our_name() {
+  case $1 in
+    gpu-fleet | gpu-fleet-* | */gpu-fleet | */gpu-fleet/* | */gpu-fleet-*) ;;
+    *) return 1 ;;
+  esac
 }
 
 # save_foreign PATH: puts a file of others out of the way, to be put back by remove.

@@ -16,7 +16,7 @@ undo_begin() {
 # undo_save PATH: remembers what is there now, unless that was done already.
 undo_save() {
   KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$UNDO/list" && return 0
-  if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ]; then
+  if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ] && ! rmdir "$PREFIX$1" 2>/dev/null; then
     fail internal "$PREFIX$1 is a directory, but a file belongs there; move it away and apply again"
     return 1
   fi

@@ -33,7 +33,7 @@ verb_plan() {
     if [ -s "$SCRATCH/probe.$plan_part" ]; then
       tell_probe_failure "$plan_part"
     elif is_wanted "$plan_part"; then
-      part_difference "$plan_part"
+      part_difference "$plan_part" || { tell_part "$plan_part" failed; continue; }
       awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
       if [ -s "$SCRATCH/changes" ]; then tell_part "$plan_part" would-change; else tell_part "$plan_part" unchanged; fi
     elif ! grep -qxF -e "$plan_part" "$SCRATCH/former"; then
@@ -94,7 +94,10 @@ converge_and_tell() {
 verb_check() {
   leave_if_absent
   open_state
-  lock_state shared || refuse
+  if ! lock_state shared; then
+    METRICS='' # what was found before holds until that run is done
+    refuse
+  fi
   restart_if_replaced
   read_manifest
   load_settings || refuse
@@ -108,7 +111,7 @@ verb_check() {
   done <"$SCRATCH/former"
   while IFS= read -r check_part; do
     if is_wanted "$check_part"; then
-      part_difference "$check_part"
+      part_difference "$check_part" || { tell_part "$check_part" failed; continue; }
       [ "$check_part" != host ] || [ ! -f "$SCRATCH/interrupted" ] || cat "$SCRATCH/interrupted" >>"$SCRATCH/changes"
       tell_drift "$check_part"
     elif ! grep -qxF -e "$check_part" "$SCRATCH/former"; then
@@ -122,6 +125,7 @@ verb_check() {
 tell_drift() {
   mv "$SCRATCH/changes" "$SCRATCH/drift"
   : >"$SCRATCH/changes"
+  count_drift "$1" "$(wc -l <"$SCRATCH/drift")"
   if [ -s "$SCRATCH/drift" ]; then tell_part "$1" drift; else tell_part "$1" unchanged; fi
 }
 
@@ -182,7 +186,7 @@ leave_if_absent() {
 restart_if_replaced() {
   [ ! -f "$HERE/manifest" ] || return 0
   rm -rf "$SCRATCH"
-  exec sh "$STATE/current/converge" "$VERB" --prefix "$PREFIX" --stack "$STACK"
+  exec sh "$STATE/current/converge" "$VERB" --prefix "$PREFIX" --stack "$STACK" --metrics "$METRICS"
 }
 
 # look_at_host: settings, facts and the parts wanted; a fatal probe ends the run with nothing touched.
