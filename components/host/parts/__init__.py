@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from components.host.part import Part, Source
 from components.host.parts.alloy import CONFIG, Alloy
 from components.host.parts.dcgm_exporter import STANDARD, DcgmExporter
+from components.host.parts.drift import Drift
 from components.host.parts.driver_check import DriverCheck
 from components.host.parts.exporter_choice import ExporterChoice
 from components.host.parts.kernel_log import KernelLog
@@ -61,4 +62,4 @@ def standard_parts(options: HostOptions) -> list[Part]:
         docker_logs=options.docker_logs and options.logs,
         optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
     )
-    return [*before_alloy, alloy.part(), Pull().part()]
+    return [*before_alloy, alloy.part(), Drift().part(), Pull().part()]

@@ -42,7 +42,8 @@ class Textfile:
                 name="textfile",
                 # The groups own AMD's devices, and NVIDIA's where an administrator took them from "everyone".
                 users=(User(name=USER, groups=("video", "render")),),
-                directories=(Directory(path=DIRECTORY, owner=USER, group=USER, contents="runtime"),),
+                # Root writes there too (drift.py), and owns it: whoever owns a directory may take others' files out of it.
+                directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
                 files=tuple(File.from_rootfs(script) for script in SCRIPTS),
                 units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
             ),

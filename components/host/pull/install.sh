@@ -98,9 +98,19 @@ origin() {
   esac
 }
 
+# can_timer_see ORIGIN: systemd hides these directories from its service, as from all of ours.
+can_timer_see() {
+  [ -z "$PREFIX" ] && [ -d /run/systemd/system ] || return 0
+  case $1/ in
+    /home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*)
+      problem "$1 is hidden from the service that will read it again; copy the directory to another place first, such as /srv/gpu-fleet" ;;
+  esac
+}
+
 install() {
   KEY=$PUBLIC_KEY STACK=$PUBLISHED_STACK FLOOR=$PUBLISHED_VERSION
   [ -n "$ORIGIN" ] || origin "${PUBLISHED_FROM:-$(dirname -- "$0")}"
+  can_timer_see "${ORIGIN#file://}" || return 1
   seen=$(cat "$PULL/version" 2>/dev/null || echo 0)
   [ "$seen" -le "$FLOOR" ] || FLOOR=$seen
   need_tools && open_work && read_index || return 1
