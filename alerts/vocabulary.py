@@ -245,7 +245,7 @@ group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
         Source(
             exporter="AMD's device-metrics-exporter",
             expression=f"""\
-group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
+group by ({_HOST_AND_MODE}, {", ".join(label for label in INFO_LABELS if label != "pci_bus_id")}) (
   {_rename("gpu_total_vram", {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_model": "model"})}
 )""",
             metrics=("gpu_total_vram",),

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -51,6 +51,8 @@ class Problem:
 class ConfigErrors(Exception):
     """Every mistake of a configuration at once; str() is the whole text for the user."""
 
+    SUBJECT: ClassVar = "the configuration of this stack"
+
     def __init__(self, problems: Iterable[Problem]):
         self.problems = tuple(sorted(set(problems), key=lambda problem: (_natural(problem.where), problem.what)))
         super().__init__(self._text())
@@ -58,7 +60,7 @@ class ConfigErrors(Exception):
     def _text(self) -> str:
         count = len(self.problems)
         width = len(str(count))
-        lines = [f"{count} {'mistake' if count == 1 else 'mistakes'} in the configuration of this stack; nothing was changed."]
+        lines = [f"{count} {'mistake' if count == 1 else 'mistakes'} in {self.SUBJECT}; nothing was changed."]
         for number, problem in enumerate(self.problems, start=1):
             first, *rest = str(problem).split("\n")
             lines += ["", f"{number:>{width}}. {first}", *(" " * (width + 2) + line for line in rest)]
