@@ -13,6 +13,7 @@ from components.rulers.rulers import Rulers
 
 loaded = read_stack()
 config = loaded.config
+wiring.check_signals(config)
 ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", wiring.provider_args(loaded)))
 
 backend = Backend("backend", wiring.backend_args(loaded)) if config.backend else None

@@ -15,7 +15,7 @@ import dashboards
 from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import inventory_groups
 from alerts.model import to_yaml
-from components import notifications
+from components import checks, notifications
 from components.backend.backend import Backend, BackendArgs
 from components.config import LoadedConfig, StackConfig
 from components.fleet import FleetArgs
@@ -25,6 +25,16 @@ from components.host.bundle import Bundle
 from components.host.parts import PROGRAMS, HostOptions, standard_parts
 from components.host.resources import ProviderArgs
 from components.rulers.rulers import RulersArgs, RulerServer
+
+
+def check_signals(config: StackConfig) -> None:
+    """Ends the program when a rule or a dashboard that this stack would bring somewhere is wrong, with every mistake at once."""
+    if config.alerts is None and config.grafana is None:
+        return
+    try:
+        checks.check_signals(checks.rule_files(), list(dashboards.all_dashboards().values()))
+    except checks.SignalErrors as errors:
+        raise pulumi.RunError(str(errors)) from None
 
 
 def provider_args(loaded: LoadedConfig) -> ProviderArgs:
