@@ -7,6 +7,7 @@ from components import wiring
 from components.backend.backend import Backend
 from components.config import read_stack
 from components.fleet import Fleet
+from components.grafana.alerting import Alerting
 from components.grafana.dashboards import Dashboards
 from components.host.resources import Provider
 from components.rulers.rulers import Rulers
@@ -24,7 +25,10 @@ if config.rulers:
     Rulers("rulers", wiring.rulers_args(loaded, backend), ours)
 if config.grafana:
     grafana_provider = grafana.Provider("grafana", **wiring.grafana_provider_args(loaded, backend))
-    shown = Dashboards("grafana", wiring.dashboards_args(config), pulumi.ResourceOptions(provider=grafana_provider))
+    shown = Dashboards("grafana", wiring.dashboards_args(loaded), pulumi.ResourceOptions(provider=grafana_provider))
     pulumi.export("dashboards", shown.urls)
+    if config.alerts and "grafana" in config.alerts.targets:
+        after = pulumi.ResourceOptions(provider=grafana_provider, depends_on=[shown])  # the rules name its data sources
+        Alerting("alerting", wiring.alerting_args(loaded), after)
 if backend:
     pulumi.export("backend", backend.urls)

@@ -1,7 +1,7 @@
 """What the fleet's metrics and logs are judged by: rules, the XID catalogue, runbooks, Alertmanager's configuration. Pure.
 
-rules/*.yaml are for Mimir and Prometheus, loki/*.yaml for Loki, valid as they are. Some are generated from tables (generate.py),
-the others are written by hand.
+rules/*.yaml are for Mimir and Prometheus, loki/*.yaml for Loki, valid as they are; grafana/*.yaml is what only Grafana asks,
+beside all of those. Some are generated from tables (generate.py), the others are written by hand.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final, Literal
 
 from alerts.model import RuleGroup, read_groups, with_runbook_url
 
-Backend = Literal["mimir", "loki"]
+Backend = Literal["mimir", "loki", "grafana"]
 
-_FILES: Final = {"mimir": "rules", "loki": "loki"}
+_FILES: Final = {"mimir": "rules", "loki": "loki", "grafana": "grafana"}
 
 
 def rule_files(backend: Backend) -> list[Path]:
-    """The rule files of one ruler, sorted by name."""
+    """The rule files of one backend, sorted by name."""
     return sorted((Path(__file__).parent / _FILES[backend]).glob("*.yaml"))
 
 
 def rule_groups(backend: Backend, runbook_url: str | None = None) -> list[RuleGroup]:
-    """Every group of one ruler; names are unique. `runbook_url`: see model.with_runbook_url."""
+    """Every group of one backend; names are unique. `runbook_url`: see model.with_runbook_url."""
     return [with_runbook_url(group, runbook_url) for file in rule_files(backend) for group in read_groups(file)]
 
 

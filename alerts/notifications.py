@@ -1,14 +1,17 @@
 """Who is told, and what is not told twice: receivers, routes, mute timings and inhibitions as data.
 
-alertmanager.py makes Mimir's Alertmanager configuration of it, grafana_notifications.py Grafana's contact points and notification
-policy. Secrets are plain strings here: the caller keeps them secret.
+alertmanager.py makes Mimir's Alertmanager configuration of it, components/grafana/policy.py Grafana's contact points and
+notification policy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+# A text that nobody may see. Who renders it only puts it in its place, so the caller may give whatever carries the text later.
+Secret = Any
 
 HOST: Final = ("datacenter", "cluster", "instance")
 # The kernel tells a GPU by its address, an exporter by its uuid: the other of the two is empty, and two empty labels are equal.
@@ -16,7 +19,6 @@ GPU: Final = (*HOST, "pci", "uuid")
 
 # Pages go out at once and apart, whatever the groups of other alerts are: one per host and code. A second host's trouble is a
 # page of its own and not an update of the first one's.
-PAGE: Final = "severity=critical"
 PAGE_GROUP: Final = (*HOST, "xid")
 # Long enough for the GPUs of a baseboard that fail together to share one page, short enough to be there within a minute.
 PAGE_WAIT: Final = "5s"
@@ -32,23 +34,23 @@ TEXT: Final = '{{ template "gpu_fleet.text" . }}'
 class Webhook:
     """Alertmanager's JSON by POST; Opsgenie and the like are reached so. Either a user with a password or a bearer token."""
 
-    url: str
+    url: Secret
     username: str | None = None
-    password: str | None = None
-    bearer_token: str | None = None
+    password: Secret | None = None
+    bearer_token: Secret | None = None
     send_resolved: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slack:
-    url: str  # of the incoming webhook
+    url: Secret  # of the incoming webhook
     channel: str
     send_resolved: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class PagerDuty:
-    routing_key: str  # Events API v2
+    routing_key: Secret  # Events API v2
     send_resolved: bool = True
 
 
@@ -58,7 +60,7 @@ class Email:
     sender: str
     smarthost: str  # host:port
     username: str | None = None
-    password: str | None = None
+    password: Secret | None = None
     send_resolved: bool = True
 
 

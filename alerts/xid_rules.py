@@ -9,7 +9,7 @@ Not done here: which alert hides which (alertmanager.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from alerts.model import RuleGroup
@@ -27,7 +27,7 @@ LOKI_INTERVAL: Final = "15s"
 CODES_PER_GROUP: Final = 20
 
 # The GPU's index beside its address: the exporter's list of GPUs as it is, or as it was before the GPU went away.
-_GPU_IN_WORDS: Final = (
+GPU_IN_WORDS: Final = (
     "{{ $gpus := printf "
     '"gpu:info{datacenter=%q,cluster=%q,instance=%q,pci_bus_id=~\\"(?i).*%s([.]0)?\\",uuid=~\\"%s.*\\"}" '
     "$labels.datacenter $labels.cluster $labels.instance $labels.pci $labels.uuid }}"
@@ -35,12 +35,14 @@ _GPU_IN_WORDS: Final = (
     'GPU {{ . | first | label "gpu" }} ({{ . | first | label "pci_bus_id" }})'
     "{{ else }}GPU {{ $labels.pci }}{{ $labels.uuid }}{{ end }}"
 )
+# The same for Grafana, whose templates cannot ask for series; `index` gives nothing for a label that is not there.
+GPU_BY_UUID_OR_ADDRESS: Final = 'GPU {{ index $labels "pci" }}{{ index $labels "uuid" }}'
 _GPU_BY_ADDRESS: Final = "GPU {{ $labels.pci }}"
 
 
 def metric_groups() -> list[RuleGroup]:
     """For Mimir and Prometheus."""
-    return _groups(lambda xid: _alert(xid, _metric_expression(xid), gpu=_GPU_IN_WORDS), INTERVAL)
+    return _groups(lambda xid: _alert(xid, metric_expression([xid.code]), gpu=GPU_IN_WORDS), INTERVAL)
 
 
 def log_groups() -> list[RuleGroup]:
@@ -59,12 +61,14 @@ def _groups(alert: Callable[[Xid], Mapping[str, Any]], interval: str) -> list[Ru
     ]
 
 
-def _metric_expression(xid: Xid) -> str:
+def metric_expression(codes: Sequence[int]) -> str:
+    """A row per GPU and code for each of the codes that occurred within the last 10 minutes."""
+    xid = f'xid="{codes[0]}"' if len(codes) == 1 else f'xid=~"{"|".join(map(str, codes))}"'
     return f"""\
-max by (datacenter, cluster, instance, pci, xid) (gpu:xid_events:increase10m{{source="kernel", xid="{xid.code}"}}) > 0
+max by (datacenter, cluster, instance, pci, xid) (gpu:xid_events:increase10m{{source="kernel", {xid}}}) > 0
 or on (datacenter, cluster, instance, xid)
 max by (datacenter, cluster, instance, uuid, xid) (
-  label_replace(gpu:xid_events:increase10m{{source!="kernel", xid="{xid.code}"}}, "uuid", "$1", "UUID", "(.+)")
+  label_replace(gpu:xid_events:increase10m{{source!="kernel", {xid}}}, "uuid", "$1", "UUID", "(.+)")
 ) > 0
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from alerts import notifications as described
 from components.stackfile.alerts import Alerts, Receiver
@@ -16,8 +17,8 @@ def secret_names(section: Alerts) -> set[str]:
     return {value for channel in channels for name, value in channel if name.endswith("_secret") and value is not None}
 
 
-def notifications(section: Alerts, secrets: Mapping[str, str]) -> described.Notifications:
-    """`secrets`: values of `secret_names`, in clear: the result has to stay secret."""
+def notifications(section: Alerts, secrets: Mapping[str, Any]) -> described.Notifications:
+    """`secrets`: values of `secret_names`, as texts (then the result has to stay secret) or as what carries them."""
     receivers = [
         described.Receiver(name=name, channels=tuple(_channels(each, secrets))) for name, each in section.receivers.items()
     ]
@@ -46,8 +47,8 @@ def notifications(section: Alerts, secrets: Mapping[str, str]) -> described.Noti
     )
 
 
-def _channels(receiver: Receiver, secrets: Mapping[str, str]) -> Iterator[described.Channel]:
-    def secret(name: str | None) -> str | None:
+def _channels(receiver: Receiver, secrets: Mapping[str, Any]) -> Iterator[described.Channel]:
+    def secret(name: str | None) -> Any:
         return None if name is None else secrets[name]
 
     if hook := receiver.webhook:

@@ -12,13 +12,17 @@ import pulumi
 
 import alerts
 import dashboards
+from alerts import grafana_rules
 from alerts.alertmanager import alertmanager_config, templates
+from alerts.grafana_rules import Source
 from alerts.inventory import inventory_groups
 from alerts.model import to_yaml
 from components import checks, notifications
 from components.backend.backend import Backend, BackendArgs
 from components.config import LoadedConfig, StackConfig
+from components.dcgm.counters import counters
 from components.fleet import FleetArgs
+from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
 from components.host.artifacts import ArtifactsError, program_sources
 from components.host.bundle import Bundle
@@ -100,6 +104,7 @@ def bundle(config: StackConfig) -> Bundle:
         logs=config.logs is not None,
         logs_login=bool(config.logs and config.logs.username),
         docker_logs=bool(config.logs and config.logs.docker),
+        dcgm_counters=counters(config.dcgm.counters, config.base).text,
     )
     return Bundle.of(standard_parts(options))
 
@@ -168,19 +173,53 @@ def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict
     }
 
 
-def dashboards_args(config: StackConfig) -> DashboardsArgs:
+def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
+    config, password = loaded.config, loaded.secrets.get("rulersPassword")
     assert config.grafana is not None
     rulers = config.rulers
-    sources = []
-    if rulers and rulers.mimir:
-        sources.append(
-            DataSource(
-                uid=dashboards.MIMIR_UID, name="GPU fleet metrics", type="prometheus", url=f"{rulers.mimir.url}/prometheus"
-            )
+    kinds = (
+        (rulers and rulers.mimir, dashboards.MIMIR_UID, "GPU fleet metrics", "prometheus", "/prometheus"),
+        (rulers and rulers.loki, dashboards.LOKI_UID, "GPU fleet logs", "loki", ""),
+    )
+    sources = [
+        DataSource(
+            uid=uid,
+            name=name,
+            type=kind,
+            url=server.url + path,
+            tenant=server.tenant,
+            username=server.username,
+            password=password if server.username else None,
         )
-    if rulers and rulers.loki:
-        sources.append(DataSource(uid=dashboards.LOKI_UID, name="GPU fleet logs", type="loki", url=rulers.loki.url))
-    return DashboardsArgs(folder=config.grafana.folder, data_sources=tuple(sources), dashboards=dashboards.all_dashboards())
+        for server, uid, name, kind, path in kinds
+        if server
+    ]
+    return DashboardsArgs(
+        folder=config.grafana.folder,
+        permissions=_folder_permissions(config),
+        data_sources=tuple(sources),
+        dashboards=dashboards.all_dashboards(),
+    )
+
+
+def alerting_args(loaded: LoadedConfig) -> AlertingArgs:
+    """The alerts that Grafana judges, and who is told; its policy is left alone where the stack names no receiver."""
+    config = loaded.config
+    section, rulers = config.alerts, config.rulers
+    assert config.grafana is not None and section is not None and rulers is not None
+    sources: list[Source] = ["mimir", "loki"] if rulers.loki else ["mimir"]
+    return AlertingArgs(
+        folder=f"{config.grafana.folder} alerts",
+        permissions=_folder_permissions(config),
+        data_sources={"mimir": dashboards.MIMIR_UID, "loki": dashboards.LOKI_UID},
+        groups=grafana_rules.rule_groups(sources, section.runbook_url),
+        notifications=notifications.notifications(section, loaded.secrets) if section.receivers else None,
+    )
+
+
+def _folder_permissions(config: StackConfig) -> list[dict[str, str]]:
+    assert config.grafana is not None
+    return [entry.model_dump(exclude_none=True) for entry in config.grafana.folder_permissions]
 
 
 def _once_up(backend: Backend | None, url: str) -> pulumi.Input[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from components.stackfile.values import (
     Port,
     Section,
     Tenant,
+    Texts,
     Username,
     duration,
     duration_s,
@@ -72,13 +73,28 @@ class Dcgm(Section):
     """`standard`, `profiling` (needs SYS_ADMIN) or the path of a .csv list of counters."""
 
 
+class FolderPermission(Section):
+    """What a role, a team or a user may do in our folders: one of the three, and the permission."""
+
+    permission: Literal["View", "Edit", "Admin"]
+    """Grafana's permission."""
+    role: Literal["Viewer", "Editor"] | None = None
+    """Basic role; admins may do everything anyway."""
+    team_id: Annotated[str, Field(pattern=r"^\d+$", examples=['"3"'])] | None = None
+    """Number of a team, from the address of its page in Grafana."""
+    user_id: Annotated[str, Field(pattern=r"^\d+$", examples=['"12"'])] | None = None
+    """Number of a user or service account."""
+
+
 class Grafana(Section):
     """The Grafana that gets folders, dashboards, data sources and alert rules; one stack owns it."""
 
     url: BaseUrl
     """URL of Grafana."""
     folder: str = Field(default="GPU fleet", min_length=1, max_length=100)
-    """Title of the folder of the dashboards."""
+    """Title of the folder of the dashboards; that of the alert rules has ` alerts` after it."""
+    folder_permissions: Annotated[tuple[FolderPermission, ...], Texts] = ()
+    """All permissions on both folders. Default: as Grafana gives them, viewers view and editors edit."""
 
 
 class Ruler(Section):

@@ -22,6 +22,7 @@ from lab.grafana.api.policies import Policies
 from lab.grafana.api.rules import Rules
 from lab.grafana.api.templates import Templates
 from lab.grafana.errors import ApiError
+from lab.grafana.evaluation import Evaluator
 from lab.grafana.proxy import forward
 from lab.grafana.store import Store
 
@@ -52,6 +53,7 @@ def application(store: Store, access: Access) -> web.Application:
 
     app = web.Application(middlewares=[_refusals, _allowed(access)], client_max_size=LARGEST_BODY_BYTES)
     app.router.add_get("/api/health", _health)
+    app.router.add_get("/api/prometheus/grafana/api/v1/rules", Evaluator(store).rules)
     app.router.add_route("*", "/api/datasources/proxy/uid/{uid}/{path:.*}", proxy)
     for area in areas:
         for route in area.routes():

@@ -600,6 +600,13 @@ WRONG = [
         alerts__muteTimings={"holidays": {"months": ["dezember"]}},
     ),
     wrong(
+        "folder permission for two",
+        "gpu-fleet:grafana.folderPermissions[0]",
+        "must be about one subject",
+        secrets=("grafanaAuth",),
+        grafana={"url": "https://g.example.com", "folderPermissions": [{"role": "Viewer", "teamId": "3", "permission": "View"}]},
+    ),
+    wrong(
         "receiver says nothing",
         "gpu-fleet:alerts.receivers.team",
         "no way to tell anybody",

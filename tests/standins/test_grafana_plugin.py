@@ -351,6 +351,16 @@ def test_a_wrong_rule_is_refused_in_grafanas_words(
         rules.create(**wanted)
 
 
+def test_two_rules_of_one_name_in_a_folder_are_refused(rules: Resource, grafana: RunningPlugin) -> None:
+    wanted = {"name": "gpus", "folderUid": "gpu-fleet", "intervalSeconds": 60}
+    with pytest.raises(Refused, match='rule with name "GpuLost" is defined more than once'):
+        rules.create(**wanted, rules=[RULE, RULE])
+    rules.create(**wanted, rules=[RULE])
+    rules.update(**wanted, rules=[{**RULE, "for": "1m"}])
+    with pytest.raises(Refused, match='rule with name "GpuLost" already exists in the folder'):
+        grafana.resource("grafana:alerting/ruleGroup:RuleGroup", "second").create(**{**wanted, "name": "more"}, rules=[RULE])
+
+
 def test_an_imported_group_has_its_rules(rules: Resource, grafana: RunningPlugin) -> None:
     rules.create(name="gpus", folderUid="gpu-fleet", intervalSeconds=60, rules=[RULE])
     imported = grafana.resource("grafana:alerting/ruleGroup:RuleGroup", "imported")

@@ -56,6 +56,10 @@ def _grafana(stack: Stack) -> Iterator[Problem]:
     if has_auth and stack.is_absent("grafana"):
         fix = f"add the section, or `pulumi config rm {PROJECT}:grafanaAuth`"
         yield problem("grafana", f"is missing: {PROJECT}:grafanaAuth is set", fix=fix)
+    for index, entry in enumerate(stack.file.grafana.folder_permissions if stack.file.grafana else ()):
+        if sum(subject is not None for subject in (entry.role, entry.team_id, entry.user_id)) != 1:
+            path = f"grafana.folderPermissions[{index}]"
+            yield problem(path, "must be about one subject", "role, teamId or userId", "write an entry for each")
 
 
 def _artifacts(stack: Stack) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Grafana-managed alert rules: /api/v1/provisioning, rule groups and alert rules. They are kept and checked, never evaluated."""
+"""Grafana-managed alert rules: /api/v1/provisioning. They are kept and checked here; evaluation.py judges by them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Rules:
 
 def _query(query: Mapping[str, Any]) -> dict[str, Any]:
     model = {**MODEL_DEFAULTS, **(query.get("model") or {})}
-    return {**query, "queryType": query.get("queryType", ""), "model": model}
+    return {**query, "queryType": model.get("queryType") or query.get("queryType", ""), "model": model}
 
 
 def _one_of(rule: Mapping[str, Any], field: str, allowed: tuple[str, ...], what: str) -> str:

@@ -13,6 +13,7 @@ from lab.standins.plugin import Call, Failure
 from lab.standins.properties import UNKNOWN, Properties
 from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property
 
+ALERT_RULES = "/api/v1/provisioning/alert-rules"
 OF = "grafana:alerting/RuleGroupRule"
 TIME_RANGE = Object(
     f"{OF}DataRelativeTimeRange:RuleGroupRuleDataRelativeTimeRange",
@@ -158,11 +159,22 @@ class RuleGroup(GrafanaResource):
         self.grafana.change("DELETE", _path(*rest.split(":", 1)), organisation, missing_ok=True)
 
     def _put(self, organisation: str, folder: str, name: str, inputs: Properties) -> Properties:
+        self._check_names(organisation, folder, name, inputs["rules"])
         rules = [_rule(rule, folder, name) for rule in inputs["rules"]]
         body = {"title": name, "folderUid": folder, "interval": inputs["intervalSeconds"], "rules": rules}
         editable = bool(inputs.get("disableProvenance"))
         self.grafana.change("PUT", _path(folder, name), organisation, body, editable=editable)
         return self._outputs(self.grafana.get(_path(folder, name), organisation), folder, name)
+
+    def _check_names(self, organisation: str, folder: str, group: str, rules: list[Properties]) -> None:
+        """Grafana takes equal titles since version 12, the official plugin does not."""
+        names = [rule["name"] for rule in rules]
+        for name in names:
+            if names.count(name) > 1:
+                raise Failure(f'rule with name "{name}" is defined more than once')
+        for rule in self.grafana.get(ALERT_RULES, organisation):
+            if rule["title"] in names and rule["folderUID"] == folder and rule["ruleGroup"] != group:
+                raise Failure(f'rule with name "{rule["title"]}" already exists in the folder')
 
     def _outputs(self, group: dict[str, Any], folder: str, name: str) -> Properties:
         return {

@@ -1,0 +1,114 @@
+"""Grafana as judge and messenger: alert rules, contact points, the notification policy and mute timings.
+
+An organisation of Grafana has one notification policy, and whoever writes it owns all of it. It is written only for a stack that
+names receivers; and the rules' folder has one fixed uid, which Grafana gives to one stack only: a second one is refused before it
+touches the policy.
+
+Not done here: what the rules say (alerts/), the data sources that they ask (dashboards.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumiverse_grafana as grafana
+
+from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, GrafanaRuleGroup
+from alerts.notifications import TEMPLATE_FILE, Notifications
+from components.grafana import policy
+from components.naming import PROJECT, grafana_uid, type_token
+
+FOLDER_UID: Final = f"{PROJECT}-alerts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlertingArgs:
+    """`folder`: title. `data_sources`: what a rule calls its source, to the uid in Grafana. `permissions`: see FolderPermission.
+
+    `notifications`: None leaves who is told to the policy that Grafana has.
+    """
+
+    folder: str
+    permissions: Sequence[Mapping[str, str]] = ()
+    data_sources: Mapping[str, str]
+    groups: Sequence[GrafanaRuleGroup]
+    notifications: Notifications | None = None
+
+
+class Alerting(pulumi.ComponentResource):
+    """A folder with every rule group as one resource, and the notification policy with what it names."""
+
+    def __init__(self, name: str, args: AlertingArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(type_token("grafana", "Alerting"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)  # the provider is inherited
+        folder = grafana.oss.Folder(f"{name}-folder", title=args.folder, uid=FOLDER_UID, opts=child)
+        if args.permissions:
+            grafana.oss.FolderPermission(
+                f"{name}-folder-permissions", folder_uid=folder.uid, permissions=list(args.permissions), opts=child
+            )
+        for group in args.groups:
+            grafana.alerting.RuleGroup(
+                f"{name}-{group.name}",
+                name=group.name,
+                folder_uid=folder.uid,
+                interval_seconds=group.interval_s,
+                rules=[_rule(rule, args.data_sources[rule.source]) for rule in group.rules],
+                opts=child,
+            )
+        if args.notifications:
+            self._tell(name, args.notifications, folder)
+        self.register_outputs({})
+
+    def _tell(self, name: str, notifications: Notifications, folder: grafana.oss.Folder) -> None:
+        owned = pulumi.ResourceOptions(parent=self, depends_on=[folder])
+        texts = grafana.alerting.MessageTemplate(f"{name}-texts", name=PROJECT, template=TEMPLATE_FILE.read_text(), opts=owned)
+        after_texts = pulumi.ResourceOptions(parent=self, depends_on=[texts])
+        named: list[pulumi.Resource] = []
+        for receiver in notifications.receivers:
+            named.append(
+                grafana.alerting.ContactPoint(
+                    f"{name}-receiver-{receiver.name}", name=receiver.name, **policy.contact_point(receiver), opts=after_texts
+                )
+            )
+        for timing in notifications.mute_timings:
+            named.append(
+                grafana.alerting.MuteTiming(
+                    f"{name}-mute-{timing.name}", name=timing.name, intervals=[policy.mute_timing(timing)], opts=owned
+                )
+            )
+        grafana.alerting.NotificationPolicy(
+            f"{name}-policy", **policy.policy(notifications), opts=pulumi.ResourceOptions(parent=self, depends_on=named)
+        )
+
+
+def _rule(rule: GrafanaRule, data_source_uid: str) -> dict[str, Any]:
+    return {
+        "uid": grafana_uid("alert", rule.title),
+        "name": rule.title,
+        "condition": rule.condition,
+        "datas": [_node(node) for node in rule.nodes(data_source_uid)],
+        "for_": rule.for_,
+        "keep_firing_for": rule.keep_firing_for,
+        "no_data_state": ON_NO_DATA,
+        "exec_err_state": rule.on_error,
+        # An alert is over when its row is gone, as in a ruler, and not an evaluation later.
+        "missing_series_evals_to_resolve": 1,
+        "labels": dict(rule.labels),
+        "annotations": dict(rule.annotations),
+    }
+
+
+def _node(node: Mapping[str, Any]) -> dict[str, Any]:
+    times = node["relativeTimeRange"]
+    return {
+        "ref_id": node["refId"],
+        "datasource_uid": node["datasourceUid"],
+        "query_type": node["queryType"],
+        "relative_time_range": {"from_": times["from"], "to": times["to"]},
+        # Sorted and without spaces, as Grafana's plugin writes it into the state.
+        "model": json.dumps(node["model"], sort_keys=True, separators=(",", ":")),
+    }

@@ -1,0 +1,153 @@
+"""Grafana's contact points, notification policy and mute timings from the description in alerts/notifications.py. Pure.
+
+What is told, when and to whom is the same as in Mimir's Alertmanager configuration (alerts/alertmanager.py), but for this:
+
+- Mail is sent by the server of Grafana's own configuration (its section smtp): `from` and `smarthost` have no meaning there.
+- The name that the stack file calls `alertname` is a label of its own (grafana_rules.ALERT_LABEL).
+- Queries that fail are alerts too, one per rule: they are told together, and only when they last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from alerts.grafana_rules import ALERT_LABEL
+from alerts.notifications import (
+    PAGE_GROUP,
+    PAGE_INTERVAL,
+    PAGE_WAIT,
+    TEXT,
+    TITLE,
+    Channel,
+    Email,
+    MuteTiming,
+    Notifications,
+    PagerDuty,
+    Receiver,
+    Route,
+    Slack,
+    Webhook,
+)
+
+# Names that Grafana gives to the alerts about its own queries. A Mimir that restarts is back within two minutes.
+ABOUT_QUERIES: Final = "DatasourceError|DatasourceNoData"
+ABOUT_QUERIES_GROUP: Final = ("alertname", "datasource_uid")
+ABOUT_QUERIES_WAIT: Final = "2m"
+
+
+def contact_point(receiver: Receiver) -> dict[str, list[dict[str, Any]]]:
+    """The receiver's integrations by kind, as arguments of grafana.alerting.ContactPoint."""
+    integrations: dict[str, list[dict[str, Any]]] = {}
+    for channel in receiver.channels:
+        kind, settings = _integration(channel)
+        given = {name: value for name, value in settings.items() if value is not None}
+        integrations.setdefault(kind, []).append({**given, "disable_resolve_message": not channel.send_resolved})
+    return integrations
+
+
+def _integration(channel: Channel) -> tuple[str, dict[str, Any]]:
+    match channel:
+        case Webhook():
+            return "webhooks", {
+                "url": channel.url,
+                "basic_auth_user": channel.username,
+                "basic_auth_password": channel.password,
+                "authorization_scheme": None if channel.bearer_token is None else "Bearer",
+                "authorization_credentials": channel.bearer_token,
+                "title": TITLE,
+                "message": TEXT,
+            }
+        case Slack():
+            return "slacks", {"url": channel.url, "recipient": channel.channel, "title": TITLE, "text": TEXT}
+        case PagerDuty():
+            return "pagerduties", {
+                "integration_key": channel.routing_key,
+                "summary": TITLE,
+                "severity": '{{ or .CommonLabels.severity "error" }}',
+                "details": {"what to do": TEXT},
+            }
+        case Email():
+            return "emails", {"addresses": [channel.to], "subject": TITLE, "message": TEXT, "single_email": True}
+
+
+def policy(notifications: Notifications) -> dict[str, Any]:
+    """The whole tree, as arguments of grafana.alerting.NotificationPolicy."""
+    policies = [_policy(route) for route in notifications.routes]
+    # After a route that goes on, an alert it took would reach the default receiver as well.
+    if not any(route.go_on for route in notifications.routes):
+        policies += _branches({})
+    return {
+        "contact_point": notifications.receiver,
+        "group_bies": _labels(notifications.group_by),
+        "group_wait": notifications.group_wait,
+        "group_interval": notifications.group_interval,
+        "repeat_interval": notifications.repeat_interval,
+        "policies": policies,
+    }
+
+
+def _policy(route: Route) -> dict[str, Any]:
+    settings = {
+        "group_bies": None if route.group_by is None else _labels(route.group_by),
+        "group_wait": route.group_wait,
+        "group_interval": route.group_interval,
+        "repeat_interval": route.repeat_interval,
+        "mute_timings": list(route.mute_timings) or None,
+        "continue_": route.go_on or None,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    return {
+        "contact_point": route.receiver,
+        "matchers": [_matcher(text) for text in route.matchers],
+        **given,
+        "policies": list(_branches(given)),
+    }
+
+
+def _branches(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The branches of a route for alerts about queries and for pages. What the route says of grouping counts for pages."""
+    silence = {name: value for name, value in given.items() if name == "mute_timings"}  # it is not inherited
+    yield {
+        "matchers": [{"label": "alertname", "match": "=~", "value": ABOUT_QUERIES}],
+        "group_bies": list(ABOUT_QUERIES_GROUP),
+        "group_wait": ABOUT_QUERIES_WAIT,
+        **silence,
+    }
+    own = {"group_bies": list(PAGE_GROUP), "group_wait": PAGE_WAIT, "group_interval": PAGE_INTERVAL}
+    yield {
+        "matchers": [{"label": "severity", "match": "=", "value": "critical"}],
+        **{name: value for name, value in own.items() if name not in given},
+        **silence,
+    }
+
+
+def _labels(names: tuple[str, ...]) -> list[str]:
+    return [_label(name) for name in names]
+
+
+def _label(name: str) -> str:
+    return ALERT_LABEL if name == "alertname" else name
+
+
+def _matcher(text: str) -> dict[str, str]:
+    """`label=value` as the stack file has it, the value with or without double quotes."""
+    label, sign, value = re.fullmatch(r"(\w+)\s*(=~|!~|!=|=)\s*(.*?)\s*", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = json.loads(value)
+    return {"label": _label(label), "match": sign, "value": value}
+
+
+def mute_timing(timing: MuteTiming) -> dict[str, Any]:
+    """The one interval of a mute timing, as an argument of grafana.alerting.MuteTiming."""
+    interval = {
+        "weekdays": list(timing.weekdays),
+        "times": [{"start": start, "end": end} for start, end in timing.times],
+        "days_of_months": [str(day) for day in timing.days_of_month],
+        "months": list(timing.months),
+        "years": [str(year) for year in timing.years],
+        "location": timing.location,
+    }
+    return {name: value for name, value in interval.items() if value}

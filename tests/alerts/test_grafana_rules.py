@@ -1,0 +1,127 @@
+"""Grafana-managed rules: every alert of the rule files once, as Grafana takes it, saying what a ruler would say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+
+import pytest
+import yaml
+
+import alerts
+from alerts.grafana_rules import ALERT_LABEL, ON_ERROR, rule_groups
+from lab import toolchain
+
+GROUPS = rule_groups(["mimir", "loki"])
+RULES = [rule for group in GROUPS for rule in group.rules]
+BY_TITLE = {rule.title: rule for rule in RULES}
+# What Go's templates offer in Grafana's annotations, of what ours use. Source: its documentation, "Annotation and label template
+# reference", v12.4, read 2026-11-21. `query`, which Prometheus has, gives nothing there.
+KNOWN_WORDS = {"if", "else", "end", "eq", "ge", "index", "toLower", "humanize", "humanizeDuration", "humanizePercentage"}
+
+
+def test_every_alert_of_the_ruler_is_there_once():
+    of_ruler = Counter(
+        (rule["alert"], rule["labels"].get("xid"), rule["labels"]["severity"])
+        for backend in ("mimir", "grafana")
+        for group in alerts.rule_groups(backend)
+        for rule in group.rules
+        if "alert" in rule
+    )
+    of_grafana = Counter(
+        (rule.labels[ALERT_LABEL], rule.labels.get("xid"), rule.severity) for rule in RULES if rule.source == "mimir"
+    )
+    assert of_grafana == of_ruler
+
+
+def test_what_only_logs_tell_comes_from_loki_and_nothing_comes_from_both():
+    assert {rule.title for rule in RULES if rule.source == "loki"} == {"GpuDriverAsksForAction"}
+
+
+def test_without_loki_nothing_asks_it():
+    assert all(rule.source == "mimir" for group in rule_groups(["mimir"]) for rule in group.rules)
+
+
+def test_titles_and_groups_are_unique():
+    assert len(BY_TITLE) == len(RULES), "Grafana's plugin takes no two rules of one name in a folder"
+    assert len({group.name for group in GROUPS}) == len(GROUPS)
+
+
+def test_an_interval_is_one_that_grafana_s_scheduler_can_keep():
+    assert {group.name: group.interval_s for group in GROUPS if group.interval_s % 10} == {}
+    assert all(group.interval_s > 0 for group in GROUPS)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.title)
+def test_a_rule_waits_and_tells_as_in_the_ruler(rule):
+    backend = "grafana" if rule.title == "RecordingRulesSilent" else rule.source
+    (source,) = [
+        one
+        for group in alerts.rule_groups(backend)
+        for one in group.rules
+        if one.get("alert") == rule.labels[ALERT_LABEL] and {**one["labels"], ALERT_LABEL: one["alert"]} == dict(rule.labels)
+    ]
+    assert rule.for_ == source.get("for", "0s")
+    assert set(rule.annotations) == set(source["annotations"])
+    assert rule.on_error == ON_ERROR[source["labels"]["severity"]]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.title)
+def test_annotations_are_in_grafana_s_words(rule):
+    for text in rule.annotations.values():
+        for action in re.findall(r"{{(.*?)}}", text):
+            bare = re.sub(r'"[^"]*"', "", action)
+            variables = re.findall(r"\$[\w.]+", bare)
+            assert all(name == "$values.query.Value" or re.fullmatch(r"\$labels(\.\w+)?", name) for name in variables), action
+            assert set(re.findall(r"(?<![\w.$])[a-zA-Z]\w*", bare)) <= KNOWN_WORDS, action
+
+
+def test_a_title_is_the_name_and_what_tells_its_rules_apart():
+    assert {"GpuXid 79", "HostSilent", "HostDiskFilling warning", "HostDiskFilling critical"} <= set(BY_TITLE)
+
+
+def test_promtool_understands_the_expressions(tmp_path):
+    rules = [{"alert": "A", "expr": rule.expr, "labels": {"title": rule.title}} for rule in RULES if rule.source == "mimir"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}))
+    checked = subprocess.run(
+        [toolchain.find("promtool"), "check", "rules", tmp_path / "rules.yaml"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+EVENTS = 'gpu:xid_events:increase10m{datacenter="w", cluster="c", instance="%s", pci="%s", source="kernel", xid="%s"}'
+HIDDEN = """\
+rule_files: [rules.yaml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {{series: '{lost}', values: '1x10'}}
+      - {{series: '{follower}', values: '1x10'}}
+      - {{series: '{other_gpu}', values: '1x10'}}
+      - {{series: '{program}', values: '1x10'}}
+    promql_expr_test:
+      - {{expr: 'count by (alertname, pci) (ALERTS)', eval_time: 5m, exp_samples: [{samples}]}}
+"""
+
+
+def test_who_hides_whom_is_in_the_expression_because_grafana_has_no_inhibition(tmp_path):
+    """A GPU off the bus hides its other codes, another GPU's stay; a critical code hides a warning of the same GPU."""
+    kept = [BY_TITLE[title] for title in ("GpuXid 79", "GpuXid 48", "GpuXid 13")]
+    rules = [{"alert": rule.title.replace(" ", ""), "expr": rule.expr} for rule in kept]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "g", "rules": rules}]}))
+    expected = [("GpuXid79", "0000:4b:00"), ("GpuXid48", "0000:b1:00")]
+    (tmp_path / "test.yaml").write_text(
+        HIDDEN.format(
+            lost=EVENTS % ("a", "0000:4b:00", "79"),
+            follower=EVENTS % ("a", "0000:4b:00", "48"),
+            other_gpu=EVENTS % ("a", "0000:b1:00", "48"),
+            program=EVENTS % ("a", "0000:b1:00", "13"),
+            samples=", ".join(f'{{labels: \'{{alertname="{name}", pci="{pci}"}}\', value: 1}}' for name, pci in expected),
+        )
+    )
+    tested = subprocess.run(
+        [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr

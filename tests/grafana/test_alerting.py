@@ -1,0 +1,139 @@
+"""Alerts in Grafana with the real engine: one stack owns them, twice changes nothing, and destroy leaves Grafana as it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from components.grafana.alerting import FOLDER_UID
+from tests.hosts.stack import Stack
+from tests.provider.ruler_server import RulerServer
+from tests.standins.grafana_server import GrafanaServer
+
+PROVISIONING = "/api/v1/provisioning"
+SECRETS = {
+    "slackUrl": "https://hooks.slack.example.com/services/planted",
+    "pagerdutyKey": "planted-integration-key",
+    "rulersPassword": "planted-password",
+}
+ALERTS = {
+    "targets": ["grafana"],
+    "runbookUrl": "https://git.example.com/gpu-fleet/blob/main",
+    "receiver": "team",
+    "receivers": {
+        "team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}},
+        "oncall": {"pagerduty": {"routingKeySecret": "pagerdutyKey"}},
+    },
+    "routes": [{"matchers": ["severity=critical"], "receiver": "oncall", "muteTimings": ["move"]}],
+    "muteTimings": {"move": {"daysOfMonth": [24], "months": ["december"], "years": [2026]}},
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrafanaServer]:
+    server = GrafanaServer(tmp_path_factory.mktemp("grafana"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def ruler() -> Iterator[RulerServer]:
+    ruler = RulerServer()
+    ruler.password = SECRETS["rulersPassword"]
+    yield ruler
+    ruler.close()
+
+
+def config(server: GrafanaServer, ruler: RulerServer) -> dict[str, Any]:
+    login = {"url": ruler.url, "tenant": "us-west", "username": "writer"}
+    return {
+        "rulers": {"mimir": login, "loki": login},
+        "grafana": {"url": server.url, "folderPermissions": [{"role": "Viewer", "permission": "View"}]},
+        "alerts": ALERTS,
+    }
+
+
+@pytest.fixture(scope="module")
+def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    secrets = {**SECRETS, "grafanaAuth": server.auth}
+    stack = Stack(tmp_path_factory.mktemp("observability"), "observability", config(server, ruler), secrets).create()
+    preview = stack.pulumi("preview", "--diff")
+    assert not [value for value in SECRETS.values() if value in preview]
+    stack.up()
+    yield stack
+
+
+def test_grafana_holds_the_rules_with_fixed_uids_and_the_ruler_only_records(stack, server, ruler):
+    rules = {rule["uid"]: rule for rule in server.get(f"{PROVISIONING}/alert-rules")}
+    assert len(rules) > 100
+    (lost,) = [rule for rule in rules.values() if rule["title"] == "GpuXid 79"]
+    assert re.fullmatch(r"alert-gpuxid-79-[0-9a-f]{8}", lost["uid"])
+    assert (lost["folderUID"], lost["execErrState"], lost["noDataState"]) == (FOLDER_UID, "Error", "OK")
+    assert (
+        lost["annotations"]["runbook_url"] == "https://git.example.com/gpu-fleet/blob/main/alerts/runbooks/GpuXid.md#reboot_node"
+    )
+    recorded = [rule for group in ruler.groups.values() for rule in group["rules"]]
+    assert recorded and all("record" in rule for rule in recorded)
+    assert ruler.alertmanagers == {}, "Grafana tells; Mimir's Alertmanager is left alone"
+
+
+def test_grafana_asks_mimir_as_the_stack_file_says(stack, server):
+    kept = {source["type"]: source for source in server.get("/api/datasources")}
+    for source in kept.values():
+        assert source["jsonData"]["httpHeaderName1"] == "X-Scope-OrgID"
+        assert (source["basicAuth"], source["basicAuthUser"]) == (True, "writer")
+        assert set(source["secureJsonFields"]) == {"basicAuthPassword", "httpHeaderValue1"}
+
+
+def test_grafana_knows_who_is_told_and_when_not(stack, server):
+    tree = server.get(f"{PROVISIONING}/policies")
+    assert tree["receiver"] == "team"
+    assert tree["routes"][0]["receiver"] == "oncall"
+    assert tree["routes"][0]["mute_time_intervals"] == ["move"]
+    points = {point["name"]: point for point in server.get(f"{PROVISIONING}/contact-points") if point["uid"]}
+    assert {name: point["type"] for name, point in points.items()} == {"team": "slack", "oncall": "pagerduty"}
+    (template,) = server.get(f"{PROVISIONING}/templates")
+    assert "gpu_fleet.text" in template["template"]
+    (timing,) = server.get(f"{PROVISIONING}/mute-timings")
+    assert timing["time_intervals"] == [{"days_of_month": ["24"], "months": ["december"], "years": ["2026"], "location": "UTC"}]
+
+
+def test_only_the_named_roles_see_both_folders(stack, server):
+    for folder in server.get("/api/folders"):
+        assert [one["builtInRole"] for one in server.get(f"/api/access-control/folders/{folder['uid']}")] == ["Viewer"]
+
+
+def test_a_second_up_changes_nothing_and_nothing_has_drifted(stack):
+    stack.up("--expect-no-changes")
+    stack.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_the_state_holds_no_secret_in_clear(stack):
+    exported = stack.pulumi("stack", "export")
+    assert not [value for value in SECRETS.values() if value in exported]
+
+
+def test_a_second_stack_is_refused_before_it_touches_the_policy(stack, server, ruler, tmp_path):
+    before = server.get(f"{PROVISIONING}/policies")
+    wanted = config(server, ruler)
+    wanted["grafana"] = {**wanted["grafana"], "folder": "Another"}
+    wanted["alerts"] = {**wanted["alerts"], "receiver": "oncall"}
+    second = Stack(tmp_path, "second", wanted, {**SECRETS, "grafanaAuth": server.auth}).create()
+    output = second.up(ok=False)
+    assert "with the same uid already exists" in output, "data sources and the rules' folder have one uid, whoever makes them"
+    assert server.get(f"{PROVISIONING}/policies") == before
+    second.destroy()
+    assert server.get(f"{PROVISIONING}/policies") == before, "and it takes nothing away"
+
+
+def test_destroy_leaves_grafana_as_it_was(stack, server):
+    stack.destroy()
+    assert server.get(f"{PROVISIONING}/alert-rules") == []
+    assert server.get(f"{PROVISIONING}/policies")["receiver"] == "grafana-default-email"
+    assert [point["name"] for point in server.get(f"{PROVISIONING}/contact-points")] == ["grafana-default-email"]
+    assert server.get("/api/folders") == []
+    for kind in ("templates", "mute-timings"):
+        assert server.get(f"{PROVISIONING}/{kind}") == []
