@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import Download, File, HttpCheck, Source
+from components.host.part import Directory, Download, File, HttpCheck, Source
 from components.host.parts.pull import Pull
 from tests.host.hosts import page, snapshot, web
 from tests.host.pull.pulled import PulledHost, Site
@@ -73,6 +74,22 @@ def test_a_pull_repairs_what_was_changed_by_hand(pulled: PulledHost) -> None:
     assert run.code == 0 and "2 parts repaired" in run.said, run.said
     assert pulled.at("/etc/page/index.html").read_text() == "hello\n"
     assert secret.read_text() == "s3cret"
+
+
+def test_how_a_run_ended_is_a_metric(pulled: PulledHost) -> None:
+    textfiles = pulled.at("/var/lib/gpu-fleet/textfile")
+    textfile = Directory(path="/var/lib/gpu-fleet/textfile", contents="runtime")
+    pulled.site.publish([page(directories=(*page().directories, textfile))])
+    pulled.install()
+    metrics = textfiles / "fleet_pull.prom"
+    assert "\ngpu_fleet_pull_success 1\n" in metrics.read_text()
+    assert re.search(r"^gpu_fleet_pull_timestamp_seconds 1\d{9}$", metrics.read_text(), re.MULTILINE)
+    assert oct(metrics.stat().st_mode)[-3:] == "644", "node_exporter reads it as another user"
+    (pulled.site.directory / "latest").unlink()
+    assert pulled.pull().code == 1
+    assert "\ngpu_fleet_pull_success 0\n" in metrics.read_text()
+    pulled.pull("--remove")
+    assert not textfiles.exists()
 
 
 def test_a_new_bundle_and_new_settings_of_the_stack_arrive_by_themselves(pulled: PulledHost) -> None:

@@ -202,8 +202,25 @@ keep_good() {
   mv "$1" "$PULL/good" && rm -rf "$PULL/good.old"
 }
 
-# tell ok|failed TEXT: for whoever looks now, and for --status.
+# tell ok|failed TEXT: for whoever looks now, for --status, and as metrics, since nobody logs in to these hosts.
 tell() {
-  [ ! -d "$PULL" ] || printf '%s\n%s\n%s\n' "$(date -u '+%Y-%m-%d %H:%M:%S UTC')" "$1" "$2" >"$PULL/status"
+  if [ -d "$PULL" ]; then
+    printf '%s\n%s\n%s\n' "$(date -u '+%Y-%m-%d %H:%M:%S UTC')" "$1" "$2" >"$PULL/status"
+    if [ "$1" = ok ]; then write_metrics 1; else write_metrics 0; fi
+  fi
   say "$2"
+}
+
+# write_metrics 1|0: for the textfile collector of node_exporter. With -T, since others may write in that directory too.
+write_metrics() {
+  [ -d "$STATE/textfile" ] || return 0
+  cat >"$PULL/metrics" <<END
+# HELP gpu_fleet_pull_success 1 when the last run brought this host to the newest publication, or found it there.
+# TYPE gpu_fleet_pull_success gauge
+gpu_fleet_pull_success $1
+# HELP gpu_fleet_pull_timestamp_seconds When the last run ended.
+# TYPE gpu_fleet_pull_timestamp_seconds gauge
+gpu_fleet_pull_timestamp_seconds $(date +%s)
+END
+  chmod 0644 "$PULL/metrics" && mv -fT "$PULL/metrics" "$STATE/textfile/fleet_pull.prom"
 }
