@@ -56,7 +56,7 @@ def _bodies() -> dict[str, tuple[str, str]]:
         for release, generation in {"4.8": (4, 8, 2), "4.9": (4, 9, 0)}.items():
             files[f"metrics/dcgm-{release}{suffix}.prom"] = (
                 f"the stand-in of dcgm-exporter {release} with every field it knows, over 4 simulated H100, {about}.",
-                _in_machine("h100x4", break_it, lambda state, generation=generation: _dcgm_body(state, generation)),
+                _in_machine("h100x4", break_it, lambda state, generation=generation: dcgm_body(state, generation)),
             )
     files |= _older_and_other_gpus()
     files["kernel/xid.log"] = (
@@ -78,11 +78,11 @@ def _older_and_other_gpus() -> dict[str, tuple[str, str]]:
         ),
         "metrics/dcgm-4.8-v100.prom": (
             f"the stand-in of dcgm-exporter 4.8 with every field it knows, {old}.",
-            _in_machine("v100x2", _leave, lambda state: _dcgm_body(state, (4, 8, 2))),
+            _in_machine("v100x2", _leave, lambda state: dcgm_body(state, (4, 8, 2))),
         ),
         "metrics/dcgm-4.9-v100.prom": (
             f"the stand-in of dcgm-exporter 4.9 with every field it knows, {old}.",
-            _in_machine("v100x2", _leave, lambda state: _dcgm_body(state, (4, 9, 0))),
+            _in_machine("v100x2", _leave, lambda state: dcgm_body(state, (4, 9, 0))),
         ),
         "kernel/amdgpu.log": ("memory errors of AMD GPUs and one that is gone.", _in_machine("mi300x4", _faulty_amd, _log)),
     }
@@ -98,7 +98,7 @@ def _older_and_other_gpus() -> dict[str, tuple[str, str]]:
     for vendor, scenario, collectors in (("nvidia", "h100x4", ("nvidia", "links")), ("amd", "mi300x4", ("amd",))):
         files[f"metrics/textfile-{vendor}.prom"] = (
             f"the project's textfile collectors over the simulated {scenario}.",
-            _in_machine(scenario, _leave, lambda state, collectors=collectors: _textfile_body(state, collectors)),
+            _in_machine(scenario, _leave, lambda state, collectors=collectors: textfile_body(state, collectors)),
         )
     return files
 
@@ -153,11 +153,12 @@ def _log(state: Path) -> str:
     return (state / KERNEL_LOG).read_text(encoding="utf-8")
 
 
-def _dcgm_body(state: Path, generation: tuple[int, ...]) -> str:
+def dcgm_body(state: Path, generation: tuple[int, ...], *, started_s: float = FROZEN_AT_S) -> str:
+    """With every counter of the release."""
     names = dcgm_fields.current(generation)
     own = [*dcgm_counters.EXPORTER_FIELDS, *(dcgm_counters.EXPORTER_FIELDS_SINCE_4_8_3 if generation >= (4, 8, 3) else ())]
     counters = [dcgm_counters.Counter(name, _kind(name), "Simulated.") for name in [*names, *own]]
-    return Renderer(counters, generation, started_s=FROZEN_AT_S).render(Machine.load(state))
+    return Renderer(counters, generation, started_s=started_s).render(Machine.load(state))
 
 
 def _kind(name: str) -> str:
@@ -183,7 +184,7 @@ def _amd_body(state: Path) -> str:
     return amd_exporter.render(Machine.load(state), {"GPUConfig": {"Labels": ["GPU_UUID"]}})
 
 
-def _textfile_body(state: Path, collectors: tuple[str, ...]) -> str:
+def textfile_body(state: Path, collectors: tuple[str, ...]) -> str:
     """By the scripts that hosts run. Their clock is the host's own, so the times they write are replaced."""
     with tempfile.TemporaryDirectory() as directory:
         prefix, tools = Path(directory) / "host", Path(directory) / "bin"

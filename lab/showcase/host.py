@@ -1,0 +1,102 @@
+"""What node_exporter and Alloy of a host of the showcase say at a moment: made up, under their real names.
+
+tests/dashboards holds the names against the real programs' (alerts/catalogue). Only what rules and panels ask for is here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from math import pi, sin
+
+from lab.showcase.fleet import Host
+
+GIB = 2**30
+Sample = tuple[str, dict[str, str], float]
+
+_CORES = 8
+_DISKS = {"/": (440 * GIB, 0.58), "/var/lib/docker": (1750 * GIB, 0.79), "/scratch": (7000 * GIB, 0.41)}
+
+
+def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
+    """`since_s`: when the hour began; counters rise from there."""
+    busy = _wave(host, at_s, 0.15, 0.75)
+    ran = at_s - since_s
+    for cpu in range(_CORES):
+        for mode, share in (("idle", 1 - busy), ("user", busy * 0.8), ("system", busy * 0.2)):
+            yield "node_cpu_seconds_total", {"cpu": str(cpu), "mode": mode}, 1e5 + ran * share
+    total = 2048 * GIB
+    yield "node_memory_MemTotal_bytes", {}, total
+    yield "node_memory_MemAvailable_bytes", {}, total * (1 - _wave(host, at_s / 2, 0.2, 0.55))
+    for mountpoint, (size, used) in _DISKS.items():
+        labels = {"device": f"/dev/nvme{len(mountpoint) % 4}n1", "fstype": "ext4", "mountpoint": mountpoint}
+        yield "node_filesystem_size_bytes", labels, size
+        yield "node_filesystem_avail_bytes", labels, size * (1 - used)
+    namespace = {"device": "nsfs", "fstype": "nsfs", "mountpoint": "/run/netns/container"}
+    yield "node_filesystem_size_bytes", namespace, 4096
+    yield "node_filesystem_avail_bytes", namespace, 0
+    for device, rate in (("eth0", 1.2e8), ("eth1", 6e7), ("lo", 1e6)):
+        moved = rate * (ran * 0.6 + _bend(host, at_s) - _bend(host, since_s))
+        yield "node_network_receive_bytes_total", {"device": device}, 1e12 + moved
+        yield "node_network_transmit_bytes_total", {"device": device}, 6e11 + moved * 0.7
+    yield "node_time_seconds", {}, at_s
+    yield "node_timex_offset_seconds", {}, 2e-5
+    yield "node_timex_sync_status", {}, 1
+    yield "node_textfile_scrape_error", {}, 0
+    yield "gpu_fleet_check_success", {}, 1
+    yield "gpu_fleet_check_timestamp_seconds", {}, at_s - at_s % 900
+    for part, items in (("alloy", 0), ("node-exporter", 2 if host.name == "gpu-node-003" or host.containers else 0)):
+        yield "gpu_fleet_drift_items", {"part": part}, items
+
+
+def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
+    ran = at_s - since_s
+    sender = {"component_id": "prometheus.remote_write.mimir", "component_path": "/", "remote_name": "1", "url": "mimir"}
+    writer = {"component_id": "loki.write.loki", "component_path": "/send_logs.kernel", "host": "loki", "tenant": ""}
+    yield "alloy_build_info", {"version": "v1.11.0"}, 1
+    yield "alloy_config_last_load_successful", {}, 1
+    for health in ("healthy", "unhealthy"):
+        yield "alloy_component_controller_running_components", {"health_type": health}, 14.0 if health == "healthy" else 0.0
+    yield "process_start_time_seconds", {}, since_s - 86_400
+    yield "process_resident_memory_bytes", {}, 1.9e8 + 2e7 * _wave(host, at_s, 0, 1)
+    yield "prometheus_remote_storage_highest_timestamp_in_seconds", {}, at_s
+    yield "prometheus_remote_storage_queue_highest_sent_timestamp_seconds", sender, at_s - 2 - 3 * _wave(host, at_s, 0, 1)
+    yield "prometheus_remote_storage_samples_total", sender, 1e7 + 140 * ran
+    yield "prometheus_remote_storage_samples_failed_total", sender, 0
+    yield "prometheus_remote_storage_samples_dropped_total", {**sender, "reason": "too_old"}, 0
+    yield "prometheus_remote_storage_samples_pending", sender, 40 * _wave(host, at_s, 0, 1)
+    yield "prometheus_remote_write_wal_storage_active_series", {"component_id": sender["component_id"]}, 2150
+    yield "prometheus_tsdb_wal_storage_size_bytes", {"component_id": sender["component_id"]}, 2.1e7
+    yield "loki_write_sent_entries_total", writer, 5e4 + 0.4 * ran
+    yield "loki_write_dropped_entries_total", {**writer, "reason": "ingester_error"}, 0
+
+
+def cluster_state(host: Host) -> Iterator[Sample]:
+    """kube-state-metrics, of one node and its pods; the fourth GPU is free, and a pod waits that wants eight."""
+    node, gpus = {"node": host.name}, {"resource": "nvidia_com_gpu", "unit": "integer"}
+    yield "kube_node_status_allocatable", {**node, **gpus}, 4
+    yield "kube_node_status_capacity", {**node, **gpus}, 4
+    yield "kube_node_status_condition", {**node, "condition": "Ready", "status": "true"}, 1
+    for namespace, pod, phase, wanted in (
+        ("research", "llama-finetune-0", "Running", 1),
+        ("research", "llama-finetune-1", "Running", 1),
+        ("serving", "chat-6c9f7d-x2x8k", "Running", 1),
+        ("research", "pretrain-0", "Pending", 8),
+    ):
+        labels = {"namespace": namespace, "pod": pod}
+        where = {"node": host.name if phase == "Running" else ""}
+        yield "kube_pod_container_resource_requests", {**labels, "container": "main", **where, **gpus}, wanted
+        for one in ("Pending", "Running", "Succeeded", "Failed", "Unknown"):
+            yield "kube_pod_status_phase", {**labels, "phase": one}, float(one == phase)
+        yield "kube_pod_info", {**labels, **where}, 1
+
+
+def _wave(host: Host, at_s: float, least: float, most: float) -> float:
+    phase = zlib.crc32(host.name.encode()) % 628 / 100
+    return least + (most - least) * (0.5 + 0.5 * sin(2 * pi * at_s / 1500 + phase))
+
+
+def _bend(host: Host, at_s: float) -> float:
+    """What makes a counter's rate a wave; it never outruns the counter."""
+    phase = zlib.crc32(host.name.encode()) % 628 / 100
+    return 100 * sin(2 * pi * at_s / 1500 + phase)

@@ -1,0 +1,73 @@
+"""A Mimir and a Loki of their own, with the configuration of the embedded backend, below a directory that is thrown away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from lab import toolchain
+from lab.ports import free_ports
+
+_CONFIG = Path(__file__).parents[2] / "components" / "backend" / "config"
+_READY_S = 120
+# An hour arrives at once, which the limits per second are not made for.
+_MIMIR_LIMITS = ("-distributor.ingestion-rate-limit=1e9", "-distributor.ingestion-burst-size=1000000000")
+
+
+class ServerFailed(Exception):
+    """A server did not come up; the text ends with its log."""
+
+
+class Servers:
+    """Started at once, ready after `wait`. `mimir` and `loki` are their base URLs."""
+
+    def __init__(self, directory: Path) -> None:
+        ports = free_ports(4)
+        self._environment = os.environ | {
+            "SERVICE_DIR": str(directory),
+            "MIMIR_PORT": str(ports[0]),
+            "MIMIR_GRPC_PORT": str(ports[1]),
+            "LOKI_PORT": str(ports[2]),
+            "LOKI_GRPC_PORT": str(ports[3]),
+        }
+        self.mimir, self.loki = (f"http://127.0.0.1:{port}" for port in (ports[0], ports[2]))
+        self._directory = directory
+        self._processes = {
+            self.mimir: self._start("mimir", *_MIMIR_LIMITS),
+            self.loki: self._start("loki", "-target=all"),
+        }
+
+    def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
+        (self._directory / name / "data").mkdir(parents=True)  # where the configurations begin
+        command = [toolchain.find(name), f"-config.file={_CONFIG / name}.yaml", "-config.expand-env=true", *options]
+        with (self._directory / f"{name}.log").open("w") as log:
+            return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+
+    def wait(self) -> None:
+        """Raises ServerFailed."""
+        deadline = time.monotonic() + _READY_S
+        for url, process in self._processes.items():
+            while not _is_ready(url):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    logs = "\n".join(log.read_text()[-2000:] for log in sorted(self._directory.glob("*.log")))
+                    self.stop()
+                    raise ServerFailed(f"{url} is not ready:\n{logs}")
+                time.sleep(0.2)
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.kill()  # nothing is to be kept
+        for process in self._processes.values():
+            process.wait()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        urllib.request.urlopen(f"{url}/ready", timeout=5).close()  # noqa: S310  always http to loopback
+    except (urllib.error.URLError, OSError):
+        return False
+    return True
