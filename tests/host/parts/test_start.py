@@ -59,11 +59,19 @@ def started(prefix: Path, program: str) -> list[str]:
 
 
 def test_node_exporter_listens_where_the_settings_say_and_reads_the_textfiles(prefix: Path) -> None:
-    assert [flag for flag in started(prefix, "node-exporter") if flag not in SYSTEMD_FLAGS] == [
+    assert [flag for flag in started(prefix, "node-exporter") if flag not in SYSTEMD_FLAGS][:3] == [
         "P/opt/gpu-fleet/bin/node_exporter",
         "--web.listen-address=127.0.0.1:9100",
         "--collector.textfile.directory=P/var/lib/gpu-fleet/textfile",
     ]
+
+
+def test_node_exporter_gives_no_series_per_container_and_few_per_cpu(prefix: Path) -> None:
+    flags = started(prefix, "node-exporter")
+    left_out = re.compile(next(flag for flag in flags if flag.startswith("--collector.netdev.device-exclude=")).partition("=")[2])
+    assert all(left_out.search(device) for device in ("lo", "veth12ab", "cali9", "docker0", "br-1f"))
+    assert not any(left_out.search(device) for device in ("eth0", "ens1f0np0", "bond0", "ib0", "enp3s0"))
+    assert "--no-collector.softnet" in flags, "seven series per CPU thread that nobody looks at"
 
 
 def test_the_gpu_exporter_finds_the_nvidia_smi_of_the_named_directory(prefix: Path) -> None:

@@ -1,0 +1,135 @@
+"""The estimate of series in a preview against what the simulated exporters and the real node_exporter give: within a tenth."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import time
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from components.dcgm.counters import counters
+from components.host.part import ROOTFS
+from components.host.series import HostShape, of_host, of_node_exporter, summary
+from lab import toolchain
+from lab.gpu import setup
+from lab.gpu.dcgm import counters as dcgm_counters
+from lab.gpu.dcgm import fields
+from lab.gpu.dcgm.body import Renderer
+from lab.gpu.machine import Machine
+from lab.ports import free_ports
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
+STANDARD = counters("standard")
+NOTHING = HostShape(gpus=0, cpus=0, cores=0, network_devices=0, disks=0, filesystems=0, infiniband_ports=0, units=0, nvlinks=0)
+# What hardware adds that a usual server's shape does not count one by one.
+OTHER_HARDWARE = (
+    "hwmon|edac|nvme|zfs|md|rapl|powersupply|bonding|infiniband|nfs|nfsd|xfs|btrfs|bcache|ipvs|wifi|fibrechannel|dmi|power"
+)
+
+
+def within_a_tenth(estimated: float, counted: int) -> bool:
+    return abs(estimated - counted) <= 0.1 * counted
+
+
+def samples(body: str) -> list[str]:
+    return [line for line in body.splitlines() if line and not line.startswith("#")]
+
+
+def of_exporter(mode: str, gpus: int, nvlinks: int = 0, **options) -> int:
+    """What the exporter of so many GPUs adds to a host without any."""
+    with_gpus = of_host(mode, replace(NOTHING, gpus=gpus, nvlinks=nvlinks), options.pop("counters", STANDARD), **options)
+    return with_gpus.sent - of_host(mode, NOTHING, STANDARD).sent
+
+
+@pytest.mark.parametrize("preset", ["standard", "profiling"])
+def test_dcgm_exporter_s_series_follow_from_its_list_of_counters(preset, tmp_path):
+    listed = counters(preset)
+    parsed = dcgm_counters.parse(listed.text.splitlines(), fields.known((4, 8, 4)), (4, 8, 4))
+    setup.init(state=tmp_path, scenario="h100x8")
+    given = len(samples(Renderer(parsed, (4, 8, 4), started_s=0).render(Machine.load(tmp_path))))
+    traffic = 8 * 2  # by textfile, beside the exporter
+    assert within_a_tenth(of_exporter("dcgm-exporter", 8, counters=listed) - traffic, given)
+
+
+def test_nvidia_gpu_exporter_s_series():
+    given = len(samples((FIXTURES / "nvidia_gpu_exporter-exec.prom").read_text()))
+    assert within_a_tenth(of_exporter("nvidia_gpu_exporter", 4) - 4 * 2, given)
+
+
+def test_the_textfile_collectors_series_with_all_links():
+    given = len(samples((FIXTURES / "textfile-nvidia.prom").read_text()))
+    assert within_a_tenth(of_exporter("textfile", 4, nvlinks=18), given)
+
+
+def test_amd_s_textfile_series():
+    given = len(samples((FIXTURES / "textfile-amd.prom").read_text()))
+    assert within_a_tenth(of_exporter("textfile", 4, is_amd=True), given)
+
+
+def test_node_exporter_s_series_on_this_machine():
+    flags = re.findall(
+        r"^  (--(?:no-)?collector\S+?)(?: \\)?$", (ROOTFS / "opt/gpu-fleet/libexec/start-node-exporter").read_text(), re.MULTILINE
+    )
+    virtual = re.search(r"^virtual='(.*)'$", (ROOTFS / "opt/gpu-fleet/libexec/start-node-exporter").read_text(), re.MULTILINE)[1]
+    flags = [flag.replace('"$virtual"', virtual) for flag in flags if "textfile" not in flag]
+    assert len(flags) > 5
+    [port] = free_ports(1)
+    with tempfile.TemporaryFile() as log:
+        command = [toolchain.find("node_exporter"), f"--web.listen-address=127.0.0.1:{port}", *flags]
+        with subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                body = answered(f"http://127.0.0.1:{port}/metrics")
+            finally:
+                process.terminate()
+    lines = [line for line in samples(body) if not re.match(rf"node_(?:{OTHER_HARDWARE})_", line)]
+
+    def different(metric: str, label: str) -> int:
+        return len({re.search(rf'{label}="([^"]*)"', line)[1] for line in lines if line.startswith(metric + "{")})
+
+    shape = replace(
+        NOTHING,
+        cpus=different("node_cpu_seconds_total", "cpu"),
+        network_devices=different("node_network_up", "device"),
+        disks=different("node_disk_info", "device"),
+        filesystems=different("node_filesystem_readonly", "mountpoint"),
+    )
+    assert within_a_tenth(of_node_exporter(shape), len(lines))
+
+
+def answered(url: str) -> str:
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.read().decode()
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError(f"{url} did not answer within 5 s")
+
+
+def host(**given):
+    return SimpleNamespace(**{"exporter": "auto", "vendor": "auto", "gpus": 8, "lost": False, **given})
+
+
+def test_a_preview_says_what_each_kind_of_host_may_cost_and_the_sum_of_the_most():
+    text, total = summary(
+        [host(), host(), host(exporter="textfile", vendor="amd", gpus=None), host(lost=True)], STANDARD, "standard"
+    )
+    each = {mode: of_host(mode, HostShape(), STANDARD) for mode in ("dcgm-exporter", "nvidia_gpu_exporter")}
+    amd = of_host("textfile", HostShape(), STANDARD, is_amd=True)
+    assert total.sent == 2 * each["nvidia_gpu_exporter"].sent + amd.sent
+    assert f"up to {total.sent:,} sent by 3 hosts, and {total.recorded:,} recorded from them" in text
+    assert (
+        f"2 hosts with 8 GPUs: {each['dcgm-exporter'].sent:,} with dcgm-exporter (standard counters) or "
+        f"{each['nvidia_gpu_exporter'].sent:,} with nvidia_gpu_exporter\n"
+    ) in text
+    assert f"1 host with 8 GPUs (assumed): {amd.sent:,} with textfile\n" in text
+
+
+def test_a_stack_without_hosts_says_nothing_of_series():
+    assert summary([host(lost=True)], STANDARD, "standard") is None
