@@ -21,6 +21,7 @@ backend = Backend("backend", wiring.backend_args(loaded)) if config.backend else
 if config.hosts:
     fleet = Fleet("fleet", wiring.fleet_args(config, backend), ours)
     pulumi.export("hosts", len(fleet.facts))
+    pulumi.export("series", wiring.estimated_series(config))
 if config.rulers:
     Rulers("rulers", wiring.rulers_args(loaded, backend), ours)
 if config.grafana:

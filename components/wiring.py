@@ -24,6 +24,7 @@ from components.dcgm.counters import counters
 from components.fleet import FleetArgs
 from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
+from components.host import series
 from components.host.artifacts import ArtifactsError, program_sources
 from components.host.bundle import Bundle
 from components.host.parts import PROGRAMS, HostOptions, standard_parts
@@ -84,6 +85,17 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
         for values in settings.values():
             values["GPU_FLEET_METRICS_URL"] = _once_up(backend, values["GPU_FLEET_METRICS_URL"])
     return FleetArgs(bundle=bundle(config), hosts=hosts, settings=settings)
+
+
+def estimated_series(config: StackConfig) -> dict[str, int]:
+    """What the stack's hosts will cost in Mimir, as an output; a preview tells it in words."""
+    estimate = series.summary(config.hosts.values(), counters(config.dcgm.counters, config.base), config.dcgm.counters)
+    if estimate is None:
+        return {"sent": 0, "recorded": 0}
+    text, total = estimate
+    if pulumi.runtime.is_dry_run():
+        pulumi.log.info(text)
+    return {"sent": total.sent, "recorded": total.recorded}
 
 
 def bundle(config: StackConfig) -> Bundle:
