@@ -21,6 +21,7 @@ fingerprint() {
 # place_download PATH MODE SHA256 MEMBER URL PART
 place_download() {
   make_parent "$1" || return 1
+  unlock "$1"
   new_name "$1"
   find_source "$3" "$5" || return 1
   if [ "$4" = - ]; then

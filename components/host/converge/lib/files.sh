@@ -29,6 +29,8 @@ meta_difference() {
     DIFF="mode is $meta_mode, not $2"
   elif [ "$OWNERS" = yes ] && [ "${meta#* }" != "$3:$4" ]; then
     DIFF="owner is ${meta#* }, not $3:$4"
+  else
+    attribute_difference "$1"
   fi
 }
 
@@ -56,6 +58,7 @@ new_name() {
 # place_file FROM PATH MODE OWNER GROUP
 place_file() {
   make_parent "$2" || return 1
+  unlock "$2"
   new_name "$2"
   attempt "cannot write $PREFIX$2" copy_private "$1" "$NEW" || { rm -f "$NEW"; return 1; }
   swap_in "$2" "$3" "$4" "$5"
@@ -88,6 +91,7 @@ make_parent() {
 
 # place_dir PATH MODE OWNER GROUP CONTENTS PART
 place_dir() {
+  unlock "$1"
   if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
     attempt "cannot make $PREFIX$1 a directory again" replace_link "$1" || return 1
   fi
@@ -114,12 +118,14 @@ replace_link() {
 
 # drop_file PATH: takes away what we placed, and a half-written next version of it.
 drop_file() {
+  unlock "$1"
   new_name "$1"
   attempt "cannot remove $PREFIX$1" rm -f "$PREFIX$1" "$NEW"
 }
 
 # drop_dir PATH: a directory that our programs filled.
 drop_dir() {
+  unlock "$1"
   attempt "cannot remove $PREFIX$1" rm -rf "$PREFIX$1"
 }
 

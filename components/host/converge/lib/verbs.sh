@@ -200,6 +200,7 @@ look_at_host() {
   tell_facts
   choose_manager || refuse
   choose_parts
+  survey_attributes
 }
 
 # recall_host: the same, as the last apply found it.
@@ -209,6 +210,7 @@ recall_host() {
   tell_facts
   choose_manager || refuse
   choose_parts
+  survey_attributes
 }
 
 # is_our_stack: two stacks that manage one host would undo each other's work for ever.

@@ -1,0 +1,30 @@
+# What a file can have beside content, mode and owner: capabilities, which make a program root in part, and the attributes by which
+# it can be neither changed nor replaced. Looked for in one go, since hardly any file has them.
+# shellcheck shell=sh
+
+# survey_attributes: $SCRATCH/attributes, PATH TAB what is unusual about it, of all that the wanted parts place.
+survey_attributes() {
+  : >"$SCRATCH/attributes"
+  [ "$OWNERS" = yes ] || return 0
+  awk -F "$TAB" '$1 == "file" || $1 == "bin" || $1 == "dir" { print $2 }' "$SCRATCH/expected" | sort -u >"$SCRATCH/surveyed"
+  {
+    # "/path cap_net_raw=ep", and "/path = cap_net_raw+ep" of older ones; "----i---------e------- /path". Our paths have no spaces.
+    ! command -v getcap >/dev/null || xargs getcap <"$SCRATCH/surveyed" 2>/dev/null |
+      awk '{ print $1 "\thas capabilities of its own (" $NF ")" }'
+    ! command -v lsattr >/dev/null || xargs lsattr -d <"$SCRATCH/surveyed" 2>/dev/null |
+      awk '$1 ~ /[ia]/ { print $2 "\tis locked against changes (chattr +" ($1 ~ /i/ ? "i" : "a") ")" }'
+  } >"$SCRATCH/attributes"
+}
+
+# attribute_difference PATH: sets DIFF when there is something unusual.
+attribute_difference() {
+  [ ! -s "$SCRATCH/attributes" ] || DIFF=$(KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { print $2; exit }' "$SCRATCH/attributes")
+}
+
+# unlock PATH: makes it, and the directory it lies in, changeable.
+unlock() {
+  [ -s "$SCRATCH/attributes" ] || return 0
+  for unlock_path in "$1" "${1%/*}"; do
+    ! grep -q "^$unlock_path$TAB.*chattr" "$SCRATCH/attributes" || chattr -i -a "$unlock_path"
+  done
+}
