@@ -15,6 +15,7 @@ STANDINS = {
     "pulumi-language-python": "lab.standins.language.host",
     "pulumi-resource-command": "lab.standins.command.plugin",
     "pulumi-resource-grafana": "lab.standins.grafana.plugin",
+    "pulumi-resource-kubernetes": "lab.standins.kubernetes.plugin",
 }
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def _programs() -> tuple[Program, ...]:
             stand_in="lab/standins/bin/pulumi-language-python",
         ),
         _plugin("command"),
-        # _plugin("kubernetes"),
+        _plugin("kubernetes"),
         _plugin("grafana"),
         Program(
             release=node_exporter,

@@ -14,6 +14,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
+from google.rpc import status_pb2
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 
 from lab.toolchain.locate import located
@@ -71,7 +72,15 @@ def _plain(struct: struct_pb2.Struct) -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """The plugin answered a call with an error."""
+    """The plugin answered a call with an error. `kept_id`: of the resource that the engine keeps in the state all the same."""
+
+    def __init__(self, error: grpc.RpcError) -> None:
+        super().__init__(error.details())
+        details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+        kept = provider_pb2.ErrorResourceInitFailed()
+        for detail in status_pb2.Status.FromString(details).details:
+            detail.Unpack(kept)
+        self.kept_id = kept.id
 
 
 class Engine(engine_pb2_grpc.EngineServicer):
@@ -127,7 +136,7 @@ class RunningPlugin:
         try:
             return getattr(self._stub, method)(request, timeout=60)
         except grpc.RpcError as error:
-            raise Refused(error.details()) from None
+            raise Refused(error) from None
 
     def cancel(self) -> None:
         self.call("Cancel", empty_pb2.Empty())

@@ -1,0 +1,281 @@
+"""Objects of any kind, by server-side apply: the API server says what an update would do before it is done.
+
+Source: https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/managing-resources-with-server-side-apply/ and the
+annotations pulumi.com/* of https://www.pulumi.com/registry/packages/kubernetes/ (read November 2026).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lab.kubernetes import ApiError, UnknownKind
+from lab.standins.differences import differences
+from lab.standins.kubernetes import replaced
+from lab.standins.kubernetes.client import Client, unreachable
+from lab.standins.kubernetes.ready import Hopeless, causes, waits_for
+from lab.standins.kubernetes.shape import cleaned, like, live_inputs
+from lab.standins.plugin import Call, Cancelled, Failure, Incomplete, ResourceType, autoname
+from lab.standins.properties import UNKNOWN, Properties, Secret, has_unknown, plain
+from lab.standins.schema import Mistake, Property
+
+AWAIT_S = 600.0  # the official plugin's, for most kinds
+POLL_S = 0.1
+MANAGER = "__fieldManager"
+CONFLICT_GUIDE = (
+    "https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/"
+    "managing-resources-with-server-side-apply/#handle-field-conflicts-on-existing-resources"
+)
+SECRET_OUTPUTS = {"data": Property(type="any", secret=True), "stringData": Property(type="any", secret=True)}
+
+
+class KubernetesObject(ResourceType):
+    inputs: Mapping[str, Property] = {}
+
+    def __init__(self, client: Client, token: str, kind: str) -> None:
+        self.type_name = token  # type: ignore[misc]
+        self.outputs = SECRET_OUTPUTS if kind == "Secret" else {}  # type: ignore[misc]
+        self._client = client
+        self._kind = kind
+
+    def unfit(self, inputs: Properties) -> Iterator[Mistake]:
+        """The rest is for the API server to say."""
+        for name in ("apiVersion", "kind"):
+            if not isinstance(inputs.get(name), str):
+                yield Mistake(name, f"Missing required field '{name}' on '{self.type_name}'")
+        if inputs.get("kind") not in (None, self._kind):
+            yield Mistake("kind", f"Field 'kind' must be {self._kind}")
+
+    def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
+        metadata = inputs.get("metadata") or {}
+        if isinstance(metadata, Secret) or metadata == UNKNOWN:
+            return inputs
+        metadata = dict(metadata)
+        if not metadata.get("name"):
+            given = plain(olds.get("metadata") or {})
+            metadata["name"] = given.get("name") if _annotation(given, "autonamed") else autoname(call.name)
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), "pulumi.com/autonamed": "true"}
+        if not metadata.get("namespace") and self._is_namespaced(inputs):
+            metadata["namespace"] = self._client.namespace
+        return {**inputs, "metadata": metadata}
+
+    def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
+        """Those of the inputs, less what is the same to the API server (a quantity of 1000m and of 1)."""
+        changes = differences(olds, news)
+        if not changes or has_unknown(news) or self._replaced(changes, olds, news):
+            return changes
+        after = self._dry_run(news, outputs)
+        if after is None:
+            return changes
+        is_same = not differences(like(news, cleaned(outputs)), like(news, after))
+        return {} if is_same and not differences(like(olds, cleaned(outputs)), like(olds, after)) else changes
+
+    def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
+        return self._replaced(changes, olds, news)
+
+    def is_deleted_first(self, olds: Properties, news: Properties) -> bool:
+        """Two objects of one name cannot be there at once."""
+        return _name(olds) == _name(news) and not _annotation(news["metadata"], "autonamed")
+
+    def preview_create(self, inputs: Properties) -> Properties:
+        if has_unknown(inputs) or not self._client.is_usable:
+            return {}
+        try:
+            if self._exists(inputs) and not self._may_adopt():
+                raise self._already_there(inputs)
+            return cleaned(self._applied(inputs, _new_manager(), dry_run=True))
+        except _NotYet:
+            return {}
+
+    def preview_update(self, olds: Properties, news: Properties) -> Properties:
+        after = None if has_unknown(news) else self._dry_run(news, olds)
+        return {} if after is None else after
+
+    def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
+        if self._exists(inputs) and not self._may_adopt():
+            raise self._already_there(inputs)
+        manager = _new_manager()
+        live = self._applied(inputs, manager)
+        id = _name(live)
+        return id, self._awaited(call, id, live, manager)
+
+    def update(self, call: Call, id: str, olds: Properties, news: Properties) -> Properties:
+        manager = olds.get(MANAGER) or _new_manager()
+        return self._awaited(call, id, self._applied(news, manager), manager)
+
+    def read(self, call: Call, id: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
+        namespace, _, name = id.rpartition("/")
+        api_version = outputs.get("apiVersion") or self._api_version()
+        try:
+            live = self._client.api.read(api_version, self._kind, name, namespace)
+        except UnknownKind:
+            return None
+        except ApiError as error:
+            raise self._failure(error, "read") from None
+        if live is None:
+            return None
+        given = inputs or {"apiVersion": api_version, "kind": self._kind, **_imported(live)}
+        return live_inputs(given, live), self._kept(live, outputs.get(MANAGER) or _new_manager())
+
+    def delete(self, call: Call, id: str, outputs: Properties) -> None:
+        if not self._client.is_usable and self._client.settings.get("deleteUnreachable"):
+            return
+        policy = _annotation(outputs["metadata"], "deletionPropagationPolicy") or "foreground"
+        try:
+            self._client.api.delete(outputs, policy.capitalize())
+            if not _is_true(outputs["metadata"], "skipAwait"):
+                self._until(call, outputs, lambda: "" if self._is_gone(outputs) else "it is still there")
+        except UnknownKind:
+            return
+        except Hopeless as reason:
+            raise Failure(f"finalizers might be preventing deletion ({id}): {reason}") from None
+        except ApiError as error:
+            if error.code == 0 and self._client.settings.get("deleteUnreachable"):
+                return
+            raise self._failure(error, "deleted") from None
+
+    def _is_namespaced(self, inputs: Properties) -> bool:
+        try:
+            return self._client.is_usable and self._client.api.is_namespaced(plain(inputs["apiVersion"]), self._kind)
+        except ApiError:
+            return False  # its CRD may come with the same update
+
+    def _replaced(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
+        mutable = {"ConfigMap": "enableConfigMapMutable", "Secret": "enableSecretMutable"}
+        may_change = [kind for kind, setting in mutable.items() if self._client.settings.get(setting)]
+        is_immutable = bool(olds.get("immutable"))
+        return replaced.replacing(news["apiVersion"], self._kind, changes, () if is_immutable else may_change)
+
+    def _may_adopt(self) -> bool:
+        return bool(self._client.settings.get("upsertExistingObjects"))
+
+    def _exists(self, inputs: Properties) -> bool:
+        metadata = inputs["metadata"]
+        try:
+            found = self._client.api.read(inputs["apiVersion"], self._kind, metadata["name"], metadata.get("namespace", ""))
+        except UnknownKind:
+            return False
+        except ApiError as error:
+            raise self._failure(error, "created") from None
+        return found is not None
+
+    def _already_there(self, inputs: Properties) -> Failure:
+        return Failure(
+            f"resource {_name(inputs)} was not successfully created by the Kubernetes API server: {self._kind} {_name(inputs)} "
+            "already exists in the cluster. Import it, choose another name, or set upsertExistingObjects."
+        )
+
+    def _dry_run(self, news: Properties, outputs: Properties) -> Properties | None:
+        """What the object would be; None where that cannot be known yet."""
+        if not self._client.is_usable:
+            return None
+        try:
+            return cleaned(self._applied(news, outputs.get(MANAGER) or _new_manager(), dry_run=True))
+        except _NotYet:
+            return None
+
+    def _applied(self, inputs: Properties, manager: str, dry_run: bool = False) -> Properties:
+        manifest = {name: value for name, value in inputs.items() if not name.startswith("__")}
+        metadata = inputs["metadata"]
+        force = _is_true(metadata, "patchForce") or bool(self._client.settings.get("enablePatchForce"))
+        manager = _annotation(metadata, "patchFieldManager") or manager
+        try:
+            return self._client.api.apply(manifest, manager=manager, force=force, dry_run=dry_run)
+        except ApiError as error:
+            # A CRD and a namespace may come with the same update.
+            is_not_there = isinstance(error, UnknownKind) or (error.code == 404 and error.reason == "NotFound")
+            if dry_run and is_not_there:
+                raise _NotYet from None
+            raise self._failure(error, "changed") from None
+
+    def _failure(self, error: ApiError, doing: str) -> Failure:
+        if error.code == 0:
+            return unreachable(error)
+        if isinstance(error, UnknownKind):
+            return Failure(
+                f"resource of kind {self._kind} cannot be {doing} because the Kubernetes API server reported that the apiVersion "
+                f"for this resource does not exist. Verify that any required CRDs have been created: {error}"
+            )
+        if error.code == 409:
+            return Failure(
+                f"Server-Side Apply field conflict detected. See {CONFLICT_GUIDE} for troubleshooting help.\n: {error}"
+            )
+        return Failure(f"resource was not successfully {doing} by the Kubernetes API server: {error}")
+
+    def _awaited(self, call: Call, id: str, live: Properties, manager: str) -> Properties:
+        def waiting() -> str:
+            nonlocal live
+            live = self._client.api.get(self._client.api.path_of(live))
+            return waits_for(live)
+
+        if not _is_true(live["metadata"], "skipAwait"):
+            try:
+                self._until(call, live, waiting)
+            except Cancelled:
+                raise Incomplete("cancelled", id, self._kept(live, manager)) from None
+            except (Hopeless, ApiError) as reason:
+                told = "; ".join([str(reason), *causes(self._client.api, live)])
+                text = f'the Kubernetes API server reported that "{id}" failed to fully initialize or become live: {told}'
+                raise Incomplete(text, id, self._kept(live, manager)) from None
+        return self._kept(live, manager)
+
+    def _until(self, call: Call, manifest: Properties, waiting: Any) -> None:
+        """Returns when `waiting()` says nothing more. Raises Hopeless with what it said last, Cancelled."""
+        limit = call.timeout_s or float(_annotation(manifest["metadata"], "timeoutSeconds") or AWAIT_S)
+        deadline = time.monotonic() + limit
+        cancelled = threading.Event()
+        said = ""
+        with call.ending(cancelled.set):
+            while why := waiting():
+                if time.monotonic() > deadline:
+                    raise Hopeless(f"timed out after {limit:g} s: {why}")
+                if why != said:
+                    call.log(f"{manifest['kind']} {_name(manifest)}: {why}")
+                said = why
+                if cancelled.wait(POLL_S):
+                    raise Cancelled
+
+    def _is_gone(self, outputs: Properties) -> bool:
+        metadata = outputs["metadata"]
+        live = self._client.api.read(outputs["apiVersion"], self._kind, metadata["name"], metadata.get("namespace", ""))
+        return live is None or live["metadata"]["uid"] != metadata.get("uid", live["metadata"]["uid"])
+
+    def _kept(self, live: Properties, manager: str) -> Properties:
+        return {**cleaned(live), MANAGER: manager, "__initialApiVersion": live["apiVersion"]}
+
+    def _api_version(self) -> str:
+        group, version = self.type_name.split(":")[1].split("/")
+        return version if group == "core" else f"{group}/{version}"
+
+
+class _NotYet(Exception):
+    """What it needs may be made by the same update."""
+
+
+def _new_manager() -> str:
+    return f"pulumi-kubernetes-{secrets.token_hex(4)}"
+
+
+def _annotation(metadata: Properties, name: str) -> str:
+    value = (metadata.get("annotations") or {}).get(f"pulumi.com/{name}")
+    return value if isinstance(value, str) else ""
+
+
+def _is_true(metadata: Properties, name: str) -> bool:
+    return _annotation(metadata, name).lower() == "true"
+
+
+def _name(manifest: Properties) -> str:
+    """NAMESPACE/NAME, which is also its id; NAME of what is in no namespace."""
+    metadata = manifest["metadata"]
+    return "/".join(filter(None, [metadata.get("namespace"), metadata.get("name")]))
+
+
+def _imported(live: Properties) -> Properties:
+    """What a person would have written: no status, no fields that the cluster sets."""
+    kept = ("name", "namespace", "labels", "annotations")
+    metadata = {key: live["metadata"][key] for key in kept if key in live["metadata"]}
+    return {**{key: value for key, value in live.items() if key != "status"}, "metadata": metadata}

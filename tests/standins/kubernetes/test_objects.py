@@ -1,0 +1,270 @@
+"""Objects of any kind: made, previewed by the API server, changed, drifted, repaired, in conflict, waited for, deleted."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.kubernetes import Cluster
+from tests.standins.running import UNKNOWN, Refused, Resource, RunningPlugin, is_secret, revealed, secret
+
+
+def config_map(namespace: str, name: str = "settings", **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+def deployment(namespace: str, image: str = "registry.example/x:1", **annotations: str) -> dict[str, Any]:
+    pod = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": image}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "x", "namespace": namespace, "annotations": {f"pulumi.com/{k}": v for k, v in annotations.items()}},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "x"}}, "template": pod},
+    }
+
+
+def of_config_map(plugin: RunningPlugin) -> Resource:
+    return plugin.resource("kubernetes:core/v1:ConfigMap", "settings")
+
+
+@pytest.fixture
+def settings(mutable: RunningPlugin, namespace: str) -> Resource:
+    resource = of_config_map(mutable)
+    resource.create(**config_map(namespace, a="1"))
+    return resource
+
+
+@pytest.fixture
+def elsewhere(cluster: Cluster) -> str:
+    """The cluster's kubeconfig with an address where nothing listens."""
+    return cluster.kubeconfig.read_text().replace(cluster.url, "https://127.0.0.1:1")
+
+
+def test_an_object_is_made_and_known_by_namespace_and_name(settings: Resource, cluster: Cluster, namespace: str) -> None:
+    assert settings.id == f"{namespace}/settings"
+    assert settings.outputs["metadata"]["uid"] and "managedFields" not in settings.outputs["metadata"]
+    assert cluster.api.read("v1", "ConfigMap", "settings", namespace)["data"] == {"a": "1"}
+
+
+def test_the_preview_of_a_creation_is_what_the_api_server_would_make(
+    kubernetes: RunningPlugin, namespace: str, cluster: Cluster
+) -> None:
+    resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
+    shown = resource.preview(**deployment(namespace))
+    assert shown["spec"]["strategy"]["type"] == "RollingUpdate", "a default that the API server fills in"
+    assert cluster.api.read("apps/v1", "Deployment", "x", namespace) is None
+
+
+def test_a_field_that_does_not_exist_is_refused_by_the_preview(kubernetes: RunningPlugin, namespace: str) -> None:
+    wrong = deployment(namespace)
+    wrong["spec"]["template"]["spec"]["containers"][0]["imagee"] = "x"
+    with pytest.raises(Refused, match="imagee"):
+        kubernetes.resource("kubernetes:apps/v1:Deployment", "x").preview(**wrong)
+
+
+def test_a_value_that_the_cluster_refuses_is_told_in_its_words(kubernetes: RunningPlugin, namespace: str) -> None:
+    wrong = deployment(namespace)
+    wrong["spec"]["selector"]["matchLabels"] = {"app": "other"}
+    with pytest.raises(Refused, match="`selector` does not match template `labels`"):
+        kubernetes.resource("kubernetes:apps/v1:Deployment", "x").preview(**wrong)
+
+
+def test_an_object_in_a_namespace_to_come_is_no_error_of_the_preview(kubernetes: RunningPlugin) -> None:
+    assert of_config_map(kubernetes).preview(**config_map("not-there-yet", a="1"))["data"] == {"a": "1"}
+
+
+def test_a_kind_to_come_is_no_error_of_the_preview_and_one_of_the_creation(kubernetes: RunningPlugin, namespace: str) -> None:
+    monitor = kubernetes.resource("kubernetes:example.com/v1:Monitor", "m")
+    inputs = {"apiVersion": "example.com/v1", "kind": "Monitor", "metadata": {"name": "m", "namespace": namespace}, "spec": {}}
+    assert monitor.preview(**inputs)["kind"] == "Monitor"
+    with pytest.raises(Refused, match=r'required CRDs .* no matches for kind "Monitor" in version'):
+        monitor.create(**inputs)
+
+
+def test_an_object_without_a_name_or_a_namespace_gets_them(kubernetes: RunningPlugin, cluster: Cluster) -> None:
+    resource = of_config_map(kubernetes)
+    resource.create(apiVersion="v1", kind="ConfigMap", data={"a": "1"})
+    metadata = resource.outputs["metadata"]
+    try:
+        assert metadata["namespace"] == "default" and metadata["name"].startswith("settings-")
+        assert resource.diff(apiVersion="v1", kind="ConfigMap", data={"a": "1"}) == ({}, set()), "the next run keeps the name"
+    finally:
+        resource.delete()
+    assert cluster.api.read("v1", "ConfigMap", metadata["name"]) is None
+
+
+def test_what_is_there_already_is_not_taken_over(settings: Resource, mutable: RunningPlugin, namespace: str) -> None:
+    with pytest.raises(Refused, match="already exists"):
+        of_config_map(mutable).create(**config_map(namespace, b="2"))
+
+
+def test_a_change_is_shown_by_its_path_and_made_in_place(settings: Resource, namespace: str, cluster: Cluster) -> None:
+    assert settings.diff(**config_map(namespace, a="2")) == ({"data.a": "UPDATE"}, set())
+    settings.update(**config_map(namespace, a="2"))
+    assert cluster.api.read("v1", "ConfigMap", "settings", namespace)["data"] == {"a": "2"}
+
+
+def test_a_key_that_is_taken_away_goes(settings: Resource, namespace: str, cluster: Cluster) -> None:
+    settings.update(**config_map(namespace, a="1", b="2"))
+    assert settings.diff(**config_map(namespace, b="2")) == ({"data.a": "DELETE"}, set())
+    settings.update(**config_map(namespace, b="2"))
+    assert cluster.api.read("v1", "ConfigMap", "settings", namespace)["data"] == {"b": "2"}
+
+
+def test_a_config_map_is_replaced_unless_the_provider_says_that_it_may_change(kubernetes: RunningPlugin, namespace: str) -> None:
+    resource = of_config_map(kubernetes)
+    resource.create(**config_map(namespace, a="1"))
+    assert resource.diff(**config_map(namespace, a="2"))[1] == {"data.a"}
+
+
+def test_a_quantity_written_otherwise_is_no_change(kubernetes: RunningPlugin, namespace: str) -> None:
+    def quota(cpu: str) -> dict[str, Any]:
+        return {**config_map(namespace, "quota"), "kind": "ResourceQuota", "spec": {"hard": {"cpu": cpu}}} | {"data": None}
+
+    resource = kubernetes.resource("kubernetes:core/v1:ResourceQuota", "quota")
+    resource.create(**quota("1000m"))
+    assert resource.diff(**quota("1")) == ({}, set())
+    assert resource.diff(**quota("2"))[0] == {"spec.hard.cpu": "UPDATE"}
+
+
+def test_drift_is_found_by_a_refresh_and_the_next_update_repairs_it(settings: Resource, namespace: str, cluster: Cluster) -> None:
+    cluster.api.apply(config_map(namespace, a="by hand"), manager="kubectl", force=True)
+    assert settings.refresh() and settings.inputs["data"] == {"a": "by hand"}
+    wanted = config_map(namespace, a="1")
+    wanted["metadata"]["annotations"] = {"pulumi.com/patchForce": "true"}
+    changes, replaces = settings.diff(**wanted)
+    assert changes["data.a"] == "UPDATE" and not replaces
+    settings.update(**wanted)
+    assert cluster.api.read("v1", "ConfigMap", "settings", namespace)["data"] == {"a": "1"}
+
+
+def test_what_others_add_beside_ours_is_no_drift(settings: Resource, namespace: str, cluster: Cluster) -> None:
+    cluster.api.apply(config_map(namespace, theirs="x"), manager="them")
+    settings.refresh()
+    assert settings.diff(**config_map(namespace, a="1")) == ({}, set())
+
+
+def test_a_field_that_another_manager_took_is_a_conflict_that_the_preview_tells(
+    settings: Resource, namespace: str, cluster: Cluster
+) -> None:
+    cluster.api.apply(config_map(namespace, a="theirs"), manager="argocd", force=True)
+    settings.refresh()
+    with pytest.raises(Refused, match=r'field conflict detected(?s:.*)conflict with "argocd": \.data\.a'):
+        settings.diff(**config_map(namespace, a="1"))
+
+
+def test_an_object_that_was_deleted_by_hand_is_gone_after_a_refresh(settings: Resource, namespace: str, cluster: Cluster) -> None:
+    cluster.api.delete(config_map(namespace))
+    settings.delete()  # gone already is no error
+    assert not settings.refresh()
+
+
+def test_a_secret_stays_secret(mutable: RunningPlugin, namespace: str, cluster: Cluster) -> None:
+    resource = mutable.resource("kubernetes:core/v1:Secret", "login")
+    inputs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": namespace}}
+    outputs = resource.create(**inputs, stringData=secret({"password": "hunter2"}))
+    assert is_secret(outputs["data"]) and is_secret(outputs["stringData"])
+    assert "hunter2" not in str({name: value for name, value in outputs.items() if not is_secret(value)})
+    stored = cluster.api.read("v1", "Secret", "login", namespace)["data"]["password"]
+    assert base64.b64decode(stored) == b"hunter2"
+    assert resource.refresh() and revealed(resource.inputs["stringData"]) == {"password": "hunter2"}
+    assert is_secret(resource.inputs["stringData"]) and is_secret(resource.outputs["data"])
+
+
+def test_a_deployment_is_waited_for(kubernetes: RunningPlugin, namespace: str) -> None:
+    resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
+    assert resource.create(**deployment(namespace))["status"]["availableReplicas"] == 1
+
+
+def test_a_deployment_that_does_not_come_up_tells_why_and_is_kept(
+    kubernetes: RunningPlugin, namespace: str, cluster: Cluster
+) -> None:
+    resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
+    with pytest.raises(Refused, match=r"timed out after 1 s(?s:.*)container main: ImagePullBackOff") as refused:
+        resource.create(**deployment(namespace, "registry.example/x:missing", timeoutSeconds="1"))
+    assert refused.value.kept_id == f"{namespace}/x", "the engine keeps it, so that the next run goes on and destroy removes it"
+    assert cluster.api.read("apps/v1", "Deployment", "x", namespace)
+
+
+def test_skip_await_does_not_wait(kubernetes: RunningPlugin, namespace: str) -> None:
+    resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
+    resource.create(**deployment(namespace, "registry.example/x:missing", skipAwait="true"))
+
+
+def test_a_failed_job_ends_the_wait(kubernetes: RunningPlugin, namespace: str) -> None:
+    pod = {
+        "metadata": {"annotations": {"lab.gpu-fleet.invalid/crash": "true"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.example/x:1"}]},
+    }
+    inputs = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": namespace}}
+    with pytest.raises(Refused, match="Job has reached the specified backoff limit"):
+        kubernetes.resource("kubernetes:batch/v1:Job", "j").create(**inputs, spec={"backoffLimit": 0, "template": pod})
+
+
+def test_a_deletion_waits_until_the_object_is_gone(kubernetes: RunningPlugin, cluster: Cluster, namespace: str) -> None:
+    resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
+    resource.create(**deployment(namespace))
+    resource.delete()
+    assert cluster.api.read("apps/v1", "Deployment", "x", namespace) is None
+    assert cluster.api.list("v1", "Pod", namespace) == []
+
+
+def test_an_object_is_imported_by_its_id(settings: Resource, mutable: RunningPlugin, namespace: str) -> None:
+    imported = of_config_map(mutable)
+    assert imported.import_(settings.id)
+    assert imported.inputs["data"] == {"a": "1"} and imported.inputs["metadata"] == {"name": "settings", "namespace": namespace}
+
+
+def test_values_that_are_not_known_yet_are_not_sent(settings: Resource, namespace: str) -> None:
+    changes, _ = settings.diff(**config_map(namespace, a=UNKNOWN))
+    assert changes == {"data.a": "UPDATE"}
+    assert settings.preview_update(**config_map(namespace, a=UNKNOWN))["data"] == {"a": UNKNOWN}
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "ConfigMap"}, {"apiVersion": "v1"}, {"apiVersion": "v1", "kind": "Secret"}], ids=str)
+def test_an_object_says_what_it_is(wrong: dict[str, str], kubernetes: RunningPlugin) -> None:
+    assert of_config_map(kubernetes).failures(wrong)
+
+
+@pytest.mark.parametrize(
+    "token", ["kubernetes:core/v1:ConfigMapPatch", "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:PodList"]
+)
+def test_what_the_stand_in_leaves_out_is_refused(token: str, kubernetes_binary: Path, kubernetes: RunningPlugin) -> None:
+    if "standins" not in str(kubernetes_binary):
+        return  # the official plugin has them
+    with pytest.raises(Refused, match=f"has no {token}"):
+        kubernetes.resource(token).failures({})
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"kubeconfig": "/nowhere/config"}, "No such file"),
+        ({"context": "production"}, "context.*production.*does not exist"),
+        ({}, "Connection refused"),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_told(
+    config: dict[str, str], reason: str, configured: Callable[..., RunningPlugin], elsewhere: str
+) -> None:
+    plugin = configured(**{"kubeconfig": elsewhere, **config})
+    with pytest.raises(Refused, match=f"configured Kubernetes cluster is unreachable: (?s:.*){reason}"):
+        of_config_map(plugin).create(**config_map("default", a="1"))
+
+
+def test_a_cluster_that_is_gone_can_be_forgotten(
+    configured: Callable[..., RunningPlugin], elsewhere: str, settings: Resource
+) -> None:
+    forgotten = of_config_map(configured(kubeconfig=elsewhere, deleteUnreachable="true"))
+    forgotten.id, forgotten.inputs, forgotten.outputs = settings.id, settings.inputs, settings.outputs
+    forgotten.delete()
+
+
+def test_what_a_login_may_not_do_is_told(configured: Callable[..., RunningPlugin], cluster: Cluster, namespace: str) -> None:
+    reader = cluster.login("reader", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])
+    with pytest.raises(Refused, match='User "reader" cannot patch resource "configmaps"'):
+        of_config_map(configured(kubeconfig=str(reader))).create(**config_map(namespace, a="1"))
