@@ -26,8 +26,11 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 
 from provider.engine import EngineLog, EngineLogHandler
 from provider.host import Hosts
+from provider.kubernetes import ClusterApi
 from provider.resources.bundle import Archives, Bundle
+from provider.resources.cluster import Cluster
 from provider.resources.host import Host
+from provider.resources.manifest import Manifest
 from provider.resources.resource import Call, Change, Resource, ResourceError, Unhealthy, changes
 from provider.resources.rulers import AlertmanagerConfig, RuleGroup
 from provider.ruler import Rulers
@@ -160,7 +163,15 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             artifacts=settings.artifact_directory,
             hide=settings.every_secret(),
         )
-        resources = (Bundle(archives), Host(hosts, archives, settings), RuleGroup(self._rulers), AlertmanagerConfig(self._rulers))
+        cluster = _cluster_api(settings)
+        resources = (
+            Bundle(archives),
+            Host(hosts, archives, settings),
+            RuleGroup(self._rulers),
+            AlertmanagerConfig(self._rulers),
+            Cluster(cluster),
+            Manifest(cluster),
+        )
         self._resources = {resource.type_name: resource for resource in resources}
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
 
@@ -227,6 +238,14 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             note=functools.partial(self.log.info, request.urn),
             warn=functools.partial(self.log.warning, request.urn),
         )
+
+
+def _cluster_api(settings: Settings) -> ClusterApi | None:
+    if settings.kubernetes is None:
+        return None
+    return ClusterApi(
+        file=settings.kubernetes.get("kubeconfig"), text=settings.kubeconfig, context=settings.kubernetes.get("context")
+    )
 
 
 def _ssh_transport(settings: Settings) -> Transport:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from provider.rollout import RolloutRules
 from provider.schema import Mistake, mistakes_of_config, schema
 from provider.values import UNKNOWN, is_known
 
@@ -20,15 +21,18 @@ PLAN_VARIABLE = "PLAN"  # PLAN=hosts: previews ask the hosts what would change t
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`ssh`: values as in the schema's type Ssh. Secrets are left out of repr, so that no log can show them."""
+    """`ssh`, `kubernetes`: as in the schema. Secrets are left out of repr, so that no log can show them."""
 
     ssh: Mapping[str, Any] = field(default_factory=dict)
     ssh_private_key: str | None = field(default=None, repr=False)
     sudo_password: str | None = field(default=None, repr=False)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     ruler_password: str | None = field(default=None, repr=False)
+    kubernetes: Mapping[str, str] | None = None  # None: the stack has no cluster
+    kubeconfig: str | None = field(default=None, repr=False)
     artifact_directory: Path | None = None
     lost_hosts: frozenset[str] = frozenset()
+    rollout: RolloutRules = field(default_factory=RolloutRules)
     digest_key: str = field(default="", repr=False)
     is_known: bool = True  # False in a preview whose configuration waits for other resources
     plans_on_hosts: bool = False
@@ -44,8 +48,11 @@ class Settings:
             sudo_password=values.get("sudoPassword"),
             secrets=values.get("secrets") or {},
             ruler_password=values.get("rulerPassword"),
+            kubernetes=values.get("kubernetes"),
+            kubeconfig=values.get("kubeconfig"),
             artifact_directory=Path(directory) if directory else None,
             lost_hosts=frozenset(values.get("lostHosts") or ()),
+            rollout=_rollout(values.get("rollout") or {}),
             digest_key=values.get("digestKey") or "",
             is_known=is_known(config),
             plans_on_hosts=environment.get(PLAN_VARIABLE) == "hosts",
@@ -64,6 +71,14 @@ class Settings:
         """What no message may contain. Very short ones are left out: hiding "a" would hide every word."""
         values = {self.sudo_password, self.ruler_password, *self.secrets.values()}
         return frozenset(value for value in values if value and len(value) >= 4)
+
+
+def _rollout(values: Mapping[str, Any]) -> RolloutRules:
+    return RolloutRules(
+        has_canary=values.get("hasCanary", False),
+        max_failures=values.get("maxFailures", 0),
+        pause_s=values.get("pauseSeconds", 0),
+    )
 
 
 def parse(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:

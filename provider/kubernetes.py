@@ -1,0 +1,198 @@
+"""The API server of a cluster, as far as the checks need it: plain requests with the login of a kubeconfig. Knows no Pulumi.
+
+The `kubernetes` package reads kubeconfigs, runs their login helpers and speaks TLS; its typed models are not used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from urllib3.exceptions import HTTPError
+from yaml import YAMLError, safe_load
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+_TIMEOUT_S = (5.0, 30.0)  # to connect, to answer
+_PAGE = 500  # objects per answer of a list
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass
+class KubeconfigError(Exception):
+    """The kubeconfig is not there, is none, or lacks the context."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass
+class Unreachable(Exception):
+    """No API server answered."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass
+class Refused(Exception):
+    """The API server answered with an error. `status`: HTTP; `reason`: as Kubernetes names it (NotFound, Forbidden, …)."""
+
+    status: int
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ClusterApi:
+    """One cluster. Connects with the first request; every method may raise KubeconfigError, Unreachable and Refused."""
+
+    def __init__(self, *, file: str | None = None, text: str | None = None, context: str | None = None):
+        """`text`: a whole kubeconfig, which wins over a `file`. Default: as kubectl finds it."""
+        self._file, self._text, self._context = file, text, context
+        self._client: ApiClient | None = None
+
+    @property
+    def server(self) -> str:
+        return self._connected().configuration.host
+
+    def get(self, path: str) -> Any:
+        return self._request("GET", path)
+
+    def find(self, path: str) -> Any:
+        """The object, or None when there is none."""
+        try:
+            return self.get(path)
+        except Refused as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(self, path: str, **query: str) -> Iterator[Manifest]:
+        """Every object below a path, page by page. `query`: labelSelector, fieldSelector."""
+        token = ""
+        while True:
+            page = self.get(f"{path}?{urlencode({**query, 'limit': _PAGE, **({'continue': token} if token else {})})}")
+            yield from page["items"]
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
+
+    def create(self, path: str, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        return self._request("POST", f"{path}?dryRun=All" if dry_run else path, manifest)
+
+    def replace(self, path: str, manifest: Manifest) -> None:
+        self._request("PUT", path, manifest)
+
+    def delete(self, path: str) -> None:
+        """It is no error when it is gone already."""
+        try:
+            self._request("DELETE", path)
+        except Refused as error:
+            if error.status != 404:
+                raise
+
+    def may(self, verb: str, group: str, resource: str, namespace: str) -> bool:
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        return bool(self.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"].get("allowed"))
+
+    def resources(self, api_version: str) -> dict[str, tuple[str, bool]]:
+        """Kinds of an API version: kind to (resource name in paths, whether it is namespaced). Empty: the cluster lacks it."""
+        prefix = "/api" if "/" not in api_version else "/apis"
+        found = self.find(f"{prefix}/{api_version}") or {"resources": []}
+        return {
+            resource["kind"]: (resource["name"], resource["namespaced"])
+            for resource in found["resources"]
+            if "/" not in resource["name"]
+        }
+
+    def _connected(self) -> ApiClient:
+        if self._client is None:
+            self._client = self._load()
+        return self._client
+
+    def _load(self) -> ApiClient:
+        # A quarter of a second to import, which a stack without a cluster need not wait.
+        from kubernetes import config
+        from kubernetes.client import Configuration
+        from kubernetes.config.config_exception import ConfigException
+
+        settings = Configuration()
+        settings.retries = False
+        try:
+            if self._text is None:
+                return config.new_client_from_config(
+                    self._file, context=self._context, client_configuration=settings, persist_config=False
+                )
+            loaded = safe_load(self._text)
+            if not isinstance(loaded, dict):
+                raise ConfigException("is no kubeconfig")
+            return config.new_client_from_config_dict(loaded, context=self._context, client_configuration=settings)
+        except (ConfigException, YAMLError, OSError, KeyError, TypeError) as error:
+            where = self._file or "the default kubeconfig" if self._text is None else "the secret gpu-fleet:kubeconfig"
+            # YAML's own text would quote the file.
+            cause = "is no YAML" if isinstance(error, YAMLError) else str(error).removeprefix("Invalid kube-config file. ")
+            raise KubeconfigError(f"{where}: {cause}") from None
+
+    def _request(self, method: str, path: str, body: Manifest | None = None) -> Any:
+        from kubernetes.client import ApiException
+
+        client = self._connected()
+        try:
+            response = client.call_api(
+                path,
+                method,
+                header_params={"Accept": "application/json", "Content-Type": "application/json"},
+                body=body,
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _preload_content=False,
+                _request_timeout=_TIMEOUT_S,
+            )
+            return json.loads(response.data)
+        except ApiException as error:
+            answer = _json(error.body)
+            message = answer.get("message") or f"{method} {path}: HTTP {error.status}"
+            raise Refused(error.status, answer.get("reason") or str(error.status), message) from None
+        except (HTTPError, OSError) as error:
+            raise Unreachable(f"{client.configuration.host} does not answer: {_cause(error)}") from None
+
+
+def _json(text: str | bytes | None) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(text or "{}")
+    except ValueError:
+        return {}  # a proxy in between answers in HTML
+    return answer if isinstance(answer, dict) else {}
+
+
+def _cause(error: Exception) -> str:
+    """The innermost reason, without the pool and object addresses that urllib3 wraps it in."""
+    while (inner := getattr(error, "reason", None)) and isinstance(inner, Exception):
+        error = inner
+    text = str(error)
+    return text.rpartition(": ")[2] if "object at 0x" in text else text
+
+
+def object_path(resource: str, namespaced: bool, api_version: str, namespace: str, name: str = "") -> str:
+    """`/apis/apps/v1/namespaces/x/daemonsets/y`."""
+    steps: Sequence[str] = ("api" if "/" not in api_version else "apis", api_version)
+    if namespaced:
+        steps = (*steps, "namespaces", quote(namespace))
+    return "/" + "/".join(filter(None, (*steps, resource, quote(name))))

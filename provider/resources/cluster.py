@@ -1,0 +1,259 @@
+"""gpu-fleet:kubernetes:Cluster: looks at a Kubernetes cluster before anything is installed there, and says what would fail.
+
+It makes no object. Everything installed on the cluster depends on it, so what it refuses stops before a half installation.
+A preview whose API server does not answer only warns: it may run where clusters are out of reach (CI of a pull request).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from provider.kubernetes import ClusterApi, KubeconfigError, Manifest, Refused, Unreachable
+from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
+from provider.schema import mistakes_of_inputs
+
+# The oldest release that all pinned charts take (kube-prometheus-stack 88: 1.25).
+OLDEST: Final = (1, 25)
+_GPU_RESOURCE: Final = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
+_EXPORTERS: Final = {
+    "app.kubernetes.io/name=dcgm-exporter": "dcgm-exporter's chart",
+    "app=nvidia-dcgm-exporter": "the GPU Operator",
+}
+_NODE_EXPORTER: Final = "app.kubernetes.io/name in (prometheus-node-exporter,node-exporter)"
+_MONITORS: Final = "monitoring.coreos.com/v1"
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SHOWN: Final = 5  # of a list of names in a message
+
+# What an installation makes: group, resource, whether it is namespaced.
+_MADE: Final = (
+    ("", "namespaces", False),
+    ("", "secrets", True),
+    ("", "configmaps", True),
+    ("", "serviceaccounts", True),
+    ("", "services", True),
+    ("apps", "daemonsets", True),
+    ("apps", "deployments", True),
+    ("rbac.authorization.k8s.io", "clusterroles", False),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", False),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    name: str
+    gpus: int  # NVIDIA GPUs and instances of them that it offers
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a look at the cluster found. `exporters`: GPU exporter pods of others, "namespace/pod on node" by who runs them."""
+
+    version: tuple[int, int]
+    nodes: Sequence[Node]
+    forbidden: Sequence[str]  # "create daemonsets.apps"
+    has_monitors: bool
+    exporters: Mapping[str, Sequence[str]]
+    node_exporters: Sequence[str]  # of others
+    interrupted: Mapping[str, str]  # release -> what Helm was doing
+
+    @property
+    def gpu_nodes(self) -> list[Node]:
+        return [node for node in self.nodes if node.gpus]
+
+
+class Cluster:
+    type_name = "gpu-fleet:kubernetes:Cluster"
+    replaces_by_deleting_first = False
+
+    def __init__(self, api: ClusterApi | None):
+        """`api` is None where the stack has no cluster any more."""
+        self._api = api
+
+    def check(self, inputs: Inputs) -> Checked:
+        return Checked(mistakes=tuple(mistakes_of_inputs(self.type_name, inputs)))
+
+    async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
+        if self._api is not None:
+            await self._look(new, call, is_preview=True, is_new=False)
+        return list(changes(old, new))
+
+    async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
+        return "cluster", await self._look(inputs, call, is_preview=call.is_preview, is_new=True)
+
+    async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
+        return Current(id_)
+
+    async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
+        return await self._look(new, call, is_preview=call.is_preview, is_new=False)
+
+    async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
+        """Everything else is gone by now. Helm never removes the CRDs of a chart; where the stack file says so, this does."""
+        names = inputs.get("removeCrds") or ()
+        if names and self._api is None:
+            call.warn(f"these stay, as the stack file does not name the cluster any more: kubectl delete crd {' '.join(names)}")
+            return
+        for name in names:
+            try:
+                await asyncio.to_thread(self._api.delete, f"{_CRDS}/{name}")
+            except (KubeconfigError, Unreachable, Refused) as error:
+                raise ResourceError(f"the CustomResourceDefinition {name} was not removed: {error}") from None
+
+    def _of(self) -> ClusterApi:
+        if self._api is None:
+            raise ResourceError("the provider's configuration names no Kubernetes cluster")
+        return self._api
+
+    async def _look(self, inputs: Inputs, call: Call, *, is_preview: bool, is_new: bool) -> Outputs:
+        call.tell("looking at the cluster")
+        try:
+            seen = await asyncio.to_thread(look, self._of(), inputs)
+        except Unreachable as error:
+            if is_preview:
+                call.warn(f"{error}; so nothing of the cluster could be checked, and `up` would stop here")
+                return {}
+            raise ResourceError(f"{error}. Nothing was changed. Is the VPN up, and is it the right context?") from None
+        except KubeconfigError as error:
+            raise ResourceError(f"{error}. gpu-fleet:kubernetes names kubeconfig and context; nothing was changed") from None
+        except Refused as error:
+            raise ResourceError(f"the API server refuses this login: {error}. Nothing was changed") from None
+        found = list(problems(seen, inputs, is_new=is_new))
+        if found:
+            count = "1 thing" if len(found) == 1 else f"{len(found)} things"
+            numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(found, 1))
+            raise ResourceError(f"{count} would fail on this cluster; nothing was changed on it.\n{numbered}")
+        return {
+            "version": ".".join(map(str, seen.version)),
+            "nodes": len(seen.nodes),
+            "gpuNodes": len(seen.gpu_nodes),
+            "gpus": sum(node.gpus for node in seen.nodes),
+        }
+
+
+def look(api: ClusterApi, inputs: Inputs) -> Seen:
+    """Reads what `problems` judges, changing nothing. Raises what ClusterApi raises."""
+    namespace = inputs["namespace"]
+    version = api.get("/version")
+    digits = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
+    exists = api.find(f"/api/v1/namespaces/{namespace}") is not None
+    made = [entry for entry in _MADE if not (exists and entry[1] == "namespaces")]
+    return Seen(
+        version=tuple(int(match[0]) if match else 0 for match in digits),  # type: ignore[arg-type]
+        nodes=[_node(node) for node in api.list("/api/v1/nodes")],
+        forbidden=[
+            f"create {resource}{f'.{group}' if group else ''}"
+            for group, resource, namespaced in made
+            if not api.may("create", group, resource, namespace if namespaced else "")
+        ],
+        has_monitors="ServiceMonitor" in api.resources(_MONITORS),
+        exporters={who: _pods_of_others(api, selector, namespace) for selector, who in _EXPORTERS.items()},
+        node_exporters=_pods_of_others(api, _NODE_EXPORTER, namespace),
+        interrupted=_interrupted(api, namespace, inputs.get("releases") or ()) if exists else {},
+    )
+
+
+def _node(manifest: Manifest) -> Node:
+    offered = manifest.get("status", {}).get("capacity", {})
+    gpus = sum(int(count) for name, count in offered.items() if _GPU_RESOURCE.fullmatch(name) and str(count).isdigit())
+    return Node(name=manifest["metadata"]["name"], gpus=gpus, labels=manifest["metadata"].get("labels", {}))
+
+
+def _pods_of_others(api: ClusterApi, selector: str, ours: str) -> list[str]:
+    found = []
+    for pod in api.list("/api/v1/pods", labelSelector=selector):
+        metadata = pod["metadata"]
+        if metadata["namespace"] != ours:
+            found.append(f"{metadata['namespace']}/{metadata['name']} on {pod.get('spec', {}).get('nodeName', 'no node')}")
+    return found
+
+
+def _interrupted(api: ClusterApi, namespace: str, releases: Sequence[str]) -> dict[str, str]:
+    """Releases that a killed run left in the middle: Helm refuses to touch them."""
+    found: dict[str, str] = {}
+    for secret in api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector="owner=helm"):
+        labels = secret["metadata"]["labels"]
+        if labels.get("name") in releases and labels.get("status", "").startswith("pending-"):
+            found[labels["name"]] = f"{labels['status']} (revision {labels.get('version', '?')})"
+    return found
+
+
+def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str]:
+    """What would fail, each with what to do. `inputs`: as in the schema. `is_new`: nothing of this stack is there yet."""
+    namespace, exporter = inputs["namespace"], inputs["exporter"]
+    if seen.version < OLDEST:
+        yield (
+            f"Kubernetes {'.'.join(map(str, seen.version))} is too old: the charts need {'.'.join(map(str, OLDEST))} or newer. "
+            "Upgrade the cluster, or pin older charts in kubernetes.charts"
+        )
+    if seen.forbidden:
+        yield (
+            f"this login may not {', '.join(seen.forbidden)} (namespace {namespace}): "
+            "ask for a role that may, or use another context"
+        )
+    if inputs["prometheusOperator"] == "existing" and not seen.has_monitors:
+        yield (
+            f"prometheusOperator is existing, and the cluster does not know ServiceMonitors ({_MONITORS}): "
+            "write `prometheusOperator: install`, or install the operator first"
+        )
+    yield from _gpus(seen, inputs, is_new)
+    yield from _other_exporters(seen, exporter)
+    if inputs.get("nodeExporter") == "install" and seen.node_exporters:
+        yield (
+            f"a node_exporter of others runs already ({_some(seen.node_exporters)}), and two cannot have one port: "
+            "write `nodeExporter: existing`"
+        )
+    for release, state in seen.interrupted.items():
+        yield (
+            f"the Helm release {release} is {state}: a run was killed there, and Helm refuses to go on. If none is running now: "
+            f"helm rollback {release} --namespace {namespace} (first installation: helm uninstall), then `up` again"
+        )
+
+
+def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:
+    if not seen.gpu_nodes:
+        # Later on an autoscaler may have taken them all away. And the operator brings the device plugin that offers GPUs.
+        if is_new and inputs["exporter"] != "operator" and not inputs.get("dra"):
+            yield (
+                f"no node offers a GPU ({len(seen.nodes)} nodes, none with nvidia.com/gpu): is NVIDIA's device plugin running? "
+                "With `gpuOperator: true` this stack installs it; or is this the wrong context?"
+            )
+        return
+    terms = inputs.get("nodeTerms") or []
+    left_out = [node.name for node in seen.gpu_nodes if not _matches(node, terms)]
+    if inputs["exporter"] == "install" and terms and left_out:
+        yield (
+            f"dcgm-exporter would not run on {_some(left_out)}: they have GPUs and lack the labels it looks for "
+            f"({' or '.join(_described(term) for term in terms)}). "
+            "Label them (kubectl label node NAME nvidia.com/gpu.present=true), or set kubernetes.nodeSelector; {} is every node"
+        )
+
+
+def _matches(node: Node, terms: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether one of the terms, each a mapping of labels, holds; None for a value is any value."""
+    return any(all(key in node.labels and value in (None, "", node.labels[key]) for key, value in term.items()) for term in terms)
+
+
+def _described(term: Mapping[str, Any]) -> str:
+    return " and ".join(f"{key}={value}" if value else key for key, value in term.items())
+
+
+def _other_exporters(seen: Seen, exporter: str) -> Iterator[str]:
+    found = {who: pods for who, pods in seen.exporters.items() if pods}
+    if exporter == "existing":
+        if not found:
+            yield "exporter is existing, and no dcgm-exporter runs in the cluster: remove `exporter`, and this stack installs one"
+        return
+    for who, pods in found.items():
+        yield (
+            f"a dcgm-exporter of {who} runs already ({_some(pods)}): two on a node report every GPU twice. "
+            "Write `exporter: existing` to use it, or remove it"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -1,0 +1,68 @@
+"""gpu-fleet:kubernetes:Manifest: the objects of one Helm release, as text for the preview, and whether the cluster has them.
+
+Pulumi's Kubernetes provider installs the release itself; it shows values and never objects, and does not look at the objects
+again (pulumi-kubernetes 4.32, helm.v3.Release). Here a preview shows every changed object as a diff of its YAML, a refresh finds
+what was changed by hand, and the next update sets it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import yaml
+
+from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
+from provider.manifest import Objects
+from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
+from provider.schema import mistakes_of_inputs
+
+
+class Manifest:
+    type_name = "gpu-fleet:kubernetes:Manifest"
+    replaces_by_deleting_first = False
+
+    def __init__(self, api: ClusterApi | None):
+        """`api` is None where the stack has no cluster any more."""
+        self._api = api
+
+    def check(self, inputs: Inputs) -> Checked:
+        return Checked(mistakes=tuple(mistakes_of_inputs(self.type_name, inputs)))
+
+    async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
+        found = list(changes(old, new))
+        if outputs.get("drift"):
+            found.append(Change("drift", "update", of_inputs=False))
+        return found
+
+    async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
+        return inputs["release"], {"drift": []}
+
+    async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
+        """Looks at every object; changes nothing."""
+        objects = self._objects(inputs)
+        try:
+            found = await asyncio.to_thread(objects.differences)
+        except (KubeconfigError, Unreachable) as error:
+            raise Unhealthy(id_, {**outputs}, f"{inputs['release']}: unreachable: {error}") from None
+        except Refused as error:
+            raise Unhealthy(id_, {**outputs}, f"{inputs['release']}: cannot be compared: {error}") from None
+        return Current(id_, outputs={"drift": [str(difference) for difference in found]})
+
+    async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
+        """The release is up to date by now; what was changed by hand beside it is set back."""
+        if outputs.get("drift") and not call.is_preview:
+            call.tell("setting back what was changed by hand")
+            try:
+                await asyncio.to_thread(self._objects(new).repair)
+            except (KubeconfigError, Unreachable, Refused) as error:
+                raise ResourceError(f"{new['release']}: what was changed by hand was not set back: {error}") from None
+        return {"drift": []}
+
+    async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
+        """Nothing to do: the objects go with their release."""
+
+    def _objects(self, inputs: Inputs) -> Objects:
+        if self._api is None:
+            raise ResourceError("the provider's configuration names no Kubernetes cluster")
+        manifests = [yaml.safe_load(text) for text in inputs["objects"].values()]
+        return Objects(self._api, inputs["release"], inputs["namespace"], manifests)
