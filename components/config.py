@@ -42,6 +42,7 @@ from components.stackfile.problems import (
     shown,
     unknown_key,
 )
+from components.stackfile.rollout import Rollout
 from components.stackfile.schema import editor_schema, stack_file_schema
 from components.stackfile.sections import (
     NOT_AVAILABLE_YET,
@@ -75,6 +76,7 @@ class StackConfig:
     cluster: str
     ssh: Ssh
     hosts: Mapping[str, HostSpec]  # by name, patterns and inventories expanded
+    rollout: Rollout | None
     metrics: Metrics | None
     logs: Logs | None
     artifacts: Artifacts
@@ -106,6 +108,7 @@ class StackConfig:
             cluster=file.cluster or "",
             ssh=listing.ssh,
             hosts=listing.hosts,
+            rollout=file.rollout,
             metrics=file.metrics,
             logs=file.logs,
             artifacts=file.artifacts,

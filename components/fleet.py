@@ -1,9 +1,16 @@
-"""Every host of a stack brought to one bundle. Not done here: what the bundle holds (host/parts) and doing it (the provider)."""
+"""Every host of a stack brought to one bundle, wave by wave. Not done here: what the bundle holds (host/parts), and doing it or
+judging a wave (the provider).
+
+A wave waits for the one before it without depending on it: a dependency of every host on every earlier one would be in the state
+of each, and a host that failed would take the later ones along however many may fail.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pulumi
 
@@ -15,10 +22,11 @@ from components.naming import resource_name, type_token
 
 @dataclass(frozen=True, kw_only=True)
 class FleetArgs:
-    """`settings`: of each host by name, the values of its environment file."""
+    """`waves`: the hosts, those that go first in front; one wave where all go at once. `settings`: of each host by name, the
+    values of its environment file."""
 
     bundle: Bundle
-    hosts: Sequence[HostSpec]
+    waves: Sequence[Sequence[HostSpec]]
     settings: Mapping[str, Mapping[str, pulumi.Input[str]]]
 
 
@@ -35,18 +43,30 @@ class Fleet(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
         self.facts = {}
-        for spec in args.hosts:
-            host = resources.Host(
-                resource_name(spec.name),
-                host=spec.name,
-                connection=connection(spec),
-                bundle=bundle.digest,
-                settings=args.settings[spec.name],
-                opts=child,
-            )
-            self.facts[spec.name] = host.facts
+        digest = bundle.digest
+        for number, wave in enumerate(args.waves):
+            hosts = [
+                resources.Host(
+                    resource_name(spec.name),
+                    host=spec.name,
+                    connection=connection(spec),
+                    bundle=digest,
+                    settings=args.settings[spec.name],
+                    wave=number if len(args.waves) > 1 else None,
+                    opts=child,
+                )
+                for spec in wave
+            ]
+            self.facts |= {spec.name: host.facts for spec, host in zip(wave, hosts, strict=True)}
+            digest = digest.apply(partial(_once_finished, hosts))
         # Not the facts again: at 10,000 hosts they would double the state.
         self.register_outputs({})
+
+
+async def _once_finished(hosts: Sequence[resources.Host], digest: str) -> str:
+    """The digest, once the engine is done with the hosts, failed ones among them: it answers a registration only then."""
+    await asyncio.gather(*(host.urn.future() for host in hosts), return_exceptions=True)
+    return digest
 
 
 def connection(spec: HostSpec) -> dict[str, object]:

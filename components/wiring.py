@@ -53,6 +53,7 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
         secrets=placed,
         ruler_password=secrets.get("rulersPassword"),
         artifact_directory=_artifact_directory(config),
+        rollout=_rollout(config),
         lost_hosts=sorted(name for name, host in config.hosts.items() if host.lost),
     )
 
@@ -67,6 +68,13 @@ def _ssh(config: StackConfig) -> Mapping[str, Any]:
         if key in values:
             values[key] = str(config.local_path(values[key]))
     return values
+
+
+def _rollout(config: StackConfig) -> Mapping[str, Any] | None:
+    section = config.rollout
+    if section is None:
+        return None
+    return {"hasCanary": section.canary is not None, "maxFailures": section.max_failures, "pauseSeconds": section.pause_s}
 
 
 def _artifact_directory(config: StackConfig) -> str | None:
@@ -84,7 +92,9 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
     if backend:
         for values in settings.values():
             values["GPU_FLEET_METRICS_URL"] = _once_up(backend, values["GPU_FLEET_METRICS_URL"])
-    return FleetArgs(bundle=bundle(config), hosts=hosts, settings=settings)
+    names = [host.name for host in hosts]
+    waves = config.rollout.waves(names) if config.rollout else [names]
+    return FleetArgs(bundle=bundle(config), waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings)
 
 
 def estimated_series(config: StackConfig) -> dict[str, int]:

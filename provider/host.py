@@ -89,6 +89,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "other-stack": "belongs to another stack",
     "bundle": "bundle",
     "stopped": "stopped",
+    "held-back": "held back",
     "internal": "internal error",
 }
 

@@ -15,7 +15,9 @@ import pulumi
 class ProviderArgs:
     """`ssh`: user, port, privateKeyFile, knownHostsFile, bastion, sudo as in the stack file; the defaults of every connection.
     `secrets`: file name to content of what hosts get, such as metrics-password. `artifact_directory`: files named by sha256.
+    `kubernetes`: kubeconfig (a path) and context of the cluster; None: the stack has none.
     `lost_hosts`: hosts that are gone for good; when their Host leaves the program, it goes without being contacted.
+    `rollout`: hasCanary, maxFailures, pauseSeconds; how the waves of hosts are judged.
     """
 
     ssh: Mapping[str, Any] = field(default_factory=dict)
@@ -23,8 +25,11 @@ class ProviderArgs:
     sudo_password: pulumi.Input[str] | None = None
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     ruler_password: pulumi.Input[str] | None = None
+    kubernetes: Mapping[str, str] | None = None
+    kubeconfig: pulumi.Input[str] | None = None
     artifact_directory: str | None = None
     lost_hosts: Sequence[str] = ()
+    rollout: Mapping[str, Any] | None = None
 
 
 class Provider(pulumi.ProviderResource):
@@ -38,8 +43,11 @@ class Provider(pulumi.ProviderResource):
             "sudoPassword": _secret(args.sudo_password),
             "secrets": _secret(pulumi.Output.json_dumps(dict(args.secrets)) if args.secrets else None),
             "rulerPassword": _secret(args.ruler_password),
+            "kubernetes": None if args.kubernetes is None else pulumi.Output.json_dumps(dict(args.kubernetes)),
+            "kubeconfig": _secret(args.kubeconfig),
             "artifactDirectory": args.artifact_directory,
             "lostHosts": pulumi.Output.json_dumps(list(args.lost_hosts)) if args.lost_hosts else None,
+            "rollout": pulumi.Output.json_dumps(dict(args.rollout)) if args.rollout else None,
         }
         super().__init__("gpu-fleet", name, props, opts)
 
@@ -61,7 +69,8 @@ class Host(pulumi.CustomResource):
     """One host brought to a bundle, and kept so: `refresh` shows drift, the next `up` repairs it.
 
     `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the
-    provider's `ssh`. `settings`: NAME=value of its environment file. `facts`: what was found there. `parts`: state of each part
+    provider's `ssh`. `settings`: NAME=value of its environment file. `wave`: of a staged rollout, counted from 0; a wave must not be
+    registered before the one before it is finished. `facts`: what was found there. `parts`: state of each part
     (ok, drift, failed, not-wanted). `drift`: how it differs from its bundle.
     """
 
@@ -77,6 +86,7 @@ class Host(pulumi.CustomResource):
         connection: Mapping[str, Any],
         bundle: pulumi.Input[str],
         settings: Mapping[str, pulumi.Input[str]],
+        wave: int | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         props = {
@@ -84,6 +94,7 @@ class Host(pulumi.CustomResource):
             "connection": dict(connection),
             "bundle": bundle,
             "settings": dict(settings),
+            "wave": wave,
             "facts": None,
             "parts": None,
             "drift": None,

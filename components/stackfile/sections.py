@@ -9,6 +9,7 @@ from pydantic import Field
 from components.stackfile.alerts import Alerts
 from components.stackfile.hosts import HostEntry, Inventory, Ssh
 from components.stackfile.kubernetes import Kubernetes
+from components.stackfile.rollout import Rollout
 from components.stackfile.values import (
     BaseUrl,
     LocalPath,
@@ -169,6 +170,8 @@ class StackFile(Section):
     """The hosts by name or pattern. Or `inventory`, not both."""
     inventory: Inventory | None = None
     """A file that lists the hosts, ours or Ansible's. Or `hosts`, not both."""
+    rollout: Rollout | None = None
+    """Which hosts are changed first, and when the others follow. Default: all at once."""
     metrics: Metrics | None = None
     """Where metrics go; needed with hosts."""
     logs: Logs | None = None
@@ -202,6 +205,5 @@ SECRETS = {
 
 # Modelled or promised, and refused until somebody consumes them (but for their defaults): whoever builds one deletes its line.
 NOT_AVAILABLE_YET = {
-    "rollout": "staged rollout over the hosts",
     "pull": "hosts that provision themselves",
 }

@@ -11,6 +11,7 @@ from typing import Any
 from provider.host import Envelope, HostError, Hosts, Outcome, Place
 from provider.resources.bundle import Archives
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
+from provider.rollout import Rollout
 from provider.schema import Mistake, mistakes_of_inputs
 from provider.settings import Settings
 from provider.values import UNKNOWN, is_known
@@ -36,13 +37,18 @@ class Host:
         self._hosts = hosts
         self._archives = archives
         self._settings = settings
+        self._rollout = Rollout(settings.rollout)
+        self._replaced: set[str] = set()  # hosts whose old one is deleted in this run only to be made anew
         self._plans: dict[str, asyncio.Task[Outcome]] = {}  # by URN: Diff and Update of one preview ask a host once
 
     def check(self, inputs: Inputs) -> Checked:
         mistakes = mistakes_of_inputs(self.type_name, inputs)
         if not mistakes:
             mistakes = [*_mistakes_of_connection(inputs["connection"]), *_mistakes_of_settings(inputs["settings"])]
-        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, mistakes=tuple(mistakes))
+        if not mistakes and inputs.get("wave") is not None:
+            self._rollout.place(inputs["host"], inputs["wave"])
+        # The wave stays out of the state: another canary is no change of any host.
+        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=("wave",), mistakes=tuple(mistakes))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         found = [
@@ -51,6 +57,8 @@ class Host:
             if not change.path.startswith(_WAYS_IN)
         ]
         found += [Change(f"drift[{index}]", "delete", of_inputs=False) for index in range(len(outputs.get("drift") or ()))]
+        if any(change.replaces for change in found):
+            self._replaced.add(old["host"])
         if not found and self._settings.plans_on_hosts:
             found = await self._planned_changes(new, call)
         return found
@@ -83,6 +91,8 @@ class Host:
         if id_ in self._settings.lost_hosts:
             return
         try:
+            if id_ in self._replaced:
+                self._rollout.judge(id_)
             async with _limited(call):
                 await self._hosts.remove(_place(inputs), call.tell)
         except HostError as error:
@@ -101,6 +111,13 @@ class Host:
             if self._settings.plans_on_hosts:
                 await self._tell_plan(inputs, call)
             return {"facts": UNKNOWN, "parts": UNKNOWN, "drift": []}
+        try:
+            async with self._rollout.turn(inputs["host"], call.tell):
+                return await self._apply_now(inputs, before, call)
+        except HostError as error:  # held back
+            raise ResourceError(f"{inputs['host']}: {error}") from None
+
+    async def _apply_now(self, inputs: Inputs, before: Inputs, call: Call) -> Outputs:
         try:
             async with _limited(call):
                 outcome = await self._hosts.apply(_place(inputs), self._envelope(inputs), call.tell)

@@ -52,6 +52,27 @@ WRONG = [
         "remove the section",
         kubernetes={"context": "a"},
     ),
+    # rollout
+    wrong("canary of nobody", "gpu-fleet:rollout.canary", "found 0", "1 or more", "canary: 1", rollout={"canary": 0}),
+    wrong("canary is true", "gpu-fleet:rollout.canary", "found true", "names and patterns", rollout={"canary": True}),
+    wrong(
+        "canary is no host",
+        "gpu-fleet:rollout.canary",
+        "gpu-node-00 is no host of this stack",
+        "did you mean gpu-node-",
+        rollout={"canary": ["gpu-node-00"]},
+    ),
+    wrong(
+        "canary with half a range",
+        "gpu-fleet:rollout.canary",
+        "has a [ or ] without its partner",
+        rollout={"canary": "gpu-node-[001"},
+    ),
+    wrong("batch above all hosts", "gpu-fleet:rollout.batch", '"120%"', "1% to 100%", rollout={"batch": "120%"}),
+    wrong("batch of nobody", "gpu-fleet:rollout.batch", "found 0", "batch: 10%", rollout={"batch": 0}),
+    wrong("failures below none", "gpu-fleet:rollout.maxFailures", "found -1", "0 or more", rollout={"maxFailures": -1}),
+    wrong("pause without a unit", "gpu-fleet:rollout.pause", '"30"', "write for example 2m", rollout={"pause": "30"}),
+    wrong("soak for pause", "gpu-fleet:rollout.soak", "unknown key 'soak'", rollout={"soak": "30s"}),
     wrong(
         "section is text",
         "gpu-fleet:metrics",
