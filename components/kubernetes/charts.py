@@ -36,12 +36,20 @@ class ChartError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ChartSource:
-    """`reference`: a .tgz file, oci://…, or the chart's name in `repository`. `version` is empty for a file."""
+    """`reference`: a .tgz file, oci://…, or the chart's name in `repository`. `version` is empty for a file.
+
+    `written`: the reference as the state keeps it, where a path of one machine would be another on the next.
+    """
 
     name: str  # ours: dcgm-exporter, alloy, …
     reference: str
     version: str
     repository: str = ""
+    path: str = ""  # of a file, as the stack file has it
+
+    @property
+    def written(self) -> str:
+        return self.path or self.reference
 
     @property
     def is_file(self) -> bool:
@@ -61,7 +69,8 @@ def chart_source(name: str, section: ChartSection, base: Path) -> ChartSource:
         return ChartSource(name=name, reference=pinned.chart, version=version, repository=section.repository or pinned.repository)
     if section.chart.startswith("oci://"):
         return ChartSource(name=name, reference=section.chart, version=version)
-    return ChartSource(name=name, reference=str(base / Path(section.chart).expanduser()), version="")
+    path = str(Path(section.chart).expanduser())
+    return ChartSource(name=name, reference=str(base / path), version="", path=path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +100,20 @@ class Chart:
         return json.loads(text) if text else None
 
     @cached_property
+    def crds(self) -> tuple[str, ...]:
+        """Names of the CustomResourceDefinitions that Helm installs with it, and never removes."""
+        texts = (text for path, text in self._members.items() if re.search(r"(^|/)crds/[^/]+\.yaml$", path))
+        documents = (document for text in texts if "{{" not in text for document in yaml.safe_load_all(text))
+        return tuple(
+            sorted(one["metadata"]["name"] for one in documents if one and one.get("kind") == "CustomResourceDefinition")
+        )
+
+    @cached_property
     def _members(self) -> dict[str, str]:
         """The chart's own texts by path, the chart's folder left out."""
-        wanted = re.compile(r"[^/]+/(Chart\.yaml|values\.yaml|values\.schema\.json|templates/.+|charts/[^/]+/values\.yaml)")
+        wanted = re.compile(
+            r"[^/]+/(Chart\.yaml|values\.yaml|values\.schema\.json|templates/.+|charts/[^/]+/values\.yaml|(.+/)?crds/[^/]+\.yaml)"
+        )
         try:
             with tarfile.open(self.file) as archive:
                 found = {}

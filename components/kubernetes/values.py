@@ -31,7 +31,7 @@ _AT_ONCE: Final = "10%"
 _EVERYWHERE: Final = [{"operator": "Exists"}]  # agents of the nodes themselves
 
 # Labels that mark a GPU node: GPU feature discovery, node feature discovery (a device of NVIDIA's PCI vendor), GKE.
-_GPU_NODE_LABELS: Final = (
+_GPU_NODE_LABELS: Final[tuple[Values, ...]] = (
     {"key": "nvidia.com/gpu.present", "operator": "In", "values": ["true"]},
     {"key": "feature.node.kubernetes.io/pci-10de.present", "operator": "In", "values": ["true"]},
     {"key": "cloud.google.com/gke-accelerator", "operator": "Exists"},
@@ -135,6 +135,13 @@ def _tolerations(section: Kubernetes) -> list[Values]:
 def _on_gpu_nodes() -> Values:
     terms = [{"matchExpressions": [label]} for label in _GPU_NODE_LABELS]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def node_terms(section: Kubernetes) -> list[dict[str, str]]:
+    """Labels of the exporter's nodes: one of these sets a node must have; an empty value is any, no set is every node."""
+    if section.node_selector is None:
+        return [{label["key"]: (label.get("values") or [""])[0]} for label in _GPU_NODE_LABELS]
+    return [dict(section.node_selector)] if section.node_selector else []
 
 
 def _mig_env() -> list[Values]:

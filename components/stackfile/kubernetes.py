@@ -121,7 +121,9 @@ class Kubernetes(Section):
     kubeconfig: LocalPath | None = None
     """Kubeconfig file. Default: as kubectl finds it; or the secret gpu-fleet:kubeconfig holds its text."""
     namespace: Namespace = "gpu-fleet"
-    """Namespace of everything we place; it is made, and removed with the section."""
+    """Namespace of everything we place."""
+    create_namespace: bool = True
+    """Make the namespace, and remove it with the section; false: it is there, and stays."""
     gpu_operator: bool = False
     """Install the GPU Operator and set its dcgm-exporter up, instead of dcgm-exporter by its own chart."""
     exporter: Literal["install", "existing"] = "install"
@@ -130,6 +132,9 @@ class Kubernetes(Section):
     """Scrape and push by the Prometheus Operator instead of Alloy; Alloy still reads the logs."""
     monitor_labels: dict[LabelKey, LabelValue] = Field(default={}, examples=[{"release": "kube-prometheus-stack"}])
     """Labels by which an existing Prometheus Operator selects ServiceMonitors and rules."""
+    prometheus_rules: bool | None = None
+    """Place alerts and recording rules as PrometheusRules, for the operator's Prometheus to judge. Default: yes with an operator,
+    unless this stack has gpu-fleet:rulers; rules that Mimir judges too would alert twice."""
     operator_grafana: Literal["none", "ClusterIP", "NodePort", "LoadBalancer"] = "none"
     """With `prometheusOperator: install`: Grafana of that chart, and how its service is exposed."""
     node_exporter: Literal["install", "existing", "none"] = "install"

@@ -23,6 +23,7 @@ def check(stack: Stack) -> Iterator[Problem]:
     yield from _kubeconfig(stack, section)
     yield from _exporter(section)
     yield from _operator(section)
+    yield from _rules(section)
     for index, toleration in enumerate(section.tolerations):
         if (toleration.operator == "Equal") != (toleration.value is not None):
             yield problem(
@@ -91,6 +92,16 @@ def _operator(section: Kubernetes) -> Iterator[Problem]:
             f"has no meaning with `prometheusOperator: {section.prometheus_operator}`",
             "only with `prometheusOperator: install`",
             "remove it",
+        )
+
+
+def _rules(section: Kubernetes) -> Iterator[Problem]:
+    if section.prometheus_rules and section.prometheus_operator == "none":
+        yield problem(
+            "kubernetes.prometheusRules",
+            "true, and there is no Prometheus Operator to judge them",
+            "only with `prometheusOperator: install` or `existing`",
+            "remove it: gpu-fleet:rulers judges",
         )
 
 

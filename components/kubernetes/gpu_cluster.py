@@ -1,0 +1,133 @@
+"""A GPU cluster that gets the same monitoring as hosts, through Helm. Not done here: what the charts are given (values.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.helm.v3 import Release as HelmRelease
+from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
+
+from components.kubernetes import resources
+from components.kubernetes.releases import Release
+from components.kubernetes.values import SECRET, ClusterPlan, node_terms
+from components.naming import type_token
+
+# hostPath and host ports: what agents of nodes need, and what the stricter levels of pod security refuse.
+_POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuClusterArgs:
+    """`releases`: what others need first. `secrets`: file name to content, placed as one Secret; empty: none.
+
+    `rules`: whole PrometheusRule objects. `kubernetes`: Pulumi's Kubernetes provider; the component's own is gpu-fleet.
+    """
+
+    plan: ClusterPlan
+    releases: Sequence[Release]
+    kubernetes: kubernetes.Provider
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    rules: Sequence[Mapping[str, Any]] = ()
+
+
+class GpuCluster(pulumi.ComponentResource):
+    """Namespace, Secret and Helm releases of one cluster; nothing of it before `Cluster` has found that it would work.
+
+    `facts`: version, nodes, gpuNodes and gpus, as found there; None while the cluster does not answer a preview.
+    """
+
+    facts: dict[str, pulumi.Output[Any]]
+
+    def __init__(self, name: str, args: GpuClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(type_token("kubernetes", "GpuCluster"), name, None, opts)
+        self._args, self._section = args, args.plan.section
+        cluster = self._cluster(name)
+        self.facts = {
+            "version": cluster.version,
+            "nodes": cluster.nodes,
+            "gpuNodes": cluster.gpu_nodes,
+            "gpus": cluster.gpus,
+        }
+        first: list[pulumi.Resource] = [cluster]
+        if self._section.create_namespace:
+            first.append(self._namespace(name, first))
+        if args.secrets:
+            first.append(self._secret(name, first))
+        made: dict[str, HelmRelease] = {}
+        for release in args.releases:
+            made[release.name] = self._release(release, [*first, *(made[other] for other in release.after)])
+        for rule in args.rules:
+            self._rule(rule, [*first, *(made[other] for other in made if other == "kube-prometheus-stack")])
+        self.register_outputs({})
+
+    def _cluster(self, name: str) -> resources.Cluster:
+        section, args = self._section, self._args
+        return resources.Cluster(
+            f"{name}-cluster",
+            namespace=section.namespace,
+            exporter="operator" if section.gpu_operator else section.exporter,
+            node_terms=node_terms(section),
+            node_exporter=section.node_exporter,
+            prometheus_operator=section.prometheus_operator,
+            dra=section.dra,
+            releases=[release.name for release in args.releases],
+            remove_crds=[] if section.keep_crds else [crd for release in args.releases for crd in release.crds],
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _namespace(self, name: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        return kubernetes.core.v1.Namespace(
+            f"{name}-namespace", metadata={"name": self._section.namespace, "labels": _POD_SECURITY}, opts=self._child(after)
+        )
+
+    def _secret(self, name: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        return kubernetes.core.v1.Secret(
+            f"{name}-secrets",
+            metadata={"name": SECRET, "namespace": self._section.namespace},
+            string_data=pulumi.Output.secret(dict(self._args.secrets)),
+            opts=self._child(after),
+        )
+
+    def _release(self, release: Release, after: Sequence[pulumi.Resource]) -> HelmRelease:
+        source = release.source
+        installed = HelmRelease(
+            release.name,
+            name=release.name,
+            namespace=self._section.namespace,
+            chart=source.written,
+            version=source.version or None,
+            repository_opts=RepositoryOptsArgs(repo=source.repository) if source.repository else None,
+            values=release.values,
+            atomic=True,  # an upgrade that does not come up is rolled back
+            cleanup_on_fail=True,
+            timeout=self._section.timeout,
+            max_history=5,
+            opts=self._child(after),
+        )
+        # After the release: a preview shows both, and one that failed is shown as it still is to be done.
+        resources.Manifest(
+            f"{release.name}-objects",
+            release=release.name,
+            namespace=self._section.namespace,
+            objects=release.objects,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[installed]),
+        )
+        return installed
+
+    def _rule(self, rule: Mapping[str, Any], after: Sequence[pulumi.Resource]) -> None:
+        CustomResource(
+            rule["metadata"]["name"],
+            api_version=rule["apiVersion"],
+            kind=rule["kind"],
+            metadata=rule["metadata"],
+            spec=rule["spec"],
+            opts=self._child(after),
+        )
+
+    def _child(self, after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, provider=self._args.kubernetes, depends_on=list(after))

@@ -1,0 +1,139 @@
+"""Which Helm releases a cluster gets, with their charts looked into and rendered: everything that can be wrong is told here.
+
+Reads charts (components.kubernetes.charts), contacts no cluster and makes no resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from alerts.model import to_yaml
+from components.kubernetes import values
+from components.kubernetes.charts import Chart, ChartError, ChartSource, chart_source, fetched
+from components.kubernetes.values import ClusterPlan, Values
+from components.naming import PROJECT
+from components.stackfile.kubernetes import Charts, Kubernetes
+
+_OPERATOR: Final = "kube-prometheus-stack"
+# What a cluster with the Prometheus Operator knows: some charts make their monitors only then.
+_MONITORS: Final = ("monitoring.coreos.com/v1",)
+_HIDDEN: Final = "(not shown)"
+
+
+class ReleaseErrors(Exception):
+    """Every chart that cannot be had and every value that one does not take; str() is the whole text for the user."""
+
+    def __init__(self, problems: list[str]):
+        self.problems = problems
+        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(problems, 1))
+        super().__init__(f"{count} in the Helm charts of this stack; nothing was changed.\n\n{numbered}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One Helm release. `objects`: what it makes, as YAML by kind and name. `crds`: names of those that its chart brings."""
+
+    name: str
+    source: ChartSource
+    values: Values
+    objects: Mapping[str, str]
+    crds: tuple[str, ...]
+    after: tuple[str, ...]  # releases whose objects it needs
+
+
+_VALUES: Final[Mapping[str, Callable[[ClusterPlan], Values]]] = {
+    "kube-prometheus-stack": values.kube_prometheus_stack,
+    "gpu-operator": values.gpu_operator,
+    "dcgm-exporter": values.dcgm_exporter,
+    "alloy": values.alloy,
+    "node-exporter": values.node_exporter,
+    "kube-state-metrics": values.kube_state_metrics,
+    "prometheus-adapter": values.prometheus_adapter,
+}
+
+
+def release_names(section: Kubernetes) -> list[str]:
+    """The releases that the section asks for, what others need first."""
+    operator = section.prometheus_operator
+    wanted = {
+        "kube-prometheus-stack": operator == "install",
+        "gpu-operator": section.gpu_operator,
+        "dcgm-exporter": not section.gpu_operator and section.exporter == "install",
+        "alloy": True,
+        # With the stack they are its subcharts.
+        "node-exporter": operator != "install" and section.node_exporter == "install",
+        "kube-state-metrics": operator != "install" and section.kube_state_metrics == "install",
+        "prometheus-adapter": section.custom_metrics == "install",
+    }
+    return [name for name, is_wanted in wanted.items() if is_wanted]
+
+
+def releases(plan: ClusterPlan, base: Path) -> list[Release]:
+    """All of them, checked. `base`: the directory of Pulumi.yaml. Raises ReleaseErrors with everything that is wrong."""
+    made, found = [], []
+    for name in release_names(plan.section):
+        section = getattr(plan.section.charts, name.replace("-", "_"))
+        given = values.merged(_VALUES[name](plan), section.values)
+        try:
+            chart = fetched(chart_source(name, section, base))
+            mistakes = [_told(name, mistake, chart, section.values) for mistake in chart.mistakes(given)]
+            found += mistakes
+            if not mistakes:
+                made.append(_release(plan, name, chart, given))
+        except ChartError as error:
+            found.append(f"{_key(name)}: {error}")
+    if found:
+        raise ReleaseErrors(found)
+    return made
+
+
+def _key(name: str) -> str:
+    return f"{PROJECT}:kubernetes.charts.{Charts.model_fields[name.replace('-', '_')].alias}"
+
+
+def _told(name: str, mistake: str, chart: Chart, theirs: Mapping[str, Any]) -> str:
+    """A mistake at the place of the stack file that it comes from."""
+    if _is_set(theirs, mistake.partition(":")[0].split(".")):
+        return f"{_key(name)}.values.{mistake}"
+    version = chart.metadata.get("version", "?")
+    return f"{_key(name)}: version {version} does not take what gpu-fleet gives it ({mistake}); use the pinned version"
+
+
+def _is_set(values: Any, path: list[str]) -> bool:
+    for step in path:
+        if not isinstance(values, Mapping) or step not in values:
+            return False
+        values = values[step]
+    return True
+
+
+def _release(plan: ClusterPlan, name: str, chart: Chart, given: Values) -> Release:
+    operator = plan.section.prometheus_operator
+    manifest = chart.render(name, plan.section.namespace, given, _MONITORS if operator != "none" else ())
+    return Release(
+        name=name,
+        source=chart.source,
+        values=given,
+        objects=dict(_objects(manifest)),
+        crds=chart.crds,
+        after=(_OPERATOR,) if operator == "install" and name != _OPERATOR else (),
+    )
+
+
+def _objects(manifest: str) -> Iterator[tuple[str, str]]:
+    """Title and YAML of each object of a manifest."""
+    for document in yaml.safe_load_all(manifest):
+        if not document:
+            continue
+        metadata = document["metadata"]
+        where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+        if document["kind"] == "Secret":
+            for part in ("data", "stringData"):
+                document[part] = dict.fromkeys(document.get(part) or {}, _HIDDEN)
+        yield f"{document['kind']} {where}{metadata['name']}", to_yaml(document)

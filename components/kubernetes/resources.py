@@ -1,0 +1,63 @@
+"""The resource types of the gpu-fleet provider for Kubernetes, as Pulumi classes. What they do is in provider/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import pulumi
+
+
+class Cluster(pulumi.CustomResource):
+    """A look at the cluster before anything is installed: what depends on it is not reached when something would fail.
+
+    `node_terms`: labels of the nodes that the exporter runs on, one of these sets must hold; empty: every node. `remove_crds`:
+    CustomResourceDefinitions that go when this goes. `gpus`, `version`: None while the cluster does not answer a preview.
+    """
+
+    version: pulumi.Output[str | None]
+    nodes: pulumi.Output[int | None]
+    gpu_nodes: pulumi.Output[int | None]
+    gpus: pulumi.Output[int | None]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        exporter: Literal["install", "operator", "existing"],
+        node_terms: Sequence[Mapping[str, str]],
+        node_exporter: str,
+        prometheus_operator: str,
+        dra: bool,
+        releases: Sequence[str],
+        remove_crds: Sequence[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        props = {
+            "namespace": namespace,
+            "exporter": exporter,
+            "nodeTerms": [dict(term) for term in node_terms],
+            "nodeExporter": node_exporter,
+            "prometheusOperator": prometheus_operator,
+            "dra": dra,
+            "releases": list(releases),
+            "removeCrds": list(remove_crds),
+            "version": None,
+            "nodes": None,
+            "gpuNodes": None,
+            "gpus": None,
+        }
+        super().__init__("gpu-fleet:kubernetes:Cluster", name, props, opts)
+
+
+class Manifest(pulumi.CustomResource):
+    """The objects of a Helm release as text: previews show how they change, refresh finds what was changed by hand (`drift`)."""
+
+    drift: pulumi.Output[Sequence[str]]
+
+    def __init__(
+        self, name: str, *, release: str, namespace: str, objects: Mapping[str, str], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        props = {"release": release, "namespace": namespace, "objects": dict(objects), "drift": None}
+        super().__init__("gpu-fleet:kubernetes:Manifest", name, props, opts)

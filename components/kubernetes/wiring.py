@@ -1,0 +1,98 @@
+"""From the stack's configuration to the arguments of GpuCluster. Makes no resource but what it is given.
+
+A mistake found here (a chart that cannot be had, a value that one does not take) ends the program with its text alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from alerts.prometheus_rule import prometheus_rules
+from components.config import LoadedConfig, StackConfig
+from components.dcgm.counters import counters
+from components.kubernetes.gpu_cluster import GpuClusterArgs
+from components.kubernetes.releases import ReleaseErrors, releases
+from components.kubernetes.values import ADAPTER_AUTH_KEY, ClusterPlan
+
+
+def kubernetes_place(config: StackConfig) -> dict[str, str] | None:
+    """Kubeconfig file and context of the cluster, as far as the stack file names them; None without a cluster."""
+    section = config.kubernetes
+    if section is None:
+        return None
+    file = str(config.local_path(section.kubeconfig)) if section.kubeconfig else None
+    return {key: value for key, value in {"kubeconfig": file, "context": section.context}.items() if value}
+
+
+def kubernetes_provider_args(loaded: LoadedConfig) -> dict[str, Any]:
+    """For Pulumi's Kubernetes provider. Without any: as kubectl finds the cluster."""
+    place = kubernetes_place(loaded.config) or {}
+    return {
+        "context": place.get("context"),
+        "kubeconfig": loaded.secrets.get("kubeconfig") or place.get("kubeconfig"),
+        "enable_secret_mutable": True,  # a rotated password is written into the Secret that the agents have mounted
+    }
+
+
+def cluster_plan(config: StackConfig) -> ClusterPlan:
+    assert config.kubernetes is not None and config.metrics is not None
+    return ClusterPlan(
+        datacenter=config.datacenter,
+        cluster=config.cluster,
+        section=config.kubernetes,
+        metrics=config.metrics,
+        logs=config.logs,
+        counters=counters(config.dcgm.counters, config.base),
+    )
+
+
+def gpu_cluster_args(loaded: LoadedConfig, provider: kubernetes.Provider) -> GpuClusterArgs:
+    plan = cluster_plan(loaded.config)
+    try:
+        charts = releases(plan, loaded.config.base)
+    except ReleaseErrors as errors:
+        raise pulumi.RunError(str(errors)) from None
+    return GpuClusterArgs(
+        plan=plan, releases=charts, kubernetes=provider, secrets=_secrets(loaded, plan), rules=_rules(loaded.config)
+    )
+
+
+def _rules(config: StackConfig) -> list[dict[str, Any]]:
+    section = config.kubernetes
+    assert section is not None
+    has_operator = section.prometheus_operator != "none"
+    if not (has_operator and config.rulers is None if section.prometheus_rules is None else section.prometheus_rules):
+        return []
+    url = config.alerts.runbook_url if config.alerts else None
+    return prometheus_rules(namespace=section.namespace, labels=section.monitor_labels, runbook_url=url)
+
+
+def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Input[str]]:
+    """Logins of Mimir and Loki by file name, as on hosts; Prometheus wants the user there too, the adapter a kubeconfig."""
+    found: dict[str, pulumi.Input[str]] = {}
+    if plan.metrics.username:
+        password = loaded.secrets["metricsPassword"]
+        found |= {"metrics-username": plan.metrics.username, "metrics-password": password}
+        if plan.section.custom_metrics == "install":
+            found[ADAPTER_AUTH_KEY] = password.apply(lambda text: _adapter_login(plan.query_url, plan.metrics.username, text))
+    if plan.logs and plan.logs.username:
+        found["logs-password"] = loaded.secrets["logsPassword"]
+    return found
+
+
+def _adapter_login(server: str, username: str | None, password: str) -> str:
+    """A kubeconfig that says nothing but the login: the form in which Prometheus Adapter takes one."""
+    login = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "mimir", "cluster": {"server": server}}],
+        "users": [{"name": "mimir", "user": {"username": username, "password": password}}],
+        "contexts": [{"name": "mimir", "context": {"cluster": "mimir", "user": "mimir"}}],
+        "current-context": "mimir",
+    }
+    return json.dumps(login)
