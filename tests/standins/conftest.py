@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.standins.grafana_server import GrafanaServer
+from tests.standins.project import Project
 from tests.standins.running import RunningPlugin, binaries, name_of
 from tests.standins.ssh_server import SshServer
 
@@ -56,3 +57,8 @@ def grafana(running_grafana_plugin: RunningPlugin, server: GrafanaServer) -> Run
     """With a Grafana that holds nothing."""
     server.empty()
     return running_grafana_plugin
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield Project(tmp_path)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pytest
 
 from lab.toolchain import find
 from tests.standins.grafana_server import GrafanaServer
-from tests.standins.running import REPO
+from tests.standins.project import Project
 
 COMMAND = """
 import pulumi
@@ -43,62 +41,6 @@ model = {"uid": "overview", "title": config.get("title") or "Overview", "panels"
 dashboard = grafana.oss.Dashboard("overview", folder=folder.uid, config_json=json.dumps(model), opts=options)
 pulumi.export("url", dashboard.url)
 """
-
-
-class Project:
-    """A Pulumi project with a stack on a file backend, both below one directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        (directory / "state").mkdir()
-        (directory / ".venv").symlink_to(REPO / ".venv")
-        (directory / "Pulumi.yaml").write_text(
-            "name: standins\nruntime: {name: python, options: {toolchain: pip, virtualenv: .venv}}\n"
-        )
-        stand_ins = REPO / "lab" / "standins" / "bin"
-        self.environment = {
-            **os.environ,
-            "PATH": os.pathsep.join([str(find("pulumi").parent), str(stand_ins), os.environ["PATH"]]),
-            "PULUMI_HOME": str(directory / "home"),
-            "PULUMI_BACKEND_URL": f"file://{directory}/state",
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        }
-        self.run("stack", "init", "test")
-
-    def program(self, text: str, file: str = "__main__.py") -> None:
-        (self.directory / file).write_text(text)
-
-    def run(self, *arguments: str, fails: bool = False) -> str:
-        done = subprocess.run(
-            [find("pulumi"), *arguments, "--color", "never", "--non-interactive"],
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        output = done.stdout + done.stderr
-        assert (done.returncode != 0) == fails, output
-        return done.stdout if "--json" in arguments or arguments[:2] == ("stack", "export") else output
-
-    def up(self, **options: bool) -> str:
-        return self.run("up", "--yes", "--skip-preview", **options)
-
-    def output(self, name: str) -> str:
-        return self.run("stack", "output", name).strip()
-
-    def state(self) -> list[dict[str, Any]]:
-        return json.loads(self.run("stack", "export"))["deployment"].get("resources", [])
-
-    def state_text(self) -> str:
-        return "".join(file.read_text() for file in (self.directory / "state").rglob("*.json"))
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
-    yield Project(tmp_path)
 
 
 def test_the_life_of_a_stack_of_commands(project: Project) -> None:

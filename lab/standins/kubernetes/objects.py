@@ -17,7 +17,7 @@ from lab.standins.differences import differences
 from lab.standins.kubernetes import replaced
 from lab.standins.kubernetes.client import Client, unreachable
 from lab.standins.kubernetes.ready import Hopeless, causes, waits_for
-from lab.standins.kubernetes.shape import cleaned, like, live_inputs
+from lab.standins.kubernetes.shape import cleaned, live_inputs
 from lab.standins.plugin import Call, Cancelled, Failure, Incomplete, ResourceType, autoname
 from lab.standins.properties import UNKNOWN, Properties, Secret, has_unknown, plain
 from lab.standins.schema import Mistake, Property
@@ -63,15 +63,12 @@ class KubernetesObject(ResourceType):
         return {**inputs, "metadata": metadata}
 
     def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
-        """Those of the inputs, less what is the same to the API server (a quantity of 1000m and of 1)."""
-        changes = differences(olds, news)
-        if not changes or has_unknown(news) or self._replaced(changes, olds, news):
-            return changes
-        after = self._dry_run(news, outputs)
-        if after is None:
-            return changes
-        is_same = not differences(like(news, cleaned(outputs)), like(news, after))
-        return {} if is_same and not differences(like(olds, cleaned(outputs)), like(olds, after)) else changes
+        """Between what was live last, of the fields that were given, and what is given now.
+
+        What the API server writes in another way (a quantity of 1000m as 1) is therefore a change for ever, as with the official
+        plugin. Nothing is asked of the cluster: a refresh shows its findings by a diff, and must not fail for a conflict.
+        """
+        return differences(live_inputs(olds, outputs) if outputs else olds, news)
 
     def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
         return self._replaced(changes, olds, news)
@@ -81,18 +78,10 @@ class KubernetesObject(ResourceType):
         return _name(olds) == _name(news) and not _annotation(news["metadata"], "autonamed")
 
     def preview_create(self, inputs: Properties) -> Properties:
-        if has_unknown(inputs) or not self._client.is_usable:
-            return {}
-        try:
-            if self._exists(inputs) and not self._may_adopt():
-                raise self._already_there(inputs)
-            return cleaned(self._applied(inputs, _new_manager(), dry_run=True))
-        except _NotYet:
-            return {}
+        return self._previewed(inputs, _new_manager())
 
     def preview_update(self, olds: Properties, news: Properties) -> Properties:
-        after = None if has_unknown(news) else self._dry_run(news, olds)
-        return {} if after is None else after
+        return self._previewed(news, olds.get(MANAGER) or _new_manager())
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         if self._exists(inputs) and not self._may_adopt():
@@ -168,14 +157,15 @@ class KubernetesObject(ResourceType):
             "already exists in the cluster. Import it, choose another name, or set upsertExistingObjects."
         )
 
-    def _dry_run(self, news: Properties, outputs: Properties) -> Properties | None:
-        """What the object would be; None where that cannot be known yet."""
-        if not self._client.is_usable:
-            return None
+    def _previewed(self, inputs: Properties, manager: str) -> Properties:
+        """What the object would be, less its status. Nothing where that cannot be known yet."""
+        if has_unknown(inputs) or not self._client.is_usable:
+            return {}
         try:
-            return cleaned(self._applied(news, outputs.get(MANAGER) or _new_manager(), dry_run=True))
+            after = cleaned(self._applied(inputs, manager, dry_run=True))
         except _NotYet:
-            return None
+            return {}
+        return {name: value for name, value in after.items() if name != "status"}
 
     def _applied(self, inputs: Properties, manager: str, dry_run: bool = False) -> Properties:
         manifest = {name: value for name, value in inputs.items() if not name.startswith("__")}
@@ -185,9 +175,8 @@ class KubernetesObject(ResourceType):
         try:
             return self._client.api.apply(manifest, manager=manager, force=force, dry_run=dry_run)
         except ApiError as error:
-            # A CRD and a namespace may come with the same update.
-            is_not_there = isinstance(error, UnknownKind) or (error.code == 404 and error.reason == "NotFound")
-            if dry_run and is_not_there:
+            # A CRD, a namespace and a permission may come with the same update.
+            if dry_run and (isinstance(error, UnknownKind) or error.reason in ("NotFound", "Forbidden")):
                 raise _NotYet from None
             raise self._failure(error, "changed") from None
 
