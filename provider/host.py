@@ -1,8 +1,8 @@
 """What to do on a host: bring it to a bundle, say what that would change, look for drift, take everything away. Knows no Pulumi.
 
-Every verb is one command of a fixed text, BOOTSTRAP, whose arguments hold no secret. It says that it is ready, takes one archive
-on standard input (the envelope: bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read
-here. Standard input stays open while that runs: when it closes, because we stop or because we are gone, the work ends too.
+Every verb is one short command whose arguments hold no secret. It says that it is ready, takes bootstrap.sh and one archive on
+standard input (the envelope: bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read here.
+Standard input stays open while that runs: when it closes, because we stop or because we are gone, the work ends too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import itertools
 import json
 import re
 import tarfile
@@ -22,51 +23,10 @@ from typing import Any, Final
 
 from provider.transport import Running, Session, Transport, TransportError
 
-BOOTSTRAP: Final = """
-umask 077
-export LC_ALL=C
-verb=$1 prefix=$2 stack=$3 size=$4 artifacts=$5
-state=$prefix/var/lib/gpu-fleet
-incoming=
-tidy() {
-  [ -z "$incoming" ] || rm -rf "$incoming"
-  rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
-}
-trap tidy EXIT
-exec 3<&0
-echo '{"event":"ready"}'
-if [ "$size" = 0 ]; then
-  if [ ! -f "$state/current/converge" ]; then
-    rm -rf "$state"/incoming.*
-    echo '{"event":"absent"}'
-    exit 3
-  fi
-  sh "$state/current/converge" "$verb" --prefix "$prefix" ${stack:+--stack "$stack"} </dev/null 3<&- &
-else
-  base=$state
-  if [ "$verb" = apply ]; then
-    (umask 022 && mkdir -p "$state") || exit 10
-    find "$state" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} +
-  elif [ ! -w "$state" ]; then
-    base=${TMPDIR:-/tmp}
-  fi
-  incoming=$(mktemp -d "$base/incoming.XXXXXX") || exit 10
-  mkdir "$incoming/bundle" &&
-    head -c "$size" | tar -xf - -C "$incoming" &&
-    tar -xf "$incoming/bundle.tar" -C "$incoming/bundle" || exit 10
-  sh "$incoming/bundle/converge" "$verb" --prefix "$prefix" --envelope "$incoming" \\
-    ${stack:+--stack "$stack"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &
-fi
-work=$!
-trap 'wait "$work"; exit 143' HUP INT TERM
-(while read -r _; do :; done; kill -TERM 0) <&3 >/dev/null 2>&1 &
-watch=$!
-exec 3<&-
-wait "$work"
-code=$?
-kill "$watch" 2>/dev/null
-exit $code
-"""
+# All that sudo writes to the host's log: the program itself comes by standard input. `dd` reads not a byte too many, as busybox's
+# `head` would.
+_START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$6" 2>/dev/null)\""""
+_BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
 _CANNOT_UNPACK: Final = 10
 _NOTHING_INSTALLED: Final = 3
 
@@ -260,7 +220,7 @@ class Hosts:
     ) -> Outcome:
         artifacts = str(self._artifacts) if self._artifacts and place.is_local and verb == "apply" else ""
         size = str(_tar_size(members) if members else 0)
-        argv = ["sh", "-c", BOOTSTRAP, "gpu-fleet", verb, place.prefix, place.stack, size, artifacts]
+        argv = start_command(verb, place, size, artifacts)
         if session.sudo:
             how = ["-S", "-p", _SUDO_PROMPT] if self._sudo_password else ["-n"]
             argv = ["sudo", *how, "--", *argv]
@@ -312,7 +272,7 @@ class Hosts:
 
 
 class _Talk:
-    """One conversation with BOOTSTRAP. `outcome` is None until the host may have been changed."""
+    """One conversation with bootstrap.sh. `outcome` is None until the host may have been changed."""
 
     def __init__(self, running: Running, sudo_password: str | None, clean: Callable[[str], str], progress: Progress):
         self._running = running
@@ -349,7 +309,7 @@ class _Talk:
     async def send(self, members: Mapping[str, bytes | Path]) -> None:
         self.outcome = Outcome()
         with contextlib.suppress(ConnectionError):  # the command ended early: what it said tells why
-            for chunk in _tar_chunks(members):
+            for chunk in envelope_chunks(members):
                 self._running.stdin.write(chunk)
                 await self._running.stdin.drain()
 
@@ -393,6 +353,16 @@ class _Talk:
         else:
             self._is_wrong_password = True
             self._running.stdin.close()
+
+
+def start_command(verb: str, place: Place, size: str, artifacts: str = "") -> list[str]:
+    """`size`: of the archive that follows bootstrap.sh; `artifacts`: a directory of the host that has them already."""
+    return ["sh", "-c", _START, "gpu-fleet", verb, place.prefix, place.stack, size, artifacts, str(len(_BOOTSTRAP))]
+
+
+def envelope_chunks(members: Mapping[str, bytes | Path]) -> Iterable[bytes]:
+    """What the command takes: bootstrap.sh, and the archive."""
+    return itertools.chain([_BOOTSTRAP], _tar_chunks(members))
 
 
 def _tar_size(members: Mapping[str, bytes | Path]) -> int:

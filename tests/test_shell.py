@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-ROOMS = ("components", "lab", ".ci")
+ROOMS = ("components", "provider", "lab", ".ci")
 
 
 def _scripts() -> list[Path]:

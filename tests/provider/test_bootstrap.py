@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provider.host import BOOTSTRAP, _tar_chunks, _tar_size
+from provider.host import Place, _tar_size, envelope_chunks, start_command
 from tests.provider.plugin import CONVERGE, bundle_tar
 from tests.provider.test_host import is_gone_soon
 
@@ -37,8 +37,9 @@ def start(shell: str, directory: Path, verb: str, do: str = "") -> subprocess.Po
         {"bundle.tar": bundle_tar(CONVERGE.read_text()), "settings": f"DO={do}\n".encode()} if verb in ("plan", "apply") else {}
     )
     size = str(_tar_size(members) if members else 0)
+    place = Place(connection={"kind": "local", "prefix": str(directory / "a host")}, stack="us-west/training")
     process = subprocess.Popen(
-        [*SHELLS[shell], "-c", BOOTSTRAP, "gpu-fleet", verb, str(directory / "a host"), "us-west/training", size, ""],
+        [*SHELLS[shell], *start_command(verb, place, size)[1:]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -46,7 +47,7 @@ def start(shell: str, directory: Path, verb: str, do: str = "") -> subprocess.Po
         start_new_session=True,
     )
     assert process.stdout.readline() == b'{"event":"ready"}\n'
-    process.stdin.write(b"".join(_tar_chunks(members)))
+    process.stdin.write(b"".join(envelope_chunks(members)))
     process.stdin.flush()
     return process
 
@@ -89,9 +90,7 @@ def test_the_work_ends_when_nobody_listens_any_more(shell: str, tmp_path: Path) 
     assert not list(state.glob("incoming.*")), "secrets must not stay in temporary files"
 
 
-def test_the_text_is_clean_shell(tmp_path: Path) -> None:
-    script = tmp_path / "bootstrap.sh"
-    script.write_text(BOOTSTRAP)
-    # SC2317: a trap calls `tidy`, which older versions do not see.
-    done = subprocess.run(["shellcheck", "-s", "sh", "-e", "SC2317", script], capture_output=True, text=True, check=False)
-    assert done.stdout == ""
+def test_the_command_line_is_short_enough_for_the_log_of_sudo() -> None:
+    """Each login of each host would write the whole program there."""
+    place = Place(connection={"kind": "ssh"}, stack="us-west/training")
+    assert sum(map(len, start_command("apply", place, "400000"))) < 200

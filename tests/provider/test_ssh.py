@@ -190,9 +190,12 @@ def test_a_key_that_cannot_be_read_is_told(plugin: Plugin, configure: Configure,
     assert not server.logins
 
 
-def test_a_key_with_a_passphrase_is_told(plugin: Plugin, configure: Configure, servers: SshServers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["pkcs8-pem", "openssh"])
+def test_a_key_with_a_passphrase_is_told(
+    plugin: Plugin, configure: Configure, servers: SshServers, tmp_path: Path, form: str
+) -> None:
     locked = tmp_path / "locked"
-    servers.client_key.write_private_key(locked, "pkcs8-pem", passphrase="secret")
+    servers.client_key.write_private_key(locked, form, passphrase="secret")
     with pytest.raises(Failure, match=r"auth: .* has a passphrase; add it to the ssh-agent"):
         create(plugin, configure(privateKeyFile=str(locked)))
 

@@ -1,0 +1,46 @@
+#!/bin/sh
+# What runs on a host around the converge program: takes the envelope, works, tidies up. host.py sends it by standard input.
+# Arguments: VERB PREFIX STACK SIZE ARTIFACTS; SIZE is that of the envelope on standard input, 0 where there is none.
+# shellcheck disable=SC2317 # a trap calls `tidy`
+umask 077
+export LC_ALL=C
+verb=$1 prefix=$2 stack=$3 size=$4 artifacts=$5
+state=$prefix/var/lib/gpu-fleet
+incoming=
+tidy() {
+  [ -z "$incoming" ] || rm -rf "$incoming"
+  rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
+}
+trap tidy EXIT
+exec 3<&0
+if [ "$size" = 0 ]; then
+  if [ ! -f "$state/current/converge" ]; then
+    rm -rf "$state"/incoming.*
+    echo '{"event":"absent"}'
+    exit 3
+  fi
+  sh "$state/current/converge" "$verb" --prefix "$prefix" ${stack:+--stack "$stack"} </dev/null 3<&- &
+else
+  base=$state
+  if [ "$verb" = apply ]; then
+    (umask 022 && mkdir -p "$state") || exit 10
+    find "$state" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} +
+  elif [ ! -w "$state" ]; then
+    base=${TMPDIR:-/tmp}
+  fi
+  incoming=$(mktemp -d "$base/incoming.XXXXXX") || exit 10
+  mkdir "$incoming/bundle" &&
+    head -c "$size" | tar -xf - -C "$incoming" &&
+    tar -xf "$incoming/bundle.tar" -C "$incoming/bundle" || exit 10
+  sh "$incoming/bundle/converge" "$verb" --prefix "$prefix" --envelope "$incoming" \
+    ${stack:+--stack "$stack"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &
+fi
+work=$!
+trap 'wait "$work"; exit 143' HUP INT TERM
+(while read -r _; do :; done; kill -TERM 0) <&3 >/dev/null 2>&1 &
+watch=$!
+exec 3<&-
+wait "$work"
+code=$?
+kill "$watch" 2>/dev/null
+exit $code
