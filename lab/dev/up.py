@@ -116,7 +116,7 @@ def wait_for_signals(endpoints: dict[str, str]) -> None:
     wait_until(
         "GPU utilisation in Mimir",
         lambda: len(query.labelled_utilisation(endpoints["MIMIR_URL"])) >= gpus,
-        within_s=90,
+        within_s=180,
         hint=f"look at the agent: {relative(DEV)}/host/var/log, and at {endpoints['MIMIR_URL']}",
     )
     gpu.inject_xid(DEV / "gpus" / "state", code=SELF_TEST_XID, gpu=0)
