@@ -1,7 +1,7 @@
 """Helm charts on this machine: fetched once, looked into, and rendered before anything reaches a cluster.
 
 Uses the `helm` on the PATH (`make` brings it), which talks to chart repositories and OCI registries with the logins that it has.
-Nothing here contacts a cluster: rendering is `helm template` for the Kubernetes version that is asked for.
+Nothing here contacts a cluster.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from components import versions
 from components.stackfile.kubernetes import Chart as ChartSection
 from components.stackfile.problems import nearest
 
+# Rendering contacts no cluster, and helm's own idea of a version differs from build to build. The newest that the lab runs.
+_KUBERNETES = "1.36.3"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the other takes seconds for the largest chart's values
 _TIMEOUT_S = 120  # of one helm command; a repository's index can have 20 MB
 
 
@@ -82,16 +85,16 @@ class Chart:
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
-        return yaml.safe_load(self._members["Chart.yaml"])
+        return _parsed(self._members["Chart.yaml"])
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """values.yaml, with those of its subcharts below the names that the chart gives them."""
-        values = dict(yaml.safe_load(self._members.get("values.yaml", "")) or {})
+        values = dict(_parsed(self._members.get("values.yaml", "")) or {})
         for dependency in self.metadata.get("dependencies") or ():
             text = self._members.get(f"charts/{dependency['name']}/values.yaml", "")
             name = dependency.get("alias") or dependency["name"]
-            values[name] = _filled(values.get(name) or {}, yaml.safe_load(text) or {})
+            values[name] = _filled(values.get(name) or {}, _parsed(text) or {})
         return values
 
     @cached_property
@@ -99,14 +102,15 @@ class Chart:
         text = self._members.get("values.schema.json")
         return json.loads(text) if text else None
 
-    @cached_property
-    def crds(self) -> tuple[str, ...]:
-        """Names of the CustomResourceDefinitions that Helm installs with it, and never removes."""
-        texts = (text for path, text in self._members.items() if re.search(r"(^|/)crds/[^/]+\.yaml$", path))
-        documents = (document for text in texts if "{{" not in text for document in yaml.safe_load_all(text))
-        return tuple(
-            sorted(one["metadata"]["name"] for one in documents if one and one.get("kind") == "CustomResourceDefinition")
-        )
+    def crds(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the CustomResourceDefinitions that Helm installs with these values, and never removes."""
+        filled, names = _filled(values, self.values), set()
+        conditions = {one["name"]: one.get("condition", "") for one in self.metadata.get("dependencies") or ()}
+        for path, text in self._members.items():
+            if (match := re.match(r"(?:charts/([^/]+)/)?crds/", path)) and _holds(conditions.get(match[1], ""), filled):
+                # Not parsed: they are megabytes, and hold what YAML readers do not agree about.
+                names.update(re.findall(r"^metadata:\n(?:  .*\n)*?  name: (\S+)$", text, re.MULTILINE))
+        return tuple(sorted(names))
 
     @cached_property
     def _members(self) -> dict[str, str]:
@@ -164,9 +168,9 @@ class Chart:
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(dict(values), file)
             file.flush()
-            options = [f"--api-versions={version}" for version in api_versions]
+            options = ["--no-hooks", f"--kube-version={_KUBERNETES}", *(f"--api-versions={one}" for one in api_versions)]
             return _helm(
-                ["template", release, str(self.file), "--namespace", namespace, "--values", file.name, "--no-hooks", *options],
+                ["template", release, str(self.file), "--namespace", namespace, "--values", file.name, *options],
                 f"{self.source.described} does not render with these values",
             )
 
@@ -209,6 +213,20 @@ def _helm(arguments: list[str], what: str) -> str:
     if done.returncode != 0:
         raise ChartError(f"{what}: {done.stderr.strip().removeprefix('Error: ')}")
     return done.stdout
+
+
+def _parsed(text: str) -> Any:
+    return yaml.load(text, Loader=LOADER)  # noqa: S506 - a safe one
+
+
+def _holds(condition: str, values: Mapping[str, Any]) -> bool:
+    """Whether a subchart is wanted; as in Helm it is where its condition names no value."""
+    node: Any = values
+    for step in condition.split(".") if condition else ():
+        if not isinstance(node, Mapping) or step not in node:
+            return True
+        node = node[step]
+    return node is not False
 
 
 def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

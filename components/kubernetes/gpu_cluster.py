@@ -38,7 +38,7 @@ class GpuClusterArgs:
 class GpuCluster(pulumi.ComponentResource):
     """Namespace, Secret and Helm releases of one cluster; nothing of it before `Cluster` has found that it would work.
 
-    `facts`: version, nodes, gpuNodes and gpus, as found there; None while the cluster does not answer a preview.
+    `facts`: version, nodes and gpus, as found there; None while the cluster does not answer a preview.
     """
 
     facts: dict[str, pulumi.Output[Any]]
@@ -47,12 +47,7 @@ class GpuCluster(pulumi.ComponentResource):
         super().__init__(type_token("kubernetes", "GpuCluster"), name, None, opts)
         self._args, self._section = args, args.plan.section
         cluster = self._cluster(name)
-        self.facts = {
-            "version": cluster.version,
-            "nodes": cluster.nodes,
-            "gpuNodes": cluster.gpu_nodes,
-            "gpus": cluster.gpus,
-        }
+        self.facts = {"version": cluster.version, "nodes": cluster.nodes, "gpus": cluster.gpus}
         first: list[pulumi.Resource] = [cluster]
         if self._section.create_namespace:
             first.append(self._namespace(name, first))
@@ -76,7 +71,7 @@ class GpuCluster(pulumi.ComponentResource):
             prometheus_operator=section.prometheus_operator,
             dra=section.dra,
             releases=[release.name for release in args.releases],
-            remove_crds=[] if section.keep_crds else [crd for release in args.releases for crd in release.crds],
+            remove_crds=[crd for release in args.releases for crd in release.crds],
             opts=pulumi.ResourceOptions(parent=self),
         )
 

@@ -14,7 +14,7 @@ import yaml
 
 from alerts.model import to_yaml
 from components.kubernetes import values
-from components.kubernetes.charts import Chart, ChartError, ChartSource, chart_source, fetched
+from components.kubernetes.charts import LOADER, Chart, ChartError, ChartSource, chart_source, fetched
 from components.kubernetes.values import ClusterPlan, Values
 from components.naming import PROJECT
 from components.stackfile.kubernetes import Charts, Kubernetes
@@ -37,7 +37,7 @@ class ReleaseErrors(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One Helm release. `objects`: what it makes, as YAML by kind and name. `crds`: names of those that its chart brings."""
+    """One Helm release. `objects`: what it makes, as YAML by kind and name. `crds`: names of those that go with it."""
 
     name: str
     source: ChartSource
@@ -121,14 +121,14 @@ def _release(plan: ClusterPlan, name: str, chart: Chart, given: Values) -> Relea
         source=chart.source,
         values=given,
         objects=dict(_objects(manifest)),
-        crds=chart.crds,
+        crds=() if plan.section.keep_crds else chart.crds(given),
         after=(_OPERATOR,) if operator == "install" and name != _OPERATOR else (),
     )
 
 
 def _objects(manifest: str) -> Iterator[tuple[str, str]]:
     """Title and YAML of each object of a manifest."""
-    for document in yaml.safe_load_all(manifest):
+    for document in yaml.load_all(manifest, Loader=LOADER):
         if not document:
             continue
         metadata = document["metadata"]

@@ -17,7 +17,6 @@ class Cluster(pulumi.CustomResource):
 
     version: pulumi.Output[str | None]
     nodes: pulumi.Output[int | None]
-    gpu_nodes: pulumi.Output[int | None]
     gpus: pulumi.Output[int | None]
 
     def __init__(
@@ -45,7 +44,6 @@ class Cluster(pulumi.CustomResource):
             "removeCrds": list(remove_crds),
             "version": None,
             "nodes": None,
-            "gpuNodes": None,
             "gpus": None,
         }
         super().__init__("gpu-fleet:kubernetes:Cluster", name, props, opts)

@@ -330,12 +330,17 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
         # Alerts are Mimir's business, which hears of every cluster.
         "alertmanager": {"enabled": False},
         "defaultRules": {"create": False},
+        # Of the control plane no rule and no panel asks for anything, and the API server alone has more series than all GPUs.
+        **{part: {"enabled": False} for part in _CONTROL_PLANE},
         "nodeExporter": {"enabled": section.node_exporter == "install"},
         "kubeStateMetrics": {"enabled": section.kube_state_metrics == "install"},
         "prometheus-node-exporter": {"tolerations": _EVERYWHERE, "prometheus": subchart_node["prometheus"]},
         "kube-state-metrics": subchart_state,
         "kubelet": {"serviceMonitor": _kubelet_relabelings(plan)},
     }
+
+
+_CONTROL_PLANE: Final = ("kubeApiServer", "kubeControllerManager", "coreDns", "kubeEtcd", "kubeScheduler", "kubeProxy")
 
 
 def _kubelet_relabelings(plan: ClusterPlan) -> Values:

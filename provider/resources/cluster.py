@@ -109,7 +109,8 @@ class Cluster:
         return self._api
 
     async def _look(self, inputs: Inputs, call: Call, *, is_preview: bool, is_new: bool) -> Outputs:
-        call.tell("looking at the cluster")
+        if not is_preview:
+            call.tell("looking at the cluster")
         try:
             seen = await asyncio.to_thread(look, self._of(), inputs)
         except Unreachable as error:
@@ -129,7 +130,6 @@ class Cluster:
         return {
             "version": ".".join(map(str, seen.version)),
             "nodes": len(seen.nodes),
-            "gpuNodes": len(seen.gpu_nodes),
             "gpus": sum(node.gpus for node in seen.nodes),
         }
 
