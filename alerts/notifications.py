@@ -159,9 +159,18 @@ INHIBITIONS: Final = (
         equal=(*HOST, "mountpoint"),
     ),
     Inhibition(
-        reason="A GPU that fell off the bus is missing.",
-        source=('alertname="GpuXid"', 'xid="79"'),
-        target=('alertname=~"GpuMissing|GpuCountBelowInventory|GpuRecoveryActionNeeded"',),
+        reason="What the driver asks for after an XID that pages is part of that page's incident.",
+        source=('alertname="GpuXid"', 'severity="critical"'),
+        target=('alertname="GpuDriverAsksForAction"',),
+        equal=GPU,
+    ),
+    Inhibition(
+        reason="While an XID pages, what it leaves behind (lost memory, a GPU that is gone or waits for a reset) is not told too.",
+        source=('alertname="GpuXid"', 'severity="critical"'),
+        target=(
+            'alertname=~"GpuMissing|GpuCountBelowInventory|GpuRecoveryActionNeeded|GpuEccUncorrected|GpuRowRemapPending'
+            '|GpuExporterFailing|GpuDataStale"',
+        ),
     ),
     Inhibition(
         reason="Below the inventory says more than below its own past.",

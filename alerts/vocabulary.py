@@ -134,7 +134,8 @@ topk by ({_HOST}, uuid) (1, gpu:info)""",
 def textfile(metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
     """A metric of the textfile collectors, without its prefix; `raw`: what is done to it first.
 
-    They carry the index only; the rest comes from gpu:info. The scripts they replace give none, and are taken as they are.
+    They carry the index only; the rest comes from gpu:info. The scripts they replace give none, and are taken as they are; where
+    the collectors run, a GPU waits for its gpu:info, or its first samples would be a second GPU without uuid.
     """
     own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({raw.format(f'node_gpu_{metric}')})"
     return Source(
@@ -145,10 +146,21 @@ def textfile(metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: st
 * on ({_HOST}, gpu) group_left (uuid, model)
   topk by ({_HOST}, gpu) (1, gpu:info)
 or on ({_HOST}, gpu)
-  {own}""",
+  ({own} unless on ({_HOST}) node_gpu_info)""",
             scale,
         ),
         metrics=(f"node_gpu_{metric}",),
+    )
+
+
+def nvlink_exporter(metric: str, scale: str, *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
+    """A metric of prometheus_nvlink_exporter (seed 003), where that still runs. It carries indices only, as GPUID and LinkID."""
+    indices = {"GPUID": "gpu", **({"LinkID": "link"} if "link" in extra else {})}
+    own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({_rename(raw.format(metric), indices)})"
+    return Source(
+        exporter="prometheus_nvlink_exporter",
+        expression=_scaled(f"{own}\n* on ({_HOST}, gpu) group_left (uuid, model)\ntopk by ({_HOST}, gpu) (1, gpu:info)", scale),
+        metrics=(metric,),
     )
 
 
@@ -548,6 +560,11 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=("health_watch",)),),
         ),
         Series(
+            name="gpu:vendor_health:bool",
+            meaning="0 while AMD's exporter judges the GPU unhealthy.",
+            sources=(amd("gpu_health"),),
+        ),
+        Series(
             name="gpu:recovery_action:code",
             meaning=(
                 "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
@@ -573,7 +590,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         Series(
             name="gpu:pcie_width_max:lanes",
             meaning="PCIe lanes that GPU and slot could use.",
-            sources=(smi("pcie_link_width_max"),),
+            sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"), smi("pcie_link_width_max")),
         ),
         Series(
             name="gpu:pcie_generation:version",
@@ -583,18 +600,28 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         Series(
             name="gpu:pcie_generation_max:version",
             meaning="PCIe generation that GPU and slot could use.",
-            sources=(smi("pcie_link_gen_max"),),
+            sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_GEN"), smi("pcie_link_gen_max")),
         ),
         # Rates already, whatever old lists of counters call them: never put them into rate().
         Series(
             name="gpu:pcie_transmit:bytes_per_second",
             meaning="PCIe traffic from the GPU.",
-            sources=(dcgm("DCGM_FI_PROF_PCIE_TX_BYTES"), textfile("pcie_transmit_bytes_per_second")),
+            sources=(
+                dcgm("DCGM_FI_PROF_PCIE_TX_BYTES"),
+                smi("pcie_throughput_tx_bytes_per_second"),
+                textfile("pcie_transmit_bytes_per_second"),
+                nvlink_exporter("gpu_pci_tx_mb_per_s", "* 1000000"),
+            ),
         ),
         Series(
             name="gpu:pcie_receive:bytes_per_second",
             meaning="PCIe traffic to the GPU.",
-            sources=(dcgm("DCGM_FI_PROF_PCIE_RX_BYTES"), textfile("pcie_receive_bytes_per_second")),
+            sources=(
+                dcgm("DCGM_FI_PROF_PCIE_RX_BYTES"),
+                smi("pcie_throughput_rx_bytes_per_second"),
+                textfile("pcie_receive_bytes_per_second"),
+                nvlink_exporter("gpu_pci_rx_mb_per_s", "* 1000000"),
+            ),
         ),
         Series(
             name="gpu:nvlink_transmit:bytes_per_second",
@@ -603,6 +630,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(
                 dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES"),
                 textfile("nvlink_transmit_bytes_total", extra=("link",), raw="rate({}[1m])"),
+                nvlink_exporter("gpu_nvlink_tx_kbytes", "* 1000", extra=("link",), raw="rate({}[1m])"),
             ),
         ),
         Series(
@@ -612,6 +640,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(
                 dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES"),
                 textfile("nvlink_receive_bytes_total", extra=("link",), raw="rate({}[1m])"),
+                nvlink_exporter("gpu_nvlink_rx_kbytes", "* 1000", extra=("link",), raw="rate({}[1m])"),
             ),
         ),
         Series(

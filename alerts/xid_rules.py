@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from alerts.model import RuleGroup
-from alerts.xid import CATALOGUE, Xid
+from alerts.xid import CATALOGUE, Severity, Xid
 
 ALERT: Final = "GpuXid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
@@ -40,9 +40,23 @@ GPU_BY_UUID_OR_ADDRESS: Final = 'GPU {{ index $labels "pci" }}{{ index $labels "
 _GPU_BY_ADDRESS: Final = "GPU {{ $labels.pci }}"
 
 
+INCIDENT: Final = "host:gpu_incident:bool"
+
+
 def metric_groups() -> list[RuleGroup]:
     """For Mimir and Prometheus."""
-    return _groups(lambda xid: _alert(xid, metric_expression([xid.code]), gpu=GPU_IN_WORDS), INTERVAL)
+    return [_incidents(), *_groups(lambda xid: _alert(xid, metric_expression([xid.code]), gpu=GPU_IN_WORDS), INTERVAL)]
+
+
+def _incidents() -> RuleGroup:
+    """1 for six hours after an XID that paged: what a GPU shows from then on is the same incident, and no page of its own.
+
+    Alerts of states that last until a repair (rules/gpu.yaml, rules/inventory.yaml) are critical without it and warnings with it.
+    """
+    codes = "|".join(str(code) for code, xid in sorted(CATALOGUE.items()) if xid.is_alerted and xid.severity is Severity.CRITICAL)
+    events = f'max_over_time(gpu:xid_events:increase10m{{xid=~"{codes}"}}[6h])'
+    rule = {"record": INCIDENT, "expr": f"max by (datacenter, cluster, instance) ({events} > bool 0) == 1"}
+    return RuleGroup(name="xid-incidents", interval=INTERVAL, rules=(rule,))
 
 
 def log_groups() -> list[RuleGroup]:

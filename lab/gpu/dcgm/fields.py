@@ -71,6 +71,8 @@ _BEFORE_4_7: dict[str, Read] = {
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": lambda s: s.gpu.faults["pcie_replays"],
     "DCGM_FI_DEV_PCIE_LINK_GEN": lambda s: s.gpu.product["pcie"]["gen"],
     "DCGM_FI_DEV_PCIE_LINK_WIDTH": lambda s: s.gpu.product["pcie"]["width"],
+    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": lambda s: s.gpu.product["pcie"]["gen"],
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": lambda s: s.gpu.product["pcie"]["width"],
     "DCGM_FI_DEV_GPU_UTIL": lambda s: None if s.gpu.mig else round(100 * s.now.utilization),
     "DCGM_FI_DEV_MEM_COPY_UTIL": lambda s: None if s.gpu.mig else round(100 * s.now.memory_utilization),
     "DCGM_FI_DEV_ENC_UTIL": lambda s: None if s.gpu.mig else 0,
