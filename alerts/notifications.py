@@ -165,7 +165,7 @@ INHIBITIONS: Final = (
         equal=GPU,
     ),
     Inhibition(
-        reason="While an XID pages, what it leaves behind (lost memory, a GPU that is gone or waits for a reset) is not told too.",
+        reason="While an XID pages, what it leaves behind (lost memory, a GPU gone or waiting for a reset) is not told too.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=(
             'alertname=~"GpuMissing|GpuCountBelowInventory|GpuRecoveryActionNeeded|GpuEccUncorrected|GpuRowRemapPending'
