@@ -17,9 +17,15 @@ from provider.kubernetes import ClusterApi, Manifest, object_path
 # Their name is part of what they are, so none can be tried under another; Helm itself leaves CRDs alone after installation.
 _NOT_COMPARED: Final = frozenset({"CustomResourceDefinition", "APIService", "Job"})
 _EXISTENCE_ONLY: Final = frozenset({"Secret"})  # a manifest for people to read does not hold what is in them
-# Given by the cluster, or filled in by controllers: last steps of their paths.
-_GIVEN: Final = frozenset({"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "caBundle", "volumeName", "secrets"})
-_LONGEST_SHOWN: Final = 60
+# Given by the cluster, filled in by controllers, or of no meaning: last steps of their paths.
+_GIVEN: Final = frozenset(
+    {
+        *("clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "caBundle", "volumeName", "secrets"),
+        "kubectl.kubernetes.io/restartedAt",  # a restart is no change
+        "checksum/secret",  # of what a chart makes up anew each time it is rendered
+    }
+)
+_LONGEST_SHOWN: Final = 160  # an image with its digest
 _TRIAL: Final = "gpu-fleet-check"
 
 
@@ -79,7 +85,7 @@ class Objects:
         if live is None:
             yield Difference(object=title)
         elif kind not in _EXISTENCE_ONLY:
-            yield from _differences(title, self._meant(manifest, path), live)
+            yield from _differences(title, manifest, self._meant(manifest, path), live)
 
     def _path(self, manifest: Manifest) -> str:
         """Where objects of its kind are; empty when the cluster does not know the kind."""
@@ -129,9 +135,9 @@ class Objects:
         return owned
 
 
-def _differences(title: str, meant: Manifest, live: Manifest) -> Iterator[Difference]:
-    for part in ("labels", "annotations"):  # controllers add some of their own
-        expected, found = meant["metadata"].get(part) or {}, live["metadata"].get(part) or {}
+def _differences(title: str, manifest: Manifest, meant: Manifest, live: Manifest) -> Iterator[Difference]:
+    for part in ("labels", "annotations"):  # the server and controllers add some of their own
+        expected, found = manifest["metadata"].get(part) or {}, live["metadata"].get(part) or {}
         for key in sorted(expected):
             if found.get(key) != expected[key]:
                 path = f"metadata.{part}[{key}]"

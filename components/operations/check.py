@@ -1,10 +1,10 @@
-"""`make check`: how every host of a stack differs from what was applied there last, as one table. It changes nothing.
+"""`make check`: how every host and Helm release of a stack differs from what was applied last, as one table. It changes nothing.
 
     python -m components.operations.check --stack us-west-training
 
 It is `pulumi refresh --preview-only`, which asks all hosts at once through the engine and writes no state: logins and secrets
-take the same way as in every other run. What it knows of a host is what the provider's Read tells. Rules, dashboards and
-everything else of a stack are left to `pulumi refresh`.
+take the same way as in every other run. What it knows of a host, or of the objects of a Helm release, is what the provider's Read
+tells. Rules, dashboards and everything else of a stack are left to `pulumi refresh`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from components.config import ConfigErrors, hosts_named_in
 from components.operations.stack_file import OperationError, stack_file
 from components.operations.table import table
 
-_EVERY_HOST = "**gpu-fleet:host:Host::**"  # of resource URNs
+_LOOKED_AT = ("**gpu-fleet:host:Host::**", "**gpu-fleet:kubernetes:Manifest::**")  # of resource URNs
 _AT_ONCE = "200"
 _LINES = 5  # of a host's differences; the rest is counted
 _ENGINE_PREFIX = "warning: Refreshed resource is in an unhealthy state:\n* "
@@ -31,7 +31,10 @@ _FINE = ("ok", "lost")
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """`state`: ok, drift, unreachable, failed (it could not be checked, or a check on it failed), not installed, lost."""
+    """`host`: its name, or `release NAME`.
+
+    `state`: ok, drift, unreachable, failed (it could not be checked, or a check on it failed), not installed, lost.
+    """
 
     host: str
     state: str
@@ -39,13 +42,17 @@ class HostState:
 
 
 def states(refresh: Mapping[str, Any], listed: Mapping[str, bool]) -> list[HostState]:
-    """One per host, by name. `refresh`: what `pulumi refresh --json` printed. `listed`: host of the stack file -> is it lost."""
+    """One per host and release, by name.
+
+    `refresh`: what `pulumi refresh --json` printed. `listed`: host of the stack file -> is it lost.
+    """
     told: dict[str, str] = {}
     for diagnostic in refresh.get("diagnostics", ()):
         told[diagnostic.get("urn", "")] = told.get(diagnostic.get("urn", ""), "") + diagnostic["message"]
     found = {}
     for step in refresh.get("steps", ()):
-        host = step["oldState"]["inputs"]["host"]
+        inputs = step["oldState"]["inputs"]
+        host = inputs.get("host") or f"release {inputs['release']}"
         found[host] = _state(host, step, told.get(step["urn"], ""))
     for host, is_lost in listed.items():
         if is_lost and host in found:
@@ -59,7 +66,7 @@ def _state(host: str, step: Mapping[str, Any], told: str) -> HostState:
     if step["op"] == "delete":
         return HostState(host=host, state="not installed", lines=("nothing of gpu-fleet is there any more",))
     if _ENGINE_PREFIX in told:
-        cause, *log = told.partition(_ENGINE_PREFIX)[2].strip().removeprefix(f"{host}: ").splitlines()
+        cause, *log = told.partition(_ENGINE_PREFIX)[2].strip().removeprefix(f"{host.removeprefix('release ')}: ").splitlines()
         if cause.startswith("unreachable: "):
             return HostState(host=host, state="unreachable", lines=(cause.removeprefix("unreachable: "), *log))
         return HostState(host=host, state="failed", lines=(cause, *log))
@@ -70,7 +77,7 @@ def _state(host: str, step: Mapping[str, Any], told: str) -> HostState:
 def report(found: list[HostState], stack: str) -> str:
     """The table, worst hosts last where a terminal ends, a count, and what mends it."""
     if not found:
-        return f"The stack {stack} has no hosts."
+        return f"The stack {stack} has neither hosts nor Helm releases."
     order = ("ok", "lost", "drift", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
@@ -78,13 +85,18 @@ def report(found: list[HostState], stack: str) -> str:
     ]
     count = Counter(one.state for one in found)
     summary = ", ".join(f"{count[state]} {state}" for state in order if count[state])
-    hosts = "1 host" if len(found) == 1 else f"{len(found)} hosts"
-    paragraphs = [table(("HOST", "STATE", "DIFFERENCES"), rows), f"{hosts}: {summary}."]
+    paragraphs = [table(("HOST", "STATE", "DIFFERENCES"), rows), f"{_counted(found)}: {summary}."]
     if count.keys() & {"drift", "not installed"}:
         paragraphs.append(f"This shows what it takes to mend that, asks, and does it:\n    pulumi up --refresh --stack {stack}")
     if count.keys() & {"failed", "unreachable"}:
         paragraphs.append("docs/when-up-fails.md says what to do about each cause.")
     return "\n\n".join(paragraphs)
+
+
+def _counted(found: list[HostState]) -> str:
+    releases = sum(one.host.startswith("release ") for one in found)
+    counts = {"host": len(found) - releases, "release": releases}
+    return " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for noun, count in counts.items() if count)
 
 
 def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
@@ -93,7 +105,7 @@ def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 def refresh_preview(stack: str) -> dict[str, Any]:
     """Raises OperationError with what pulumi said."""
-    options = ["--preview-only", "--json", "--target", _EVERY_HOST, "--parallel", _AT_ONCE, "--stack", stack]
+    options = ["--preview-only", "--json", *(f"--target={urns}" for urns in _LOOKED_AT), "--parallel", _AT_ONCE, "--stack", stack]
     try:
         done = subprocess.run(["pulumi", "--non-interactive", "refresh", *options], capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -98,3 +98,30 @@ def test_the_table_ends_with_the_worst_and_counts_the_rest_of_long_lists(fleet: 
 
 def test_a_fleet_that_is_fine_gets_no_advice() -> None:
     assert report([HostState(host="gpu-3", state="ok")], "s").splitlines()[-1] == "1 host: 1 ok."
+
+
+def release(name: str, drift: list[str] | None = None) -> dict[str, Any]:
+    return {
+        "op": "refresh",
+        "urn": f"urn:pulumi:s::gpu-fleet::gpu-fleet:kubernetes:GpuCluster$gpu-fleet:kubernetes:Manifest::{name}-objects",
+        "oldState": {"inputs": {"release": name}, "outputs": {"drift": []}},
+        "newState": {"outputs": {"drift": drift or []}},
+    }
+
+
+def test_helm_releases_are_looked_at_too() -> None:
+    line = "DaemonSet alloy: spec.template.spec.containers[alloy].image: a:2 instead of a:1"
+    refresh = {"steps": [step("gpu-1"), release("alloy", [line]), release("dcgm-exporter")]}
+    refresh["diagnostics"] = [
+        {
+            "urn": refresh["steps"][2]["urn"],
+            "message": unhealthy("dcgm-exporter", "unreachable: https://10.0.0.1: refused")["message"],
+        }
+    ]
+    found = states(refresh, {"gpu-1": False})
+    assert [(one.host, one.state, one.lines) for one in found] == [
+        ("gpu-1", "ok", ()),
+        ("release alloy", "drift", (line,)),
+        ("release dcgm-exporter", "unreachable", ("https://10.0.0.1: refused",)),
+    ]
+    assert "1 host and 2 releases: 1 ok, 1 drift, 1 unreachable." in report(found, "s")
