@@ -1,6 +1,7 @@
 """The GPU fleet program: reads the stack file and builds what it asks for. Every section is optional in every stack."""
 
 import pulumi
+import pulumi_kubernetes as kubernetes
 import pulumiverse_grafana as grafana
 
 from components import wiring
@@ -10,6 +11,8 @@ from components.fleet import Fleet
 from components.grafana.alerting import Alerting
 from components.grafana.dashboards import Dashboards
 from components.host.resources import Provider
+from components.kubernetes.gpu_cluster import GpuCluster
+from components.kubernetes.wiring import gpu_cluster_args, kubernetes_provider_args
 from components.rulers.rulers import Rulers
 
 loaded = read_stack()
@@ -22,6 +25,10 @@ if config.hosts:
     fleet = Fleet("fleet", wiring.fleet_args(config, backend), ours)
     pulumi.export("hosts", len(fleet.facts))
     pulumi.export("series", wiring.estimated_series(config))
+if config.kubernetes:
+    cluster_provider = kubernetes.Provider("kubernetes", **kubernetes_provider_args(loaded))
+    cluster = GpuCluster("gpu-cluster", gpu_cluster_args(loaded, cluster_provider), ours)
+    pulumi.export("cluster", cluster.facts)
 if config.rulers:
     Rulers("rulers", wiring.rulers_args(loaded, backend), ours)
 if config.grafana:
