@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import fleet_overview, gpu, host, pipeline, workloads, xid
+from dashboards import capacity, cluster, fleet_overview, gpu, host, inference, pipeline, workloads, xid
+from dashboards.capacity import Price
 from dashboards.panels import LOKI_UID, MIMIR_UID
 
-__all__ = ["LOKI_UID", "MIMIR_UID", "all_dashboards"]
-
-_DASHBOARDS = (fleet_overview, host, gpu, xid, workloads, pipeline)
+__all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards"]
 
 
-def all_dashboards() -> dict[str, dict[str, Any]]:
-    """Every dashboard's JSON model (Grafana's classic schema, as Grafana 11 and 12 read it) by its uid."""
-    built = [module.dashboard() for module in _DASHBOARDS]
+def all_dashboards(price: Price | None = None) -> dict[str, dict[str, Any]]:
+    """Every dashboard's JSON model by its uid: Grafana's classic schema of the version in layout.SCHEMA_VERSION.
+
+    `price`: of a GPU-hour, where the stack file tells it; without, nothing is said about money.
+    """
+    built = [
+        fleet_overview.dashboard(),
+        cluster.dashboard(),
+        host.dashboard(),
+        gpu.dashboard(),
+        xid.dashboard(),
+        workloads.dashboard(),
+        inference.dashboard(),
+        capacity.dashboard(price),
+        pipeline.dashboard(),
+    ]
     by_uid = {model["uid"]: model for model in built}
     assert len(by_uid) == len(built), "two dashboards have the same uid"
     return by_uid

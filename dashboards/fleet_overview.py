@@ -4,186 +4,184 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import queries as q
-from dashboards.layout import build, uid
-from dashboards.panels import NO_THRESHOLDS, Limit, Query, bars, log_counts, one_number, rows, time_series
+from dashboards import parts
+from dashboards.layout import Row, build, link_to
+from dashboards.panels import (
+    NO_THRESHOLDS,
+    NONE,
+    RED_FROM_ONE,
+    YELLOW_FROM_ONE,
+    Column,
+    Limit,
+    Query,
+    bars,
+    log_counts,
+    one_number,
+    rows,
+    time_series,
+)
+from dashboards.queries import fleet as q
+from dashboards.queries import health
+from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, highest, per_gpu, summed, top
 
-# Below 10 % a GPU waits more than it works. The temperatures are those of the textfile guide (seed 001); at what a GPU
-# really slows down, nvidia-smi -q -d TEMPERATURE tells.
+# Below 10 % a GPU waits more than it works.
 BUSY_FROM = 0.10
-TEMPERATURE = ((None, "green"), (70, "yellow"), (80, "orange"), (85, "red"))
-HOST_LINK = f"/d/{uid('host')}?${{datacenter:queryparam}}&${{cluster:queryparam}}"
+CLUSTERS = "{{datacenter}} / {{cluster}}"
+GPU = "{{cluster}} {{instance}} GPU {{gpu}}"
 
 
 def dashboard() -> dict[str, Any]:
-    everything = q.CLUSTER
-    by_cluster = "datacenter, cluster"
     return build(
         "overview",
         "GPU fleet / Overview",
-        "Every datacenter at a glance: what reports, what fires, what is busy.",
+        "Every datacenter at a glance: what is missing, what fires, what is busy, and how clusters compare.",
         variables=("datacenter", "cluster"),
         rows=(
-            (
-                "Now",
-                (
-                    one_number(
-                        "Critical alerts",
-                        Query(q.firing(everything, "critical"), "critical"),
-                        description="Alerts that need somebody now. The table below names them.",
-                        unit="short",
-                        thresholds=((None, "green"), (1, "red")),
-                        width=4,
-                    ),
-                    one_number(
-                        "Warnings",
-                        Query(q.firing(everything, "warning"), "warnings"),
-                        description="Alerts for working hours.",
-                        unit="short",
-                        thresholds=((None, "green"), (1, "yellow")),
-                        width=4,
-                    ),
-                    one_number(
-                        "Hosts",
-                        Query(q.hosts(everything), "hosts"),
-                        description="Hosts that report at least one GPU now.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        width=4,
-                        link=HOST_LINK,
-                    ),
-                    one_number(
-                        "GPUs",
-                        Query(q.gpus(everything), "GPUs"),
-                        description="GPUs that report now. A step down is a GPU or host that was lost.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        width=4,
-                    ),
-                    one_number(
-                        "Busy GPUs",
-                        Query(q.busy_gpus(everything, BUSY_FROM), "busy"),
-                        description="GPUs with a utilisation of at least 10 %.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        width=4,
-                    ),
-                    one_number(
-                        "Held but idle",
-                        Query(q.idle_with_memory(everything), "idle"),
-                        description="GPUs without work for half an hour while a program holds more than 1 GiB of their memory.",
-                        unit="short",
-                        thresholds=((None, "green"), (1, "yellow")),
-                        width=4,
-                    ),
+            Row("Now", _now()),
+            Row("What is wrong", _wrong()),
+            Row("Datacenters compared", _compared()),
+            Row("Extremes", _extremes()),
+        ),
+    )
+
+
+def _now() -> tuple[Any, ...]:
+    return (
+        parts.critical_alerts(CLUSTER, 4),
+        parts.warnings(CLUSTER, 4),
+        parts.hosts_of(CLUSTER, 4),
+        parts.gpus_of(CLUSTER, 4),
+        one_number(
+            "Busy GPUs",
+            Query(q.busy_gpus(CLUSTER, BUSY_FROM), "busy"),
+            description="GPUs with a utilisation of at least 10 %.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            width=4,
+        ),
+        one_number(
+            "Held but idle",
+            Query(q.idle_with_memory(CLUSTER), "idle"),
+            description="GPUs without work for half an hour while a program holds more than 1 GiB of their memory.",
+            unit="short",
+            thresholds=YELLOW_FROM_ONE,
+            width=4,
+            link=link_to("capacity", "datacenter", "cluster"),
+        ),
+    )
+
+
+def _wrong() -> tuple[Any, ...]:
+    return (
+        parts.firing_alerts(CLUSTER, has_cluster=True),
+        log_counts(
+            "XID lines by code",
+            Query(health.lines_by_code(CLUSTER), "XID {{xid}}"),
+            description="Errors that NVIDIA's drivers logged, a minute each, by code.",
+            width=24,
+            if_none=NONE,
+        ),
+    )
+
+
+def _compared() -> tuple[Any, ...]:
+    by = ONE_CLUSTER
+    return (
+        rows(
+            "Clusters",
+            [
+                Query(q.missing_hosts_by(CLUSTER, by), ""),
+                Query(q.gpus_by(CLUSTER, by), ""),
+                Query(q.missing_gpus_by(CLUSTER, by), ""),
+                Query(averaged("gpu:utilization:ratio", CLUSTER, by), ""),
+                Query(q.memory_used_ratio(CLUSTER, by), ""),
+                Query(summed("gpu:power:watts", CLUSTER, by), ""),
+                Query(highest("gpu:temperature:celsius", CLUSTER, by), ""),
+                Query(q.firing_by(CLUSTER, "critical", by), ""),
+            ],
+            description="One row per cluster; a click on a heading sorts, one on a cluster opens it.",
+            width=24,
+            columns={
+                "datacenter": Column(heading="Datacenter"),
+                "cluster": Column(
+                    heading="Cluster",
+                    link="/d/gpu-fleet-cluster?var-datacenter=${__data.fields.Datacenter}&var-cluster=${__value.raw}&${__url_time_range}",
                 ),
-            ),
-            (
-                "What is wrong",
-                (
-                    rows(
-                        "Firing alerts",
-                        [Query(q.firing_alerts(everything), "")],
-                        description="One row per alert. What to do stands in the notification and in the alert's runbook.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        width=24,
-                        columns={
-                            "severity": "Severity",
-                            "alertname": "Alert",
-                            "datacenter": "Datacenter",
-                            "cluster": "Cluster",
-                            "instance": "Host",
-                            "xid": "XID",
-                            "gpu": "GPU",
-                            "pci": "GPU (PCI)",
-                            "action": "Action",
-                        },
-                        sort_by="Severity",
-                        descending=False,  # critical stands before warning
-                    ),
-                    log_counts(
-                        "XID lines by code",
-                        Query(q.xid_lines_by_code(everything), "XID {{xid}}"),
-                        description="Errors that NVIDIA's drivers logged, by code.",
-                        unit="short",
-                        width=24,
-                    ),
-                ),
-            ),
-            (
-                "Datacenters compared",
-                (
-                    time_series(
-                        "GPU utilisation",
-                        [Query(q.averaged("gpu:utilization:ratio", everything, by_cluster), "{{datacenter}} / {{cluster}}")],
-                        description="Share of time in which some kernel ran, average over the GPUs of a cluster.",
-                        unit="percentunit",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                        most=1,
-                    ),
-                    time_series(
-                        "GPU memory in use",
-                        [Query(q.memory_used_ratio(everything, by_cluster), "{{datacenter}} / {{cluster}}")],
-                        description="Memory that programs hold, of all GPU memory of a cluster.",
-                        unit="percentunit",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                        most=1,
-                    ),
-                    time_series(
-                        "GPU power",
-                        [
-                            Query(q.summed("gpu:power:watts", everything, by_cluster), "{{datacenter}} / {{cluster}}"),
-                            Limit(
-                                q.summed("gpu:power_limit:watts", everything, by_cluster), "{{datacenter}} / {{cluster}} limit"
-                            ),
-                        ],
-                        description="Power that the GPUs of a cluster draw, and (dashed) what they may draw.",
-                        unit="watt",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                    ),
-                    time_series(
-                        "GPUs that report",
-                        [Query(q.gpus_by(everything, by_cluster), "{{datacenter}} / {{cluster}}")],
-                        description="A step down is a lost GPU, a lost host, or a change of the stack.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                    ),
-                ),
-            ),
-            (
-                "Extremes",
-                (
-                    bars(
-                        "Hottest GPUs",
-                        Query(
-                            q.top(10, q.per_gpu("gpu:temperature:celsius", everything)), "{{cluster}} {{instance}} GPU {{gpu}}"
-                        ),
-                        description="The ten hottest GPUs now.",
-                        unit="celsius",
-                        thresholds=TEMPERATURE,
-                        width=12,
-                    ),
-                    bars(
-                        "Hosts with the most free GPU memory",
-                        Query(
-                            q.top(10, q.summed("gpu:memory_free:bytes", everything, "datacenter, cluster, instance")),
-                            "{{cluster}} {{instance}}",
-                        ),
-                        description="Where a new job finds room.",
-                        unit="bytes",
-                        thresholds=NO_THRESHOLDS,
-                        width=12,
-                    ),
-                ),
-            ),
+                "Value #H": Column(heading="Critical alerts", thresholds=RED_FROM_ONE),
+                "Value #A": Column(heading="Hosts missing", thresholds=RED_FROM_ONE),
+                "Value #C": Column(heading="GPUs missing", thresholds=RED_FROM_ONE),
+                "Value #B": Column(heading="GPUs"),
+                "Value #D": Column(heading="Utilisation", unit="percentunit"),
+                "Value #E": Column(heading="Memory in use", unit="percentunit"),
+                "Value #F": Column(heading="Power", unit="watt"),
+                "Value #G": Column(heading="Hottest", unit="celsius", thresholds=parts.TEMPERATURE),
+            },
+            sort_by="Critical alerts",
+            height=6,
+            if_none="nothing reports",
+        ),
+        time_series(
+            "GPU utilisation",
+            [Query(averaged("gpu:utilization:ratio", CLUSTER, by), CLUSTERS)],
+            description="Share of time in which some kernel ran, average over the GPUs of a cluster.",
+            unit="percentunit",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            most=1,
+        ),
+        time_series(
+            "GPU memory in use",
+            [Query(q.memory_used_ratio(CLUSTER, by), CLUSTERS)],
+            description="Memory that programs hold, of all GPU memory of a cluster.",
+            unit="percentunit",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            most=1,
+        ),
+        time_series(
+            "GPU power",
+            [
+                Query(summed("gpu:power:watts", CLUSTER, by), CLUSTERS),
+                Limit(f"sum({per_gpu('gpu:power_limit:watts', CLUSTER)})", "limit of all together"),
+            ],
+            description="Power that the GPUs of a cluster draw, upon each other, and (dashed) what all of them may draw.",
+            unit="watt",
+            thresholds=NO_THRESHOLDS,
+            fill=30,
+            width=12,
+            is_stacked=True,
+        ),
+        time_series(
+            "GPUs that report",
+            [Query(q.gpus_by(CLUSTER, by), CLUSTERS)],
+            description="A step down is a lost GPU, a lost host, or a change of the stack.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+        ),
+    )
+
+
+def _extremes() -> tuple[Any, ...]:
+    return (
+        bars(
+            "Hottest GPUs",
+            Query(top(10, per_gpu("gpu:temperature:celsius", CLUSTER)), GPU),
+            description="The ten hottest GPUs now.",
+            unit="celsius",
+            thresholds=parts.TEMPERATURE,
+            width=12,
+            most=100,
+        ),
+        bars(
+            "Hosts with the most free GPU memory",
+            Query(top(10, summed("gpu:memory_free:bytes", CLUSTER, "datacenter, cluster, instance")), "{{cluster}} {{instance}}"),
+            description="Where a new job finds room.",
+            unit="bytes",
+            thresholds=NO_THRESHOLDS,
+            width=12,
         ),
     )

@@ -4,209 +4,266 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import queries as q
-from dashboards.fleet_overview import TEMPERATURE
-from dashboards.layout import build
-from dashboards.panels import NO_THRESHOLDS, Limit, Query, time_series
+from dashboards import parts
+from dashboards.layout import Row, build
+from dashboards.panels import NO_THRESHOLDS, NOT_TOLD, RED_FROM_ONE, Column, Limit, Query, rows, states, time_series
+from dashboards.queries import gpu as q
+from dashboards.queries.common import GPU, per_gpu, top
 
-GPU = "{{instance}} GPU {{gpu}}"
-
-
-def _line(title: str, series: str, *, description: str, unit: str, most: float | None = None, **options: Any) -> Any:
-    return time_series(
-        title,
-        [Query(q.per_gpu(series, q.GPU), GPU), *options.pop("limits", ())],
-        description=description,
-        unit=unit,
-        thresholds=options.pop("thresholds", NO_THRESHOLDS),
-        filled=False,
-        width=options.pop("width", 8),
-        most=most,
-    )
+ON_GPU = "{{instance}} GPU {{gpu}}"
+HELD_BACK = {
+    0: ("free", "green"),
+    q.HELD_BACK["sw_power_cap"]: ("power cap", "blue"),
+    q.HELD_BACK["hw_slowdown"]: ("hardware slowdown", "orange"),
+    q.HELD_BACK["sw_thermal"]: ("heat (driver)", "orange"),
+    q.HELD_BACK["hw_thermal"]: ("HEAT (hardware)", "red"),
+    q.HELD_BACK["power_brake"]: ("POWER BRAKE", "red"),
+}
+REMAPPED = {0: ("fine", "green"), 1: ("waits for a reset", "yellow"), 2: ("NO SPARE ROW", "red")}
+PROFILING = "needs profiling counters of dcgm-exporter"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "gpu",
         "GPU fleet / GPU detail",
-        "One GPU or a few: use, clocks and what holds them back, memory errors, links. Choose host and GPU above.",
+        "One GPU or those of a host: use, clocks and what holds them back, memory errors, links. Choose host and GPU above.",
         variables=("datacenter", "cluster", "exporter_mode", "instance", "gpu"),
+        one_host_first=True,
         rows=(
-            (
-                "Use",
-                (
-                    _line(
-                        "Some kernel runs",
-                        "gpu:utilization:ratio",
-                        description="Share of time in which some kernel ran, however small.",
-                        unit="percentunit",
-                        most=1,
-                    ),
-                    _line(
-                        "Compute units at work",
-                        "gpu:sm_active:ratio",
-                        description="Share of compute units with work (profiling; dcgm-exporter only). Below 50 %: poor.",
-                        unit="percentunit",
-                        most=1,
-                    ),
-                    _line(
-                        "Tensor cores at work",
-                        "gpu:tensor_active:ratio",
-                        description="Share of cycles in which the tensor cores worked (profiling; dcgm-exporter only).",
-                        unit="percentunit",
-                        most=1,
-                    ),
-                    _line(
-                        "Memory interface at work",
-                        "gpu:dram_active:ratio",
-                        description="Share of cycles in which memory moved data (profiling; dcgm-exporter only).",
-                        unit="percentunit",
-                        most=1,
-                    ),
-                    _line(
-                        "Memory in use",
-                        "gpu:memory_used:bytes",
-                        description="Memory that programs hold; the dashed line is all of it.",
-                        unit="bytes",
-                        limits=(Limit(f"max({q.per_gpu('gpu:memory_total:bytes', q.GPU)})", "most a GPU has"),),
-                    ),
-                    _line(
-                        "Power",
-                        "gpu:power:watts",
-                        description="Power drawn; the dashed line is the limit.",
-                        unit="watt",
-                        limits=(Limit(f"max({q.per_gpu('gpu:power_limit:watts', q.GPU)})", "limit"),),
-                    ),
-                ),
-            ),
-            (
-                "Clocks and heat",
-                (
-                    _line(
-                        "SM clock",
-                        "gpu:sm_clock:hertz",
-                        description="Clock of the compute units. A drop under load is explained beside it.",
-                        unit="hertz",
-                    ),
-                    time_series(
-                        "Held back by",
-                        [Query(q.throttled(q.GPU), f"{GPU} {{{{reason}}}}")],
-                        description="Share of five minutes, by reason. Under full load a power cap is usual, heat is not.",
-                        unit="percentunit",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=8,
-                        most=1,
-                    ),
-                    _line(
-                        "Temperature",
-                        "gpu:temperature:celsius",
-                        description="Temperature of the GPU core.",
-                        unit="celsius",
-                        thresholds=TEMPERATURE,
-                    ),
-                    _line(
-                        "Memory temperature",
-                        "gpu:memory_temperature:celsius",
-                        description="Temperature of the memory. HBM slows down at about 95 C.",
-                        unit="celsius",
-                    ),
-                    _line(
-                        "Memory clock",
-                        "gpu:memory_clock:hertz",
-                        description="Clock of the memory.",
-                        unit="hertz",
-                    ),
-                    time_series(
-                        "Energy per hour",
-                        [Query(f"3600 * {q.per_gpu('gpu:power:watts', q.GPU)}", GPU)],
-                        description="Energy that the GPU uses in an hour at its present power.",
-                        unit="joule",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=8,
-                    ),
-                ),
-            ),
-            (
-                "Errors",
-                (
-                    _line(
-                        "Uncorrectable memory errors",
-                        "gpu:ecc_uncorrected_volatile:total",
-                        description="Since the driver was loaded. Anything above 0 lost data.",
-                        unit="short",
-                        thresholds=((None, "green"), (1, "red")),
-                    ),
-                    time_series(
-                        "Corrected memory errors",
-                        [Query(q.growth("gpu:ecc_corrected_volatile:total", q.GPU), GPU)],
-                        description="New ones per interval. Single ones are normal.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=8,
-                    ),
-                    _line(
-                        "Memory rows replaced",
-                        "gpu:rows_remapped:total",
-                        description="Rows exchanged for spare ones in the GPU's life.",
-                        unit="short",
-                    ),
-                ),
-            ),
-            (
-                "Links",
-                (
-                    time_series(
-                        "NVLink sent per link",
-                        [Query(q.per_link("gpu:nvlink_transmit:bytes_per_second", q.GPU), f"{GPU} link {{{{link}}}}")],
-                        description="Bytes per second to other GPUs; one line where the exporter does not tell links apart.",
-                        unit="Bps",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                    ),
-                    time_series(
-                        "NVLink received per link",
-                        [Query(q.per_link("gpu:nvlink_receive:bytes_per_second", q.GPU), f"{GPU} link {{{{link}}}}")],
-                        description="Bytes per second from other GPUs; a link that stays far below the others is suspect.",
-                        unit="Bps",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                    ),
-                    time_series(
-                        "NVLink errors",
-                        [Query(q.nvlink_errors(q.GPU), f"{GPU} {{{{kind}}}}")],
-                        description="New errors per interval, by kind. A healthy link has none.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=8,
-                    ),
-                    time_series(
-                        "PCIe traffic",
-                        [
-                            Query(q.per_gpu("gpu:pcie_receive:bytes_per_second", q.GPU), f"{GPU} to the GPU"),
-                            Query(q.per_gpu("gpu:pcie_transmit:bytes_per_second", q.GPU), f"{GPU} from the GPU"),
-                        ],
-                        description="Bytes per second between host and GPU.",
-                        unit="Bps",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=8,
-                    ),
-                    time_series(
-                        "PCIe replays",
-                        [Query(q.growth("gpu:pcie_replays:total", q.GPU), GPU)],
-                        description="Packets that had to be sent again, per interval. Growth often comes before XID 79.",
-                        unit="short",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=8,
-                    ),
-                ),
-            ),
+            Row("Who", (_who(),)),
+            Row("Use", _use()),
+            Row("Clocks and heat", _clocks()),
+            Row("Memory errors", _memory_errors()),
+            Row("Links", _links()),
+            Row("NVLink, link by link", _each_link(), is_folded=True),
+            Row("Profiling", _profiling(), is_folded=True),
         ),
+    )
+
+
+def _line(title: str, series: str, *, description: str, unit: str, **options: Any) -> Any:
+    return time_series(
+        title,
+        [Query(per_gpu(series, GPU), ON_GPU), *options.pop("limits", ())],
+        description=description,
+        unit=unit,
+        **{"thresholds": NO_THRESHOLDS, "fill": 0, "width": 12, **options},
+    )
+
+
+def _growth(title: str, series: str, *, description: str) -> Any:
+    return time_series(
+        title,
+        [Query(q.growth(series, GPU), ON_GPU)],
+        description=description,
+        unit="short",
+        thresholds=NO_THRESHOLDS,
+        fill=0,
+        width=12,
+        usual_most=1,
+    )
+
+
+def _who() -> Any:
+    return rows(
+        "GPUs",
+        [Query(q.who(GPU), ""), Query(per_gpu("gpu:recovery_action:code", GPU), "")],
+        description="Who the GPUs are, for tickets and for the kernel log, and what the driver asks for.",
+        width=24,
+        height=8,
+        columns={
+            "instance": Column(heading="Host"),
+            "gpu": Column(heading="GPU", width=60),
+            "Value #B": Column(heading="Driver asks for", words={str(code): word for code, word in parts.VERDICTS.items()}),
+            "model": Column(heading="Model"),
+            "uuid": Column(heading="UUID"),
+            "pci_bus_id": Column(heading="PCI"),
+            "driver_version": Column(heading="Driver"),
+            "exporter_mode": Column(heading="Exporter"),
+        },
+        sort_by="GPU",
+        descending=False,
+        if_none="no GPU reports: see the Host dashboard",
+    )
+
+
+def _use() -> tuple[Any, ...]:
+    return (
+        _line(
+            "Some kernel runs",
+            "gpu:utilization:ratio",
+            description="Share of time in which some kernel ran, however small.",
+            unit="percentunit",
+            most=1,
+        ),
+        _line(
+            "Memory in use",
+            "gpu:memory_used:bytes",
+            description="Memory that programs hold; the dashed line is all that a GPU has.",
+            unit="bytes",
+            limits=(Limit(f"max({per_gpu('gpu:memory_total:bytes', GPU)})", "most a GPU has"),),
+        ),
+        _line(
+            "Power",
+            "gpu:power:watts",
+            description="Power drawn; the dashed line is the limit of a GPU.",
+            unit="watt",
+            limits=(Limit(f"max({per_gpu('gpu:power_limit:watts', GPU)})", "limit"),),
+        ),
+    )
+
+
+def _clocks() -> tuple[Any, ...]:
+    return (
+        _line(
+            "SM clock",
+            "gpu:sm_clock:hertz",
+            description="Clock of the compute units. A drop under load is explained beside it.",
+            unit="hertz",
+        ),
+        states(
+            "Held back by",
+            Query(q.held_back(GPU), ON_GPU),
+            description="Why the clocks are low, the worst reason first. Under full load a power cap is usual, heat is not.",
+            words=HELD_BACK,
+            width=12,
+            if_none=NOT_TOLD,
+        ),
+        _line(
+            "Temperature",
+            "gpu:temperature:celsius",
+            description="Temperature of the GPU core.",
+            unit="celsius",
+            thresholds=parts.TEMPERATURE,
+            usual_most=parts.USUAL_HOTTEST_C,
+        ),
+        _line(
+            "Memory temperature",
+            "gpu:memory_temperature:celsius",
+            description="Temperature of the memory. HBM slows down at about 95 C.",
+            unit="celsius",
+            usual_most=100,
+        ),
+        _line("Memory clock", "gpu:memory_clock:hertz", description="Clock of the memory.", unit="hertz"),
+    )
+
+
+def _memory_errors() -> tuple[Any, ...]:
+    return (
+        _line(
+            "Uncorrectable memory errors",
+            "gpu:ecc_uncorrected_volatile:total",
+            description="Since the driver was loaded. Anything above 0 lost data.",
+            unit="short",
+            thresholds=RED_FROM_ONE,
+            usual_most=2,
+        ),
+        _growth(
+            "Corrected memory errors",
+            "gpu:ecc_corrected_volatile:total",
+            description="New ones per interval. Single ones are normal.",
+        ),
+        _line(
+            "Memory rows replaced",
+            "gpu:rows_remapped:total",
+            description="Rows exchanged for spare ones in the GPU's life. NVIDIA replaces a GPU that has run out of them.",
+            unit="short",
+            usual_most=2,
+        ),
+        states(
+            "State of the spare memory",
+            Query(q.remap_states(GPU), ON_GPU),
+            description="Whether a replaced row or page waits for a reset of the GPU, or no spare one was left.",
+            words=REMAPPED,
+            width=12,
+            if_none=NOT_TOLD,
+        ),
+    )
+
+
+def _links() -> tuple[Any, ...]:
+    return (
+        time_series(
+            "NVLink traffic",
+            [
+                Query(q.over_links("gpu:nvlink_transmit:bytes_per_second", GPU), f"{ON_GPU} sent"),
+                Query(q.over_links("gpu:nvlink_receive:bytes_per_second", GPU), f"{ON_GPU} received"),
+                Query(q.nvlink_both_ways(GPU), f"{ON_GPU} both ways"),
+            ],
+            description="Bytes per second over all NVLinks of a GPU. A GPU far below its neighbours of the same job is suspect.",
+            unit="Bps",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+        ),
+        time_series(
+            "NVLink errors",
+            [Query(q.nvlink_errors(GPU), f"{ON_GPU} {{{{kind}}}}")],
+            description="New errors per interval, by kind. A healthy link has none.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            usual_most=1,
+        ),
+        time_series(
+            "PCIe traffic",
+            [
+                Query(per_gpu("gpu:pcie_receive:bytes_per_second", GPU), f"{ON_GPU} to the GPU"),
+                Query(per_gpu("gpu:pcie_transmit:bytes_per_second", GPU), f"{ON_GPU} from the GPU"),
+            ],
+            description="Bytes per second between host and GPU.",
+            unit="Bps",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            if_none=f"not told: {PROFILING}, or a textfile collector",
+        ),
+        _growth(
+            "PCIe replays",
+            "gpu:pcie_replays:total",
+            description="Packets that had to be sent again, per interval. Growth often comes before XID 79.",
+        ),
+        time_series(
+            "PCIe lanes in use",
+            [
+                Query(per_gpu("gpu:pcie_width:lanes", GPU), ON_GPU),
+                Limit(f"max({per_gpu('gpu:pcie_width_max:lanes', GPU)})", "most possible"),
+            ],
+            description="Lanes between GPU and host; the dashed line is what both could use. Fewer: reseat the card.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            usual_most=16,
+        ),
+    )
+
+
+def _each_link() -> tuple[Any, ...]:
+    return tuple(
+        time_series(
+            f"NVLink {words} per link",
+            [Query(top(32, q.per_link(f"gpu:nvlink_{way}:bytes_per_second", GPU)), f"{ON_GPU} link {{{{link}}}}")],
+            description="Bytes per second of the 32 busiest links; choose one GPU above. A link far below the others is suspect.",
+            unit="Bps",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            if_none="only the textfile collector tells links apart",
+        )
+        for way, words in (("transmit", "sent"), ("receive", "received"))
+    )
+
+
+def _profiling() -> tuple[Any, ...]:
+    return tuple(
+        _line(title, series, description=description, unit="percentunit", most=1, width=12, if_none=PROFILING)
+        for title, series, description in (
+            ("Compute units at work", "gpu:sm_active:ratio", "Share of compute units with work. Below 50 %: poor."),
+            ("Tensor cores at work", "gpu:tensor_active:ratio", "Share of cycles in which the tensor cores worked."),
+            ("Memory interface at work", "gpu:dram_active:ratio", "Share of cycles in which memory moved data."),
+            ("Engines at work", "gpu:graphics_engine_active:ratio", "Share of time in which any engine worked."),
+        )
     )

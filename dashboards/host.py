@@ -5,128 +5,183 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import queries as q
-from dashboards.fleet_overview import TEMPERATURE
-from dashboards.layout import build
-from dashboards.panels import NO_THRESHOLDS, Limit, Query, Reference, gauges, log_lines, time_series
+from dashboards import parts
+from dashboards.layout import Row, build
+from dashboards.panels import (
+    NO_GPU_VALUES,
+    NO_THRESHOLDS,
+    NONE,
+    Limit,
+    Query,
+    Reference,
+    gauges,
+    in_words,
+    log_lines,
+    time_series,
+)
+from dashboards.queries import health
+from dashboards.queries import host as q
+from dashboards.queries.common import GPU, HOST, NAME, per_gpu
 
 ON_HOST = "{{instance}}"
 ON_GPU = "{{instance}} GPU {{gpu}}"
+NODE_EXPORTER = "not told: node_exporter does not report"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "host",
         "GPU fleet / Host",
-        "What the chosen hosts and their GPUs do. Choose one host for details; with many, use the overview.",
+        "What a host and its GPUs do. For many hosts, use Cluster; for one GPU, GPU detail.",
         variables=("datacenter", "cluster", "exporter_mode", "instance", "gpu"),
+        one_host_first=True,
         rows=(
-            (
-                "GPUs",
-                (
-                    time_series(
-                        "GPU utilisation",
-                        [Query(q.per_gpu("gpu:utilization:ratio", q.GPU), ON_GPU)],
-                        description="Share of time in which some kernel ran; not how much of the GPU it used.",
-                        unit="percentunit",
-                        thresholds=((None, "green"), (0.70, "yellow"), (0.90, "red")),
-                        filled=False,
-                        width=12,
-                        most=1,
-                    ),
-                    time_series(
-                        "GPU memory in use",
-                        [
-                            Query(q.per_gpu("gpu:memory_used:bytes", q.GPU), ON_GPU),
-                            Limit(f"max({q.per_gpu('gpu:memory_total:bytes', q.GPU)})", "most a GPU has"),
-                        ],
-                        description="Memory that programs hold; the dashed line is all of a GPU's memory.",
-                        unit="bytes",
-                        thresholds=NO_THRESHOLDS,
-                        filled=True,
-                        width=12,
-                    ),
-                    time_series(
-                        "GPU temperature",
-                        [Query(q.per_gpu("gpu:temperature:celsius", q.GPU), ON_GPU)],
-                        description="Temperature of the GPU core. From 85 C on, expect the GPU to slow itself down.",
-                        unit="celsius",
-                        thresholds=TEMPERATURE,
-                        filled=False,
-                        width=12,
-                    ),
-                    time_series(
-                        "GPU power",
-                        [
-                            Query(q.per_gpu("gpu:power:watts", q.GPU), ON_GPU),
-                            Limit(f"max({q.per_gpu('gpu:power_limit:watts', q.GPU)})", "limit"),
-                        ],
-                        description="Power drawn; the dashed line is the power limit.",
-                        unit="watt",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                    ),
-                ),
-            ),
-            (
-                "Host",
-                (
-                    time_series(
-                        "CPU utilisation",
-                        [Query(q.cpu_ratio(q.HOST), ON_HOST)],
-                        description="Share of all CPU time that was not idle.",
-                        unit="percentunit",
-                        thresholds=NO_THRESHOLDS,
-                        filled=True,
-                        width=12,
-                        most=1,
-                    ),
-                    time_series(
-                        "RAM in use",
-                        [
-                            Query(q.ram_used(q.HOST), ON_HOST),
-                            Reference(q.ram_total(q.HOST), f"{ON_HOST} total"),
-                        ],
-                        description="Memory that cannot be given to programs at once; the dashed line is all there is.",
-                        unit="bytes",
-                        thresholds=NO_THRESHOLDS,
-                        filled=True,
-                        width=12,
-                    ),
-                    gauges(
-                        "Disk usage",
-                        Query(q.disk_used_ratio(q.HOST), "{{instance}} {{mountpoint}}"),
-                        description="Share of each file system that is in use.",
-                        unit="percentunit",
-                        thresholds=((None, "green"), (0.70, "yellow"), (0.85, "red")),
-                        width=12,
-                        most=1,
-                    ),
-                    time_series(
-                        "Network",
-                        [
-                            Query(q.network_received(q.HOST), f"{ON_HOST} received"),
-                            Query(q.network_sent(q.HOST), f"{ON_HOST} sent"),
-                        ],
-                        description="Bytes per second over all interfaces but loopback and those of containers.",
-                        unit="Bps",
-                        thresholds=NO_THRESHOLDS,
-                        filled=False,
-                        width=12,
-                    ),
-                ),
-            ),
-            (
+            Row("Now", _now()),
+            Row("GPU values", _gpus()),
+            Row("CPU, memory, disks, network", _host()),
+            Row(
                 "Kernel",
                 (
                     log_lines(
                         "Kernel messages",
-                        q.kernel_lines(q.HOST),
+                        health.kernel_lines(HOST),
                         description="What the kernel said about GPUs, links, memory and disks; XIDs among it.",
                         width=24,
+                        if_none=NONE,
                     ),
                 ),
             ),
+        ),
+    )
+
+
+def _now() -> tuple[Any, ...]:
+    return (
+        in_words(
+            "Host",
+            Query(q.reports(NAME), ON_HOST),
+            description="Whether anything of the host is heard of. Silent: it is down, cut off, or its agent is.",
+            words={1: ("reports", "green")},
+            width=5,
+            if_none="SILENT",
+        ),
+        in_words(
+            "GPU readings",
+            Query(q.gpus_are_read(NAME), ON_HOST),
+            description="Whether the host's exporter can read its GPUs. With one GPU off the bus (XID 79) nvidia-smi fails, and "
+            "nvidia_gpu_exporter tells nothing of the others.",
+            words={1: ("can be read", "green"), 0: ("UNREADABLE", "red")},
+            width=5,
+            if_none="no exporter reports",
+        ),
+        parts.gpus_of(NAME, 4),
+        parts.critical_alerts(NAME, 5),
+        parts.warnings(NAME, 5),
+        parts.firing_alerts(NAME, has_cluster=False, height=6),
+    )
+
+
+def _gpus() -> tuple[Any, ...]:
+    return (
+        time_series(
+            "GPU utilisation",
+            [Query(per_gpu("gpu:utilization:ratio", GPU), ON_GPU)],
+            description="Share of time in which some kernel ran; not how much of the GPU it used.",
+            unit="percentunit",
+            thresholds=parts.UTILIZATION,
+            fill=0,
+            width=12,
+            if_none=NO_GPU_VALUES,
+            most=1,
+        ),
+        time_series(
+            "GPU memory in use",
+            [
+                Query(per_gpu("gpu:memory_used:bytes", GPU), ON_GPU),
+                Limit(f"sum({per_gpu('gpu:memory_total:bytes', GPU)})", "maximum"),
+            ],
+            description="Memory that programs hold, the GPUs upon each other; the dashed line is all there is.",
+            unit="bytes",
+            thresholds=NO_THRESHOLDS,
+            fill=30,
+            width=12,
+            if_none=NO_GPU_VALUES,
+            is_stacked=True,
+        ),
+        time_series(
+            "GPU temperature",
+            [Query(per_gpu("gpu:temperature:celsius", GPU), ON_GPU)],
+            description="Temperature of the GPU core. From 85 C on, expect the GPU to slow itself down.",
+            unit="celsius",
+            thresholds=parts.TEMPERATURE,
+            fill=0,
+            width=12,
+            if_none=NO_GPU_VALUES,
+            usual_most=parts.USUAL_HOTTEST_C,
+        ),
+        time_series(
+            "GPU power",
+            [
+                Query(per_gpu("gpu:power:watts", GPU), ON_GPU),
+                Limit(f"sum({per_gpu('gpu:power_limit:watts', GPU)})", "limit"),
+            ],
+            description="Power drawn, the GPUs upon each other; the dashed line is what they may draw together.",
+            unit="watt",
+            thresholds=NO_THRESHOLDS,
+            fill=70,
+            width=12,
+            if_none=NO_GPU_VALUES,
+            is_stacked=True,
+        ),
+    )
+
+
+def _host() -> tuple[Any, ...]:
+    return (
+        time_series(
+            "CPU utilisation",
+            [Query(q.cpu_ratio(HOST), ON_HOST)],
+            description="Share of all CPU time that was not idle.",
+            unit="percentunit",
+            thresholds=NO_THRESHOLDS,
+            fill=25,
+            width=12,
+            if_none=NODE_EXPORTER,
+            most=1,
+        ),
+        time_series(
+            "RAM in use",
+            [
+                Query(q.ram_used(HOST), ON_HOST),
+                Reference(q.ram_total(HOST), f"{ON_HOST} total"),
+            ],
+            description="Memory that cannot be given to programs at once; the dashed line is all there is.",
+            unit="bytes",
+            thresholds=NO_THRESHOLDS,
+            fill=70,
+            width=12,
+            if_none=NODE_EXPORTER,
+        ),
+        gauges(
+            "Disk usage",
+            Query(q.disk_used_ratio(HOST), "{{instance}} {{mountpoint}}"),
+            description="Share of each file system that is in use.",
+            unit="percentunit",
+            thresholds=parts.DISK,
+            width=12,
+            most=1,
+        ),
+        time_series(
+            "Network",
+            [
+                Query(q.network_received(HOST), f"{ON_HOST} received"),
+                Query(q.network_sent(HOST), f"{ON_HOST} sent"),
+            ],
+            description="Bytes per second over all interfaces but loopback and those of containers.",
+            unit="Bps",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            if_none=NODE_EXPORTER,
         ),
     )

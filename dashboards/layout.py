@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from grafana_foundation_sdk.builders import dashboard
@@ -11,27 +12,36 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
 from dashboards.panels import LOKI, MIMIR
-from dashboards.queries import CLUSTER
+from dashboards.queries.common import CLUSTER
 
 TAG: Final = "gpu-fleet"
+# Of Grafana's classic model: Grafana 12.0 and later read it as it is, and older ones from 11.6 on with a note.
+SCHEMA_VERSION: Final = 41
 
-# Each narrows the next. Values come from what reports, so a host of a removed stack goes away by itself.
-VARIABLES: Final = {
-    "datacenter": "label_values(gpu:info, datacenter)",
-    "cluster": 'label_values(gpu:info{datacenter=~"$datacenter"}, cluster)',
-    "exporter_mode": 'label_values(gpu:info{datacenter=~"$datacenter", cluster=~"$cluster"}, exporter_mode)',
-    "instance": (
-        'label_values(gpu:info{datacenter=~"$datacenter", cluster=~"$cluster", exporter_mode=~"$exporter_mode"}, instance)'
-    ),
-    "gpu": 'label_values(gpu:info{datacenter=~"$datacenter", cluster=~"$cluster", instance=~"$instance"}, gpu)',
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A choice above the dashboard. `query`: where its values come from: what reports, so that a host of a removed stack goes by
+    itself. `has_all`: several and all may be chosen; without, the dashboard opens with one, as it would drown in a fleet.
+    """
+
+    label: str
+    query: str
+    has_all: bool = True
+
+
+# Each narrows the next.
+# A silent host is in the inventory only, and its last hours are what people look for.
+_KNOWN: Final = '__name__=~"gpu:info|inventory:host:expected"'
+_VARIABLES: Final = {
+    "datacenter": Variable(label="Datacenter", query=f"label_values({{{_KNOWN}}}, datacenter)"),
+    "cluster": Variable(label="Cluster", query=f'label_values({{{_KNOWN}, datacenter=~"$datacenter"}}, cluster)'),
+    "exporter_mode": Variable(label="Exporter", query=f"label_values(gpu:info{{{CLUSTER}}}, exporter_mode)"),
+    "instance": Variable(label="Host", query=f"label_values({{{_KNOWN}, {CLUSTER}}}, instance)"),
+    "gpu": Variable(label="GPU", query=f'label_values(gpu:info{{{CLUSTER}, instance=~"$instance"}}, gpu)'),
+    "namespace": Variable(label="Namespace", query=f'label_values(gpu:utilization:ratio{{{CLUSTER}, namespace!=""}}, namespace)'),
 }
-LABELS: Final = {
-    "datacenter": "Datacenter",
-    "cluster": "Cluster",
-    "exporter_mode": "Exporter",
-    "instance": "Host",
-    "gpu": "GPU",
-}
+ONE_HOST_FIRST: Final = replace(_VARIABLES["instance"], has_all=False)
 
 
 def uid(name: str) -> str:
@@ -39,16 +49,44 @@ def uid(name: str) -> str:
     return f"gpu-fleet-{name}"
 
 
+@dataclass(frozen=True)
+class Row:
+    """A heading with its panels. `is_folded`: they are asked for only when somebody opens it."""
+
+    title: str
+    panels: Iterable[Any]
+    is_folded: bool = False
+
+
+def link_to(name: str, *variables: str) -> str:
+    """The address of a dashboard with the present choice of `variables` and the present time range."""
+    choices = [f"${{{variable}:queryparam}}" for variable in variables]
+    return f"/d/{uid(name)}?" + "&".join([*choices, "${__url_time_range}"])
+
+
+def link_to_host(name: str) -> str:
+    """From a table's column `Host` to the dashboard of that host."""
+    return f"/d/{uid(name)}?var-instance=${{__value.raw}}&${{__url_time_range}}"
+
+
 def build(
-    name: str, title: str, description: str, *, variables: Sequence[str], rows: Iterable[tuple[str, Iterable[Any]]]
+    name: str,
+    title: str,
+    description: str,
+    *,
+    variables: Sequence[str],
+    rows: Iterable[Row],
+    one_host_first: bool = False,
+    time_from: str = "now-6h",
+    search: str | None = None,
 ) -> dict[str, Any]:
-    """A dashboard as JSON data, the same for the same arguments."""
+    """A dashboard as JSON data, the same for the same arguments. `search`: label of a text field `$search`, if there is one."""
     board = (
         dashboard.Dashboard(title)
         .uid(uid(name))
         .description(description)
         .tags([TAG])
-        .time("now-6h", "now")
+        .time(time_from, "now")
         .refresh("30s")
         .timezone("browser")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
@@ -63,30 +101,48 @@ def build(
         .annotation(_xids(name))
     )
     for variable in variables:
-        board.with_variable(_variable(variable))
-    for row_title, panels in rows:
-        board.with_row(dashboard.Row(row_title))
-        for panel in panels:
-            board.with_panel(panel)
+        given = ONE_HOST_FIRST if variable == "instance" and one_host_first else _VARIABLES[variable]
+        board.with_variable(_variable(variable, given))
+    if search is not None:
+        board.with_variable(dashboard.TextBoxVariable("search").label(search).default_value(""))
+    for row in rows:
+        heading = dashboard.Row(row.title)
+        if row.is_folded:
+            heading.collapsed(True)
+            for panel in row.panels:
+                heading.with_panel(panel)
+        board.with_row(heading)
+        if not row.is_folded:
+            for panel in row.panels:
+                board.with_panel(panel)
     model = json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
-    for number, panel in enumerate(model["panels"], start=1):
+    model["schemaVersion"] = SCHEMA_VERSION
+    for number, panel in enumerate(all_panels(model), start=1):
         panel["id"] = number  # Grafana would number them itself, and show that as a change
     return model
 
 
-def _variable(name: str) -> dashboard.QueryVariable:
-    return (
+def all_panels(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows and panels in their order, those of a folded row after it."""
+    for panel in model["panels"]:
+        yield panel
+        yield from panel.get("panels") or ()
+
+
+def _variable(name: str, variable: Variable) -> dashboard.QueryVariable:
+    made = (
         dashboard.QueryVariable(name)
-        .label(LABELS[name])
+        .label(variable.label)
         .datasource(MIMIR)
-        .query(VARIABLES[name])
+        .query(variable.query)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.NATURAL_ASC)
         .multi(True)
-        .include_all(True)
-        .all_value(".*")
-        .current(models.VariableOption(text="All", value="$__all"))
+        .include_all(variable.has_all)
     )
+    if variable.has_all:
+        made.all_value(".*").current(models.VariableOption(text="All", value="$__all"))
+    return made
 
 
 def _xids(name: str) -> dashboard.AnnotationQuery:

@@ -1,11 +1,12 @@
 """Builders of panels: what every panel says (title, description, unit, legend, thresholds) is an argument without default.
 
 Colours never stand alone: thresholds are drawn as lines, limits are dashed, legends give the values, and states have words.
+A panel without data says why with `if_none`: "none" where that is good, or who would have to tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -33,6 +34,12 @@ LOKI: Final = models.DataSourceRef(type_val="loki", uid=LOKI_UID)
 
 WIDTH: Final = 24  # of Grafana's grid
 HEIGHT: Final = 8
+_LEGEND_BESIDE_FROM: Final = 12  # narrower panels have it below, and are higher
+_EVENTS_EVERY: Final = "1m"  # narrower bars nobody sees
+
+NONE: Final = "none"
+NOT_TOLD: Final = "not told by this exporter"
+NO_GPU_VALUES: Final = "no GPU values: see the host's state above"
 
 Panel = TypeVar("Panel")
 
@@ -55,9 +62,27 @@ class Reference(Query):
     """A line to compare with that is no danger: drawn dashed and grey, not filled."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of a table. `words`: value to (text, colour). `link`: Grafana's template of an address.
+
+    `is_text`: a long text, which is wrapped. `width`: pixels; None shares what is left.
+    """
+
+    heading: str
+    unit: str | None = None
+    thresholds: Thresholds | None = None
+    words: Mapping[str, tuple[str, str]] | None = None
+    link: str | None = None
+    is_text: bool = False
+    width: int | None = None
+
+
 # Colour from this value on; the first is the colour below all of them.
 Thresholds = Sequence[tuple[float | None, str]]
 NO_THRESHOLDS: Final[Thresholds] = ((None, "green"),)
+RED_FROM_ONE: Final[Thresholds] = ((None, "green"), (1, "red"))
+YELLOW_FROM_ONE: Final[Thresholds] = ((None, "green"), (1, "yellow"))
 
 
 def time_series(
@@ -67,49 +92,87 @@ def time_series(
     description: str,
     unit: str,
     thresholds: Thresholds,
-    filled: bool,
+    fill: int,
     width: int,
+    if_none: str = NOT_TOLD,
     most: float | None = None,
+    usual_most: float | None = None,
+    is_stacked: bool = False,
 ) -> timeseries.Panel:
-    """Lines over time. `filled`: the area below is drawn. `most`: upper end of the axis, where the unit has one."""
+    """Lines over time. `fill`: opacity of the area below, percent; several lines over each other want 0.
+
+    `most`: upper end of the axis, where the unit has one. `usual_most`: the axis reaches at least there. `is_stacked`: the lines
+    lie upon each other, so that the uppermost is their sum; Limit and Reference stay as they are.
+    """
+    is_wide = width >= _LEGEND_BESIDE_FROM
     panel = (
         timeseries.Panel()
-        .fill_opacity(25 if filled else 0)
+        .fill_opacity(fill)
         .line_width(1)
         .show_points(common_models.VisibilityMode.NEVER)
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(common_models.LegendDisplayMode.TABLE)
-            .placement(common_models.LegendPlacement.BOTTOM)
-            .show_legend(True)
-            .calcs(["lastNotNull", "max"])
-        )
+        .legend(_legend(["lastNotNull", "max"], beside=is_wide))
         .tooltip(common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI).sort(common_models.SortOrder.DESCENDING))
         .min(0)
+        .no_value(if_none)
     )
     if most is not None:
         panel.max(most)
+    if usual_most is not None:
+        panel.axis_soft_max(usual_most)
+    if is_stacked:
+        panel.stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL).group("A"))
     if len(thresholds) > 1:
         panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(common_models.GraphThresholdsStyleMode.DASHED))
     for position, query in enumerate(queries):
         if isinstance(query, (Limit, Reference)):
             panel.override_by_query(_ref_id(position), _dashed("red" if isinstance(query, Limit) else "text"))
-    return _described(panel, title, queries, description, unit, thresholds, width, HEIGHT)
+    return _described(panel, title, queries, description, unit, thresholds, width, HEIGHT if is_wide else HEIGHT + 1)
 
 
 def one_number(
     title: str, query: Query, *, description: str, unit: str, thresholds: Thresholds, width: int, link: str | None = None
 ) -> stat.Panel:
     """A number with its course. Green, yellow and red come with `thresholds`; the number says the same."""
+    panel = _stat(title, link).graph_mode(common_models.BigValueGraphMode.AREA)
+    panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
+    return _described(panel, title, [query], description, unit, thresholds, width, 4)
+
+
+def count_of(title: str, *, complete: str, short: str, description: str, width: int, link: str | None = None) -> stat.Panel:
+    """How many of how many: green with `complete`, red with `short`. Both carry the expected number as label `expected`."""
     panel = (
-        stat.Panel()
-        .color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
-        .graph_mode(common_models.BigValueGraphMode.AREA)
-        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        _stat(title, link)
+        .graph_mode(common_models.BigValueGraphMode.NONE)
+        .color_mode(common_models.BigValueColorMode.BACKGROUND)
+        .text_mode(common_models.BigValueTextMode.VALUE_AND_NAME)
+        .no_value("nothing reports")
     )
+    for ref_id, color in (("A", "green"), ("B", "red")):
+        panel.override_by_query(ref_id, [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color})])
+    queries = [Query(complete, "of {{expected}}"), Query(short, "of {{expected}}")]
+    return _described(panel, title, queries, description, "short", NO_THRESHOLDS, width, 4, instant=True)
+
+
+def in_words(
+    title: str, query: Query, *, description: str, words: Mapping[int, tuple[str, str]], width: int, if_none: str
+) -> stat.Panel:
+    """A state by its word, one for each series. `words`: value to (word, colour)."""
+    panel = (
+        _stat(title, None)
+        .graph_mode(common_models.BigValueGraphMode.NONE)
+        .color_mode(common_models.BigValueColorMode.BACKGROUND)
+        .text_mode(common_models.BigValueTextMode.VALUE)
+        .mappings([_words({str(value): word for value, word in words.items()})])
+        .no_value(if_none)
+    )
+    return _described(panel, title, [query], description, "short", NO_THRESHOLDS, width, 4, instant=True)
+
+
+def _stat(title: str, link: str | None) -> stat.Panel:
+    panel = stat.Panel().reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     if link:
         panel.links([dashboard.DashboardLink(title).url(link)])
-    return _described(panel, title, [query], description, unit, thresholds, width, 4)
+    return panel
 
 
 def gauges(
@@ -123,10 +186,20 @@ def gauges(
         .min(0)
         .max(most)
     )
-    return _described(panel, title, [query], description, unit, thresholds, width, HEIGHT)
+    return _described(panel, title, [query], description, unit, thresholds, width, HEIGHT, instant=True)
 
 
-def bars(title: str, query: Query, *, description: str, unit: str, thresholds: Thresholds, width: int) -> bargauge.Panel:
+def bars(
+    title: str,
+    query: Query,
+    *,
+    description: str,
+    unit: str,
+    thresholds: Thresholds,
+    width: int,
+    if_none: str = NOT_TOLD,
+    most: float | None = None,
+) -> bargauge.Panel:
     """The largest now, longest bar first."""
     panel = (
         bargauge.Panel()
@@ -134,10 +207,13 @@ def bars(title: str, query: Query, *, description: str, unit: str, thresholds: T
         .display_mode(common_models.BarGaugeDisplayMode.BASIC)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .min(0)
+        .no_value(if_none)
         .with_transformation(
             models.DataTransformerConfig(id_val="sortBy", options={"fields": {}, "sort": [{"field": "Value", "desc": True}]})
         )
     )
+    if most is not None:
+        panel.max(most)
     return _described(panel, title, [query], description, unit, thresholds, width, HEIGHT, instant=True)
 
 
@@ -146,34 +222,69 @@ def rows(
     queries: Sequence[Query],
     *,
     description: str,
-    unit: str,
-    thresholds: Thresholds,
     width: int,
-    columns: Mapping[str, str],
+    columns: Mapping[str, Column],
     sort_by: str,
     descending: bool = True,
-    units: Mapping[str, str] | None = None,
+    if_none: str,
+    height: int = HEIGHT,
 ) -> table.Panel:
-    """A table of what is now. `columns`: label or value (`Value #A`) to heading, in this order; what is not named is left out."""
-    panel = table.Panel().with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
+    """A table of what is now. `columns`: label or value (`Value #A`) to its column, in this order; others are left out."""
+    panel = table.Panel().with_transformation(models.DataTransformerConfig(id_val="merge", options={})).no_value(if_none)
+    _give_columns(panel, columns, sort_by, descending)
+    return _described(panel, title, queries, description, "short", NO_THRESHOLDS, width, height, instant=True)
+
+
+def log_table(
+    title: str, query: str, *, description: str, width: int, columns: Mapping[str, Column], sort_by: str, if_none: str
+) -> table.Panel:
+    """Counts of log lines in the time range, a row per set of labels."""
+    panel = table.Panel().no_value(if_none)
+    _give_columns(panel, columns, sort_by, descending=True)
+    _placed(panel, title, description, "short", width, HEIGHT + 2)
+    return panel.with_target(loki.Dataquery().expr(query).query_type("instant").instant(True).ref_id("A"))
+
+
+def _give_columns(panel: table.Panel, columns: Mapping[str, Column], sort_by: str, descending: bool) -> None:
     panel.with_transformation(
         models.DataTransformerConfig(
             id_val="organize",
             options={
                 "includeByName": {name: True for name in columns},
                 "indexByName": {name: index for index, name in enumerate(columns)},
-                "renameByName": dict(columns),
+                "renameByName": {name: column.heading for name, column in columns.items()},
             },
         )
     )
     panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(descending)])
-    for heading, unit_of_column in (units or {}).items():
-        panel.override_by_name(heading, [models.DynamicConfigValue(id_val="unit", value=unit_of_column)])
-    return _described(panel, title, queries, description, unit, thresholds, width, HEIGHT, instant=True)
+    # What the panel says without any row is not what a cell without a value says.
+    panel.override_by_regexp(".*", [models.DynamicConfigValue(id_val="noValue", value="")])
+    for column in columns.values():
+        properties = [models.DynamicConfigValue(id_val=name, value=value) for name, value in _properties(column)]
+        if properties:
+            panel.override_by_name(column.heading, properties)
+
+
+def _properties(column: Column) -> Iterator[tuple[str, Any]]:
+    if column.unit:
+        yield "unit", column.unit
+    if column.thresholds:
+        steps = [{"value": value, "color": color} for value, color in column.thresholds]
+        yield "thresholds", {"mode": "absolute", "steps": steps}
+    if column.words:
+        yield "mappings", [_words(column.words)]
+    if column.thresholds or (column.words and not column.is_text):
+        yield "custom.cellOptions", {"type": "color-background", "mode": "basic"}
+    if column.is_text:
+        yield "custom.cellOptions", {"type": "auto", "wrapText": True}
+    if column.width:
+        yield "custom.width", column.width
+    if column.link:
+        yield "links", [{"title": "open", "url": column.link}]
 
 
 def states(
-    title: str, query: Query, *, description: str, unit: str, words: Mapping[int, tuple[str, str]], width: int
+    title: str, query: Query, *, description: str, words: Mapping[int, tuple[str, str]], width: int, if_none: str
 ) -> statetimeline.Panel:
     """What a value of few states was, over time. `words`: value to (word, colour); the word stands in the bar."""
     panel = (
@@ -181,6 +292,7 @@ def states(
         .show_value(common_models.VisibilityMode.AUTO)
         .merge_values(True)
         .mappings([_words({str(value): word for value, word in words.items()})])
+        .no_value(if_none)
         .legend(
             common.VizLegendOptions()
             .display_mode(common_models.LegendDisplayMode.LIST)
@@ -188,34 +300,63 @@ def states(
             .show_legend(True)
         )
     )
-    return _described(panel, title, [query], description, unit, NO_THRESHOLDS, width, HEIGHT)
+    height = HEIGHT if width >= _LEGEND_BESIDE_FROM else HEIGHT + 1
+    return _described(panel, title, [query], description, "short", NO_THRESHOLDS, width, height)
 
 
-def log_table(
-    title: str, query: str, *, description: str, width: int, columns: Mapping[str, str], words: Mapping[str, Mapping[str, str]]
-) -> table.Panel:
-    """Counts of log lines in the time range, a row per set of labels. `words`: heading to what its values mean."""
-    panel = table.Panel().with_transformation(
-        models.DataTransformerConfig(
-            id_val="organize",
-            options={
-                "includeByName": {name: True for name in columns},
-                "indexByName": {name: index for index, name in enumerate(columns)},
-                "renameByName": dict(columns),
-            },
-        )
+def log_lines(title: str, query: str, *, description: str, width: int, if_none: str) -> logs.Panel:
+    """Lines as they were logged, newest first."""
+    panel = (
+        logs.Panel()
+        .show_time(True)
+        .wrap_log_message(True)
+        .sort_order(common_models.LogsSortOrder.DESCENDING)
+        .enable_log_details(True)
+        .no_value(if_none)
     )
-    for heading, texts in words.items():
-        mapping = _words({value: (text, "text") for value, text in texts.items()})
-        panel.override_by_name(heading, [models.DynamicConfigValue(id_val="mappings", value=[mapping])])
+    _placed(panel, title, description, "short", width, HEIGHT)
+    return panel.with_target(loki.Dataquery().expr(query).query_type("range").ref_id("A"))
+
+
+def log_counts(title: str, query: Query, *, description: str, width: int, if_none: str) -> timeseries.Panel:
+    """Events per interval as stacked bars, from Loki."""
+    panel = (
+        timeseries.Panel()
+        .draw_style(common_models.GraphDrawStyle.BARS)
+        .fill_opacity(80)
+        .stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL))
+        .interval(_EVENTS_EVERY)
+        .min(0)
+        .axis_soft_max(5)
+        .legend(_legend(["sum"], beside=True))
+        .no_value(if_none)
+    )
+    _placed(panel, title, description, "short", width, HEIGHT)
+    return panel.with_target(loki.Dataquery().expr(query.expression).legend_format(query.legend).query_type("range").ref_id("A"))
+
+
+def log_rates(title: str, query: Query, *, description: str, unit: str, width: int, if_none: str) -> timeseries.Panel:
+    """Lines a second, from Loki."""
+    panel = (
+        timeseries.Panel()
+        .fill_opacity(0)
+        .show_points(common_models.VisibilityMode.NEVER)
+        .min(0)
+        .interval(_EVENTS_EVERY)
+        .legend(_legend(["lastNotNull", "max"], beside=True))
+        .no_value(if_none)
+    )
+    _placed(panel, title, description, unit, width, HEIGHT)
+    return panel.with_target(loki.Dataquery().expr(query.expression).legend_format(query.legend).query_type("range").ref_id("A"))
+
+
+def _legend(calcs: list[str], *, beside: bool) -> common.VizLegendOptions:
     return (
-        panel.title(title)
-        .description(description)
-        .unit("short")
-        .datasource(LOKI)
-        .span(width)
-        .height(HEIGHT)
-        .with_target(loki.Dataquery().expr(query).query_type("instant").instant(True).ref_id("A"))
+        common.VizLegendOptions()
+        .display_mode(common_models.LegendDisplayMode.TABLE)
+        .placement(common_models.LegendPlacement.RIGHT if beside else common_models.LegendPlacement.BOTTOM)
+        .show_legend(True)
+        .calcs(calcs)
     )
 
 
@@ -228,46 +369,8 @@ def _words(texts: Mapping[str, tuple[str, str]]) -> models.ValueMap:
     )
 
 
-def log_lines(title: str, query: str, *, description: str, width: int) -> logs.Panel:
-    """Lines as they were logged, newest first."""
-    return (
-        logs.Panel()
-        .title(title)
-        .description(description)
-        .unit("short")
-        .datasource(LOKI)
-        .show_time(True)
-        .wrap_log_message(True)
-        .sort_order(common_models.LogsSortOrder.DESCENDING)
-        .enable_log_details(True)
-        .span(width)
-        .height(HEIGHT)
-        .with_target(loki.Dataquery().expr(query).query_type("range").ref_id("A"))
-    )
-
-
-def log_counts(title: str, query: Query, *, description: str, unit: str, width: int) -> timeseries.Panel:
-    """Events per interval as stacked bars, from Loki."""
-    panel = (
-        timeseries.Panel()
-        .draw_style(common_models.GraphDrawStyle.BARS)
-        .fill_opacity(80)
-        .stacking(common.StackingConfig().mode(common_models.StackingMode.NORMAL))
-        .legend(
-            common.VizLegendOptions()
-            .display_mode(common_models.LegendDisplayMode.TABLE)
-            .placement(common_models.LegendPlacement.RIGHT)
-            .show_legend(True)
-            .calcs(["sum"])
-        )
-        .title(title)
-        .description(description)
-        .unit(unit)
-        .datasource(LOKI)
-        .span(width)
-        .height(HEIGHT)
-    )
-    return panel.with_target(loki.Dataquery().expr(query.expression).legend_format(query.legend).query_type("range").ref_id("A"))
+def _placed(panel: Any, title: str, description: str, unit: str, width: int, height: int) -> None:
+    panel.title(title).description(description).unit(unit).datasource(LOKI).span(width).height(height)
 
 
 def _described(
@@ -307,5 +410,6 @@ def _dashed(color: str) -> list[models.DynamicConfigValue]:
         models.DynamicConfigValue(id_val="custom.lineStyle", value={"fill": "dash", "dash": [10, 10]}),
         models.DynamicConfigValue(id_val="custom.fillOpacity", value=0),
         models.DynamicConfigValue(id_val="custom.lineWidth", value=2),
+        models.DynamicConfigValue(id_val="custom.stacking", value={"mode": "none"}),
         models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color}),
     ]

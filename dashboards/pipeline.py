@@ -1,102 +1,184 @@
-"""Pipeline health: can what the other dashboards show be trusted? Agents, their way to Mimir and Loki, what is lost."""
+"""Pipeline health: can what the other dashboards show be trusted? Agents, their way to Mimir and Loki, what is lost, drift."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dashboards import queries as q
-from dashboards.layout import build
-from dashboards.panels import NO_THRESHOLDS, Query, one_number, time_series
+from dashboards.layout import Row, build, link_to_host
+from dashboards.panels import (
+    NO_THRESHOLDS,
+    NONE,
+    RED_FROM_ONE,
+    YELLOW_FROM_ONE,
+    Column,
+    Query,
+    Thresholds,
+    one_number,
+    rows,
+    time_series,
+)
+from dashboards.queries import fleet
+from dashboards.queries import pipeline as q
+from dashboards.queries.common import CLUSTER
 
-RED_FROM_ONE = ((None, "green"), (1, "red"))
+NOT_SCRAPED = "Mimir's own metrics are not collected"
 
 
 def dashboard() -> dict[str, Any]:
-    def panel(title: str, query: str, legend: str, description: str, unit: str) -> Any:
-        return time_series(
-            title,
-            [Query(query, legend)],
-            description=description,
-            unit=unit,
-            thresholds=NO_THRESHOLDS,
-            filled=False,
-            width=8,
-        )
-
-    def number(title: str, query: str, description: str, thresholds: Any) -> Any:
-        return one_number(title, Query(query, title), description=description, unit="short", thresholds=thresholds, width=8)
-
     return build(
         "pipeline",
         "GPU fleet / Pipeline health",
-        "The agents on the hosts and their way to Mimir and Loki: what is silent, late or lost.",
+        "The agents on the hosts and their way to Mimir and Loki: what is silent, late, lost or drifted.",
         variables=("datacenter", "cluster"),
         rows=(
-            (
-                "Now",
-                (
-                    number("Agents", q.agents(q.CLUSTER), "Hosts whose Alloy reports.", NO_THRESHOLDS),
-                    number(
-                        "Hosts not heard of",
-                        q.missing_hosts(q.CLUSTER),
-                        "Hosts of the stack files without a sample in the last five minutes.",
-                        RED_FROM_ONE,
-                    ),
-                    number("Targets down", q.targets_down(q.CLUSTER), "Exporters that do not answer their Alloy.", RED_FROM_ONE),
-                ),
-            ),
-            (
-                "Metrics",
-                (
-                    panel("Delay", q.send_delay(q.CLUSTER), "{{instance}}", "How late metrics leave; the ten worst hosts.", "s"),
-                    panel("Samples sent", q.samples_sent(q.CLUSTER), "{{cluster}}", "Samples a second, by cluster.", "short"),
-                    panel(
-                        "Samples lost",
-                        q.samples_lost(q.CLUSTER),
-                        "{{instance}}",
-                        "Samples a second that Mimir refused; the ten worst hosts.",
-                        "short",
-                    ),
-                ),
-            ),
-            (
-                "Logs",
-                (
-                    panel("Lines sent", q.log_lines_sent(q.CLUSTER), "{{cluster}}", "Log lines a second, by cluster.", "short"),
-                    panel(
-                        "Lines lost",
-                        q.log_lines_lost(q.CLUSTER),
-                        "{{instance}}",
-                        "Log lines a second that Alloy gave up on; the ten worst hosts.",
-                        "short",
-                    ),
-                ),
-            ),
-            (
-                "Agents in detail",
-                (
-                    panel(
-                        "Memory of the agent",
-                        q.agent_memory(q.CLUSTER),
-                        "{{instance}}",
-                        "Memory that Alloy takes from the host; the ten largest.",
-                        "bytes",
-                    ),
-                    panel(
-                        "Series per host",
-                        q.series_per_host(q.CLUSTER),
-                        "{{instance}}",
-                        "Series that a host sends, which is what Mimir costs; the ten with most.",
-                        "short",
-                    ),
-                    panel(
-                        "Components not healthy",
-                        q.unhealthy_components(q.CLUSTER),
-                        "{{instance}}",
-                        "Parts of Alloy that do not work; the ten worst hosts.",
-                        "short",
-                    ),
-                ),
-            ),
+            Row("Now", _now()),
+            Row("Metrics", _metrics()),
+            Row("Logs", _logs()),
+            Row("Agents in detail", _agents()),
+            Row("Drift from the stack", (_drift(),)),
+            Row("Mimir itself", _mimir(), is_folded=True),
         ),
+    )
+
+
+def _number(title: str, query: str, description: str, thresholds: Thresholds) -> Any:
+    return one_number(title, Query(query, title), description=description, unit="short", thresholds=thresholds, width=4)
+
+
+def _course(title: str, query: str, legend: str, description: str, unit: str, if_none: str = "nothing reports") -> Any:
+    return time_series(
+        title,
+        [Query(query, legend)],
+        description=description,
+        unit=unit,
+        thresholds=NO_THRESHOLDS,
+        fill=0,
+        width=8,
+        if_none=if_none,
+    )
+
+
+def _now() -> tuple[Any, ...]:
+    return (
+        _number("Agents", q.agents(CLUSTER), "Hosts whose Alloy reports.", NO_THRESHOLDS),
+        _number(
+            "Hosts not heard of",
+            fleet.missing_hosts(CLUSTER),
+            "Hosts of the stack files without a sample in the last five minutes.",
+            RED_FROM_ONE,
+        ),
+        _number("Targets down", q.targets_down(CLUSTER), "Exporters that do not answer their Alloy.", RED_FROM_ONE),
+        _number(
+            "GPUs not read",
+            q.gpus_not_read(CLUSTER),
+            "Hosts whose exporter runs and cannot read the GPUs: their GPU panels are empty.",
+            RED_FROM_ONE,
+        ),
+        _number(
+            "Drifted hosts",
+            q.drifted_hosts(CLUSTER),
+            "Hosts on which something differs from what the last `up` left.",
+            YELLOW_FROM_ONE,
+        ),
+        _number("Warnings", fleet.firing(CLUSTER, "warning"), "Alerts for working hours, of all kinds.", YELLOW_FROM_ONE),
+    )
+
+
+def _metrics() -> tuple[Any, ...]:
+    return (
+        _course("Delay", q.send_delay(CLUSTER), "{{instance}}", "How late metrics leave; the ten worst hosts.", "s"),
+        _course("Samples sent", q.samples_sent(CLUSTER), "{{cluster}}", "Samples a second, by cluster.", "suffix: samples/s"),
+        _course(
+            "Samples lost",
+            q.samples_lost(CLUSTER),
+            "{{instance}}",
+            "Samples a second that Mimir refused; the ten worst hosts.",
+            "suffix: samples/s",
+        ),
+    )
+
+
+def _logs() -> tuple[Any, ...]:
+    return (
+        _course("Lines sent", q.log_lines_sent(CLUSTER), "{{cluster}}", "Log lines a second, by cluster.", "suffix: lines/s"),
+        _course(
+            "Lines lost",
+            q.log_lines_lost(CLUSTER),
+            "{{instance}}",
+            "Log lines a second that Alloy gave up on; the ten worst hosts.",
+            "suffix: lines/s",
+        ),
+        _course(
+            "Age of GPU readings",
+            q.data_age(CLUSTER),
+            "{{instance}}",
+            "How long ago the GPUs were last read, of exporters that tell; the ten oldest.",
+            "s",
+            if_none="dcgm-exporter and AMD's do not tell",
+        ),
+    )
+
+
+def _agents() -> tuple[Any, ...]:
+    return (
+        _course(
+            "Memory of the agent",
+            q.agent_memory(CLUSTER),
+            "{{instance}}",
+            "Memory that Alloy takes from the host; the ten largest.",
+            "bytes",
+        ),
+        _course(
+            "Series per host",
+            q.series_per_host(CLUSTER),
+            "{{instance}}",
+            "Series that a host sends, which is what Mimir costs; the ten with most.",
+            "short",
+        ),
+        _course(
+            "Components not healthy",
+            q.unhealthy_components(CLUSTER),
+            "{{instance}}",
+            "Parts of Alloy that do not work; the ten worst hosts.",
+            "short",
+        ),
+        _course(
+            "Kept on disk",
+            q.wal_size(CLUSTER),
+            "{{instance}}",
+            "Samples that Alloy keeps on disk for the time Mimir is away; the ten largest. It grows while nothing can be sent.",
+            "bytes",
+        ),
+    )
+
+
+def _drift() -> Any:
+    return rows(
+        "Drift",
+        [Query(q.drift(CLUSTER), "")],
+        description="Parts that differ from what the last `up` left, and how often; the next one repairs them. At most fifty.",
+        width=24,
+        columns={
+            "datacenter": Column(heading="Datacenter"),
+            "cluster": Column(heading="Cluster"),
+            "instance": Column(heading="Host", link=link_to_host("host")),
+            "part": Column(heading="Part"),
+            "Value": Column(heading="Differences"),
+        },
+        sort_by="Differences",
+        if_none=NONE,
+    )
+
+
+def _mimir() -> tuple[Any, ...]:
+    return (
+        _course(
+            "Rule evaluations that failed",
+            q.rule_failures(),
+            "{{rule_group}}",
+            "By rule group. An alert of such a group does not fire, whatever happens.",
+            "short",
+            if_none=NOT_SCRAPED,
+        ),
+        _course("Series in memory", q.series_in_memory(), "series", "Of all tenants and hosts.", "short", if_none=NOT_SCRAPED),
     )

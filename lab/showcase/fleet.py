@@ -112,9 +112,7 @@ HOSTS: Final = (
     Host(name="gpu-node-003", datacenter="us-west", cluster="training", mode="dcgm-4.9", scenario="h100x8", fault=_hot(5)),
     Host(name="train-01", datacenter="eu-north", cluster="training", mode="dcgm-4.8", scenario="a100x8"),
     Host(name="train-02", datacenter="eu-north", cluster="training", mode="dcgm-4.8", scenario="a100x8", is_cut_off=True),
-    Host(
-        name="infer-01", datacenter="eu-north", cluster="inference", mode="smi-exec", scenario="l40sx2", containers="docker"
-    ),
+    Host(name="infer-01", datacenter="eu-north", cluster="inference", mode="smi-exec", scenario="l40sx2", containers="docker"),
     Host(
         name="infer-02",
         datacenter="eu-north",

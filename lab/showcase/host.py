@@ -20,11 +20,12 @@ _DISKS = {"/": (440 * GIB, 0.58), "/var/lib/docker": (1750 * GIB, 0.79), "/scrat
 
 def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
     """`since_s`: when the hour began; counters rise from there."""
-    busy = _wave(host, at_s, 0.15, 0.75)
     ran = at_s - since_s
+    bent = _bend(host, at_s) - _bend(host, since_s)
+    busy_s = 0.45 * ran + 0.6 * bent
     for cpu in range(_CORES):
-        for mode, share in (("idle", 1 - busy), ("user", busy * 0.8), ("system", busy * 0.2)):
-            yield "node_cpu_seconds_total", {"cpu": str(cpu), "mode": mode}, 1e5 + ran * share
+        for mode, spent_s in (("idle", ran - busy_s), ("user", 0.8 * busy_s), ("system", 0.2 * busy_s)):
+            yield "node_cpu_seconds_total", {"cpu": str(cpu), "mode": mode}, 1e5 + spent_s
     total = 2048 * GIB
     yield "node_memory_MemTotal_bytes", {}, total
     yield "node_memory_MemAvailable_bytes", {}, total * (1 - _wave(host, at_s / 2, 0.2, 0.55))
@@ -36,7 +37,7 @@ def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
     yield "node_filesystem_size_bytes", namespace, 4096
     yield "node_filesystem_avail_bytes", namespace, 0
     for device, rate in (("eth0", 1.2e8), ("eth1", 6e7), ("lo", 1e6)):
-        moved = rate * (ran * 0.6 + _bend(host, at_s) - _bend(host, since_s))
+        moved = rate * (ran * 0.6 + bent)
         yield "node_network_receive_bytes_total", {"device": device}, 1e12 + moved
         yield "node_network_transmit_bytes_total", {"device": device}, 6e11 + moved * 0.7
     yield "node_time_seconds", {}, at_s

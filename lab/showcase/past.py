@@ -11,9 +11,10 @@ from typing import Final
 
 from lab.gpu import setup
 from lab.gpu.machine import KERNEL_LOG
-from lab.showcase import exporters, host as about_host
+from lab.showcase import exporters
+from lab.showcase import host as about_host
 from lab.showcase.fleet import HOSTS, Host
-from lab.showcase.remote_write import Labels
+from lab.showcase.remote_write import Labels, Samples, ended
 
 STEP_S: Final = 30  # between samples: two of them lie in Grafana's $__rate_interval of a minute
 LENGTH_S: Final = 3600
@@ -37,7 +38,7 @@ class Past:
 
     end_s: float
     directory: Path
-    series: dict[Labels, list[tuple[float, float]]] = field(default_factory=dict)
+    series: dict[Labels, Samples] = field(default_factory=dict)
     streams: list[LogStream] = field(default_factory=list)
 
     @property
@@ -72,7 +73,8 @@ class Past:
                     host.fault(state)
                 frames.append((moment, target.read(body())))
         for labels, samples in _between(frames, self._moments(host)).items():
-            self.series[labels] = samples
+            # A host that is cut off has nobody who could say that its series ended.
+            self.series[labels] = samples if host.is_cut_off else list(ended(samples, STEP_S, self.end_s))
         self._kernel_lines(host, state)
 
     def _moments(self, host: Host) -> list[float]:
@@ -81,6 +83,7 @@ class Past:
     def _around(self, host: Host) -> None:
         """node_exporter, Alloy, `up` of each job, and what containers print."""
         jobs = [*HOST_JOBS, *([] if host.mode.startswith("textfile") else ["gpu-exporter"])]
+        series: dict[Labels, list[tuple[float, float]]] = {}
         for at_s in self._moments(host):
             told = [("node-exporter", sample) for sample in about_host.node_exporter(host, at_s, self.start_s)]
             told += [("alloy", sample) for sample in about_host.alloy(host, at_s, self.start_s)]
@@ -90,7 +93,8 @@ class Past:
             for job, (name, labels, value) in told:
                 whose = {**host.labels, "instance": job} if job == "kube-state-metrics" else host.labels
                 key = _key(name, {**labels, **whose, "job": job})
-                self.series.setdefault(key, []).append((at_s, value))
+                series.setdefault(key, []).append((at_s, value))
+        self.series |= series
         if host.containers:
             self.streams.append(_printed(host, self._moments(host)))
 
@@ -112,7 +116,7 @@ class Past:
 
 
 class _Target:
-    """A host's exporter as Alloy scrapes it: the target's labels win, a label of the same name in the body becomes exported_..."""
+    """A host's exporter as Alloy scrapes it: the target's labels win, one of the same name in the body becomes exported_..."""
 
     def __init__(self, host: Host) -> None:
         self._labels = {**host.labels, "job": "node-exporter" if host.mode.startswith("textfile") else "gpu-exporter"}
@@ -166,7 +170,9 @@ def _printed(host: Host, moments: list[float]) -> LogStream:
     lines = []
     for at_s in moments[::2]:
         speed = 800 + 60 * (at_s // 60 % 7)
-        lines.append((at_s, f"INFO: Avg generation throughput: {speed:.1f} tokens/s, Running: {at_s // 60 % 5:.0f} reqs", metadata))
+        lines.append(
+            (at_s, f"INFO: Avg generation throughput: {speed:.1f} tokens/s, Running: {at_s // 60 % 5:.0f} reqs", metadata)
+        )
     if host.fault and moments[-1] > moments[0]:
         lines.append((moments[-1] - INCIDENTS_S + 1, "ERROR: CUDA error: an illegal memory access was encountered", metadata))
     return LogStream(labels, sorted(lines))

@@ -1,4 +1,4 @@
-"""The project's rules over a past that has been pushed: Mimir evaluates every expression, the results are pushed as a ruler would.
+"""The project's rules over a past: Mimir evaluates every expression, and the results are pushed as its ruler would.
 
 A ruler works forward in time only. What it adds to a query is done here: the name and labels of a recorded series, and of an
 alert how long it waits.
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from alerts.model import Rule
-from lab.showcase.remote_write import Labels, push
+from lab.showcase.remote_write import Labels, Samples, ended, push
 
 _AT_ONCE: Final = 4
 _WITHIN_S: Final = 60
@@ -28,9 +28,9 @@ def record(mimir: str, rules: Iterable[Rule], start_s: float, end_s: float, step
     """`mimir`: base URL. Raises OSError with the rule that Mimir refused."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for level in _levels(list(rules)):
-            series: dict[Labels, list[tuple[float, float]]] = {}
+            series: dict[Labels, Samples] = {}
             for made in pool.map(lambda rule: dict(_made(mimir, rule, start_s, end_s, step_s)), level):
-                series |= made
+                series |= {labels: list(ended(samples, step_s, end_s)) for labels, samples in made.items()}
             push(f"{mimir}/api/v1/push", series)
 
 
@@ -48,7 +48,9 @@ def _levels(rules: list[Rule]) -> Iterator[list[Rule]]:
         done |= names - {rule.get("record") for rule, _ in waiting}
 
 
-def _made(mimir: str, rule: Rule, start_s: float, end_s: float, step_s: int) -> Iterator[tuple[Labels, list[tuple[float, float]]]]:
+def _made(
+    mimir: str, rule: Rule, start_s: float, end_s: float, step_s: int
+) -> Iterator[tuple[Labels, list[tuple[float, float]]]]:
     own = rule.get("labels", {})
     for result in _asked(mimir, rule["expr"], start_s, end_s, step_s):
         values = [(float(at_s), float(value)) for at_s, value in result["values"]]
@@ -89,4 +91,3 @@ def _asked(mimir: str, expression: str, start_s: float, end_s: float, step_s: in
 
 def _seconds(duration: str) -> float:
     return sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"(\d+)([smhd])", duration))
-

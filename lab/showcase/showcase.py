@@ -46,8 +46,9 @@ class Showcase:
     def _push_lines(self, stream: LogStream) -> None:
         values = [[str(int(at_s * 1e9)), line, metadata] for at_s, line, metadata in stream.lines]
         body = json.dumps({"streams": [{"stream": stream.labels, "values": values}]}).encode()
-        request = urllib.request.Request(f"{self.loki}/loki/api/v1/push", body, {"Content-Type": "application/json"})
-        urllib.request.urlopen(request, timeout=30).close()  # noqa: S310  always http to loopback
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.loki}/loki/api/v1/push", body, headers)  # noqa: S310  always http to loopback
+        urllib.request.urlopen(request, timeout=30).close()  # noqa: S310
 
     def __enter__(self) -> Showcase:
         return self

@@ -144,7 +144,7 @@ function asTable(series, target) {
   const rows = series.flatMap(({ metric, points }) => points.map(([time, value]) => ({ metric, time: time * 1e3, value: number(value) })));
   return {
     refId: target.refId,
-    name: target.refId,
+    name: "", // else the only value column of a table would be called by it
     fields: [
       { name: "Time", type: "time", values: rows.map(({ time }) => time), labels: {} },
       ...labels.map((label) => ({ name: label, type: "string", values: rows.map(({ metric }) => metric[label] ?? null), labels: {} })),

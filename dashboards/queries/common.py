@@ -1,0 +1,57 @@
+"""Selectors, and what every kind of question begins with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# What a GPU measures is told once per GPU instance (MIG) and per pod that shares it; adding up starts from one value per GPU.
+ONE_GPU: Final = "datacenter, cluster, instance, gpu, uuid"
+ONE_HOST: Final = "datacenter, cluster, instance"
+ONE_CLUSTER: Final = "datacenter, cluster"
+
+# Selectors: the dashboard's variables. `$gpu` is a GPU's index on its host.
+CLUSTER: Final = 'datacenter=~"$datacenter", cluster=~"$cluster"'
+NAME: Final = f'{CLUSTER}, instance=~"$instance"'  # of a host, for what is known of it beside its exporter's series
+MODE: Final = f'{CLUSTER}, exporter_mode=~"$exporter_mode"'
+HOST: Final = f'{MODE}, instance=~"$instance"'
+GPU: Final = f'{HOST}, gpu=~"$gpu"'
+
+
+def per_gpu(series: str, selector: str) -> str:
+    """One value per GPU."""
+    return f"max by ({ONE_GPU}) ({series}{{{selector}}})"
+
+
+def summed(series: str, selector: str, by: str) -> str:
+    return f"sum by ({by}) ({per_gpu(series, selector)})"
+
+
+def averaged(series: str, selector: str, by: str) -> str:
+    return f"avg by ({by}) ({per_gpu(series, selector)})"
+
+
+def highest(series: str, selector: str, by: str) -> str:
+    return f"max by ({by}) ({series}{{{selector}}})"
+
+
+def top(count: int, expression: str) -> str:
+    return f"sort_desc(topk({count}, {expression}))"
+
+
+def or_zero(expression: str) -> str:
+    """For numbers whose absence means none, and never for a measurement."""
+    return f"{expression} or vector(0)"
+
+
+def complete(now: str, expected: str) -> str:
+    """`now` where it reaches `expected`, with the expectation as label `expected`, so that a legend can say "of 8"."""
+    return _with_expectation(f"({now}) >= on () ({expected})", expected)
+
+
+def short(now: str, expected: str) -> str:
+    """`now` where it does not."""
+    return _with_expectation(f"({now}) < on () ({expected})", expected)
+
+
+def _with_expectation(now: str, expected: str) -> str:
+    return f'({now}) * on () group_left (expected) count_values("expected", {expected})'

@@ -1,0 +1,120 @@
+"""How many hosts and GPUs there are and should be, what fires, and how clusters compare."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, or_zero, per_gpu, summed
+
+_AGENT: Final = 'job="alloy"'
+_MIB_1024: Final = 1 << 30  # what a program holds at least; less is what a driver keeps for itself
+
+
+def gpus(selector: str) -> str:
+    """GPUs that report now."""
+    return f"sum(instance:gpus:count{{{selector}}}) or vector(0)"
+
+
+def expected_gpus(selector: str) -> str:
+    """By the inventory; of a host that no stack counts the GPUs of, as many as it had within six hours."""
+    return f"sum({_expected_per_host(selector)})"
+
+
+def _expected_per_host(selector: str) -> str:
+    return f"inventory:gpus_expected:count{{{selector}}} or on ({ONE_HOST}) max_over_time(instance:gpus:count{{{selector}}}[6h])"
+
+
+def missing_gpus_by(selector: str, by: str) -> str:
+    expected = f"sum by ({by}) ({_expected_per_host(selector)})"
+    return f"{expected} - on ({by}) (sum by ({by}) (instance:gpus:count{{{selector}}}) or on ({by}) 0 * {expected})"
+
+
+def gpus_by(selector: str, by: str) -> str:
+    return f"sum by ({by}) (instance:gpus:count{{{selector}}})"
+
+
+def hosts(selector: str) -> str:
+    """Hosts that are heard of."""
+    return or_zero(f"count({_heard_of(selector)})")
+
+
+def expected_hosts(selector: str) -> str:
+    return f"count(inventory:host:expected{{{selector}}} or on ({ONE_HOST}) {_heard_of(selector)})"
+
+
+def _heard_of(selector: str) -> str:
+    return f"group by ({ONE_HOST}) (up{{{selector}, {_AGENT}}}) or group by ({ONE_HOST}) (instance:gpus:count{{{selector}}})"
+
+
+def missing_hosts(selector: str) -> str:
+    """Hosts of the inventory that are not heard of."""
+    return or_zero(f"count(inventory:host:expected{{{selector}}} unless on ({ONE_HOST}) up{{{selector}, {_AGENT}}})")
+
+
+def missing_hosts_by(selector: str, by: str) -> str:
+    silent = f"inventory:host:expected{{{selector}}} unless on ({ONE_HOST}) up{{{selector}, {_AGENT}}}"
+    return f"count by ({by}) ({silent}) or 0 * count by ({by}) (inventory:host:expected{{{selector}}})"
+
+
+def busy_gpus(selector: str, least: float) -> str:
+    return or_zero(f"count({per_gpu('gpu:utilization:ratio', selector)} >= {least})")
+
+
+def idle_with_memory(selector: str) -> str:
+    """GPUs that nothing computes on although a program holds more than 1 GiB of their memory, now and for the last half hour."""
+    return or_zero(f"count({_idle_with_memory(selector)})")
+
+
+def memory_held_idle(selector: str, count: int) -> str:
+    """Bytes that such a GPU holds; the GPUs with most."""
+    return f"topk({count}, {_idle_with_memory(selector)})"
+
+
+def _idle_with_memory(selector: str) -> str:
+    return (
+        f"(max by ({ONE_GPU}) (min_over_time(gpu:memory_used:bytes{{{selector}}}[30m])) > {_MIB_1024}) "
+        f"and on ({ONE_GPU}) (max by ({ONE_GPU}) (max_over_time(gpu:utilization:ratio{{{selector}}}[30m])) < 0.01)"
+    )
+
+
+def memory_used_ratio(selector: str, by: str) -> str:
+    return f"{summed('gpu:memory_used:bytes', selector, by)} / {summed('gpu:memory_total:bytes', selector, by)}"
+
+
+def quantile(share: float, series: str, selector: str) -> str:
+    """The value that `share` of the GPUs do not exceed."""
+    return f"quantile({share}, {per_gpu(series, selector)})"
+
+
+def held_back_by_reason(selector: str) -> str:
+    """GPUs whose clocks are held back now."""
+    return f"count by (reason) (max by ({ONE_GPU}, reason) (gpu:throttled:bool{{{selector}}}) == 1)"
+
+
+def held_back_by(selector: str, by: str) -> str:
+    """GPUs that heat or the power supply holds back: a power cap under full load is no fault."""
+    faults = f'gpu:throttled:bool{{{selector}, reason!="sw_power_cap"}}'
+    return f"count by ({by}) (max by ({ONE_GPU}) ({faults}) == 1)"
+
+
+def builds(selector: str) -> str:
+    """GPUs of each model, driver and exporter."""
+    labels = f"{ONE_CLUSTER}, model, driver_version, exporter_mode"
+    return f"count by ({labels}) (group by ({labels}, instance, gpu, uuid) (gpu:info{{{selector}}}))"
+
+
+# --- alerts -----------------------------------------------------------------------------------------------------------
+
+
+def firing(selector: str, severity: str) -> str:
+    return or_zero(f'count(ALERTS{{{selector}, alertstate="firing", severity="{severity}"}})')
+
+
+def firing_by(selector: str, severity: str, by: str) -> str:
+    return f'count by ({by}) (ALERTS{{{selector}, alertstate="firing", severity="{severity}"}})'
+
+
+def firing_alerts(selector: str) -> str:
+    """What somebody has to act on, a row per alert."""
+    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action, part"
+    return f'group by ({labels}) (ALERTS{{{selector}, alertstate="firing", severity=~"critical|warning"}})'

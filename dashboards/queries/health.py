@@ -1,0 +1,67 @@
+"""XIDs, from the kernel's lines in Loki, and what GPUs count against themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.queries.common import ONE_GPU, or_zero, per_gpu
+
+_XIDS: Final = 'job="kernel", xid=~".+"'
+
+
+def lines(selector: str) -> str:
+    """LogQL: the lines with an XID themselves."""
+    return f"{{{_XIDS}, {selector}}}"
+
+
+def lines_by_code(selector: str) -> str:
+    """LogQL: counted per code."""
+    return f"sum by (xid) (count_over_time({{{_XIDS}, {selector}}}[$__interval]))"
+
+
+def lines_by_host(selector: str) -> str:
+    """LogQL: counted per host; the ten with most."""
+    return f"topk(10, sum by (instance) (count_over_time({{{_XIDS}, {selector}}}[$__interval])))"
+
+
+def lines_by_gpu(selector: str) -> str:
+    """LogQL: in the whole time range, per host, GPU and code. The code is there three times: its meaning and action, too."""
+    labels = "cluster, instance, pci, xid, meaning, action"
+    counted = f"{{{_XIDS}, {selector}}} | label_format meaning=xid, action=xid [$__range]"
+    return f"sum by ({labels}) (count_over_time({counted}))"
+
+
+def kernel_lines(selector: str) -> str:
+    """LogQL: everything the kernel said that was kept."""
+    return f'{{job="kernel", {selector}}}'
+
+
+def firing_xids(selector: str, severity: str) -> str:
+    return or_zero(f'count(ALERTS{{{selector}, alertname="GpuXid", alertstate="firing", severity="{severity}"}})')
+
+
+def gpus_that_need_action(selector: str) -> str:
+    return or_zero(f"count({per_gpu('gpu:recovery_action:code', selector)} > 0)")
+
+
+def gpus_with_lost_data(selector: str) -> str:
+    return or_zero(f"count({ecc_uncorrected(selector)})")
+
+
+def recovery_actions(selector: str) -> str:
+    """What the driver asks for, of the GPUs for which it asked for something within the time range; at most fifty."""
+    worst = f"max by ({ONE_GPU}) (max_over_time(gpu:recovery_action:code{{{selector}}}[$__range])) > 0"
+    return f"{per_gpu('gpu:recovery_action:code', selector)} and on ({ONE_GPU}) topk(50, {worst})"
+
+
+def dcgm_health(selector: str) -> str:
+    """DCGM's verdict per GPU and watch, where it is not healthy; at most fifty."""
+    return f"topk(50, max by (instance, gpu, health_watch) (gpu:dcgm_health:code{{{selector}}}) > 0)"
+
+
+def ecc_uncorrected(selector: str) -> str:
+    return f"{per_gpu('gpu:ecc_uncorrected_volatile:total', selector)} > 0"
+
+
+def row_remaps(selector: str) -> str:
+    return f"{per_gpu('gpu:rows_remapped:total', selector)} > 0"

@@ -1,0 +1,53 @@
+"""A host beside its GPUs, by node_exporter, and whether what it says can be believed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_DISK: Final = (
+    'fstype!~"tmpfs|ramfs|overlay|squashfs|nsfs|autofs|fuse.*|iso9660", mountpoint!~"/run/.*|/var/lib/(docker|kubelet)/.+"'
+)
+_NETWORK: Final = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virbr.*"'
+
+
+def reports(selector: str) -> str:
+    """1 while the host's agent, or an exporter in its cluster, is heard of."""
+    return f'max by (instance) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
+
+
+def gpus_are_read(selector: str) -> str:
+    """1 while the host's exporter can read its GPUs, 0 while it cannot or does not answer."""
+    return (
+        f"min by (instance) (instance:gpu_collection_ok:bool{{{selector}}} "
+        f'or on (datacenter, cluster, instance) up{{{selector}, job="gpu-exporter"}})'
+    )
+
+
+def cpu_ratio(selector: str) -> str:
+    return f'1 - avg by (instance) (rate(node_cpu_seconds_total{{{selector}, mode="idle"}}[$__rate_interval]))'
+
+
+def ram_used(selector: str) -> str:
+    return (
+        f"max by (instance) (node_memory_MemTotal_bytes{{{selector}}}) "
+        f"- max by (instance) (node_memory_MemAvailable_bytes{{{selector}}})"
+    )
+
+
+def ram_total(selector: str) -> str:
+    return f"max by (instance) (node_memory_MemTotal_bytes{{{selector}}})"
+
+
+def disk_used_ratio(selector: str) -> str:
+    return (
+        f"1 - min by (instance, mountpoint) (node_filesystem_avail_bytes{{{selector}, {_DISK}}} "
+        f"/ (node_filesystem_size_bytes{{{selector}, {_DISK}}} > 0))"
+    )
+
+
+def network_received(selector: str) -> str:
+    return f"sum by (instance) (rate(node_network_receive_bytes_total{{{selector}, {_NETWORK}}}[$__rate_interval]))"
+
+
+def network_sent(selector: str) -> str:
+    return f"sum by (instance) (rate(node_network_transmit_bytes_total{{{selector}, {_NETWORK}}}[$__rate_interval]))"

@@ -1,0 +1,85 @@
+"""Whose work the GPUs do: pods and namespaces, containers and what they print."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.queries.common import ONE_GPU, or_zero
+
+POD: Final = "namespace, pod"
+_GPU_REQUEST: Final = 'resource=~"nvidia_com_gpu|nvidia_com_mig.*|amd_com_gpu"'
+_CONTAINERS: Final = 'job=~"docker|pods"'
+# What frameworks print when a GPU or its memory fails them.
+_TROUBLE: Final = '|~ "(?i)error|exception|traceback|out of memory|oom|cuda|nccl.*(warn|abort)|xid"'
+
+
+def gpus_by_namespace(selector: str) -> str:
+    return f'count by (namespace) (group by (namespace, {ONE_GPU}) (gpu:utilization:ratio{{{selector}, namespace!=""}}))'
+
+
+def gpus_without_pod(selector: str) -> str:
+    """In clusters where pods hold GPUs."""
+    held = f'group by ({ONE_GPU}) (gpu:utilization:ratio{{{selector}, pod!=""}})'
+    clusters = f"group by (datacenter, cluster) ({held})"
+    return or_zero(
+        f"count((group by ({ONE_GPU}) (gpu:info{{{selector}}}) and on (datacenter, cluster) {clusters}) unless {held})"
+    )
+
+
+def pods_with_gpus(selector: str) -> str:
+    return or_zero(f'count(group by (datacenter, cluster, namespace, pod) (gpu:utilization:ratio{{{selector}, pod!=""}}))')
+
+
+def of_each_pod(series: str, selector: str) -> str:
+    """Per pod, container and GPU."""
+    return f'max by ({ONE_GPU}, namespace, pod, container) ({series}{{{selector}, pod!=""}})'
+
+
+def of_pods(series: str, selector: str) -> str:
+    """Average over a pod's GPUs; the ten pods with most."""
+    return f'topk(10, avg by ({POD}) (max by ({POD}, {ONE_GPU}) ({series}{{{selector}, pod!=""}})))'
+
+
+def memory_of_pods(selector: str) -> str:
+    return f'topk(10, sum by ({POD}) (max by ({POD}, {ONE_GPU}) (gpu:memory_used:bytes{{{selector}, pod!=""}})))'
+
+
+def power_of_namespaces(selector: str) -> str:
+    """Power of the GPUs on which a namespace has pods. A GPU shared by two counts for both."""
+    return f'sum by (namespace) (max by (namespace, {ONE_GPU}) (gpu:power:watts{{{selector}, namespace!=""}}))'
+
+
+def gpus_allocatable(selector: str) -> str:
+    return f"sum(max by (datacenter, cluster, node, resource) (kube_node_status_allocatable{{{selector}, {_GPU_REQUEST}}}))"
+
+
+def gpus_requested(selector: str, phase: str) -> str:
+    """By the pods of a phase, Running or Pending."""
+    requests = f"kube_pod_container_resource_requests{{{selector}, {_GPU_REQUEST}}}"
+    phases = f'max by (datacenter, cluster, {POD}) (kube_pod_status_phase{{{selector}, phase="{phase}"}}) == 1'
+    return or_zero(f"sum(sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))")
+
+
+def waiting_pods(selector: str) -> str:
+    """GPUs that each pending pod asks for."""
+    requests = f"kube_pod_container_resource_requests{{{selector}, {_GPU_REQUEST}}}"
+    phases = f'max by (datacenter, cluster, {POD}) (kube_pod_status_phase{{{selector}, phase="Pending"}}) == 1'
+    return f"topk(50, sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))"
+
+
+# --- containers' lines ------------------------------------------------------------------------------------------------
+
+
+def printed(selector: str) -> str:
+    """LogQL: lines of containers that hold what is typed into the dashboard's search field."""
+    return f"{{{_CONTAINERS}, {selector}}} |~ `(?i)$search`"
+
+
+def printed_by_container(selector: str) -> str:
+    """LogQL: lines a second; the ten containers with most."""
+    return f"topk(10, sum by (instance, container) (rate({{{_CONTAINERS}, {selector}}}[$__auto])))"
+
+
+def trouble_by_container(selector: str) -> str:
+    """LogQL: lines that tell of an error."""
+    return f"topk(10, sum by (instance, container) (count_over_time({{{_CONTAINERS}, {selector}}} {_TROUBLE} [$__interval])))"

@@ -1,0 +1,70 @@
+"""The lab's Grafana over the showcase: its data sources, every dashboard, and the address of one at a moment."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dashboards import LOKI_UID, MIMIR_UID, all_dashboards
+from lab.ports import free_ports
+from lab.showcase.showcase import Showcase
+
+USER, PASSWORD = "admin", "showcase"  # on loopback, over data that was made up
+_PROGRAM = Path(__file__).parents[1] / "grafana" / "bin" / "grafana"
+_READY_S = 60
+
+
+class Board:
+    """`url`: of the stand-in."""
+
+    def __init__(self, showcase: Showcase, directory: Path) -> None:
+        [port] = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        settings = {
+            "GF_SERVER_HTTP_ADDR": "127.0.0.1",
+            "GF_SERVER_HTTP_PORT": str(port),
+            "GF_PATHS_DATA": str(directory),
+            "GF_SECURITY_ADMIN_PASSWORD": PASSWORD,
+        }
+        self._process = subprocess.Popen([_PROGRAM, "server"], env={**os.environ, **settings})
+        self._wait()
+        for uid, kind, url in ((MIMIR_UID, "prometheus", f"{showcase.mimir}/prometheus"), (LOKI_UID, "loki", showcase.loki)):
+            self._post("/api/datasources", {"uid": uid, "name": uid, "type": kind, "access": "proxy", "url": url})
+        for model in all_dashboards().values():
+            self._post("/api/dashboards/db", {"dashboard": model, "overwrite": True})
+
+    def address(self, uid: str, *, start_s: float, end_s: float, **variables: str) -> str:
+        """Of a dashboard. `variables`: by name; those that are not named stay at All."""
+        asked = {"from": str(int(start_s * 1000)), "to": str(int(end_s * 1000))}
+        return f"{self.url}/d/{uid}?" + urllib.parse.urlencode(
+            asked | {f"var-{name}": value for name, value in variables.items()}
+        )
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                urllib.request.urlopen(f"{self.url}/api/health", timeout=5).close()  # noqa: S310  always http to loopback
+                return
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> None:
+        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)  # noqa: S310
+        urllib.request.urlopen(request, timeout=20).close()  # noqa: S310  always http to loopback
