@@ -42,7 +42,7 @@ class Series:
 
 
 # Measured with node_exporter 1.12 and the flags of start-node-exporter; sensors as its hwmon collector gives coretemp's.
-_NODE_BASE: Final = 330
+_NODE_BASE: Final = 280
 _PER_CPU: Final = 8
 _PER_CORE: Final = 5
 _PER_NETWORK_DEVICE: Final = 37

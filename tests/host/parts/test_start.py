@@ -16,35 +16,57 @@ from tests.host.parts.places import defaults, parts_of, place
 
 ENVIRONMENT = """\
 GPU_FLEET_ALLOY_LISTEN='127.0.0.1:12345'
-GPU_FLEET_DCGM_IMAGE='registry.example.com/dcgm-exporter:1@sha256:abc'
+GPU_FLEET_DCGM_ARCHIVE=''
+GPU_FLEET_DCGM_IMAGE='registry.example.com/dcgm-exporter:1@sha256:0123456789abcdef'
+GPU_FLEET_DCGM_RUN=''
 GPU_FLEET_GPU_EXPORTER_LISTEN='127.0.0.1:9835'
 GPU_FLEET_INSTANCE='gpu node 1'
 GPU_FLEET_NODE_EXPORTER_LISTEN='127.0.0.1:9100'
 """
+FACTS = (
+    *({"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter", "GPU_FLEET_DCGM_RUN": run} for run in ("docker", "podman", "packages")),
+    {"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter"},
+    {"GPU_FLEET_PREPARE_CONTAINERS": "yes"},
+)
 SYSTEMD_FLAGS = [
     "--collector.systemd",
     r"--collector.systemd.unit-include=(gpu-fleet-.*|nvidia-.*|docker|containerd|slurmd)\.(service|timer)",
 ]
+START_DCGM = (ROOTFS / "opt/gpu-fleet/libexec/start-dcgm-exporter").read_text()
 
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """A host below a path with a space, whose programs print how they were called."""
     prefix = tmp_path / "a host"
-    for mode in ("dcgm-exporter", "nvidia_gpu_exporter"):
-        place(parts_of({"GPU_FLEET_EXPORTER_MODE": mode}), prefix)
+    for facts in FACTS:
+        place(parts_of(facts), prefix)
     (prefix / "etc/gpu-fleet").mkdir()
     (prefix / "etc/gpu-fleet/gpu-fleet.env").write_text(ENVIRONMENT)
-    for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/docker"):
-        echo = prefix / "opt/gpu-fleet" / program
-        echo.parent.mkdir(exist_ok=True)
-        echo.write_text('#!/bin/sh\n[ "$1" = rm ] && exit\necho "INSTANCE=$GPU_FLEET_INSTANCE"\nprintf "%s\\n" "$0" "$@"\n')
-        echo.chmod(0o755)
+    for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/dcgm-exporter"):
+        _program(prefix / "opt/gpu-fleet" / program, "")
+    # All but `run` is told to a file. It has what HAS_IMAGES matches, and gets no other.
+    engine = """case " $* " in
+  *" run "*) ;;
+  *" container inspect "*) exit 1 ;;
+  *" image inspect "*) echo "$*" | grep -qE "${HAS_IMAGES:-.}"; exit ;;
+  *) echo "$*" >>"$GPU_FLEET_PREFIX/engine.log"; case " $* " in *" pull "*) echo refused >&2; exit 1 ;; esac; exit ;;
+esac"""
+    for name in ("docker", "podman"):
+        _program(prefix / "opt/gpu-fleet/tools" / name, engine)
     return prefix
 
 
-def started(prefix: Path, program: str) -> list[str]:
-    """What the program was called with, the prefix written as P."""
+def _program(path: Path, first: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\n{first}\necho "INSTANCE=$GPU_FLEET_INSTANCE"\nprintf "%s\\n" "$0" "$@"\n')
+    path.chmod(0o755)
+
+
+def started(prefix: Path, program: str, **values: str) -> list[str]:
+    """What the program was called with, the prefix written as P. `values`: of the environment file."""
+    with (prefix / "etc/gpu-fleet/gpu-fleet.env").open("a") as file:
+        file.writelines(f"{name}='{value}'\n" for name, value in values.items())
     tools = f"{prefix}/opt/gpu-fleet/tools"
     done = subprocess.run(
         [prefix / "opt/gpu-fleet/libexec/run", program],
@@ -59,9 +81,10 @@ def started(prefix: Path, program: str) -> list[str]:
 
 
 def test_node_exporter_listens_where_the_settings_say_and_reads_the_textfiles(prefix: Path) -> None:
-    assert [flag for flag in started(prefix, "node-exporter") if flag not in SYSTEMD_FLAGS][:3] == [
+    assert [flag for flag in started(prefix, "node-exporter") if flag not in SYSTEMD_FLAGS][:4] == [
         "P/opt/gpu-fleet/bin/node_exporter",
         "--web.listen-address=127.0.0.1:9100",
+        "--web.disable-exporter-metrics",
         "--collector.textfile.directory=P/var/lib/gpu-fleet/textfile",
     ]
 
@@ -99,25 +122,71 @@ def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) 
     ]
 
 
+IMAGE = "gpu-fleet/dcgm-exporter:0123456789ab"
+
+
 def test_dcgm_exporter_runs_without_any_capability(prefix: Path) -> None:
-    command = started(prefix, "dcgm-exporter")
+    command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker")
+    assert command[0] == "P/opt/gpu-fleet/tools/docker" and "--privileged" not in command
     assert "SYS_ADMIN" not in command
     assert command[command.index("--cap-drop") + 1] == "ALL"
-    assert "registry.example.com/dcgm-exporter:1@sha256:abc" in command
+    assert command[command.index("--gpus") + 1] == "all"
+    assert command[command.index("--pull") + 1] == "never", "what runs is what was fetched and verified before"
+    assert command[command.index(IMAGE) :] == [
+        IMAGE,
+        "--collectors",
+        "/etc/dcgm-exporter/counters.csv",
+        "--address",
+        "127.0.0.1:9835",
+        "--collect-interval",
+        "15000",
+    ]
 
 
 def test_dcgm_exporter_gets_sys_admin_for_profiling_alone(prefix: Path) -> None:
     counters = prefix / "etc/dcgm-exporter/counters.csv"
     counters.write_text(counters.read_text() + "DCGM_FI_PROF_SM_ACTIVE, gauge, help\n")
-    command = started(prefix, "dcgm-exporter")
+    command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker")
     assert command[command.index("--cap-add") + 1] == "SYS_ADMIN"
+
+
+def test_podman_is_a_client_of_its_service_and_is_given_the_gpus_by_cdi(prefix: Path) -> None:
+    command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="podman")
+    assert command[:3] == ["P/opt/gpu-fleet/tools/podman", "--remote", "run"]
+    assert command[command.index("--device") + 1] == "nvidia.com/gpu=all" and "--gpus" not in command
+
+
+def test_an_image_that_cannot_be_had_ends_the_unit_for_good_with_the_reason(prefix: Path) -> None:
+    with pytest.raises(AssertionError, match=r"the image registry.example.com/.*@sha256:0123456789abcdef cannot be had: refused"):
+        started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="none")
+    unit = (ROOTFS / "etc/systemd/system/gpu-fleet-dcgm-exporter.service").read_text()
+    assert "RestartPreventExitStatus=78\n" in unit and 'exit "$NO_IMAGE"' in START_DCGM and "NO_IMAGE=78\n" in START_DCGM
+
+
+def test_an_image_that_somebody_else_brought_is_used_and_not_taken_over(prefix: Path) -> None:
+    command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="registry.example.com")
+    assert "registry.example.com/dcgm-exporter:1@sha256:0123456789abcdef" in command
+    assert (prefix / "engine.log").read_text() == "rm --force gpu-fleet-dcgm-exporter\n"
+
+
+def test_the_exporter_of_the_host_packages_asks_the_host_engine(prefix: Path) -> None:
+    assert started(prefix, "dcgm-exporter-host") == [
+        "P/opt/gpu-fleet/tools/dcgm-exporter",
+        "--remote-hostengine-info",
+        "localhost:5555",
+        "--collectors",
+        "P/etc/dcgm-exporter/counters.csv",
+        "--address",
+        "127.0.0.1:9835",
+        "--collect-interval",
+        "15000",
+    ]
 
 
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
     """A name that nobody sets ends a start script, because it runs with `set -u`."""
-    given = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH"}
-    known = given | set(defaults(parts_of({"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter"})))
-    known |= set(defaults(parts_of({"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter"})))
+    known = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
+    known |= {name for facts in FACTS for name in defaults(parts_of(facts))}
     for script in (ROOTFS / "opt/gpu-fleet/libexec").glob("start-*"):
         assert set(re.findall(r"\$\{?(GPU_[A-Z_]+)", script.read_text())) <= known, script.name
 

@@ -1,0 +1,85 @@
+"""What a preview says of rules, dashboards and cost, against a running datacenter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from components import checks
+from components.checks import catalogue
+from components.checks.rules import read_rules, with_records
+from components.dcgm.counters import counters
+from components.host.series import HostShape, of_host
+from lab.dev import query
+from tests.e2e.conftest import Datacenter
+from tests.host.test_series import OTHER_HARDWARE, within_a_tenth
+
+HOST = 'instance="dev-gpu-host"'
+WRONG = """\
+groups:
+  - name: mine
+    interval: 1m
+    rules:
+      - alert: Mine
+        expr: gpu:temprature:celsius > 90
+        labels: {severity: warning}
+        annotations: {summary: "{{ $labels.instance }}", runbook: https://wiki.example.com/mine}
+"""
+
+
+@pytest.fixture
+def wrong_rule(datacenter: Datacenter) -> Iterator[Path]:
+    file = datacenter.directory / "alerts/rules/mine.yaml"
+    file.write_text(WRONG)
+    yield file
+    file.unlink()
+
+
+def test_a_wrong_rule_ends_the_preview_with_every_mistake_before_the_first_resource(
+    datacenter: Datacenter, wrong_rule: Path
+) -> None:
+    output = datacenter.pulumi("preview", ok=False)
+    assert "2 mistakes in rules and dashboards; nothing was changed." in output, output
+    assert "alerts/rules/mine.yaml, alert Mine (severity warning): has no action" in output, output
+    assert "did you mean gpu:temperature:celsius?" in output, output
+    assert "Traceback" not in output, output
+    assert "gpu-fleet:host:Host" not in output, "a resource was looked at"
+
+
+def test_a_preview_tells_the_cost_and_mimir_has_as_many_series(datacenter: Datacenter) -> None:
+    output = datacenter.pulumi("preview")
+    assert re.search(r"Series in Mimir, estimated: up to [\d,]+ sent by 1 host, and [\d,]+ recorded from them", output), output
+    assert re.search(r"1 host with 8 GPUs: [\d,]+ with nvidia_gpu_exporter", output), output
+
+    def number(promql: str) -> int:
+        found = datacenter.metrics(promql)
+        return int(found[0]["value"][1]) if found else 0
+
+    def different(metric: str, label: str) -> int:
+        return number(f"count(count by ({label}) ({metric}{{{HOST}}}))")
+
+    shape = replace(
+        HostShape(gpus=8, cpus=different("node_cpu_seconds_total", "cpu")),
+        cores=0,
+        network_devices=different("node_network_up", "device"),
+        disks=different("node_disk_info", "device"),
+        filesystems=different("node_filesystem_readonly", "mountpoint"),
+        infiniband_ports=0,
+        units=0,
+    )
+    estimated = of_host("nvidia_gpu_exporter", shape, counters("standard"))
+    sent = number(f'count({{{HOST}, job=~"alloy|gpu-exporter|node-exporter", __name__!~"node_({OTHER_HARDWARE})_.*"}})')
+    recorded = number(f'count({{{HOST}, __name__=~"(gpu|instance|inventory|host):.*", __name__!~".*xid.*"}})')
+    assert within_a_tenth(estimated.sent, sent), (estimated, sent)
+    assert within_a_tenth(estimated.recorded, recorded), (estimated, recorded)
+
+
+def test_every_metric_in_mimir_is_known_to_the_check_of_rules_and_panels(datacenter: Datacenter) -> None:
+    rules, _ = read_rules(checks.rule_files())
+    known = with_records(catalogue.read(), rules, dict.fromkeys(("inventory:host:expected", "inventory:gpus_expected:count")))
+    answer = query.get(f"{datacenter.endpoints['MIMIR_URL']}/prometheus/api/v1/label/__name__/values")
+    assert set(answer["data"]) - set(known.metrics) == set()
