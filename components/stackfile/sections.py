@@ -42,6 +42,11 @@ class Metrics(Section):
     def outage_s(self) -> int:
         return int(duration_s(self.outage) or 0)
 
+    @property
+    def query_url(self) -> str:
+        """Where the same Mimir answers queries: below it is /api/v1/query."""
+        return self.url.removesuffix("/api/v1/push").removesuffix("/api/prom/push") + "/prometheus"
+
 
 class Logs(Section):
     """Where Alloy pushes kernel lines (XID), and container logs when asked."""

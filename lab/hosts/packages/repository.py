@@ -1,0 +1,51 @@
+"""A signed package repository for real apt, laid out as NVIDIA's: one flat directory per architecture, `gpgkey` at the top."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+
+_SUMS = {"MD5Sum": hashlib.md5, "SHA256": hashlib.sha256}
+
+
+@dataclass(frozen=True)
+class Repository:
+    """`directory` is what a web server serves; packages are in stable/deb/amd64."""
+
+    directory: Path
+
+    @property
+    def packages(self) -> Path:
+        return self.directory / "stable/deb/amd64"
+
+    @property
+    def key_sha256(self) -> str:
+        return hashlib.sha256((self.directory / "gpgkey").read_bytes()).hexdigest()
+
+    def publish(self) -> None:
+        """Lists what lies in `packages` and signs the list with a key made for this alone."""
+        listed = subprocess.run(["dpkg-scanpackages", "--multiversion", "."], cwd=self.packages, check=True, capture_output=True)
+        (self.packages / "Packages").write_bytes(listed.stdout)
+        (self.packages / "Packages.gz").write_bytes(gzip.compress(listed.stdout, mtime=0))
+        lines = ["Origin: gpu-fleet lab", "Suite: stable", f"Date: {formatdate(usegmt=True)}", "Architectures: amd64"]
+        for title, algorithm in _SUMS.items():
+            lines.append(f"{title}:")
+            for name in ("Packages", "Packages.gz"):
+                content = (self.packages / name).read_bytes()
+                lines.append(f" {algorithm(content).hexdigest()} {len(content)} {name}")
+        (self.packages / "Release").write_text("\n".join(lines) + "\n")
+        with tempfile.TemporaryDirectory() as home:
+            gpg = ["gpg", "--homedir", home, "--batch", "--yes", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
+            subprocess.run(
+                [*gpg, "--quick-gen-key", "gpu-fleet lab", "ed25519", "sign", "never"], check=True, capture_output=True
+            )
+            signed = ["--output", self.packages / "InRelease", "--clearsign", self.packages / "Release"]
+            subprocess.run([*gpg, *signed], check=True, capture_output=True)
+            key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
+            subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], check=False, capture_output=True)
+        (self.directory / "gpgkey").write_bytes(key)

@@ -1,0 +1,139 @@
+"""dcgm-exporter as a container under real Docker, brought and kept by a real stack. The image and NVIDIA's Container Toolkit are
+the lab's stand-ins; the image comes as an archive, as to a site that reaches no registry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from components.versions import image
+from lab.dev import query
+from lab.gpu.dcgm.image import write_archive
+from lab.hosts import Host, Site
+from lab.hosts.image import debian_root
+from lab.hosts.packages import build_stand_ins
+from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found
+
+CONTAINER = "gpu-fleet-dcgm-exporter"
+UNIT = f"{CONTAINER}.service"
+
+
+@pytest.fixture(scope="module")
+def dcgm_artifacts(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fleet's artifacts and the image beside them."""
+    directory = tmp_path_factory.mktemp("with-image") / "artifacts"
+    shutil.copytree(artifacts, directory, copy_function=os.link)
+    archive, dcgm = directory / "image.tar", image("dcgm-exporter")
+    write_archive(archive, debian_root=debian_root(), reference=f"{dcgm.repository}:{dcgm.tag}")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    archive.rename(directory / digest)
+    lines = (directory / "SHA256SUMS").read_text()
+    (directory / "SHA256SUMS").unlink()  # it is the other directory's too
+    (directory / "SHA256SUMS").write_text(f"{lines}{digest}  dcgm-exporter-{dcgm.tag}.linux-amd64\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def host(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """Docker and the toolkit, as somebody has set them up before us."""
+    host = site.hosts["docker"]
+    [toolkit, *_] = build_stand_ins(tmp_path_factory.mktemp("packages"))
+    host.copy(toolkit, "/tmp/toolkit.deb")
+    host.ssh("dpkg --install /tmp/toolkit.deb && rm /tmp/toolkit.deb && systemctl restart docker")
+    yield host
+    host.ssh("dpkg --purge nvidia-container-toolkit && systemctl restart docker")
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    site: Site, host: Host, backend: Backend, dcgm_artifacts: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """Up with that one host. At its end nothing of it is on the host, neither container nor image."""
+    entry = site.stack_hosts()["docker"]
+    stack = Stack(tmp_path_factory.mktemp("dcgm"), "dcgm", config_of(site, {"docker": entry}, dcgm_artifacts, backend)).create()
+    with left_as_found(host):
+        try:
+            stack.up()
+            yield stack
+        finally:
+            stack.destroy()
+    assert host.ssh("docker ps --all --quiet; docker image ls --all --quiet").stdout == ""
+
+
+def container(host: Host) -> dict:
+    return json.loads(host.ssh(f"docker inspect {CONTAINER}").stdout)[0]
+
+
+def test_the_metrics_of_its_gpus_reach_mimir_under_the_exporter_s_name(
+    fleet: Stack, backend: Backend, eventually: Callable
+) -> None:
+    labels = f'datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="docker",exporter_mode="dcgm-exporter"'
+    eventually("8 GPUs in Mimir", lambda: len(query.metrics(backend.mimir, f"DCGM_FI_DEV_GPU_UTIL{{{labels}}}")) == 8)
+
+
+def test_the_choice_and_its_reason_are_facts_of_the_host(fleet: Stack, host: Host) -> None:
+    facts = dict(line.split("=", 1) for line in host.ssh("cat /var/lib/gpu-fleet/facts").stdout.splitlines())
+    assert facts["GPU_FLEET_EXPORTER_MODE"] == "dcgm-exporter"
+    assert facts["GPU_FLEET_EXPORTER_REASON"].endswith("with Docker")
+    assert (facts["GPU_FLEET_DCGM_RUN"], facts["GPU_FLEET_INSTALL_RUNTIME"], facts["GPU_FLEET_INSTALL_TOOLKIT"]) == (
+        "docker",
+        "none",
+        "no",
+    )
+
+
+def test_the_container_has_no_right_it_does_not_need(fleet: Stack, host: Host) -> None:
+    config = container(host)["HostConfig"]
+    assert (config["Privileged"], config["CapAdd"], config["CapDrop"]) == (False, None, ["ALL"])
+    assert "no-new-privileges" in config["SecurityOpt"]
+    assert host.ssh("ss --no-header --listening --tcp --numeric 'sport = :9400' | awk '{print $4}'").stdout == "127.0.0.1:9400\n"
+
+
+def test_it_comes_back_after_docker_was_restarted_or_stopped_and_started(fleet: Stack, host: Host, eventually: Callable) -> None:
+    for command in ("systemctl restart docker", "systemctl stop docker docker.socket && systemctl start docker"):
+        before = container(host)["Id"]
+        host.ssh(command)
+        eventually(
+            f"another container after {command}",
+            lambda before=before: (
+                before not in host.ssh(f"docker inspect --format '{{{{.Id}}}}' {CONTAINER}", check=False).stdout
+                and "DCGM_FI_DEV_GPU_TEMP" in host.ssh("curl --silent http://127.0.0.1:9400/metrics", check=False).stdout
+            ),
+            within_s=30,
+        )
+    fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_a_container_that_no_longer_answers_is_drift_and_is_mended(fleet: Stack, host: Host) -> None:
+    host.ssh(f"docker pause {CONTAINER}")
+    refreshed = fleet.pulumi("refresh", "--yes", "--diff")
+    assert "gpu-fleet-dcgm-exporter: http://127.0.0.1:9400/metrics does not answer" in refreshed, refreshed
+    fleet.up()
+    assert "DCGM_FI_DEV_GPU_TEMP" in host.ssh("curl --silent http://127.0.0.1:9400/metrics").stdout
+
+
+def test_profiling_alone_gives_sys_admin_and_goes_with_it(fleet: Stack, host: Host) -> None:
+    fleet.config["dcgm"] = {"counters": "profiling"}
+    fleet.write()
+    fleet.up()
+    assert container(host)["HostConfig"]["CapAdd"] == ["SYS_ADMIN"]
+    assert "DCGM_FI_PROF_SM_ACTIVE" in host.ssh("curl --silent http://127.0.0.1:9400/metrics").stdout
+    del fleet.config["dcgm"]
+    fleet.write()
+    fleet.up()
+    assert container(host)["HostConfig"]["CapAdd"] is None
+
+
+def test_an_exporter_of_another_kind_takes_container_and_image_away(fleet: Stack, host: Host) -> None:
+    fleet.config["hosts"]["docker"]["exporter"] = "nvidia_gpu_exporter"
+    fleet.write()
+    fleet.up()
+    assert host.ssh("docker ps --all --quiet; docker image ls --all --quiet").stdout == ""
+    assert host.ssh(f"systemctl cat {UNIT}", check=False).returncode != 0
+    assert "nvidia_smi_" in host.ssh("curl --silent http://127.0.0.1:9400/metrics").stdout
