@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     install = verbs.add_parser("install", help="get what is missing")
     install.add_argument("names", nargs="*", metavar="NAME", help="default: every program that running stacks needs")
-    install.add_argument("--for-tests", action="store_true", help="and what only the tests need: a Kubernetes cluster, helm")
+    install.add_argument("--for-tests", action="store_true", help="and what only the tests need: a Kubernetes cluster")
     install.add_argument("--ask-again", action="store_true", help="where a stand-in is used, ask the maker now (else once a day)")
     install.add_argument("--keep-go-caches", action="store_true", help="do not free them when everything is built")
     verbs.add_parser("list", help="what is installed and how it was got")

@@ -80,7 +80,7 @@ def _plugin(name: str) -> Program:
 
 
 def _cluster() -> tuple[Program, ...]:
-    """A Kubernetes cluster of lab/kubernetes, and helm, with which the kubernetes plugin's stand-in makes releases.
+    """A Kubernetes cluster of lab/kubernetes, and helm, with which charts are looked into before they reach a cluster.
 
     The four of the module kubernetes share most of what they compile: the first takes the time.
     """
@@ -113,7 +113,6 @@ def _cluster() -> tuple[Program, ...]:
         Program(
             release=helm,
             version_args=("version", "--short"),
-            only_for_tests=True,
             go=_go(
                 "helm",
                 "helm.sh/helm/v3/cmd/helm",

@@ -235,3 +235,9 @@ def test_two_runs_at_once_build_once_and_the_second_says_for_whom_it_waits(
 def test_the_needed_go_is_read_from_the_module(run: Run, tool: Program, tmp_path: Path, go_build: GoBuild) -> None:
     with pytest.raises(ToolchainError, match=r"Go 1\.99\.1 or newer"):
         run.install(replace(tool, go=replace(go_build, module=module(tmp_path / "newer", "1.99.1"))))
+
+
+def test_gos_caches_do_not_wait_for_what_only_tests_need(tool: Program, run: Run, go: Path, cache: Cache, maker: Maker) -> None:
+    cluster = replace(tool, release=maker.release("cluster", url=f"{NOBODY}/cluster"), only_for_tests=True)
+    run.install(tool, cluster)
+    assert not (cache.root / "go").exists()

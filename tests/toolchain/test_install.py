@@ -306,3 +306,11 @@ def test_a_plugin_is_offered_to_pulumi_under_its_version(maker: Maker, run: Run,
     offered = cache.root / "pulumi" / "plugins"
     assert [path.name for path in offered.iterdir()] == ["resource-x-v1.2.3"]
     assert (offered / "resource-x-v1.2.3" / "pulumi-resource-x").stat().st_mode & 0o111
+
+
+def test_what_only_tests_need_is_got_when_it_is_asked_for(maker: Maker, run: Run) -> None:
+    tool, cluster = Program(release=maker.release()), Program(release=maker.release("cluster"), only_for_tests=True)
+    run.install(tool, cluster)
+    assert run.installed(tool) and not run.installed(cluster)
+    run.install(tool, cluster, for_tests=True)
+    assert run.installed(cluster)

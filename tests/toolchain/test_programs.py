@@ -15,6 +15,10 @@ MAIN_MODULES = {
     "alloy": ("github.com/grafana/alloy", "v{}"),
     "loki": ("github.com/grafana/loki/v3", "v{}"),
     "node_exporter": ("github.com/prometheus/node_exporter", "v{}"),
+    "kube-apiserver": ("k8s.io/kubernetes", "v{}"),
+    "kwok": ("sigs.k8s.io/kwok", "v{}"),
+    "helm": ("helm.sh/helm/v3", "v{}"),
+    "etcd": ("go.etcd.io/etcd/server/v3", "v{}"),
 }
 
 
@@ -22,7 +26,13 @@ MAIN_MODULES = {
 def test_a_go_module_builds_the_version_of_the_versions_file(name: str) -> None:
     go = PROGRAMS[name].go
     module, form = MAIN_MODULES[name]
-    assert go and f"{module} {form.format(release(name).version)}\n" in (go.module / "go.mod").read_text()
+    wanted = f"{module} {form.format(release(name).version)}"
+    assert go and re.search(rf"{re.escape(wanted)}(\n| //)", (go.module / "go.mod").read_text())
+
+
+def test_the_cluster_is_one_release_of_kubernetes() -> None:
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    assert len({release(name).version for name in names}) == 1
 
 
 def test_promtool_is_built_from_the_module_version_of_its_release() -> None:
