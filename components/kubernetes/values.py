@@ -53,11 +53,6 @@ class ClusterPlan:
     def scrapes_by_operator(self) -> bool:
         return self.section.prometheus_operator != "none"
 
-    @property
-    def query_url(self) -> str:
-        """Where Mimir answers queries, by where it takes pushes."""
-        return self.metrics.url.removesuffix("/api/v1/push").removesuffix("/api/prom/push") + "/prometheus"
-
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Values:
     """As Helm merges values: mappings key by key, everything else as a whole; theirs wins."""
@@ -360,7 +355,7 @@ def _kubelet_relabelings(plan: ClusterPlan) -> Values:
 
 def prometheus_adapter(plan: ClusterPlan) -> Values:
     """Queries Mimir, where the vocabulary is: the same metric names whatever exporter or version measures."""
-    url = plan.query_url
+    url = plan.metrics.query_url
     values: Values = {
         # The chart joins url, port and path; port 0 leaves its own out.
         "prometheus": {"url": url, "port": 0, "path": ""},

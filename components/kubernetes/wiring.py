@@ -18,6 +18,7 @@ from components.dcgm.counters import counters
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.releases import ReleaseErrors, releases
 from components.kubernetes.values import ADAPTER_AUTH_KEY, ClusterPlan
+from components.stackfile.sections import Metrics
 
 
 def kubernetes_place(config: StackConfig) -> dict[str, str] | None:
@@ -79,19 +80,21 @@ def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Inp
         password = loaded.secrets["metricsPassword"]
         found |= {"metrics-username": plan.metrics.username, "metrics-password": password}
         if plan.section.custom_metrics == "install":
-            found[ADAPTER_AUTH_KEY] = password.apply(lambda text: _adapter_login(plan.query_url, plan.metrics.username, text))
+            found[ADAPTER_AUTH_KEY] = password.apply(
+                lambda text: _adapter_login(plan.metrics.query_url, plan.metrics.username, text)
+            )
     if plan.logs and plan.logs.username:
         found["logs-password"] = loaded.secrets["logsPassword"]
     return found
 
 
-def _adapter_login(server: str, username: str | None, password: str) -> str:
+def _adapter_login(metrics: Metrics, password: str) -> str:
     """A kubeconfig that says nothing but the login: the form in which Prometheus Adapter takes one."""
     login = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "mimir", "cluster": {"server": server}}],
-        "users": [{"name": "mimir", "user": {"username": username, "password": password}}],
+        "clusters": [{"name": "mimir", "cluster": {"server": metrics.query_url}}],
+        "users": [{"name": "mimir", "user": {"username": metrics.username, "password": password}}],
         "contexts": [{"name": "mimir", "context": {"cluster": "mimir", "user": "mimir"}}],
         "current-context": "mimir",
     }
