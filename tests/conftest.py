@@ -12,8 +12,11 @@ from lab.kubernetes import Cluster
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
-# The tests of one file stay in one process of pytest-xdist; those of these folders do all together: they share a cluster.
+# The tests of one file stay in one process of pytest-xdist; those of these places do all together: they share a cluster, or a
+# datacenter that only looks at itself.
 TOGETHER = {
+    "tests/e2e/test_operations.py": "datacenter",
+    "tests/e2e/test_xids.py": "datacenter",
     "tests/kubernetes/": "cluster",
     "tests/lab/kubernetes/": "cluster",
     "tests/standins/kubernetes/": "cluster",

@@ -11,6 +11,7 @@ from lab.dev.down import down
 from lab.dev.up import up
 from lab.dev.workspace import DevError, locked
 from lab.dev.xid import xid
+from lab.dev.xids import xids
 
 
 def main() -> int:
@@ -21,11 +22,15 @@ def main() -> int:
     inject = verbs.add_parser("xid", help="inject an XID and wait for its alert")
     inject.add_argument("--code", type=int, required=True)
     inject.add_argument("--gpu", type=int, required=True)
+    verbs.add_parser("xids", help="inject the 30 most common XIDs at once and wait for their alerts")
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us in the background has it ignored
     try:
         if args.verb == "xid":
             xid(args.code, args.gpu)
+            return 0
+        if args.verb == "xids":
+            xids()
             return 0
         with locked():
             up() if args.verb == "up" else down()

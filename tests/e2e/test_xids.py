@@ -1,0 +1,155 @@
+"""XIDs through the whole chain: kernel line, Alloy, Mimir and Loki, their rulers, Alertmanager, receiver. One incident, one page.
+
+Alertmanager's own part is tested with alerts of hosts that there are not, sent to it as the ruler sends them: a host that dies
+takes seven minutes, an XID ten to be over.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, rule_groups
+from alerts.xid import CATALOGUE
+from dashboards import LOKI_UID, MIMIR_UID
+from lab.dev import query
+from lab.dev.xids import COMMON
+from lab.gpu import inject
+from tests.e2e.conftest import Datacenter, eventually
+
+CODES = {code: gpu for gpu, codes in COMMON.items() for code in codes}
+HOST = {"datacenter": "dev", "cluster": "elsewhere"}
+XID = {"alertname": "GpuXid", "severity": "critical", "scope": "gpu"}
+
+
+def send(datacenter: Datacenter, *labels: dict[str, str], over: bool = False) -> None:
+    """Alerts as a ruler sends them; they last until they are sent as over."""
+    now = datetime.datetime.now(datetime.UTC)
+    end = now if over else now + datetime.timedelta(minutes=5)
+    given = [
+        {"labels": {**HOST, **one}, "annotations": {"summary": "sent by a test"}, "endsAt": end.isoformat()} for one in labels
+    ]
+    url = f"{datacenter.endpoints['ALERTMANAGER_URL']}/api/v2/alerts"
+    request = urllib.request.Request(url, data=json.dumps(given).encode(), headers={"Content-Type": "application/json"})
+    assert urllib.request.urlopen(request, timeout=10).status == 200
+
+
+def received(datacenter: Datacenter, instance: str) -> list[dict[str, Any]]:
+    """What the receiver was told of a host, oldest first."""
+    told = query.received_alerts(datacenter.endpoints["RECEIVER_URL"])
+    return [alert for alert in told if alert["labels"].get("instance") == instance]
+
+
+def names(alerts: list[dict[str, Any]]) -> set[str]:
+    return {alert["labels"]["alertname"] + alert["labels"].get("xid", "") for alert in alerts}
+
+
+@pytest.fixture(scope="module")
+def incidents(datacenter: Datacenter) -> Iterator[str]:
+    """The table that `python -m lab.dev xids` printed; meanwhile the sent alerts have had their time, too."""
+    eventually("the rules are evaluated", lambda: datacenter.metrics("inventory:host:expected"), within_s=120)
+    bus, other = {"instance": "lost", "pci": "0000:f1:00"}, {"instance": "lost", "pci": "0000:f2:00"}
+    send(
+        datacenter,
+        {**XID, **bus, "xid": "79"},
+        {**XID, **bus, "xid": "119"},
+        {**XID, **bus, "xid": "13", "severity": "warning"},
+        {**XID, **other, "xid": "74"},
+    )
+    send(
+        datacenter,
+        {"alertname": "HostSilent", "severity": "critical", "scope": "host", "instance": "dead"},
+        {"alertname": "GpuTemperatureHigh", "severity": "critical", "scope": "gpu", "instance": "dead", "gpu": "0"},
+        {"alertname": "HostDiskFilling", "severity": "critical", "scope": "host", "instance": "dead"},
+        {"alertname": "GpuTemperatureHigh", "severity": "critical", "scope": "gpu", "instance": "alive", "gpu": "0"},
+    )
+    over = {**XID, "instance": "over", "pci": "0000:f1:00", "xid": "48"}
+    send(datacenter, over)
+    eventually("its page", lambda: received(datacenter, "over"))
+    send(datacenter, over, over=True)
+    try:
+        yield datacenter.run("lab.dev", "xids")
+    finally:
+        inject.clear(datacenter.directory / ".dev/gpus/state")
+
+
+def test_each_of_the_30_most_common_xids_is_told_with_its_severity_and_action(incidents: str) -> None:
+    print(incidents)
+    rows = re.findall(r"^ *(\d+) +(\d) +(\w+) +(\w+) +(?:after (\d+) s|nobody)$", incidents, re.MULTILINE)
+    assert {(int(code), int(gpu)) for code, gpu, *_ in rows} == set(CODES.items()), incidents
+    for code, _, severity, action, seconds in rows:
+        xid = CATALOGUE[int(code)]
+        assert (severity, action) == (xid.severity.value, xid.action.value), code
+        assert bool(seconds) == xid.is_alerted, f"XID {code}: told {seconds or 'nobody'}"
+        if xid.is_alerted:
+            assert int(seconds) < (60 if severity == "critical" else 90), incidents
+
+
+def test_a_gpu_off_the_bus_hides_its_other_codes_and_no_other_gpu_s(incidents: str, datacenter: Datacenter) -> None:
+    assert names(received(datacenter, "lost")) == {"GpuXid79", "GpuXid74"}
+
+
+def test_a_dead_host_hides_its_gpus_and_disks_and_no_other_host_s(incidents: str, datacenter: Datacenter) -> None:
+    assert names(received(datacenter, "dead")) == {"HostSilent"}
+    assert names(received(datacenter, "alive")) == {"GpuTemperatureHigh"}
+
+
+def test_grafana_judges_the_same_incidents_in_the_same_way(incidents: str, datacenter: Datacenter) -> None:
+    """The lab's Grafana, asked for the state of the rules, over the real Mimir and Loki."""
+    ask(datacenter, "POST", "/api/folders", {"uid": "judged", "title": "Judged"})
+    try:
+        for group in rule_groups(["mimir", "loki"]):
+            if group.name.startswith("xid-") or group.name == "kernel":
+                body = {"interval": group.interval_s, "rules": [provisioned(rule) for rule in group.rules]}
+                ask(datacenter, "PUT", f"/api/v1/provisioning/folder/judged/rule-groups/{group.name}", body)
+        judged = ask(datacenter, "GET", "/api/prometheus/grafana/api/v1/rules?folder_uid=judged")["data"]["groups"]
+    finally:
+        ask(datacenter, "DELETE", "/api/folders/judged?forceDeleteRules=true")
+    rules = {rule["name"]: rule for group in judged for rule in group["rules"]}
+    assert {name: rule["lastError"] for name, rule in rules.items() if rule["health"] == "error"} == {}
+    firing = {name for name, rule in rules.items() if rule["state"] == "firing"} - {"GpuXid 46"}  # of another test
+    assert firing == {f"GpuXid {code}" for code in CODES if CATALOGUE[code].is_alerted} | {"GpuXid 154", "GpuDriverAsksForAction"}
+    (lost,) = rules["GpuXid 79"]["alerts"]
+    assert (lost["state"], lost["labels"]["instance"], lost["labels"]["alert"]) == ("Alerting", "dev-gpu-host", "GpuXid")
+
+
+def provisioned(rule: GrafanaRule) -> dict[str, Any]:
+    """A rule in the words of Grafana's provisioning API."""
+    return {
+        "title": rule.title,
+        "condition": rule.condition,
+        "data": rule.nodes({"mimir": MIMIR_UID, "loki": LOKI_UID}[rule.source]),
+        "for": rule.for_,
+        "noDataState": ON_NO_DATA,
+        "execErrState": rule.on_error,
+        "labels": dict(rule.labels),
+        "annotations": dict(rule.annotations),
+    }
+
+
+def ask(datacenter: Datacenter, method: str, path: str, body: Any = None) -> Any:
+    """Grafana's answer."""
+    password = (datacenter.directory / ".dev/grafana-password").read_text().strip()
+    login = base64.b64encode(f"admin:{password}".encode()).decode()
+    request = urllib.request.Request(
+        datacenter.endpoints["GRAFANA_URL"] + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Basic {login}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def test_a_page_ends_by_itself(incidents: str, datacenter: Datacenter) -> None:
+    def states() -> list[str]:
+        return [alert["status"] for alert in received(datacenter, "over")]
+
+    eventually("the receiver is told that it is over", lambda: states() == ["firing", "resolved"], within_s=90)
