@@ -98,6 +98,14 @@ class Chart:
     repository: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A repository of distribution packages. `key_sha256`: of the file with its public key, `gpgkey` below the URL."""
+
+    url: str
+    key_sha256: str
+
+
 def release(name: str) -> Release:
     """The release of a program, by its name in versions.yaml. Raises VersionsError for an unknown name."""
     return _section("programs", name, _releases(FILE))
@@ -111,6 +119,11 @@ def image(name: str) -> Image:
 def chart(name: str) -> Chart:
     """A Helm chart, by its name in versions.yaml. Raises VersionsError for an unknown name."""
     return _section("charts", name, _charts(FILE))
+
+
+def repository(name: str) -> Repository:
+    """A repository of packages, by its name in versions.yaml. Raises VersionsError for an unknown name."""
+    return _section("repositories", name, _repositories(FILE))
 
 
 def read_releases(file: Path) -> dict[str, Release]:
@@ -141,6 +154,12 @@ def _images(file: Path) -> dict[str, Image]:
 def _charts(file: Path) -> dict[str, Chart]:
     charts = yaml.safe_load(file.read_text())["charts"]
     return {name: Chart(name=name, **{key: str(value) for key, value in entry.items()}) for name, entry in charts.items()}
+
+
+@cache
+def _repositories(file: Path) -> dict[str, Repository]:
+    repositories = yaml.safe_load(file.read_text())["repositories"]
+    return {name: Repository(url=entry["url"], key_sha256=entry["key_sha256"]) for name, entry in repositories.items()}
 
 
 def _section(section: str, name: str, entries: Mapping[str, Any]) -> Any:

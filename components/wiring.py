@@ -6,6 +6,8 @@ A mistake found here (a directory of artifacts without the program, say) ends th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -24,12 +26,16 @@ from components.dcgm.counters import counters
 from components.fleet import FleetArgs
 from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
-from components.host import series
-from components.host.artifacts import ArtifactsError, program_sources
+from components.host import part, series
+from components.host.artifacts import ArtifactsError, image_archives, image_reference, mirrored, program_sources
 from components.host.bundle import Bundle
 from components.host.parts import PROGRAMS, HostOptions, standard_parts
+from components.host.parts.container_runtime import ContainerRuntime
+from components.host.parts.dcgm_exporter import DcgmExporter
 from components.host.resources import ProviderArgs
 from components.rulers.rulers import RulersArgs, RulerServer
+from components.stackfile.sections import Dcgm
+from components.versions import Repository, repository
 
 
 def check_signals(config: StackConfig) -> None:
@@ -109,14 +115,11 @@ def estimated_series(config: StackConfig) -> dict[str, int]:
 
 
 def bundle(config: StackConfig) -> Bundle:
-    directory = config.artifacts.directory
+    source, url = config.artifacts.source, config.artifacts.url
+    directory = config.local_path(config.artifacts.directory) if config.artifacts.directory else None
     try:
-        programs = program_sources(
-            config.artifacts.source,
-            PROGRAMS,
-            url=config.artifacts.url,
-            directory=config.local_path(directory) if directory else None,
-        )
+        programs = program_sources(source, PROGRAMS, url=url, directory=directory)
+        dcgm = _dcgm(config.dcgm, image_archives(source, directory=directory), config.base)
     except ArtifactsError as error:
         raise pulumi.RunError(str(error)) from None
     options = HostOptions(
@@ -126,9 +129,25 @@ def bundle(config: StackConfig) -> Bundle:
         logs=config.logs is not None,
         logs_login=bool(config.logs and config.logs.username),
         docker_logs=bool(config.logs and config.logs.docker),
-        dcgm_counters=counters(config.dcgm.counters, config.base).text,
+        dcgm=dcgm,
+        dcgm_source=config.dcgm.source,
+        dcgm_runtime=config.dcgm.runtime,
+        containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
     return Bundle.of(standard_parts(options))
+
+
+def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> DcgmExporter:
+    image = image_reference(section.image, archives) if section.source == "image" else ""
+    return DcgmExporter(image=image, archives=archives, counters=counters(section.counters, base).text)
+
+
+def _toolkit(config: StackConfig) -> Repository:
+    """NVIDIA's repository, the stack's copy of it, or its place on the mirror of everything."""
+    nvidia, copy = repository("nvidia-container-toolkit"), config.dcgm.toolkit_repository
+    if copy:
+        return Repository(url=copy.url, key_sha256=copy.key_sha256 or nvidia.key_sha256)
+    return replace(nvidia, url=mirrored(nvidia.url, config.artifacts.url or ""))
 
 
 def backend_args(loaded: LoadedConfig) -> BackendArgs:

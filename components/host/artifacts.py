@@ -13,10 +13,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from components.host.part import Source
-from components.versions import ARCHITECTURES, UNPINNED, release
+from components.versions import ARCHITECTURES, UNPINNED, image, release
 
 INDEX = "SHA256SUMS"
-_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[\w-]+)-(?P<version>[^\s/-]+)\.linux-(?P<arch>\w+)")
+DCGM_IMAGE = "dcgm-exporter"
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<what>[^\s/]+-[^\s/]+)\.linux-(?P<arch>\w+)")
 
 
 class ArtifactsError(ValueError):
@@ -38,35 +39,47 @@ class Upstream:
                 f"unverified. Run `make pin` where the makers can be reached and review the diff, "
                 "or set `gpu-fleet:artifacts: {source: controller}`."
             )
-        return {name: {arch: self._moved(source) for arch, source in sources.items()} for name, sources in found.items()}
+        return {
+            name: {arch: replace(source, url=mirrored(source.url, self.mirror)) for arch, source in sources.items()}
+            for name, sources in found.items()
+        }
 
-    def _moved(self, source: Source) -> Source:
-        return replace(source, url=self.mirror.rstrip("/") + urlsplit(source.url).path) if self.mirror else source
+
+def mirrored(url: str, mirror: str) -> str:
+    """The same path on a server that keeps the makers' paths; unchanged without one."""
+    return mirror.rstrip("/") + urlsplit(url).path if mirror else url
 
 
 def from_directory(directory: Path, programs: Iterable[str]) -> dict[str, dict[str, Source]]:
     """What the directory holds for these programs. Raises ArtifactsError when it lacks one altogether."""
-    index = directory / INDEX
+    index = _index(directory)
+    wanted = {name: f"{name}-{release(name).version}" for name in programs}
+    if missing := [what for what in wanted.values() if what not in index]:
+        raise ArtifactsError(
+            f"{directory / INDEX} lists no {', no '.join(missing)}: add the files, or set "
+            "`gpu-fleet:artifacts: {source: upstream}`."
+        )
+    return {name: index[what] for name, what in wanted.items()}
+
+
+def _index(directory: Path) -> dict[str, dict[str, Source]]:
+    """`<name>-<version>` -> architecture -> the file."""
+    path = directory / INDEX
     try:
-        lines = index.read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError as error:
         raise ArtifactsError(
-            f"gpu-fleet:artifacts.directory: {index} cannot be read ({error.strerror}). It lists the programs, a line each: "
+            f"gpu-fleet:artifacts.directory: {path} cannot be read ({error.strerror}). It lists the programs, a line each: "
             "`<sha256>  <program>-<version>.linux-<amd64 or arm64>`, and each file beside it is named by its sha256."
         ) from None
-    found: dict[str, dict[str, Source]] = {name: {} for name in programs}
+    found: dict[str, dict[str, Source]] = {}
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None or match["arch"] not in ARCHITECTURES:
             raise ArtifactsError(
-                f"{index}, line {number}: not `<sha256>  <program>-<version>.linux-<amd64 or arm64>`: {line[:100]!r}"
+                f"{path}, line {number}: not `<sha256>  <program>-<version>.linux-<amd64 or arm64>`: {line[:100]!r}"
             )
-        if match["name"] in found and match["version"] == release(match["name"]).version:
-            found[match["name"]][match["arch"]] = Source(sha256=match["sha256"])
-    if missing := [f"{name} {release(name).version}" for name, sources in found.items() if not sources]:
-        raise ArtifactsError(
-            f"{index} lists no {', no '.join(missing)}: add the files, or set `gpu-fleet:artifacts: {{source: upstream}}`."
-        )
+        found.setdefault(match["what"], {})[match["arch"]] = Source(sha256=match["sha256"])
     return found
 
 
@@ -77,3 +90,26 @@ def program_sources(
     if source == "controller" and directory is not None:
         return from_directory(directory, programs)
     return Upstream(mirror=url or "").sources(programs)
+
+
+def image_archives(source: str, *, directory: Path | None = None) -> Mapping[str, Source]:
+    """dcgm-exporter's image as `docker save` wrote it, by architecture, where the directory of artifacts has it; then no host
+    asks a registry. Raises ArtifactsError."""
+    if source != "controller" or directory is None:
+        return {}
+    return _index(directory).get(f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}", {})
+
+
+def image_reference(asked: str | None, archives: Mapping[str, Source]) -> str:
+    """dcgm-exporter's image as hosts pull it. `asked`: the stack's own, with a digest.
+
+    Raises ArtifactsError when nobody has pinned the digest and no archive stands in for it.
+    """
+    pinned = image(DCGM_IMAGE)
+    if not asked and not pinned.digest and not archives:
+        raise ArtifactsError(
+            f"components/versions.yaml has no digest for the image {pinned.reference} ({UNPINNED}), and hosts run nothing "
+            "unverified. Run `make pin` where its registry can be reached and review the diff, name an image by its digest in "
+            "gpu-fleet:dcgm.image, or put an archive of it into the directory of `artifacts: {source: controller}`."
+        )
+    return asked or pinned.reference

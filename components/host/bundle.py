@@ -330,7 +330,7 @@ def _mistakes_of_paths(part: Part) -> Iterator[str]:
 
 def _mistakes_of_downloads(part: Part) -> Iterator[str]:
     for download in part.downloads:
-        if not download.mode & 0o100:
+        if "/bin/" in download.path and not download.mode & 0o100:
             yield f"{download.path}: mode {download.mode:o} does not let the program run"
         if not download.sources:
             yield f"{download.path} has no source for any architecture"

@@ -76,7 +76,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A verified binary: placed only after its source's sha256 matched. `sources` maps amd64/arm64 to where it comes from."""
+    """A verified file, mostly a program: placed only after its source's sha256 matched. `sources`: amd64 or arm64 -> source."""
 
     path: str
     sources: Mapping[str, Source]

@@ -12,12 +12,14 @@ from components.stackfile.kubernetes import Kubernetes
 from components.stackfile.rollout import Rollout
 from components.stackfile.values import (
     BaseUrl,
+    ImageDigest,
     LocalPath,
     LogsUrl,
     MetricsUrl,
     Name,
     Port,
     Section,
+    Sha256,
     Tenant,
     Texts,
     Username,
@@ -72,11 +74,30 @@ class Artifacts(Section):
     """Controller only: directory of the files, each named by its sha256. Default: the cache."""
 
 
+class PackageRepository(Section):
+    """A copy of NVIDIA's repository of distribution packages, below the same paths."""
+
+    url: BaseUrl
+    """URL that takes the place of https://nvidia.github.io/libnvidia-container."""
+    key_sha256: Sha256 | None = None
+    """sha256 of the file `gpgkey` below it, where a key of yours signs the copy. Default: that of NVIDIA's key."""
+
+
 class Dcgm(Section):
-    """What dcgm-exporter collects."""
+    """dcgm-exporter on the hosts that get it: what it collects, and how it is run."""
 
     counters: LocalPath = Field(default="standard", examples=["standard", "profiling", "counters.csv"])
     """`standard`, `profiling` (needs SYS_ADMIN) or the path of a .csv list of counters."""
+    source: Literal["image", "packages"] = "image"
+    """`image`: NVIDIA's container image; `packages`: DCGM's packages, from a repository that the hosts have."""
+    image: ImageDigest | None = None
+    """The image in a registry of yours, with its digest. Default: NVIDIA's, pinned in components/versions.yaml."""
+    runtime: Literal["auto", "docker", "podman"] = "auto"
+    """What runs the image; `auto` takes what the host has."""
+    install: bool = True
+    """Install Docker or Podman, and NVIDIA's Container Toolkit, where missing; else such hosts get nvidia_gpu_exporter."""
+    toolkit_repository: PackageRepository | None = None
+    """Where the Container Toolkit is installed from. Default: NVIDIA's repository, or the mirror of gpu-fleet:artifacts."""
 
 
 class FolderPermission(Section):
@@ -184,7 +205,7 @@ class StackFile(Section):
     artifacts: Artifacts = Artifacts()
     """Where hosts get programs from."""
     dcgm: Dcgm = Dcgm()
-    """What dcgm-exporter collects."""
+    """What dcgm-exporter collects, and how it is run."""
     kubernetes: Kubernetes | None = None
     """A GPU cluster that gets the same monitoring through Helm."""
     grafana: Grafana | None = None

@@ -56,6 +56,14 @@ Name = _pattern(
     "us-west",
     longest=LONGEST_NAME,
 )
+Sha256 = _pattern(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits", "take it from `sha256sum`", "0" * 64, longest=64)
+ImageDigest = _pattern(
+    r"[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?@sha256:[0-9a-f]{64}",
+    "registry/repository@sha256:digest",
+    "name the image by its digest: `docker buildx imagetools inspect IMAGE` prints it",
+    "registry.example.com/nvidia/dcgm-exporter@sha256:" + "0" * 64,
+    longest=300,
+)
 Tenant = _pattern(
     r"[A-Za-z0-9!._*'()-]+",
     "letters, digits and ! - _ . * ' ( )",

@@ -162,6 +162,10 @@ class Host:
             raise HostsError(f"{self.name}: `{command}` exited {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
 
+    def copy(self, file: Path, target: str) -> None:
+        """A file of this machine becomes `target` on the running host."""
+        shutil.copyfile(file, self.inside / target.lstrip("/"))
+
     def kernel_line(self, *lines: str) -> None:
         """The kernel says this now, in the host's journal: `journalctl --dmesg` there shows it."""
         journal.add_kernel_lines(self.inside, lines)

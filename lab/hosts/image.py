@@ -93,6 +93,11 @@ def ensure(layer: Layer, progress: Progress) -> list[Path]:
     return [_root(each) for each in layer.stack()]
 
 
+def debian_root() -> Path:
+    """A Debian file system with python3, already built, for what is made out of one."""
+    return _root(BASE)
+
+
 def directory() -> Path:
     return Cache().root / "hosts"
 

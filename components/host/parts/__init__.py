@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 from components.host.part import Part, Source
 from components.host.parts.alloy import CONFIG, Alloy
-from components.host.parts.dcgm_exporter import STANDARD, DcgmExporter
+from components.host.parts.container_runtime import ContainerRuntime
+from components.host.parts.dcgm_exporter import DcgmExporter
 from components.host.parts.drift import Drift
 from components.host.parts.driver_check import DriverCheck
-from components.host.parts.exporter_choice import ExporterChoice
+from components.host.parts.exporter_choice import DcgmRuntime, DcgmSource, ExporterChoice
 from components.host.parts.kernel_log import KernelLog
 from components.host.parts.launch import Launch
 from components.host.parts.node_exporter import NodeExporter
 from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from components.host.parts.pull import Pull
 from components.host.parts.textfile import Textfile
-from components.versions import image
 
 PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 
@@ -26,8 +26,8 @@ PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 class HostOptions:
     """What the stack decides for all its hosts; what differs between hosts are settings.
 
-    `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_counters`: the text
-    of a list of counters (components/dcgm).
+    `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
+    `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -36,8 +36,10 @@ class HostOptions:
     logs: bool = True
     logs_login: bool = False
     docker_logs: bool = False
-    dcgm_image: str = field(default_factory=lambda: image("dcgm-exporter").reference)
-    dcgm_counters: str = STANDARD
+    dcgm: DcgmExporter = field(default_factory=DcgmExporter)
+    dcgm_source: DcgmSource = "image"
+    dcgm_runtime: DcgmRuntime = "auto"
+    containers: ContainerRuntime = field(default_factory=ContainerRuntime)
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
@@ -46,8 +48,13 @@ def standard_parts(options: HostOptions) -> list[Part]:
     before_alloy = [
         Launch().part(),
         DriverCheck().part(),
-        *ExporterChoice().parts(),
-        DcgmExporter(image=options.dcgm_image, counters=options.dcgm_counters).part(),
+        *ExporterChoice(
+            dcgm_source=options.dcgm_source,
+            dcgm_runtime=options.dcgm_runtime,
+            needs={**options.dcgm.settings(), **options.containers.settings()},
+        ).parts(),
+        *options.containers.parts(),
+        *options.dcgm.parts(),
         NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
         *Textfile().parts(),
         NodeExporter(sources=programs["node_exporter"]).part(),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from components.host.part import File, Part
+from components.host.parts.container_runtime import CAN_INSTALL
 
 PROBE = "/opt/gpu-fleet/libexec/choose-exporter"
 SCRAPE = "/etc/alloy/collect_gpu_exporter.alloy"
@@ -13,11 +16,22 @@ DCGM_EXPORTER = "dcgm-exporter"
 NVIDIA_GPU_EXPORTER = "nvidia_gpu_exporter"
 TEXTFILE = "textfile"
 
+DcgmSource = Literal["image", "packages"]
+DcgmRuntime = Literal["auto", "docker", "podman"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterChoice:
-    """Facts: GPU_FLEET_EXPORTER_MODE and GPU_FLEET_EXPORTER_REASON, for people."""
+    """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. Of dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
+    podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
+    GPU_FLEET_INSTALL_TOOLKIT and GPU_FLEET_PREPARE_CONTAINERS (yes, no), GPU_FLEET_FAMILY (debian, rhel, unknown).
 
+    `dcgm_source`, `dcgm_runtime`: the stack's wishes about how dcgm-exporter is run. `needs`: settings of the parts that run it.
+    """
+
+    dcgm_source: DcgmSource = "image"
+    dcgm_runtime: DcgmRuntime = "auto"
+    needs: Mapping[str, str] = field(default_factory=dict)
     listen: str = "127.0.0.1:9835"  # of either exporter, for Alloy on the same host; 9835 is nvidia_gpu_exporter's own port
 
     def parts(self) -> tuple[Part, ...]:
@@ -27,8 +41,14 @@ class ExporterChoice:
                 name="exporter-choice",
                 probe=PROBE,
                 fatal=True,
-                files=(File.from_rootfs(PROBE),),
-                settings={"GPU_FLEET_EXPORTER": "auto", "GPU_FLEET_GPU_EXPORTER_LISTEN": self.listen},
+                files=(File.from_rootfs(PROBE), File.from_rootfs(CAN_INSTALL)),
+                settings={
+                    "GPU_FLEET_EXPORTER": "auto",
+                    "GPU_FLEET_GPU_EXPORTER_LISTEN": self.listen,
+                    "GPU_FLEET_DCGM_SOURCE": self.dcgm_source,
+                    "GPU_FLEET_DCGM_RUNTIME": self.dcgm_runtime,
+                    **self.needs,
+                },
             ),
             Part(
                 name="gpu-exporter-scrape",

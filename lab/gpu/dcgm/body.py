@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.gpu.dcgm.counters import Counter
 from lab.gpu.dcgm.fields import Source, Value, known
+from lab.gpu.dcgm.pods import Labels, Pods
 from lab.gpu.machine import Gpu, Machine
 from lab.gpu.nvidia.fields import bus_id
 
@@ -40,7 +41,10 @@ _PASS, _WARNING, _FAILURE = 0, 10, 20
 
 
 class Renderer:
-    """`started_s`: events before it are not counted by the *_TOTAL fields. `window_ms`: of the *_COUNT fields."""
+    """`started_s`: events before it are not counted by the *_TOTAL fields. `window_ms`: of the *_COUNT fields.
+
+    `pods`: whose GPUs these are on Kubernetes; None elsewhere.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Renderer:
         started_s: float,
         window_ms: int = 300_000,
         hostname: bool = True,
+        pods: Pods | None = None,
     ) -> None:
         self.metrics = [counter for counter in counters if counter.kind != "label"]
         self.labels = [counter.name for counter in counters if counter.kind == "label"]
@@ -58,9 +63,12 @@ class Renderer:
         self.started_s = started_s
         self.window_ms = window_ms
         self.hostname = hostname
+        self.pods = pods
+        self._pod_labels: dict[int, tuple[Labels, Labels]] = {}
 
     def render(self, machine: Machine) -> str:
         sources = [Source(gpu) for gpu in machine.gpus]
+        self._pod_labels = self.pods.labels() if self.pods else {}
         lines = []
         for counter in self.metrics:
             samples = [sample for source in sources for sample in self._samples(counter, source)]
@@ -115,6 +123,9 @@ class Renderer:
         if self.hostname:
             labels.append((self.host_label, gpu.machine.hostname))
         named = {name: str(text) for name in self.labels if (text := self.fields[name](source)) is not None}
+        own, identity = self._pod_labels.get(gpu.index, ([], []))
+        named |= dict(own)
+        attributes = {**attributes, **dict(identity)}
         if counter.name.startswith("DCGM_EXP_"):
             labels += sorted({**named, **attributes}.items())
         else:

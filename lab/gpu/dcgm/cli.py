@@ -1,7 +1,7 @@
 """Command line and server of the dcgm-exporter stand-in.
 
-It takes the real one's flags and environment names; those about Kubernetes and remote host engines are accepted and change
-nothing. DCGM_LAB_GENERATION picks the release it stands for.
+It takes the real one's flags and environment names; those about remote host engines, virtual GPUs and DRA are accepted and change
+nothing. DCGM_LAB_GENERATION picks the release it stands for, DCGM_LAB_PODS names the file that stands for the kubelet.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 
 from lab.gpu.dcgm import counters, fields
 from lab.gpu.dcgm.body import Renderer
+from lab.gpu.dcgm.pods import FILE_VARIABLE, Pods
 from lab.gpu.machine import STATE_VARIABLE, Machine, NoMachine, clock
 from lab.gpu.serve import CannotListen, serve
 
-GENERATIONS = {"4.8.2": "4.5.3-4.8.2", "4.8.4": "4.6.1-4.8.4", "4.9.0": "4.7.0-4.9.0"}
+GENERATIONS = {"4.8.2": "4.5.3-4.8.2", "4.8.3": "4.6.0-4.8.3", "4.8.4": "4.6.1-4.8.4", "4.9.0": "4.7.0-4.9.0"}
 GENERATION_VARIABLE = "DCGM_LAB_GENERATION"
 SHIPPED = Path(__file__).parent
 
@@ -33,6 +34,7 @@ _FLAGS: tuple[tuple[str, str, str, str | bool], ...] = (
     ("remote-hostengine-info", "r", "DCGM_REMOTE_HOSTENGINE_INFO", ""),
     ("kubernetes-enable-pod-labels", "", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", False),
     ("kubernetes-enable-pod-uid", "", "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", False),
+    ("kubernetes-pod-label-allowlist-regex", "", "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX", ""),
     ("kubernetes-gpu-id-type", "", "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", "uid"),
     ("devices", "d", "DCGM_EXPORTER_DEVICES_STR", "f"),
     ("no-hostname", "n", "DCGM_EXPORTER_NO_HOSTNAME", False),
@@ -134,6 +136,7 @@ def _serve(options: dict[str, str | bool], generation: str) -> None:
         started_s=clock(),
         window_ms=int(options["xid-count-window-size"]),
         hostname=not options["no-hostname"],
+        pods=_pods(options),
     )
     collection = _Collection(state, int(options["collect-interval"]) / 1000)
     if collection.machine().vendor != "nvidia":
@@ -149,6 +152,18 @@ def _serve(options: dict[str, str | bool], generation: str) -> None:
         serve(host, int(port), answers, listening=lambda: _log("INFO", f"Starting webserver, listening on {options['address']}"))
     except CannotListen as error:
         raise Refused(f"Failed to listen and serve HTTP server: listen tcp {options['address']}: bind: {error}") from None
+
+
+def _pods(options: dict[str, str | bool]) -> Pods | None:
+    if not options["kubernetes"]:
+        return None
+    file = os.environ.get(FILE_VARIABLE)
+    return Pods(
+        Path(file) if file else None,
+        with_labels=bool(options["kubernetes-enable-pod-labels"]),
+        with_uid=bool(options["kubernetes-enable-pod-uid"]),
+        allowed=[each for each in str(options["kubernetes-pod-label-allowlist-regex"]).split(",") if each],
+    )
 
 
 def _log(level: str, text: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from lab.gpu.faults import RECOVERY_ACTIONS, THROTTLES
 from lab.gpu.machine import Gpu, Reading
+from lab.gpu.work import IDLE_PART
 
 Value = int | float | str | None
 MIB = 1024 * 1024
@@ -50,8 +51,10 @@ class Source:
     def ecc(self, key: str) -> Value:
         return int(self.gpu.faults[key]) if self.gpu.has("ecc") else None
 
-    def busy_share(self, share: float) -> float:
-        """Profiling ratios in proportion to the traffic, as a training step shows them."""
+    def busy_share(self, part: str, share: float) -> float:
+        """Profiling ratios in proportion to the traffic, as a training step shows them; those of a load test while one runs."""
+        if self.now.test_parts is not None:
+            return self.now.test_parts.get(part, IDLE_PART)
         return round(self.now.traffic * share, 6)
 
 
@@ -119,14 +122,14 @@ _BEFORE_4_7: dict[str, Read] = {
     "DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY": lambda s: 0,
     "DCGM_FI_DEV_FABRIC_HEALTH_MASK": lambda s: 0,
     "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION": lambda s: RECOVERY_ACTIONS.index(s.gpu.faults["recovery_action"]),
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": lambda s: s.busy_share(0.99),
-    "DCGM_FI_PROF_SM_ACTIVE": lambda s: s.busy_share(0.86),
-    "DCGM_FI_PROF_SM_OCCUPANCY": lambda s: s.busy_share(0.31),
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": lambda s: s.busy_share(0.44),
-    "DCGM_FI_PROF_DRAM_ACTIVE": lambda s: s.busy_share(0.52),
-    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": lambda s: 0.0,
-    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": lambda s: s.busy_share(0.12),
-    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": lambda s: s.busy_share(0.05),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": lambda s: s.busy_share("engine", 0.99),
+    "DCGM_FI_PROF_SM_ACTIVE": lambda s: s.busy_share("sm", 0.86),
+    "DCGM_FI_PROF_SM_OCCUPANCY": lambda s: s.busy_share("occupancy", 0.31),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": lambda s: s.busy_share("tensor", 0.44),
+    "DCGM_FI_PROF_DRAM_ACTIVE": lambda s: s.busy_share("dram", 0.52),
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": lambda s: s.busy_share("fp64", 0.0),
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": lambda s: s.busy_share("fp32", 0.12),
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": lambda s: s.busy_share("fp16", 0.05),
     "DCGM_FI_PROF_PCIE_TX_BYTES": lambda s: s.now.pcie_tx_mb_s * 1_000_000,
     "DCGM_FI_PROF_PCIE_RX_BYTES": lambda s: s.now.pcie_rx_mb_s * 1_000_000,
     "DCGM_FI_PROF_NVLINK_TX_BYTES": lambda s: None if s.nvlink_bytes_s is None else s.nvlink_bytes_s // 2,

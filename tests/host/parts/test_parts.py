@@ -10,6 +10,7 @@ from components.dcgm.counters import counters
 from components.host.bundle import Bundle
 from components.host.part import Part
 from components.host.parts import HostOptions, standard_parts
+from components.host.parts.dcgm_exporter import DcgmExporter
 from tests.host.parts.places import NO_PROGRAMS, parts_of
 
 FLAGS = ("metrics_login", "logs", "logs_login", "docker_logs")
@@ -58,22 +59,24 @@ def test_alloy_starts_anew_when_a_file_of_its_directory_comes_from_another_part(
 
 
 def test_no_two_exporters_are_wanted_on_one_host() -> None:
-    exporters = {"dcgm-exporter", "nvidia-gpu-exporter", "textfile-nvidia", "textfile-amd"}
-    for mode, vendor in (
-        ("dcgm-exporter", "nvidia"),
-        ("nvidia_gpu_exporter", "nvidia"),
-        ("textfile", "nvidia"),
-        ("textfile", "amd"),
+    of_dcgm = {"dcgm-exporter", "dcgm-exporter-podman", "dcgm-exporter-host"}
+    exporters = of_dcgm | {"nvidia-gpu-exporter", "textfile-nvidia", "textfile-amd"}
+    for mode, run, vendor in (
+        ("dcgm-exporter", "docker", "nvidia"),
+        ("dcgm-exporter", "podman", "nvidia"),
+        ("dcgm-exporter", "packages", "nvidia"),
+        ("nvidia_gpu_exporter", "none", "nvidia"),
+        ("textfile", "none", "nvidia"),
+        ("textfile", "none", "amd"),
     ):
-        wanted = {part.name for part in parts_of({"GPU_FLEET_EXPORTER_MODE": mode, "GPU_VENDOR": vendor})}
-        assert len(wanted & exporters) == 1, (mode, vendor)
+        facts = {"GPU_FLEET_EXPORTER_MODE": mode, "GPU_FLEET_DCGM_RUN": run, "GPU_VENDOR": vendor}
+        assert len({part.name for part in parts_of(facts)} & exporters) == 1, facts
 
 
 def test_profiling_counters_come_on_top_of_the_standard_ones() -> None:
-    [standard] = [file for file in part("dcgm-exporter").files if file.path.endswith(".csv")]
-    [profiling] = [
-        file for file in part("dcgm-exporter", dcgm_counters=counters("profiling").text).files if file.path.endswith(".csv")
-    ]
+    [standard] = [file for file in part("dcgm-counters").files if file.path.endswith(".csv")]
+    dcgm = DcgmExporter(counters=counters("profiling").text)
+    [profiling] = [file for file in part("dcgm-counters", dcgm=dcgm).files if file.path.endswith(".csv")]
     assert profiling.content.startswith(standard.content) and b"DCGM_FI_PROF_SM_ACTIVE" in profiling.content
 
 

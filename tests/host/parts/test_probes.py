@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -141,82 +142,260 @@ def test_amd_gpus_are_counted_by_amd_smi_where_there_is_no_rocm_smi(tmp_path: Pa
 # --- choose-exporter --------------------------------------------------------------------------------------------------
 
 
+UNREACHABLE = 13
+SETTINGS = {
+    "GPU_FLEET_DCGM_IMAGE": "registry.example.com/dcgm-exporter@sha256:0123",
+    "GPU_FLEET_DCGM_INSTALL": "yes",
+    "GPU_FLEET_TOOLKIT_REPOSITORY": "https://packages.example.com/toolkit",
+}
+# What each tool says or does; a host has those that a test names.
+TOOLS = {
+    "docker": "exit 0",
+    "docker, stopped": "exit 1",
+    "docker, busy": 'case "$*" in *image*) exit 1 ;; *Running*) echo "3 false" ;; esac',
+    "docker, without the image": 'case "$*" in *image*) exit 1 ;; esac',
+    "podman": "exit 0",
+    "nvidia-ctk": "exit 0",
+    "curl": "exit 22",  # the registry answers, and wants a login
+    "curl, nobody": "echo 'curl: (7) Failed to connect to registry.example.com port 443' >&2; exit 7",
+    "apt-get": "exit 0",
+    "apt-get, nobody": "case $* in *update) echo 'Err:1 http://mirror.example.com Could not resolve host' ;; esac; exit 100",
+    "dnf": "echo 'Operation aborted.'; exit 1",
+    "dnf, nobody": "echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
+}
+DEBIAN = 'ID=debian\nVERSION_ID="12"\n'
+ROCKY = 'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n'
+DOCKER = ("docker", "nvidia-ctk", "curl")
+
+
 def machine(
-    root: Path, *, virt: str = "", docker: bool = False, toolkit: bool = True, uid: int = 0, vendor: str = "nvidia"
+    root: Path,
+    *tools: str,
+    virt: str = "",
+    uid: int = 0,
+    vendor: str = "nvidia",
+    system: str = DEBIAN,
+    installed: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """A host as choose-exporter sees it. `virt`: "container=docker", "vm=kvm" or nothing for bare metal."""
+    """A host as choose-exporter sees it. `virt`: "container=docker", "vm=kvm", nothing for bare metal, or "unknown" where
+    systemd's tool is missing. `installed`: packages that gpu-fleet has installed there."""
     kind, _, name = virt.partition("=")
-    tools = root / "bin"
-    tools.mkdir(parents=True)
-    scripts = {
-        "systemd-detect-virt": f'[ "$1" = "--{kind}" ] && echo "{name}"',
-        "docker": "exit 0" if docker else "exit 1",
-        "id": f"echo {uid}",
-    }
-    if toolkit:
-        scripts["nvidia-ctk"] = "exit 0"
+    directory = root / "bin"
+    directory.mkdir(parents=True)
+    scripts = {tool.partition(",")[0]: TOOLS[tool] for tool in tools} | {"id": f"echo {uid}"}
+    if virt != "unknown":
+        scripts["systemd-detect-virt"] = f'if [ "$1" = "--{kind}" ]; then echo "{name}"; else echo none; exit 1; fi'
     for script, body in scripts.items():
-        (tools / script).write_text(f"#!/bin/sh\n{body}\n")
-        (tools / script).chmod(0o755)
-    return {"GPU_FLEET_ROOT": str(root), "GPU_VENDOR": vendor}
+        (directory / script).write_text(f"#!/bin/sh\n{body}\n")
+        (directory / script).chmod(0o755)
+    needed = (
+        "awk",
+        "sed",
+        "grep",
+        "cat",
+        "tr",
+        "dirname",
+        "mktemp",
+        "rm",
+        "mkdir",
+        "ln",
+        "cut",
+        "sort",
+        "timeout",
+        "sh",
+        "uname",
+    )
+    for program in needed:
+        (directory / program).symlink_to(str(shutil.which(program)))  # and no other of this machine's
+    (root / "run/systemd/system").mkdir(parents=True)
+    (root / "etc").mkdir()
+    (root / "etc/os-release").write_text(system)
+    (root / "var/lib/gpu-fleet").mkdir(parents=True)
+    (root / "var/lib/gpu-fleet/placed").write_text("".join(f"package\t{name}\tpart\t-\t-\t-\n" for name in installed))
+    return {"GPU_FLEET_ROOT": str(root), "GPU_VENDOR": vendor, **SETTINGS}
+
+
+def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", LIBEXEC / "choose-exporter"],
+        env={"PATH": str(root / "bin"), **host},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize(
-    ("host", "mode", "reason"),
+    ("tools", "host", "mode", "reason"),
     [
-        ({"docker": True}, "dcgm-exporter", "bare metal with Docker"),
-        ({"virt": "vm=kvm", "docker": True}, "dcgm-exporter", "a kvm VM with Docker"),
-        ({"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker, which dcgm-exporter needs"),
-        ({"docker": True, "toolkit": False}, "nvidia_gpu_exporter", "bare metal without the NVIDIA container toolkit"),
-        ({"virt": "container=lxc", "docker": True}, "nvidia_gpu_exporter", "inside a container (lxc)"),
-        ({"docker": True, "uid": 1000}, "nvidia_gpu_exporter", "not root"),
-        ({"vendor": "amd", "docker": True}, "textfile", "AMD GPUs"),
+        (DOCKER, {}, "dcgm-exporter", "bare metal with Docker"),
+        (DOCKER, {"virt": "vm=kvm"}, "dcgm-exporter", "a kvm VM with Docker"),
+        (("podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
+        (("docker, stopped", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
+        (("docker, stopped", "nvidia-ctk"), {"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker"),
+        (DOCKER, {"virt": "container=lxc"}, "nvidia_gpu_exporter", "inside a container (lxc)"),
+        (DOCKER, {"uid": 1000}, "nvidia_gpu_exporter", "bare metal without root"),
+        (DOCKER, {"vendor": "amd"}, "textfile", "AMD GPUs"),
+        (
+            ("docker, without the image", "nvidia-ctk", "curl, nobody"),
+            {},
+            "nvidia_gpu_exporter",
+            "without the image: its registry registry.example.com does not answer (curl: (7) Failed to connect",
+        ),
+        (("docker", "nvidia-ctk", "curl, nobody"), {}, "dcgm-exporter", "bare metal with Docker"),  # the image is there
+        (
+            ("docker, busy", "curl", "apt-get"),
+            {},
+            "nvidia_gpu_exporter",
+            "for which Docker would have to be restarted while 3 containers run in it",
+        ),
+        (("curl", "apt-get"), {}, "dcgm-exporter", "bare metal with Docker, installed by gpu-fleet"),
+        (("curl", "dnf"), {"system": ROCKY}, "dcgm-exporter", "bare metal with Podman, installed by gpu-fleet"),
+        (("docker", "curl", "apt-get"), {}, "dcgm-exporter", "Docker and the NVIDIA Container Toolkit, installed by gpu-fleet"),
+        (
+            ("curl", "apt-get, nobody"),
+            {},
+            "nvidia_gpu_exporter",
+            "which cannot be installed here (http://mirror.example.com Could not resolve host)",
+        ),
+        (
+            ("curl", "dnf, nobody"),
+            {"system": ROCKY},
+            "nvidia_gpu_exporter",
+            "which cannot be installed here (Failed to download metadata",
+        ),
+        (("curl",), {"system": "ID=arch\n"}, "nvidia_gpu_exporter", "bare metal without Docker or Podman"),
+        (
+            DOCKER,
+            {"installed": ("docker.io", "nvidia-container-toolkit")},
+            "dcgm-exporter",
+            "bare metal with Docker, installed by gpu-fleet",
+        ),
     ],
 )
-def test_the_host_decides_and_says_why(tmp_path: Path, host: dict, mode: str, reason: str) -> None:
-    found = facts_of(probe("choose-exporter", machine(tmp_path, **host), path=tmp_path / "bin"))
-    assert found["GPU_FLEET_EXPORTER_MODE"] == mode
+def test_the_host_decides_and_says_why(tmp_path: Path, tools: tuple[str, ...], host: dict, mode: str, reason: str) -> None:
+    found = facts_of(choice(tmp_path, machine(tmp_path, *tools, **host)))
     assert reason in found["GPU_FLEET_EXPORTER_REASON"]
+    assert found["GPU_FLEET_EXPORTER_MODE"] == mode
+    if mode != "dcgm-exporter":
+        told = {found[f"GPU_FLEET_{name}"] for name in ("DCGM_RUN", "INSTALL_RUNTIME", "INSTALL_TOOLKIT", "PREPARE_CONTAINERS")}
+        assert told == {"none", "no"}, "nothing is installed on a host that gets another exporter"
 
 
-@pytest.mark.parametrize(("file", "kind"), [(".dockerenv", "docker"), ("run/.containerenv", "podman")])
-def test_a_container_without_systemd_is_known_by_its_files(tmp_path: Path, file: str, kind: str) -> None:
-    host = machine(tmp_path, docker=True)
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).touch()
-    found = facts_of(probe("choose-exporter", host, path=tmp_path / "bin"))
+@pytest.mark.parametrize(
+    ("tools", "system", "installed", "facts"),
+    [
+        (DOCKER, DEBIAN, (), ("docker", "none", "no", "no")),
+        (("curl", "apt-get"), DEBIAN, (), ("docker", "docker", "yes", "yes")),
+        (("curl", "dnf"), ROCKY, (), ("podman", "podman", "yes", "yes")),
+        (("docker", "curl", "apt-get"), DEBIAN, (), ("docker", "none", "yes", "yes")),
+        (("podman", "nvidia-ctk", "curl"), DEBIAN, (), ("podman", "none", "no", "yes")),
+        (DOCKER, DEBIAN, ("docker.io", "nvidia-container-toolkit"), ("docker", "docker", "yes", "yes")),
+    ],
+)
+def test_what_is_installed_is_the_same_before_and_after(
+    tmp_path: Path, tools: tuple[str, ...], system: str, installed: tuple[str, ...], facts: tuple[str, ...]
+) -> None:
+    found = facts_of(choice(tmp_path, machine(tmp_path, *tools, system=system, installed=installed)))
+    names = ("DCGM_RUN", "INSTALL_RUNTIME", "INSTALL_TOOLKIT", "PREPARE_CONTAINERS")
+    assert tuple(found[f"GPU_FLEET_{name}"] for name in names) == facts
+    assert found["GPU_FLEET_FAMILY"] == ("rhel" if system == ROCKY else "debian")
+
+
+def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
+    host = {**machine(tmp_path, "curl", "apt-get"), "GPU_FLEET_DCGM_INSTALL": "no"}
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"] == "bare metal without Docker or Podman"
+
+
+def test_dcgm_s_packages_need_no_container_runtime(tmp_path: Path) -> None:
+    host = {**machine(tmp_path, "apt-get"), "GPU_FLEET_DCGM_SOURCE": "packages"}
+    found = facts_of(choice(tmp_path, host))
+    assert (found["GPU_FLEET_EXPORTER_REASON"], found["GPU_FLEET_DCGM_RUN"]) == ("bare metal with DCGM's packages", "packages")
+
+
+def test_a_docker_that_is_stopped_for_a_moment_changes_no_choice(tmp_path: Path) -> None:
+    host = machine(tmp_path, "docker, stopped", "nvidia-ctk", "curl")
+    (tmp_path / "var/lib/gpu-fleet/facts").write_text("GPU_FLEET_DCGM_RUN=docker\n")
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_DCGM_RUN"] == "docker", "the part says that it does not run"
+
+
+def test_an_image_that_is_brought_along_asks_no_registry(tmp_path: Path) -> None:
+    host = machine(tmp_path, "docker, without the image", "nvidia-ctk", "curl, nobody")
+    host["GPU_FLEET_DCGM_ARCHIVE"] = "/opt/gpu-fleet/share/dcgm-exporter.tar"
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_MODE"] == "dcgm-exporter"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "kind"),
+    [
+        (".dockerenv", "", "docker"),
+        ("run/.containerenv", "", "podman"),
+        ("run/host/container-manager", "systemd-nspawn\n", "systemd-nspawn"),
+        ("run/systemd/container", "lxc\n", "lxc"),
+        ("proc/1/environ", "PATH=/bin\0container=oci\0", "oci"),
+        ("proc/1/cgroup", "12:cpuset:/kubepods/besteffort/pod1\n", "kubepods"),
+        ("var/run/secrets/kubernetes.io/token", "", "kubernetes"),
+    ],
+)
+def test_a_container_without_systemd_is_known_by_its_marks(tmp_path: Path, file: str, text: str, kind: str) -> None:
+    host = machine(tmp_path, *DOCKER, virt="unknown")
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    found = facts_of(choice(tmp_path, host))
     assert found["GPU_FLEET_EXPORTER_REASON"].startswith(f"inside a container ({kind})")
 
 
+def test_a_pod_is_known_even_where_systemd_s_tool_sees_no_container(tmp_path: Path) -> None:
+    host = {**machine(tmp_path, *DOCKER), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"].startswith("inside a container (kubernetes)")
+
+
+def test_a_root_on_an_engine_s_overlay_is_a_container_but_not_a_machine_that_booted_from_one(tmp_path: Path) -> None:
+    host = machine(tmp_path, *DOCKER)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/mounts").write_text("overlay / overlay rw 0 0\n")
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_MODE"] == "dcgm-exporter"
+    (tmp_path / "run/systemd/system").rmdir()
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"].startswith("inside a container (its root is an overlay)")
+
+
 def test_the_board_says_that_a_machine_is_virtual_where_systemd_does_not(tmp_path: Path) -> None:
-    host = machine(tmp_path, docker=True)
+    host = machine(tmp_path, *DOCKER)
     (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
     (tmp_path / "sys/class/dmi/id/sys_vendor").write_text("QEMU\n")
-    found = facts_of(probe("choose-exporter", host, path=tmp_path / "bin"))
-    assert found["GPU_FLEET_EXPORTER_REASON"] == "a VM (DMI: QEMU) with Docker"
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"] == "a VM (DMI: QEMU) with Docker"
 
 
 @pytest.mark.parametrize("wish", ["dcgm-exporter", "nvidia_gpu_exporter", "textfile"])
 def test_a_wish_in_the_stack_file_wins(tmp_path: Path, wish: str) -> None:
-    host = {**machine(tmp_path, docker=True), "GPU_FLEET_EXPORTER": wish}
-    assert facts_of(probe("choose-exporter", host, path=tmp_path / "bin")) == {
-        "GPU_FLEET_EXPORTER_MODE": wish,
-        "GPU_FLEET_EXPORTER_REASON": "the stack file asks for it",
-    }
+    host = {**machine(tmp_path, *DOCKER, virt="container=docker"), "GPU_FLEET_EXPORTER": wish}
+    found = facts_of(choice(tmp_path, host))
+    assert found["GPU_FLEET_EXPORTER_MODE"] == wish
+    assert found["GPU_FLEET_EXPORTER_REASON"].startswith("the stack file asks for it")
 
 
 @pytest.mark.parametrize(
-    ("host", "wish", "why"),
+    ("tools", "vendor", "wish", "code", "why"),
     [
-        ({"vendor": "amd"}, "nvidia_gpu_exporter", "this host has AMD ones"),
-        ({}, "dcgm-exporter", "this host lacks a running Docker"),
-        ({"docker": True, "toolkit": False}, "dcgm-exporter", "this host lacks the NVIDIA container toolkit"),
-        ({}, "node_exporter", "none of auto, dcgm-exporter, nvidia_gpu_exporter, textfile"),
+        ((), "amd", "nvidia_gpu_exporter", UNSUPPORTED, "this host has AMD ones"),
+        (("docker, stopped",), "nvidia", "dcgm-exporter", UNSUPPORTED, "this host lacks a running Docker"),
+        (("docker, busy", "apt-get"), "nvidia", "dcgm-exporter", UNSUPPORTED, "while 3 containers run in it"),
+        (
+            ("docker, without the image", "nvidia-ctk", "curl, nobody"),
+            "nvidia",
+            "dcgm-exporter",
+            UNREACHABLE,
+            "lacks the image: its registry",
+        ),
+        (("apt-get, nobody",), "nvidia", "dcgm-exporter", UNREACHABLE, "a container runtime and the NVIDIA Container Toolkit"),
+        ((), "nvidia", "node_exporter", UNSUPPORTED, "none of auto, dcgm-exporter, nvidia_gpu_exporter, textfile"),
     ],
 )
-def test_a_wish_that_cannot_be_met_stops_before_anything_is_placed(tmp_path: Path, host: dict, wish: str, why: str) -> None:
-    done = probe("choose-exporter", {**machine(tmp_path, **host), "GPU_FLEET_EXPORTER": wish}, path=tmp_path / "bin")
-    assert (done.returncode, done.stdout) == (UNSUPPORTED, "")
+def test_a_wish_that_cannot_be_met_stops_before_anything_is_placed(
+    tmp_path: Path, tools: tuple[str, ...], vendor: str, wish: str, code: int, why: str
+) -> None:
+    done = choice(tmp_path, {**machine(tmp_path, *tools, vendor=vendor), "GPU_FLEET_EXPORTER": wish})
+    assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr
 
 

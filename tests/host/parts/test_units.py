@@ -14,7 +14,7 @@ SERVICES = sorted((ROOTFS / "etc/systemd/system").glob("*.service"))
 SCRIPTS = sorted(file for file in (ROOTFS / "opt/gpu-fleet/libexec").rglob("*") if file.is_file() and file.suffix != ".awk")
 EXPOSURE_LIMIT = 2.5  # systemd's own scale from 0 to 10; an unhardened service has 9.6
 # One places files, users and packages as push does over SSH, the other reads what root alone may; the units say what that needs.
-ROOT_SERVICES = ("gpu-fleet-pull", "gpu-fleet-check")
+ROOT_SERVICES = ("gpu-fleet-pull", "gpu-fleet-check", "gpu-fleet-container-toolkit", "gpu-fleet-dcgm-exporter-podman")
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda file: file.stem)

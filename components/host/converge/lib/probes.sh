@@ -29,6 +29,7 @@ run_probe() {
     10) probe_cause=no-driver ;;
     11) probe_cause=gpu-count ;;
     12) probe_cause=unsupported ;;
+    13) probe_cause=download ;;
     124 | 143) probe_cause=internal && echo "gave no answer within $PROBE_TIMEOUT_S seconds" >"$SCRATCH/stderr" ;;
     *) probe_cause=internal ;;
   esac

@@ -221,10 +221,12 @@ is_our_stack() {
   fail other-stack "this host belongs to stack $stack_here, not to $STACK; remove it there first, or take it out of this stack"
 }
 
-# former_parts: parts with something on this host that is not wanted any more.
+# former_parts: parts with something on this host that is not wanted any more, the last first: it may need an earlier one to end.
 former_parts() {
-  awk -F "$TAB" 'FILENAME == ARGV[1] { wanted[$1]; next } $1 != "package" && !($3 in wanted) && !seen[$3]++ { print $3 }' \
-    "$SCRATCH/wanted" "$PLACED"
+  awk -F "$TAB" '
+    FILENAME == ARGV[1] { wanted[$1]; next }
+    $1 != "package" && !($3 in wanted) && !seen[$3]++ { part[++n] = $3 }
+    END { for (; n; n--) print part[n] }' "$SCRATCH/wanted" "$PLACED"
 }
 
 tell_probe_failure() {
