@@ -1,0 +1,161 @@
+"""A look at a cluster before anything is installed: what is seen on a real API server, and what is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.kubernetes import Cluster
+from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
+from provider.resources.cluster import Node, Seen, look, problems
+
+INPUTS: dict[str, Any] = {
+    "namespace": "gpu-fleet",
+    "exporter": "install",
+    "nodeTerms": [{"nvidia.com/gpu.present": "true"}, {"cloud.google.com/gke-accelerator": ""}],
+    "nodeExporter": "install",
+    "prometheusOperator": "none",
+    "releases": ["alloy"],
+}
+GOOD = Seen(
+    version=(1, 33),
+    nodes=[Node(name="gpu-1", gpus=8, labels={"nvidia.com/gpu.present": "true"}), Node(name="cpu-1", gpus=0, labels={})],
+    forbidden=[],
+    has_monitors=False,
+    exporters={},
+    node_exporters=[],
+    interrupted={},
+)
+OPERATORS = {"the GPU Operator": ["gpu-operator/nvidia-dcgm-exporter-x on gpu-1"]}
+
+CASES = [
+    ("too old", {"version": (1, 24)}, {}, "Kubernetes 1.24 is too old"),
+    ("may not", {"forbidden": ["create daemonsets.apps"]}, {}, "this login may not create daemonsets.apps (namespace gpu-fleet)"),
+    ("no CRDs", {}, {"prometheusOperator": "existing"}, "write `prometheusOperator: install`"),
+    ("no GPU", {"nodes": GOOD.nodes[1:]}, {}, "no node offers a GPU (1 nodes"),
+    (
+        "GPU node without the label",
+        {"nodes": [Node(name="gpu-2", gpus=8, labels={"nvidia.com/gpu.present": "no"})]},
+        {},
+        "dcgm-exporter would not run on gpu-2",
+    ),
+    ("two exporters", {"exporters": OPERATORS}, {}, "gpu-operator/nvidia-dcgm-exporter-x on gpu-1"),
+    ("no exporter to scrape", {}, {"exporter": "existing"}, "no dcgm-exporter runs in the cluster"),
+    ("two node_exporters", {"node_exporters": ["monitoring/node-exporter-x on gpu-1"]}, {}, "write `nodeExporter: existing`"),
+    ("interrupted", {"interrupted": {"alloy": "pending-upgrade (revision 3)"}}, {}, "helm rollback alloy --namespace gpu-fleet"),
+]
+
+
+@pytest.mark.parametrize(("what", "seen", "inputs", "words"), CASES, ids=[case[0] for case in CASES])
+def test_what_would_fail_is_told_once_with_the_way_out(what: str, seen: dict, inputs: dict, words: str) -> None:
+    (found,) = problems(replace(GOOD, **seen), {**INPUTS, **inputs})
+    assert words in found
+
+
+def test_a_good_cluster_is_left_alone() -> None:
+    assert list(problems(GOOD, INPUTS)) == []
+    assert list(problems(replace(GOOD, exporters=OPERATORS), {**INPUTS, "exporter": "existing"})) == []
+
+
+def test_any_of_the_labels_marks_a_gpu_node() -> None:
+    google = Node(name="g", gpus=1, labels={"cloud.google.com/gke-accelerator": "nvidia-h100"})
+    assert list(problems(replace(GOOD, nodes=[google]), INPUTS)) == []
+    bare = Node(name="b", gpus=1, labels={})
+    assert list(problems(replace(GOOD, nodes=[bare]), {**INPUTS, "nodeTerms": []})) == [], "no label is asked for: every node"
+
+
+def test_a_cluster_that_scaled_its_gpus_away_is_no_mistake_later() -> None:
+    assert list(problems(replace(GOOD, nodes=GOOD.nodes[1:]), INPUTS, is_new=False)) == []
+
+
+def test_the_operator_may_be_what_makes_nodes_offer_gpus() -> None:
+    assert list(problems(replace(GOOD, nodes=GOOD.nodes[1:]), {**INPUTS, "exporter": "operator"})) == []
+
+
+def test_all_of_it_comes_at_once() -> None:
+    bad = replace(GOOD, version=(1, 20), forbidden=["create secrets"], nodes=[], interrupted={"alloy": "pending-install"})
+    assert len(list(problems(bad, INPUTS))) == 4
+
+
+# --- on a real API server -----------------------------------------------------------------------------------------------
+
+
+def api(kubeconfig: Path, **options: Any) -> ClusterApi:
+    return ClusterApi(file=str(kubeconfig), **options)
+
+
+def test_an_administrator_of_a_gpu_cluster_sees_no_problem(cluster: Cluster, namespace: str) -> None:
+    inputs = {**INPUTS, "namespace": namespace}
+    seen = look(api(cluster.kubeconfig), inputs)
+    assert {node.name: node.gpus for node in seen.gpu_nodes} == {"gpu-node-1": 8, "gpu-node-2": 8}
+    assert seen.version >= (1, 30) and list(problems(seen, inputs)) == []
+
+
+def test_what_a_login_may_not_make_is_listed(cluster: Cluster, namespace: str) -> None:
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes", "pods", "namespaces", "secrets"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]},
+    ]
+    viewer = cluster.login(f"viewer-{namespace}", rules=rules)
+    seen = look(api(viewer), {**INPUTS, "namespace": namespace})
+    assert "create daemonsets.apps" in seen.forbidden and "create configmaps" not in seen.forbidden
+    assert "create namespaces" not in seen.forbidden, "it is there"
+
+
+def test_a_login_that_may_not_even_look_is_refused_in_the_servers_words(cluster: Cluster, namespace: str) -> None:
+    nobody = cluster.login(f"nobody-{namespace}", rules=[])
+    with pytest.raises(Refused, match=r"cannot (get|list) resource"):
+        look(api(nobody), INPUTS)
+
+
+def test_a_release_that_a_killed_run_left_in_the_middle_is_seen(cluster: Cluster, namespace: str) -> None:
+    labels = {"owner": "helm", "name": "alloy", "status": "pending-upgrade", "version": "2"}
+    metadata = {"name": "sh.helm.release.v1.alloy.v2", "namespace": namespace, "labels": labels}
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    assert look(api(cluster.kubeconfig), {**INPUTS, "namespace": namespace}).interrupted == {
+        "alloy": "pending-upgrade (revision 2)"
+    }
+
+
+def test_exporters_of_others_are_seen_and_our_own_are_not(cluster: Cluster, namespace: str) -> None:
+    container = {"name": "exporter", "image": "r.example/dcgm:1"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "theirs", "namespace": namespace, "labels": {"app": "nvidia-dcgm-exporter"}},
+        "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}]},
+    }
+    cluster.apply(pod)
+    seen = look(api(cluster.kubeconfig), INPUTS)
+    assert [pods[0].split(" on ")[0] for who, pods in seen.exporters.items() if who == "the GPU Operator"] == [
+        f"{namespace}/theirs"
+    ]
+    ours = look(api(cluster.kubeconfig), {**INPUTS, "namespace": namespace})
+    assert ours.exporters["the GPU Operator"] == []
+
+
+def test_a_server_that_does_not_answer_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(cluster.kubeconfig.read_text().replace(cluster.url, "https://127.0.0.1:9"))
+    with pytest.raises(Unreachable, match=r"https://127\.0\.0\.1:9 does not answer: .*refused"):
+        api(kubeconfig).get("/version")
+
+
+def test_a_context_that_is_not_there_is_named(cluster: Cluster) -> None:
+    with pytest.raises(KubeconfigError, match="nowhere"):
+        api(cluster.kubeconfig, context="nowhere").get("/version")
+
+
+def test_a_kubeconfig_that_is_none_is_told_without_its_text(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match=r"secret gpu-fleet:kubeconfig: is no YAML") as raised:
+        ClusterApi(text="a: [planted-secret").get("/version")
+    assert "planted" not in str(raised.value)
+    with pytest.raises(KubeconfigError, match="no-such-file"):
+        api(tmp_path / "no-such-file").get("/version")
+
+
+def test_a_secret_kubeconfig_works_as_a_file_does(cluster: Cluster) -> None:
+    assert ClusterApi(text=cluster.kubeconfig.read_text()).get("/version")["major"] == "1"

@@ -1,0 +1,137 @@
+"""What the charts are given for what the stack file says."""
+
+from __future__ import annotations
+
+import pytest
+
+from components.kubernetes import values
+from components.kubernetes.values import merged
+from tests.kubernetes.plans import MIMIR, plan
+
+
+def exporter(**section: object) -> dict:
+    return values.dcgm_exporter(plan(**section))
+
+
+def test_a_cluster_collects_what_hosts_collect() -> None:
+    assert exporter()["customMetrics"] == plan().counters.text
+    assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" in exporter(dcgm="profiling")["customMetrics"]
+
+
+def test_another_list_of_counters_restarts_the_exporter() -> None:
+    """It is mounted by subPath, which never changes in a running pod."""
+    assert exporter()["podAnnotations"] != exporter(dcgm="profiling")["podAnnotations"]
+
+
+def test_sys_admin_is_for_profiling_alone() -> None:
+    assert exporter()["securityContext"]["capabilities"] == {"add": [], "drop": ["ALL"]}
+    assert exporter(dcgm="profiling")["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
+
+
+def test_the_image_is_the_pinned_one_by_its_digest() -> None:
+    image = exporter()["image"]
+    assert image["repository"] == "nvcr.io/nvidia/k8s/dcgm-exporter" and "@sha256:" in image["tag"]
+    operator = values.gpu_operator(plan(gpuOperator=True))["dcgmExporter"]
+    assert (operator["repository"], operator["image"]) == ("nvcr.io/nvidia/k8s", "dcgm-exporter")
+    assert operator["version"].startswith("sha256:")
+
+
+def test_the_exporter_goes_where_the_gpus_are() -> None:
+    assert exporter()["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    terms = exporter()["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert len(terms) == len(values.node_terms(plan().section)) == 3
+    chosen = exporter(nodeSelector={"pool": "gpu"}, tolerations=[{"key": "pool", "operator": "Equal", "value": "gpu"}])
+    assert chosen["nodeSelector"] == {"pool": "gpu"} and "affinity" not in chosen
+    assert chosen["tolerations"] == [{"key": "pool", "operator": "Equal", "value": "gpu"}]
+    everywhere = exporter(nodeSelector={})
+    assert "affinity" not in everywhere and "nodeSelector" not in everywhere
+
+
+def test_only_the_labels_of_pods_that_are_named_become_labels_of_series() -> None:
+    assert exporter()["kubernetes"] == {"enablePodLabels": False, "podLabelAllowlistRegex": []}
+    assert exporter(podLabels=["^app$"])["kubernetes"] == {"enablePodLabels": True, "podLabelAllowlistRegex": ["^app$"]}
+    operator = values.gpu_operator(plan(gpuOperator=True, podLabels=["^app$"]))["dcgmExporter"]
+    assert operator["enablePodLabels"] and operator["podLabelAllowlistRegex"] == ["^app$"]
+
+
+def test_mig_and_dra_are_switches() -> None:
+    assert exporter(dra=True)["kubernetesDRA"] == {"enabled": True}
+    assert "extraEnv" not in exporter() and exporter(mig="mixed")["extraEnv"][0]["name"] == "DCGM_EXPORTER_DEVICES_STR"
+    operator = values.gpu_operator(plan(gpuOperator=True, mig="single", dra=True))
+    assert operator["mig"] == {"strategy": "single"}
+    assert {"name": "KUBERNETES_ENABLE_DRA", "value": "true"} in operator["dcgmExporter"]["env"]
+
+
+@pytest.mark.parametrize("given", [values.dcgm_exporter(plan(prometheusOperator="existing", monitorLabels={"release": "prom"}))])
+def test_a_service_monitor_leaves_pods_their_labels(given: dict) -> None:
+    monitor = given["serviceMonitor"]
+    assert monitor["honorLabels"] is True, "without it pod, namespace and container are those of the exporter"
+    assert monitor["additionalLabels"] == {"release": "prom"}, "the operator's Prometheus selects by it"
+    fixed = {rule["targetLabel"]: rule.get("replacement") for rule in monitor["relabelings"]}
+    assert fixed == {
+        "instance": None,
+        "datacenter": "us-west",
+        "cluster": "training",
+        "exporter_mode": "dcgm-exporter",
+        "job": "gpu-exporter",
+    }
+
+
+def test_without_an_operator_there_is_no_service_monitor() -> None:
+    assert exporter()["serviceMonitor"] == {"enabled": False}
+    assert values.gpu_operator(plan(gpuOperator=True))["dcgmExporter"]["serviceMonitor"] == {"enabled": False}
+
+
+def test_the_operators_prometheus_takes_every_monitor_and_pushes_with_our_labels() -> None:
+    stack = values.kube_prometheus_stack(plan(prometheusOperator="install"))
+    spec = stack["prometheus"]["prometheusSpec"]
+    assert spec["serviceMonitorSelectorNilUsesHelmValues"] is False and spec["ruleSelectorNilUsesHelmValues"] is False
+    assert spec["externalLabels"] == {"datacenter": "us-west", "cluster": "training"}
+    (write,) = spec["remoteWrite"]
+    assert write["url"] == MIMIR["url"] and write["headers"] == {"X-Scope-OrgID": "us-west"}
+    assert write["basicAuth"]["password"] == {"name": "gpu-fleet", "key": "metrics-password"}, "no password in the values"
+    assert stack["grafana"] == {"enabled": False}
+    exposed = values.kube_prometheus_stack(plan(prometheusOperator="install", operatorGrafana="NodePort"))
+    assert exposed["grafana"] == {"enabled": True, "service": {"type": "NodePort"}}
+
+
+def test_alloy_scrapes_only_where_no_operator_does() -> None:
+    alone, beside = values.alloy(plan()), values.alloy(plan(prometheusOperator="existing"))
+    assert alone["alloy"]["clustering"] == {"enabled": True} and beside["alloy"]["clustering"] == {"enabled": False}
+    assert "gpu-exporter" in alone["alloy"]["configMap"]["content"]
+    assert "gpu-exporter" not in beside["alloy"]["configMap"]["content"]
+    assert "NVRM: Xid" in beside["alloy"]["configMap"]["content"], "the kernel log is read in any case"
+
+
+def test_alloy_knows_its_node_and_takes_passwords_from_the_secret() -> None:
+    given = values.alloy(plan(podLogs=["jobs", "batch"]))
+    environment = {one["name"]: one for one in given["alloy"]["extraEnv"]}
+    assert environment["GPU_FLEET_INSTANCE"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert environment["GPU_FLEET_POD_LOG_NAMESPACES"]["value"] == "jobs,batch"
+    assert not [name for name in environment if "PASSWORD" in name]
+    assert {"name": "secrets", "secret": {"secretName": "gpu-fleet"}} in given["controller"]["volumes"]["extra"]
+    without = values.alloy(plan(metrics={"url": MIMIR["url"]}))
+    assert "secrets" not in [volume["name"] for volume in without["controller"]["volumes"]["extra"]]
+
+
+def test_alloy_may_read_no_secret_of_the_cluster() -> None:
+    rbac = values.alloy(plan())["rbac"]
+    resources = {resource for rule in rbac["rules"] + rbac["clusterRules"] for resource in rule["resources"]}
+    assert resources == {"pods", "nodes", "nodes/metrics"}
+
+
+def test_configuration_is_no_template_of_helm() -> None:
+    assert values._as_helm_literal("a {{ b }}") == 'a {{ "{{" }} b }}'
+
+
+def test_the_adapter_asks_mimir_for_this_cluster_alone() -> None:
+    given = values.prometheus_adapter(plan(customMetrics="install"))
+    assert given["prometheus"] == {"url": "https://mimir.example.com/prometheus", "port": 0, "path": ""}
+    assert "--prometheus-header=X-Scope-OrgID=us-west" in given["extraArguments"]
+    rules = given["rules"]["custom"]
+    assert [rule["name"]["as"] for rule in rules] == ["gpu_utilization", "gpu_tensor_activity", "gpu_memory_used_bytes"]
+    assert all('datacenter="us-west",cluster="training"' in rule["metricsQuery"] for rule in rules)
+
+
+def test_a_users_values_win_and_lists_are_replaced_as_helm_does() -> None:
+    assert merged({"a": {"b": 1, "c": [1, 2]}}, {"a": {"c": [3]}, "d": 4}) == {"a": {"b": 1, "c": [3]}, "d": 4}
