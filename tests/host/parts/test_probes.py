@@ -302,6 +302,11 @@ def test_what_is_installed_is_the_same_before_and_after(
     assert found["GPU_FLEET_FAMILY"] == ("rhel" if system == ROCKY else "debian")
 
 
+def test_nothing_is_installed_on_a_machine_of_which_we_have_a_directory(tmp_path: Path) -> None:
+    host = {**machine(tmp_path, "curl", "apt-get"), "GPU_FLEET_PREFIX": "/home/dev/.dev/host"}
+    assert "without a host of its own" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
+
+
 def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
     host = {**machine(tmp_path, "curl", "apt-get"), "GPU_FLEET_DCGM_INSTALL": "no"}
     assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"] == "bare metal without Docker or Podman"
