@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import floor, pi, sin
 
 # Length in seconds of one turn of each pattern: short enough that a person sees it move on a 15 minute panel.
-PERIODS_S = {"training": 240.0, "inference": 600.0, "ramp": 1800.0, "idle": 60.0}
+PERIODS_S = {"training": 240.0, "inference": 600.0, "ramp": 1800.0, "idle": 60.0, "held": 60.0}
 PATTERNS = tuple(PERIODS_S)
 
 _STEPS = 48  # per turn, for the areas below
@@ -31,7 +31,7 @@ def pattern(name: str, at_s: float) -> float:
 def activity(name: str, seed: int, gpu: int, at_s: float) -> float:
     """What one GPU does at one moment: the pattern, an own level per GPU, and noise that changes every 5 s."""
     base = pattern(name, at_s)
-    if name == "idle" or base < 0.02:
+    if base < 0.02:  # idle, or held: a program that waits
         return 0.0
     level = 1.0 - 0.05 * noise(seed, gpu, 0)
     wobble = (noise(seed, gpu, 1 + floor(at_s / 5)) - 0.5) * (0.04 if name == "training" else 0.16)

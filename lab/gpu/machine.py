@@ -119,7 +119,7 @@ class Reading:
         self.busy = activity > 0 or faults["hang"]
         self.utilization = 1.0 if faults["hang"] else min(1.0, activity * 1.04) if self.busy else 0.0
         self.memory_utilization = 0.0 if faults["hang"] else self.utilization * 0.46
-        self.memory_used_ratio = _MEMORY_HELD[gpu.load] if self.busy else 0.0
+        self.memory_used_ratio = _MEMORY_HELD[gpu.load] if self.busy or gpu.load == "held" else 0.0
         power = product["power_w"]
         self.power_w = (
             power["idle"] + (power["load"] - power["idle"]) * activity + 2.0 * load.noise(gpu.machine.seed, gpu.index, int(at_s))
@@ -157,4 +157,4 @@ class Reading:
 
 
 # Share of the memory that the work of each pattern holds while it runs.
-_MEMORY_HELD = {"training": 0.87, "inference": 0.71, "ramp": 0.42, "idle": 0.0}
+_MEMORY_HELD = {"training": 0.87, "inference": 0.71, "ramp": 0.42, "idle": 0.0, "held": 0.35}
