@@ -11,7 +11,7 @@ import os
 import time
 
 from lab.gpu import faults as faults_
-from lab.gpu import load
+from lab.gpu import load, work
 
 MACHINE_FILE = "machine.json"
 KERNEL_LOG = "kernel.log"
@@ -30,7 +30,7 @@ def clock() -> float:
 class Machine:
     """`gpus` holds lost ones too: the tools differ in how they show them."""
 
-    def __init__(self, state: str | os.PathLike[str], text: dict, faults: dict, at_s: float) -> None:
+    def __init__(self, state: str | os.PathLike[str], text: dict, faults: dict, at_s: float, given: list[work.Work]) -> None:
         self.state = os.fspath(state)
         self.vendor = text["vendor"]
         self.scenario = text["scenario"]
@@ -45,7 +45,10 @@ class Machine:
         self.driver_problem = faults["driver"]
         self.stall_s = faults["stall_s"]
         self.nvswitches = [f"0000:{bus:02x}:{device:02x}.0" for bus, device in text["nvswitches"]]
-        self.gpus = [Gpu(self, gpu, faults_.of_gpu(faults, gpu["index"])) for gpu in text["gpus"]]
+        self.gpus = [
+            Gpu(self, gpu, faults_.of_gpu(faults, gpu["index"]), [each for each in given if each["gpu"] == gpu["index"]])
+            for gpu in text["gpus"]
+        ]
 
     @classmethod
     def load(cls, state: str | os.PathLike[str]) -> Machine:
@@ -55,7 +58,7 @@ class Machine:
                 text = json.load(file)
         except FileNotFoundError:
             raise NoMachine(f"no simulated machine in {state}: make one with `python -m lab.gpu init --state {state}`") from None
-        return cls(state, text, faults_.read(os.fspath(state)), clock())
+        return cls(state, text, faults_.read(os.fspath(state)), clock(), work.read(os.fspath(state)))
 
     @property
     def driver_major(self) -> int:
@@ -68,8 +71,9 @@ class Machine:
 
 
 class Gpu:
-    def __init__(self, machine: Machine, text: dict, faults: dict) -> None:
+    def __init__(self, machine: Machine, text: dict, faults: dict, given: list[work.Work]) -> None:
         self.machine = machine
+        self.work = given
         self.index = text["index"]
         self.uuid = text["uuid"]  # without the vendor's prefix
         self.serial = text["serial"]
@@ -98,7 +102,8 @@ class Gpu:
         if self.faults["hang"]:
             return 0.12  # a hung kernel spins on a few SMs and draws little
         throttle = 0.55 if self.slowdowns() else 1.0
-        return throttle * load.activity(self.load, self.machine.seed, self.index, at_s)
+        pattern = load.activity(self.load, self.machine.seed, self.index, at_s)
+        return throttle * (max(pattern, work.LEVEL) if work.parts(self.work, at_s) else pattern)
 
     def slowdowns(self) -> list[str]:
         return [reason for reason in self.faults["throttle"] if reason != "sync_boost"]
@@ -119,7 +124,9 @@ class Reading:
         self.busy = activity > 0 or faults["hang"]
         self.utilization = 1.0 if faults["hang"] else min(1.0, activity * 1.04) if self.busy else 0.0
         self.memory_utilization = 0.0 if faults["hang"] else self.utilization * 0.46
-        self.memory_used_ratio = _MEMORY_HELD[gpu.load] if self.busy or gpu.load == "held" else 0.0
+        self.test_parts = work.parts(gpu.work, at_s)  # of the load test that runs, if any
+        held = _MEMORY_HELD[gpu.load] if self.busy or gpu.load == "held" else 0.0
+        self.memory_used_ratio = max(held, _MEMORY_OF_A_TEST) if self.test_parts else held
         power = product["power_w"]
         self.power_w = (
             power["idle"] + (power["load"] - power["idle"]) * activity + 2.0 * load.noise(gpu.machine.seed, gpu.index, int(at_s))
@@ -146,7 +153,8 @@ class Reading:
     def _energy(gpu: Gpu, since_boot: float) -> float:
         """Joules of the noise-free pattern: a counter must not run backwards. A hung GPU keeps the pattern's pace."""
         power = gpu.product["power_w"]
-        return power["idle"] * since_boot + (power["load"] - power["idle"]) * load.busy_seconds(gpu.load, since_boot)
+        busy_s = load.busy_seconds(gpu.load, since_boot) + work.seconds(gpu.work, gpu.machine.booted_s + since_boot)
+        return power["idle"] * since_boot + (power["load"] - power["idle"]) * busy_s
 
     @staticmethod
     def _link_kib(gpu: Gpu, since_boot: float) -> list[tuple[int, int]]:
@@ -156,5 +164,6 @@ class Reading:
         return [(int(per_second * level), int(per_second * level * 0.997)) for level in levels]
 
 
+_MEMORY_OF_A_TEST = 0.05
 # Share of the memory that the work of each pattern holds while it runs.
 _MEMORY_HELD = {"training": 0.87, "inference": 0.71, "ramp": 0.42, "idle": 0.0, "held": 0.35}

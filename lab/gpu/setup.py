@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.gpu import faults
+from lab.gpu import faults, work
 from lab.gpu.inject import clear
 from lab.gpu.machine import KERNEL_LOG, MACHINE_FILE, STATE_VARIABLE, clock
 from lab.gpu.scenario import compile_scenario
 
 PROGRAMS = Path(__file__).parent / "bin"
 _TOOLS = {
-    "nvidia": ("nvidia-smi", "nvidia_gpu_exporter", "dcgm-exporter"),
+    "nvidia": ("nvidia-smi", "nvidia_gpu_exporter", "dcgm-exporter", "dcgmproftester12"),
     "amd": ("rocm-smi", "amd-smi", "amd-metrics-exporter"),
 }
 _UPTIME_S = 86_400 * 12.5  # so that counters and kernel time stamps look like those of a machine in use
@@ -26,7 +26,7 @@ def init(*, state: Path, scenario: str, hostname: str | None = None) -> dict[str
     machine = compile_scenario(scenario, hostname=hostname)
     machine["booted_s"] = clock() - _UPTIME_S
     if state.exists():
-        for name in (MACHINE_FILE, faults.FILE, KERNEL_LOG, "faults.lock"):
+        for name in (MACHINE_FILE, faults.FILE, work.FILE, KERNEL_LOG, "faults.lock"):
             (state / name).unlink(missing_ok=True)
     state.mkdir(parents=True, exist_ok=True)
     (state / KERNEL_LOG).touch()
