@@ -33,7 +33,7 @@ def dashboard() -> dict[str, Any]:
         rows=(
             Row("Who", (_who(),)),
             Row("Use", _use()),
-            Row("Clocks and heat", _clocks()),
+            Row("What holds it back", _heat()),
             Row("Memory errors", _memory_errors()),
             Row("Links", _links()),
             Row("NVLink, link by link", _each_link(), is_folded=True),
@@ -111,17 +111,17 @@ def _use() -> tuple[Any, ...]:
             unit="watt",
             limits=(Limit(f"max({per_gpu('gpu:power_limit:watts', GPU)})", "limit"),),
         ),
-    )
-
-
-def _clocks() -> tuple[Any, ...]:
-    return (
         _line(
             "SM clock",
             "gpu:sm_clock:hertz",
-            description="Clock of the compute units. A drop under load is explained beside it.",
+            description="Clock of the compute units. A drop under load is explained below.",
             unit="hertz",
         ),
+    )
+
+
+def _heat() -> tuple[Any, ...]:
+    return (
         states(
             "Held back by",
             Query(q.held_back(GPU), ON_GPU),
@@ -218,7 +218,7 @@ def _links() -> tuple[Any, ...]:
             thresholds=NO_THRESHOLDS,
             fill=0,
             width=12,
-            if_none=f"not told: {PROFILING}, or a textfile collector",
+            if_none=f"{PROFILING}, or the textfile collector",
         ),
         _growth(
             "PCIe replays",
@@ -237,6 +237,19 @@ def _links() -> tuple[Any, ...]:
             fill=0,
             width=12,
             usual_most=16,
+        ),
+        time_series(
+            "PCIe generation",
+            [
+                Query(per_gpu("gpu:pcie_generation:version", GPU), ON_GPU),
+                Limit(f"max({per_gpu('gpu:pcie_generation_max:version', GPU)})", "most possible"),
+            ],
+            description="Generation in use; an idle GPU goes down to save power. Low under load: look at the slot and the BIOS.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            usual_most=5,
         ),
     )
 

@@ -133,7 +133,7 @@ def one_number(
     title: str, query: Query, *, description: str, unit: str, thresholds: Thresholds, width: int, link: str | None = None
 ) -> stat.Panel:
     """A number with its course. Green, yellow and red come with `thresholds`; the number says the same."""
-    panel = _stat(title, link).graph_mode(common_models.BigValueGraphMode.AREA)
+    panel = _stat(link).graph_mode(common_models.BigValueGraphMode.AREA)
     panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
     return _described(panel, title, [query], description, unit, thresholds, width, 4)
 
@@ -141,7 +141,7 @@ def one_number(
 def count_of(title: str, *, complete: str, short: str, description: str, width: int, link: str | None = None) -> stat.Panel:
     """How many of how many: green with `complete`, red with `short`. Both carry the expected number as label `expected`."""
     panel = (
-        _stat(title, link)
+        _stat(link)
         .graph_mode(common_models.BigValueGraphMode.NONE)
         .color_mode(common_models.BigValueColorMode.BACKGROUND)
         .text_mode(common_models.BigValueTextMode.VALUE_AND_NAME)
@@ -158,7 +158,7 @@ def in_words(
 ) -> stat.Panel:
     """A state by its word, one for each series. `words`: value to (word, colour)."""
     panel = (
-        _stat(title, None)
+        _stat(None)
         .graph_mode(common_models.BigValueGraphMode.NONE)
         .color_mode(common_models.BigValueColorMode.BACKGROUND)
         .text_mode(common_models.BigValueTextMode.VALUE)
@@ -168,10 +168,10 @@ def in_words(
     return _described(panel, title, [query], description, "short", NO_THRESHOLDS, width, 4, instant=True)
 
 
-def _stat(title: str, link: str | None) -> stat.Panel:
+def _stat(link: str | None) -> stat.Panel:
     panel = stat.Panel().reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     if link:
-        panel.links([dashboard.DashboardLink(title).url(link)])
+        panel.links([dashboard.DashboardLink("open").url(link)])
     return panel
 
 

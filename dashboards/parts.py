@@ -88,7 +88,6 @@ def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> 
             "xid": Column(heading="XID", width=60),
             "gpu": Column(heading="GPU", width=60),
             "pci": Column(heading="GPU (PCI)"),
-            "part": Column(heading="Part"),
             "action": Column(heading="Action"),
         },
         sort_by="Severity",

@@ -33,8 +33,7 @@ def dashboard() -> dict[str, Any]:
         rows=(
             Row("Now", _now()),
             Row("Metrics", _metrics()),
-            Row("Logs", _logs()),
-            Row("Agents in detail", _agents()),
+            Row("Logs and agents", _logs_and_agents()),
             Row("Drift from the stack", (_drift(),)),
             Row("Mimir itself", _mimir(), is_folded=True),
         ),
@@ -95,18 +94,19 @@ def _metrics() -> tuple[Any, ...]:
             "Samples a second that Mimir refused; the ten worst hosts.",
             "suffix: samples/s",
         ),
-    )
-
-
-def _logs() -> tuple[Any, ...]:
-    return (
-        _course("Lines sent", q.log_lines_sent(CLUSTER), "{{cluster}}", "Log lines a second, by cluster.", "suffix: lines/s"),
         _course(
-            "Lines lost",
-            q.log_lines_lost(CLUSTER),
+            "Kept on disk",
+            q.wal_size(CLUSTER),
             "{{instance}}",
-            "Log lines a second that Alloy gave up on; the ten worst hosts.",
-            "suffix: lines/s",
+            "Samples that Alloy keeps on disk for the time Mimir is away; the ten largest. It grows while nothing can be sent.",
+            "bytes",
+        ),
+        _course(
+            "Series per host",
+            q.series_per_host(CLUSTER),
+            "{{instance}}",
+            "Series that a host sends, which is what Mimir costs; the ten with most.",
+            "short",
         ),
         _course(
             "Age of GPU readings",
@@ -119,21 +119,22 @@ def _logs() -> tuple[Any, ...]:
     )
 
 
-def _agents() -> tuple[Any, ...]:
+def _logs_and_agents() -> tuple[Any, ...]:
     return (
+        _course("Lines sent", q.log_lines_sent(CLUSTER), "{{cluster}}", "Log lines a second, by cluster.", "suffix: lines/s"),
         _course(
-            "Memory of the agent",
-            q.agent_memory(CLUSTER),
+            "Lines lost",
+            q.log_lines_lost(CLUSTER),
             "{{instance}}",
-            "Memory that Alloy takes from the host; the ten largest.",
-            "bytes",
+            "Log lines a second that Alloy gave up on; the ten worst hosts.",
+            "suffix: lines/s",
         ),
         _course(
-            "Series per host",
-            q.series_per_host(CLUSTER),
+            "Attempts repeated",
+            q.log_retries(CLUSTER),
             "{{instance}}",
-            "Series that a host sends, which is what Mimir costs; the ten with most.",
-            "short",
+            "Batches a minute that Loki did not take at once: lines come late; the ten worst hosts.",
+            "suffix: batches/min",
         ),
         _course(
             "Components not healthy",
@@ -143,11 +144,18 @@ def _agents() -> tuple[Any, ...]:
             "short",
         ),
         _course(
-            "Kept on disk",
-            q.wal_size(CLUSTER),
+            "Memory of the agent",
+            q.agent_memory(CLUSTER),
             "{{instance}}",
-            "Samples that Alloy keeps on disk for the time Mimir is away; the ten largest. It grows while nothing can be sent.",
+            "Memory that Alloy takes from the host; the ten largest.",
             "bytes",
+        ),
+        _course(
+            "CPU of the agent",
+            q.agent_cpu(CLUSTER),
+            "{{instance}}",
+            "Cores that Alloy keeps busy; the ten with most.",
+            "suffix: cores",
         ),
     )
 

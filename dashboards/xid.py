@@ -26,6 +26,7 @@ from dashboards.queries.common import CLUSTER, HOST, top
 _IN_USE = {str(code): xid for code, xid in sorted(CATALOGUE.items()) if not xid.is_retired}
 MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
 ACTIONS = {code: (xid.action.text, "text") for code, xid in _IN_USE.items()}
+SEVERITIES = {code: (xid.severity, parts.SEVERITIES.get(xid.severity, ("", "text"))[1]) for code, xid in _IN_USE.items()}
 ON_GPU = "{{instance}} GPU {{gpu}}"
 # DCGM's own, see gpu:dcgm_health:code.
 HEALTH = {0: ("healthy", "green"), 10: ("warns", "yellow"), 20: ("FAILS", "red")}
@@ -106,6 +107,7 @@ def _when_and_where() -> tuple[Any, ...]:
                 "instance": Column(heading="Host", link=link_to_host("host"), width=150),
                 "pci": Column(heading="GPU (PCI)", width=110),
                 "xid": Column(heading="XID", width=60),
+                "severity": Column(heading="Severity", words=SEVERITIES, width=90),
                 "Value #A": Column(heading="Lines", width=60),
                 "meaning": Column(heading="Meaning", words=MEANINGS, is_text=True),
                 "action": Column(heading="What to do", words=ACTIONS, is_text=True),

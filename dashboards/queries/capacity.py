@@ -18,7 +18,8 @@ def gpu_hours(selector: str, by: str = "") -> str:
 
 def idle_gpu_hours(selector: str, by: str = "") -> str:
     """Of those, what no kernel ran in."""
-    return _hours(f"count by ({ONE_CLUSTER}) ({per_gpu('gpu:utilization:ratio', selector)} < {IDLE_BELOW})", by)
+    per = per_gpu("gpu:utilization:ratio", selector)
+    return _hours(f"count by ({ONE_CLUSTER}) ({per} < {IDLE_BELOW}) or 0 * count by ({ONE_CLUSTER}) ({per})", by)
 
 
 def energy_wh(selector: str, by: str = "") -> str:

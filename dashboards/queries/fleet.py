@@ -116,5 +116,5 @@ def firing_by(selector: str, severity: str, by: str) -> str:
 
 def firing_alerts(selector: str) -> str:
     """What somebody has to act on, a row per alert."""
-    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action, part"
+    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action"
     return f'group by ({labels}) (ALERTS{{{selector}, alertstate="firing", severity=~"critical|warning"}})'

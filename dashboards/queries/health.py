@@ -25,9 +25,10 @@ def lines_by_host(selector: str) -> str:
 
 
 def lines_by_gpu(selector: str) -> str:
-    """LogQL: in the whole time range, per host, GPU and code. The code is there three times: its meaning and action, too."""
-    labels = "cluster, instance, pci, xid, meaning, action"
-    counted = f"{{{_XIDS}, {selector}}} | label_format meaning=xid, action=xid [$__range]"
+    """LogQL: in the whole time range, per host, GPU and code. The code is there four times, as columns that say it in words."""
+    labels = "cluster, instance, pci, xid, severity, meaning, action"
+    copies = ", ".join(f"{name}=`{{{{.xid}}}}`" for name in ("severity", "meaning", "action"))
+    counted = f"{{{_XIDS}, {selector}}} | label_format {copies} [$__range]"
     return f"sum by ({labels}) (count_over_time({counted}))"
 
 

@@ -60,6 +60,15 @@ def log_lines_lost(selector: str) -> str:
     return f"topk(10, sum by (instance) (rate(loki_write_dropped_entries_total{{{selector}}}[$__rate_interval])))"
 
 
+def log_retries(selector: str) -> str:
+    """Batches a minute that had to be sent again; the ten hosts with most."""
+    return f"topk(10, 60 * sum by (instance) (rate(loki_write_batch_retries_total{{{selector}}}[$__rate_interval])))"
+
+
+def agent_cpu(selector: str) -> str:
+    return f'topk(10, max by (instance) (rate(process_cpu_seconds_total{{{selector}, job="alloy"}}[$__rate_interval])))'
+
+
 def agent_memory(selector: str) -> str:
     return f'topk(10, max by (instance) (process_resident_memory_bytes{{{selector}, job="alloy"}}))'
 

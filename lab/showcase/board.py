@@ -9,11 +9,11 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboards import LOKI_UID, MIMIR_UID, all_dashboards
+from dashboards import LOKI_UID, MIMIR_UID, Price, all_dashboards
 from lab.ports import free_ports
 from lab.showcase.showcase import Showcase
 
@@ -38,15 +38,17 @@ class Board:
         self._wait()
         for uid, kind, url in ((MIMIR_UID, "prometheus", f"{showcase.mimir}/prometheus"), (LOKI_UID, "loki", showcase.loki)):
             self._post("/api/datasources", {"uid": uid, "name": uid, "type": kind, "access": "proxy", "url": url})
-        for model in all_dashboards().values():
+        for model in all_dashboards(Price(2.5, "USD")).values():
             self._post("/api/dashboards/db", {"dashboard": model, "overwrite": True})
 
-    def address(self, uid: str, *, start_s: float, end_s: float, **variables: str) -> str:
-        """Of a dashboard. `variables`: by name; those that are not named stay at All."""
-        asked = {"from": str(int(start_s * 1000)), "to": str(int(end_s * 1000))}
-        return f"{self.url}/d/{uid}?" + urllib.parse.urlencode(
-            asked | {f"var-{name}": value for name, value in variables.items()}
-        )
+    def address(self, uid: str, *, start_s: float, end_s: float, variables: Mapping[str, Sequence[str]]) -> str:
+        """Of a dashboard. `variables`: name to what is chosen; those that are not named stay at All."""
+        asked = {
+            "from": int(start_s * 1000),
+            "to": int(end_s * 1000),
+            **{f"var-{name}": chosen for name, chosen in variables.items()},
+        }
+        return f"{self.url}/d/{uid}?{urllib.parse.urlencode(asked, doseq=True)}"
 
     def stop(self) -> None:
         self._process.terminate()

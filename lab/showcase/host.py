@@ -60,6 +60,7 @@ def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
         yield "alloy_component_controller_running_components", {"health_type": health}, 14.0 if health == "healthy" else 0.0
     yield "process_start_time_seconds", {}, since_s - 86_400
     yield "process_resident_memory_bytes", {}, 1.9e8 + 2e7 * _wave(host, at_s, 0, 1)
+    yield "process_cpu_seconds_total", {}, 2e3 + 0.03 * ran
     yield "prometheus_remote_storage_highest_timestamp_in_seconds", {}, at_s
     yield "prometheus_remote_storage_queue_highest_sent_timestamp_seconds", sender, at_s - 2 - 3 * _wave(host, at_s, 0, 1)
     yield "prometheus_remote_storage_samples_total", sender, 1e7 + 140 * ran
@@ -69,6 +70,7 @@ def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
     yield "prometheus_remote_write_wal_storage_active_series", {"component_id": sender["component_id"]}, 2150
     yield "prometheus_tsdb_wal_storage_size_bytes", {"component_id": sender["component_id"]}, 2.1e7
     yield "loki_write_sent_entries_total", writer, 5e4 + 0.4 * ran
+    yield "loki_write_batch_retries_total", writer, 0
     yield "loki_write_dropped_entries_total", {**writer, "reason": "ingester_error"}, 0
 
 

@@ -1,0 +1,94 @@
+"""Every query of every panel against a real Mimir and a real Loki, for hosts of every exporter mode.
+
+docs/dashboards-by-exporter.md says which panels are empty in which mode and why; `pytest tests/dashboards --regen` writes it. A
+panel that loses its data, or has more than the page says, fails here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import dashboards
+from dashboards.layout import all_panels
+from lab.showcase import HOSTS, MODES, Showcase
+from lab.showcase.fleet import MODES_DATACENTER
+from tests.dashboards.answers import Question, ask
+from tests.dashboards.by_exporter import why_empty, written
+
+PAGE = Path(__file__).parents[2] / "docs" / "dashboards-by-exporter.md"
+BOARDS = dashboards.all_dashboards(dashboards.Price(2.5, "USD"))
+PANELS = [(board, panel) for board in BOARDS.values() for panel in all_panels(board) if panel["type"] != "row"]
+
+Answers = dict[Question, list[dict[str, str]]]
+
+
+def variables(mode: str) -> Mapping[str, str]:
+    [host] = [host for host in HOSTS if host.datacenter == MODES_DATACENTER and host.mode == mode]
+    chosen = {"datacenter": host.datacenter, "cluster": host.cluster, "instance": host.name, "exporter_mode": MODES[mode].label}
+    return {**chosen, "gpu": ".*", "namespace": ".*"}
+
+
+@pytest.fixture(scope="module")
+def answers(showcase: Showcase) -> Answers:
+    questions = [
+        Question.of(panel, target, variables(mode)) for mode in MODES for _, panel in PANELS for target in panel["targets"]
+    ]
+    return ask(showcase, questions)
+
+
+@pytest.fixture(scope="module")
+def empty(answers: Answers) -> dict[tuple[str, str], set[str]]:
+    """Dashboard's and panel's title to the modes in which it shows nothing."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for board, panel in PANELS:
+        for mode in MODES:
+            if not any(answers[Question.of(panel, target, variables(mode))] for target in panel["targets"]):
+                found.setdefault((board["title"], panel["title"]), set()).add(mode)
+    return found
+
+
+def test_the_page_says_which_panels_are_empty_in_which_mode(
+    empty: dict[tuple[str, str], set[str]], request: pytest.FixtureRequest
+) -> None:
+    text = written(empty)
+    if request.config.getoption("--regen"):
+        PAGE.write_text(text)
+    assert text == PAGE.read_text(), "a panel lost its data, or has more than the page says: look, then --regen"
+
+
+def test_every_empty_panel_has_a_reason(empty: dict[tuple[str, str], set[str]]) -> None:
+    assert {panel for _, panel in empty if not why_empty(panel)} == set()
+
+
+def test_a_panel_has_data_in_some_mode(empty: dict[tuple[str, str], set[str]]) -> None:
+    nowhere = {panel for _, panel in (key for key, modes in empty.items() if modes == set(MODES))}
+    # Mimir itself is not scraped here.
+    assert nowhere == {"Rule evaluations that failed", "Series in memory"}
+
+
+def test_a_legend_names_only_labels_that_are_there(answers: Answers) -> None:
+    for board, panel in PANELS:
+        for target in panel["targets"]:
+            series = [labels for mode in MODES for labels in answers[Question.of(panel, target, variables(mode))]]
+            for label in re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat") or ""):
+                assert not series or any(label in labels for labels in series), f"{board['title']}, {panel['title']}: {label}"
+
+
+def test_a_column_of_a_table_is_there(answers: Answers) -> None:
+    for board, panel in PANELS:
+        if panel["type"] != "table":
+            continue
+        [organize] = [one["options"] for one in panel["transformations"] if one["id"] == "organize"]
+        wanted = {name for name in organize["includeByName"] if not name.startswith("Value")}
+        series = [
+            labels
+            for mode in MODES
+            for target in panel["targets"]
+            for labels in answers[Question.of(panel, target, variables(mode))]
+        ]
+        if series:
+            assert wanted <= {label for labels in series for label in labels}, f"{board['title']}, {panel['title']}"
