@@ -658,6 +658,16 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
         ),
         Series(
+            name="gpu:nvlinks_active:count",
+            meaning="NVLinks of the GPU that are up.",
+            sources=(textfile("nvlinks_active"),),
+        ),
+        Series(
+            name="gpu:nvlink_speed:bytes_per_second",
+            meaning="Speed of the GPU's slowest NVLink that is up, in one direction.",
+            sources=(textfile("nvlink_speed_bytes_per_second"),),
+        ),
+        Series(
             name="gpu:nvlink_errors:total",
             meaning="Errors on the GPU's NVLinks.",
             extra_labels=("kind",),

@@ -78,7 +78,7 @@ _NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_ret
 
 def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False) -> Series:
     """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter."""
-    links = 0 if is_amd else shape.gpus * (2 + 2 * shape.nvlinks)
+    links = 0 if is_amd else shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
     per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
     scrapes = 2 if mode == TEXTFILE else 3
     sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + _ALLOY + _DRIFT + _PER_SCRAPE * scrapes
@@ -128,7 +128,7 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
 
 
 def _is_of_links(metrics: Iterable[str]) -> bool:
-    return any(name.startswith(("node_gpu_pcie_", "node_gpu_nvlink_")) for name in metrics)
+    return any(name.startswith(("node_gpu_pcie_", "node_gpu_nvlink")) for name in metrics)
 
 
 def _any_number(metrics: Iterable[str]) -> set[int | None]:

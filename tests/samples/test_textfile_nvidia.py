@@ -113,7 +113,15 @@ def test_the_counters_of_the_recorded_v100_are_those_of_the_link_that_was_busy(t
 @pytest.mark.parametrize("recording", NO_NVLINK_DATA, ids=lambda path: path.stem)
 def test_another_answer_about_nvlink_is_not_taken_for_traffic(tmp_path: Path, recording: Path) -> None:
     found = link_metrics(tmp_path, {"nvlink": recording.read_text()})
-    assert not [name for name, _ in found if "nvlink" in name]
+    assert not [name for name, _ in found if "transmit" in name or "receive" in name]
+
+
+@pytest.mark.parametrize("recording", NO_NVLINK_DATA, ids=lambda path: path.stem)
+def test_the_links_that_are_up_are_those_with_a_speed(tmp_path: Path, recording: Path) -> None:
+    text = recording.read_text()
+    found = link_metrics(tmp_path, {"nvlink -s": text, "nvlink": ""})
+    active = [value for (name, _), value in found.items() if name == "node_gpu_nvlinks_active"]
+    assert sum(active) == len(re.findall(r"Link \d+: [\d.]+ GB/s", text))
 
 
 @pytest.mark.parametrize("recording", sorted(NVIDIA_SMI.glob("dmon/*.txt")), ids=lambda path: path.stem)

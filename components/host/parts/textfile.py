@@ -11,6 +11,7 @@ What the collectors write, and where the two programs they replace had it:
         gpu_pci_tx_mb_per_s{GPUID}                           node_gpu_pcie_transmit_bytes_per_second{gpu}
         gpu_pci_rx_mb_per_s{GPUID}                           node_gpu_pcie_receive_bytes_per_second{gpu}
     new here
+        node_gpu_nvlinks_active{gpu}, node_gpu_nvlink_speed_bytes_per_second{gpu},
         node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
         node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector}
 """
