@@ -39,7 +39,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for us: we end them in the right order
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
 
 
@@ -52,7 +52,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     parent = os.getppid()
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before we asked
