@@ -127,7 +127,9 @@ class GpuNodes:
         directory = self._directory / name
         directory.mkdir()
         scenario = directory / "scenario.yaml"
-        scenario.write_text(yaml.safe_dump({**SCENARIO, "gpus": [{"product": "h100-sxm", "count": gpus, "load": "idle"}]}))
+        slots = [f"{0x18 + index:02X}:00" for index in range(gpus)]
+        machine = {**SCENARIO, "gpus": [{"product": "h100-sxm", "count": gpus, "load": "idle"}], "pci": slots}
+        scenario.write_text(yaml.safe_dump(machine))
         setup.init(state=directory, scenario=str(scenario), hostname=name)
         return _Node(name, directory, gpus)
 
