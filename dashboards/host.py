@@ -169,6 +169,7 @@ def _host() -> tuple[Any, ...]:
             unit="percentunit",
             thresholds=parts.DISK,
             width=12,
+            if_none=NODE_EXPORTER,
             most=1,
         ),
         time_series(

@@ -130,10 +130,18 @@ def time_series(
 
 
 def one_number(
-    title: str, query: Query, *, description: str, unit: str, thresholds: Thresholds, width: int, link: str | None = None
+    title: str,
+    query: Query,
+    *,
+    description: str,
+    unit: str,
+    thresholds: Thresholds,
+    width: int,
+    if_none: str = "nothing reports",
+    link: str | None = None,
 ) -> stat.Panel:
     """A number with its course. Green, yellow and red come with `thresholds`; the number says the same."""
-    panel = _stat(link).graph_mode(common_models.BigValueGraphMode.AREA)
+    panel = _stat(link).graph_mode(common_models.BigValueGraphMode.AREA).no_value(if_none)
     panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
     return _described(panel, title, [query], description, unit, thresholds, width, 4)
 
@@ -176,7 +184,7 @@ def _stat(link: str | None) -> stat.Panel:
 
 
 def gauges(
-    title: str, query: Query, *, description: str, unit: str, thresholds: Thresholds, width: int, most: float
+    title: str, query: Query, *, description: str, unit: str, thresholds: Thresholds, width: int, if_none: str, most: float
 ) -> gauge.Panel:
     panel = (
         gauge.Panel()
@@ -185,6 +193,7 @@ def gauges(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .min(0)
         .max(most)
+        .no_value(if_none)
     )
     return _described(panel, title, [query], description, unit, thresholds, width, HEIGHT, instant=True)
 

@@ -37,6 +37,7 @@ def _number(title: str, query: str, description: str, *, can_warn: bool = False)
         unit="short",
         thresholds=YELLOW_FROM_ONE if can_warn else NO_THRESHOLDS,
         width=6,
+        if_none="not told: kube-state-metrics does not report",
     )
 
 

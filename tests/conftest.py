@@ -15,6 +15,7 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
 # The tests of one file stay in one process of pytest-xdist; those of these places do all together: they share a cluster, or a
 # datacenter that only looks at itself.
 TOGETHER = {
+    "tests/dashboards/": "showcase",
     "tests/e2e/test_operations.py": "datacenter",
     "tests/e2e/test_xids.py": "datacenter",
     "tests/kubernetes/": "cluster",
@@ -22,7 +23,7 @@ TOGETHER = {
     "tests/standins/kubernetes/": "cluster",
 }
 # What waits longest starts first, so that no process is left with it alone at the end.
-FIRST = ("tests/hosts/", "tests/kubernetes/", "tests/e2e/")
+FIRST = ("tests/hosts/", "tests/kubernetes/", "tests/e2e/", "tests/dashboards/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

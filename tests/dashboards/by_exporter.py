@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from lab.showcase import MODES
 
+_PREFIX = "GPU fleet / "
 _XID = "XIDs are errors of NVIDIA's driver."
 _HELD_BACK = "NVIDIA's exporters tell why clocks are low; AMD's and the textfile collectors do not."
 _TEXTFILE = "The textfile collectors ask for use, memory, temperature and power alone."
@@ -68,12 +69,19 @@ def why_empty(panel: str) -> str:
     return _WHY.get(panel, "")
 
 
+def empty_panels(page: str, mode: str) -> set[tuple[str, str]]:
+    """Of a written page: dashboard's and panel's title of what is empty in `mode`."""
+    rows = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| ")][2:]
+    column = 2 + list(MODES).index(mode)
+    return {(f"{_PREFIX}{cells[0]}", cells[1]) for cells in rows if cells[column] == "-"}
+
+
 def written(empty: Mapping[tuple[str, str], set[str]]) -> str:
     """`empty`: dashboard's and panel's title to modes. `-` is an empty panel."""
     columns = ["Dashboard", "Panel", *(mode.words for mode in MODES.values()), "Why"]
     lines = [columns, ["---"] * len(columns)]
     for (board, panel), modes in empty.items():
         lines.append(
-            [board.removeprefix("GPU fleet / "), panel, *("-" if mode in modes else "data" for mode in MODES), why_empty(panel)]
+            [board.removeprefix(_PREFIX), panel, *("-" if mode in modes else "data" for mode in MODES), why_empty(panel)]
         )
     return _HEAD + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
