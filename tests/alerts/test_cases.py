@@ -1,0 +1,98 @@
+"""Every alert has its cases in alerts/tests: one step before and at it, nothing there at all, and what counts can do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+import alerts
+from lab import toolchain
+from tests.alerts.test_rules import RULE_TESTS
+
+RULES = [rule for group in alerts.rule_groups("mimir") for rule in group.rules if "alert" in rule]
+ALERTS = sorted({rule["alert"] for rule in RULES})
+COUNTED = sorted(
+    {rule["alert"] for rule in RULES if re.search(r"\b(increase|rate|changes)\(|:total\b|:increase10m\b", rule["expr"])}
+)
+KINDS = ("first event", "again", "reset")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+# Cases that stand in a test of another name, and those that an alert cannot have.
+ELSEWHERE = {
+    (
+        "GpuXid",
+        "first event",
+    ): "the first event of a code is seen at once, although its count begins at 1, and is over ten minutes later",
+    ("GpuXid", "again"): "the same code again begins the ten minutes anew, and a rest in between is quiet",
+    ("GpuXid", "reset"): "a count that begins anew when Alloy restarts is what happened since",
+    ("NvswitchSxid", "first event"): "a fatal SXid pages, another warns, both from their first line, for ten minutes",
+}
+DOES_NOT_APPLY = {
+    ("NvswitchSxid", "again"): "its count is made like that of GpuXid, from the same expression",
+    ("NvswitchSxid", "reset"): "its count is made like that of GpuXid, from the same expression",
+    ("MetricsLost", "first event"): "a single refusal is a hiccup: only what lasts five minutes is told",
+    ("RuleEvaluationFailing", "first event"): "a single failure is a hiccup: only what lasts five minutes is told",
+    ("GpuEccCorrectedOften", "first event"): "single corrected errors are normal",
+    ("HostMemoryErrorsCorrected", "first event"): "single corrected errors are normal",
+    ("GpuPcieReplaysOften", "first event"): "single replays are normal",
+    ("HostInfinibandPortFlapping", "first event"): "HostInfinibandPortDown tells of the first",
+}
+
+
+def seconds(duration: str) -> int:
+    return sum(int(number) * SECONDS[unit] for number, unit in re.findall(r"(\d+)([smhd])", str(duration)))
+
+
+def _cases() -> Iterator[tuple[int, dict]]:
+    for file in RULE_TESTS:
+        content = yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+        for case in content["tests"]:
+            yield seconds(content["evaluation_interval"]), case
+
+
+CASES = list(_cases())  # each test with the seconds between two evaluations
+NAMES = {case["name"] for _, case in CASES}
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_is_silent_one_step_before_it_fires(alert):
+    for step, case in CASES:
+        firing: dict[int, bool] = defaultdict(bool)
+        for check in case.get("alert_rule_test", ()):
+            if check["alertname"] == alert:
+                firing[seconds(check["eval_time"])] = bool(check["exp_alerts"])
+        if any(fires and firing.get(at - step) is False for at, fires in firing.items()):
+            return
+    raise AssertionError("no test is silent at one evaluation and firing at the next")
+
+
+@pytest.mark.parametrize("alert", COUNTED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_alert_made_of_counts_knows_the_first_event_a_repeat_and_a_new_beginning(alert, kind):
+    has = any(name.startswith(f"{alert}, {kind}: ") for name in NAMES)
+    assert has or ELSEWHERE.get((alert, kind)) in NAMES or (alert, kind) in DOES_NOT_APPLY
+    assert not (has and (alert, kind) in DOES_NOT_APPLY)
+
+
+def test_nothing_alerts_where_there_is_nothing(tmp_path):
+    test = {
+        "rule_files": [str(file) for file in alerts.rule_files("mimir")],
+        "evaluation_interval": "10m",
+        "tests": [
+            {
+                "interval": "10m",
+                "input_series": [],
+                "promql_expr_test": [{"expr": "ALERTS", "eval_time": "1h", "exp_samples": []}],
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(test))
+    ran = subprocess.run(
+        [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
