@@ -76,12 +76,15 @@ check: setup ## look for drift on every host, changing nothing: make check STACK
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test lint regen pin lock dashboards pictures schema
+.PHONY: test mutants lint regen pin lock dashboards pictures schema
 test: .venv/installed lint ## every test
 	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup
+
+mutants: setup ## whether the rule tests notice each changed threshold, operator and `for`; CHANGED=1: of changed rules alone
+	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
 lint: .venv/installed ## ruff, shellcheck
 	@$(PYTHON) -m lab.toolchain system shellcheck
