@@ -71,17 +71,24 @@ new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=
 known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
 	@$(PYTHON) -m components.operations.known_hosts --stack "$(STACK)"
 
-check: setup ## look for drift on every host, changing nothing: make check STACK=us-west-training
+check: setup ## look for drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
 	@$(WITH_TOOLS) $(PYTHON) -m components.operations.check --stack "$(STACK)"
+
+gpu-load: setup ## load a GPU and look whether Mimir saw it: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
+	@$(WITH_TOOLS) $(PYTHON) -m components.operations.gpu_load --stack "$(STACK)" --test $(or $(TEST),1004) \
+	  --duration $(or $(DURATION),45) --host "$(HOST)" --resource $(or $(RESOURCE),nvidia.com/gpu)
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test mutants lint regen pin lock dashboards pictures schema
+.PHONY: test bench mutants lint regen pin lock dashboards pictures schema
 test: .venv/installed lint ## every test
 	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup
+
+bench: setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on real ones (root); .dev/bench.json
+	@$(PYTHON) -m bench
 
 mutants: setup ## whether the rule tests notice each changed threshold, operator and `for`; CHANGED=1: of changed rules alone
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)

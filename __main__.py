@@ -7,6 +7,7 @@ import pulumiverse_grafana as grafana
 from components import wiring
 from components.backend.backend import Backend
 from components.config import read_stack
+from components.continue_on_error import spare_the_traceback
 from components.fleet import Fleet
 from components.grafana.alerting import Alerting
 from components.grafana.dashboards import Dashboards
@@ -15,6 +16,7 @@ from components.kubernetes.gpu_cluster import GpuCluster
 from components.kubernetes.wiring import gpu_cluster_args, kubernetes_provider_args
 from components.rulers.rulers import Rulers
 
+spare_the_traceback()
 loaded = read_stack()
 config = loaded.config
 wiring.check_signals(config)

@@ -2,6 +2,9 @@
 
 Recorded as `inventory:host:expected` (always 1) and, where the stack file counts a host's GPUs, `inventory:gpus_expected:count`,
 with labels datacenter, cluster and instance. rules/inventory.yaml judges them.
+
+A Kubernetes cluster keeps its own inventory: its nodes are expected as long as the API server has them, with the GPUs that they
+offered within the last day.
 """
 
 from __future__ import annotations
@@ -31,6 +34,30 @@ def inventory_groups(datacenter: str, cluster: str, gpus: Mapping[str, int | Non
         )
         for start in range(0, len(hosts), HOSTS_PER_GROUP)
     ]
+
+
+def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:
+    """The nodes with GPUs of a cluster, by kube-state-metrics.
+
+    A GPU that fails leaves a node's capacity when the device plugin starts anew, so the most of a day is expected; a node that an
+    autoscaler took away is gone from the API server, and nobody misses it.
+    """
+    here = f"datacenter={json.dumps(datacenter)}, cluster={json.dumps(cluster)}"
+    capacity = f'kube_node_status_capacity{{{here}, resource="nvidia_com_gpu"}}'
+    gpus = f"max_over_time({capacity}[1d]) > 0 and on (node) kube_node_info{{{here}}}"
+
+    def of_nodes(aggregation: str) -> str:
+        return f'{aggregation} by (instance) (label_replace({gpus}, "instance", "$1", "node", "(.+)"))\n'
+
+    labels = {"datacenter": datacenter, "cluster": cluster}
+    return RuleGroup(
+        name=f"inventory-{datacenter}-{cluster}-kubernetes",
+        interval=INTERVAL,
+        rules=(
+            {"record": HOST, "expr": of_nodes("group"), "labels": labels},
+            {"record": GPUS, "expr": of_nodes("max"), "labels": labels},
+        ),
+    )
 
 
 def _rules(datacenter: str, cluster: str, gpus: Mapping[str, int | None]) -> Iterator[Rule]:

@@ -17,7 +17,7 @@ import dashboards
 from alerts import grafana_rules
 from alerts.alertmanager import alertmanager_config, templates
 from alerts.grafana_rules import Source
-from alerts.inventory import inventory_groups
+from alerts.inventory import inventory_groups, kubernetes_inventory_group
 from alerts.model import to_yaml
 from components import checks, notifications
 from components.backend.backend import Backend, BackendArgs
@@ -33,6 +33,7 @@ from components.host.parts import PROGRAMS, HostOptions, standard_parts
 from components.host.parts.container_runtime import ContainerRuntime
 from components.host.parts.dcgm_exporter import DcgmExporter
 from components.host.resources import ProviderArgs
+from components.kubernetes.wiring import kubernetes_place
 from components.rulers.rulers import RulersArgs, RulerServer
 from components.stackfile.sections import Dcgm
 from components.versions import Repository, repository
@@ -58,6 +59,8 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
         sudo_password=secrets.get("sudoPassword"),
         secrets=placed,
         ruler_password=secrets.get("rulersPassword"),
+        kubernetes=kubernetes_place(config),
+        kubeconfig=secrets.get("kubeconfig"),
         artifact_directory=_artifact_directory(config),
         rollout=_rollout(config),
         lost_hosts=sorted(name for name, host in config.hosts.items() if host.lost),
@@ -188,7 +191,11 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
         mimir=RulerServer(url=_once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
-        mimir_groups=[*mimir_groups, *inventory_groups(config.datacenter, config.cluster, gpus)],
+        mimir_groups=[
+            *mimir_groups,
+            *inventory_groups(config.datacenter, config.cluster, gpus),
+            *([kubernetes_inventory_group(config.datacenter, config.cluster)] if config.kubernetes else ()),
+        ],
         loki=RulerServer(url=_once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
         loki_groups=loki_groups,
         alertmanager=_alertmanager(loaded) if judges else None,

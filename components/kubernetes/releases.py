@@ -60,15 +60,13 @@ _VALUES: Final[Mapping[str, Callable[[ClusterPlan], Values]]] = {
 
 def release_names(section: Kubernetes) -> list[str]:
     """The releases that the section asks for, what others need first."""
-    operator = section.prometheus_operator
     wanted = {
-        "kube-prometheus-stack": operator == "install",
+        "kube-prometheus-stack": section.prometheus_operator == "install",
         "gpu-operator": section.gpu_operator,
         "dcgm-exporter": not section.gpu_operator and section.exporter == "install",
         "alloy": True,
-        # With the stack they are its subcharts.
-        "node-exporter": operator != "install" and section.node_exporter == "install",
-        "kube-state-metrics": operator != "install" and section.kube_state_metrics == "install",
+        "node-exporter": section.node_exporter == "install",
+        "kube-state-metrics": section.kube_state_metrics == "install",
         "prometheus-adapter": section.custom_metrics == "install",
     }
     return [name for name, is_wanted in wanted.items() if is_wanted]

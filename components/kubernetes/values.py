@@ -306,7 +306,6 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
     selects_all = {
         f"{kind}SelectorNilUsesHelmValues": False for kind in ("serviceMonitor", "podMonitor", "rule", "probe", "scrapeConfig")
     }
-    subchart_node, subchart_state = node_exporter(plan), kube_state_metrics(plan)
     return {
         "prometheus": {
             "prometheusSpec": {
@@ -317,7 +316,6 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
                 "prometheusExternalLabelNameClear": True,
                 "remoteWrite": [write],
                 "retention": "1d",  # Mimir keeps the rest
-                "tolerations": [],
             }
         },
         "grafana": {"enabled": section.operator_grafana != "none"}
@@ -327,10 +325,9 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
         "defaultRules": {"create": False},
         # Of the control plane no rule and no panel asks for anything, and the API server alone has more series than all GPUs.
         **{part: {"enabled": False} for part in _CONTROL_PLANE},
-        "nodeExporter": {"enabled": section.node_exporter == "install"},
-        "kubeStateMetrics": {"enabled": section.kube_state_metrics == "install"},
-        "prometheus-node-exporter": {"tolerations": _EVERYWHERE, "prometheus": subchart_node["prometheus"]},
-        "kube-state-metrics": subchart_state,
+        # Releases of their own with every way of scraping: as subcharts they would start while the old still hold their port.
+        "nodeExporter": {"enabled": False},
+        "kubeStateMetrics": {"enabled": False},
         "kubelet": {"serviceMonitor": _kubelet_relabelings(plan)},
     }
 

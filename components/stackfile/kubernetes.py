@@ -159,7 +159,7 @@ class Kubernetes(Section):
     """Prometheus Adapter, which offers GPU use per pod to the HorizontalPodAutoscaler."""
     keep_crds: bool = True
     """Keep the CustomResourceDefinitions of charts when the section goes; false takes them and all their objects away."""
-    timeout: Annotated[int, Field(ge=30, le=3600)] = 600
+    timeout: Annotated[int, Field(ge=5, le=3600)] = 600
     """Seconds until an installation or upgrade that does not come up is rolled back."""
     charts: Charts = Charts()
     """Other sources and values of the charts."""

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import yaml
 
-from alerts.inventory import inventory_groups
+from alerts.inventory import inventory_groups, kubernetes_inventory_group
 from alerts.model import rule_file
 from lab import toolchain
 
@@ -60,3 +60,39 @@ def test_two_stacks_of_one_ruler_do_not_overwrite_each_other():
 def test_a_group_is_plain_yaml():
     (group,) = inventory_groups("us-west", "training", {"a": 1})
     assert yaml.safe_load(group.yaml)["rules"][0]["labels"] == {"datacenter": "us-west", "cluster": "training"}
+
+
+KUBERNETES_TEST = """\
+rule_files: [rules.yaml]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      # gpu-1 lost a GPU after three minutes, gpu-2 left the cluster, the others have none.
+      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-1", resource="nvidia_com_gpu"}', values: '8x2 7x20'}
+      - {series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-1"}', values: '1x20'}
+      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-2", resource="nvidia_com_gpu"}', values: '8x2 stale'}
+      - {series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-2"}', values: '1x2 stale'}
+      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="cpu-1", resource="nvidia_com_gpu"}', values: '0x20'}
+      - {series: 'kube_node_info{datacenter="us-west", cluster="training", node="cpu-1"}', values: '1x20'}
+      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="other", node="gpu-9", resource="nvidia_com_gpu"}', values: '8x20'}
+      - {series: 'kube_node_info{datacenter="us-west", cluster="other", node="gpu-9"}', values: '1x20'}
+    promql_expr_test:
+      - expr: inventory:host:expected
+        eval_time: 15m
+        exp_samples:
+          - {labels: 'inventory:host:expected{datacenter="us-west", cluster="training", instance="gpu-1"}', value: 1}
+      - expr: inventory:gpus_expected:count
+        eval_time: 15m
+        exp_samples:
+          - {labels: 'inventory:gpus_expected:count{datacenter="us-west", cluster="training", instance="gpu-1"}', value: 8}
+"""
+
+
+def test_a_kubernetes_cluster_expects_the_gpus_its_nodes_had_and_no_node_that_left(tmp_path):
+    (tmp_path / "rules.yaml").write_text(rule_file([kubernetes_inventory_group("us-west", "training")]))
+    (tmp_path / "test.yaml").write_text(KUBERNETES_TEST)
+    tested = subprocess.run(
+        [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr

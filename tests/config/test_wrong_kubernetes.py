@@ -31,10 +31,10 @@ WRONG = [
         "customMetrics is none",
     ),
     (
-        "a subchart by itself",
-        {"kubernetes": {"prometheusOperator": "install", "charts": {"nodeExporter": {"version": "4.56.1"}}}},
+        "values of an exporter of others",
+        {"kubernetes": {"nodeExporter": "existing", "charts": {"nodeExporter": {"version": "4.56.1"}}}},
         "charts.nodeExporter",
-        "charts.kubePrometheusStack",
+        "nodeExporter is existing",
     ),
     (
         "labels nobody selects by",

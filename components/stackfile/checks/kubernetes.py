@@ -134,9 +134,6 @@ def _why_not_installed(section: Kubernetes, field: str) -> str:
         return f"prometheusOperator is {section.prometheus_operator}"
     if field == "prometheus_adapter" and section.custom_metrics == "none":
         return "customMetrics is none"
-    if field in ("node_exporter", "kube_state_metrics"):
-        if section.prometheus_operator == "install":
-            return "with `prometheusOperator: install` it is set through charts.kubePrometheusStack"
-        if (asked := getattr(section, field)) != "install":
-            return f"{Kubernetes.model_fields[field].alias} is {asked}"
+    if field in ("node_exporter", "kube_state_metrics") and (asked := getattr(section, field)) != "install":
+        return f"{Kubernetes.model_fields[field].alias} is {asked}"
     return ""

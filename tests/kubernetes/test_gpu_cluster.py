@@ -1,0 +1,205 @@
+"""The life of a cluster with the real pulumi: preview, installation, change, failure, drift, other ways, and nothing left.
+
+One stack, worked on in the order of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.kubernetes import Cluster
+from lab.kubernetes.chart_packages import package
+from tests.hosts.stack import Stack
+
+NAMESPACE = "gpu-monitoring"
+PASSWORD = "planted-secret"
+CHARTS = {
+    "dcgmExporter": "dcgm-exporter",
+    "alloy": "alloy",
+    "nodeExporter": "node-exporter",
+    "kubeStateMetrics": "kube-state-metrics",
+}
+OPERATORS = {"gpuOperator": "gpu-operator", "kubePrometheusStack": "kube-prometheus-stack"}
+
+
+@pytest.fixture(scope="module")
+def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("stack")
+    (directory / "charts").mkdir()
+    config = {
+        "datacenter": "lab-west",
+        "cluster": "training",
+        "metrics": {"url": "http://127.0.0.1:9009/api/v1/push", "tenant": "lab", "username": "writer"},
+        "kubernetes": {
+            "kubeconfig": str(cluster.kubeconfig),
+            "namespace": NAMESPACE,
+            "timeout": 60,
+            "charts": {key: {"chart": chart(directory, name)} for key, name in CHARTS.items()},
+        },
+    }
+    stack = Stack(directory, "cluster", config, {"metricsPassword": PASSWORD}).create()
+    yield stack
+    stack.destroy()
+
+
+def chart(directory: Path, name: str) -> str:
+    """A lab chart, as the stack file names it."""
+    return str(package(name, directory / "charts").relative_to(directory))
+
+
+def daemon_set(cluster: Cluster, name: str = "dcgm-exporter") -> dict[str, Any]:
+    return cluster.api.read("apps/v1", "DaemonSet", name, NAMESPACE)
+
+
+def ours(cluster: Cluster) -> set[str]:
+    """What Helm says it made, and the namespace."""
+    kinds = {
+        "apps/v1": ("DaemonSet", "Deployment"),
+        "v1": ("ConfigMap", "Secret", "ServiceAccount", "Service"),
+        "rbac.authorization.k8s.io/v1": ("ClusterRole", "ClusterRoleBinding"),
+    }
+    found = [one for version, names in kinds.items() for kind in names for one in cluster.api.list(version, kind)]
+    marked = [
+        one
+        for one in found
+        if one["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace") == NAMESPACE
+        or (one["metadata"].get("namespace") == NAMESPACE and one["metadata"]["name"] != "kube-root-ca.crt")
+    ]
+    return {one["metadata"]["name"] for one in marked} - {"default"}
+
+
+def test_a_preview_shows_every_object_and_makes_none(stack: Stack, cluster: Cluster) -> None:
+    told = stack.pulumi("preview", "--diff")
+    assert "+ 15 to create" in told
+    assert f"DaemonSet {NAMESPACE}/dcgm-exporter" in told and "gpus   : 16" in told
+    assert PASSWORD not in told
+    assert cluster.api.read("v1", "Namespace", NAMESPACE) is None
+
+
+def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, cluster: Cluster) -> None:
+    told = stack.up()
+    assert "15 created" in told and PASSWORD not in told
+    status = daemon_set(cluster)["status"]
+    assert (status["desiredNumberScheduled"], status["numberReady"]) == (2, 2)
+    assert daemon_set(cluster, "alloy")["status"]["desiredNumberScheduled"] == 3
+    secret = cluster.api.read("v1", "Secret", "gpu-fleet", NAMESPACE)
+    assert set(secret["data"]) == {"metrics-username", "metrics-password"}
+    assert PASSWORD not in (stack.directory / "state").joinpath(".pulumi/stacks/gpu-fleet/cluster.json").read_text()
+
+
+def test_the_second_run_changes_nothing(stack: Stack) -> None:
+    assert "15 unchanged" in stack.up()
+
+
+def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster: Cluster) -> None:
+    stack.config["dcgm"] = {"counters": "profiling"}
+    stack.write()
+    told = stack.pulumi("preview", "--diff")
+    assert "SYS_ADMIN" in told and "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" in told
+    assert "SYS_ADMIN" not in json.dumps(daemon_set(cluster)), "a preview changes nothing"
+    stack.up()
+    assert "SYS_ADMIN" in json.dumps(daemon_set(cluster))
+
+
+def test_an_upgrade_that_does_not_come_up_is_rolled_back_and_the_next_run_converges(stack: Stack, cluster: Cluster) -> None:
+    before = daemon_set(cluster)["spec"]["template"]
+    section = stack.config["kubernetes"]
+    section["charts"]["dcgmExporter"]["values"] = {"image": {"tag": "missing"}}
+    section["timeout"] = 5
+    stack.write()
+    told = stack.up(ok=False)
+    assert "dcgm-exporter" in told and "Traceback" not in told
+    assert daemon_set(cluster)["spec"]["template"]["spec"]["containers"] == before["spec"]["containers"]
+    del section["charts"]["dcgmExporter"]["values"]
+    section["timeout"] = 60
+    stack.write()
+    stack.up()
+    assert "unchanged" in stack.up() and daemon_set(cluster)["status"]["numberReady"] == 2
+
+
+def test_what_is_changed_by_hand_is_found_by_a_check_and_set_back_by_the_next_run(stack: Stack, cluster: Cluster) -> None:
+    live = daemon_set(cluster)
+    (container,) = live["spec"]["template"]["spec"]["containers"]
+    container["env"].append({"name": "BY_HAND", "value": "1"})
+    cluster.api.patch(live, {"spec": {"template": {"spec": {"containers": [container]}}}})
+    cluster.api.delete(identity("v1", "ConfigMap", "alloy"))
+    told = check(stack)
+    assert "ConfigMap alloy: is missing" in told and "containers[exporter].env[BY_HAND]" in told
+    assert "release node-exporter" in told and "2 drift" in told
+    assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is None, "a check changes nothing"
+    stack.up("--refresh")
+    assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is not None
+    assert "BY_HAND" not in json.dumps(daemon_set(cluster))
+    assert "4 releases: 4 ok." in check(stack, status=0)
+
+
+def identity(version: str, kind: str, name: str) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}}
+
+
+def check(stack: Stack, status: int = 1) -> str:
+    done = subprocess.run(
+        [stack.directory / ".venv/bin/python", "-m", "components.operations.check", "--stack", stack.name],
+        cwd=stack.directory,
+        env={**os.environ, **stack._environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_value_that_a_chart_does_not_have_stops_everything(stack: Stack) -> None:
+    stack.config["kubernetes"]["charts"]["alloy"]["values"] = {"controler": {"replicas": 1}}
+    stack.write()
+    told = stack.pulumi("preview", ok=False)
+    assert "gpu-fleet:kubernetes.charts.alloy.values.controler: the chart alloy has no such value" in told
+    assert "did you mean controller?" in told
+    assert "Traceback" not in told
+    del stack.config["kubernetes"]["charts"]["alloy"]["values"]
+
+
+def test_a_cluster_out_of_reach_stops_a_run_before_anything(stack: Stack, tmp_path: Path) -> None:
+    section = stack.config["kubernetes"]
+    there = section["kubeconfig"]
+    section["context"] = "elsewhere"
+    stack.write()
+    told = stack.up(ok=False)
+    assert "elsewhere" in told and "gpu-fleet:kubernetes names kubeconfig and context" in told and "Traceback" not in told
+    del section["context"]
+    section["kubeconfig"] = there
+
+
+def test_with_the_operators_their_exporter_is_the_only_one(stack: Stack, cluster: Cluster) -> None:
+    section = stack.config["kubernetes"]
+    section |= {"gpuOperator": True, "prometheusOperator": "install", "keepCrds": False}
+    del section["charts"]["dcgmExporter"]
+    section["charts"] |= {key: {"chart": chart(stack.directory, name)} for key, name in OPERATORS.items()}
+    stack.write()
+    stack.up()
+    assert daemon_set(cluster) is None, "two exporters on a node report every GPU twice"
+    (monitor,) = [
+        one
+        for one in cluster.api.list("monitoring.coreos.com/v1", "ServiceMonitor", NAMESPACE)
+        if "dcgm" in one["metadata"]["name"]
+    ]
+    assert monitor["spec"]["endpoints"][0]["honorLabels"] is True
+    rules = cluster.api.list("monitoring.coreos.com/v1", "PrometheusRule", NAMESPACE)
+    assert {"gpu-fleet-gpu", "gpu-fleet-xid", "gpu-fleet-vocabulary"} <= {rule["metadata"]["name"] for rule in rules}
+    assert "unchanged" in stack.up()
+
+
+def test_without_the_section_nothing_is_left(stack: Stack, cluster: Cluster) -> None:
+    stack.destroy()
+    cluster.wait_for("the namespace to go", lambda: cluster.api.read("v1", "Namespace", NAMESPACE) is None, within_s=60)
+    assert ours(cluster) == set()
+    crds = [one["metadata"]["name"] for one in cluster.api.list("apiextensions.k8s.io/v1", "CustomResourceDefinition")]
+    assert not [name for name in crds if name.endswith(("monitoring.coreos.com", "nvidia.com"))], "keepCrds is false"
