@@ -134,6 +134,10 @@ class Cluster:
         )
         return self._write_kubeconfig(self.directory / f"{user}.kubeconfig", user)
 
+    def server_certificate(self, name: str) -> tuple[Path, Path]:
+        """Certificate and key of a server on this machine that the cluster's authority signed."""
+        return self._authority.server(name)
+
     def namespace(self, name: str) -> str:
         """Makes a namespace in which pods can be created at once."""
         self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
