@@ -145,7 +145,7 @@ def summary(hosts: Iterable[HostSpec], counters: Counters, counters_name: str) -
     for (exporter, vendor, gpus), count in sorted(kinds.items(), key=str):
         shape = usual if gpus is None else replace(usual, gpus=gpus)
         likely = [(mode, of_host(mode, shape, counters, is_amd=vendor == "amd")) for mode in _modes(exporter, vendor)]
-        most = max((series for _, series in likely), key=lambda series: series.sent)
+        most = Series(sent=max(one.sent for _, one in likely), recorded=max(one.recorded for _, one in likely))
         total = Series(sent=total.sent + count * most.sent, recorded=total.recorded + count * most.recorded)
         each = " or ".join(f"{series.sent:,} with {_named(mode, counters_name)}" for mode, series in likely)
         lines.append(f"{_counted(count, 'host')} with {shape.gpus} GPUs{' (assumed)' if gpus is None else ''}: {each}")

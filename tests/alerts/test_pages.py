@@ -1,0 +1,64 @@
+"""The pages about alerts say what is so: what is watched, examples that a preview takes, queries that Mimir understands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import alerts
+from components import checks
+from components.checks import catalogue, check_signals, promql
+from components.checks.rules import RuleFile, read_rules, with_records
+from components.dcgm.counters import counters
+from components.host.series import summary
+
+DOCS = Path(__file__).parents[2] / "docs"
+RULES = [rule for backend in ("mimir", "loki", "grafana") for group in alerts.rule_groups(backend) for rule in group.rules]
+QUERIES = [
+    pytest.param(query, id=f"{page.stem}-{number}")
+    for page in sorted(DOCS.glob("*.md"))
+    for number, query in enumerate(re.findall(r"(?ms)^```promql\n(.*?)^```$", page.read_text()))
+]
+
+
+def rows() -> list[tuple[list[str], str]]:
+    """Alerts and severity of each row of the table of what is watched."""
+    table = re.findall(r"(?m)^\| [^|]+ \| ([A-Z][^|]+) \| ([^|]+) \|$", (DOCS / "alert-coverage.md").read_text())
+    return [(names.split(", "), severity) for names, severity in table]
+
+
+def test_every_alert_is_in_the_table_of_what_is_watched_once():
+    listed = [name for names, _ in rows() for name in names]
+    assert sorted(listed) == sorted({rule["alert"] for rule in RULES if "alert" in rule})
+
+
+def test_the_table_names_every_severity_that_its_alerts_have():
+    for names, said in rows():
+        has = {rule["labels"]["severity"] for rule in RULES if rule.get("alert") in names}
+        assert has == set(re.findall(r"critical|warning|info", said)), names
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_of_a_page_names_what_there_is(query):
+    rules, _ = read_rules(checks.rule_files())
+    known = with_records(catalogue.read(), rules, {})
+    assert promql.read(query, known).mistakes == ()
+
+
+def test_there_are_queries_for_a_scheduler():
+    assert len(QUERIES) >= 4
+
+
+def test_the_rule_of_one_s_own_on_the_page_is_taken_as_it_is(tmp_path):
+    text = re.search(r"(?ms)^```yaml\n# alerts/rules/our-racks.yaml\n(.*?)^```$", (DOCS / "own-alerts.md").read_text())[1]
+    (tmp_path / "our-racks.yaml").write_text(text)
+    check_signals([*checks.rule_files(), RuleFile(tmp_path / "our-racks.yaml", tmp_path, "mimir")], [])
+
+
+def test_the_cost_on_the_page_is_what_a_preview_says():
+    hosts = [SimpleNamespace(exporter="auto", vendor="auto", gpus=8, lost=False)] * 16
+    text, _ = summary(hosts, counters("standard"), "standard")
+    assert text in (DOCS / "cost.md").read_text()
