@@ -35,7 +35,7 @@ from components.host.parts.dcgm_exporter import DcgmExporter
 from components.host.resources import ProviderArgs
 from components.kubernetes.wiring import kubernetes_place
 from components.rulers.rulers import RulersArgs, RulerServer
-from components.stackfile.sections import Dcgm
+from components.stackfile.sections import Dcgm, Grafana
 from components.versions import Repository, repository
 
 
@@ -246,8 +246,14 @@ def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
         folder=config.grafana.folder,
         permissions=_folder_permissions(config),
         data_sources=tuple(sources),
-        dashboards=dashboards.all_dashboards(),
+        dashboards=dashboards.all_dashboards(_price(config.grafana)),
     )
+
+
+def _price(grafana: Grafana) -> dashboards.Price | None:
+    if grafana.cost_per_gpu_hour is None:
+        return None
+    return dashboards.Price(per_gpu_hour=grafana.cost_per_gpu_hour, currency=grafana.currency)
 
 
 def alerting_args(loaded: LoadedConfig) -> AlertingArgs:

@@ -12,12 +12,14 @@ from components.stackfile.kubernetes import Kubernetes
 from components.stackfile.rollout import Rollout
 from components.stackfile.values import (
     BaseUrl,
+    Currency,
     ImageDigest,
     LocalPath,
     LogsUrl,
     MetricsUrl,
     Name,
     Port,
+    Price,
     Section,
     Sha256,
     Tenant,
@@ -122,6 +124,10 @@ class Grafana(Section):
     """Title of the folder of the dashboards; that of the alert rules has ` alerts` after it."""
     folder_permissions: Annotated[tuple[FolderPermission, ...], Texts] = ()
     """All permissions on both folders. Default: as Grafana gives them, viewers view and editors edit."""
+    cost_per_gpu_hour: Price | None = None
+    """What a GPU costs for an hour, used or not; the capacity dashboard counts with it. Default: it says nothing of money."""
+    currency: Currency = "USD"
+    """Currency of costPerGpuHour, ISO 4217."""
 
 
 class Ruler(Section):

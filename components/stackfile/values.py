@@ -114,7 +114,20 @@ TimeOfDay = _pattern(
     r"([01]\d|2[0-3]):[0-5]\d|24:00", "a time from 00:00 to 24:00", "write it in quotes, as HH:MM", "22:00", longest=5
 )
 
+Currency = _pattern(r"[A-Z]{3}", "three capitals, as ISO 4217 has them", "write the currency's code", "USD", longest=3)
+
 Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
+
+
+def _price(number: float) -> float:
+    if not 0 < number < 1000:
+        raise refuse(
+            f"found {number:g}", allowed="a price above 0 and below 1000", fix="write what one GPU costs in one hour, such as 2.5"
+        )
+    return number
+
+
+Price = Annotated[float, AfterValidator(_price), Field(examples=[2.5])]
 
 Texts = Strict(False)  # YAML gives lists where the frozen model keeps tuples
 

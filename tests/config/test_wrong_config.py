@@ -628,6 +628,22 @@ WRONG = [
         grafana={"url": "https://g.example.com", "folderPermissions": [{"role": "Viewer", "teamId": "3", "permission": "View"}]},
     ),
     wrong(
+        "price below nothing",
+        "gpu-fleet:grafana.costPerGpuHour",
+        "found -1",
+        "above 0",
+        secrets=("grafanaAuth",),
+        grafana={"url": "https://g.example.com", "costPerGpuHour": -1},
+    ),
+    wrong(
+        "currency in words",
+        "gpu-fleet:grafana.currency",
+        '"dollar"',
+        "ISO 4217",
+        secrets=("grafanaAuth",),
+        grafana={"url": "https://g.example.com", "costPerGpuHour": 2, "currency": "dollar"},
+    ),
+    wrong(
         "receiver says nothing",
         "gpu-fleet:alerts.receivers.team",
         "no way to tell anybody",
