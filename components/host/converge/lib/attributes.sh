@@ -4,14 +4,14 @@
 
 # survey_attributes: $SCRATCH/attributes, PATH TAB what is unusual about it, of all that the wanted parts place.
 survey_attributes() {
+  awk -F "$TAB" '$1 == "file" || $1 == "bin" || $1 == "dir" { print $2 }' "$SCRATCH/expected" | sort -u >"$SCRATCH/paths"
   : >"$SCRATCH/attributes"
   [ "$OWNERS" = yes ] || return 0
-  awk -F "$TAB" '$1 == "file" || $1 == "bin" || $1 == "dir" { print $2 }' "$SCRATCH/expected" | sort -u >"$SCRATCH/surveyed"
   {
     # "/path cap_net_raw=ep", and "/path = cap_net_raw+ep" of older ones; "----i---------e------- /path". Our paths have no spaces.
-    ! command -v getcap >/dev/null || xargs getcap <"$SCRATCH/surveyed" 2>/dev/null |
+    ! command -v getcap >/dev/null || xargs getcap <"$SCRATCH/paths" 2>/dev/null |
       awk '{ print $1 "\thas capabilities of its own (" $NF ")" }'
-    ! command -v lsattr >/dev/null || xargs lsattr -d <"$SCRATCH/surveyed" 2>/dev/null |
+    ! command -v lsattr >/dev/null || xargs lsattr -d <"$SCRATCH/paths" 2>/dev/null |
       awk '$1 ~ /[ia]/ { print $2 "\tis locked against changes (chattr +" ($1 ~ /i/ ? "i" : "a") ")" }'
   } >"$SCRATCH/attributes"
 }

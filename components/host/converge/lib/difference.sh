@@ -148,7 +148,18 @@ obsolete_differences() {
 # obsolete PART: its records of things that no wanted part has. Packages stay, and so does the group while anything is here.
 # Directories that others may use too are left to sweep_directories.
 obsolete() {
-  placed_of "$1" | awk -F "$TAB" -v manager="$MANAGER" -v verb="$VERB" '
+  if [ "$VERB" = check ]; then
+    case $OBSOLETE_PARTS in
+      *" $1 "*) ;;
+      *) return 0 ;;
+    esac
+  fi
+  placed_of "$1" | obsolete_records
+}
+
+# obsolete_records: those of the records on standard input.
+obsolete_records() {
+  awk -F "$TAB" -v manager="$MANAGER" -v verb="$VERB" '
     FILENAME == ARGV[1] { wanted[$1 FS $2]; next }
     $1 == "with" || $1 == "package" || ($1 == "group" && verb != "remove") || ($1 == "dir" && $4 != "runtime") { next }
     !(($1 FS $2) in wanted) || ($1 == "unit" && $5 != manager)

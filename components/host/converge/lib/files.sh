@@ -158,7 +158,6 @@ foreign_files() {
       */. | */.. | *.gpu-fleet-new) continue ;;
     esac
     [ -e "$foreign_entry" ] || [ -L "$foreign_entry" ] || continue
-    KEY=$foreign_path awk -F "$TAB" '$2 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$SCRATCH/expected" ||
-      printf '%s\n' "$foreign_path"
-  done
+    printf '%s\n' "$foreign_path"
+  done | awk -F "$TAB" 'FILENAME == ARGV[1] { ours[$2]; next } !($0 in ours)' "$SCRATCH/expected" -
 }

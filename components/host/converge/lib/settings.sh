@@ -77,18 +77,24 @@ allows() {
   done <"$RECORDS"
 }
 
-# choose_parts: $SCRATCH/wanted, the parts this host gets.
+# choose_parts: $SCRATCH/wanted, the parts this host gets; WANTED, the same between blanks.
 choose_parts() {
   : >"$SCRATCH/wanted"
+  WANTED=' '
   while IFS= read -r choose_part; do
-    allows "$choose_part" all && printf '%s\n' "$choose_part" >>"$SCRATCH/wanted"
+    allows "$choose_part" all || continue
+    printf '%s\n' "$choose_part" >>"$SCRATCH/wanted"
+    WANTED="$WANTED$choose_part "
   done <"$SCRATCH/manifest/parts"
   gather_secrets
   list_wanted_things
 }
 
 is_wanted() {
-  grep -qxF -e "$1" "$SCRATCH/wanted"
+  case $WANTED in
+    *" $1 "*) ;;
+    *) return 1 ;;
+  esac
 }
 
 # gather_secrets: $SCRATCH/secrets/NAME for each secret a wanted part names. One that the stack does not set is an empty file, so

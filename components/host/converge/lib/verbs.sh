@@ -36,7 +36,7 @@ verb_plan() {
       part_difference "$plan_part" || { tell_part "$plan_part" failed; continue; }
       awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
       if [ -s "$SCRATCH/changes" ]; then tell_part "$plan_part" would-change; else tell_part "$plan_part" unchanged; fi
-    elif ! grep -qxF -e "$plan_part" "$SCRATCH/former"; then
+    elif ! is_former "$plan_part"; then
       tell_part "$plan_part" not-wanted
     fi
   done <"$SCRATCH/manifest/parts"
@@ -72,7 +72,7 @@ verb_apply() {
       tell_probe_failure "$apply_part"
     elif is_wanted "$apply_part"; then
       converge_and_tell "$apply_part"
-    elif ! grep -qxF -e "$apply_part" "$SCRATCH/former"; then
+    elif ! is_former "$apply_part"; then
       tell_part "$apply_part" not-wanted
     fi
   done <"$SCRATCH/manifest/parts"
@@ -103,6 +103,7 @@ verb_check() {
   load_settings || refuse
   is_our_stack || refuse
   recall_host
+  survey
   [ ! -d "$STATE/undo/host" ] || echo "the last apply did not finish; the next one does" >"$SCRATCH/interrupted"
   former_parts >"$SCRATCH/former"
   while IFS= read -r check_part; do
@@ -114,7 +115,7 @@ verb_check() {
       part_difference "$check_part" || { tell_part "$check_part" failed; continue; }
       [ "$check_part" != host ] || [ ! -f "$SCRATCH/interrupted" ] || cat "$SCRATCH/interrupted" >>"$SCRATCH/changes"
       tell_drift "$check_part"
-    elif ! grep -qxF -e "$check_part" "$SCRATCH/former"; then
+    elif ! is_former "$check_part"; then
       tell_part "$check_part" not-wanted
     fi
   done <"$SCRATCH/manifest/parts"
@@ -123,10 +124,15 @@ verb_check() {
 
 # tell_drift PART: a difference is drift when it is found and not made.
 tell_drift() {
+  if [ ! -s "$SCRATCH/changes" ]; then
+    count_drift "$1" 0
+    tell_part "$1" unchanged
+    return
+  fi
   mv "$SCRATCH/changes" "$SCRATCH/drift"
   : >"$SCRATCH/changes"
   count_drift "$1" "$(wc -l <"$SCRATCH/drift")"
-  if [ -s "$SCRATCH/drift" ]; then tell_part "$1" drift; else tell_part "$1" unchanged; fi
+  tell_part "$1" drift
 }
 
 verb_remove() {
@@ -227,6 +233,10 @@ former_parts() {
     FILENAME == ARGV[1] { wanted[$1]; next }
     $1 != "package" && !($3 in wanted) && !seen[$3]++ { part[++n] = $3 }
     END { for (; n; n--) print part[n] }' "$SCRATCH/wanted" "$PLACED"
+}
+
+is_former() {
+  [ -s "$SCRATCH/former" ] && grep -qxF -e "$1" "$SCRATCH/former"
 }
 
 tell_probe_failure() {

@@ -1,0 +1,105 @@
+"""A host of the lab brought to the real bundle by the converge program alone, for what needs many runs and no Pulumi."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from components.host.artifacts import program_sources
+from components.host.bundle import Bundle
+from components.host.part import Part
+from components.host.parts import PROGRAMS, HostOptions, standard_parts
+from lab.hosts import Host
+
+ENVELOPE = "/root/envelope"
+ARTIFACTS = "/root/artifacts"
+CONVERGE = "sh /var/lib/gpu-fleet/current/converge"
+SECRETS = {"metrics-password": "planted-metrics-secret", "logs-password": "planted-logs-secret"}
+
+
+@dataclass
+class Run:
+    code: int
+    events: list[dict]
+
+    @property
+    def errors(self) -> dict[str, str]:
+        return {event["part"]: event["error"]["message"] for event in self.events if "error" in event}
+
+    @property
+    def drift(self) -> list[str]:
+        return [line for event in self.events if event["event"] == "part" for line in event.get("drift", ())]
+
+    @property
+    def changes(self) -> dict[str, list[str]]:
+        return {event["part"]: event["changes"] for event in self.events if event.get("changes")}
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return next(event["facts"] for event in self.events if event["event"] == "facts")
+
+
+@dataclass
+class PlacedHost:
+    """`artifacts`: directory of the programs on this machine. `settings` come over those of a usual host."""
+
+    host: Host
+    artifacts: Path
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def parts(self) -> list[Part]:
+        programs = program_sources("controller", PROGRAMS, url=None, directory=self.artifacts)
+        return standard_parts(HostOptions(programs=programs, metrics_login=True, logs_login=True))
+
+    def apply(self, parts: Sequence[Part] | None = None) -> Run:
+        return self.run(f"sh {ENVELOPE}/bundle/converge", "apply", f"--envelope {ENVELOPE} --artifacts {ARTIFACTS}", parts)
+
+    def check(self) -> Run:
+        return self.run(CONVERGE, "check")
+
+    def remove(self) -> Run:
+        return self.run(CONVERGE, "remove")
+
+    def run(self, converge: str, verb: str, arguments: str = "", parts: Sequence[Part] | None = None) -> Run:
+        if verb == "apply":
+            self._bring(Bundle.of(parts or self.parts()), {**self._usual_settings(), **self.settings})
+        done = self.host.ssh(f"{converge} {verb} --prefix '' {arguments}", check=False, timeout_s=300)
+        return Run(done.returncode, [json.loads(line) for line in done.stdout.splitlines()])
+
+    def leave(self) -> None:
+        """The host as it was; for the end of a test, however it went."""
+        self.host.ssh(f"{CONVERGE} remove --prefix '' 2>&1; rm -rf {ENVELOPE} {ARTIFACTS}", check=False)
+
+    def _bring(self, bundle: Bundle, settings: Mapping[str, str]) -> None:
+        envelope = self.host.inside / ENVELOPE.lstrip("/")
+        shutil.rmtree(envelope, ignore_errors=True)
+        (envelope / "secrets").mkdir(parents=True)
+        (envelope / "bundle.tar").write_bytes(bundle.tar)
+        with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
+            tar.extractall(envelope / "bundle", filter="data")
+        (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        for name, value in SECRETS.items():
+            (envelope / "secrets" / name).write_text(value)
+        artifacts = self.host.inside / ARTIFACTS.lstrip("/")
+        if not artifacts.exists():
+            # Not shutil: it would copy half a gigabyte through Python.
+            subprocess.run(["cp", "--recursive", "--sparse=always", self.artifacts, artifacts], check=True)
+
+    def _usual_settings(self) -> dict[str, str]:
+        return {
+            "GPU_FLEET_STACK": "lab-west/training",
+            "GPU_FLEET_INSTANCE": self.host.name,
+            "GPU_FLEET_DATACENTER": "lab-west",
+            "GPU_FLEET_CLUSTER": "training",
+            "GPU_FLEET_EXPORTER": "nvidia_gpu_exporter",
+            "GPU_FLEET_METRICS_URL": "http://127.0.0.1:9/api/v1/push",
+            "GPU_FLEET_METRICS_USERNAME": "writer",
+            "GPU_FLEET_LOGS_URL": "http://127.0.0.1:9/loki/api/v1/push",
+            "GPU_FLEET_LOGS_USERNAME": "writer",
+        }
