@@ -11,6 +11,7 @@ Source: kubernetes-sigs/prometheus-adapter, docs/config.md and docs/config-walkt
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import re
@@ -25,7 +26,9 @@ from typing import Any
 
 import yaml
 
+from lab.kubernetes import kubeconfig
 from lab.kubernetes.cluster import Cluster
+from lab.kubernetes.kubeconfig import connection
 
 API = "/apis/custom.metrics.k8s.io/v1beta1"
 PODS = re.compile(rf"{API}/namespaces/(?P<namespace>[^/]+)/pods/(?P<name>[^/]+)/(?P<metric>[^/]+)")
@@ -175,14 +178,27 @@ class MetricsAdapter:
     def _config_map(self) -> dict[str, str]:
         return self._cluster.api.get(self._cluster.api.path("v1", "ConfigMap", self._name, self._namespace))["data"]
 
+    def _pod(self) -> dict[str, Any]:
+        path = self._cluster.api.path("apps/v1", "Deployment", self._name, self._namespace)
+        return self._cluster.api.get(path)["spec"]["template"]["spec"]
+
     def _arguments(self) -> dict[str, list[str]]:
-        deployment = self._cluster.api.get(self._cluster.api.path("apps/v1", "Deployment", self._name, self._namespace))
         given: dict[str, list[str]] = {}
-        for argument in deployment["spec"]["template"]["spec"]["containers"][0]["args"]:
+        for argument in self._pod()["containers"][0]["args"]:
             flag, _, value = argument.removeprefix("--").partition("=")
             given.setdefault(flag, []).append(value)
         return given
 
     def _prometheus_of(self, arguments: Mapping[str, list[str]]) -> Prometheus:
         headers = dict(each.split("=", 1) for each in arguments.get("prometheus-header", []))
+        for path in arguments.get("prometheus-auth-config", []):
+            headers |= connection(kubeconfig.read(self._mounted(path))).headers
         return Prometheus(arguments["prometheus-url"][0].rstrip("/"), headers)
+
+    def _mounted(self, path: str) -> str:
+        """The text of a file that the pod has from a Secret."""
+        pod, directory, key = self._pod(), *path.rsplit("/", 1)
+        (volume,) = (each["name"] for each in pod["containers"][0]["volumeMounts"] if each["mountPath"] == directory)
+        (secret,) = (each["secret"]["secretName"] for each in pod["volumes"] if each["name"] == volume)
+        data = self._cluster.api.get(self._cluster.api.path("v1", "Secret", secret, self._namespace))["data"]
+        return base64.b64decode(data[key]).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -30,18 +31,18 @@ RULE = {
 
 
 class Prometheus:
-    """Every pod is as busy as `busy` says. `asked`: the queries; `tenants`: in whose name."""
+    """Every pod is as busy as `busy` says. `asked`: the queries; `askers`: tenant and login of whoever asked."""
 
     def __init__(self) -> None:
         self.busy = 0.9
         self.asked: list[str] = []
-        self.tenants: set[str | None] = set()
+        self.askers: set[tuple[str | None, str | None]] = set()
         prometheus = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = urllib.parse.urlsplit(self.path)
-                prometheus.tenants.add(self.headers["X-Scope-OrgID"])
+                prometheus.askers.add((self.headers["X-Scope-OrgID"], self.headers["Authorization"]))
                 body = json.dumps({"status": "success", "data": prometheus.data(parts)}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
@@ -80,8 +81,18 @@ def adapter(cluster: Cluster, namespace: str, prometheus: Prometheus, tmp_path: 
     values = {
         "prometheus": {"url": f"http://127.0.0.1:{prometheus.port}/prometheus", "port": 0},
         "rules": {"default": False, "custom": [RULE]},
-        "extraArguments": ["--prometheus-header=X-Scope-OrgID=us-west"],
+        "extraArguments": ["--prometheus-header=X-Scope-OrgID=us-west", "--prometheus-auth-config=/etc/login/kubeconfig"],
+        "extraVolumes": [{"name": "login", "secret": {"secretName": "login"}}],
+        "extraVolumeMounts": [{"name": "login", "mountPath": "/etc/login"}],
     }
+    login = {
+        "users": [{"name": "adapter", "user": {"username": "reader", "password": "hunter2"}}],
+        "clusters": [{"name": "mimir", "cluster": {"server": "http://unused.invalid"}}],
+        "contexts": [{"name": "mimir", "context": {"cluster": "mimir", "user": "adapter"}}],
+        "current-context": "mimir",
+    }
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": namespace}}
+    cluster.apply({**secret, "stringData": {"kubeconfig": yaml.safe_dump(login)}})
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     chart = package("prometheus-adapter", tmp_path)
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
@@ -124,7 +135,7 @@ def test_an_hpa_scales_a_deployment_by_what_prometheus_says(
     cluster.wait_for("as long as they are as busy: all", lambda: replicas() == 3)
     prometheus.busy = 0.1
     cluster.wait_for("nearly idle: one", lambda: replicas() == 1, within_s=40)
-    assert prometheus.tenants == {"us-west"}
+    assert prometheus.askers == {("us-west", f"Basic {base64.b64encode(b'reader:hunter2').decode()}")}
     assert f'{SERIES}{{cluster="a",namespace="{namespace}",pod=~"inference-' in prometheus.asked[0]
 
 
