@@ -1,6 +1,6 @@
 #!/bin/sh
 # What runs on a host around the converge program: takes the envelope, works, tidies up. host.py sends it by standard input.
-# Arguments: VERB PREFIX STACK SIZE ARTIFACTS; SIZE is that of the envelope on standard input, 0 where there is none.
+# Arguments: VERB PREFIX STACK SIZE ARTIFACTS; SIZE is that of the envelope on standard input, a compressed tar archive, 0 where there is none.
 # shellcheck disable=SC2317 # a trap calls `tidy`
 umask 077
 export LC_ALL=C
@@ -30,7 +30,7 @@ else
   fi
   incoming=$(mktemp -d "$base/incoming.XXXXXX") || exit 10
   mkdir "$incoming/bundle" &&
-    head -c "$size" | tar -xf - -C "$incoming" &&
+    head -c "$size" | gzip -dc | tar -xf - -C "$incoming" &&
     tar -xf "$incoming/bundle.tar" -C "$incoming/bundle" || exit 10
   sh "$incoming/bundle/converge" "$verb" --prefix "$prefix" --envelope "$incoming" \
     ${stack:+--stack "$stack"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &

@@ -1,19 +1,17 @@
 """What to do on a host: bring it to a bundle, say what that would change, look for drift, take everything away. Knows no Pulumi.
 
-Every verb is one short command whose arguments hold no secret. It says that it is ready, takes bootstrap.sh and one archive on
-standard input (the envelope: bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read here.
-Standard input stays open while that runs: when it closes, because we stop or because we are gone, the work ends too.
+Every verb is one short command whose arguments hold no secret. It says that it is ready, takes bootstrap.sh and an archive on
+standard input (bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read here. Standard
+input stays open while that runs: when it closes, because we stop or because we are gone, the work ends too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import itertools
 import json
 import re
-import tarfile
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +19,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from provider.envelope import Archive, Artifacts, Compressed, Envelope, Members
 from provider.transport import Running, Session, Transport, TransportError
 
 # All that sudo writes to the host's log: the program itself comes by standard input. `dd` reads not a byte too many, as busybox's
 # `head` would.
 _START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$6" 2>/dev/null)\""""
-_BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
+BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
 _CANNOT_UNPACK: Final = 10
 _NOTHING_INSTALLED: Final = 3
 
@@ -58,7 +57,6 @@ _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
 _SUDO_PROMPT = "gpu-fleet asks for the sudo password:"
 _LOG_LINES = 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_BLOCK = 512  # of a tar archive
 _CHUNK = 256 * 1024
 
 
@@ -138,20 +136,6 @@ class Place:
         return self.connection.get("prefix") or ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Envelope:
-    """What travels to a host."""
-
-    bundle: bytes = field(repr=False)
-    settings: Mapping[str, str]
-    secrets: Mapping[str, str] = field(repr=False)
-
-    def members(self) -> dict[str, bytes]:
-        settings = "".join(f"{name}={value}\n" for name, value in sorted(self.settings.items()))
-        secrets = {f"secrets/{name}": value.encode() for name, value in sorted(self.secrets.items())}
-        return {"bundle.tar": self.bundle, "settings": settings.encode(), **secrets}
-
-
 Progress = Callable[[str], None]
 
 
@@ -171,15 +155,16 @@ class Hosts:
         need. `hide`: what no message may show."""
         self._local, self._ssh = local, cache(ssh)
         self._sudo_password = sudo_password
-        self._artifacts = artifacts
+        self._artifacts = Artifacts(artifacts) if artifacts else None
         self._hide = tuple(sorted(hide, key=len, reverse=True))
 
     async def apply(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
-        members: dict[str, bytes | Path] = dict(envelope.members())
+        members: dict[str, bytes | Compressed] = dict(envelope.members())
         async with self._session(place) as session:
             if self._artifacts and not place.is_local:
                 needed = await self._converse(session, place, "needs", members, progress)
-                members |= self._artifact_members(line for line in needed.lines if _SHA256.fullmatch(line))
+                digests = [line for line in needed.lines if _SHA256.fullmatch(line)]
+                members |= {f"artifacts/{digest}": await self._artifact(digest) for digest in digests}
             return self._judged(await self._converse(session, place, "apply", members, progress))
 
     async def plan(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
@@ -207,20 +192,17 @@ class Hosts:
         except TransportError as error:
             raise HostError(error.code, self._clean(error.message)) from None
 
-    def _artifact_members(self, digests: Iterable[str]) -> dict[str, Path]:
-        found = {digest: self._artifacts / digest for digest in digests}
-        for digest, path in found.items():
-            if not path.is_file():
-                missing = f"the host needs the file with sha256 {digest}, which is not in {self._artifacts}"
-                raise HostError("download", f"{missing}; `make artifacts` fetches it")
-        return {f"artifacts/{digest}": path for digest, path in found.items()}
+    async def _artifact(self, digest: str) -> Compressed:
+        try:
+            return await self._artifacts.compressed(digest)
+        except FileNotFoundError:
+            missing = f"the host needs the file with sha256 {digest}, which is not in {self._artifacts.directory}"
+            raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
 
-    async def _converse(
-        self, session: Session, place: Place, verb: str, members: Mapping[str, bytes | Path], progress: Progress
-    ) -> Outcome:
-        artifacts = str(self._artifacts) if self._artifacts and place.is_local and verb == "apply" else ""
-        size = str(_tar_size(members) if members else 0)
-        argv = start_command(verb, place, size, artifacts)
+    async def _converse(self, session: Session, place: Place, verb: str, members: Members, progress: Progress) -> Outcome:
+        artifacts = str(self._artifacts.directory) if self._artifacts and place.is_local and verb == "apply" else ""
+        archive = Archive(members)
+        argv = start_command(verb, place, archive, artifacts)
         if session.sudo:
             how = ["-S", "-p", _SUDO_PROMPT] if self._sudo_password else ["-n"]
             argv = ["sudo", *how, "--", *argv]
@@ -228,7 +210,7 @@ class Hosts:
         talk = _Talk(running, self._sudo_password if session.sudo else None, self._clean, progress)
         try:
             await talk.until_ready()
-            await talk.send(members)
+            await talk.send(archive)
             outcome = await talk.listen()
         except BaseException as error:
             await asyncio.shield(running.stop())
@@ -251,6 +233,8 @@ class Hosts:
         if talk.exit_code == _CANNOT_UNPACK:
             text = " ".join(log)
             code = "disk-full" if "No space left" in text or "quota" in text else "no-write"
+            if "gzip: " in text and "not found" in text:
+                raise HostError("unsupported", "the host has no gzip; install it", log, outcome)
             raise HostError(code, log[-1] if log else "the bundle could not be unpacked on the host", log[:-1], outcome)
         raise HostError("internal", f"the converge program ended with code {talk.exit_code} and no result", log, outcome)
 
@@ -306,10 +290,10 @@ class _Talk:
             raise HostError("sudo", said.removeprefix("sudo: ") + hint)
         raise HostError("unsupported", f"the host does not run sh: {said}")
 
-    async def send(self, members: Mapping[str, bytes | Path]) -> None:
+    async def send(self, archive: Archive) -> None:
         self.outcome = Outcome()
         with contextlib.suppress(ConnectionError):  # the command ended early: what it said tells why
-            for chunk in envelope_chunks(members):
+            for chunk in itertools.chain([BOOTSTRAP], archive.chunks()):
                 self._running.stdin.write(chunk)
                 await self._running.stdin.drain()
 
@@ -355,36 +339,7 @@ class _Talk:
             self._running.stdin.close()
 
 
-def start_command(verb: str, place: Place, size: str, artifacts: str = "") -> list[str]:
-    """`size`: of the archive that follows bootstrap.sh; `artifacts`: a directory of the host that has them already."""
-    return ["sh", "-c", _START, "gpu-fleet", verb, place.prefix, place.stack, size, artifacts, str(len(_BOOTSTRAP))]
-
-
-def envelope_chunks(members: Mapping[str, bytes | Path]) -> Iterable[bytes]:
-    """What the command takes: bootstrap.sh, and the archive."""
-    return itertools.chain([_BOOTSTRAP], _tar_chunks(members))
-
-
-def _tar_size(members: Mapping[str, bytes | Path]) -> int:
-    sizes = (content.stat().st_size if isinstance(content, Path) else len(content) for content in members.values())
-    return sum(_BLOCK + _padded(size) for size in sizes) + 2 * _BLOCK
-
-
-def _tar_chunks(members: Mapping[str, bytes | Path]) -> Iterable[bytes]:
-    """An uncompressed archive, piece by piece: artifacts are too large to hold for hundreds of hosts at once."""
-    if not members:
-        return
-    for name, content in members.items():
-        info = tarfile.TarInfo(name)
-        info.mode = 0o600
-        info.size = content.stat().st_size if isinstance(content, Path) else len(content)
-        yield info.tobuf(tarfile.USTAR_FORMAT)
-        with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as file:
-            while chunk := file.read(_CHUNK):
-                yield chunk
-        yield bytes(_padded(info.size) - info.size)
-    yield bytes(2 * _BLOCK)
-
-
-def _padded(size: int) -> int:
-    return -(-size // _BLOCK) * _BLOCK
+def start_command(verb: str, place: Place, archive: Archive, artifacts: str = "") -> list[str]:
+    """What takes BOOTSTRAP and the archive on its standard input. `artifacts`: a directory of the host that has them already."""
+    size, bootstrap_size = str(archive.size), str(len(BOOTSTRAP))
+    return ["sh", "-c", _START, "gpu-fleet", verb, place.prefix, place.stack, size, artifacts, bootstrap_size]

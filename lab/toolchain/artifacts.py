@@ -36,7 +36,9 @@ def gather_artifacts(directory: Path, *, stand_ins: bool = False) -> None:
             )
         digest = _place(name, found.path.resolve(), directory)
         lines.append(f"{digest}  {name}-{release(name).version}.linux-{architecture()}\n")
-    for stale in {path.name for path in directory.iterdir()} - {line.split()[0] for line in lines} - {INDEX}:
+    digests = {line.split()[0] for line in lines}
+    # The provider keeps what it sends compressed beside each.
+    for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
         (directory / stale).unlink()
     (directory / INDEX).write_text("".join(lines))
 

@@ -8,7 +8,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
-from provider.host import Envelope, HostError, Hosts, Outcome, Place
+from provider.envelope import Envelope
+from provider.host import HostError, Hosts, Outcome, Place
 from provider.resources.bundle import Archives
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
 from provider.rollout import Rollout

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from provider.host import Place, _tar_size, envelope_chunks, start_command
+from provider.envelope import Archive
+from provider.host import BOOTSTRAP, Place, start_command
 from tests.provider.plugin import CONVERGE, bundle_tar
 from tests.provider.test_host import is_gone_soon
 
@@ -36,10 +37,10 @@ def start(shell: str, directory: Path, verb: str, do: str = "") -> subprocess.Po
     members = (
         {"bundle.tar": bundle_tar(CONVERGE.read_text()), "settings": f"DO={do}\n".encode()} if verb in ("plan", "apply") else {}
     )
-    size = str(_tar_size(members) if members else 0)
+    archive = Archive(members)
     place = Place(connection={"kind": "local", "prefix": str(directory / "a host")}, stack="us-west/training")
     process = subprocess.Popen(
-        [*SHELLS[shell], *start_command(verb, place, size)[1:]],
+        [*SHELLS[shell], *start_command(verb, place, archive)[1:]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -47,7 +48,7 @@ def start(shell: str, directory: Path, verb: str, do: str = "") -> subprocess.Po
         start_new_session=True,
     )
     assert process.stdout.readline() == b'{"event":"ready"}\n'
-    process.stdin.write(b"".join(envelope_chunks(members)))
+    process.stdin.write(BOOTSTRAP + b"".join(archive.chunks()))
     process.stdin.flush()
     return process
 
@@ -93,4 +94,4 @@ def test_the_work_ends_when_nobody_listens_any_more(shell: str, tmp_path: Path) 
 def test_the_command_line_is_short_enough_for_the_log_of_sudo() -> None:
     """Each login of each host would write the whole program there."""
     place = Place(connection={"kind": "ssh"}, stack="us-west/training")
-    assert sum(map(len, start_command("apply", place, "400000"))) < 200
+    assert sum(map(len, start_command("apply", place, Archive({"bundle.tar": bytes(400_000)})))) < 200

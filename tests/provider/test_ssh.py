@@ -120,6 +120,7 @@ def test_only_artifacts_that_the_host_lacks_travel_in_the_same_login(
     create(plugin, host, settings={"DO": "", "NEEDS": missing})
     assert host.placed(f"etc/gpu-fleet/{missing}") == "b" * 3_000_000
     assert not (host.prefix / "etc/gpu-fleet" / ("a" * 64)).exists()
+    assert (here / f"{missing}.gz").stat().st_size < 30_000, "compressed once, for all hosts and for the next run"
     assert len(server.logins) == 1
 
 
