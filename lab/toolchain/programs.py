@@ -131,6 +131,8 @@ def _programs() -> tuple[Program, ...]:
     node_exporter = release("node_exporter")
     # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
     mimir = "aced80d74930"
+    mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
+    mimir_differs = f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it"
     prometheus_version = "-X github.com/prometheus/common/version.Version="
     return (
         Program(
@@ -181,8 +183,21 @@ def _programs() -> tuple[Program, ...]:
                 "github.com/grafana/mimir/cmd/mimir",
                 seconds=160,
                 tags="netgo stringlabels",
-                ldflags=f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}",
-                differs=f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it",
+                ldflags=mimir_version,
+                differs=mimir_differs,
+            ),
+        ),
+        Program(
+            release=release("mimirtool"),
+            version_args=("version",),
+            only_for_tests=True,
+            go=_go(
+                "mimir",
+                "github.com/grafana/mimir/cmd/mimirtool",
+                seconds=140,
+                tags="netgo stringlabels",
+                ldflags=mimir_version,
+                differs=mimir_differs,
             ),
         ),
         Program(

@@ -4,6 +4,8 @@ go 1.25.9
 
 tool github.com/grafana/mimir/cmd/mimir
 
+tool github.com/grafana/mimir/cmd/mimirtool
+
 require github.com/grafana/mimir v1.3.1-0.20260423142704-aced80d74930
 
 require (

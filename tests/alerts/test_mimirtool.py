@@ -1,0 +1,83 @@
+"""What Mimir's own tool says: names of recording rules, the Alertmanager configuration, and what its templates print."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import alerts
+from alerts.alertmanager import alertmanager_config, templates
+from alerts.model import to_yaml
+from alerts.notifications import TEMPLATE_FILE, TEXT, TITLE, Email, MuteTiming, Notifications, PagerDuty, Receiver, Route, Slack
+from alerts.notifications import Webhook as Hook
+from lab import toolchain
+
+EVERYONE = Receiver(
+    name="everyone",
+    channels=(
+        Hook(url="https://a.example.com/", bearer_token="t"),
+        Slack(url="https://hooks.example.com/x", channel="#gpu"),
+        PagerDuty(routing_key="k"),
+        Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
+    ),
+)
+WINDOW = MuteTiming(name="move", days_of_month=(24,), months=("december",), years=(2026,), times=(("22:00", "24:00"),))
+LOST = {
+    "status": "firing",
+    "labels": {"alertname": "GpuXid", "instance": "gpu-node-001"},
+    "annotations": {"summary": "XID 79 on gpu-node-001", "action": "Drain the node.", "runbook": "alerts/runbooks/GpuXid.md"},
+}
+
+
+def mimirtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([toolchain.find("mimirtool"), *arguments], capture_output=True, text=True, check=False)
+
+
+def test_it_finds_nothing_to_complain_about():
+    checked = mimirtool("rules", "check", *alerts.rule_files("mimir"), *alerts.rule_files("grafana"))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_mimir_takes_the_alertmanager_configuration_with_every_kind_of_receiver(tmp_path):
+    given = Notifications(
+        receiver="everyone",
+        receivers=(EVERYONE,),
+        routes=(Route(receiver="everyone", matchers=("severity=critical", 'cluster=~"a|b"'), mute_timings=("move",)),),
+        mute_timings=(WINDOW,),
+    )
+    (tmp_path / "config.yaml").write_text(to_yaml(alertmanager_config(given)))
+    for name, text in templates().items():
+        (tmp_path / name).write_text(text)
+    verified = mimirtool("alertmanager", "verify", tmp_path / "config.yaml", *(tmp_path / name for name in templates()))
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def printed(tmp_path: Path, template: str, *firing: dict) -> str:
+    """A template's words for some alerts."""
+    common = {
+        name: value for name, value in firing[0]["labels"].items() if all(one["labels"].get(name) == value for one in firing)
+    }
+    data = {"receiver": "r", "status": "firing", "alerts": list(firing), "commonLabels": common, "externalURL": "http://am"}
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    rendered = mimirtool(
+        "alertmanager",
+        "render",
+        f"--template.glob={TEMPLATE_FILE}",
+        f"--template.text={template}",
+        f"--template.data={tmp_path / 'data.json'}",
+    )
+    assert rendered.returncode == 0, rendered.stdout + rendered.stderr
+    return rendered.stdout
+
+
+def test_one_alert_is_its_own_headline_and_several_are_counted(tmp_path):
+    assert printed(tmp_path, TITLE, LOST) == "[FIRING] XID 79 on gpu-node-001"
+    assert printed(tmp_path, TITLE, LOST, LOST) == "[FIRING] 2 alerts: GpuXid gpu-node-001"
+
+
+def test_a_message_says_what_to_do_and_links_the_runbook_where_there_is_a_link(tmp_path):
+    words = "XID 79 on gpu-node-001\nDo: Drain the node.\nRunbook: {}\n"
+    assert printed(tmp_path, TEXT, LOST).rstrip("\n") + "\n" == words.format("alerts/runbooks/GpuXid.md")
+    linked = {**LOST, "annotations": {**LOST["annotations"], "runbook_url": "https://git.example.com/GpuXid.md"}}
+    assert words.format("https://git.example.com/GpuXid.md") in printed(tmp_path, TEXT, LOST, linked)
