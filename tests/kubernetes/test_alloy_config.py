@@ -1,0 +1,46 @@
+"""Alloy's configuration on a cluster, read by Alloy itself."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from components.kubernetes.alloy_config import OURS, alloy_config, alloy_files
+from components.kubernetes.values import alloy
+from lab.toolchain import find
+from tests.kubernetes.plans import LOKI, MIMIR, plan
+
+NO_LOGIN = {"url": MIMIR["url"]}
+LOGGED_IN = {**LOKI, "username": "writer"}
+VARIANTS = [
+    plan(metrics=metrics, logs=logs, prometheusOperator=operator, nodeExporter=exporter, podLogs=["jobs"] if logs else [])
+    for metrics, logs in itertools.product((NO_LOGIN, MIMIR), (None, LOKI, LOGGED_IN))
+    for operator, exporter in (("none", "install"), ("none", "none"), ("existing", "install"))
+]
+
+
+@pytest.mark.parametrize("file", sorted(OURS.glob("*.alloy")), ids=lambda file: file.name)
+def test_a_file_is_written_as_alloy_formats_it(file: Path) -> None:
+    assert subprocess.run([find("alloy"), "fmt", "--test", file]).returncode == 0, f"run `alloy fmt --write {file}`"
+
+
+def test_every_file_is_used() -> None:
+    used = {file for of in VARIANTS for file in alloy_files(of.section, of.metrics, of.logs)}
+    assert set(OURS.glob("*.alloy")) <= used
+
+
+def test_alloy_validates_every_variant(tmp_path: Path) -> None:
+    """All at once: each starts a program of 300 MB."""
+    found = {alloy_config(of.section, of.metrics, of.logs): of for of in VARIANTS}
+    for number, (text, of) in enumerate(found.items()):
+        file = tmp_path / f"{number}.alloy"
+        file.write_text(text)
+        environment = {one["name"]: one.get("value", "gpu-node-1") for one in alloy(of)["alloy"]["extraEnv"]}
+        done = subprocess.run(
+            [find("alloy"), "validate", file], env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr

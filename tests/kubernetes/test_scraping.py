@@ -1,0 +1,174 @@
+"""From a pod's GPU to Mimir: the exporters of a cluster's nodes, scraped by the real Alloy with the configuration that its chart
+gets, and the recording rules of the real Mimir."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+import alerts
+from components.backend.backend import BackendArgs, services
+from components.kubernetes import values
+from components.kubernetes.load_job import load_job
+from components.kubernetes.values import ClusterPlan
+from components.operations.gpu_load import is_proved, load_cluster, readings, report
+from components.operations.mimir import Mimir
+from lab import toolchain
+from lab.kubernetes import Cluster
+from lab.kubernetes.chart_packages import package
+from lab.kubernetes.gpu_nodes import GpuNodes
+from lab.ports import free_ports
+from provider.kubernetes import ClusterApi
+from tests.checkout import REPO
+from tests.kubernetes.plans import plan
+
+VOCABULARY = ("gpu-info", "gpu-usage", "gpu-profiling")
+TOLERATIONS = [{"operator": "Exists"}]
+
+
+@pytest.fixture(scope="module")
+def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Mimir with the vocabulary's rules, evaluated every second. Gives its URL."""
+    port, grpc_port = free_ports(2)
+    args = BackendArgs(
+        directory=str(tmp_path_factory.mktemp("backend")),
+        mimir_port=port,
+        mimir_grpc_port=grpc_port,
+        loki_port=0,
+        loki_grpc_port=0,
+        receiver_port=0,
+        grafana_port=0,
+    )
+    (service,) = [service for service in services(args) if service.name == "mimir"]
+
+    def run(verb: str) -> None:
+        environment = {**os.environ, **toolchain.environment(), **service.variables(args.directory)}
+        command = ["sh", "components/backend/service.sh", verb, "mimir"]
+        subprocess.run(command, cwd=REPO, env=environment, check=True, stdin=subprocess.DEVNULL)
+
+    try:
+        run("start")
+        for group in alerts.rule_groups("mimir"):
+            if group.name in VOCABULARY:
+                body = yaml.safe_dump({**group.as_dict, "interval": "1s"}).encode()
+                url = f"http://127.0.0.1:{port}/prometheus/config/v1/rules/test"
+                urllib.request.urlopen(urllib.request.Request(url, data=body, method="POST"), timeout=10).close()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        run("stop")
+
+
+@pytest.fixture(scope="module")
+def space(cluster: Cluster) -> Iterator[str]:
+    name = cluster.namespace("test-scraping")
+    yield name
+    cluster.api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+@pytest.fixture(scope="module")
+def wanted(space: str, mimir: str) -> ClusterPlan:
+    return plan(metrics={"url": f"{mimir}/api/v1/push"}, logs=None, dcgm="profiling", namespace=space)
+
+
+@pytest.fixture(scope="module")
+def alloy(
+    cluster: Cluster, wanted: ClusterPlan, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
+    """Exporters on the GPU nodes, and Alloy as on a node. Gives what Mimir answers to a query."""
+    directory = tmp_path_factory.mktemp("alloy")
+    (directory / "values.yaml").write_text(yaml.safe_dump(values.dcgm_exporter(wanted)))
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    install = ["install", "dcgm-exporter", package("dcgm-exporter", directory), "--namespace", wanted.section.namespace]
+    subprocess.run(
+        [toolchain.find("helm"), *install, "--values", directory / "values.yaml"],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
+    given = values.alloy(wanted)["alloy"]
+    config = given["configMap"]["content"].replace('{{ "{{" }}', "{{")  # as Helm would
+    (directory / "config.alloy").write_text(re.sub(r'= "(15|10|30|20|60)s"', '= "1s"', config))
+    (port,) = free_ports(1)
+    of_pod = {one["name"]: one.get("value", "gpu-node-1") for one in given["extraEnv"]}
+    of_pod |= {"KUBECONFIG": str(cluster.kubeconfig), "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{port}"}
+    command = [toolchain.find("alloy"), "run", directory / "config.alloy", f"--storage.path={directory / 'data'}"]
+    options = [f"--server.http.listen-addr=127.0.0.1:{port}", "--disable-reporting", "--stability.level=generally-available"]
+    with GpuNodes(cluster, interval_s=0.2), (directory / "log").open("wb") as log:
+        process = subprocess.Popen([*command, *options], env={"PATH": os.environ["PATH"], **of_pod}, stdout=log, stderr=log)
+        try:
+            yield lambda query: asked(wanted.metrics.query_url, query)
+            assert process.poll() is None, (directory / "log").read_text()[-4000:]
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def asked(url: str, query: str) -> list[dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}", timeout=10) as answer:
+            return json.load(answer)["data"]["result"]
+    except urllib.error.URLError:
+        return []
+
+
+def within(seconds: float, what: str, holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.3)
+    return found
+
+
+def test_a_pods_gpus_carry_its_name_in_the_vocabulary(
+    cluster: Cluster, space: str, alloy: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    container = {"name": "train", "image": "r.example/train:1", "resources": {"limits": {"nvidia.com/gpu": 2}}}
+    metadata = {"name": "trainer", "namespace": space, "annotations": {"lab.gpu-fleet.invalid/test": "1004"}}
+    spec = {"containers": [container], "tolerations": TOLERATIONS}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    busy = within(90, "the pod's GPUs", lambda: alloy(f'gpu:tensor_active:ratio{{namespace="{space}", pod="trainer"}} > 0.5'))
+    node = cluster.api.read("v1", "Pod", "trainer", space)["spec"]["nodeName"]
+    assert len(busy) == 2
+    for series in busy:
+        labels = series["metric"]
+        assert (labels["datacenter"], labels["cluster"], labels["instance"]) == ("us-west", "training", node)
+        assert (labels["exporter_mode"], labels["container"]) == ("dcgm-exporter", "train") and labels["uuid"].startswith("GPU-")
+
+
+def test_every_node_is_scraped_once_under_its_own_name(alloy: Callable[[str], list[dict[str, Any]]]) -> None:
+    def by_node(query: str) -> dict[str, str]:
+        return {series["metric"]["instance"]: series["value"][1] for series in alloy(query)}
+
+    within(30, "both nodes", lambda: by_node("instance:gpus:count") == {"gpu-node-1": "8", "gpu-node-2": "8"})
+    assert by_node('up{job="gpu-exporter"}') == {"gpu-node-1": "1", "gpu-node-2": "1"}
+
+
+def test_the_agent_tells_of_itself_under_its_nodes_name(alloy: Callable[[str], list[dict[str, Any]]]) -> None:
+    (own,) = within(30, "Alloy's own metrics", lambda: alloy('up{job="alloy"}'))
+    assert own["metric"]["instance"] == "gpu-node-1"
+
+
+def test_a_load_is_found_again_in_mimir(
+    cluster: Cluster, wanted: ClusterPlan, alloy: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    job = load_job(wanted.section, "gpu-load-1", test=1004, duration_s=5, resource="nvidia.com/gpu")
+    load_cluster(ClusterApi(file=str(cluster.kubeconfig)), wanted.section, job)
+    labels = 'datacenter="us-west", cluster="training"'
+    server = Mimir(wanted.metrics.query_url, {})
+
+    def seen() -> Any:
+        found = readings(server, 1004, f'{labels}, pod=~"gpu-load-1-.*"', labels, 60)
+        return found if is_proved(1004, found) else None
+
+    assert "The load is in Mimir" in report(1004, within(60, "the load", seen))
