@@ -80,7 +80,7 @@ gpu-load: setup ## load a GPU and look whether Mimir saw it: make gpu-load STACK
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test bench mutants lint regen pin lock dashboards pictures schema
+.PHONY: test bench mutants lint regen pin lock dashboards dashboards-diff dashboards-pull pictures schema
 test: .venv/installed lint ## every test
 	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
@@ -111,8 +111,18 @@ lock: requirements.in .venv/installed ## requirements.txt from requirements.in, 
 	@$(PYTHON) -m uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	  requirements.in -o requirements.txt
 
-dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review
-	@$(PYTHON) -m dashboards build/dashboards
+dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review and import: make dashboards PRICE=2.5
+	@$(PYTHON) -m dashboards build/dashboards $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
+
+dashboards-diff: .venv/installed ## what changed in the dashboards since a commit, in words: make dashboards-diff SINCE=origin/main
+	@old=$$(mktemp -d) && trap 'rm -rf "$$old"' EXIT && git archive "$(or $(SINCE),origin/main)" dashboards alerts | tar -x -C "$$old" \
+	  && (cd "$$old" && "$(CURDIR)/$(PYTHON)" -m dashboards built --price 1 >/dev/null) \
+	  && $(PYTHON) -m dashboards build/dashboards --price 1 >/dev/null && $(PYTHON) -m dashboards.review "$$old/built" build/dashboards
+
+dashboards-pull: .venv/installed ## hand edits in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
+	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \
+	  . ./.dev/endpoints.env; GRAFANA_AUTH="admin:$$(cat .dev/grafana-password)"; export GRAFANA_URL GRAFANA_AUTH; fi; \
+	$(PYTHON) -m components.operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
 
 pictures: .venv/installed ## photographs of every dashboard of the running dev datacenter into docs/pictures
 	@[ -f .dev/endpoints.env ] || { echo "the dev datacenter is not running: start it with make dev"; exit 1; }

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
-from dashboards import all_dashboards
+from dashboards import Price, all_dashboards
 
 
-def main(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    for uid, model in all_dashboards().items():
-        (directory / f"{uid}.json").write_text(json.dumps(model, indent=2, sort_keys=True) + "\n")
-        print(directory / f"{uid}.json")
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="dashboards", description="Every dashboard as JSON")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--price", type=float, help="of a GPU-hour; default: nothing is said of money")
+    parser.add_argument("--currency", default="USD", help="ISO 4217, default %(default)s")
+    arguments = parser.parse_args()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    price = Price(arguments.price, arguments.currency) if arguments.price else None
+    for uid, model in all_dashboards(price).items():
+        file = arguments.directory / f"{uid}.json"
+        file.write_text(json.dumps(model, indent=2, sort_keys=True) + "\n")
+        print(file)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m dashboards DIRECTORY")
-    main(Path(sys.argv[1]))
+    main()

@@ -1,0 +1,243 @@
+"""What is different between two versions of a dashboard, in words. Pure.
+
+Panels are the same when their titles are, or, of what is left, when their numbers are: that is a renamed one. What Grafana itself
+adds when somebody presses Save (its version, defaults that the code leaves out) is no difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+Model = Mapping[str, Any]
+
+# What Grafana writes beside a model, and what it numbers itself.
+_OF_GRAFANA: Final = frozenset({"id", "version", "iteration", "pluginVersion", "editorMode", "exemplar", "$$hashKey"})
+# What Grafana 12 adds to a panel on saving, where the code says nothing. Source: grafana/grafana, defaults of the panels' kinds
+# (public/app/plugins/panel/*/panelcfg.cue) and packages/grafana-schema, read 2026-11-21.
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "type": "panel",
+    "transparent": False,
+    "hideTimeOverride": False,
+    "transformations": [],
+    "links": [],
+    "mappings": [],
+    "overrides": [],
+    "decimals": None,
+    "color": {"mode": "palette-classic"},
+    "axisBorderShow": False,
+    "axisCenteredZero": False,
+    "axisColorMode": "text",
+    "axisLabel": "",
+    "axisPlacement": "auto",
+    "barAlignment": 0,
+    "barWidthFactor": 0.6,
+    "drawStyle": "line",
+    "fillOpacity": 0,
+    "gradientMode": "none",
+    "hideFrom": {"legend": False, "tooltip": False, "viz": False},
+    "insertNulls": False,
+    "lineInterpolation": "linear",
+    "lineWidth": 1,
+    "pointSize": 5,
+    "scaleDistribution": {"type": "linear"},
+    "showPoints": "auto",
+    "spanNulls": False,
+    "stacking": {"group": "A", "mode": "none"},
+    "thresholdsStyle": {"mode": "off"},
+    "hide": False,
+    "builtIn": 1,
+    "fiscalYearStartMonth": 0,
+    "preload": False,
+    "regex": "",
+    "skipUrlSync": False,
+    "options": [],
+    "hideLegend": False,
+    "hideMode": "single",
+    "percentChangeColorMode": "standard",
+    "showPercentChange": False,
+    "wideLayout": True,
+    "justifyMode": "auto",
+    "orientation": "auto",
+    "cellHeight": "sm",
+    "showHeader": True,
+    "minVizHeight": 16,
+    "minVizWidth": 8,
+    "maxVizHeight": 300,
+    "namePlacement": "auto",
+    "sizing": "auto",
+    "valueMode": "color",
+    "showUnfilled": True,
+    "dedupStrategy": "none",
+    "prettifyLogMessage": False,
+    "showCommonLabels": False,
+    "showLabels": False,
+    "perPage": 20,
+    "alignValue": "left",
+    "rowHeight": 0.9,
+    "fields": "",
+    "values": False,
+    "graphMode": "area",
+    "maxHeight": 600,
+}
+_WORDS: Final = {
+    "fieldConfig.defaults.unit": "unit",
+    "fieldConfig.defaults.min": "lower end of the axis",
+    "fieldConfig.defaults.max": "upper end of the axis",
+    "fieldConfig.defaults.noValue": "text without data",
+    "fieldConfig.defaults.thresholds.steps": "thresholds",
+    "fieldConfig.defaults.custom.axisSoftMax": "upper end that the axis reaches at least",
+    "fieldConfig.defaults.custom.fillOpacity": "fill below the lines",
+    "fieldConfig.overrides": "overrides",
+    "transformations": "transformations",
+    "options.legend.placement": "place of the legend",
+    "options.sortBy": "order of the rows",
+}
+_LONGEST: Final = 300
+
+
+@dataclass(frozen=True)
+class Change:
+    """`what`: the panel or variable, or "" for the dashboard itself. `says`: in words, without a full stop."""
+
+    what: str
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.says}" if self.what else self.says
+
+
+def changes(old: Model, new: Model) -> list[Change]:
+    """What somebody who looks at the dashboard, or works on it, would notice."""
+    return [*_of_board(old, new), *_of_variables(old, new), *_of_panels(old, new)]
+
+
+def _of_board(old: Model, new: Model) -> Iterator[Change]:
+    for key in ("title", "description", "tags", "time", "refresh", "timezone", "links", "schemaVersion"):
+        if key in old and not _alike(old.get(key), new.get(key)):
+            yield Change("", f"{key} {_shown(old.get(key))} → {_shown(new.get(key))}")
+    marks = {one["name"]: one for one in old.get("annotations", {}).get("list", ())}
+    for one in new.get("annotations", {}).get("list", ()):
+        if one["name"] not in marks and not one.get("builtIn"):
+            yield Change(f'marks "{one["name"]}"', "added")
+    now = {one["name"]: one for one in new.get("annotations", {}).get("list", ())}
+    for name, one in marks.items():
+        if name not in now:
+            yield Change(f'marks "{name}"', "removed")
+        else:
+            yield from _fields(f'marks "{name}"', one, now[name])
+
+
+def _of_variables(old: Model, new: Model) -> Iterator[Change]:
+    before, after = ({one["name"]: one for one in model.get("templating", {}).get("list", ())} for model in (old, new))
+    for name in [*before, *(name for name in after if name not in before)]:
+        what = f"variable ${name}"
+        if name not in after:
+            yield Change(what, "removed")
+        elif name not in before:
+            yield Change(what, f"added ({_shown(after[name].get('query'))})")
+        else:
+            chosen = {"current", "options"}  # of the person who saved it
+            yield from _fields(what, _without(before[name], chosen), _without(after[name], chosen))
+
+
+def _without(model: Model, keys: set[str]) -> Model:
+    return {key: value for key, value in model.items() if key not in keys}
+
+
+def _of_panels(old: Model, new: Model) -> Iterator[Change]:
+    before, after = _panels(old), _panels(new)
+    pairs = {title: title for title in before if title in after}
+    by_number = {panel.get("id"): title for title, panel in after.items() if title not in pairs}
+    for title, panel in before.items():
+        if title not in pairs and panel.get("id") in by_number and after[by_number[panel["id"]]]["type"] == panel["type"]:
+            pairs[title] = by_number.pop(panel["id"])
+    for title, panel in before.items():
+        if title not in pairs:
+            yield Change(_name(panel), "removed")
+    for title, panel in after.items():
+        if title not in pairs.values():
+            queries = "".join(f"; query {target['refId']}: {target.get('expr', '')}" for target in panel.get("targets") or ())
+            yield Change(_name(panel), f"added{queries}")
+    for title, other in pairs.items():
+        if title != other:
+            yield Change(_name(before[title]), f'renamed to "{other}"')
+        yield from _of_panel(before[title], after[other])
+
+
+def _of_panel(old: Model, new: Model) -> Iterator[Change]:
+    what = _name(old)
+    if old["type"] == "row":
+        if bool(old.get("collapsed")) != bool(new.get("collapsed")):
+            yield Change(what, "folded" if new.get("collapsed") else "unfolded")
+        return
+    if old["type"] != new["type"]:
+        yield Change(what, f"kind {old['type']} → {new['type']}")
+    place, other = old.get("gridPos") or {}, new.get("gridPos") or {}
+    if (place.get("w"), place.get("h")) != (other.get("w"), other.get("h")):
+        yield Change(what, f"size {place.get('w')} by {place.get('h')} → {other.get('w')} by {other.get('h')}")
+    yield from _of_queries(what, old, new)
+    left = {"type", "gridPos", "targets", "title", "panels"}
+    yield from _fields(what, _without(old, left), _without(new, left))
+
+
+def _of_queries(what: str, old: Model, new: Model) -> Iterator[Change]:
+    before, after = ({one["refId"]: one for one in panel.get("targets") or ()} for panel in (old, new))
+    for name in [*before, *(name for name in after if name not in before)]:
+        if name not in after:
+            yield Change(what, f"query {name} removed: {before[name].get('expr')}")
+        elif name not in before:
+            yield Change(what, f"query {name} added: {after[name].get('expr')}")
+        else:
+            if before[name].get("expr") != after[name].get("expr"):
+                yield Change(what, f"query {name} changed\n    - {before[name].get('expr')}\n    + {after[name].get('expr')}")
+            yield from _fields(f"{what}, query {name}", _without(before[name], {"expr"}), _without(after[name], {"expr"}))
+
+
+def _fields(what: str, old: Model, new: Model, path: str = "") -> Iterator[Change]:
+    for key in [*old, *(key for key in new if key not in old)]:
+        inner = f"{path}.{key}" if path else key
+        before, after = old.get(key), new.get(key)
+        if key in _OF_GRAFANA or _alike(before, after) or _is_default(key, before, after):
+            continue
+        if (isinstance(before, Mapping) and isinstance(after, Mapping)) or inner in ("fieldConfig", "options"):
+            yield from _fields(what, before or {}, after or {}, inner)
+        else:
+            yield Change(what, f"{_WORDS.get(inner, inner)} {_shown(before)} → {_shown(after)}")
+
+
+def _is_default(key: str, before: Any, after: Any) -> bool:
+    """Whether Grafana added, or left out, what holds anyway."""
+    if before is not None and after is not None:
+        return False
+    present = before if before is not None else after
+    if isinstance(present, Mapping) and key not in _DEFAULTS:
+        return all(_is_default(inner, None, value) for inner, value in present.items())
+    return key in _DEFAULTS and _alike(_DEFAULTS[key], present)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _panels(model: Model) -> dict[str, Any]:
+    """By title, those of folded rows too; a second panel of a title has its number behind it."""
+    found: dict[str, Any] = {}
+    for panel in model.get("panels", ()):
+        for one in (panel, *(panel.get("panels") or ())):
+            title = one.get("title") or f"panel {one.get('id')}"
+            found[title if title not in found else f"{title} ({one.get('id')})"] = one
+    return found
+
+
+def _name(panel: Model) -> str:
+    return f'{"row" if panel["type"] == "row" else "panel"} "{panel.get("title") or panel.get("id")}"'
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
