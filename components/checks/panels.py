@@ -13,7 +13,7 @@ from components.stackfile.problems import Problem, nearest
 Dashboard = Mapping[str, Any]
 
 _INTERVALS: Final = re.compile(
-    r"\$(?:__rate_interval|__interval|__range)\b|\$\{(?:__rate_interval|__interval|__range)(?::\w+)?\}"
+    r"\$(?:__rate_interval|__interval|__range|__auto)\b|\$\{(?:__rate_interval|__interval|__range|__auto)(?::\w+)?\}"
 )
 _VARIABLE: Final = re.compile(r"\$(?:\{(?P<braced>\w+)(?:[.:][^}]*)?\}|(?P<bare>[a-zA-Z_]\w*))")
 _OWN_VARIABLES: Final = re.compile(r"__\w+|timeFilter|timezone")  # Grafana's
