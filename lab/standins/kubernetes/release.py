@@ -170,13 +170,14 @@ class Release(ResourceType):
         return live, self._kept(live, found)
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:
+        """As with the official plugin, a release that is gone already is an error until a refresh has seen that it is."""
         if not self._client.is_usable and self._client.settings.get("deleteUnreachable"):
             return
         waits = outputs.get("atomic") or not outputs.get("skipAwait")
         waiting = ["--wait", f"--timeout={outputs.get('timeout') or TIMEOUT_S}s"] if waits else []
         try:
             with self._helm(call) as helm:
-                helm.run("uninstall", outputs["name"], "--namespace", outputs["namespace"], "--ignore-not-found", *waiting)
+                helm.run("uninstall", outputs["name"], "--namespace", outputs["namespace"], *waiting)
         except HelmError as error:
             raise Failure(str(error)) from None
 

@@ -161,7 +161,8 @@ def test_a_release_that_somebody_uninstalled_is_gone_after_a_refresh(
     release.create(**inputs)
     release.delete()
     assert cluster.api.read("v1", "ConfigMap", "greeter", namespace) is None
-    release.delete()  # gone already is no error
+    with pytest.raises(Refused, match="not found"):
+        release.delete()
     assert not release.refresh()
 
 
