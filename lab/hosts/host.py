@@ -223,8 +223,9 @@ class Host:
             command.append(f"--bind={self.gpu_state}:{gpus.STATE_INSIDE}")
         if self.variant.seems == "metal":
             command.append("--setenv=container=")
-        if self.variant.has_docker:
-            # Docker's own overlays cannot lie on ours, and its runtime needs two system calls that nspawn denies.
+        if self.variant.has_systemd:
+            # For Docker, there or to be installed: its overlays cannot lie on ours, and its runtime needs two system calls that
+            # nspawn denies.
             command += [f"--bind={self.directory / 'docker'}:/var/lib/docker", "--system-call-filter=keyctl bpf"]
         return [*command, *(["--boot"] if self.variant.has_systemd else ["--as-pid2", "/usr/local/sbin/start-host"])]
 

@@ -81,6 +81,18 @@ MACHINE = Layer(
     setup=_SYSTEMD_SETUP,
 )
 DOCKER = Layer(name="docker", below=MACHINE, packages=("docker.io", "iptables"))
+# Not a host's root: the packages that a host without Docker would install, as files in PACKAGE_FILES.
+PACKAGE_FILES = "var/packages"
+DOCKER_PACKAGES = Layer(
+    name="docker-packages",
+    below=MACHINE,
+    packages=(),
+    setup=f"""
+apt-get install --yes --no-install-recommends --download-only docker.io
+mkdir -p /{PACKAGE_FILES}
+mv /var/cache/apt/archives/*.deb /{PACKAGE_FILES}/
+""",
+)
 
 
 def ensure(layer: Layer, progress: Progress) -> list[Path]:
@@ -91,6 +103,12 @@ def ensure(layer: Layer, progress: Progress) -> list[Path]:
                 if not _root(each).is_dir():  # another process may have built it meanwhile
                     _build(each, progress)
     return [_root(each) for each in layer.stack()]
+
+
+def package_files(progress: Progress | None = None) -> list[Path]:
+    """What apt would download to install Docker on a host without it. Raises HostsError."""
+    [root, *_] = ensure(DOCKER_PACKAGES, progress or Progress())
+    return sorted((root / PACKAGE_FILES).glob("*.deb"))
 
 
 def debian_root() -> Path:

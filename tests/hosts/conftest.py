@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from components.backend.backend import BackendArgs, services
+from components.versions import image
 from lab import toolchain
+from lab.gpu.dcgm.image import write_archive
 from lab.hosts import VARIANTS, Site
+from lab.hosts.image import debian_root
 from lab.ports import free_ports
 from lab.toolchain.artifacts import gather_artifacts
 from tests.checkout import REPO
@@ -31,6 +36,21 @@ def site() -> Iterator[Site]:
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("artifacts")
     gather_artifacts(directory, stand_ins=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def dcgm_artifacts(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fleet's artifacts and the image beside them."""
+    directory = tmp_path_factory.mktemp("with-image") / "artifacts"
+    shutil.copytree(artifacts, directory, copy_function=os.link)
+    archive, dcgm = directory / "image.tar", image("dcgm-exporter")
+    write_archive(archive, debian_root=debian_root(), reference=f"{dcgm.repository}:{dcgm.tag}")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    archive.rename(directory / digest)
+    lines = (directory / "SHA256SUMS").read_text()
+    (directory / "SHA256SUMS").unlink()  # it is the other directory's too
+    (directory / "SHA256SUMS").write_text(f"{lines}{digest}  dcgm-exporter-{dcgm.tag}.linux-amd64\n")
     return directory
 
 

@@ -3,40 +3,19 @@ the lab's stand-ins; the image comes as an archive, as to a site that reaches no
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from components.versions import image
 from lab.dev import query
-from lab.gpu.dcgm.image import write_archive
 from lab.hosts import Host, Site
-from lab.hosts.image import debian_root
 from lab.hosts.packages import build_stand_ins
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found
 
 CONTAINER = "gpu-fleet-dcgm-exporter"
 UNIT = f"{CONTAINER}.service"
-
-
-@pytest.fixture(scope="module")
-def dcgm_artifacts(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fleet's artifacts and the image beside them."""
-    directory = tmp_path_factory.mktemp("with-image") / "artifacts"
-    shutil.copytree(artifacts, directory, copy_function=os.link)
-    archive, dcgm = directory / "image.tar", image("dcgm-exporter")
-    write_archive(archive, debian_root=debian_root(), reference=f"{dcgm.repository}:{dcgm.tag}")
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    archive.rename(directory / digest)
-    lines = (directory / "SHA256SUMS").read_text()
-    (directory / "SHA256SUMS").unlink()  # it is the other directory's too
-    (directory / "SHA256SUMS").write_text(f"{lines}{digest}  dcgm-exporter-{dcgm.tag}.linux-amd64\n")
-    return directory
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ class ContainerRuntime:
             *(
                 Part(
                     name=f"nvidia-repository-{family}",
-                    when={**installed, "GPU_FLEET_FAMILY": (family,)},
+                    when={"GPU_FLEET_INSTALL_REPOSITORY": (family,)},
                     files=(File(path=path, content=self._repository_file(family).encode()),),
                     downloads=(Download(path=_KEYS[family], sources=self._key(), mode=0o644),),
                     directories=_directories(path, _KEYS[family]),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from components.host.part import File, Part
+from components.host.parts.adoption import GPU_EXPORTER_ADOPTED
 from components.host.parts.container_runtime import CAN_INSTALL
 
 PROBE = "/opt/gpu-fleet/libexec/choose-exporter"
@@ -24,7 +25,8 @@ DcgmRuntime = Literal["auto", "docker", "podman"]
 class ExporterChoice:
     """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. Of dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
     podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
-    GPU_FLEET_INSTALL_TOOLKIT and GPU_FLEET_PREPARE_CONTAINERS (yes, no), GPU_FLEET_FAMILY (debian, rhel, unknown).
+    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (the family whose way of naming NVIDIA's repository is needed:
+    debian, rhel, none), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
 
     `dcgm_source`, `dcgm_runtime`: the stack's wishes about how dcgm-exporter is run. `needs`: settings of the parts that run it.
     """
@@ -39,6 +41,7 @@ class ExporterChoice:
         return (
             Part(
                 name="exporter-choice",
+                when={GPU_EXPORTER_ADOPTED: ("no",)},
                 probe=PROBE,
                 fatal=True,
                 files=(File.from_rootfs(PROBE), File.from_rootfs(CAN_INSTALL)),

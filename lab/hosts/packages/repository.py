@@ -15,13 +15,14 @@ _SUMS = {"MD5Sum": hashlib.md5, "SHA256": hashlib.sha256}
 
 @dataclass(frozen=True)
 class Repository:
-    """`directory` is what a web server serves; packages are in stable/deb/amd64."""
+    """`directory` is what a web server serves. `packages_below`: where the .deb files lie in it."""
 
     directory: Path
+    packages_below: str = "stable/deb/amd64"
 
     @property
     def packages(self) -> Path:
-        return self.directory / "stable/deb/amd64"
+        return self.directory / self.packages_below
 
     @property
     def key_sha256(self) -> str:

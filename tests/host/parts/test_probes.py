@@ -195,6 +195,7 @@ def machine(
         "cat",
         "tr",
         "dirname",
+        "chmod",
         "mktemp",
         "rm",
         "mkdir",
@@ -299,7 +300,18 @@ def test_what_is_installed_is_the_same_before_and_after(
     found = facts_of(choice(tmp_path, machine(tmp_path, *tools, system=system, installed=installed)))
     names = ("DCGM_RUN", "INSTALL_RUNTIME", "INSTALL_TOOLKIT", "PREPARE_CONTAINERS")
     assert tuple(found[f"GPU_FLEET_{name}"] for name in names) == facts
-    assert found["GPU_FLEET_FAMILY"] == ("rhel" if system == ROCKY else "debian")
+    expected = "none" if facts[2] == "no" else "rhel" if system == ROCKY else "debian"
+    assert found["GPU_FLEET_INSTALL_REPOSITORY"] == expected
+
+
+def test_a_repository_that_the_host_has_is_not_named_again(tmp_path: Path) -> None:
+    host = machine(tmp_path, "docker", "curl", "apt-get")
+    sources = tmp_path / "etc/apt/sources.list.d"
+    sources.mkdir(parents=True)
+    (sources / "gpu-fleet-nvidia.list").write_text(f"deb {SETTINGS['GPU_FLEET_TOOLKIT_REPOSITORY']}/stable/deb /\n")
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_INSTALL_REPOSITORY"] == "debian", "ours is ours"
+    (sources / "nvidia.list").write_text(f"deb [signed-by=/x] {SETTINGS['GPU_FLEET_TOOLKIT_REPOSITORY']}/stable/deb /\n")
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_INSTALL_REPOSITORY"] == "none", "two keys would stop apt"
 
 
 def test_nothing_is_installed_on_a_machine_of_which_we_have_a_directory(tmp_path: Path) -> None:

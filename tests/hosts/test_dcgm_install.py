@@ -1,0 +1,102 @@
+"""A bare host gets Docker and NVIDIA's Container Toolkit by real apt, from a signed repository in which the toolkit is the lab's
+stand-in and Docker is Debian's own, and dcgm-exporter on them."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lab.dev import query
+from lab.hosts import Host, Site
+from lab.hosts.image import package_files
+from lab.hosts.packages import Repository, build_stand_ins
+from tests.hosts.stack import Backend, Stack, config_of, left_as_found
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    repository = Repository(tmp_path_factory.mktemp("packages"))
+    build_stand_ins(repository.packages)
+    repository.publish()
+    distribution = Repository(repository.directory / "debian", packages_below=".")
+    distribution.directory.mkdir()
+    for package in package_files():
+        shutil.copy(package, distribution.packages)
+    distribution.publish()
+    return repository
+
+
+@pytest.fixture(scope="module")
+def served(site: Site, repository: Repository) -> Iterator[str]:
+    """The repository's URL for the hosts."""
+    handler = partial(_Quiet, directory=str(repository.directory))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://{site.relay(server.server_address[1])}"
+        server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def host(site: Site, served: str) -> Iterator[Host]:
+    """Its distribution's mirror is the lab's."""
+    host = site.hosts["metal-b"]
+    before = host.ssh("cat /etc/apt/sources.list").stdout
+    host.ssh(f"echo 'deb [trusted=yes] {served}/debian /' >/etc/apt/sources.list")
+    yield host
+    host.ssh("cat >/etc/apt/sources.list", stdin=before)
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    site: Site,
+    host: Host,
+    served: str,
+    repository: Repository,
+    backend: Backend,
+    dcgm_artifacts: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stack]:
+    """Up; at its end the host is as it was, without Docker and without the toolkit."""
+    config = config_of(site, {host.name: site.stack_hosts()[host.name]}, dcgm_artifacts, backend)
+    config["dcgm"] = {"toolkitRepository": {"url": served, "keySha256": repository.key_sha256}}
+    stack = Stack(tmp_path_factory.mktemp("install"), "install", config).create()
+    with left_as_found(host):
+        try:
+            stack.up()
+            yield stack
+        finally:
+            stack.destroy()
+
+
+def test_what_is_missing_is_installed_and_the_gpus_reach_mimir(
+    fleet: Stack, host: Host, backend: Backend, eventually: Callable
+) -> None:
+    facts = dict(line.split("=", 1) for line in host.ssh("cat /var/lib/gpu-fleet/facts").stdout.splitlines())
+    assert facts["GPU_FLEET_EXPORTER_REASON"] == "bare metal with Docker, installed by gpu-fleet"
+    series = f'DCGM_FI_DEV_GPU_UTIL{{instance="{host.name}",exporter_mode="dcgm-exporter"}}'
+    eventually("8 GPUs in Mimir", lambda: len(query.metrics(backend.mimir, series)) == 8)
+
+
+def test_a_second_run_installs_nothing_and_sees_no_drift(fleet: Stack, host: Host) -> None:
+    fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    before = host.ssh("dpkg-query --show").stdout
+    fleet.config["logs"]["docker"] = True  # so that the host is applied again
+    fleet.write()
+    fleet.up()
+    assert host.ssh("dpkg-query --show").stdout == before
+
+
+def test_a_repository_signed_by_another_key_is_not_trusted(fleet: Stack, host: Host) -> None:
+    source = host.ssh("cat /etc/apt/sources.list.d/gpu-fleet-nvidia.list").stdout
+    assert "[signed-by=/etc/apt/keyrings/gpu-fleet-nvidia.asc]" in source and "trusted" not in source
