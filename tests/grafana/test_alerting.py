@@ -60,9 +60,8 @@ def config(server: GrafanaServer, ruler: RulerServer) -> dict[str, Any]:
 def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     secrets = {**SECRETS, "grafanaAuth": server.auth}
     stack = Stack(tmp_path_factory.mktemp("observability"), "observability", config(server, ruler), secrets).create()
-    preview = stack.pulumi("preview", "--diff")
-    assert not [value for value in SECRETS.values() if value in preview]
-    stack.up()
+    shown = stack.up("--diff")
+    assert not [value for value in SECRETS.values() if value in shown]
     yield stack
 
 
