@@ -84,6 +84,7 @@ class HostList:
             "service_manager": entry.service_manager,
             "supervisord": self._path_on_host(entry.supervisord, is_local) if entry.supervisord else None,
             "ports": entry.ports,
+            "adopt": entry.adopt,
             "lost": entry.lost,
         }
 

@@ -92,6 +92,8 @@ class HostEntry(Section):
     """Program of supervisor where it is not on the PATH."""
     ports: Ports = Ports()
     """Ports that the exporters and Alloy listen on."""
+    adopt: bool = False
+    """Keep exporters that were there before, when they answer: node_exporter, and a GPU exporter also on 9400 and 9835."""
     lost: bool = False
     """The host is gone for good: it is taken out of the stack without being contacted."""
 

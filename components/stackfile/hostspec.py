@@ -33,6 +33,7 @@ class HostSpec:
     service_manager: ServiceManager
     supervisord: str | None
     ports: Ports
+    adopt: bool
     lost: bool
 
     def settings(self, stack: StackConfig) -> dict[str, str]:
@@ -46,6 +47,7 @@ class HostSpec:
             "CLUSTER": stack.cluster,
             "EXPORTER": self.exporter,
             "VENDOR": self.vendor,
+            "ADOPT": "yes" if self.adopt else "no",
             "GPUS": "" if self.gpus is None else str(self.gpus),
             "TOOL_PATH": ":".join(self.tool_path),
             "SERVICE_MANAGER": self.service_manager,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from components.host.part import Part, Source
+from components.host.parts.adoption import Adoption
 from components.host.parts.alloy import CONFIG, Alloy
 from components.host.parts.container_runtime import ContainerRuntime
 from components.host.parts.dcgm_exporter import DcgmExporter
@@ -48,6 +49,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
     before_alloy = [
         Launch().part(),
         DriverCheck().part(),
+        *Adoption().parts(),
         *ExporterChoice(
             dcgm_source=options.dcgm_source,
             dcgm_runtime=options.dcgm_runtime,

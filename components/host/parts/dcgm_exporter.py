@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from components.dcgm.counters import counters
 from components.host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, User
+from components.host.parts.adoption import GPU_EXPORTER_ADOPTED
 from components.host.parts.exporter_choice import DCGM_EXPORTER
 from components.versions import image
 
@@ -39,7 +40,7 @@ class DcgmExporter:
         return (
             Part(
                 name="dcgm-counters",
-                when={"GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER,)},
+                when={"GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
                 directories=(Directory(path="/etc/dcgm-exporter"),),
                 files=(File(path=COUNTERS, content=self.counters.encode()),),
             ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.host.part import Download, File, HttpCheck, Part, Source, Unit, User
+from components.host.parts.adoption import NODE_EXPORTER_ADOPTED
 
 PROGRAM = "/opt/gpu-fleet/bin/node_exporter"
 START = "/opt/gpu-fleet/libexec/start-node-exporter"
@@ -19,6 +20,7 @@ class NodeExporter:
     def part(self) -> Part:
         return Part(
             name="node-exporter",
+            when={NODE_EXPORTER_ADOPTED: ("no",)},
             users=(User(name="gpu-fleet-node-exporter"),),
             files=(File.from_rootfs(START),),
             downloads=(Download(path=PROGRAM, sources=self.sources),),

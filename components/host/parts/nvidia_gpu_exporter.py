@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from components.host.part import Download, File, HttpCheck, Part, Source, Unit, User
+from components.host.parts.adoption import GPU_EXPORTER_ADOPTED
 from components.host.parts.exporter_choice import NVIDIA_GPU_EXPORTER
 
 PROGRAM = "/opt/gpu-fleet/bin/nvidia_gpu_exporter"
@@ -19,7 +20,7 @@ class NvidiaGpuExporter:
     def part(self) -> Part:
         return Part(
             name="nvidia-gpu-exporter",
-            when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,)},
+            when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
             # The groups own /dev/nvidia* where an administrator took them from "everyone".
             users=(User(name="gpu-fleet-nvidia-gpu-exporter", groups=("video", "render")),),
             files=(File.from_rootfs(START),),

@@ -82,6 +82,7 @@ def shared_settings(config: StackConfig) -> dict[str, str]:
         service_manager=entry.service_manager,
         supervisord=entry.supervisord,
         ports=entry.ports,
+        adopt=entry.adopt,
         lost=False,
     )
     return {name: value for name, value in spec.settings(config).items() if name not in _OF_ONE_HOST}

@@ -21,6 +21,7 @@ VARIANTS = [
     ({"GPU_FLEET_EXPORTER_MODE": mode, "GPU_FLEET_KERNEL_LOG_SOURCE": source}, {"metrics_login": login, **logs})
     for mode, source, login, logs in product(MODES, ["journal", "file", "none"], [False, True], LOGS)
 ]
+VARIANTS.append(({"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter", "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes"}, {}))
 URLS = {
     "GPU_FLEET_METRICS_URL": "http://127.0.0.1:9/api/v1/push",
     "GPU_FLEET_LOGS_URL": "http://127.0.0.1:9/loki/api/v1/push",
@@ -54,7 +55,7 @@ def test_alloy_validates_every_combination_of_files(tmp_path: Path, variants: li
     ("facts", "options"),
     [
         ({"GPU_FLEET_KERNEL_LOG_SOURCE": "journal"}, {"logs_login": True, "metrics_login": True}),
-        ({"GPU_FLEET_KERNEL_LOG_SOURCE": "none"}, {"docker_logs": True}),
+        ({"GPU_FLEET_KERNEL_LOG_SOURCE": "none", "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes"}, {"docker_logs": True}),
     ],
     ids=["journal and logins", "docker"],
 )

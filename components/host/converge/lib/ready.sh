@@ -114,7 +114,7 @@ foreign_listener() {
     listener_port=$(printf '%s\n' "$EXPANDED" | sed -n 's|^http://[^/]*:\([0-9][0-9]*\).*|\1|p')
     [ -n "$listener_port" ] || continue
     port_holder "$listener_port" || continue
-    fail port-taken "port $listener_port is taken by $HOLDER; stop it, or give this service another port in the stack file"
+    fail port-taken "port $listener_port is taken by $HOLDER; to keep it as this host's exporter, set adopt: true for the host (it has to answer with the metrics of its kind); otherwise stop it, or give ours another port (ports of the host)"
     return 0
   done <"$SCRATCH/checks"
   return 1
