@@ -1,4 +1,4 @@
-"""The examples for Kubernetes are taken: the stack file by its checks, the HPA by an API server, and its metric by the adapter."""
+"""The examples for Kubernetes are taken: the stack file by its checks, the autoscaler by an API server."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from lab import toolchain
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from lab.kubernetes.gpu_nodes import GpuNodes
+from lab.kubernetes.metrics_adapter import MetricsAdapter
 from lab.ports import free_ports
 from provider.kubernetes import ClusterApi
 from tests.checkout import REPO
@@ -87,15 +89,7 @@ def alloy(
 ) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
     """Exporters on the GPU nodes, and Alloy as on a node. Gives what Mimir answers to a query."""
     directory = tmp_path_factory.mktemp("alloy")
-    (directory / "values.yaml").write_text(yaml.safe_dump(values.dcgm_exporter(wanted)))
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    install = ["install", "dcgm-exporter", package("dcgm-exporter", directory), "--namespace", wanted.section.namespace]
-    subprocess.run(
-        [toolchain.find("helm"), *install, "--values", directory / "values.yaml"],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
+    install(cluster, wanted, "dcgm-exporter", values.dcgm_exporter(wanted), directory)
     given = values.alloy(wanted)["alloy"]
     config = given["configMap"]["content"].replace('{{ "{{" }}', "{{")  # as Helm would
     (directory / "config.alloy").write_text(re.sub(r'= "(15|10|30|20|60)s"', '= "1s"', config))
@@ -112,6 +106,17 @@ def alloy(
         finally:
             process.terminate()
             process.wait(timeout=20)
+
+
+def install(cluster: Cluster, wanted: ClusterPlan, name: str, given: dict[str, Any], directory: Path) -> None:
+    (directory / f"{name}.yaml").write_text(yaml.safe_dump(given))
+    release = ["install", name, package(name, directory), "--namespace", wanted.section.namespace]
+    subprocess.run(
+        [toolchain.find("helm"), *release, "--values", directory / f"{name}.yaml"],
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        check=True,
+        capture_output=True,
+    )
 
 
 def asked(url: str, query: str) -> list[dict[str, Any]]:
@@ -172,3 +177,22 @@ def test_a_load_is_found_again_in_mimir(
         return found if is_proved(1004, found) else None
 
     assert "The load is in Mimir" in report(1004, within(60, "the load", seen))
+
+
+def test_the_examples_autoscaler_scales_a_deployment_whose_gpus_are_busy(
+    cluster: Cluster, wanted: ClusterPlan, space: str, alloy: Callable[[str], list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Mimir's vocabulary, the adapter's rules, the real API aggregation and the real autoscaler."""
+    install(cluster, wanted, "prometheus-adapter", values.prometheus_adapter(wanted), tmp_path)
+    labels, busy = {"app": "inference"}, {"lab.gpu-fleet.invalid/test": "1004"}
+    container = {"name": "main", "image": "r.example/x:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    pod = {"metadata": {"labels": labels, "annotations": busy}, "spec": {"containers": [container], "tolerations": TOLERATIONS}}
+    meta = {"name": "inference", "namespace": space}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": pod}
+    autoscaler = yaml.safe_load((REPO / "examples/kubernetes/hpa.yaml").read_text())
+    autoscaler["metadata"] = meta
+    with MetricsAdapter(cluster, space):
+        cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}, autoscaler)
+        within(90, "a second pod", lambda: cluster.api.read("apps/v1", "Deployment", "inference", space)["spec"]["replicas"] > 1)
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    ClusterApi(file=str(cluster.kubeconfig)).delete(f"{path}/v1beta1.custom.metrics.k8s.io")
