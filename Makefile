@@ -80,7 +80,7 @@ gpu-load: setup ## load a GPU and look whether Mimir saw it: make gpu-load STACK
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test bench mutants lint regen pin lock dashboards dashboards-diff dashboards-pull pictures schema
+.PHONY: test bench mutants lint regen pin lock dashboards dashboards-diff dashboards-pull showcase pictures schema
 test: .venv/installed lint ## every test
 	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
@@ -124,9 +124,11 @@ dashboards-pull: .venv/installed ## hand edits in Grafana, in words: GRAFANA_AUT
 	  . ./.dev/endpoints.env; GRAFANA_AUTH="admin:$$(cat .dev/grafana-password)"; export GRAFANA_URL GRAFANA_AUTH; fi; \
 	$(PYTHON) -m components.operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
 
-pictures: .venv/installed ## photographs of every dashboard of the running dev datacenter into docs/pictures
-	@[ -f .dev/endpoints.env ] || { echo "the dev datacenter is not running: start it with make dev"; exit 1; }
-	@. ./.dev/endpoints.env && $(PYTHON) -m lab.grafana.pictures --url "$$GRAFANA_URL" --password-file .dev/grafana-password --to docs/pictures
+showcase: setup ## look at the dashboards: a small fleet of every exporter with an hour of past and incidents, until Ctrl-C
+	@$(PYTHON) -m lab.showcase
+
+pictures: setup ## photographs of every dashboard over the showcase into docs/pictures
+	@$(PYTHON) -m lab.showcase --pictures docs/pictures
 
 schema: .venv/installed ## the JSON schema of the stack file
 	@$(PYTHON) -m components.config schema

@@ -66,9 +66,9 @@ class Artifacts:
         if beside.exists():
             return Compressed(beside, size)
         try:
-            return Compressed(_compress(file, beside), size)
+            return Compressed(compress(file, beside), size)
         except OSError:  # a directory that is not ours to write in, or full
-            return Compressed(_compress(file, self._elsewhere / beside.name), size)
+            return Compressed(compress(file, self._elsewhere / beside.name), size)
 
     @cached_property
     def _elsewhere(self) -> Path:
@@ -76,7 +76,8 @@ class Artifacts:
         return Path(self._temporary.name)
 
 
-def _compress(file: Path, target: Path) -> Path:
+def compress(file: Path, target: Path) -> Path:
+    """Makes the target, at once or not at all. Raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".partial")
     partial = Path(name)
     try:

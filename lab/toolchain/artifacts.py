@@ -16,6 +16,7 @@ from components.versions import release
 from lab.toolchain.errors import NotInstalled, ToolchainError
 from lab.toolchain.install import architecture
 from lab.toolchain.locate import located
+from provider.envelope import compress
 
 
 def gather_artifacts(directory: Path, *, stand_ins: bool = False) -> None:
@@ -35,9 +36,11 @@ def gather_artifacts(directory: Path, *, stand_ins: bool = False) -> None:
                 f"hosts. Fill the directory where the maker can be reached: `python -m lab.toolchain install --ask-again {name}`."
             )
         digest = _place(name, found.path.resolve(), directory)
+        if not stand_ins and not (directory / f"{digest}.gz").exists():  # else the provider does it, when a host waits for it
+            compress(directory / digest, directory / f"{digest}.gz")
         lines.append(f"{digest}  {name}-{release(name).version}.linux-{architecture()}\n")
     digests = {line.split()[0] for line in lines}
-    # The provider keeps what it sends compressed beside each.
+    # Beside each lies what is sent of it, compressed.
     for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
         (directory / stale).unlink()
     (directory / INDEX).write_text("".join(lines))

@@ -13,7 +13,7 @@ import pytest
 
 from lab.hosts import Host, Site
 from lab.hosts.image import SUDO_PASSWORD
-from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals
+from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals, sshd_log
 
 PLANTED = {"metricsPassword": "planted-metrics-password", "logsPassword": "planted-logs-password", "sudoPassword": SUDO_PASSWORD}
 
@@ -77,6 +77,42 @@ def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path
     assert refusals(host) - before == 1, "each attempt may count towards a lock-out"
 
 
+def test_a_host_key_is_known_by_file_by_entry_or_by_authority(stack_of: StackOf, site: Site, host: Host, tmp_path: Path) -> None:
+    by_entry, by_file = site.hosts["docker"], site.hosts["amd"]
+    authority = asyncssh.generate_private_key("ssh-ed25519")
+    certificate = authority.generate_host_certificate(
+        asyncssh.import_public_key(host.host_key), "metal-b", principals=[host.address]
+    )
+    known_hosts = tmp_path / "known_hosts"
+    public = authority.export_public_key().decode().strip()
+    known_hosts.write_text(f"@cert-authority {host.address} {public}\n{by_file.address} {by_file.host_key}\n")
+    stack = stack_of({"metal-b": {}, "docker": {"hostKey": by_entry.host_key}, "amd": {}})
+    stack.config["ssh"]["knownHostsFile"] = str(known_hosts)
+    stack.write()
+    try:
+        host.ssh("cat >/etc/ssh/host-cert.pub", stdin=certificate.export_certificate().decode())
+        host.ssh("echo 'HostCertificate /etc/ssh/host-cert.pub' >/etc/ssh/sshd_config.d/ca.conf; systemctl reload ssh")
+        output = stack.pulumi("preview", "--diff", PLAN="hosts")
+    finally:
+        host.ssh("rm -f /etc/ssh/host-cert.pub /etc/ssh/sshd_config.d/ca.conf; systemctl reload ssh")
+    for name in ("metal-b", "docker", "amd"):
+        assert re.search(rf"{name}: \d+ of \d+ parts would change", output), f"{name} was not let in:\n{output}"
+
+
+def test_hosts_behind_a_bastion_are_reached_through_one_login_there(stack_of: StackOf, site: Site, host: Host) -> None:
+    bastion, other = site.hosts["docker"], site.hosts["amd"]
+    stack = stack_of({"metal-b": {}, "amd": {}})
+    stack.config["ssh"]["bastion"] = {"host": bastion.address, "user": "guest"}
+    stack.write()
+    before = logins(bastion, "guest")
+    output = stack.pulumi("preview", "--diff", PLAN="hosts")
+    for name in ("metal-b", "amd"):
+        assert re.search(rf"{name}: \d+ of \d+ parts would change", output), output
+    assert logins(bastion, "guest") - before == 1, "hundreds of hosts would meet its MaxStartups"
+    for behind in (host, other):
+        assert f"Accepted publickey for ops from {bastion.address} " in sshd_log(behind), "it went another way"
+
+
 def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_of: StackOf, host: Host) -> None:
     stack = stack_of({"metal-b": {"user": "careful"}}, secrets=PLANTED, username="writer")
     with left_as_found(host):
@@ -94,6 +130,8 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
         for name, secret in PLANTED.items():
             assert secret not in shown, f"{name} in what pulumi shows or keeps"
             assert secret not in on_host, f"{name} on the host outside its own file"
+        commands = [line for line in on_host.splitlines() if "COMMAND=" in line and "gpu-fleet" in line]
+        assert commands and max(map(len, commands)) < 400, f"each login fills the host's log with our program: {commands[0]}"
         files = host.ssh("stat --format '%n %a %U:%G' /etc/gpu-fleet/secrets/*").stdout.splitlines()
         assert len(files) == 2
         assert all(re.fullmatch(r"\S+ (0?600|0?640) root:(root|gpu-fleet)", line) for line in files), files

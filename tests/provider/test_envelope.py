@@ -40,8 +40,8 @@ def test_members_of_any_size_come_out_as_they_went_in(tmp_path: Path) -> None:
 def test_a_program_is_compressed_once_for_all_hosts_and_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / DIGEST).write_bytes(b"program")
     runs = []
-    compress = envelope._compress
-    monkeypatch.setattr(envelope, "_compress", lambda *paths: runs.append(paths) or compress(*paths))
+    compress = envelope.compress
+    monkeypatch.setattr(envelope, "compress", lambda *paths: runs.append(paths) or compress(*paths))
 
     async def three_hosts() -> None:
         artifacts = Artifacts(tmp_path)

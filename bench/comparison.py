@@ -1,0 +1,170 @@
+"""Our push beside an Ansible playbook that does the same four roles: same hosts, programs, units and configuration files.
+
+Ansible is installed from its locked requirements into an environment of its own. Each side begins with bare hosts. Ours does more
+on them (drift, removal, rollback, textfile collector, pull mode), which is not taken off its time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from bench.measure import cost_of
+from components.host.parts import PROGRAMS
+from lab.hosts import VARIANTS, Site
+from lab.toolchain.artifacts import gather_artifacts
+from lab.toolchain.cache import Cache
+from provider.envelope import compress
+from tests.checkout import REPO
+from tests.hosts.stack import Backend, Stack, config_of
+
+PLAYBOOK = Path(__file__).parent / "ansible"
+_CHANGED_FILE = "etc/alloy/discover.alloy"
+_ROOTFS = "components/host/rootfs"
+
+
+def measure(count: int) -> list[dict[str, Any]]:
+    """One row per tool: seconds of the first run, of one without a change, of one where one file changed."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        _sink() as port,
+        Site.up({f"gpu-{number}": VARIANTS["metal"] for number in range(1, count + 1)}) as site,
+    ):
+        home = Path(directory)
+        gather_artifacts(home / "artifacts", stand_ins=True)
+        for program in list((home / "artifacts").glob("[0-9a-f]*")):
+            compress(program, program.with_name(f"{program.name}.gz"))  # as `make artifacts` does for a fleet
+        ours = _Ours(home, site, f"http://{site.relay(port)}")
+        rows = [_times("gpu-fleet", count, ours.run, ours.change_a_file)]
+        theirs = _Ansible(home, site, ours.what_hosts_got())
+        ours.stack.destroy()
+        rows.append(_times("ansible", count, theirs.run, theirs.change_a_file))
+        return rows
+
+
+def _times(tool: str, count: int, run: Callable[[], float], change_a_file: Callable[[], None]) -> dict[str, Any]:
+    first, second = run(), run()
+    change_a_file()
+    return {"tool": tool, "hosts": count, "first run": first, "no change": second, "one file changed": run()}
+
+
+def _finished(what: str, process: subprocess.Popen[str]) -> float:
+    cost, output = cost_of(process)
+    if process.returncode:
+        raise RuntimeError(f"{what} failed:\n{output[-6000:]}")
+    return cost.seconds
+
+
+class _Ours:
+    def __init__(self, home: Path, site: Site, backend_url: str):
+        self._site = site
+        backend = Backend(
+            mimir=backend_url, loki=backend_url, metrics=f"{backend_url}/api/v1/push", logs=f"{backend_url}/loki/api/v1/push"
+        )
+        hosts = {name: {**entry, "exporter": "nvidia_gpu_exporter"} for name, entry in site.stack_hosts().items()}
+        self.stack = Stack(home / "checkout", "bench", config_of(site, hosts, home / "artifacts", backend)).create()
+
+    def run(self) -> float:
+        arguments = ("up", "--yes", "--skip-preview", "--suppress-permalink", "--parallel", "200", "--continue-on-error")
+        return _finished("pulumi up", self.stack.start(*arguments))
+
+    def change_a_file(self) -> None:
+        _append_comment(self.stack.directory / _ROOTFS / _CHANGED_FILE)
+
+    def what_hosts_got(self) -> tuple[dict[str, str], list[str]]:
+        """The environment file of each host, and the names of Alloy's configuration files."""
+        settings = {name: host.ssh("cat /etc/gpu-fleet/gpu-fleet.env").stdout for name, host in self._site.hosts.items()}
+        names = next(iter(self._site.hosts.values())).ssh("ls /etc/alloy").stdout.split()
+        return settings, names
+
+
+class _Ansible:
+    def __init__(self, home: Path, site: Site, got: tuple[dict[str, str], list[str]]):
+        settings, alloy_files = got
+        self._rootfs = home / "rootfs"
+        subprocess.run(["cp", "-a", REPO / _ROOTFS, self._rootfs], check=True)
+        (home / "settings").mkdir()
+        for name, text in settings.items():
+            (home / "settings" / f"{name}.env").write_text(text)
+        sums = (line.split() for line in (home / "artifacts" / "SHA256SUMS").read_text().splitlines())
+        programs = {name.rpartition("-")[0]: str(home / "artifacts" / digest) for digest, name in sums}
+        common = {
+            "ansible_user": "ops",
+            "ansible_ssh_private_key_file": str(site.key_file),
+            "ansible_ssh_common_args": f"-o UserKnownHostsFile={site.known_hosts_file} -o StrictHostKeyChecking=yes",
+            "rootfs": str(self._rootfs),
+            "settings": str(home / "settings"),
+            "programs": {name: next(path for key, path in programs.items() if key.startswith(name)) for name in PROGRAMS},
+            "alloy_files": alloy_files,
+            "expected_gpus": 8,
+        }
+        hosts = {name: {"ansible_host": host.address} for name, host in site.hosts.items()}
+        self._inventory = home / "inventory.json"
+        self._inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": common}}))
+        self._program = _ansible_playbook()
+        self._home = home
+
+    def run(self) -> float:
+        process = subprocess.Popen(
+            [self._program, "-i", self._inventory, "playbook.yml"],
+            cwd=PLAYBOOK,
+            env={**os.environ, "ANSIBLE_HOME": str(self._home / "ansible"), "ANSIBLE_CONFIG": str(PLAYBOOK / "ansible.cfg")},
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        return _finished("ansible-playbook", process)
+
+    def change_a_file(self) -> None:
+        _append_comment(self._rootfs / _CHANGED_FILE)
+
+
+class _Taker(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: a line per push is no news."""
+
+
+@contextmanager
+def _sink() -> Iterator[int]:
+    """Takes what agents push, on a port of loopback: one that cannot hand over what it has stops slowly."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Taker)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _append_comment(file: Path) -> None:
+    file.write_text(file.read_text() + f"// {time.time()}\n")
+
+
+def _ansible_playbook() -> Path:
+    """ansible-core of requirements.txt, installed once into the cache."""
+    locked = PLAYBOOK / "requirements.txt"
+    directory = Cache().root / "bench" / f"ansible-{hashlib.sha256(locked.read_bytes()).hexdigest()[:12]}"
+    if not (directory / "installed").exists():
+        print("Installing ansible-core for the comparison ...", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+        pip = [directory / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+        subprocess.run([*pip, "-r", locked], check=True)
+        (directory / "installed").touch()
+    return directory / "bin" / "ansible-playbook"
