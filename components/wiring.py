@@ -41,7 +41,7 @@ from components.versions import Repository, repository
 
 def check_signals(config: StackConfig) -> None:
     """Ends the program when a rule or a dashboard that this stack would bring somewhere is wrong, with every mistake at once."""
-    if config.alerts is None and config.grafana is None:
+    if config.alerts is None and config.grafana is None and config.kubernetes is None:
         return
     try:
         checks.check_signals(checks.rule_files(), list(dashboards.all_dashboards().values()))
@@ -96,7 +96,7 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
 
     With an embedded backend they come after it and go before it, so that an agent which stops can still send what it holds.
     """
-    hosts = [host for host in config.hosts.values() if not host.lost]
+    hosts = [host for host in config.hosts.values() if host.connection != "pull" and not host.lost]
     settings = {host.name: dict(host.settings(config)) for host in hosts}
     if backend:
         for values in settings.values():
