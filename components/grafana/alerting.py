@@ -60,7 +60,7 @@ class Alerting(pulumi.ComponentResource):
                 opts=child,
             )
         if args.notifications:
-            self._tell(name, args.notifications, folder)
+            self._tell(name, policy.as_grafana_can(args.notifications), folder)
         self.register_outputs({})
 
     def _tell(self, name: str, notifications: Notifications, folder: grafana.oss.Folder) -> None:

@@ -3,6 +3,7 @@
 What is told, when and to whom is the same as in Mimir's Alertmanager configuration (alerts/alertmanager.py), but for this:
 
 - Mail is sent by the server of Grafana's own configuration (its section smtp): `from` and `smarthost` have no meaning there.
+- A contact point tells somebody; a route to a receiver without channels is one that is muted for ever.
 - The name that the stack file calls `alertname` is a label of its own (grafana_rules.ALERT_LABEL).
 - Queries that fail are alerts too, one per rule: they are told together, and only when they last.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from alerts.grafana_rules import ALERT_LABEL
@@ -31,11 +33,34 @@ from alerts.notifications import (
     Slack,
     Webhook,
 )
+from components.naming import PROJECT
 
 # Names that Grafana gives to the alerts about its own queries. A Mimir that restarts is back within two minutes.
 ABOUT_QUERIES: Final = "DatasourceError|DatasourceNoData"
 ABOUT_QUERIES_GROUP: Final = ("alertname", "datasource_uid")
 ABOUT_QUERIES_WAIT: Final = "2m"
+
+# For routes to a receiver that tells nobody.
+FOR_EVER: Final = MuteTiming(name=f"{PROJECT}-nobody", weekdays=("sunday:saturday",))
+
+
+def as_grafana_can(notifications: Notifications) -> Notifications:
+    """The same without receivers that tell nobody. The default receiver must have channels."""
+    silent = {receiver.name for receiver in notifications.receivers if not receiver.channels}
+    if not silent:
+        return notifications
+    routes = tuple(
+        replace(route, receiver=notifications.receiver, mute_timings=(*route.mute_timings, FOR_EVER.name))
+        if route.receiver in silent
+        else route
+        for route in notifications.routes
+    )
+    return replace(
+        notifications,
+        receivers=tuple(receiver for receiver in notifications.receivers if receiver.channels),
+        routes=routes,
+        mute_timings=(*notifications.mute_timings, FOR_EVER),
+    )
 
 
 def contact_point(receiver: Receiver) -> dict[str, list[dict[str, Any]]]:

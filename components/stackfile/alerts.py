@@ -68,7 +68,7 @@ class Email(Channel):
 
 
 class Receiver(Section):
-    """Who is told: one or several ways at once."""
+    """Who is told: one or several ways at once. One without any, `nobody: {}`, is for routes whose alerts nobody wants."""
 
     webhook: Webhook | None = None
     """A web server that takes Alertmanager's JSON."""

@@ -14,7 +14,9 @@ import pytest
 import yaml
 from pulumi.runtime import set_all_config
 
-from components.config import ConfigErrors, StackConfig, new_stack, read_stack
+from components import wiring
+from components.config import ConfigErrors, LoadedConfig, StackConfig, new_stack, read_stack
+from components.stackfile.alerts import Receiver
 from components.stackfile.hosts import Ports
 from tests.config.stacks import HOST_KEY, REMOVED, problems, stack, write_known_hosts, write_private
 
@@ -108,6 +110,15 @@ def test_a_lost_host_needs_no_key(base: Path) -> None:
     assert config.hosts["gone"].lost
 
 
+def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(base: Path) -> None:
+    pulled = {"hosts__edge-[1:2]": {"connection": "pull", "gpus": 8}}
+    config = load(base, **pulled, rulers={"mimir": {"url": "http://127.0.0.1:9009"}}, artifacts=REMOVED)
+    waves = wiring.fleet_args(config, None).waves
+    assert not {host.name for wave in waves for host in wave} & {"edge-1", "edge-2"}
+    expected = "".join(group.yaml for group in wiring.rulers_args(LoadedConfig(config=config, secrets={}), None).mimir_groups)
+    assert "edge-1" in expected and "edge-2" in expected
+
+
 def test_one_address_behind_two_bastions_is_two_machines(base: Path) -> None:
     twins = {f"hosts__gpu-{site}": {"address": "192.168.1.1", "bastion": {"host": f"10.0.0.{site}"}} for site in (1, 2)}
     assert len(load(base, **twins).hosts) == 5
@@ -118,6 +129,12 @@ def test_a_password_over_plain_http_is_warned_of_except_on_this_machine(base: Pa
     near = load(base, secrets={"metricsPassword"}, metrics__username="w", metrics__url="http://127.0.0.1:9009/api/v1/push")
     assert ["in clear" in warning for warning in far.warnings] == [True]
     assert near.warnings == ()
+
+
+def test_a_receiver_without_channels_is_for_alerts_that_nobody_wants(base: Path) -> None:
+    routes = [{"matchers": ["alertname=GpuIdleWhileAllocated"], "receiver": "nobody"}]
+    config = StackConfig.load(stack(alerts__receivers__nobody={}, alerts__receiver="team", alerts__routes=routes), base)
+    assert config.alerts.receivers["nobody"] == Receiver()
 
 
 def test_receivers_take_their_secrets_from_keys_of_their_own(base: Path) -> None:

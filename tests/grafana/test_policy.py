@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerts.alertmanager import alertmanager_config
 from alerts.notifications import Email, MuteTiming, Notifications, PagerDuty, Receiver, Route, Slack, Webhook
-from components.grafana.policy import contact_point, mute_timing, policy
+from components.grafana.policy import FOR_EVER, as_grafana_can, contact_point, mute_timing, policy
 
 TEAM = Receiver(name="team", channels=(Webhook(url="https://hooks.example.com/"),))
 ONCALL = Receiver(name="oncall", channels=(PagerDuty(routing_key="the-key"),))
@@ -108,3 +108,26 @@ def test_a_mute_timing_keeps_all_its_conditions():
         "location": "Europe/Berlin",
     }
     assert mute_timing(NIGHTS)["times"] == [{"start": "22:00", "end": "24:00"}]
+
+
+def test_a_route_to_a_receiver_that_tells_nobody_is_muted_for_ever():
+    nobody = Receiver(name="nobody", channels=())
+    given = described(
+        receivers=(TEAM, nobody),
+        routes=(
+            Route(receiver="nobody", matchers=("alertname=GpuIdleWhileAllocated",)),
+            Route(receiver="team", matchers=("a=b",)),
+        ),
+    )
+    made = as_grafana_can(given)
+    assert made.receivers == (TEAM,), "Grafana takes no contact point without an integration"
+    quiet, loud = policy(made)["policies"][:2]
+    assert (quiet["contact_point"], quiet["mute_timings"]) == ("team", [FOR_EVER.name])
+    assert all(branch["mute_timings"] == [FOR_EVER.name] for branch in quiet["policies"])
+    assert "mute_timings" not in loud
+    assert FOR_EVER in made.mute_timings
+    assert mute_timing(FOR_EVER) == {"weekdays": ["sunday:saturday"], "location": "UTC"}
+
+
+def test_nothing_is_muted_where_every_receiver_tells_somebody():
+    assert as_grafana_can(described()) == described()

@@ -20,7 +20,8 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _targets(stack, alerts)
         yield from _routing(alerts)
         for name, receiver in alerts.receivers.items():
-            yield from _receiver(f"alerts.receivers.{name}", receiver, stack)
+            is_default = name == (alerts.receiver or next(iter(alerts.receivers)))
+            yield from _receiver(f"alerts.receivers.{name}", receiver, stack, is_default=is_default)
         for name, timing in alerts.mute_timings.items():
             yield from _mute_timing(f"alerts.muteTimings.{name}", timing)
     yield from _unused_secrets(stack)
@@ -66,10 +67,11 @@ def _reference(path: str, name: str, known: list[str], section: str) -> Iterator
         yield problem(path, f'"{name}" is not in {PROJECT}:alerts.{section}', listed(known) if known else "", fix)
 
 
-def _receiver(path: str, receiver: Receiver, stack: Stack) -> Iterator[Problem]:
+def _receiver(path: str, receiver: Receiver, stack: Stack, *, is_default: bool) -> Iterator[Problem]:
     channels = {kind: channel for kind in Receiver.model_fields if (channel := getattr(receiver, kind))}
-    if not channels:
-        yield problem(path, "says no way to tell anybody", listed(Receiver.model_fields), "add one of them")
+    if is_default and not channels:
+        what = "gets the alerts that no route takes, and says no way to tell anybody"
+        yield problem(path, what, listed(Receiver.model_fields), "add one of them")
     for kind, channel in channels.items():
         for key, secret in _secrets(channel):
             where, fix = f"{path}.{kind}.{key}", f"`pulumi config set --secret {PROJECT}:{secret}`"
