@@ -68,8 +68,8 @@ pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
 
-known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
-	@$(PYTHON) -m components.operations.known_hosts --stack "$(STACK)"
+known-hosts: setup ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
+	@$(WITH_TOOLS) $(PYTHON) -m components.operations.known_hosts --stack "$(STACK)"
 
 check: setup ## look for drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
 	@$(WITH_TOOLS) $(PYTHON) -m components.operations.check --stack "$(STACK)"

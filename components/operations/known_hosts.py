@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import asyncssh
+import yaml
 
 from components.config import ConfigErrors, HostList, hosts_named_in
 from components.fleet import connection
@@ -31,6 +33,7 @@ DEFAULT_FILE = "inventory/known_hosts"  # where the stack file names none
 _LIMITS = Limits(dial_s=5, login_s=15)  # two dials: 10 s for a host that does not answer, 15 s for one that accepts and stalls
 State = Literal["known", "authority", "new", "unreachable", "CHANGED", "REVOKED"]
 _LOUD = ("CHANGED", "REVOKED")
+_SECRET_KEY = "gpu-fleet:sshPrivateKey"  # noqa: S105 - its name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,14 +171,32 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
-        return collect_for(hosts_named_in(stack_file(stack)))
+        file = stack_file(stack)
+        return collect_for(hosts_named_in(file), lambda: secret_key(stack, file))
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def collect_for(hosts: HostList) -> int:
-    """Exit status: 0 when every key is known or new, 1 when one differs or could not be had. Raises OperationError."""
+def secret_key(stack: str, file: Path) -> str | None:
+    """gpu-fleet:sshPrivateKey, if the stack has one: it is encrypted, and pulumi opens it. Raises OperationError."""
+    if _SECRET_KEY not in ((yaml.safe_load(file.read_text()) or {}).get("config") or {}):
+        return None
+    command = ["pulumi", "--non-interactive", "config", "get", _SECRET_KEY, "--stack", stack]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise OperationError("pulumi is not on the PATH: `make known-hosts` brings its own") from None
+    if done.returncode != 0:
+        raise OperationError(f"{_SECRET_KEY}, the key for the bastion, cannot be read: {done.stderr.strip()}")
+    return done.stdout
+
+
+def collect_for(hosts: HostList, private_key: Callable[[], str | None] = lambda: None) -> int:
+    """`private_key`: gives the secret one, and is asked only when a login is needed, on a bastion.
+
+    Exit status: 0 when every key is known or new, 1 when one differs or could not be had. Raises OperationError.
+    """
     name = hosts.ssh.known_hosts_file or DEFAULT_FILE
     file = hosts.local_path(name)
     text, trusted = _trusted(file, name)
@@ -184,7 +205,9 @@ def collect_for(hosts: HostList) -> int:
         print("No host key to collect: the stack has no host that is reached by SSH and verified by a known hosts file.")
         return 0
     print(f"Asking {len(wanted)} for their host keys; one that stalls is given {_LIMITS.login_s:.0f} s.\n", flush=True)
-    findings = asyncio.run(collect(wanted, SshTransport(Settings(ssh={"knownHostsFile": str(file)}), _LIMITS), trusted))
+    needs_login = any(endpoint.connection.get("bastion") for endpoint in wanted)
+    settings = Settings(ssh={"knownHostsFile": str(file)}, ssh_private_key=private_key() if needs_login else None)
+    findings = asyncio.run(collect(wanted, SshTransport(settings, _LIMITS), trusted))
     review = file.with_name(f"{file.name}.new")
     if any(one.state == "new" for one in findings):
         review.parent.mkdir(parents=True, exist_ok=True)

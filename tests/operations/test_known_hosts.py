@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import asyncssh
@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from components.config import hosts_named_in
-from components.operations.known_hosts import collect_for
+from components.operations.known_hosts import collect_for, secret_key
+from components.operations.stack_file import OperationError
 from tests.provider.ssh_server import SshServer, SshServers
 
 
@@ -33,13 +34,15 @@ class Run:
         self.trusted.parent.mkdir(exist_ok=True)
         self.trusted.write_text("".join(f"{line}\n" for line in lines))
 
-    def __call__(self, hosts: dict[str, dict[str, object]], **ssh: object) -> tuple[int, str]:
+    def __call__(
+        self, hosts: dict[str, dict[str, object]], *, private_key: Callable[[], str | None] = lambda: None, **ssh: object
+    ) -> tuple[int, str]:
         """Exit status and output. `hosts`: by name, on 127.0.0.1 unless they say otherwise."""
         entries = {name: {"address": "127.0.0.1", **values} for name, values in hosts.items()}
         login = {"user": "ops", "knownHostsFile": "inventory/known_hosts", **ssh}
         file = self.directory / "Pulumi.s.yaml"
         file.write_text(yaml.safe_dump({"config": {"gpu-fleet:hosts": entries, "gpu-fleet:ssh": login}}))
-        status = collect_for(hosts_named_in(file, self.directory))
+        status = collect_for(hosts_named_in(file, self.directory), private_key)
         return status, self._capsys.readouterr().out
 
 
@@ -161,6 +164,36 @@ def test_nobody_logs_in_to_a_bastion_whose_key_is_not_trusted(run: Run, servers:
     assert status == 0, said
     assert jump.users == ["jumper"]
     assert server.public_key in run.review.read_text()
+
+
+def test_the_secret_key_of_the_stack_opens_the_bastion_and_is_asked_for_only_then(run: Run, servers: SshServers) -> None:
+    jump, server = servers.ssh(jump=True), servers.ssh()
+    run.trust(line(jump))
+    asked = []
+
+    def private_key() -> str:
+        asked.append(True)
+        return servers.client_key.export_private_key().decode()
+
+    run({"gpu-1": {"port": server.port}}, private_key=private_key)
+    assert not asked, "without a bastion nobody logs in anywhere"
+    bastion = {"host": "127.0.0.1", "port": jump.port, "user": "jumper"}
+    status, said = run({"gpu-1": {"port": server.port}}, private_key=private_key, bastion=bastion)
+    assert (status, jump.users) == (0, ["jumper"]), said
+
+
+def test_pulumi_opens_the_secret_key_of_a_stack_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pulumi, file = tmp_path / "pulumi", tmp_path / "Pulumi.s.yaml"
+    pulumi.write_text('#!/bin/sh\n[ "$*" = "--non-interactive config get gpu-fleet:sshPrivateKey --stack s" ] && echo KEY\n')
+    pulumi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    file.write_text("config: {gpu-fleet:ssh: {user: ops}}")
+    assert secret_key("s", file) is None
+    file.write_text("config: {gpu-fleet:sshPrivateKey: {secure: v1:abc}}")
+    assert secret_key("s", file) == "KEY\n"
+    pulumi.write_text("#!/bin/sh\necho 'error: incorrect passphrase' >&2\nexit 1\n")
+    with pytest.raises(OperationError, match=r"gpu-fleet:sshPrivateKey, .* cannot be read: error: incorrect passphrase"):
+        secret_key("s", file)
 
 
 def test_a_known_key_of_a_less_wanted_type_is_asked_for(run: Run, servers: SshServers) -> None:
