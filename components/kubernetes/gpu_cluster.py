@@ -26,6 +26,7 @@ class GpuClusterArgs:
     """`releases`: what others need first. `secrets`: file name to content, placed as one Secret; empty: none.
 
     `rules`: whole PrometheusRule objects. `kubernetes`: Pulumi's Kubernetes provider; the component's own is gpu-fleet.
+    `place`: kubeconfig (a path) and context of the cluster; None: a secret holds the kubeconfig.
     """
 
     plan: ClusterPlan
@@ -33,6 +34,7 @@ class GpuClusterArgs:
     kubernetes: kubernetes.Provider
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     rules: Sequence[Mapping[str, Any]] = ()
+    place: Mapping[str, str] | None = None
 
 
 class GpuCluster(pulumi.ComponentResource):
@@ -72,6 +74,7 @@ class GpuCluster(pulumi.ComponentResource):
             dra=section.dra,
             releases=[release.name for release in args.releases],
             remove_crds=[crd for release in args.releases for crd in release.crds],
+            place=args.place,
             opts=pulumi.ResourceOptions(parent=self),
         )
 

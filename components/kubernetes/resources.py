@@ -12,7 +12,8 @@ class Cluster(pulumi.CustomResource):
     """A look at the cluster before anything is installed: what depends on it is not reached when something would fail.
 
     `node_terms`: labels of the nodes that the exporter runs on, one of these sets must hold; empty: every node. `remove_crds`:
-    CustomResourceDefinitions that go when this goes. `gpus`, `version`: None while the cluster does not answer a preview.
+    CustomResourceDefinitions that go when this goes. `place`: kubeconfig (a path) and context; None: a secret has them. `gpus`,
+    `version`: None while the cluster does not answer a preview.
     """
 
     version: pulumi.Output[str | None]
@@ -31,6 +32,7 @@ class Cluster(pulumi.CustomResource):
         dra: bool,
         releases: Sequence[str],
         remove_crds: Sequence[str],
+        place: Mapping[str, str] | None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         props = {
@@ -42,6 +44,7 @@ class Cluster(pulumi.CustomResource):
             "dra": dra,
             "releases": list(releases),
             "removeCrds": list(remove_crds),
+            "place": None if place is None else dict(place),
             "version": None,
             "nodes": None,
             "gpus": None,

@@ -59,7 +59,12 @@ def gpu_cluster_args(loaded: LoadedConfig, provider: kubernetes.Provider) -> Gpu
     except ReleaseErrors as errors:
         raise pulumi.RunError(str(errors)) from None
     return GpuClusterArgs(
-        plan=plan, releases=charts, kubernetes=provider, secrets=_secrets(loaded, plan), rules=_rules(loaded.config)
+        plan=plan,
+        releases=charts,
+        kubernetes=provider,
+        secrets=_secrets(loaded, plan),
+        rules=_rules(loaded.config),
+        place=None if "kubeconfig" in loaded.secrets else kubernetes_place(loaded.config),
     )
 
 
@@ -80,9 +85,7 @@ def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Inp
         password = loaded.secrets["metricsPassword"]
         found |= {"metrics-username": plan.metrics.username, "metrics-password": password}
         if plan.section.custom_metrics == "install":
-            found[ADAPTER_AUTH_KEY] = password.apply(
-                lambda text: _adapter_login(plan.metrics.query_url, plan.metrics.username, text)
-            )
+            found[ADAPTER_AUTH_KEY] = password.apply(lambda text: _adapter_login(plan.metrics, text))
     if plan.logs and plan.logs.username:
         found["logs-password"] = loaded.secrets["logsPassword"]
     return found

@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> int:
     stack = parser.parse_args(arguments).stack
     try:
         hosts = hosts_named_in(stack_file(stack)).hosts
-        found = states(refresh_preview(stack), {name: spec.lost for name, spec in hosts.items()})
+        found = states(refresh_preview(stack), {name: spec.lost for name, spec in hosts.items() if spec.connection != "pull"})
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1

@@ -18,10 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
+
 from components.config import ConfigErrors, HostSpec, StackConfig
 from components.fleet import connection
 from components.kubernetes.load_job import PROGRAM, arguments, load_job
 from components.kubernetes.wiring import kubernetes_place
+from components.naming import PROJECT
 from components.operations.mimir import Mimir, secret
 from components.operations.stack_file import OperationError, stack_file
 from components.operations.table import table
@@ -228,7 +231,7 @@ def main(arguments: list[str]) -> int:
     try:
         file = stack_file(options.stack)
         config = StackConfig.from_file(file)
-        options.kubeconfig_is_secret = "gpu-fleet:kubeconfig" in file.read_text()
+        options.kubeconfig_is_secret = f"{PROJECT}:kubeconfig" in (yaml.safe_load(file.read_text()) or {}).get("config", {})
         load = _on_cluster if config.kubernetes and options.host not in config.hosts else _on_host
         found = prove(Mimir.of(config, options.stack), config, options.test, lambda: load(config, options.stack, options))
     except (OperationError, ConfigErrors) as error:

@@ -93,13 +93,16 @@ class Cluster:
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
         """Everything else is gone by now. Helm never removes the CRDs of a chart; where the stack file says so, this does."""
-        names = inputs.get("removeCrds") or ()
-        if names and self._api is None:
+        names, place = inputs.get("removeCrds") or (), inputs.get("place")
+        api = self._api
+        if api is None and place is not None:  # the section has gone from the stack file, and with it the provider's
+            api = ClusterApi(file=place.get("kubeconfig"), context=place.get("context"))
+        if names and api is None:
             call.warn(f"these stay, as the stack file does not name the cluster any more: kubectl delete crd {' '.join(names)}")
             return
         for name in names:
             try:
-                await asyncio.to_thread(self._api.delete, f"{_CRDS}/{name}")
+                await asyncio.to_thread(api.delete, f"{_CRDS}/{name}")
             except (KubeconfigError, Unreachable, Refused) as error:
                 raise ResourceError(f"the CustomResourceDefinition {name} was not removed: {error}") from None
 

@@ -1,0 +1,152 @@
+"""A known load on a GPU: what is run where, what Mimir has to have seen, and what is said when it has not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from components.config import StackConfig
+from components.kubernetes.load_job import load_job
+from components.operations.gpu_load import Reading, host_command, is_proved, load_host, readings, report
+from components.operations.mimir import Mimir
+from components.operations.stack_file import OperationError
+from components.stackfile.kubernetes import Kubernetes
+from provider.transport import LocalTransport
+from tests.config.stacks import stack
+
+ENGINE, UTILIZATION, TENSOR = "gpu:graphics_engine_active:ratio", "gpu:utilization:ratio", "gpu:tensor_active:ratio"
+
+
+def found(**peaks: float | None) -> list[Reading]:
+    names = {"engine": ENGINE, "utilization": UTILIZATION, "tensor": TENSOR}
+    return [Reading(name, 0.02, peaks.get(key)) for key, name in names.items()]
+
+
+@pytest.mark.parametrize(
+    ("test", "peaks", "proved"),
+    [
+        (1004, {"engine": 0.98, "utilization": 1.0, "tensor": 0.87}, True),
+        (1004, {"engine": 0.98, "utilization": 1.0, "tensor": 0.05}, False),  # it ran, and not on the tensor cores
+        (1004, {"utilization": 1.0}, True),  # standard counters measure no tensor activity
+        (1004, {"engine": 0.03, "utilization": 0.01, "tensor": 0.87}, False),
+        (1007, {"engine": 0.98}, True),
+        (1004, {}, False),
+    ],
+)
+def test_the_engine_must_rise_and_what_the_test_keeps_busy_as_far_as_it_is_measured(
+    test: int, peaks: dict[str, float], proved: bool
+) -> None:
+    assert is_proved(test, found(**peaks)) is proved
+
+
+def test_a_busy_gpu_before_is_no_proof() -> None:
+    assert not is_proved(1004, [Reading(name, 0.9, 0.95) for name in (ENGINE, UTILIZATION, TENSOR)])
+
+
+def test_the_report_tells_what_was_seen_and_what_to_look_at() -> None:
+    good = report(1004, found(engine=0.98, utilization=1.0, tensor=0.87))
+    assert "98%" in good and "87%" in good and "The load is in Mimir" in good
+    bad = report(1004, found(utilization=0.02))
+    assert "did not reach Mimir" in bad and "counters: profiling" in bad and "no value" in bad
+
+
+# --- Mimir --------------------------------------------------------------------------------------------------------------
+
+
+class Asked(BaseHTTPRequestHandler):
+    values: ClassVar[dict[str, float]] = {}
+    seen: ClassVar[list[tuple[str, str | None]]] = []  # query and tenant
+
+    def do_GET(self) -> None:
+        query = parse_qs(urlsplit(self.path).query)["query"][0]
+        self.seen.append((query, self.headers["X-Scope-OrgID"]))
+        value = next((value for part, value in self.values.items() if part in query), None)
+        result = [] if value is None else [{"metric": {}, "value": [0, str(value)]}]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"data": {"result": result}}).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mimir() -> Iterator[Mimir]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    Asked.seen.clear()
+    yield Mimir(f"http://127.0.0.1:{server.server_port}/prometheus", {"X-Scope-OrgID": "us-west"})
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_loaded_gpu_is_compared_with_what_was_there_before(mimir: Mimir) -> None:
+    Asked.values.clear()
+    Asked.values |= {f"max_over_time({TENSOR}": 0.87, f"min_over_time({TENSOR}": 0.01}
+    by_series = {one.series: one for one in readings(mimir, 1004, 'pod=~"gpu-load-1-.*"', 'cluster="a"', 60)}
+    assert by_series[TENSOR] == Reading(TENSOR, 0.01, 0.87) and by_series[ENGINE] == Reading(ENGINE, None, None)
+    assert {tenant for _, tenant in Asked.seen} == {"us-west"}
+    assert f'max(max_over_time({TENSOR}{{pod=~"gpu-load-1-.*"}}[60s]))' in [query for query, _ in Asked.seen]
+
+
+def test_a_mimir_that_does_not_answer_is_named() -> None:
+    with pytest.raises(OperationError, match=r"Mimir does not answer at http://127\.0\.0\.1:9/prometheus"):
+        Mimir("http://127.0.0.1:9/prometheus", {}).highest("up")
+
+
+# --- a cluster ----------------------------------------------------------------------------------------------------------
+
+
+def job(namespace: str, **changes: object) -> dict:
+    section = Kubernetes.model_validate({"namespace": namespace})
+    return load_job(section, "gpu-load-1", **{"test": 1004, "duration_s": 1, "resource": "nvidia.com/gpu", **changes})
+
+
+def test_the_job_asks_for_one_gpu_and_goes_past_the_taint() -> None:
+    spec = job("a", node="gpu-node-1")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert container["args"] == ["--no-dcgm-validation", "-t", "1004", "-d", "1"]
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert spec["nodeSelector"] == {"kubernetes.io/hostname": "gpu-node-1"}
+
+
+# --- a host -------------------------------------------------------------------------------------------------------------
+
+
+def host(tmp_path: Path):  # type: ignore[no-untyped-def]
+    raw = stack(hosts={"dev": {"connection": "local", "prefix": str(tmp_path)}}, ssh={})
+    return StackConfig.load(raw, tmp_path).hosts["dev"]
+
+
+def program(directory: Path, text: str) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / "dcgmproftester12").write_text(f"#!/bin/sh\n{text}\n")
+    (directory / "dcgmproftester12").chmod(0o755)
+
+
+def test_a_host_runs_the_program_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", f'echo "$*" >{tmp_path}/ran')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 10))
+    assert (tmp_path / "ran").read_text() == "--no-dcgm-validation -t 1004 -d 45\n"
+
+
+def test_a_load_that_fails_on_a_host_is_told_by_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "echo first >&2; echo 'no CUDA device' >&2; exit 3")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    with pytest.raises(OperationError, match=r"dev: the load failed \(3\): no CUDA device"):
+        asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 10))
+
+
+def test_without_the_program_it_is_a_container() -> None:
+    (_, _, script) = host_command(1004, 45)
+    assert "docker run --rm --gpus all --cap-add SYS_ADMIN nvcr.io/nvidia/cloud-native/dcgm:" in script
