@@ -24,8 +24,10 @@ ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", wiring.provider_arg
 
 backend = Backend("backend", wiring.backend_args(loaded)) if config.backend else None
 if config.hosts:
-    fleet = Fleet("fleet", wiring.fleet_args(config, backend), ours)
+    fleet_args = wiring.fleet_args(config, backend)
+    fleet = Fleet("fleet", fleet_args, ours)
     pulumi.export("hosts", len(fleet.facts))
+    pulumi.export("bundle", fleet_args.bundle.digest)  # sha256; a publication for hosts that pull names the same
     pulumi.export("series", wiring.estimated_series(config))
 if config.kubernetes:
     cluster_provider = kubernetes.Provider("kubernetes", **kubernetes_provider_args(loaded))

@@ -45,7 +45,6 @@ from components.stackfile.problems import (
 from components.stackfile.rollout import Rollout
 from components.stackfile.schema import editor_schema, stack_file_schema
 from components.stackfile.sections import (
-    NOT_AVAILABLE_YET,
     SECRETS,
     Artifacts,
     Backend,
@@ -176,9 +175,6 @@ def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[P
         if key in SECRETS:
             fix = f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it was in a file in clear"
             problems.append(Problem(_place((key,)), "a secret in clear", "an encrypted value", fix))
-        elif key in NOT_AVAILABLE_YET and not _is_default(key, raw[key]):
-            broken.add(key)
-            problems.append(Problem(_place((key,)), f"is not available yet: {NOT_AVAILABLE_YET[key]}", fix="remove the section"))
         elif key in known and raw[key] in ("", None):  # Pulumi hands an empty section out as ""
             broken.add(key)
             problems.append(Problem(_place((key,)), "is empty", fix="fill it in, or remove it"))
@@ -194,14 +190,6 @@ def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[P
             broken.add(section)
             problems.append(explain(detail, stack_file_schema(), _place, _secret_hint(section)))
         return StackFile.model_validate({key: value for key, value in given.items() if key not in broken}), broken
-
-
-def _is_default(key: str, value: object) -> bool:
-    """Whether the section says only what holds without it."""
-    try:
-        return getattr(StackFile.model_validate({key: value}), key) == StackFile.model_fields[key].default
-    except (ValidationError, KeyError):
-        return False
 
 
 def _fix_of_unknown(key: str) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from components.inventory import Listed
 from components.stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ports
 from components.stackfile.problems import Problem
 
 _ONLY_SSH = {"address", "port", "user", "private_key_file", "bastion", "sudo", "host_key"}
+_OF_PULLED = {"connection", "gpus", "lost"}  # what is expected of it; all else its installer is told, on the host
 
 
 def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
+    if entry.connection == "pull":
+        yield from _without_meaning(entry, listed, entry.model_fields_set - _OF_PULLED)
+        return
     yield from _local(entry, listed) if entry.connection == "local" else _reached_by_ssh(entry, listed)
     place = listed.place
     if entry.vendor == "amd" and entry.exporter in ("dcgm-exporter", "nvidia_gpu_exporter"):
@@ -29,13 +33,17 @@ def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
 
 
 def _local(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
-    for name in sorted(entry.model_fields_set & _ONLY_SSH):
-        key = HostEntry.model_fields[name].alias or name
-        fix = f"remove {key}, or remove `connection: local`"
-        yield Problem(listed.place((key,)), "has no meaning with `connection: local`", fix=fix)
+    yield from _without_meaning(entry, listed, entry.model_fields_set & _ONLY_SSH)
     if len(listed.names) > 1:
         what = f"stands for {len(listed.names)} hosts, and all of them are this machine"
         yield Problem(listed.place(()), what, "one name", "write one name, or remove `connection: local`")
+
+
+def _without_meaning(entry: HostEntry, listed: Listed, names: Iterable[str]) -> Iterator[Problem]:
+    connection = f"`connection: {entry.connection}`"
+    for name in sorted(names):
+        key = HostEntry.model_fields[name].alias or name
+        yield Problem(listed.place((key,)), f"has no meaning with {connection}", fix=f"remove {key}, or remove {connection}")
 
 
 def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:

@@ -72,8 +72,8 @@ class HostEntry(Section):
     """Whether to become root by sudo; default: that of gpu-fleet:ssh."""
     host_key: HostKey | None = None
     """The host's public key, instead of a line in the known hosts file."""
-    connection: Literal["ssh", "local"] = "ssh"
-    """`local` means the machine that runs Pulumi, as in the dev stack."""
+    connection: Literal["ssh", "local", "pull"] = "ssh"
+    """`local` means the machine that runs Pulumi, as in the dev stack; `pull` a host that provisions itself and has to report."""
     prefix: LocalPath | None = None
     """Local hosts only: everything is placed below this directory, and nothing needs root."""
     gpus: int | None = Field(default=None, ge=1, le=64, examples=[8])

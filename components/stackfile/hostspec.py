@@ -19,7 +19,7 @@ class HostSpec:
     address: str
     port: int
     user: str
-    connection: Literal["ssh", "local"]
+    connection: Literal["ssh", "local", "pull"]  # nothing is done from here to one that pulls
     prefix: str
     private_key_file: str | None
     bastion: Bastion | None

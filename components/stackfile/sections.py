@@ -234,8 +234,3 @@ SECRETS = {
     "kubeconfig": "kubeconfig of the Kubernetes cluster, where no file has it (CI)",
     "grafanaAuth": "service account token of Grafana, or user:password",
 }
-
-# Modelled or promised, and refused until somebody consumes them (but for their defaults): whoever builds one deletes its line.
-NOT_AVAILABLE_YET = {
-    "pull": "hosts that provision themselves",
-}

@@ -110,9 +110,10 @@ def test_a_lost_host_needs_no_key(base: Path) -> None:
     assert config.hosts["gone"].lost
 
 
-def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(base: Path) -> None:
+def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "bundle", lambda config: None)
     pulled = {"hosts__edge-[1:2]": {"connection": "pull", "gpus": 8}}
-    config = load(base, **pulled, rulers={"mimir": {"url": "http://127.0.0.1:9009"}}, artifacts=REMOVED)
+    config = load(base, **pulled, rulers={"mimir": {"url": "http://127.0.0.1:9009"}})
     waves = wiring.fleet_args(config, None).waves
     assert not {host.name for wave in waves for host in wave} & {"edge-1", "edge-2"}
     expected = "".join(group.yaml for group in wiring.rulers_args(LoadedConfig(config=config, secrets={}), None).mimir_groups)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from components.stackfile.sections import NOT_AVAILABLE_YET
 from tests.config.stacks import HOST_KEY, REMOVED, problems, stack
 
 PLANTED = "hunter2-planted"  # stands where secrets may stand; no message may show it
@@ -46,11 +45,11 @@ WRONG = [
     wrong("unknown section", "gpu-fleet:metric", "unknown key 'metric'", "did you mean 'metrics'", metric={}),
     wrong("unknown section far from all", "gpu-fleet:zzzz", "unknown key 'zzzz'", "allowed:", zzzz="x"),
     wrong(
-        "section not available yet",
-        "gpu-fleet:kubernetes",
-        "not available yet",
-        "remove the section",
-        kubernetes={"context": "a"},
+        "login of a host that pulls",
+        "gpu-fleet:hosts.gpu1.user",
+        "has no meaning with `connection: pull`",
+        "remove user",
+        **one_host("gpu1", connection="pull", gpus=8, user="ops"),
     ),
     # rollout
     wrong("canary of nobody", "gpu-fleet:rollout.canary", "found 0", "1 or more", "canary: 1", rollout={"canary": 0}),
@@ -310,7 +309,7 @@ WRONG = [
         "connection unknown",
         "gpu-fleet:hosts.gpu1.connection",
         'found "docker"',
-        "ssh or local",
+        "ssh, local or pull",
         **one_host("gpu1", address="10.0.1.9", connection="docker"),
     ),
     wrong(
@@ -842,10 +841,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "components.config.NOT_AVAILABLE_YET", {"kubernetes": "Helm"}
-    )  # so that what comes later is held to it too
+def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
     (base / "known.yml").write_text("hosts: {spare: {address: 10.0.7.7}}\n")
     errors = problems(stack(**case.changes), base, case.secrets)
     assert errors is not None, f"{case.what} was accepted"
@@ -860,14 +856,3 @@ def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path, monkeypatch
 
 def test_there_are_at_least_sixty_kinds_of_mistakes() -> None:
     assert len({param.values[0].what for param in WRONG}) == len(WRONG) >= 60
-
-
-@pytest.mark.parametrize("section", sorted(NOT_AVAILABLE_YET))
-def test_a_section_that_nothing_consumes_yet_is_refused(section: str, base: Path) -> None:
-    errors = problems(stack(**{section: {"any": "thing"}}), base)
-    assert errors is not None and [problem.where for problem in errors.problems] == [f"gpu-fleet:{section}"]
-    assert "is not available yet" in str(errors)
-
-
-def test_the_default_of_what_is_not_available_yet_is_accepted(base: Path) -> None:
-    assert problems(stack(dcgm={"counters": "standard"}), base) is None

@@ -36,7 +36,7 @@ def _same_machine(stack: Stack) -> Iterator[Problem]:
     for name, host in stack.listing.hosts.items():
         if host.connection == "local":
             by_machine.setdefault(("this machine", f"prefix {host.prefix or 'none'}"), []).append(name)
-        elif not host.lost:
+        elif host.connection == "ssh" and not host.lost:
             through = f" through {host.bastion.host}" if host.bastion else ""
             by_machine.setdefault((f"address {host.address}", f"port {host.port}{through}"), []).append(name)
     for machine, names in by_machine.items():
