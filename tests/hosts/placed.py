@@ -86,6 +86,9 @@ class PlacedHost:
         (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         for name, value in SECRETS.items():
             (envelope / "secrets" / name).write_text(value)
+        self.bring_artifacts()
+
+    def bring_artifacts(self) -> None:
         artifacts = self.host.inside / ARTIFACTS.lstrip("/")
         if not artifacts.exists():
             # Not shutil: it would copy half a gigabyte through Python.

@@ -1,0 +1,85 @@
+"""Exporters that somebody installed before us: refused with the way out, kept where the stack file says so, left when we leave."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.hosts import Site
+from tests.hosts.placed import ARTIFACTS, PlacedHost
+from tests.hosts.stack import left_as_found
+
+# As a distribution's package and an administrator leave them: names, units and users of their own, on the makers' ports.
+THEIRS = """
+set -e
+for found in $(sed -n 's/ .*//p' {artifacts}/SHA256SUMS); do
+  case $(sed -n "s/^$found  //p" {artifacts}/SHA256SUMS) in
+    node_exporter-*) install -m 755 {artifacts}/$found /usr/bin/prometheus-node-exporter ;;
+    nvidia_gpu_exporter-*) install -m 755 {artifacts}/$found /usr/local/bin/their_gpu_exporter ;;
+  esac
+done
+unit() {{
+  printf '[Service]\\nUser=nobody\\nExecStart=%s\\n[Install]\\nWantedBy=multi-user.target\\n' "$2" >/etc/systemd/system/$1.service
+  systemctl enable --quiet --now $1
+}}
+unit prometheus-node-exporter '/usr/bin/prometheus-node-exporter --web.listen-address=:9100'
+unit their-gpu-exporter '/usr/local/bin/their_gpu_exporter --web.listen-address=127.0.0.1:9835'
+"""
+GONE = """
+systemctl disable --quiet --now prometheus-node-exporter their-gpu-exporter
+rm -f /etc/systemd/system/prometheus-node-exporter.service /etc/systemd/system/their-gpu-exporter.service
+rm -f /usr/bin/prometheus-node-exporter /usr/local/bin/their_gpu_exporter
+systemctl daemon-reload
+"""
+
+
+@pytest.fixture
+def occupied(site: Site, artifacts: Path) -> Iterator[PlacedHost]:
+    placed = PlacedHost(site.hosts["metal-b"], artifacts)
+    host = placed.host
+    with left_as_found(host):
+        placed.bring_artifacts()
+        host.ssh(THEIRS.format(artifacts=ARTIFACTS) + f"rm -r {ARTIFACTS}")
+        try:
+            with left_as_found(host):
+                yield placed
+                placed.leave()
+        finally:
+            placed.leave()
+            host.ssh(GONE)
+
+
+def test_exporters_of_others_are_refused_kept_and_left(occupied: PlacedHost) -> None:
+    host = occupied.host
+    refused = occupied.apply()
+    assert refused.code == 1
+    assert set(refused.errors) == {"node-exporter", "nvidia-gpu-exporter"}, "the other parts came up"
+    for part, port in (("node-exporter", 9100), ("nvidia-gpu-exporter", 9835)):
+        message = refused.errors[part]
+        assert re.match(rf"port {port} is taken by process \d+ \(\w[^)]*\); ", message), message
+        assert "adopt: true" in message and "another port" in message
+
+    occupied.settings["GPU_FLEET_ADOPT"] = "yes"
+    adopted = occupied.apply()
+    assert adopted.errors == {}
+    assert adopted.facts["GPU_FLEET_NODE_EXPORTER_REASON"].startswith(
+        "adopted: it was there before and answers on 127.0.0.1:9100"
+    )
+    assert adopted.facts["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter"
+    assert adopted.facts["GPU_FLEET_GPU_EXPORTER_LISTEN"] == "127.0.0.1:9835"
+    units = set(host.ssh("systemctl list-unit-files --no-legend 'gpu-fleet-*.service' | cut -d ' ' -f 1").stdout.split())
+    assert units == {f"gpu-fleet-{name}.service" for name in ("alloy", "check", "textfile")}
+    assert occupied.apply().changes == {}, "what is adopted stays so"
+    assert occupied.check().drift == []
+
+    host.ssh("systemctl stop prometheus-node-exporter")
+    assert occupied.check().drift == ["check: http://127.0.0.1:9100/metrics does not answer"]
+    host.ssh("systemctl start prometheus-node-exporter")
+    assert occupied.check().drift == []
+
+    assert occupied.remove().errors == {}
+    active = host.ssh("systemctl is-active prometheus-node-exporter their-gpu-exporter").stdout.split()
+    assert active == ["active", "active"]
