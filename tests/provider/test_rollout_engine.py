@@ -92,6 +92,13 @@ def test_a_rollout_stops_at_its_canary_goes_on_wave_by_wave_and_stops_at_a_bad_b
     assert "~ 6 updated" in stack.run("up", "--yes", "--skip-preview", *TWO_AT_ONCE), "those that failed and were held back"
 
 
+def test_a_host_named_by_target_waits_for_no_wave(stack: Stack) -> None:
+    stack.wish["rollout"]["pauseSeconds"] = 500
+    targets = [word for kind in ("Fleet::**", "Bundle::**", "Host::b-1") for word in ("--target", f"**:host:{kind}")]
+    stack.run("up", "--yes", "--skip-preview", *TWO_AT_ONCE, *targets)
+    assert contacted(stack) == {"b-1"}
+
+
 def test_ctrl_c_ends_a_pause_at_once(stack: Stack) -> None:
     stack.wish["rollout"]["pauseSeconds"] = 500
     process = stack.start("up", "--yes", "--skip-preview", *TWO_AT_ONCE)
