@@ -29,8 +29,17 @@ from components.stackfile.problems import nearest
 
 # Rendering contacts no cluster, and helm's own idea of a version differs from build to build. The newest that the lab runs.
 _KUBERNETES = "1.36.3"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the other takes seconds for the largest chart's values
 _TIMEOUT_S = 120  # of one helm command; a repository's index can have 20 MB
+
+
+class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as Helm reads it: a bare `=` is text. In C, for the values of the largest chart take seconds otherwise."""
+
+
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:value"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 class ChartError(Exception):
@@ -216,7 +225,7 @@ def _helm(arguments: list[str], what: str) -> str:
 
 
 def _parsed(text: str) -> Any:
-    return yaml.load(text, Loader=LOADER)  # noqa: S506 - a safe one
+    return yaml.load(text, Loader=Loader)  # noqa: S506 - a safe one
 
 
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:

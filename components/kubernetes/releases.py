@@ -14,7 +14,7 @@ import yaml
 
 from alerts.model import to_yaml
 from components.kubernetes import values
-from components.kubernetes.charts import LOADER, Chart, ChartError, ChartSource, chart_source, fetched
+from components.kubernetes.charts import Chart, ChartError, ChartSource, Loader, chart_source, fetched
 from components.kubernetes.values import ClusterPlan, Values
 from components.naming import PROJECT
 from components.stackfile.kubernetes import Charts, Kubernetes
@@ -126,7 +126,7 @@ def _release(plan: ClusterPlan, name: str, chart: Chart, given: Values) -> Relea
 
 def _objects(manifest: str) -> Iterator[tuple[str, str]]:
     """Title and YAML of each object of a manifest."""
-    for document in yaml.load_all(manifest, Loader=LOADER):
+    for document in yaml.load_all(manifest, Loader=Loader):
         if not document:
             continue
         metadata = document["metadata"]

@@ -73,6 +73,12 @@ def test_the_charts_schema_is_kept(tmp_path: Path) -> None:
     assert list(chart.mistakes({"image": {"tag": 1}})) == ["image.tag: 1 is not of type 'string'"]
 
 
+def test_a_bare_equals_sign_is_text_as_for_helm(tmp_path: Path) -> None:
+    """Alertmanager's CRDs and configurations are full of them."""
+    chart = chart_file(tmp_path, {"values.yaml": "matcher: =\n", "templates/a.yaml": "a: {{ .Values.matcher | quote }}"})
+    assert chart.values == {"matcher": "="}
+
+
 def test_a_chart_renders_as_helm_would_apply_it(tmp_path: Path) -> None:
     manifest = chart_file(tmp_path, MEMBERS).render("dcgm", "gpus", {"image": {"tag": "2"}, "customMetrics": "a {{ b }}"})
     assert "image: r.example/x:2" in manifest and "namespace: gpus" in manifest
