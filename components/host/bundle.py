@@ -177,6 +177,8 @@ def _records(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File]
         for family, packages in sorted(part.packages.items()):
             for package in packages:
                 yield "package", family, package
+        if part.keep_packages:
+            yield "keep", part.keep_packages
         for user in part.users:
             yield "user", user.name, user.home, ",".join(user.groups) or "-"
         for directory in part.directories:
@@ -244,6 +246,8 @@ def _mistakes(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File
         has_facts = has_facts or bool(part.probe)
         causes |= {file.path for file in part.files} | {download.path for download in part.downloads}
         causes |= {f"secrets/{secret}" for secret in part.secrets}
+        if part.keep_packages and part.keep_packages not in causes:
+            yield f"{part.name}: keep_packages {part.keep_packages} is placed by neither this part nor one before it"
         for mistake in (
             *_mistakes_of_names(part, known, has_facts),
             *_mistakes_of_paths(part),

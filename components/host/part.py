@@ -134,7 +134,9 @@ class Part:
     far in its environment. It prints `NAME=value` lines, the facts; `when` of this part and of later ones sees them, and so does
     the environment file. It is not run where an already known name of `when` has another value. A probe that exits non-zero
     fails its part, and stops the whole apply when `fatal`, with its stderr as the message; its exit code chooses the cause (see
-    converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`) installed when absent.
+    converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`) installed when absent, with
+    what they need; those that we installed go when the host is removed, unless other packages need them by now or the script
+    `keep_packages` (a file of this part or of one before it, given the part's name) prints who else uses them.
     `settings`: NAME=value defaults of the environment file, overridden per host.
     """
 
@@ -147,6 +149,7 @@ class Part:
     files: tuple[File, ...] = ()
     downloads: tuple[Download, ...] = ()
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    keep_packages: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     units: tuple[Unit, ...] = ()

@@ -16,7 +16,7 @@ from lab.dev import query
 from lab.hosts import Host, Site
 from lab.hosts.image import package_files
 from lab.hosts.packages import Repository, build_stand_ins
-from tests.hosts.stack import Backend, Stack, config_of, left_as_found
+from tests.hosts.stack import Backend, Stack, config_of
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +67,23 @@ def fleet(
     dcgm_artifacts: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stack]:
-    """Up; at its end the host is as it was, without Docker and without the toolkit."""
+    """Up; at its end every package that was installed is gone. What apt keeps for itself stays: lists and logs."""
     config = config_of(site, {host.name: site.stack_hosts()[host.name]}, dcgm_artifacts, backend)
     config["dcgm"] = {"toolkitRepository": {"url": served, "keySha256": repository.key_sha256}}
     stack = Stack(tmp_path_factory.mktemp("install"), "install", config).create()
-    with left_as_found(host):
-        try:
-            stack.up()
-            yield stack
-        finally:
-            stack.destroy()
+    before = _installed(host)
+    try:
+        stack.up()
+        yield stack
+    finally:
+        stack.destroy()
+    assert _installed(host) == before
+
+
+def _installed(host: Host) -> str:
+    """Packages with their state, and files of ours and of the toolkit."""
+    places = "/opt /etc /usr /var/lib/gpu-fleet"
+    return host.ssh(f"dpkg-query --show --showformat '${{Package}} ${{Status}}\\n'; find {places} -name '*gpu-fleet*'").stdout
 
 
 def test_what_is_missing_is_installed_and_the_gpus_reach_mimir(

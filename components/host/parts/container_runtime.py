@@ -15,6 +15,7 @@ from components.versions import ARCHITECTURES, Repository, repository
 
 CAN_INSTALL = "/opt/gpu-fleet/libexec/can-install"
 START = "/opt/gpu-fleet/libexec/start-container-toolkit"
+IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
 # family: its repository file, and where its package manager expects keys
 _REPOSITORY_FILES = {"debian": "/etc/apt/sources.list.d/gpu-fleet-nvidia.list", "rhel": "/etc/yum.repos.d/gpu-fleet-nvidia.repo"}
 _KEYS = {"debian": "/etc/apt/keyrings/gpu-fleet-nvidia.asc", "rhel": "/etc/pki/rpm-gpg/gpu-fleet-nvidia.asc"}
@@ -78,6 +79,15 @@ class ContainerRuntime:
     def _key(self) -> dict[str, Source]:
         key = Source(url=f"{self.toolkit.url}/gpgkey", sha256=self.toolkit.key_sha256)
         return {architecture: key for architecture in ARCHITECTURES}
+
+
+def _runtime(engine: str, packages: Mapping[str, tuple[str, ...]]) -> Part:
+    return Part(
+        name=f"container-runtime-{engine}",
+        when={"GPU_FLEET_INSTALL_RUNTIME": (engine,)},
+        packages=packages,
+        keep_packages=IN_USE,
+    )
 
 
 def _directories(*paths: str) -> tuple[Directory, ...]:

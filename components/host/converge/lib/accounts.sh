@@ -1,4 +1,4 @@
-# Users, the group of those who may read our values, and distribution packages.
+# Users, and the group of those who may read our values.
 # shellcheck shell=sh
 
 GROUP=gpu-fleet
@@ -115,50 +115,4 @@ drop_user() {
 drop_group() {
   has_group "$1" || return 0
   attempt "cannot remove group $1" groupdel "$1"
-}
-
-# package_family: debian, rhel or what /etc/os-release says.
-package_family() {
-  package_like=" $(sed -n 's/^ID\(_LIKE\)\{0,1\}=//p' /etc/os-release 2>/dev/null | tr '"\n' '  ') "
-  case $package_like in
-    *" debian "* | *" ubuntu "*) echo debian ;;
-    *" rhel "* | *" fedora "* | *" centos "*) echo rhel ;;
-    *) echo "${package_like:-unknown}" | tr -d ' ' ;;
-  esac
-}
-
-has_package() {
-  case $1 in
-    debian) [ "$(dpkg-query -W -f '${db:Status-Status}' "$2" 2>/dev/null)" = installed ] ;;
-    rhel) rpm -q "$2" >/dev/null 2>&1 ;;
-  esac
-}
-
-# place_package FAMILY NAME PART. Packages stay when the part goes: by then others may use them.
-place_package() {
-  if [ "$OWNERS" = no ]; then
-    fail unsupported "package $2 is missing, and only root can install it; install it and apply again"
-    return 1
-  fi
-  say "$3: installing package $2"
-  # A fresh Debian image has no package lists yet.
-  if install_package "$1" install "$2" || { [ "$1" = debian ] && install_package debian update && install_package debian install "$2"; }; then
-    : >"$SCRATCH/log"
-    return 0
-  fi
-  cat "$SCRATCH/stderr" >>"$SCRATCH/log"
-  fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr")"
-}
-
-install_package() {
-  install_family=$1
-  shift
-  if [ "$install_family" = debian ]; then
-    set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends "$@"
-  elif command -v dnf >/dev/null; then
-    set -- dnf -q -y "$@"
-  else
-    set -- yum -q -y "$@"
-  fi
-  DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
 }

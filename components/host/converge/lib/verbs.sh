@@ -150,7 +150,7 @@ verb_remove() {
   awk -F "$TAB" '!seen[$3]++ { part[++n] = $3 } END { for (; n; n--) print part[n] }' "$PLACED" >"$SCRATCH/former"
   while IFS= read -r remove_name; do
     remove_part "$remove_name" || explain_state
-    placed_of "$remove_name" package | awk -F "$TAB" '{ print "package " $2 ": stays, since others may use it by now" }' >>"$SCRATCH/changes"
+    [ -n "$FAIL_CODE" ] || drop_packages "$remove_name"
     if [ -n "$FAIL_CODE" ]; then tell_part "$remove_name" failed; else tell_part "$remove_name" removed; fi
   done <"$SCRATCH/former"
   [ "$COUNT_FAILED" -eq 0 ] || finish

@@ -1,0 +1,99 @@
+# Distribution packages: by apt or dnf, and away again by dpkg or rpm, which never take along what others need.
+# shellcheck shell=sh
+
+# package_family: debian, rhel or what /etc/os-release says.
+package_family() {
+  package_like=" $(sed -n 's/^ID\(_LIKE\)\{0,1\}=//p' /etc/os-release 2>/dev/null | tr '"\n' '  ') "
+  case $package_like in
+    *" debian "* | *" ubuntu "*) echo debian ;;
+    *" rhel "* | *" fedora "* | *" centos "*) echo rhel ;;
+    *) echo "${package_like:-unknown}" | tr -d ' ' ;;
+  esac
+}
+
+has_package() {
+  case $1 in
+    debian) [ "$(dpkg-query -W -f '${db:Status-Status}' "$2" 2>/dev/null)" = installed ] ;;
+    rhel) rpm -q "$2" >/dev/null 2>&1 ;;
+  esac
+}
+
+# list_packages FAMILY: their names, sorted.
+list_packages() {
+  case $1 in
+    debian) dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' ;;
+    rhel) rpm -qa --qf '%{NAME}\n' ;;
+  esac | sort -u
+}
+
+# place_package FAMILY NAME PART: records what came along with it too, so that all of it can go.
+place_package() {
+  if [ "$OWNERS" = no ]; then
+    fail unsupported "package $2 is missing, and only root can install it; install it and apply again"
+    return 1
+  fi
+  say "$3: installing package $2"
+  list_packages "$1" >"$SCRATCH/packages"
+  # A fresh Debian image has no package lists yet.
+  if install_package "$1" install "$2" || { [ "$1" = debian ] && install_package debian update && install_package debian install "$2"; }; then
+    : >"$SCRATCH/log"
+    list_packages "$1" | comm -13 "$SCRATCH/packages" - | PART=$3 awk '{ print "package\t" $0 "\t" ENVIRON["PART"] "\t-\t-\t-" }' >"$SCRATCH/records"
+    placed_merge "$SCRATCH/records"
+    return
+  fi
+  cat "$SCRATCH/stderr" >>"$SCRATCH/log"
+  fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr")"
+}
+
+install_package() {
+  install_family=$1
+  shift
+  if [ "$install_family" = debian ]; then
+    set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends "$@"
+  elif command -v dnf >/dev/null; then
+    set -- dnf -q -y "$@"
+  else
+    set -- yum -q -y "$@"
+  fi
+  DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
+}
+
+# drop_packages PART: what the part brought, all together since they need each other; unless others need them by now, which is told.
+# Only a host that is left for good is asked: another exporter for a while is no reason to take a container runtime away.
+drop_packages() {
+  placed_of "$1" package | cut -f 2 >"$SCRATCH/packages"
+  [ -s "$SCRATCH/packages" ] || return 0
+  drop_family=$(package_family)
+  drop_why=$(packages_in_use "$1")
+  # shellcheck disable=SC2046 # names of packages have no spaces
+  if [ -z "$drop_why" ] && ! purge "$drop_family" test $(cat "$SCRATCH/packages"); then
+    drop_why="other packages need it"
+  fi
+  if [ -z "$drop_why" ]; then
+    say "$1: removing packages: $(tr '\n' ' ' <"$SCRATCH/packages")"
+    # shellcheck disable=SC2046
+    purge "$drop_family" go $(cat "$SCRATCH/packages") || drop_why="it could not be removed: $(tail -n 1 "$SCRATCH/stderr")"
+  fi
+  WHY=$drop_why awk '{ print "package " $0 ": " (ENVIRON["WHY"] == "" ? "removed" : "stays, since " ENVIRON["WHY"]) }' \
+    "$SCRATCH/packages" >>"$SCRATCH/changes"
+}
+
+# packages_in_use PART: who uses them, in words, or nothing. The part's own script knows.
+packages_in_use() {
+  records "$1" keep
+  while IFS= read -r keep_script; do
+    within 60 sh "$HERE/files$keep_script" "$1" 2>/dev/null </dev/null
+  done <"$RECORDS"
+}
+
+# purge FAMILY test|go NAME...
+purge() {
+  case $1:$2 in
+    debian:test) shift 2 && set -- dpkg --simulate --purge "$@" ;;
+    debian:go) shift 2 && set -- dpkg --purge "$@" ;;
+    rhel:test) shift 2 && set -- rpm --erase --test "$@" ;;
+    rhel:go) shift 2 && set -- rpm --erase "$@" ;;
+    *) return 1 ;;
+  esac
+  DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
+}
