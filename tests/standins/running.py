@@ -14,8 +14,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
-from google.rpc import status_pb2
-from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 
 from lab.toolchain.locate import located
 
