@@ -13,7 +13,7 @@ from typing import Final
 import promql_parser
 
 from components.checks import promql
-from components.checks.catalogue import Catalogue, Labels, nearest
+from components.checks.catalogue import Catalogue, Labels, nearest, plain_names
 from components.checks.promql import Answer, Mistake, Reader
 from components.stackfile.problems import listed
 
@@ -90,8 +90,8 @@ class _LogReader(Reader):
         for matcher in selector.matchers.matchers:
             if matcher.name == _PIPELINE:
                 pipeline = self.pipelines[int(matcher.value)]
-            elif matcher.name == "job" and matcher.op == promql_parser.MatchOp.Equal:
-                labels = self._labels_of_job(matcher.value)
+            elif matcher.name == "job" and (jobs := _jobs(matcher)):
+                labels = promql.together(self._labels_of_job(job) for job in jobs)
             else:
                 asked.append(matcher.name)
         if labels is None or pipeline.any:
@@ -112,6 +112,13 @@ class _LogReader(Reader):
         known = f"known: {listed(sorted(self.catalogue.logs), 'and')}; add one of yours to alerts/catalogue/logs.txt"
         self.mistakes.append(Mistake(f"no logs have job={job!r}", f"did you mean {meant!r}? ({known})" if meant else known))
         return None
+
+
+def _jobs(matcher: promql_parser.Matcher) -> tuple[str, ...] | None:
+    """The jobs that a matcher lists; None: not said by it alone."""
+    if matcher.op == promql_parser.MatchOp.Equal:
+        return (matcher.value,)
+    return plain_names(matcher.value) if matcher.op == promql_parser.MatchOp.Re else None
 
 
 def _without_pipelines(expression: str) -> tuple[str, list[_Pipeline]]:

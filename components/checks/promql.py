@@ -58,7 +58,8 @@ def read(expression: str, catalogue: Catalogue) -> Answer:
     return Answer(labels, tuple(dict.fromkeys(reader.mistakes)))
 
 
-def _together(sets: Iterable[Labels | None]) -> Labels | None:
+def together(sets: Iterable[Labels | None]) -> Labels | None:
+    """Labels that one of the sets has; None where one may have any."""
     joined: Labels = frozenset()
     for labels in sets:
         if labels is None:
@@ -99,7 +100,7 @@ class Reader:
             names = None if chosen is None or names is None else [*names, *chosen]
         if names is not None and not names:
             names = None  # chosen by labels alone
-        labels = None if names is None else _together(self._labels_of_metric(name) for name in names)
+        labels = None if names is None else together(self._labels_of_metric(name) for name in names)
         if labels is not None:
             what = selector.name or "|".join(names or ())
             for name in dict.fromkeys(matcher.name for matchers in alternatives for matcher in matchers):
@@ -167,7 +168,7 @@ class Reader:
                     name, labels or frozenset(), f"`{operator} on` names the label {name!r}, which the {side} side never has"
                 )
         if operator == "or":
-            return _together((left, right))
+            return together((left, right))
         if operator in _SET_OPERATORS or _is_scalar(node.rhs):
             return left
         if _is_scalar(node.lhs):
@@ -185,7 +186,7 @@ class Reader:
         return on if on is not None and operator not in _COMPARISONS else left
 
     def _called(self, node: promql.Call) -> Labels | None:
-        labels = _together(self.labels_of(argument) for argument in node.args if not isinstance(argument, promql.StringLiteral))
+        labels = together(self.labels_of(argument) for argument in node.args if not isinstance(argument, promql.StringLiteral))
         texts = [argument.val for argument in node.args if isinstance(argument, promql.StringLiteral)]
         name = node.func.name
         if name == "vector":

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from components import checks
 from components.checks import catalogue
 from components.host.part import ROOTFS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 ALLOY = ROOTFS / "etc/alloy"
+IN_KUBERNETES = Path(checks.__file__).parents[1] / "kubernetes/alloy"
 KNOWN = catalogue.read()
 # What the textfile collectors write into files comes through node_exporter, whatever made it.
 LABELS = re.compile(r'([a-zA-Z_]\w*)="(?:[^"\\]|\\.)*"')
@@ -50,14 +52,29 @@ def test_every_metric_of_alloy_in_the_catalogue_is_one_that_a_host_sends():
     assert [name for name in names if not pattern.fullmatch(name)] == [], "a rule on it would wait for ever"
 
 
-@pytest.mark.parametrize(("job", "file"), [("kernel", "process_kernel.alloy"), ("docker", "collect_docker_logs.alloy")])
+@pytest.mark.parametrize(
+    ("job", "file"),
+    [
+        ("kernel", ALLOY / "process_kernel.alloy"),
+        ("docker", ALLOY / "collect_docker_logs.alloy"),
+        ("pods", IN_KUBERNETES / "collect_pod_logs.alloy"),
+    ],
+)
 def test_the_labels_of_logs_are_those_that_the_agent_gives_them(job, file):
-    text = re.sub(r"//.*", "", (ALLOY / file).read_text())
+    text = re.sub(r"//.*", "", file.read_text())
     blocks = re.findall(r"stage\.(?:static_labels|structured_metadata|labels) \{\s*values\s*=\s*\{(.*?)\}", text, re.DOTALL)
     made = {name for block in blocks for name in re.findall(r"(\w+)\s*=", block)}
-    made |= set(re.findall(r'target_label\s*=\s*"(\w+)"', text))
+    made |= set(re.findall(r'target_label\s*=\s*"([a-z]\w*)"', text))
     assert KNOWN.logs[job] == frozenset(made)
 
 
 def test_the_names_of_own_metrics_are_explained_where_people_add_them():
     assert "{queue, partition}" in (catalogue.DIRECTORY / "own.txt").read_text()
+
+
+def test_what_a_cluster_s_agent_keeps_of_kubernetes_is_in_the_catalogue():
+    """A keep rule lists names and families of names; each has to have something in the catalogue that it keeps."""
+    for file in ("collect_kubelet.alloy", "collect_state.alloy"):
+        for listed in re.findall(r"string\.join\(\[(.*?)\]", (IN_KUBERNETES / file).read_text(), re.DOTALL):
+            for pattern in re.findall(r'"([^"]+)"', listed):
+                assert any(re.fullmatch(pattern, name) for name in KNOWN.metrics), pattern

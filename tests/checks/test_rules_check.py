@@ -203,6 +203,7 @@ def test_more_rules_than_mimir_takes_in_a_group(tmp_path):
             'sum by (instance) (count_over_time({job="kernl"}[5m])) > 0',
             "no logs have job='kernl'\n   to do:   did you mean 'kernel'?",
         ),
+        ('sum by (pod) (count_over_time({job=~"docker|kernel"}[5m])) > 0', "`sum by` names the label 'pod'"),
         ('sum by (instanc) (count_over_time({job="kernel"}[5m])) > 0', "`sum by` names the label 'instanc'"),
         (
             'sum(count_over_time({job="kernel"} | xidd="79" [5m])) > 0',
