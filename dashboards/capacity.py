@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.layout import Row, build, link_to_host
-from dashboards.panels import NO_THRESHOLDS, NONE, YELLOW_FROM_ONE, Column, Query, bars, one_number, rows, time_series
+from dashboards.panels import HEIGHT, NO_THRESHOLDS, NONE, YELLOW_FROM_ONE, Column, Query, bars, one_number, rows, time_series
 from dashboards.queries import capacity as q
 from dashboards.queries import fleet
 from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, summed, top
@@ -43,8 +43,10 @@ def dashboard(price: Price | None) -> dict[str, Any]:
     )
 
 
-def _number(title: str, query: str, description: str, unit: str, *, width: int = 6) -> Any:
-    return one_number(title, Query(query, title), description=description, unit=unit, thresholds=NO_THRESHOLDS, width=width)
+def _number(title: str, query: str, description: str, unit: str, *, height: int = 4) -> Any:
+    return one_number(
+        title, Query(query, title), description=description, unit=unit, thresholds=NO_THRESHOLDS, width=6, height=height
+    )
 
 
 def _range() -> tuple[Any, ...]:
@@ -61,9 +63,13 @@ def _range() -> tuple[Any, ...]:
 def _cost(price: Price) -> tuple[Any, ...]:
     each = f"at {price.per_gpu_hour:g} {price.currency} per GPU-hour (grafana.costPerGpuHour)"
     return (
-        _number("Cost", _times(q.gpu_hours(CLUSTER), price), f"GPU-hours of the time range {each}.", price.unit),
+        _number("Cost", _times(q.gpu_hours(CLUSTER), price), f"GPU-hours of the time range {each}.", price.unit, height=HEIGHT),
         _number(
-            "Cost of idle GPUs", _times(q.idle_gpu_hours(CLUSTER), price), f"Hours in which no kernel ran {each}.", price.unit
+            "Cost of idle GPUs",
+            _times(q.idle_gpu_hours(CLUSTER), price),
+            f"Hours in which no kernel ran {each}.",
+            price.unit,
+            height=HEIGHT,
         ),
         bars(
             "Cost by cluster",

@@ -10,7 +10,7 @@ from dashboards.panels import NO_THRESHOLDS, NOT_TOLD, RED_FROM_ONE, Column, Lim
 from dashboards.queries import gpu as q
 from dashboards.queries.common import GPU, per_gpu, top
 
-ON_GPU = "{{instance}} GPU {{gpu}}"
+ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
 HELD_BACK = {
     0: ("free", "green"),
     q.HELD_BACK["sw_power_cap"]: ("power cap", "blue"),
@@ -71,7 +71,7 @@ def _who() -> Any:
         [Query(q.who(GPU), ""), Query(per_gpu("gpu:recovery_action:code", GPU), "")],
         description="Who the GPUs are, for tickets and for the kernel log, and what the driver asks for.",
         width=24,
-        height=8,
+        height=7,
         columns={
             "instance": Column(heading="Host"),
             "gpu": Column(heading="GPU", width=60),
@@ -187,9 +187,9 @@ def _links() -> tuple[Any, ...]:
         time_series(
             "NVLink traffic",
             [
-                Query(q.over_links("gpu:nvlink_transmit:bytes_per_second", GPU), f"{ON_GPU} sent"),
-                Query(q.over_links("gpu:nvlink_receive:bytes_per_second", GPU), f"{ON_GPU} received"),
-                Query(q.nvlink_both_ways(GPU), f"{ON_GPU} both ways"),
+                Query(q.over_links("gpu:nvlink_transmit:bytes_per_second", GPU), "GPU {{gpu}} sent, {{instance}}"),
+                Query(q.over_links("gpu:nvlink_receive:bytes_per_second", GPU), "GPU {{gpu}} received, {{instance}}"),
+                Query(q.nvlink_both_ways(GPU), "GPU {{gpu}} both ways, {{instance}}"),
             ],
             description="Bytes per second over all NVLinks of a GPU. A GPU far below its neighbours of the same job is suspect.",
             unit="Bps",
@@ -199,7 +199,7 @@ def _links() -> tuple[Any, ...]:
         ),
         time_series(
             "NVLink errors",
-            [Query(q.nvlink_errors(GPU), f"{ON_GPU} {{{{kind}}}}")],
+            [Query(q.nvlink_errors(GPU), "GPU {{gpu}} {{kind}}, {{instance}}")],
             description="New errors per interval, by kind. A healthy link has none.",
             unit="short",
             thresholds=NO_THRESHOLDS,
@@ -210,8 +210,8 @@ def _links() -> tuple[Any, ...]:
         time_series(
             "PCIe traffic",
             [
-                Query(per_gpu("gpu:pcie_receive:bytes_per_second", GPU), f"{ON_GPU} to the GPU"),
-                Query(per_gpu("gpu:pcie_transmit:bytes_per_second", GPU), f"{ON_GPU} from the GPU"),
+                Query(per_gpu("gpu:pcie_receive:bytes_per_second", GPU), "GPU {{gpu}} to the GPU, {{instance}}"),
+                Query(per_gpu("gpu:pcie_transmit:bytes_per_second", GPU), "GPU {{gpu}} from the GPU, {{instance}}"),
             ],
             description="Bytes per second between host and GPU.",
             unit="Bps",
@@ -258,7 +258,7 @@ def _each_link() -> tuple[Any, ...]:
     return tuple(
         time_series(
             f"NVLink {words} per link",
-            [Query(top(32, q.per_link(f"gpu:nvlink_{way}:bytes_per_second", GPU)), f"{ON_GPU} link {{{{link}}}}")],
+            [Query(top(32, q.per_link(f"gpu:nvlink_{way}:bytes_per_second", GPU)), "GPU {{gpu}} link {{link}}, {{instance}}")],
             description="Bytes per second of the 32 busiest links; choose one GPU above. A link far below the others is suspect.",
             unit="Bps",
             thresholds=NO_THRESHOLDS,

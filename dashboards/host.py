@@ -24,7 +24,7 @@ from dashboards.queries import host as q
 from dashboards.queries.common import GPU, HOST, NAME, per_gpu
 
 ON_HOST = "{{instance}}"
-ON_GPU = "{{instance}} GPU {{gpu}}"
+ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
 NODE_EXPORTER = "not told: node_exporter does not report"
 
 
@@ -61,9 +61,9 @@ def _now() -> tuple[Any, ...]:
             "Host",
             Query(q.reports(NAME), ON_HOST),
             description="Whether anything of the host is heard of. Silent: it is down, cut off, or its agent is.",
-            words={1: ("reports", "green")},
+            words={1: ("reports", "green"), 0: ("SILENT", "red")},
             width=5,
-            if_none="SILENT",
+            if_none="unknown host",
         ),
         in_words(
             "GPU readings",
@@ -153,7 +153,7 @@ def _host() -> tuple[Any, ...]:
             "RAM in use",
             [
                 Query(q.ram_used(HOST), ON_HOST),
-                Reference(q.ram_total(HOST), f"{ON_HOST} total"),
+                Reference(q.ram_total(HOST), f"total, {ON_HOST}"),
             ],
             description="Memory that cannot be given to programs at once; the dashed line is all there is.",
             unit="bytes",
@@ -175,8 +175,8 @@ def _host() -> tuple[Any, ...]:
         time_series(
             "Network",
             [
-                Query(q.network_received(HOST), f"{ON_HOST} received"),
-                Query(q.network_sent(HOST), f"{ON_HOST} sent"),
+                Query(q.network_received(HOST), f"received, {ON_HOST}"),
+                Query(q.network_sent(HOST), f"sent, {ON_HOST}"),
             ],
             description="Bytes per second over all interfaces but loopback and those of containers.",
             unit="Bps",

@@ -21,8 +21,8 @@ from dashboards.panels import (
 from dashboards.queries import work as q
 from dashboards.queries.common import HOST, NAME, per_gpu
 
-ON_GPU = "{{instance}} GPU {{gpu}}"
-CONTAINER = "{{instance}} {{container}}"
+ON_GPU = "GPU {{gpu}}, {{instance}}"
+CONTAINER = "{{container}}, {{instance}}"
 NO_LINES = "no lines: container logs are not collected (logs.docker), or none were written"
 
 
@@ -105,8 +105,8 @@ def _gpus() -> tuple[Any, ...]:
         time_series(
             "Video engines",
             [
-                Query(per_gpu("gpu:decoder_utilization:ratio", HOST), f"{ON_GPU} decoder"),
-                Query(per_gpu("gpu:encoder_utilization:ratio", HOST), f"{ON_GPU} encoder"),
+                Query(per_gpu("gpu:decoder_utilization:ratio", HOST), "GPU {{gpu}} decoder, {{instance}}"),
+                Query(per_gpu("gpu:encoder_utilization:ratio", HOST), "GPU {{gpu}} encoder, {{instance}}"),
             ],
             description="Share of time in which the video decoder and encoder ran.",
             unit="percentunit",

@@ -137,13 +137,14 @@ def one_number(
     unit: str,
     thresholds: Thresholds,
     width: int,
+    height: int = 4,
     if_none: str = "nothing reports",
     link: str | None = None,
 ) -> stat.Panel:
     """A number with its course. Green, yellow and red come with `thresholds`; the number says the same."""
     panel = _stat(link).graph_mode(common_models.BigValueGraphMode.AREA).no_value(if_none)
     panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
-    return _described(panel, title, [query], description, unit, thresholds, width, 4)
+    return _described(panel, title, [query], description, unit, thresholds, width, height)
 
 
 def count_of(title: str, *, complete: str, short: str, description: str, width: int, link: str | None = None) -> stat.Panel:

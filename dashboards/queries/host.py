@@ -11,8 +11,9 @@ _NETWORK: Final = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virb
 
 
 def reports(selector: str) -> str:
-    """1 while the host's agent, or an exporter in its cluster, is heard of."""
-    return f'max by (instance) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
+    """1 while the host's agent, or an exporter in its cluster, is heard of; 0 while nothing is of a host of the inventory."""
+    heard_of = f'max by (instance) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
+    return f"{heard_of} or on (instance) 0 * max by (instance) (inventory:host:expected{{{selector}}})"
 
 
 def gpus_are_read(selector: str) -> str:

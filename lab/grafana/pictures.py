@@ -1,57 +1,18 @@
-"""Photographs every dashboard of a running stand-in: `python -m lab.grafana.pictures --url URL --password-file FILE --to DIR`.
-
-`make pictures` does it with the dev datacenter, for docs/pictures. The files are PNGs of 256 colours, small enough for git.
-"""
+"""A picture of a whole dashboard as the stand-in draws it: a PNG of 256 colours, small enough for git."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import struct
-import sys
 import time
 import zlib
-from pathlib import Path
 
-from lab.grafana.browser import Browser, BrowserError
-from lab.toolchain.errors import ToolchainError
+from lab.grafana.browser import Browser
 
-WIDTHS = (1280, 1920)
 REDRAW_S = 0.3  # the charts follow their panels' size a moment later
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m lab.grafana.pictures", description="Photographs every dashboard")
-    parser.add_argument("--url", required=True, help="of the stand-in")
-    parser.add_argument("--user", default="admin")
-    parser.add_argument("--password-file", required=True, type=Path, metavar="FILE")
-    parser.add_argument("--to", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--range", default="now-15m", metavar="FROM", help="how far back, default %(default)s")
-    arguments = parser.parse_args()
-    try:
-        with Browser() as browser:
-            browser.log_in(arguments.user, arguments.password_file.read_text().strip())
-            photograph_all(browser, arguments.url, arguments.range, arguments.to)
-    except (BrowserError, ToolchainError, OSError) as error:
-        print(f"pictures: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def photograph_all(browser: Browser, url: str, start: str, directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    browser.open(f"{url}/")
-    uids = browser.run("fetch('/api/search?type=dash-db').then((answer) => answer.json()).then((all) => all.map(({uid}) => uid))")
-    for uid in sorted(uids):
-        for width in WIDTHS:
-            file = directory / f"{uid}-{width}.png"
-            file.write_bytes(photograph(browser, f"{url}/d/{uid}?from={start}&to=now", width))
-            empty = browser.run(TROUBLES)
-            print(f"{file}  {file.stat().st_size // 1000} kB" + (f"  not drawn: {', '.join(empty)}" if empty else ""))
-
-
-TROUBLES = """[...document.querySelectorAll('.panel:not([data-state="drawn"])')]
+# Those of folded rows wait until somebody opens them.
+TROUBLES = """[...document.querySelectorAll('.panel:not([data-state="drawn"]):not([data-state="waiting"])')]
   .map((panel) => `${panel.querySelector("h3").innerText} (${panel.querySelector(".body").innerText})`)"""
 
 
@@ -75,7 +36,3 @@ def png(width: int, height: int, palette: bytes, pixels: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -50,7 +50,7 @@ class Board:
         }
         return f"{self.url}/d/{uid}?{urllib.parse.urlencode(asked, doseq=True)}"
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._process.terminate()
         self._process.wait()
 

@@ -24,7 +24,7 @@ STATES = """[...document.querySelectorAll(".panel")].map((panel) =>
 def board(showcase: Showcase, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     running = Board(showcase, tmp_path_factory.mktemp("grafana"))
     yield running
-    running.stop()
+    running.close()
 
 
 @pytest.fixture(scope="module")

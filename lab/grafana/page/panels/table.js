@@ -40,7 +40,8 @@ function cell(field, row, frame, context) {
   const { text, color } = display(value, field);
   const kind = field.config.custom?.cellOptions?.type ?? "auto";
   const filled = kind === "color-background" && color;
-  const style = { "text-align": alignment(field), background: filled ? color : undefined, color: filled ? readableOn(color) : kind === "color-text" ? color : undefined };
+  const wraps = field.config.custom?.cellOptions?.wrapText ? { "white-space": "normal", "vertical-align": "top" } : {};
+  const style = { ...wraps, "text-align": alignment(field), background: filled ? color : undefined, color: filled ? readableOn(color) : kind === "color-text" ? color : undefined };
   const content = value === null || value === undefined ? (text === "-" ? "" : text) : kind === "gauge" && typeof value === "number" ? meter(value, field, text, color) : linked(text, field, row, frame, context);
   return element("td", { style, title: text }, content);
 }
