@@ -133,13 +133,18 @@ def read_releases(file: Path) -> dict[str, Release]:
 
 
 @cache
+def _images(file: Path) -> dict[str, Image]:
+    return read_images(file)
+
+
+@cache
 def _releases(file: Path) -> dict[str, Release]:
     return read_releases(file)
 
 
-@cache
-def _images(file: Path) -> dict[str, Image]:
-    images = yaml.safe_load(file.read_text())["images"]
+def read_images(file: Path) -> dict[str, Image]:
+    """Every container image of a versions file."""
+    images = yaml.safe_load(file.read_text()).get("images", {})
     return {
         name: Image(
             repository=entry["repository"],

@@ -1,41 +1,44 @@
-"""Writes the checksums of makers' files into components/versions.yaml, for a person to review and commit."""
+"""Writes the checksums of makers' files, and the digests of images, into components/versions.yaml, for a person to review."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from components import versions
 from lab.toolchain.errors import ToolchainError, Unavailable
 from lab.toolchain.maker import Maker
-from lab.toolchain.progress import Progress
+from lab.toolchain.progress import Progress, Step
+from lab.toolchain.registry import digest_of
+
+# The line to change, what people call it, and how its value is learned, with where it comes from.
+_Pin = tuple[re.Pattern[str], str, Callable[[Step], tuple[str, str]]]
 
 
 def pin(names: Sequence[str], progress: Progress, file: Path = versions.FILE) -> None:
-    """Pins every unpinned checksum of the named programs (all by default), telling where each comes from.
+    """Pins everything unpinned of the named programs and images (all by default), telling where each value comes from.
 
     Raises ToolchainError with all that could not be pinned, after writing what could.
     """
-    releases = versions.read_releases(file)
-    if unknown := sorted(set(names) - set(releases)):
-        raise ToolchainError(f"{file.name} has no {', '.join(unknown)}. It has: {', '.join(releases)}.")
-    maker, text, failures = Maker(), file.read_text(), []
+    releases, images = versions.read_releases(file), versions.read_images(file)
+    if unknown := sorted(set(names) - set(releases) - set(images)):
+        raise ToolchainError(f"{file.name} has no {', '.join(unknown)}. It has: {', '.join([*releases, *images])}.")
+    text, failures = file.read_text(), []
     with tempfile.TemporaryDirectory() as scratch:
-        for name in names or releases:
-            for arch, release_file in releases[name].files.items():
-                if release_file.sha256:
-                    continue
-                title = f"{name} {arch}"
-                try:
-                    with progress.step(title, "asking its maker") as step:
-                        sha256, source = maker.learn_sha256(release_file, Path(scratch), step)
-                except Unavailable as reason:
-                    failures.append(f"{title}: {reason}")
-                    continue
-                text = _with_sha256(text, name, arch, sha256)
-                progress.line(title, f"{sha256} ({source})")
+        wanted = [*_programs(releases, Path(scratch)), *_images(images)]
+        for name, (line, title, learn) in wanted:
+            if names and name not in names:
+                continue
+            try:
+                with progress.step(title, "asking its maker") as step:
+                    value, source = learn(step)
+            except Unavailable as reason:
+                failures.append(f"{title}: {reason}")
+                continue
+            text = _with_value(text, line, value)
+            progress.line(title, f"{value} ({source})")
     if text != file.read_text():
         file.write_text(text)
         progress.say(f"Review the change of {file.name} and commit it.")
@@ -43,12 +46,32 @@ def pin(names: Sequence[str], progress: Progress, file: Path = versions.FILE) ->
         raise ToolchainError("\n".join(failures))
 
 
-def _with_sha256(text: str, name: str, arch: str, sha256: str) -> str:
+def _programs(releases: dict[str, versions.Release], scratch: Path) -> Iterator[tuple[str, _Pin]]:
+    maker = Maker()
+    for name, release in releases.items():
+        for arch, file in release.files.items():
+            if not file.sha256:
+                line = rf"(^  {re.escape(name)}:\n(?:    .*\n)*?    sha256:\n(?:      .*\n)*?      {arch}: ){versions.UNPINNED}$"
+                yield (
+                    name,
+                    (re.compile(line, re.M), f"{name} {arch}", lambda step, of=file: maker.learn_sha256(of, scratch, step)),
+                )
+
+
+def _images(images: dict[str, versions.Image]) -> Iterator[tuple[str, _Pin]]:
+    for name, image in images.items():
+        if not image.digest:
+            line = rf"(^  {re.escape(name)}:\n(?:    .*\n)*?    digest: ){versions.UNPINNED}$"
+
+            def learn(_: Step, of: versions.Image = image) -> tuple[str, str]:
+                return digest_of(of.repository, of.tag), f"{of.repository}:{of.tag} as its registry has it now"
+
+            yield name, (re.compile(line, re.M), f"image {name}", learn)
+
+
+def _with_value(text: str, line: re.Pattern[str], value: str) -> str:
     """Changes that one line and leaves comments and layout as they are."""
-    entry = re.compile(
-        rf"(^  {re.escape(name)}:\n(?:    .*\n)*?    sha256:\n(?:      .*\n)*?      {arch}: ){versions.UNPINNED}$", re.M
-    )
-    changed, count = entry.subn(rf"\g<1>{sha256}", text)
+    changed, count = line.subn(rf"\g<1>{value}", text)
     if count != 1:
-        raise ToolchainError(f"versions.yaml: no line programs.{name}.sha256.{arch}: {versions.UNPINNED} to change")
+        raise ToolchainError(f"versions.yaml: no line like {line.pattern!r} to change")
     return changed

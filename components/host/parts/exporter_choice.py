@@ -25,8 +25,8 @@ DcgmRuntime = Literal["auto", "docker", "podman"]
 class ExporterChoice:
     """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. Of dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
     podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
-    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (the family whose way of naming NVIDIA's repository is needed:
-    debian, rhel, none), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
+    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family in
+    whose way NVIDIA's repository has to be named), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
 
     `dcgm_source`, `dcgm_runtime`: the stack's wishes about how dcgm-exporter is run. `needs`: settings of the parts that run it.
     """
