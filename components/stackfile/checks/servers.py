@@ -10,7 +10,7 @@ from components.dcgm.counters import counters as read_counters
 from components.naming import PROJECT
 from components.stackfile.checks import Stack, problem
 from components.stackfile.problems import Problem, nearest
-from components.stackfile.sections import Logs, Metrics, Ruler
+from components.stackfile.sections import Dcgm, Logs, Metrics, Ruler
 
 
 def check(stack: Stack) -> Iterator[Problem]:
@@ -26,6 +26,7 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _artifacts(stack)
     if "dcgm" not in stack.broken:
         yield from _counters(stack)
+        yield from _of_the_image(stack)
 
 
 def _credentials(stack: Stack, servers: dict[str, Metrics | Logs | Ruler | None], secret: str) -> Iterator[Problem]:
@@ -93,3 +94,13 @@ def _counters(stack: Stack) -> Iterator[Problem]:
         for mistake in counters.find_mistakes():
             yield Problem(f"{setting}, line {mistake.line}", mistake.what, mistake.allowed, mistake.fix)
         stack.listing.warnings += [f"{PROJECT}:dcgm.counters: {setting}: {warning}" for warning in counters.find_warnings()]
+
+
+def _of_the_image(stack: Stack) -> Iterator[Problem]:
+    dcgm = stack.file.dcgm
+    if dcgm.source == "packages":
+        for key, default in {"image": None, "runtime": "auto", "toolkit_repository": None}.items():
+            if getattr(dcgm, key) != default:
+                name = Dcgm.model_fields[key].alias
+                what = "has no meaning with `source: packages`: no container is run"
+                yield problem(f"dcgm.{name}", what, "only with `source: image`", f"write `source: image`, or remove {name}")
