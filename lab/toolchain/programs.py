@@ -85,6 +85,10 @@ def _cluster() -> tuple[Program, ...]:
     The four of the module kubernetes share most of what they compile: the first takes the time.
     """
     helm = release("helm")
+    # As helm's Makefile does it, with the minor version of its k8s.io/client-go; without it every chart meets Kubernetes 1.20.
+    helm_flags = f"-X helm.sh/helm/v3/internal/version.version=v{helm.version}"
+    for package in ("chartutil", "lint/rules"):
+        helm_flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor=37"
     kwok = release("kwok")
     version = release("kube-apiserver").version
     major, minor, _ = version.split(".")
@@ -117,7 +121,7 @@ def _cluster() -> tuple[Program, ...]:
                 "helm",
                 "helm.sh/helm/v3/cmd/helm",
                 seconds=65,
-                ldflags=f"-X helm.sh/helm/v3/internal/version.version=v{helm.version}",
+                ldflags=helm_flags,
             ),
         ),
     )

@@ -30,6 +30,12 @@ def test_a_go_module_builds_the_version_of_the_versions_file(name: str) -> None:
     assert go and re.search(rf"{re.escape(wanted)}(\n| //)", (go.module / "go.mod").read_text())
 
 
+def test_helm_takes_charts_for_the_kubernetes_of_its_modules() -> None:
+    go = PROGRAMS["helm"].go
+    minor = re.search(r"k8s\.io/client-go v0\.(\d+)\.", (go.module / "go.mod").read_text())[1]
+    assert f"chartutil.k8sVersionMinor={minor} " in go.ldflags and go.ldflags.endswith(f"rules.k8sVersionMinor={minor}")
+
+
 def test_the_cluster_is_one_release_of_kubernetes() -> None:
     names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     assert len({release(name).version for name in names}) == 1

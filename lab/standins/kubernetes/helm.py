@@ -137,9 +137,19 @@ def _reason(said: str) -> str:
     return (rest if colon and head.isupper() else reason).strip() or said.strip()
 
 
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Takes a lone `=` for text, as YAML 1.2 and helm do; CRDs have it among their enums."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:value"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
 def documents(manifest: str) -> list[dict[str, Any]]:
     """The objects of a rendered chart."""
-    return [each for each in yaml.load_all(manifest, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if each]
+    return [each for each in yaml.load_all(manifest, _Loader) if each]
 
 
 def flags(release: Properties, names: Sequence[tuple[str, str]]) -> list[str]:
