@@ -8,15 +8,20 @@ from dashboards import capacity, cluster, fleet_overview, gpu, host, inference, 
 from dashboards.capacity import Price
 from dashboards.panels import LOKI_UID, MIMIR_UID
 
-__all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards"]
+__all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards", "models"]
 
 
 def all_dashboards(price: Price | None = None) -> dict[str, dict[str, Any]]:
-    """Every dashboard's JSON model by its uid: Grafana's classic schema of the version in layout.SCHEMA_VERSION.
+    """Every dashboard's JSON model by its uid, which no two share (components/checks). `price`: see models."""
+    return {model["uid"]: model for model in models(price)}
+
+
+def models(price: Price | None = None) -> list[dict[str, Any]]:
+    """Every dashboard's JSON model: Grafana's classic schema of the version in layout.SCHEMA_VERSION.
 
     `price`: of a GPU-hour, where the stack file tells it; without, nothing is said about money.
     """
-    built = [
+    return [
         fleet_overview.dashboard(),
         cluster.dashboard(),
         host.dashboard(),
@@ -27,6 +32,3 @@ def all_dashboards(price: Price | None = None) -> dict[str, dict[str, Any]]:
         capacity.dashboard(price),
         pipeline.dashboard(),
     ]
-    by_uid = {model["uid"]: model for model in built}
-    assert len(by_uid) == len(built), "two dashboards have the same uid"
-    return by_uid

@@ -10,7 +10,7 @@ from components.checks import SignalErrors, check_signals, rule_files
 
 def main() -> int:
     try:
-        check_signals(rule_files(), list(dashboards.all_dashboards().values()))
+        check_signals(rule_files(), dashboards.models())
     except SignalErrors as errors:
         print(errors, file=sys.stderr)
         return 1
