@@ -51,7 +51,7 @@ def _do(arguments: argparse.Namespace) -> int:
         case "system":
             system.require(arguments.names, Progress())
         case "artifacts":
-            gather_artifacts(arguments.directory)
+            gather_artifacts(arguments.directory, image_archive=arguments.image)
         case "pin":
             pin(arguments.names, Progress())
         case "clean":
@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     needs.add_argument("names", nargs="+", choices=system.PACKAGES, metavar="NAME", help=", ".join(system.PACKAGES))
     artifacts = verbs.add_parser("artifacts", help="fill a directory for `gpu-fleet:artifacts: {source: controller}`")
     artifacts.add_argument("directory", type=Path, metavar="DIRECTORY")
+    artifacts.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as `docker save` wrote it")
     pins = verbs.add_parser("pin", help="write the makers' checksums into components/versions.yaml")
     pins.add_argument("names", nargs="*", metavar="NAME", help="default: every unpinned one")
     verbs.add_parser("clean", help="free the caches of Go builds")

@@ -10,22 +10,23 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from components.host.artifacts import INDEX
+from components.host.artifacts import DCGM_IMAGE, INDEX
 from components.host.parts import PROGRAMS
-from components.versions import release
+from components.versions import image, release
 from lab.toolchain.errors import NotInstalled, ToolchainError
 from lab.toolchain.install import architecture
 from lab.toolchain.locate import located
 from provider.envelope import compress
 
 
-def gather_artifacts(directory: Path, *, stand_ins: bool = False) -> None:
+def gather_artifacts(directory: Path, *, stand_ins: bool = False, image_archive: Path | None = None) -> None:
     """One file per program, named by its sha256, and SHA256SUMS telling which is which. Other files there are removed.
 
-    `stand_ins`: take the lab's stand-ins too, for simulated hosts. Raises ToolchainError.
+    `stand_ins`: take the lab's stand-ins too, for simulated hosts. `image_archive`: dcgm-exporter's image as `docker save` wrote
+    it, for hosts that reach no registry; one that is there from before stays while its tag is pinned. Raises ToolchainError.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    lines = []
+    lines = _image_lines(directory, image_archive)
     for name in PROGRAMS:
         found = located(name)
         if found is None:
@@ -44,6 +45,16 @@ def gather_artifacts(directory: Path, *, stand_ins: bool = False) -> None:
     for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
         (directory / stale).unlink()
     (directory / INDEX).write_text("".join(lines))
+
+
+def _image_lines(directory: Path, archive: Path | None) -> list[str]:
+    what = f"  {DCGM_IMAGE}-{image(DCGM_IMAGE).tag}.linux-"
+    if archive is None:
+        lines = (directory / INDEX).read_text().splitlines(keepends=True) if (directory / INDEX).exists() else []
+        return [line for line in lines if what in line and (directory / line.split()[0]).exists()]
+    if not archive.is_file():
+        raise ToolchainError(f"{archive} is no file; `docker save {image(DCGM_IMAGE).reference} -o FILE` makes one.")
+    return [f"{_place(DCGM_IMAGE, archive, directory)}{what}{architecture()}\n"]
 
 
 def _place(name: str, program: Path, directory: Path) -> str:
