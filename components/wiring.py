@@ -44,7 +44,7 @@ def check_signals(config: StackConfig) -> None:
     if config.alerts is None and config.grafana is None and config.kubernetes is None:
         return
     try:
-        checks.check_signals(checks.rule_files(), dashboards.models())
+        checks.check_signals(checks.rule_files(), dashboards.models(config.grafana and _price(config.grafana)))
     except checks.SignalErrors as errors:
         raise pulumi.RunError(str(errors)) from None
 

@@ -10,7 +10,7 @@ from components.checks import SignalErrors, check_signals, rule_files
 
 def main() -> int:
     try:
-        check_signals(rule_files(), dashboards.models())
+        check_signals(rule_files(), dashboards.models(dashboards.Price(per_gpu_hour=1, currency="EUR")))
     except SignalErrors as errors:
         print(errors, file=sys.stderr)
         return 1
