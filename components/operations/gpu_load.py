@@ -45,6 +45,7 @@ BUSY: Final = {
 _ENGINE: Final = ("gpu:graphics_engine_active:ratio", "gpu:utilization:ratio")  # the first needs profiling counters
 _RISE: Final = 0.3  # by so much a load must be seen; idle GPUs differ by a few hundredths
 _ARRIVAL_S: Final = 120  # exporter 30 s, scrape 15 s, recording rule 15 s, and the same again
+_PULL_S: Final = 600  # of the image, on a host
 _POLL_S: Final = 2.0
 
 
@@ -61,11 +62,11 @@ class Reading:
         return self.peak is not None and self.peak - (self.before or 0.0) >= _RISE
 
 
-def readings(mimir: Mimir, test: int, labels: str, idle_labels: str, since_s: int) -> list[Reading]:
-    """What Mimir saw. `labels`: of the loaded GPU; `idle_labels`: of the GPUs it may be. `since_s`: how long ago that began."""
+def readings(mimir: Mimir, test: int, labels: str, since_s: int) -> list[Reading]:
+    """What Mimir saw of the series with these labels. `since_s`: so many seconds ago the load began."""
     found = []
     for series in dict.fromkeys((*_ENGINE, BUSY.get(test, _ENGINE[0]))):
-        before = mimir.highest(f"min(min_over_time({series}{{{idle_labels}}}[2m] offset {since_s}s))")
+        before = mimir.highest(f"max(max_over_time({series}{{{labels}}}[1m] offset {since_s}s))")
         found.append(Reading(series, before, mimir.highest(f"max(max_over_time({series}{{{labels}}}[{since_s}s]))")))
     return found
 
@@ -85,8 +86,9 @@ def report(test: int, found: Sequence[Reading]) -> str:
         paragraphs.append("The load is in Mimir: from the GPU to the recording rules everything works.")
     else:
         paragraphs.append(
-            "The load did not reach Mimir. Look at the exporter (make check), at Alloy (up{job=...}), and whether a stack gives\n"
-            "Mimir's ruler the recording rules (gpu-fleet:rulers and gpu-fleet:alerts)."
+            "The load was not seen in Mimir. A GPU that was busy before proves nothing: take an idle one. Else look at the\n"
+            "exporter (make check), at Alloy (up{job=...}), and whether a stack gives Mimir's ruler the recording rules\n"
+            "(gpu-fleet:rulers and gpu-fleet:alerts)."
         )
     if any(one.peak is None for one in found):
         paragraphs.append("Series without a value need `gpu-fleet:dcgm: {counters: profiling}`.")
@@ -155,11 +157,13 @@ def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) ->
 # --- a host -------------------------------------------------------------------------------------------------------------
 
 
-def host_command(test: int, duration_s: int) -> list[str]:
-    """The program where it is installed (datacenter-gpu-manager brings it), else in a container."""
+def host_command(test: int, duration_s: int, tool_path: Sequence[str] = ()) -> list[str]:
+    """The program where it is installed (datacenter-gpu-manager brings it), else in a container. `tool_path`: as the host's."""
     run = " ".join(map(shlex.quote, [PROGRAM, *arguments(test, duration_s)]))
     container = f"docker run --rm --gpus all --cap-add SYS_ADMIN {shlex.quote(image('dcgm').reference)} {run}"
+    tools = "".join(f"{shlex.quote(directory)}:" for directory in tool_path)
     script = (
+        f"PATH={tools}$PATH; "
         f"if command -v {PROGRAM} >/dev/null; then exec {run}; fi; "
         f"if command -v docker >/dev/null; then exec {container}; fi; "
         f"echo 'neither {PROGRAM} nor docker is on this host' >&2; exit 127"
@@ -197,7 +201,8 @@ def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> st
             ssh[key] = str(config.local_path(ssh[key]))
     transport = LocalTransport() if hosts[name].connection == "local" else SshTransport(Settings(ssh=ssh))
     print(f"{name} runs test {options.test} for {options.duration} s on its GPUs.", flush=True)
-    asyncio.run(load_host(transport, hosts[name], host_command(options.test, options.duration), options.duration + 600))
+    command = host_command(options.test, options.duration, hosts[name].tool_path)
+    asyncio.run(load_host(transport, hosts[name], command, options.duration + _PULL_S))
     return f"instance={json.dumps(name)}"
 
 
@@ -210,10 +215,9 @@ def prove(mimir: Mimir, config: StackConfig, test: int, load: Callable[[], str])
     mimir.highest("vector(1)")  # rather now than after the load
     started = time.time()
     labels = f"{here}, {load()}"
-    idle = here if "pod=" in labels else labels
     ended = time.monotonic()
     while True:
-        found = readings(mimir, test, labels, idle, int(time.time() - started) + 1)
+        found = readings(mimir, test, labels, int(time.time() - started) + 1)
         if is_proved(test, found) or time.monotonic() - ended > _ARRIVAL_S:
             return found
         time.sleep(_POLL_S)

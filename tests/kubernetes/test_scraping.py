@@ -173,7 +173,7 @@ def test_a_load_is_found_again_in_mimir(
     server = Mimir(wanted.metrics.query_url, {})
 
     def seen() -> Any:
-        found = readings(server, 1004, f'{labels}, pod=~"gpu-load-1-.*"', labels, 60)
+        found = readings(server, 1004, f'{labels}, pod=~"gpu-load-1-.*"', 60)
         return found if is_proved(1004, found) else None
 
     assert "The load is in Mimir" in report(1004, within(60, "the load", seen))

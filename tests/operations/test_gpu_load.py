@@ -55,7 +55,7 @@ def test_the_report_tells_what_was_seen_and_what_to_look_at() -> None:
     good = report(1004, found(engine=0.98, utilization=1.0, tensor=0.87))
     assert "98%" in good and "87%" in good and "The load is in Mimir" in good
     bad = report(1004, found(utilization=0.02))
-    assert "did not reach Mimir" in bad and "counters: profiling" in bad and "no value" in bad
+    assert "was not seen in Mimir" in bad and "counters: profiling" in bad and "no value" in bad
 
 
 # --- Mimir --------------------------------------------------------------------------------------------------------------
@@ -90,8 +90,8 @@ def mimir() -> Iterator[Mimir]:
 
 def test_the_loaded_gpu_is_compared_with_what_was_there_before(mimir: Mimir) -> None:
     Asked.values.clear()
-    Asked.values |= {f"max_over_time({TENSOR}": 0.87, f"min_over_time({TENSOR}": 0.01}
-    by_series = {one.series: one for one in readings(mimir, 1004, 'pod=~"gpu-load-1-.*"', 'cluster="a"', 60)}
+    Asked.values |= {f'{TENSOR}{{pod=~"gpu-load-1-.*"}}[1m] offset 60s': 0.01, f"max_over_time({TENSOR}": 0.87}
+    by_series = {one.series: one for one in readings(mimir, 1004, 'pod=~"gpu-load-1-.*"', 60)}
     assert by_series[TENSOR] == Reading(TENSOR, 0.01, 0.87) and by_series[ENGINE] == Reading(ENGINE, None, None)
     assert {tenant for _, tenant in Asked.seen} == {"us-west"}
     assert f'max(max_over_time({TENSOR}{{pod=~"gpu-load-1-.*"}}[60s]))' in [query for query, _ in Asked.seen]
@@ -135,8 +135,8 @@ def program(directory: Path, text: str) -> None:
 
 def test_a_host_runs_the_program_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin", f'echo "$*" >{tmp_path}/ran')
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 10))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45, [str(tmp_path / "bin")]), 10))
     assert (tmp_path / "ran").read_text() == "--no-dcgm-validation -t 1004 -d 45\n"
 
 
