@@ -83,7 +83,9 @@ def _rollout(config: StackConfig) -> Mapping[str, Any] | None:
     section = config.rollout
     if section is None:
         return None
-    return {"hasCanary": section.canary is not None, "maxFailures": section.max_failures, "pauseSeconds": section.pause_s}
+    names = _pushed_to(config)
+    has_canary = not set(names).isdisjoint(section.canaries(names))  # lost ones, and those that pull, go in no wave
+    return {"hasCanary": has_canary, "maxFailures": section.max_failures, "pauseSeconds": section.pause_s}
 
 
 def _artifact_directory(config: StackConfig) -> str | None:
@@ -96,14 +98,19 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
 
     With an embedded backend they come after it and go before it, so that an agent which stops can still send what it holds.
     """
-    hosts = [host for host in config.hosts.values() if host.connection != "pull" and not host.lost]
-    settings = {host.name: dict(host.settings(config)) for host in hosts}
+    built, names = bundle(config), _pushed_to(config)
+    waves = config.rollout.waves(names) if config.rollout else [names]
+    # The state of a thousand hosts need not say a thousand times what the bundle says already.
+    defaults = built.settings.items()
+    settings = {name: dict(config.hosts[name].settings(config).items() - defaults) for name in names}
     if backend:
         for values in settings.values():
             values["GPU_FLEET_METRICS_URL"] = _once_up(backend, values["GPU_FLEET_METRICS_URL"])
-    names = [host.name for host in hosts]
-    waves = config.rollout.waves(names) if config.rollout else [names]
-    return FleetArgs(bundle=bundle(config), waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings)
+    return FleetArgs(bundle=built, waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings)
+
+
+def _pushed_to(config: StackConfig) -> list[str]:
+    return [host.name for host in config.hosts.values() if host.connection != "pull" and not host.lost]
 
 
 def estimated_series(config: StackConfig) -> dict[str, int]:

@@ -93,6 +93,11 @@ class Bundle:
     texts: dict[str, str]
     artifacts: dict[str, Artifact]
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a host's environment file says where the host itself says nothing."""
+        return dict(line.split("=", 1) for line in self.texts["settings"].splitlines())
+
     @classmethod
     def of(cls, parts: Sequence[Part], *, rootfs: Path = ROOTFS) -> Bundle:
         """The bundle of `parts`, in their order. `rootfs` is where the files of their units are.

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import asyncssh
 import pulumi
@@ -111,13 +112,26 @@ def test_a_lost_host_needs_no_key(base: Path) -> None:
 
 
 def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "bundle", lambda config: None)
+    monkeypatch.setattr(wiring, "bundle", lambda config: SimpleNamespace(settings={}))
     pulled = {"hosts__edge-[1:2]": {"connection": "pull", "gpus": 8}}
     config = load(base, **pulled, rulers={"mimir": {"url": "http://127.0.0.1:9009"}})
     waves = wiring.fleet_args(config, None).waves
     assert not {host.name for wave in waves for host in wave} & {"edge-1", "edge-2"}
     expected = "".join(group.yaml for group in wiring.rulers_args(LoadedConfig(config=config, secrets={}), None).mimir_groups)
     assert "edge-1" in expected and "edge-2" in expected
+
+
+def test_a_host_is_told_only_what_the_bundle_does_not_say_already(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = {"GPU_FLEET_GPUS": "", "GPU_FLEET_VENDOR": "auto", "GPU_FLEET_TOOL_PATH": ""}
+    monkeypatch.setattr(wiring, "bundle", lambda config: SimpleNamespace(settings=defaults))
+    settings = wiring.fleet_args(load(base), None).settings["gpu-node-002"]
+    assert settings["GPU_FLEET_GPUS"] == "8"
+    assert not {"GPU_FLEET_VENDOR", "GPU_FLEET_TOOL_PATH"} & settings.keys(), "a state of 1,000 hosts would repeat it"
+
+
+def test_a_canary_that_is_lost_is_none(base: Path) -> None:
+    config = load(base, rollout={"canary": "gone"}, **{"hosts__gone": {"address": "10.99.0.1", "lost": True}})
+    assert wiring.provider_args(LoadedConfig(config=config, secrets={})).rollout["hasCanary"] is False
 
 
 def test_one_address_behind_two_bastions_is_two_machines(base: Path) -> None:
