@@ -1,4 +1,4 @@
-"""Exporters that somebody installed before us: refused with the way out, kept where the stack file says so, left when we leave."""
+"""Exporters that somebody installed before us: refused with the way out, kept where the stack file says so, left in the end."""
 
 from __future__ import annotations
 

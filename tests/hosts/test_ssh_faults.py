@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import asyncssh
@@ -113,15 +115,41 @@ def test_hosts_behind_a_bastion_are_reached_through_one_login_there(stack_of: St
         assert f"Accepted publickey for ops from {bastion.address} " in sshd_log(behind), "it went another way"
 
 
+@contextmanager
+def arguments_of_all_processes() -> Iterator[set[str]]:
+    """Fills with the command line of every process that is seen meanwhile: of this machine, which those of its hosts are too."""
+    seen: set[str] = set()
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    seen.add(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+
+
 def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_of: StackOf, host: Host) -> None:
     stack = stack_of({"metal-b": {"user": "careful"}}, secrets=PLANTED, username="writer")
     with left_as_found(host):
-        shown = (
-            stack.pulumi("preview", "--diff")
-            + stack.up()
-            + stack.pulumi("stack", "export")
-            + stack.pulumi("refresh", "--yes", "--diff")
-        )
+        with arguments_of_all_processes() as arguments:
+            shown = (
+                stack.pulumi("preview", "--diff")
+                + stack.up()
+                + stack.pulumi("stack", "export")
+                + stack.pulumi("refresh", "--yes", "--diff")
+            )
+            stack.config["hosts"]["metal-b"]["gpus"] = 9
+            stack.write()
+            shown += stack.up(ok=False)
+        assert "converge apply" in "".join(arguments), "the run was watched"
         on_host = host.ssh(
             "journalctl --no-pager --all; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n';"
             "find /tmp /var/tmp /etc/alloy /etc/systemd /opt/gpu-fleet/libexec /var/log/gpu-fleet -type f -exec cat {} +;"
@@ -129,6 +157,7 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
         ).stdout
         for name, secret in PLANTED.items():
             assert secret not in shown, f"{name} in what pulumi shows or keeps"
+            assert not any(secret in command for command in arguments), f"{name} in the list of processes, which everybody sees"
             assert secret not in on_host, f"{name} on the host outside its own file"
         commands = [line for line in on_host.splitlines() if "COMMAND=" in line and "gpu-fleet" in line]
         assert commands and max(map(len, commands)) < 400, f"each login fills the host's log with our program: {commands[0]}"
@@ -169,6 +198,25 @@ def test_a_host_that_leaves_the_stack_is_cleaned_and_a_lost_one_is_not_contacted
         stack.write()
         stack.up()
         stack.destroy()
+
+
+def test_a_host_with_another_address_is_the_same_host(stack_of: StackOf, site: Site, host: Host) -> None:
+    stack = stack_of({"metal-b": {"hostKey": host.host_key}})
+    stack.up()
+    running = "systemctl show --property MainPID --value gpu-fleet-alloy gpu-fleet-node-exporter"
+    before = host.ssh(running).stdout
+    address = site.network.host(100)
+    host.ssh(f"ip address add {address}/24 dev host0")
+    try:
+        stack.config["hosts"]["metal-b"]["address"] = address
+        stack.write()
+        output = stack.up()
+        assert re.search(r"Resources:\s+~ 1 updated", output), f"neither made anew nor removed:\n{output}"
+        assert re.search(r"\b0 of \d+ parts changed", output), output
+        assert host.ssh(running).stdout == before
+        stack.destroy()
+    finally:
+        host.ssh(f"ip address delete {address}/24 dev host0")
 
 
 def test_a_reimaged_host_is_refused_until_its_new_key_is_known_and_then_set_up_anew(

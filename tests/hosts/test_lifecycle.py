@@ -1,0 +1,106 @@
+"""Upgrades, features that go, runs that are killed, on a real host: what is not touched keeps running, nothing stays behind."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from components.host.part import Part, Source
+from lab.hosts import Host, Site
+from tests.hosts.placed import ARTIFACTS, ENVELOPE, PlacedHost
+from tests.hosts.stack import left_as_found
+
+SERVICES = ("alloy", "node-exporter", "nvidia-gpu-exporter")
+
+
+@pytest.fixture(scope="module")
+def placed(site: Site, artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlacedHost]:
+    """`artifacts` of its own: the tests add versions."""
+    own = tmp_path_factory.mktemp("own") / "artifacts"
+    shutil.copytree(artifacts, own, copy_function=lambda source, to: Path(to).hardlink_to(source))
+    placed = PlacedHost(site.hosts["metal-b"], own)
+    with left_as_found(placed.host):
+        try:
+            yield placed
+        finally:
+            placed.leave()
+
+
+def processes(host: Host) -> dict[str, str]:
+    shown = host.ssh("systemctl show --property MainPID --value " + " ".join(f"gpu-fleet-{name}" for name in SERVICES)).stdout
+    return dict(zip(SERVICES, shown.split(), strict=True))
+
+
+def with_program(parts: list[Part], placed: PlacedHost, part: str, content: bytes) -> list[Part]:
+    """The parts with another version of a part's program, brought to the host's artifacts."""
+    digest = hashlib.sha256(content).hexdigest()
+    (placed.host.inside / ARTIFACTS.lstrip("/") / digest).write_bytes(content)
+
+    def upgraded(one: Part) -> Part:
+        downloads = tuple(
+            replace(each, sources={arch: Source(sha256=digest) for arch in ("amd64", "arm64")}) for each in one.downloads
+        )
+        return replace(one, downloads=downloads) if one.name == part else one
+
+    return [upgraded(one) for one in parts]
+
+
+def test_an_upgrade_restarts_its_service_alone_and_a_bad_one_is_put_back(placed: PlacedHost) -> None:
+    host, parts = placed.host, placed.parts()
+    assert placed.apply(parts).errors == {}
+    before, files = processes(host), host.ssh("find /opt/gpu-fleet | sort").stdout
+    program = host.inside / "opt/gpu-fleet/bin/node_exporter"
+    good = program.read_bytes() + b"\0"  # another release, as far as anybody can tell
+
+    upgrade = placed.apply(with_program(parts, placed, "node-exporter", good))
+    assert (upgrade.errors, set(upgrade.changes)) == ({}, {"node-exporter"})
+    after = processes(host)
+    assert {name for name in SERVICES if after[name] != before[name]} == {"node-exporter"}
+    assert program.read_bytes() == good
+    assert host.ssh("find /opt/gpu-fleet | sort; ls /var/lib/gpu-fleet/undo").stdout == files, "the old program is gone"
+
+    bad = placed.apply(with_program(parts, placed, "node-exporter", b"#!/bin/sh\nexit 1\n"))
+    assert set(bad.errors) == {"node-exporter"}
+    assert "the version before runs again" in bad.errors["node-exporter"]
+    assert program.read_bytes() == good
+    assert "node_uname_info" in host.ssh("curl --silent http://127.0.0.1:9100/metrics").stdout
+    assert processes(host)["alloy"] == before["alloy"]
+
+
+def test_a_feature_that_is_turned_off_goes_with_its_files_units_and_accounts(placed: PlacedHost) -> None:
+    host = placed.host
+    placed.settings["GPU_FLEET_EXPORTER"] = "textfile"
+    try:
+        assert placed.apply().errors == {}
+    finally:
+        del placed.settings["GPU_FLEET_EXPORTER"]
+    left = host.ssh(
+        "find /etc /opt/gpu-fleet -path '*nvidia*gpu*exporter*'; getent passwd gpu-fleet-nvidia-gpu-exporter;"
+        "systemctl list-unit-files --no-legend 'gpu-fleet-nvidia*'; ls /etc/alloy | grep gpu_exporter",
+        check=False,
+    ).stdout
+    assert left == ""
+    assert placed.check().drift == []
+
+
+def test_a_run_killed_at_any_moment_is_finished_by_the_next(placed: PlacedHost) -> None:
+    host = placed.host
+    placed.apply()
+    started = (
+        f"setsid sh {ENVELOPE}/bundle/converge {{}} --prefix '' --envelope {ENVELOPE} --artifacts {ARTIFACTS} >/dev/null 2>&1"
+    )
+    for after_s in (0.2, 0.7, 1.5, 3, 5):
+        for verb in ("remove", "apply"):
+            host.ssh(f"{started.format(verb)} & sleep {after_s}; kill -9 -$! 2>/dev/null || true")
+    time.sleep(1)  # what a killed run was waiting for may take its last breath
+    assert placed.apply().errors == {}
+    assert placed.check().drift == []
+    assert (
+        host.ssh("ls -d /var/lib/gpu-fleet/*.new /var/lib/gpu-fleet/scratch.* /opt/gpu-fleet/*/.*new", check=False).stdout == ""
+    )
