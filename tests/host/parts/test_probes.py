@@ -159,7 +159,7 @@ TOOLS = {
     "curl": "exit 22",  # the registry answers, and wants a login
     "curl, nobody": "echo 'curl: (7) Failed to connect to registry.example.com port 443' >&2; exit 7",
     "apt-get": "exit 0",
-    "apt-get, nobody": "case $* in *update) echo 'Err:1 http://mirror.example.com Could not resolve host' ;; esac; exit 100",
+    "apt-get, nobody": "case $* in *update) echo 'W: Failed to fetch http://mirror.example.com  Not resolved' ;; esac; exit 100",
     "dnf": "echo 'Operation aborted.'; exit 1",
     "dnf, nobody": "echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
 }
@@ -196,6 +196,7 @@ def machine(
         "tr",
         "dirname",
         "chmod",
+        "head",
         "mktemp",
         "rm",
         "mkdir",
@@ -257,7 +258,7 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
             ("curl", "apt-get, nobody"),
             {},
             "nvidia_gpu_exporter",
-            "which cannot be installed here (http://mirror.example.com Could not resolve host)",
+            "which cannot be installed here (http://mirror.example.com Not resolved)",
         ),
         (
             ("curl", "dnf, nobody"),
