@@ -14,7 +14,7 @@ from typing import Any, Final
 Model = Mapping[str, Any]
 
 # What Grafana writes beside a model, and what it numbers itself.
-_OF_GRAFANA: Final = frozenset({"id", "version", "iteration", "pluginVersion", "editorMode", "exemplar", "$$hashKey"})
+_OF_GRAFANA: Final = frozenset({"id", "version", "iteration", "pluginVersion", "editorMode", "exemplar", "definition"})
 # What Grafana 12 adds to a panel on saving, where the code says nothing. Source: grafana/grafana, defaults of the panels' kinds
 # (public/app/plugins/panel/*/panelcfg.cue) and packages/grafana-schema, read 2026-11-21.
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -115,7 +115,7 @@ def changes(old: Model, new: Model) -> list[Change]:
 
 
 def _of_board(old: Model, new: Model) -> Iterator[Change]:
-    for key in ("title", "description", "tags", "time", "refresh", "timezone", "links", "schemaVersion"):
+    for key in ("title", "description", "tags", "time", "refresh", "timezone", "links"):
         if key in old and not _alike(old.get(key), new.get(key)):
             yield Change("", f"{key} {_shown(old.get(key))} → {_shown(new.get(key))}")
     marks = {one["name"]: one for one in old.get("annotations", {}).get("list", ())}
@@ -140,7 +140,13 @@ def _of_variables(old: Model, new: Model) -> Iterator[Change]:
             yield Change(what, f"added ({_shown(after[name].get('query'))})")
         else:
             chosen = {"current", "options"}  # of the person who saved it
-            yield from _fields(what, _without(before[name], chosen), _without(after[name], chosen))
+            yield from _fields(what, _plain(_without(before[name], chosen)), _plain(_without(after[name], chosen)))
+
+
+def _plain(variable: Model) -> Model:
+    """Grafana's editor makes an object of a query that was a text."""
+    query = variable.get("query")
+    return {**variable, "query": query["query"]} if isinstance(query, Mapping) and "query" in query else variable
 
 
 def _without(model: Model, keys: set[str]) -> Model:

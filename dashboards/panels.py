@@ -32,8 +32,7 @@ LOKI_UID: Final = "gpu-fleet-loki"
 MIMIR: Final = models.DataSourceRef(type_val="prometheus", uid=MIMIR_UID)
 LOKI: Final = models.DataSourceRef(type_val="loki", uid=LOKI_UID)
 
-WIDTH: Final = 24  # of Grafana's grid
-HEIGHT: Final = 8
+HEIGHT: Final = 8  # of Grafana's grid, which is 24 wide
 _LEGEND_BESIDE_FROM: Final = 12  # narrower panels have it below, and are higher
 _EVENTS_EVERY: Final = "1m"  # narrower bars nobody sees
 

@@ -47,14 +47,6 @@ def nvlink_errors(selector: str) -> str:
     return f"max by (instance, gpu, kind) (increase(gpu:nvlink_errors:total{{{selector}}}[$__rate_interval]))"
 
 
-def pcie_share(series: str, selector: str) -> str:
-    """What is in use of what GPU and slot could do; 1 is all of it."""
-    return (
-        f"max by ({ONE_GPU}) (gpu:pcie_{series}{{{selector}}}) "
-        f"/ on ({ONE_GPU}) max by ({ONE_GPU}) (gpu:pcie_{series.replace(':', '_max:')}{{{selector}}})"
-    )
-
-
 def remap_states(selector: str) -> str:
     """0 all well, 1 a replaced row or page waits for a reset, 2 no spare row was left."""
     return (

@@ -96,7 +96,7 @@ def test_a_change_is_one_sentence(edit: Callable[[Model], object], says: list[st
 def saved_by_grafana(model: Model) -> Model:
     """As Grafana 12 writes a model back when somebody presses Save."""
     saved = copy.deepcopy(model)
-    saved |= {"id": 7, "version": 3, "preload": False}
+    saved |= {"id": 7, "version": 3, "preload": False, "schemaVersion": 42}
     saved["annotations"]["list"].insert(0, {"name": "Annotations & Alerts", "builtIn": 1, "type": "dashboard"})
     for one in saved["panels"]:
         one["pluginVersion"] = "12.4.1"
@@ -106,6 +106,7 @@ def saved_by_grafana(model: Model) -> Model:
             one["fieldConfig"]["defaults"]["color"] = {"mode": "palette-classic"}
     for variable in saved["templating"]["list"]:
         variable["current"] = {"text": "gpu-node-001", "value": "gpu-node-001"}
+        variable |= {"definition": variable["query"], "query": {"query": variable["query"], "qryType": 1, "refId": "A"}}
     return saved
 
 
