@@ -222,3 +222,30 @@ def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Pat
     finally:
         process.terminate()
         process.wait(timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("code", "found", "said", "exit_code"),
+    [
+        (0, '{"event":"result","ok":true}', "", 0),
+        (4, '{"part":"a","status":"unchanged"}\n{"part":"b","status":"drift"}', '{"part":"b","status":"drift"}', 0),
+        (1, '{"part":"host","error":{"code":"locked","message":"..."}}', "not checked: another run is at work", 0),
+        (1, '{"part":"host","error":{"code":"internal"}}', '{"part":"host","error":{"code":"internal"}}', 1),
+    ],
+    ids=["as it should be", "drift", "a run is at work", "no check possible"],
+)
+def test_a_check_says_what_differs_and_fails_only_when_it_could_not_look(
+    prefix: Path, code: int, found: str, said: str, exit_code: int
+) -> None:
+    converge = prefix / "var/lib/gpu-fleet/current/converge"
+    converge.parent.mkdir(parents=True)
+    converge.write_text(f"echo \"$@\" >'{prefix}/called'\ncat <<'END'\n{found}\nEND\nexit {code}\n")
+    done = subprocess.run(
+        [prefix / "opt/gpu-fleet/libexec/run", "check"],
+        env={"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (exit_code, said, "")
+    metrics = "/var/lib/gpu-fleet/textfile/fleet_check.prom"
+    assert (prefix / "called").read_text() == f"check --prefix {prefix} --metrics {metrics}\n"
