@@ -15,7 +15,7 @@ from components.checks.rules import read_rules, with_records
 from components.dcgm.counters import counters
 from components.host.series import HostShape, of_host
 from lab.dev import query
-from tests.e2e.conftest import Datacenter
+from tests.e2e.conftest import Datacenter, eventually
 from tests.host.test_series import OTHER_HARDWARE, within_a_tenth
 
 HOST = 'instance="dev-gpu-host"'
@@ -83,3 +83,14 @@ def test_every_metric_in_mimir_is_known_to_the_check_of_rules_and_panels(datacen
     known = with_records(catalogue.read(), rules, dict.fromkeys(("inventory:host:expected", "inventory:gpus_expected:count")))
     answer = query.get(f"{datacenter.endpoints['MIMIR_URL']}/prometheus/api/v1/label/__name__/values")
     assert set(answer["data"]) - set(known.metrics) == set()
+
+
+@pytest.mark.parametrize("server", ["MIMIR_URL", "LOKI_URL"])
+def test_no_rule_fails_in_its_ruler(datacenter: Datacenter, server: str) -> None:
+    def judged() -> list[dict[str, str]]:
+        groups = query.get(f"{datacenter.endpoints[server]}/prometheus/api/v1/rules")["data"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    eventually("every rule was asked once", lambda: all(rule["health"] != "unknown" for rule in judged()), within_s=120)
+    assert len(judged()) > 50
+    assert {rule["name"]: rule["lastError"] for rule in judged() if rule["health"] != "ok"} == {}
