@@ -187,7 +187,7 @@ def _cause(error: Exception) -> str:
     while (inner := getattr(error, "reason", None)) and isinstance(inner, Exception):
         error = inner
     text = str(error)
-    return text.rpartition(": ")[2] if "object at 0x" in text else text
+    return text.rpartition(": ")[2] if "object at 0x" in text or text.startswith("HTTPSConnection(") else text
 
 
 def object_path(resource: str, namespaced: bool, api_version: str, namespace: str, name: str = "") -> str:

@@ -1,7 +1,7 @@
 """gpu-fleet:kubernetes:Cluster: looks at a Kubernetes cluster before anything is installed there, and says what would fail.
 
 It makes no object. Everything installed on the cluster depends on it, so what it refuses stops before a half installation.
-A preview whose API server does not answer only warns: it may run where clusters are out of reach (CI of a pull request).
+In a preview an API server that does not answer is a warning: what can be previewed without it is for other providers to say.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster
     assert "SYS_ADMIN" in json.dumps(daemon_set(cluster))
 
 
-def test_an_upgrade_that_does_not_come_up_is_rolled_back_and_the_next_run_converges(stack: Stack, cluster: Cluster) -> None:
+def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, cluster: Cluster) -> None:
     before = daemon_set(cluster)["spec"]["template"]
     section = stack.config["kubernetes"]
     section["charts"]["dcgmExporter"]["values"] = {"image": {"tag": "missing"}}
@@ -120,11 +120,10 @@ def test_an_upgrade_that_does_not_come_up_is_rolled_back_and_the_next_run_conver
     del section["charts"]["dcgmExporter"]["values"]
     section["timeout"] = 60
     stack.write()
-    stack.up()
-    assert daemon_set(cluster)["status"]["numberReady"] == 2
 
 
 def test_what_is_changed_by_hand_is_found_by_a_check_and_set_back_by_the_next_run(stack: Stack, cluster: Cluster) -> None:
+    """The next run also takes up the release that failed before."""
     live = daemon_set(cluster)
     (container,) = live["spec"]["template"]["spec"]["containers"]
     container["env"].append({"name": "BY_HAND", "value": "1"})
@@ -136,7 +135,7 @@ def test_what_is_changed_by_hand_is_found_by_a_check_and_set_back_by_the_next_ru
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is None, "a check changes nothing"
     stack.up("--refresh")
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is not None
-    assert "BY_HAND" not in json.dumps(daemon_set(cluster))
+    assert "BY_HAND" not in json.dumps(daemon_set(cluster)) and daemon_set(cluster)["status"]["numberReady"] == 2
 
 
 def identity(version: str, kind: str, name: str) -> dict[str, Any]:
