@@ -85,7 +85,7 @@ test: .venv/installed lint ## every test
 	@$(PYTHON) -m lab.toolchain install --for-tests >&2
 	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
-	@$(PYTHON) -m pytest -n 4 --dist loadgroup
+	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 bench: setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on real ones (root); .dev/bench.json
 	@$(PYTHON) -m bench
