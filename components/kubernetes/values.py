@@ -311,7 +311,7 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
             "prometheusSpec": {
                 **selects_all,
                 "externalLabels": labels,
-                # Mimir takes one replica's samples for another's when these differ from push to push.
+                # Its own name and its replica's would be labels of every series, which those of hosts do not have.
                 "replicaExternalLabelNameClear": True,
                 "prometheusExternalLabelNameClear": True,
                 "remoteWrite": [write],
