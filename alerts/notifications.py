@@ -165,6 +165,12 @@ INHIBITIONS: Final = (
         equal=GPU,
     ),
     Inhibition(
+        reason="Whom the driver's own words page (XID 154: what it asks for) need not be told that it said something.",
+        source=('alertname="GpuDriverAsksForAction"',),
+        target=('alertname="GpuXid"', 'xid="154"'),
+        equal=GPU,
+    ),
+    Inhibition(
         reason="While an XID pages, what it leaves behind (lost memory, a GPU gone or waiting for a reset) is not told too.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=(
