@@ -80,6 +80,22 @@ def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_mended_by_
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
+@pytest.mark.parametrize("name", ["metal", "container"])
+def test_a_host_tells_its_drift_by_itself(fleet: Stack, site: Site, backend: Backend, name: str, eventually: Callable) -> None:
+    """As its timer, or the loop under supervisor, makes it do."""
+    host = site.hosts[name]
+    check = "systemctl start gpu-fleet-check" if host.variant.has_systemd else "/opt/gpu-fleet/libexec/run check"
+    drift = f'sum(gpu_fleet_drift_items{{datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="{name}"}})'
+
+    def items() -> list[float]:
+        return [float(series["value"][1]) for series in query.metrics(backend.mimir, drift)]
+
+    host.ssh(f"echo '// by hand' >>/etc/alloy/collect_agent.alloy; {check}")
+    eventually(f"the drift of {name} in Mimir", lambda: items() == [1])
+    host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {check}", timeout_s=300)
+    eventually(f"no drift of {name} in Mimir", lambda: items() == [0])
+
+
 def test_every_unit_is_confined(fleet: Stack, site: Site) -> None:
     """2.5 is the most that the project allows itself, of 10 for a unit that may do everything."""
     for name in ("metal", "docker", "amd"):
