@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.showcase", description=__doc__.splitlines()[0])
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: no server may stay behind
     try:
         with (
             tempfile.TemporaryDirectory(prefix="gpu-fleet-showcase-") as directory,
@@ -36,7 +37,9 @@ def main() -> int:
                 return 0
             print(board.address("gpu-fleet-overview", start_s=showcase.start_s, end_s=showcase.end_s, variables={}))
             print(f"user {USER}, password {PASSWORD}; Ctrl-C ends it", flush=True)
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+            signal.pause()
+    except KeyboardInterrupt:
+        return 0
     except (ServerFailed, ToolchainError, BrowserError, OSError) as error:
         print(f"showcase: {error}", file=sys.stderr)
         return 1

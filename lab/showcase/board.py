@@ -35,7 +35,14 @@ class Board:
             "GF_SECURITY_ADMIN_PASSWORD": PASSWORD,
         }
         self._process = subprocess.Popen([_PROGRAM, "server"], env={**os.environ, **settings})
-        self._wait()
+        try:
+            self._wait()
+            self._fill(showcase)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fill(self, showcase: Showcase) -> None:
         for uid, kind, url in ((MIMIR_UID, "prometheus", f"{showcase.mimir}/prometheus"), (LOKI_UID, "loki", showcase.loki)):
             self._post("/api/datasources", {"uid": uid, "name": uid, "type": kind, "access": "proxy", "url": url})
         for model in all_dashboards(Price(2.5, "USD")).values():
