@@ -69,14 +69,22 @@ tests:
   - interval: 1m
     input_series:
       # gpu-1 lost a GPU after three minutes, gpu-2 left the cluster, the others have none.
-      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-1", resource="nvidia_com_gpu"}', values: '8x2 7x20'}
-      - {series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-1"}', values: '1x20'}
-      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-2", resource="nvidia_com_gpu"}', values: '8x2 stale'}
-      - {series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-2"}', values: '1x2 stale'}
-      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="cpu-1", resource="nvidia_com_gpu"}', values: '0x20'}
-      - {series: 'kube_node_info{datacenter="us-west", cluster="training", node="cpu-1"}', values: '1x20'}
-      - {series: 'kube_node_status_capacity{datacenter="us-west", cluster="other", node="gpu-9", resource="nvidia_com_gpu"}', values: '8x20'}
-      - {series: 'kube_node_info{datacenter="us-west", cluster="other", node="gpu-9"}', values: '1x20'}
+      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-1", resource="nvidia_com_gpu"}'
+        values: '8x2 7x20'
+      - series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-1"}'
+        values: '1x20'
+      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-2", resource="nvidia_com_gpu"}'
+        values: '8x2 stale'
+      - series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-2"}'
+        values: '1x2 stale'
+      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="cpu-1", resource="nvidia_com_gpu"}'
+        values: '0x20'
+      - series: 'kube_node_info{datacenter="us-west", cluster="training", node="cpu-1"}'
+        values: '1x20'
+      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="other", node="gpu-9", resource="nvidia_com_gpu"}'
+        values: '8x20'
+      - series: 'kube_node_info{datacenter="us-west", cluster="other", node="gpu-9"}'
+        values: '1x20'
     promql_expr_test:
       - expr: inventory:host:expected
         eval_time: 15m
