@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -111,7 +112,9 @@ def test_a_lost_host_needs_no_key(base: Path) -> None:
     assert config.hosts["gone"].lost
 
 
-def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(
+    base: Path, monkeypatch: pytest.MonkeyPatch, event_loop: None
+) -> None:
     monkeypatch.setattr(wiring, "bundle", lambda config: SimpleNamespace(settings={}))
     pulled = {"hosts__edge-[1:2]": {"connection": "pull", "gpus": 8}}
     config = load(base, **pulled, rulers={"mimir": {"url": "http://127.0.0.1:9009"}})
@@ -230,18 +233,24 @@ def test_a_secret_inside_a_section_is_refused_in_a_stack_file(base: Path) -> Non
 
 
 @pytest.fixture
-def pulumi_config():
+def event_loop() -> Iterator[None]:
+    """Outputs want one, and a test that ran before may have taken the thread's away."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    loop.close()
+
+
+@pytest.fixture
+def pulumi_config(event_loop):
     """Sets the configuration of the running stack as the engine does: mappings as JSON, secrets by name."""
 
     def set_it(values: dict[str, object], secrets: set[str] = frozenset()) -> None:
         texts = {f"gpu-fleet:{key}": value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
         set_all_config(texts, [f"gpu-fleet:{key}" for key in secrets])
 
-    loop = asyncio.new_event_loop()  # Outputs want one, and a test that ran before may have taken the thread's away
-    asyncio.set_event_loop(loop)
     yield set_it
     set_all_config({}, [])
-    loop.close()
 
 
 def host_on_this_machine() -> dict[str, object]:
