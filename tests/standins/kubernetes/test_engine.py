@@ -50,7 +50,7 @@ import pulumi_kubernetes as k8s
 config = pulumi.Config()
 options = pulumi.ResourceOptions(provider=k8s.Provider("cluster", kubeconfig=config.require("kubeconfig")))
 pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": config.require("image")}]}}
-annotations = {"pulumi.com/timeoutSeconds": "1"}
+annotations = {"pulumi.com/timeoutSeconds": config.require("timeout")}
 k8s.apps.v1.Deployment(
     "x", metadata={"name": "x", "namespace": config.require("namespace"), "annotations": annotations},
     spec={"selector": {"match_labels": {"a": "b"}}, "template": pod}, opts=options,
@@ -94,9 +94,9 @@ def test_the_life_of_a_stack_in_a_cluster(stack: Project, cluster: Cluster) -> N
 def test_what_does_not_come_up_is_kept_and_the_next_update_goes_on(stack: Project, namespace: str) -> None:
     stack.program(BROKEN)
     stack.run("config", "set", "namespace", namespace)
-    stack.run("config", "set", "image", "registry.example/x:missing")
+    stack.run("config", "set-all", "--plaintext=image=registry.example/x:missing", "--plaintext=timeout=1")
     output = stack.up(fails=True)
     assert "container main: ImagePullBackOff" in output and "Traceback" not in output
-    stack.run("config", "set", "image", "registry.example/x:1")
+    stack.run("config", "set-all", "--plaintext=image=registry.example/x:1", "--plaintext=timeout=60")
     assert "~ 1 updated" in stack.up()
     stack.run("destroy", "--yes", "--skip-preview")

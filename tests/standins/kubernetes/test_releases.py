@@ -123,7 +123,7 @@ def test_a_failed_upgrade_that_is_atomic_is_rolled_back_and_the_next_one_goes_on
     assert refused.value.kept_id == release.id
     assert greeting() == "hi"
     assert [each["status"] for each in helm("history", "greeter")] == ["superseded", "failed", "deployed"]
-    release.update(**{**inputs, "values": {"greeting": "mended"}})
+    release.update(**{**inputs, "timeout": 60, "values": {"greeting": "mended"}})
     assert greeting() == "mended"
 
 
