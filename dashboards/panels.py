@@ -245,11 +245,19 @@ def rows(
 
 
 def log_table(
-    title: str, query: str, *, description: str, width: int, columns: Mapping[str, Column], sort_by: str, if_none: str
+    title: str,
+    query: str,
+    *,
+    description: str,
+    width: int,
+    columns: Mapping[str, Column],
+    sort_by: str,
+    descending: bool = True,
+    if_none: str,
 ) -> table.Panel:
     """Counts of log lines in the time range, a row per set of labels."""
     panel = table.Panel().no_value(if_none)
-    _give_columns(panel, columns, sort_by, descending=True)
+    _give_columns(panel, columns, sort_by, descending)
     _placed(panel, title, description, "short", width, HEIGHT + 2)
     return panel.with_target(loki.Dataquery().expr(query).query_type("instant").instant(True).ref_id("A"))
 

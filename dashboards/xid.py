@@ -113,7 +113,8 @@ def _when_and_where() -> tuple[Any, ...]:
                 "action": Column(heading="What to do", words=ACTIONS, is_text=True),
                 "cluster": Column(heading="Cluster", width=110),
             },
-            sort_by="Lines",
+            sort_by="Severity",
+            descending=False,  # critical, info, warning
             if_none=NONE,
         ),
         log_counts(
