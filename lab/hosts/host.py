@@ -26,6 +26,7 @@ from lab.hosts.variants import Variant
 PORT = 22
 UP_S = 60  # 2 s on an idle machine; CI machines are rarely idle
 _NSPAWN_REBOOT = 133
+_CONTAINERS = ("docker", "containers")  # where Docker and Podman keep them, below /var/lib
 
 # A mount namespace of its own, so that the overlay is gone with the processes. $1: overlay options, $2: where it is mounted.
 _RUN = f"""
@@ -70,7 +71,7 @@ class Host:
 
     def prepare(self, layers: list[Path]) -> None:
         """Its files, before the first start. `layers`: directories of its root, uppermost first."""
-        for name in ("root", "upper", "work", "docker", "gpus"):
+        for name in ("root", "upper", "work", "gpus", *_CONTAINERS):
             (self.directory / name).mkdir(parents=True)
         (self.directory / "lower").write_text(":".join(map(str, layers)))
         key = asyncssh.generate_private_key("ssh-ed25519", comment=self.name)
@@ -224,9 +225,10 @@ class Host:
         if self.variant.seems == "metal":
             command.append("--setenv=container=")
         if self.variant.has_systemd:
-            # For Docker, there or to be installed: its overlays cannot lie on ours, and its runtime needs two system calls that
-            # nspawn denies.
-            command += [f"--bind={self.directory / 'docker'}:/var/lib/docker", "--system-call-filter=keyctl bpf"]
+            # For Docker and Podman, there or to be installed: their overlays cannot lie on ours, and their runtimes need two
+            # system calls that nspawn denies.
+            binds = (f"--bind={self.directory / name}:/var/lib/{name}" for name in _CONTAINERS)
+            command += [*binds, "--system-call-filter=keyctl bpf"]
         return [*command, *(["--boot"] if self.variant.has_systemd else ["--as-pid2", "/usr/local/sbin/start-host"])]
 
     def _place(self, path: str, text: str, mode: int = 0o644) -> None:

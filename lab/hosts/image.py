@@ -81,6 +81,13 @@ MACHINE = Layer(
     setup=_SYSTEMD_SETUP,
 )
 DOCKER = Layer(name="docker", below=MACHINE, packages=("docker.io", "iptables"))
+# Hosts of nspawn may not raise limits, as crun does, and have no controllers for Podman's limit of processes.
+PODMAN = Layer(
+    name="podman",
+    below=MACHINE,
+    packages=("podman", "runc"),
+    setup="printf '[containers]\\npids_limit = 0\\n' >/etc/containers/containers.conf\n",
+)
 # Not a host's root: the packages that a host without Docker would install, as files in PACKAGE_FILES.
 PACKAGE_FILES = "var/packages"
 DOCKER_PACKAGES = Layer(

@@ -33,6 +33,7 @@ VARIANTS = {
     for variant in (
         Variant(name="metal", text="Debian on bare metal with 8 H100, no container runtime"),
         Variant(name="docker", text="the same with Docker running", layer=image.DOCKER),
+        Variant(name="podman", text="the same with Podman", layer=image.PODMAN),
         Variant(
             name="container",
             text="inside a container: 2 H200, no systemd, supervisor is there",

@@ -27,7 +27,7 @@ from tests.hosts.stack import Backend
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     """Each test leaves its hosts as they were: bare."""
-    hosts = {"metal": "metal", "metal-b": "metal", "docker": "docker", "container": "container", "amd": "amd", "broken": "broken"}
+    hosts = {kind: kind for kind in ("metal", "docker", "container", "amd", "broken")} | {"metal-b": "metal"}
     with Site.up({name: VARIANTS[kind] for name, kind in hosts.items()}) as site:
         yield site
 

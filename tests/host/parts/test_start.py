@@ -152,7 +152,7 @@ def test_dcgm_exporter_gets_sys_admin_for_profiling_alone(prefix: Path) -> None:
 
 def test_podman_is_a_client_of_its_service_and_is_given_the_gpus_by_cdi(prefix: Path) -> None:
     command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="podman")
-    assert command[:3] == ["P/opt/gpu-fleet/tools/podman", "--remote", "run"]
+    assert command[:5] == ["P/opt/gpu-fleet/tools/podman", "--remote", "--url", "unix:///run/podman/podman.sock", "run"]
     assert command[command.index("--device") + 1] == "nvidia.com/gpu=all" and "--gpus" not in command
 
 
