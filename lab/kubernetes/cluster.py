@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from lab.ports import free_ports
 
 READY_S = 60.0  # it takes 3 s on an idle machine
 T = TypeVar("T")
+PREFIX = "gpu-fleet-kubernetes-"  # of a cluster's temporary directory; its starter's process id follows
 ADMINS = "system:masters"  # the group that RBAC lets do everything
 
 
@@ -50,7 +52,10 @@ class Cluster:
 
         `directory` must be empty; without one it is a temporary one, removed by `down`.
         """
-        cluster = cls(directory or Path(tempfile.mkdtemp(prefix="gpu-fleet-kubernetes-")))
+        if directory is None:
+            remove_abandoned()
+            directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        cluster = cls(directory)
         try:
             cluster._start()
         except BaseException:
@@ -213,3 +218,10 @@ class Cluster:
         file.touch(mode=0o600)
         file.write_text(yaml.safe_dump(config))
         return file
+
+
+def remove_abandoned() -> None:
+    """The directories of clusters whose starter was killed: their servers ended with it, 124 MB each did not."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
+        if not Path("/proc", directory.name.removeprefix(PREFIX).partition("-")[0]).exists():
+            shutil.rmtree(directory, ignore_errors=True)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lab.kubernetes import Api, ApiError, Cluster, connection, kubeconfig
+from lab.kubernetes.cluster import remove_abandoned
 
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 
@@ -121,7 +122,7 @@ def test_a_kind_that_is_not_installed_is_told_with_its_version(cluster: Cluster)
         cluster.api.list("monitoring.coreos.com/v9", "ServiceMonitor")
 
 
-def test_nothing_of_a_killed_cluster_stays(tmp_path: Path) -> None:
+def test_nothing_of_a_killed_cluster_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starter = subprocess.Popen(
         [sys.executable, "-m", "lab.kubernetes", "--nodes", "1"],
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
@@ -141,3 +142,7 @@ def test_nothing_of_a_killed_cluster_stays(tmp_path: Path) -> None:
         starter.stdout.close()
     with pytest.raises(ApiError, match="cannot be reached"):
         api.get("/version")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert list(tmp_path.iterdir())
+    remove_abandoned()  # as the next one that is started does
+    assert not list(tmp_path.iterdir())
