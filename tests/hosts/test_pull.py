@@ -104,7 +104,10 @@ def test_a_machine_keeps_itself_at_what_is_published(
     assert active == ["active"] * 3
     assert "gpu-fleet-pull.timer" in host.ssh("systemctl list-timers --no-legend").stdout
 
-    host.ssh("echo by hand >>/etc/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy")
+    host.ssh(
+        "echo by hand >>/etc/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy;"
+        "userdel --force gpu-fleet-textfile"  # the timer's service may make accounts, and little else
+    )
     host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=300)
     assert "repaired" in host.ssh("journalctl --quiet --unit gpu-fleet-pull --output cat").stdout
     assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
