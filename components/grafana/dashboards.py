@@ -56,7 +56,7 @@ class Dashboards(pulumi.ComponentResource):
             grafana.oss.FolderPermission(
                 f"{name}-folder-permissions", folder_uid=folder.uid, permissions=list(args.permissions), opts=child
             )
-        for source in args.data_sources:
+        sources = [
             grafana.oss.DataSource(
                 f"{name}-{source.uid}",
                 uid=source.uid,
@@ -69,6 +69,10 @@ class Dashboards(pulumi.ComponentResource):
                 secure_json_data_encoded=_secrets(source),
                 opts=child,
             )
+            for source in args.data_sources
+        ]
+        # Grafana refuses data sources that another stack has made: then this one must not overwrite the other's dashboards.
+        after_sources = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=sources))
         self.urls = {}
         for uid, model in sorted(args.dashboards.items()):
             dashboard = grafana.oss.Dashboard(
@@ -79,7 +83,7 @@ class Dashboards(pulumi.ComponentResource):
                 # A dashboard edited by hand is overwritten: the code is the truth, `message` tells the editor why.
                 overwrite=True,
                 message="written by the gpu-fleet Pulumi program; edit it in dashboards/",
-                opts=child,
+                opts=after_sources,
             )
             self.urls[uid] = dashboard.url
         self.register_outputs({"urls": self.urls})

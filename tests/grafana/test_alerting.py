@@ -115,17 +115,21 @@ def test_the_state_holds_no_secret_in_clear(stack):
     assert not [value for value in SECRETS.values() if value in exported]
 
 
-def test_a_second_stack_is_refused_before_it_touches_the_policy(stack, server, ruler, tmp_path):
-    before = server.get(f"{PROVISIONING}/policies")
+def test_a_second_stack_is_refused_before_it_touches_the_policy_or_a_dashboard(stack, server, ruler, tmp_path):
+    def shown() -> dict[str, str]:
+        return {board["uid"]: board["folderUid"] for board in server.get("/api/search?type=dash-db")}
+
+    before, boards = server.get(f"{PROVISIONING}/policies"), shown()
+    assert boards
     wanted = config(server, ruler)
     wanted["grafana"] = {**wanted["grafana"], "folder": "Another"}
     wanted["alerts"] = {**wanted["alerts"], "receiver": "oncall"}
     second = Stack(tmp_path, "second", wanted, {**SECRETS, "grafanaAuth": server.auth}).create()
     output = second.up(ok=False)
     assert "with the same uid already exists" in output, "data sources and the rules' folder have one uid, whoever makes them"
-    assert server.get(f"{PROVISIONING}/policies") == before
+    assert (server.get(f"{PROVISIONING}/policies"), shown()) == (before, boards)
     second.destroy()
-    assert server.get(f"{PROVISIONING}/policies") == before, "and it takes nothing away"
+    assert (server.get(f"{PROVISIONING}/policies"), shown()) == (before, boards), "and it takes nothing away"
 
 
 def test_destroy_leaves_grafana_as_it_was(stack, server):
