@@ -135,8 +135,8 @@ _EVERYTHING = r"""
 all() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \
     -o -path /var/log/journal -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /var/lib/systemd \
-    -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/containerd -o -path /var/lib/gpu-lab -o -path /etc/.pwd.lock \
-    -o -path '/etc/*-' \) -prune -o "$@"
+    -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/containerd -o -path /var/lib/gpu-lab \
+    -o -path /etc/.pwd.lock -o -path '/etc/*-' \) -prune -o "$@"
 }
 all -type d -printf '%p %m %u:%g\n' -o ! -type d -printf '%p %y %m %u:%g %l\n'
 all -type f -print0 | xargs -0 sha256sum
