@@ -69,8 +69,8 @@ class Host(pulumi.CustomResource):
     """One host brought to a bundle, and kept so: `refresh` shows drift, the next `up` repairs it.
 
     `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the
-    provider's `ssh`. `settings`: NAME=value of its environment file. `wave`: of a staged rollout, counted from 0; a wave must not be
-    registered before the one before it is finished. `facts`: what was found there. `parts`: state of each part
+    provider's `ssh`. `settings`: NAME=value of its environment file. `wave`: of a staged rollout, counted from 0; a wave must not
+    be registered before the one before it is finished. `facts`: what was found there. `parts`: state of each part
     (ok, drift, failed, not-wanted). `drift`: how it differs from its bundle.
     """
 
