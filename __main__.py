@@ -29,6 +29,8 @@ if config.hosts:
     pulumi.export("hosts", len(fleet.facts))
     pulumi.export("bundle", fleet_args.bundle.digest)  # sha256; a publication for hosts that pull names the same
     pulumi.export("series", wiring.estimated_series(config))
+    if config.scrape:
+        pulumi.export("scrapeConfig", wiring.scrape_output(config, fleet.facts))
 if config.kubernetes:
     cluster_provider = kubernetes.Provider("kubernetes", **kubernetes_provider_args(loaded))
     cluster = GpuCluster("gpu-cluster", gpu_cluster_args(loaded, cluster_provider), ours)

@@ -44,6 +44,7 @@ from components.stackfile.problems import (
 )
 from components.stackfile.rollout import Rollout
 from components.stackfile.schema import editor_schema, stack_file_schema
+from components.stackfile.scrape import Scrape
 from components.stackfile.sections import (
     SECRETS,
     Artifacts,
@@ -78,6 +79,7 @@ class StackConfig:
     rollout: Rollout | None
     metrics: Metrics | None
     logs: Logs | None
+    scrape: Scrape | None
     artifacts: Artifacts
     dcgm: Dcgm
     kubernetes: Kubernetes | None
@@ -110,6 +112,7 @@ class StackConfig:
             rollout=file.rollout,
             metrics=file.metrics,
             logs=file.logs,
+            scrape=file.scrape,
             artifacts=file.artifacts,
             dcgm=file.dcgm,
             kubernetes=file.kubernetes,
@@ -202,6 +205,7 @@ _SECRETS_OF_SECTION = {
     "inventory": ("sshPrivateKey", "sudoPassword"),
     "metrics": ("metricsPassword",),
     "logs": ("logsPassword",),
+    "scrape": ("scrapePassword",),
     "kubernetes": ("kubeconfig",),
     "grafana": ("grafanaAuth",),
     "rulers": ("rulersPassword",),

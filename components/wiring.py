@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,11 @@ from components.host.bundle import Bundle
 from components.host.parts import PROGRAMS, HostOptions, standard_parts
 from components.host.parts.container_runtime import ContainerRuntime
 from components.host.parts.dcgm_exporter import DcgmExporter
+from components.host.parts.scrape import WEB_CONFIG, Scrape
 from components.host.resources import ProviderArgs
 from components.kubernetes.wiring import kubernetes_place
 from components.rulers.rulers import RulersArgs, RulerServer
+from components.scrape import listen, scrape_config, web_config
 from components.stackfile.sections import Dcgm, Grafana
 from components.versions import Repository, repository
 
@@ -53,6 +56,9 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
     """Logins and secrets of the stack, stored once: a Host carries none of them."""
     config, secrets = loaded.config, loaded.secrets
     placed = {name: secrets[key] for name, key in PLACED_SECRETS.items() if key in secrets}
+    if section := config.scrape:
+        stack = f"{config.datacenter}/{config.cluster}"
+        placed[WEB_CONFIG] = secrets["scrapePassword"].apply(partial(web_config, section, stack))
     return ProviderArgs(
         ssh=_ssh(config),
         ssh_private_key=secrets.get("sshPrivateKey"),
@@ -142,6 +148,7 @@ def bundle(config: StackConfig) -> Bundle:
         dcgm=dcgm,
         dcgm_source=config.dcgm.source,
         dcgm_runtime=config.dcgm.runtime,
+        scrape=_scrape(config),
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
     return Bundle.of(standard_parts(options))
@@ -150,6 +157,19 @@ def bundle(config: StackConfig) -> Bundle:
 def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> DcgmExporter:
     image = image_reference(section.image, archives) if section.source == "image" else ""
     return DcgmExporter(image=image, archives=archives, counters=counters(section.counters, base).text)
+
+
+def _scrape(config: StackConfig) -> Scrape | None:
+    section = config.scrape
+    return section and Scrape(
+        node_exporter_listen=listen(section.address, section.node_exporter_port),
+        gpu_exporter_listen=listen(section.address, section.gpu_exporter_port),
+    )
+
+
+def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping[str, str]]]) -> pulumi.Output[str]:
+    """What a Prometheus needs to scrape the hosts, as text; known once the hosts have said which exporter they run."""
+    return pulumi.Output.all(**facts).apply(lambda known: scrape_config(config, known))
 
 
 def _toolkit(config: StackConfig) -> Repository:

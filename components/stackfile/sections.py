@@ -10,6 +10,7 @@ from components.stackfile.alerts import Alerts
 from components.stackfile.hosts import HostEntry, Inventory, Ssh
 from components.stackfile.kubernetes import Kubernetes
 from components.stackfile.rollout import Rollout
+from components.stackfile.scrape import Scrape
 from components.stackfile.values import (
     BaseUrl,
     Currency,
@@ -208,6 +209,8 @@ class StackFile(Section):
     """Where metrics go; needed with hosts."""
     logs: Logs | None = None
     """Where logs go. Without it, XIDs are seen only through the exporter."""
+    scrape: Scrape | None = None
+    """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
     artifacts: Artifacts = Artifacts()
     """Where hosts get programs from."""
     dcgm: Dcgm = Dcgm()
@@ -230,6 +233,7 @@ SECRETS = {
     "sudoPassword": "password that sudo asks for on the hosts",
     "metricsPassword": "password of gpu-fleet:metrics.username",
     "logsPassword": "password of gpu-fleet:logs.username",
+    "scrapePassword": "password of gpu-fleet:scrape.username",
     "rulersPassword": "password of gpu-fleet:rulers.*.username",
     "kubeconfig": "kubeconfig of the Kubernetes cluster, where no file has it (CI)",
     "grafanaAuth": "service account token of Grafana, or user:password",

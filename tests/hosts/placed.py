@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from components.host.artifacts import program_sources
 from components.host.bundle import Bundle
@@ -47,15 +48,17 @@ class Run:
 
 @dataclass
 class PlacedHost:
-    """`artifacts`: directory of the programs on this machine. `settings` come over those of a usual host."""
+    """`artifacts`: directory of the programs on this machine. `settings` and `options` come over those of a usual host."""
 
     host: Host
     artifacts: Path
     settings: dict[str, str] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=lambda: dict(SECRETS), repr=False)
 
     def parts(self) -> list[Part]:
         programs = program_sources("controller", PROGRAMS, url=None, directory=self.artifacts)
-        return standard_parts(HostOptions(programs=programs, metrics_login=True, logs_login=True))
+        return standard_parts(HostOptions(programs=programs, metrics_login=True, logs_login=True, **self.options))
 
     def apply(self, parts: Sequence[Part] | None = None) -> Run:
         return self.run(f"sh {ENVELOPE}/bundle/converge", "apply", f"--envelope {ENVELOPE} --artifacts {ARTIFACTS}", parts)
@@ -84,7 +87,7 @@ class PlacedHost:
         with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
             tar.extractall(envelope / "bundle", filter="data")
         (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        for name, value in SECRETS.items():
+        for name, value in self.secrets.items():
             (envelope / "secrets" / name).write_text(value)
         self.bring_artifacts()
 

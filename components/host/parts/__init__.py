@@ -18,6 +18,7 @@ from components.host.parts.launch import Launch
 from components.host.parts.node_exporter import NodeExporter
 from components.host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from components.host.parts.pull import Pull
+from components.host.parts.scrape import Scrape
 from components.host.parts.textfile import Textfile
 
 PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
@@ -28,7 +29,8 @@ class HostOptions:
     """What the stack decides for all its hosts; what differs between hosts are settings.
 
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
-    `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that.
+    `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None opens
+    nothing beyond loopback.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -41,6 +43,7 @@ class HostOptions:
     dcgm_source: DcgmSource = "image"
     dcgm_runtime: DcgmRuntime = "auto"
     containers: ContainerRuntime = field(default_factory=ContainerRuntime)
+    scrape: Scrape | None = None
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
@@ -71,4 +74,5 @@ def standard_parts(options: HostOptions) -> list[Part]:
         docker_logs=options.docker_logs and options.logs,
         optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
     )
-    return [*before_alloy, alloy.part(), Drift().part(), Pull().part()]
+    scrape = options.scrape.parts() if options.scrape else ()
+    return [*before_alloy, alloy.part(), *scrape, Drift().part(), Pull().part()]

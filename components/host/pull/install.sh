@@ -177,6 +177,7 @@ make_secrets() {
         # One login for both: one password, asked for once.
         [ -n "$file" ] || [ "$user" != "$(value GPU_FLEET_METRICS_USERNAME)" ] || [ ! -s "$newest/secrets/metrics-password" ] || file=$newest/secrets/metrics-password
         ;;
+      scrape-web-config) continue ;; # of parts that only hosts reached from the controller get
       *) problem "the bundle wants a secret $secret, which this installer does not know; use the one published with it" && return 1 ;;
     esac
     if [ -n "$file" ]; then

@@ -43,7 +43,7 @@ def some(names: list[str]) -> str:
 
 
 def check_all(stack: Stack) -> Iterator[Problem]:
-    from components.stackfile.checks import alerts, hosts, kubernetes, login, rollout, servers
+    from components.stackfile.checks import alerts, hosts, kubernetes, login, rollout, scrape, servers
 
-    for module in (hosts, rollout, login, servers, kubernetes, alerts):
+    for module in (hosts, rollout, login, servers, scrape, kubernetes, alerts):
         yield from module.check(stack)

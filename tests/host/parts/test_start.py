@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from components.host.part import ROOTFS
+from components.host.parts.scrape import Scrape
 from tests.host.parts.places import defaults, parts_of, place
 
 ENVIRONMENT = """\
@@ -32,6 +33,7 @@ SYSTEMD_FLAGS = [
     "--collector.systemd",
     r"--collector.systemd.unit-include=(gpu-fleet-.*|nvidia-.*|docker|containerd|slurmd)\.(service|timer)",
 ]
+SCRAPE = Scrape(node_exporter_listen="0.0.0.0:9110", gpu_exporter_listen="0.0.0.0:9111")
 START_DCGM = (ROOTFS / "opt/gpu-fleet/libexec/start-dcgm-exporter").read_text()
 
 
@@ -40,7 +42,7 @@ def prefix(tmp_path: Path) -> Path:
     """A host below a path with a space, whose programs print how they were called."""
     prefix = tmp_path / "a host"
     for facts in FACTS:
-        place(parts_of(facts), prefix)
+        place(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE), prefix)
     (prefix / "etc/gpu-fleet").mkdir()
     (prefix / "etc/gpu-fleet/gpu-fleet.env").write_text(ENVIRONMENT)
     for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/dcgm-exporter"):
@@ -109,6 +111,23 @@ def test_the_gpu_exporter_gives_up_before_the_scrape_does(prefix: Path) -> None:
         "--web.listen-address=127.0.0.1:9835",
         "--collect.timeout=8s",
     ]
+
+
+@pytest.mark.parametrize(("program", "binary"), [("scrape-node", "node_exporter"), ("scrape-gpu", "nvidia_gpu_exporter")])
+def test_nobody_is_let_in_from_outside_without_a_login(prefix: Path, program: str, binary: str) -> None:
+    listen = {"GPU_FLEET_SCRAPE_NODE_LISTEN": "0.0.0.0:9110", "GPU_FLEET_SCRAPE_GPU_LISTEN": "0.0.0.0:9110"}
+    web_config = prefix / "etc/gpu-fleet/secrets/scrape-web-config"
+    web_config.parent.mkdir()
+    for content in (None, ""):
+        if content is not None:
+            web_config.write_text(content)
+        with pytest.raises(AssertionError, match=r"not listening on 0[.]0[.]0[.]0:9110"):
+            started(prefix, program, **listen)
+    web_config.write_text("tls_server_config: {}\n")
+    command = started(prefix, program)
+    assert command[0] == f"P/opt/gpu-fleet/bin/{binary}"
+    assert "--web.config.file=P/etc/gpu-fleet/secrets/scrape-web-config" in command
+    assert "--web.listen-address=0.0.0.0:9110" in command
 
 
 def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) -> None:
@@ -186,7 +205,7 @@ def test_the_exporter_of_the_host_packages_asks_the_host_engine(prefix: Path) ->
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
     """A name that nobody sets ends a start script, because it runs with `set -u`."""
     known = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
-    known |= {name for facts in FACTS for name in defaults(parts_of(facts))}
+    known |= {name for facts in FACTS for name in defaults(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE))}
     for script in (ROOTFS / "opt/gpu-fleet/libexec").glob("start-*"):
         assert set(re.findall(r"\$\{?(GPU_[A-Z_]+)", script.read_text())) <= known, script.name
 
