@@ -58,7 +58,7 @@ def scrape_config(config: StackConfig, facts: Mapping[str, Mapping[str, str]]) -
     targets: dict[str, list[dict[str, Any]]] = {job: [] for job in ports}
     for name, known in sorted(facts.items()):
         host = config.hosts[name]
-        mode = known.get("GPU_FLEET_EXPORTER_MODE", "")
+        mode = known.get("GPU_FLEET_EXPORTER_MODE", "")  # empty where the host has not answered
         jobs = {
             "node-exporter": known.get("GPU_FLEET_NODE_EXPORTER_ADOPTED") != "yes",
             "gpu-exporter": mode == "nvidia_gpu_exporter" and known.get("GPU_FLEET_GPU_EXPORTER_ADOPTED") != "yes",

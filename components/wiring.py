@@ -168,7 +168,12 @@ def _scrape(config: StackConfig) -> Scrape | None:
 
 
 def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping[str, str]]]) -> pulumi.Output[str]:
-    """What a Prometheus needs to scrape the hosts, as text; known once the hosts have said which exporter they run."""
+    """What a Prometheus needs to scrape the hosts, as text; known once the hosts have said which exporter they run. One that
+    failed has said nothing, and takes the others' targets not along."""
+    if not pulumi.runtime.is_dry_run():
+        facts = {
+            name: told.apply(lambda known: known if isinstance(known, Mapping) else {}, True) for name, told in facts.items()
+        }
     return pulumi.Output.all(**facts).apply(lambda known: scrape_config(config, known))
 
 
