@@ -75,10 +75,3 @@ def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(placed: PlacedHos
     assert asked(f"https://{host.address}:9110/metrics", ca, f"prometheus:{PASSWORD}")[0] == "000"
     assert host.ssh("find / -xdev -name '*scrape*' -path '*gpu-fleet*' -not -path '/root/*' -not -path '/proc/*'").stdout == ""
     assert placed.check().drift == []
-
-
-def test_a_host_without_the_login_stays_closed(placed: PlacedHost, tmp_path: Path) -> None:
-    """As a host that pulls, whose installer was not given the secret."""
-    placed.options["scrape"] = OPEN
-    assert "not listening on 0.0.0.0:9110" in str(placed.apply().events)
-    assert asked(f"http://{placed.host.address}:9110/metrics", tmp_path / "ca.pem")[0] == "000"
