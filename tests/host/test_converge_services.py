@@ -181,7 +181,7 @@ def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
     assert apply.code == 1
     error = apply.error("web")
     assert error["code"] == "port-taken"
-    assert re.match(rf"port {host.settings['WEB_PORT']} is taken by process \d+ \(\S+\); stop it", error["message"])
+    assert re.match(rf"port {host.settings['WEB_PORT']} is taken by process \d+ \(\S+\); .*otherwise stop it", error["message"])
 
 
 def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: SimulatedHost) -> None:

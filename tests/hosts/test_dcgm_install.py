@@ -82,8 +82,9 @@ def fleet(
 
 def _installed(host: Host) -> str:
     """Packages with their state, and files of ours and of the toolkit."""
-    places = "/opt /etc /usr /var/lib/gpu-fleet"
-    return host.ssh(f"dpkg-query --show --showformat '${{Package}} ${{Status}}\\n'; find {places} -name '*gpu-fleet*'").stdout
+    return host.ssh(
+        "dpkg-query --show --showformat '${Package} ${Status}\\n'; find /opt /etc /usr /var/lib -name '*gpu-fleet*'"
+    ).stdout
 
 
 def test_what_is_missing_is_installed_and_the_gpus_reach_mimir(

@@ -68,7 +68,7 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(stack_o
     assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
 
 
-def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path: Path) -> None:
+def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path: Path, eventually: Callable[..., None]) -> None:
     key = tmp_path / "other-key"
     asyncssh.generate_private_key("ssh-ed25519").write_private_key(key)
     key.chmod(0o600)
@@ -76,6 +76,7 @@ def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path
     before = refusals(host)
     output = stack.up(ok=False)
     assert f"auth: {host.address} does not let ops in with the key {key}" in output, output
+    eventually("the refusal in sshd's log", lambda: refusals(host) > before)
     assert refusals(host) - before == 1, "each attempt may count towards a lock-out"
 
 

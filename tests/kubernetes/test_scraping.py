@@ -75,6 +75,9 @@ def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def space(cluster: Cluster) -> Iterator[str]:
     name = cluster.namespace("test-scraping")
     yield name
+    # Charts also place what belongs to no namespace, and other tests install the same ones.
+    for release in helm(cluster, "list", "--short", "--namespace", name).split():
+        helm(cluster, "uninstall", release, "--namespace", name)
     cluster.api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
@@ -110,13 +113,15 @@ def alloy(
 
 def install(cluster: Cluster, wanted: ClusterPlan, name: str, given: dict[str, Any], directory: Path) -> None:
     (directory / f"{name}.yaml").write_text(yaml.safe_dump(given))
-    release = ["install", name, package(name, directory), "--namespace", wanted.section.namespace]
-    subprocess.run(
-        [toolchain.find("helm"), *release, "--values", directory / f"{name}.yaml"],
-        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-        check=True,
-        capture_output=True,
-    )
+    release = [name, str(package(name, directory)), "--namespace", wanted.section.namespace]
+    helm(cluster, "install", *release, "--values", str(directory / f"{name}.yaml"))
+
+
+def helm(cluster: Cluster, *arguments: str) -> str:
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    done = subprocess.run([toolchain.find("helm"), *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def asked(url: str, query: str) -> list[dict[str, Any]]:
