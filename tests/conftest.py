@@ -17,6 +17,7 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
 TOGETHER = {
     "tests/dashboards/": "showcase",
     "tests/e2e/test_operations.py": "datacenter",
+    "tests/e2e/test_signals.py": "datacenter",
     "tests/e2e/test_xids.py": "datacenter",
     "tests/kubernetes/": "cluster",
     "tests/lab/kubernetes/": "cluster",
