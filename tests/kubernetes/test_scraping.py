@@ -33,6 +33,7 @@ from lab.kubernetes.metrics_adapter import MetricsAdapter
 from lab.ports import free_ports
 from provider.kubernetes import ClusterApi
 from tests.checkout import REPO
+from tests.helm import helm
 from tests.kubernetes.plans import plan
 
 VOCABULARY = ("gpu-info", "gpu-usage", "gpu-profiling")
@@ -113,15 +114,8 @@ def alloy(
 
 def install(cluster: Cluster, wanted: ClusterPlan, name: str, given: dict[str, Any], directory: Path) -> None:
     (directory / f"{name}.yaml").write_text(yaml.safe_dump(given))
-    release = [name, str(package(name, directory)), "--namespace", wanted.section.namespace]
-    helm(cluster, "install", *release, "--values", str(directory / f"{name}.yaml"))
-
-
-def helm(cluster: Cluster, *arguments: str) -> str:
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    done = subprocess.run([toolchain.find("helm"), *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    release = [name, package(name, directory), "--namespace", wanted.section.namespace]
+    helm(cluster, "install", *release, "--values", directory / f"{name}.yaml")
 
 
 def asked(url: str, query: str) -> list[dict[str, Any]]:

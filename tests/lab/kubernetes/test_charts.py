@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 from components.versions import chart
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
-from lab.toolchain import find
+from tests.helm import helm
 
 # The stack first: its CRDs are what the monitors of the others are made of.
 CHARTS = (
@@ -33,13 +31,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> Iter
     yield {name: package(name, directory) for name in CHARTS}
     for crd in cluster.api.list("apiextensions.k8s.io/v1", "CustomResourceDefinition"):  # helm leaves them
         cluster.api.delete(crd)
-
-
-def helm(cluster: Cluster, *arguments: str | Path) -> str:
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    done = subprocess.run([find("helm"), *arguments], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize("name", CHARTS)

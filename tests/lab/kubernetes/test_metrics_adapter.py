@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ import yaml
 from lab.kubernetes import ApiError, Cluster
 from lab.kubernetes.chart_packages import package
 from lab.kubernetes.metrics_adapter import MetricsAdapter, Rule
-from lab.toolchain import find
+from tests.helm import helm
 
 SERIES = "gpu:utilization:ratio"
 RULE = {
@@ -95,13 +93,11 @@ def adapter(cluster: Cluster, namespace: str, prometheus: Prometheus, tmp_path: 
     cluster.apply({**secret, "stringData": {"kubeconfig": yaml.safe_dump(login)}})
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     chart = package("prometheus-adapter", tmp_path)
-    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     release = ["prometheus-adapter", "--namespace", namespace]
-    install = [find("helm"), "install", *release, chart, "--values", tmp_path / "values.yaml"]
-    subprocess.run(install, env=environment, check=True, capture_output=True)
+    helm(cluster, "install", *release, chart, "--values", tmp_path / "values.yaml")
     with MetricsAdapter(cluster, namespace) as adapter:
         yield adapter
-    subprocess.run([find("helm"), "uninstall", *release], env=environment, check=True, capture_output=True)
+    helm(cluster, "uninstall", *release)
 
 
 def test_an_hpa_scales_a_deployment_by_what_prometheus_says(
