@@ -30,7 +30,6 @@ class ContainerRuntime:
 
     def parts(self) -> tuple[Part, ...]:
         """The toolkit first: a Docker that comes after it finds it without a restart."""
-        installed = {"GPU_FLEET_INSTALL_TOOLKIT": ("yes",)}
         return (
             *(
                 Part(
@@ -42,15 +41,9 @@ class ContainerRuntime:
                 )
                 for family, path in _REPOSITORY_FILES.items()
             ),
-            Part(name="container-toolkit", when=installed, packages=_everywhere("nvidia-container-toolkit")),
-            Part(
-                name="container-runtime-docker",
-                when={"GPU_FLEET_INSTALL_RUNTIME": ("docker",)},
-                packages={"debian": ("docker.io",)},
-            ),
-            Part(
-                name="container-runtime-podman", when={"GPU_FLEET_INSTALL_RUNTIME": ("podman",)}, packages=_everywhere("podman")
-            ),
+            _installed("container-toolkit", {"GPU_FLEET_INSTALL_TOOLKIT": ("yes",)}, _everywhere("nvidia-container-toolkit")),
+            _installed("container-runtime-docker", {"GPU_FLEET_INSTALL_RUNTIME": ("docker",)}, {"debian": ("docker.io",)}),
+            _installed("container-runtime-podman", {"GPU_FLEET_INSTALL_RUNTIME": ("podman",)}, _everywhere("podman")),
             Part(
                 name="container-gpus",
                 when={"GPU_FLEET_PREPARE_CONTAINERS": ("yes",)},
@@ -81,13 +74,9 @@ class ContainerRuntime:
         return {architecture: key for architecture in ARCHITECTURES}
 
 
-def _runtime(engine: str, packages: Mapping[str, tuple[str, ...]]) -> Part:
-    return Part(
-        name=f"container-runtime-{engine}",
-        when={"GPU_FLEET_INSTALL_RUNTIME": (engine,)},
-        packages=packages,
-        keep_packages=IN_USE,
-    )
+def _installed(name: str, when: Mapping[str, tuple[str, ...]], packages: Mapping[str, tuple[str, ...]]) -> Part:
+    """Packages that stay when the host is removed while others use them, which IN_USE tells; exporter-choice places it."""
+    return Part(name=name, when=when, packages=packages, keep_packages=IN_USE)
 
 
 def _directories(*paths: str) -> tuple[Directory, ...]:

@@ -1,0 +1,82 @@
+"""What dcgm-exporter's container needs below it: who else uses what was installed, asked before it is taken away."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from components.host.part import ROOTFS
+from components.host.parts.container_runtime import IN_USE, ContainerRuntime
+from tests.host.parts.textfiles import tool
+
+CONTAINER, IMAGE, VOLUME = "container ls --all --quiet", "image ls --quiet", "volume ls --quiet"
+WITH_GPUS = '[{"HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]}}]\n'
+WITHOUT = '[{"HostConfig": {"DeviceRequests": null}}]\n'
+
+
+def asked(part: str, tools: Path, home: str = "/nonexistent") -> subprocess.CompletedProcess[str]:
+    tool(tools, "getent", {"passwd": f"root:x:0:0::/root-of-nobody:/bin/sh\nada:x:1000:1000::{home}:/bin/sh\n"})
+    for name in ("cut", "sort", "grep", "cat"):
+        if not (tools / name).exists():
+            (tools / name).symlink_to(f"/usr/bin/{name}")
+    script = ROOTFS / IN_USE.lstrip("/")
+    return subprocess.run(["/bin/sh", script, part], env={**os.environ, "PATH": str(tools)}, capture_output=True, text=True)
+
+
+def test_every_part_that_installs_packages_asks_who_else_uses_them() -> None:
+    installing = [part for part in ContainerRuntime().parts() if part.packages]
+    assert {part.name for part in installing} == {"container-toolkit", "container-runtime-docker", "container-runtime-podman"}
+    assert {part.keep_packages for part in installing} == {IN_USE}
+
+
+@pytest.mark.parametrize(
+    ("part", "engine", "answers", "said"),
+    [
+        ("container-runtime-docker", "docker", {}, ""),
+        ("container-runtime-docker", "docker", {CONTAINER: "4f2\n"}, "others keep containers in it"),
+        ("container-runtime-docker", "docker", {IMAGE: "9ab\n"}, "others keep images in it"),
+        ("container-runtime-docker", "docker", {VOLUME: "data\n"}, "others keep volumes in it"),
+        ("container-runtime-docker", "podman", {CONTAINER: "4f2\n"}, ""),
+        ("container-runtime-podman", "podman", {CONTAINER: "4f2\n"}, "others keep containers in it"),
+        ("container-toolkit", "docker", {}, ""),
+        ("container-toolkit", "docker", {CONTAINER: "4f2\n", "container inspect 4f2": WITHOUT}, ""),
+        (
+            "container-toolkit",
+            "docker",
+            {CONTAINER: "4f2\n", "container inspect 4f2": WITH_GPUS},
+            "containers of others have GPUs by it",
+        ),
+        (
+            "container-toolkit",
+            "podman",
+            {CONTAINER: "4f2\n", "container inspect 4f2": '[{"CreateCommand": ["--device", "nvidia.com/gpu=all"]}]\n'},
+            "containers of others have GPUs by it",
+        ),
+    ],
+)
+def test_what_others_use_stays(tmp_path: Path, part: str, engine: str, answers: dict[str, str], said: str) -> None:
+    tool(tmp_path, engine, answers)
+    done = asked(part, tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+
+
+def test_users_without_root_keep_podman(tmp_path: Path) -> None:
+    home = tmp_path / "home of ada"
+    (home / ".local/share/containers/storage").mkdir(parents=True)
+    tool(tmp_path / "bin", "podman", {})
+    done = asked("container-runtime-podman", tmp_path / "bin", str(home))
+    assert done.stdout == f"others keep containers in it, below {home}\n"
+
+
+@pytest.mark.parametrize("part", ["container-runtime-docker", "container-toolkit"])
+def test_an_engine_that_does_not_answer_is_no_reason_to_take_it_away(tmp_path: Path, part: str) -> None:
+    tool(tmp_path, "docker", {}, code=1)
+    done = asked(part, tmp_path)
+    assert done.returncode != 0 and done.stdout == ""
+
+
+def test_an_engine_that_somebody_took_away_is_used_by_nobody(tmp_path: Path) -> None:
+    assert asked("container-runtime-docker", tmp_path).returncode == 0
