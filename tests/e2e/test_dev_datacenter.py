@@ -27,8 +27,8 @@ def test_every_series_of_the_host_carries_the_four_labels(datacenter: Datacenter
 
 
 def test_node_exporter_and_the_agent_itself_are_scraped(datacenter: Datacenter) -> None:
-    assert datacenter.metrics('node_uname_info{instance="dev-gpu-host"}')
-    assert datacenter.metrics('alloy_build_info{instance="dev-gpu-host"}')
+    for series in ("node_uname_info", "alloy_build_info"):  # each at its own time
+        eventually(series, lambda series=series: datacenter.metrics(f'{series}{{instance="dev-gpu-host"}}'))
 
 
 def test_the_ruler_knows_the_hosts_and_gpus_that_the_stack_expects(datacenter: Datacenter) -> None:

@@ -94,8 +94,10 @@ class PlacedHost:
     def bring_artifacts(self) -> None:
         artifacts = self.host.inside / ARTIFACTS.lstrip("/")
         if not artifacts.exists():
+            artifacts.mkdir()
+            programs = [file for file in self.artifacts.iterdir() if file.suffix != ".gz"]
             # Not shutil: it would copy half a gigabyte through Python.
-            subprocess.run(["cp", "--recursive", "--sparse=always", self.artifacts, artifacts], check=True)
+            subprocess.run(["cp", "--sparse=always", "--target-directory", artifacts, *programs], check=True)
 
     def _usual_settings(self) -> dict[str, str]:
         return {
