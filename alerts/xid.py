@@ -15,10 +15,6 @@ from typing import Final, TypeVar
 
 CATALOGUE_FILE: Final = Path(__file__).with_name("xid.csv")
 
-FELL_OFF_THE_BUS: Final = 79
-RECOVERY_ACTION_CHANGED: Final = 154
-
-
 Kind = TypeVar("Kind", bound=enum.StrEnum)
 
 

@@ -110,10 +110,6 @@ class Cluster:
             }
         )
 
-    def remove_node(self, name: str) -> None:
-        """Its pods go with it, within the garbage collector's 20 s."""
-        self.api.delete({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-
     def login(self, user: str, rules: Sequence[Mapping[str, Any]] = (), *, namespace: str = "") -> Path:
         """The kubeconfig of a person who may do what `rules` (of a ClusterRole) say and nothing else.
 

@@ -90,11 +90,6 @@ class GpuNodes:
         """The simulated machine of a node, e.g. to inject an XID there (lab.gpu.inject)."""
         return self._nodes[node].directory
 
-    def holder(self, node: str, gpu: int) -> str:
-        """NAMESPACE/POD that holds a GPU; empty for none."""
-        pods = [held.pod["metadata"] for held in list(self._nodes[node].held.values()) if gpu in held.gpus]
-        return f"{pods[0]['namespace']}/{pods[0]['name']}" if pods else ""
-
     def _run(self) -> None:
         # The exporters are children of this thread and end with it, whatever happens to the rest.
         try:
