@@ -11,6 +11,8 @@ import bcrypt
 import pulumi
 import yaml
 
+from components.host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
+from components.host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
 from components.naming import PROJECT
 from components.stackfile.scrape import Scrape
 
@@ -50,7 +52,8 @@ def _salt(seed: bytes) -> bytes:
 def scrape_config(config: StackConfig, facts: Mapping[str, Mapping[str, str]]) -> str:
     """`scrape_configs` of Prometheus: a job per exporter, with the labels that Alloy gives. `facts`: of each host by name.
 
-    Hosts whose exporter was adopted are left out: only who runs it knows how it is reached.
+    Hosts whose exporter was adopted are left out: only who runs it knows how it is reached. So is dcgm-exporter beside an adopted
+    node_exporter, since it is reached through ours.
     """
     section = config.scrape
     assert section is not None
@@ -59,9 +62,11 @@ def scrape_config(config: StackConfig, facts: Mapping[str, Mapping[str, str]]) -
     for name, known in sorted(facts.items()):
         host = config.hosts[name]
         mode = known.get("GPU_FLEET_EXPORTER_MODE", "")  # empty where the host has not answered
+        has_node_exporter = known.get(NODE_EXPORTER_ADOPTED) != "yes"
+        can_be_reached = {NVIDIA_GPU_EXPORTER: True, DCGM_EXPORTER: has_node_exporter}
         jobs = {
-            "node-exporter": known.get("GPU_FLEET_NODE_EXPORTER_ADOPTED") != "yes",
-            "gpu-exporter": mode == "nvidia_gpu_exporter" and known.get("GPU_FLEET_GPU_EXPORTER_ADOPTED") != "yes",
+            "node-exporter": has_node_exporter,
+            "gpu-exporter": can_be_reached.get(mode, False) and known.get(GPU_EXPORTER_ADOPTED) != "yes",
         }
         labels = {"instance": name, "datacenter": config.datacenter, "cluster": config.cluster, "exporter_mode": mode}
         address = "127.0.0.1" if host.connection == "local" else host.address

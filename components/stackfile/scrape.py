@@ -43,4 +43,4 @@ class Scrape(Section):
     node_exporter_port: Port = 9110
     """Port of the host's metrics; another than those of `ports`."""
     gpu_exporter_port: Port = 9111
-    """Port of the GPUs' metrics, on hosts that run nvidia_gpu_exporter."""
+    """Port of the GPUs' metrics, on hosts that run dcgm-exporter or nvidia_gpu_exporter."""

@@ -63,6 +63,23 @@ def test_a_password_that_cannot_be_hashed_is_refused_unshown(password: str) -> N
     assert "ppp" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("mode", "adopted", "jobs"),
+    [
+        ("dcgm-exporter", "", ["node-exporter", "gpu-exporter"]),
+        ("dcgm-exporter", "GPU", ["node-exporter"]),
+        ("dcgm-exporter", "NODE", []),  # it is shown by a node_exporter of ours
+        ("nvidia_gpu_exporter", "NODE", ["gpu-exporter"]),
+        ("textfile", "", ["node-exporter"]),
+    ],
+)
+def test_a_target_is_what_is_opened(base: Path, mode: str, adopted: str, jobs: list[str]) -> None:
+    config = StackConfig.load(stack(scrape=SECTION), base, {"scrapePassword"})
+    facts = {"GPU_FLEET_EXPORTER_MODE": mode, **({f"GPU_FLEET_{adopted}_EXPORTER_ADOPTED": "yes"} if adopted else {})}
+    text = scrape_config(config, {"gpu-node-001": facts})
+    assert [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]] == jobs
+
+
 def test_a_prometheus_takes_what_the_stack_says(base: Path) -> None:
     config = StackConfig.load(stack(scrape=SECTION), base, {"scrapePassword"})
     facts = {
@@ -75,7 +92,7 @@ def test_a_prometheus_takes_what_the_stack_says(base: Path) -> None:
         job["job_name"]: [target for entry in job["static_configs"] for target in entry["targets"]]
         for job in yaml.safe_load(text)["scrape_configs"]
     }
-    assert targets == {"node-exporter": ["10.0.1.1:9110", "10.0.1.2:9110"], "gpu-exporter": ["10.0.1.1:9111"]}
+    assert targets == {"node-exporter": ["10.0.1.1:9110", "10.0.1.2:9110"], "gpu-exporter": ["10.0.1.1:9111", "10.0.1.2:9111"]}
     labels = yaml.safe_load(text)["scrape_configs"][1]["static_configs"][0]["labels"]
     assert labels == {
         "instance": "gpu-node-001",

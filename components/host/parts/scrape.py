@@ -1,24 +1,27 @@
 """Exporters that a Prometheus may reach from outside: a second process of each, over TLS and with a login.
 
 The first ones stay on loopback in clear for Alloy, so that nothing here (an expired certificate, a wrong password) can stop what
-is pushed. dcgm-exporter has none: a second one would compete with the first for the GPUs' counters. Adopted exporters are opened
-by whoever runs them.
+is pushed. dcgm-exporter knows TLS and logins, but has one address for everybody, and two of them cannot share the GPUs: it "would
+fail to initialize some modules if there is another nv-hostengine process on the same physical machine" (NVIDIA in dcgm-exporter's
+issue 61; read 2026-11-21). Its second process is a node_exporter over a copy of its metrics. Adopted exporters are opened by
+whoever runs them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.host.part import File, Part, Unit, User
+from components.host.part import File, FileCheck, Part, Unit, User
 from components.host.parts import node_exporter, nvidia_gpu_exporter
 from components.host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
-from components.host.parts.exporter_choice import NVIDIA_GPU_EXPORTER
+from components.host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
 
 WEB_CONFIG = "scrape-web-config"  # secret: the exporters' web configuration, with the login's hash
 _PUSHED = {"GPU_FLEET_MODE": ("push",)}  # a host that pulls is handed no secret of the stack
 _START = "/opt/gpu-fleet/libexec/start-scrape"
 _START_NODE = f"{_START}-node"
 _START_GPU = f"{_START}-gpu"
+_START_DCGM = f"{_START}-dcgm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,21 @@ class Scrape:
                 settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
                 secrets=(WEB_CONFIG,),
                 units=(_unit("gpu-fleet-scrape-gpu", nvidia_gpu_exporter.PROGRAM, nvidia_gpu_exporter.START, _START_GPU),),
+            ),
+            Part(
+                name="scrape-dcgm",
+                when={
+                    **_PUSHED,
+                    "GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER,),
+                    GPU_EXPORTER_ADOPTED: ("no",),
+                    NODE_EXPORTER_ADOPTED: ("no",),  # else ours is not there
+                },
+                users=(User(name="gpu-fleet-scrape-dcgm", groups=("gpu-fleet", "ssl-cert")),),
+                files=(File.from_rootfs(_START_DCGM),),
+                settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
+                secrets=(WEB_CONFIG,),
+                units=(_unit("gpu-fleet-scrape-dcgm", node_exporter.PROGRAM, _START_DCGM),),
+                checks=(FileCheck(path="/run/gpu-fleet-scrape-dcgm/dcgm-exporter.prom", fresh_s=30),),
             ),
         )
 

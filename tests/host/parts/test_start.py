@@ -113,18 +113,26 @@ def test_the_gpu_exporter_gives_up_before_the_scrape_does(prefix: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("program", "binary"), [("scrape-node", "node_exporter"), ("scrape-gpu", "nvidia_gpu_exporter")])
-def test_nobody_is_let_in_from_outside_without_a_login(prefix: Path, program: str, binary: str) -> None:
-    listen = {"GPU_FLEET_SCRAPE_NODE_LISTEN": "0.0.0.0:9110", "GPU_FLEET_SCRAPE_GPU_LISTEN": "0.0.0.0:9110"}
+LISTEN = {"GPU_FLEET_SCRAPE_NODE_LISTEN": "0.0.0.0:9110", "GPU_FLEET_SCRAPE_GPU_LISTEN": "0.0.0.0:9110"}
+
+
+@pytest.mark.parametrize("program", ["scrape-node", "scrape-gpu", "scrape-dcgm"])
+def test_nobody_is_let_in_from_outside_without_a_login(prefix: Path, program: str) -> None:
     web_config = prefix / "etc/gpu-fleet/secrets/scrape-web-config"
     web_config.parent.mkdir()
     for content in (None, ""):
         if content is not None:
             web_config.write_text(content)
         with pytest.raises(AssertionError, match=r"not listening on 0[.]0[.]0[.]0:9110"):
-            started(prefix, program, **listen)
+            started(prefix, program, **LISTEN)
+
+
+@pytest.mark.parametrize(("program", "binary"), [("scrape-node", "node_exporter"), ("scrape-gpu", "nvidia_gpu_exporter")])
+def test_from_outside_an_exporter_demands_the_login(prefix: Path, program: str, binary: str) -> None:
+    web_config = prefix / "etc/gpu-fleet/secrets/scrape-web-config"
+    web_config.parent.mkdir()
     web_config.write_text("tls_server_config: {}\n")
-    command = started(prefix, program)
+    command = started(prefix, program, **LISTEN)
     assert command[0] == f"P/opt/gpu-fleet/bin/{binary}"
     assert "--web.config.file=P/etc/gpu-fleet/secrets/scrape-web-config" in command
     assert "--web.listen-address=0.0.0.0:9110" in command
