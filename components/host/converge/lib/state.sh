@@ -39,6 +39,10 @@ open_state() {
     fail unsupported "this host has no $open_tool, which every distribution packages (coreutils, tar, gzip, findutils, util-linux); install it"
     refuse
   done
+  if ! command -v curl >/dev/null && ! command -v wget >/dev/null && ! command -v bash >/dev/null; then
+    fail unsupported "this host has neither curl nor wget nor bash, one of which asks services whether they work; install one"
+    refuse
+  fi
   : >"$SCRATCH/changed"
   : >"$SCRATCH/metrics"
   PLACED=/dev/null
