@@ -15,8 +15,10 @@ from components.host.resources import Provider
 from components.kubernetes.gpu_cluster import GpuCluster
 from components.kubernetes.wiring import gpu_cluster_args, kubernetes_provider_args
 from components.rulers.rulers import Rulers
+from components.small_state import leave_out_source_positions
 
 spare_the_traceback()
+leave_out_source_positions()
 loaded = read_stack()
 config = loaded.config
 wiring.check_signals(config)

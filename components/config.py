@@ -145,6 +145,11 @@ def hosts_named_in(path: Path, base: Path = _ROOT) -> HostList:
     return listing
 
 
+def sections_of(path: Path) -> set[str]:
+    """The names of the sections that a stack file has, well-formed or not."""
+    return set(_stack_file(path)[0])
+
+
 def _read(raw: Mapping[str, object], base: Path, secrets_set: Set[str]) -> tuple[StackFile, set[str], HostList]:
     """The sections that are well-formed, the names of those that are not, and the hosts with every problem found on the way."""
     problems: list[Problem] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pulumi
@@ -22,12 +22,13 @@ from components.naming import resource_name, type_token
 
 @dataclass(frozen=True, kw_only=True)
 class FleetArgs:
-    """`waves`: the hosts, those that go first in front; one wave where all go at once. `settings`: of each host by name, the
-    values of its environment file."""
+    """`waves`: the hosts, those that go first in front; one wave where all go at once. `settings`: of each host by name, what its
+    environment file says and the bundle does not. `ssh`: the provider's, which no host need repeat."""
 
     bundle: Bundle
     waves: Sequence[Sequence[HostSpec]]
     settings: Mapping[str, Mapping[str, pulumi.Input[str]]]
+    ssh: Mapping[str, object] = field(default_factory=dict)
 
 
 class Fleet(pulumi.ComponentResource):
@@ -49,7 +50,7 @@ class Fleet(pulumi.ComponentResource):
                 resources.Host(
                     resource_name(spec.name),
                     host=spec.name,
-                    connection=connection(spec),
+                    connection=own_connection(spec, args.ssh),
                     bundle=digest,
                     settings=args.settings[spec.name],
                     wave=number if len(args.waves) > 1 else None,
@@ -69,8 +70,14 @@ async def _once_finished(hosts: Sequence[resources.Host], digest: str) -> str:
     return digest
 
 
+def own_connection(spec: HostSpec, ssh: Mapping[str, object]) -> dict[str, object]:
+    """Where the host is and what its way in has of its own; the rest comes from the provider's `ssh`, today's and not that of the
+    day when the host was last changed."""
+    return {name: value for name, value in connection(spec).items() if name not in ssh or ssh[name] != value}
+
+
 def connection(spec: HostSpec) -> dict[str, object]:
-    """Where the host is; what is absent comes from the provider's `ssh`."""
+    """Where the host is and how it is reached, complete."""
     if spec.connection == "local":
         return {"kind": "local", "prefix": spec.prefix}
     values = {

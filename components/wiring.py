@@ -38,6 +38,7 @@ from components.host.resources import ProviderArgs
 from components.kubernetes.wiring import kubernetes_place
 from components.rulers.rulers import RulersArgs, RulerServer
 from components.scrape import listen, scrape_config, web_config
+from components.stackfile.hostspec import shared_settings
 from components.stackfile.sections import Dcgm, Grafana
 from components.versions import Repository, repository
 
@@ -109,10 +110,12 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
     # The state of a thousand hosts need not say a thousand times what the bundle says already.
     defaults = built.settings.items()
     settings = {name: dict(config.hosts[name].settings(config).items() - defaults) for name in names}
-    if backend:
+    if backend and config.metrics:
         for values in settings.values():
-            values["GPU_FLEET_METRICS_URL"] = _once_up(backend, values["GPU_FLEET_METRICS_URL"])
-    return FleetArgs(bundle=built, waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings)
+            values["GPU_FLEET_METRICS_URL"] = _once_up(backend, config.metrics.url)
+    return FleetArgs(
+        bundle=built, waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings, ssh=_ssh(config)
+    )
 
 
 def _pushed_to(config: StackConfig) -> list[str]:
@@ -151,7 +154,7 @@ def bundle(config: StackConfig) -> Bundle:
         scrape=_scrape(config),
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
-    return Bundle.of(standard_parts(options))
+    return Bundle.of(standard_parts(options), settings=shared_settings(config))
 
 
 def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> DcgmExporter:

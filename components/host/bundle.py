@@ -11,7 +11,7 @@ import hashlib
 import io
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -99,8 +99,9 @@ class Bundle:
         return dict(line.split("=", 1) for line in self.texts["settings"].splitlines())
 
     @classmethod
-    def of(cls, parts: Sequence[Part], *, rootfs: Path = ROOTFS) -> Bundle:
-        """The bundle of `parts`, in their order. `rootfs` is where the files of their units are.
+    def of(cls, parts: Sequence[Part], *, settings: Mapping[str, str] | None = None, rootfs: Path = ROOTFS) -> Bundle:
+        """The bundle of `parts`, in their order. `settings`: what the stack tells every host, over the parts' defaults. `rootfs`
+        is where the files of their units are.
 
         Raises BundleError with every mistake found.
         """
@@ -115,7 +116,8 @@ class Bundle:
             if source.is_file() and source.suffix != ".md":
                 members[source.relative_to(CONVERGE).as_posix()] = source.read_bytes()
         members["manifest"] = "".join("\t".join(record) + "\n" for record in _records(every, unit_files)).encode()
-        members["settings"] = "".join(f"{name}={value}\n" for name, value in sorted(_settings(every).items())).encode()
+        defaults = _settings(every) | dict(settings or {})
+        members["settings"] = "".join(f"{name}={value}\n" for name, value in sorted(defaults.items())).encode()
         for part in every:
             for file in (*part.files, *(file for _, file in unit_files[part.name])):
                 members[f"files{file.path}"] = file.content

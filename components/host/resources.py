@@ -70,12 +70,11 @@ class Host(pulumi.CustomResource):
 
     `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the
     provider's `ssh`. `settings`: NAME=value of its environment file. `wave`: of a staged rollout, counted from 0; a wave must not
-    be registered before the one before it is finished. `facts`: what was found there. `parts`: state of each part
-    (ok, drift, failed, not-wanted). `drift`: how it differs from its bundle.
+    be registered before the one before it is finished. `facts`: what was found there; one that is absent is no. `drift`: how it
+    differs from its bundle.
     """
 
     facts: pulumi.Output[Mapping[str, str]]
-    parts: pulumi.Output[Mapping[str, str]]
     drift: pulumi.Output[Sequence[str]]
 
     def __init__(
@@ -96,7 +95,6 @@ class Host(pulumi.CustomResource):
             "settings": dict(settings),
             "wave": wave,
             "facts": None,
-            "parts": None,
             "drift": None,
         }
         super().__init__("gpu-fleet:host:Host", name, props, opts)

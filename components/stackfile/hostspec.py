@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from components.stackfile.hosts import Bastion, Exporter, Ports, ServiceManager, Vendor
+from components.stackfile.hosts import Bastion, Exporter, HostEntry, Ports, ServiceManager, Vendor
 
 if TYPE_CHECKING:
     from components.config import StackConfig
@@ -37,10 +37,9 @@ class HostSpec:
     lost: bool
 
     def settings(self, stack: StackConfig) -> dict[str, str]:
-        """What differs between hosts, as the environment file's names; the bundle is the same for all of them."""
+        """Its environment file, as the stack file alone decides it: defaults of parts and facts are not here."""
         metrics, logs = stack.metrics, stack.logs
         values = {
-            "PREFIX": self.prefix,
             "STACK": f"{stack.datacenter}/{stack.cluster}",
             "INSTANCE": self.name,
             "DATACENTER": stack.datacenter,
@@ -64,3 +63,35 @@ class HostSpec:
             "LOGS_USERNAME": (logs and logs.username) or "",
         }
         return {f"GPU_FLEET_{name}": value for name, value in values.items()}
+
+
+# What every host has of its own. The stack is told with the host, so that what is removed from it knows whose it was.
+_OF_ONE_HOST = {"GPU_FLEET_STACK", "GPU_FLEET_INSTANCE"}
+
+
+def shared_settings(stack: StackConfig) -> dict[str, str]:
+    """What a host is told of which the stack file says nothing but that it exists."""
+    entry = HostEntry()
+    spec = HostSpec(
+        name="",
+        address="",
+        port=0,
+        user="",
+        connection="local",
+        prefix="",
+        private_key_file=None,
+        bastion=None,
+        sudo=False,
+        host_key=None,
+        gpus=entry.gpus,
+        exporter=entry.exporter,
+        vendor=entry.vendor,
+        kernel_log=entry.kernel_log,
+        tool_path=(),
+        service_manager=entry.service_manager,
+        supervisord=entry.supervisord,
+        ports=entry.ports,
+        adopt=entry.adopt,
+        lost=False,
+    )
+    return {name: value for name, value in spec.settings(stack).items() if name not in _OF_ONE_HOST}

@@ -18,8 +18,12 @@ from pulumi.runtime import set_all_config
 
 from components import wiring
 from components.config import ConfigErrors, LoadedConfig, StackConfig, new_stack, read_stack
+from components.fleet import connection, own_connection
+from components.host.bundle import Bundle
+from components.host.part import Part
 from components.stackfile.alerts import Receiver
 from components.stackfile.hosts import Ports
+from components.stackfile.hostspec import shared_settings
 from tests.config.stacks import HOST_KEY, REMOVED, problems, stack, write_known_hosts, write_private
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +134,26 @@ def test_a_host_is_told_only_what_the_bundle_does_not_say_already(base: Path, mo
     settings = wiring.fleet_args(load(base), None).settings["gpu-node-002"]
     assert settings["GPU_FLEET_GPUS"] == "8"
     assert not {"GPU_FLEET_VENDOR", "GPU_FLEET_TOOL_PATH"} & settings.keys(), "a state of 1,000 hosts would repeat it"
+
+
+def test_a_host_has_of_the_way_in_what_the_stack_does_not_say(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wiring, "bundle", lambda config: SimpleNamespace(settings={}))
+    config = load(base, **{"ssh__user": "ops", "hosts__gpu-node-[001:002]__port": 2222})
+    args = wiring.fleet_args(config, None)
+    ours = own_connection(config.hosts["gpu-node-001"], args.ssh)
+    assert (ours["port"], ours["address"]) == (2222, config.hosts["gpu-node-001"].address)
+    assert not {"user", "privateKeyFile"} & ours.keys()
+    assert {**args.ssh, **ours}.items() >= connection(config.hosts["gpu-node-001"]).items(), "as the provider puts them together"
+
+
+def test_the_bundle_says_what_the_stack_tells_every_host_and_not_whose_a_host_is(base: Path) -> None:
+    config = load(base)
+    shared = shared_settings(config)
+    assert shared["GPU_FLEET_METRICS_URL"] == config.metrics.url
+    assert shared["GPU_FLEET_CLUSTER"] == "training"
+    assert not {"GPU_FLEET_INSTANCE", "GPU_FLEET_STACK"} & shared.keys(), "removal needs no bundle, and asks for the stack"
+    bundle = Bundle.of([Part(name="a", settings={"GPU_FLEET_CLUSTER": "none", "A": "1"})], settings=shared)
+    assert bundle.settings == {**shared, "A": "1"}
 
 
 def test_a_canary_that_is_lost_is_none(base: Path) -> None:

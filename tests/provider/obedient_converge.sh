@@ -76,7 +76,7 @@ case $verb:$do in
     [ ! -d "$envelope/artifacts" ] || cp "$envelope/artifacts/"* "$prefix/etc/gpu-fleet/"
     printf '%s' "$stack" >"$state/stack"
     tr '\0' '\n' </proc/$$/environ >"$state/environment"
-    echo '{"event":"facts","facts":{"GPU_COUNT":"8"}}'
+    echo '{"event":"facts","facts":{"GPU_COUNT":"8","GPU_FLEET_INSTALL_TOOLKIT":"no"}}'
     part alloy changed ',"changes":["wrote /etc/alloy/export.alloy"]'
     part node-exporter unchanged
     part textfile not-wanted

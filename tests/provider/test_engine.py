@@ -31,7 +31,9 @@ sys.path.insert(0, {repo!r})
 import pulumi
 from components.host.resources import Bundle, Host, Provider, ProviderArgs
 from components.rulers.resources import AlertmanagerConfig, RuleGroup
+from components.small_state import leave_out_source_positions
 
+leave_out_source_positions()
 wish = json.loads(Path("wish.json").read_text())
 secret = pulumi.Output.secret(wish["password"])
 ours = pulumi.ResourceOptions(
@@ -53,6 +55,10 @@ if wish["ruler"]:
     RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=wish["rules"], opts=ours)
     AlertmanagerConfig("alertmanager", url=url, config=pulumi.Output.concat("# ", secret), opts=ours)
 """
+
+
+# As `make up` has it for stacks of hosts and rules.
+SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 
 
 class Stack:
@@ -138,6 +144,9 @@ def test_a_stack_comes_up_changes_and_leaves_nothing(stack: Stack, ruler: RulerS
         "an archive is written with every checkpoint"
     )
 
+    a_host = json.dumps(stack.resource("host:Host::node-1"))
+    assert len(a_host) < 1500, f"a thousand times this is in the state: {a_host}"
+
     assert "7 unchanged" in stack.up()
     assert "7 unchanged" in stack.run("refresh", "--yes"), "what nobody touched must not look changed"
 
@@ -195,16 +204,42 @@ def test_a_lost_host_goes_without_being_contacted(stack: Stack) -> None:
 
 def test_ctrl_c_ends_the_work_and_the_next_up_finishes_it(stack: Stack) -> None:
     stack.wish["hosts"] = {"node-1": "hang"}
-    process = stack.start("up", "--yes", "--skip-preview")
-    child = stack.directory / "hosts/node-1/var/lib/gpu-fleet/child"
-    deadline = time.monotonic() + 60
-    while not child.exists() or not child.read_text():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+    process = stack.start("up", "--yes", "--skip-preview", **SAVED_ONCE)
+    child = hanging_child(stack, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "node-1: stopped: " in output
-    assert is_gone_soon(Path("/proc") / child.read_text().strip())
+    assert is_gone_soon(child)
     stack.wish["hosts"] = {"node-1": ""}
-    assert "1 updated" in stack.up()
+    assert "1 updated" in stack.up(), "the state was saved at the end, short as the run was"
+
+
+def test_a_run_that_was_killed_before_it_saved_anything_is_finished_by_the_next(stack: Stack) -> None:
+    stack.wish["hosts"] = {"node-1": "", "node-2": "hang"}
+    process = stack.start("up", "--yes", "--skip-preview", "--parallel", "1", **SAVED_ONCE)
+    child = hanging_child(stack, process)
+    process.kill()
+    process.wait(timeout=20)
+    assert is_gone_soon(child), "the work on the host outlives nobody"
+    assert "host:Host::" not in stack.run("stack", "export")
+    before = stack.placed()
+
+    stack.run("cancel", "--yes")
+    stack.wish["hosts"] = {"node-1": "", "node-2": ""}
+    assert "+ 5 created" in stack.up(**SAVED_ONCE), "found again on the hosts, not refused as there already"
+    assert any("node-1" in path for path in before) and set(before) <= set(stack.placed())
+    assert "5 unchanged" in stack.run("refresh", "--yes")
+    stack.run("destroy", "--yes")
+    assert not stack.placed(), "what the killed run placed goes as well"
+
+
+def hanging_child(stack: Stack, process: subprocess.Popen[str]) -> Path:
+    """The process in /proc that a host's converge program waits for, once it does."""
+    deadline = time.monotonic() + 60
+    while True:
+        for file in stack.directory.glob("hosts/*/var/lib/gpu-fleet/child"):
+            if number := file.read_text().strip():
+                return Path("/proc") / number
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)

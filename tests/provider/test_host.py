@@ -130,7 +130,7 @@ def test_an_unknown_value_may_be_a_change(plugin: Plugin, host: LocalHost) -> No
 
 def test_a_preview_touches_nothing(plugin: Plugin, host: LocalHost) -> None:
     inputs = plugin.checked(HOST, host.inputs(settings={"A": UNKNOWN}, bundle=UNKNOWN))
-    expected = {"facts": UNKNOWN, "parts": UNKNOWN, "drift": []}
+    expected = {"facts": UNKNOWN, "drift": []}
     assert plugin.create(HOST, inputs, preview=True) == ("", expected)
     assert plugin.update(HOST, "node-1", inputs, inputs, preview=True) == expected
     assert not host.prefix.exists()
@@ -167,11 +167,7 @@ def test_plan_hosts_says_which_host_it_could_not_ask(new_plugin: Callable[..., P
 def test_a_host_gets_settings_and_secrets_and_gives_facts(plugin: Plugin, host: LocalHost) -> None:
     id_, outputs = plugin.create(HOST, plugin.checked(HOST, host.inputs()))
     assert id_ == "node-1"
-    assert outputs == {
-        "facts": {"GPU_COUNT": "8"},
-        "parts": {"alloy": "ok", "node-exporter": "ok", "textfile": "not-wanted"},
-        "drift": [],
-    }
+    assert outputs == {"facts": {"GPU_COUNT": "8"}, "drift": []}, "facts that say no would fill the state"
     assert host.placed("etc/gpu-fleet/secrets/metrics-password") == PASSWORD
     assert host.placed("etc/gpu-fleet/gpu-fleet.env") == "DO=\nGPU_FLEET_STACK=us-west/training\n"
     assert host.placed("var/lib/gpu-fleet/stack") == "us-west/training"
@@ -214,7 +210,6 @@ def test_a_part_that_fails_is_the_cause_and_the_host_stays_in_the_state(plugin: 
     assert lines[0] == "node-1: service did not start: alloy: no answer within 15 s"
     assert lines[1:] == ["    bind: address in use", "    gpu-exporter: port taken: 9400 is used by foo"]
     assert failure.value.kept.id == "node-1", "without it in the state nothing would ever remove what was placed"
-    assert decode(failure.value.kept.properties)["parts"]["alloy"] == "failed"
     assert failure.value.kept.reasons == [failure.value.message]
 
 
@@ -307,7 +302,6 @@ def test_drift_is_read_and_an_update_repairs_it(plugin: Plugin, host: LocalHost)
     (host.prefix / "etc/gpu-fleet/gpu-fleet.env").unlink()
     drifted = decode(plugin.read(HOST, "node-1", inputs, outputs).properties)
     assert drifted["drift"] == ["alloy: /etc/gpu-fleet/gpu-fleet.env is missing"]
-    assert drifted["parts"]["alloy"] == "drift"
     assert drifted["facts"] == outputs["facts"]
     assert plugin.diff(HOST, inputs, inputs, drifted).changes == DiffResponse.DIFF_SOME
     assert plugin.update(HOST, "node-1", inputs, inputs) == outputs

@@ -13,12 +13,9 @@ import pulumi
 from components import wiring
 from components.config import ConfigErrors, StackConfig
 from components.host.pull.publish import Publication, PublishError, SigningKey
-from components.stackfile.hosts import HostEntry
-from components.stackfile.hostspec import HostSpec
+from components.stackfile.hostspec import shared_settings
 
 _ROOT = Path(__file__).parents[3]  # where the stack files are
-# What only the host itself can know; the installer sets them.
-_OF_ONE_HOST = {"GPU_FLEET_PREFIX", "GPU_FLEET_STACK", "GPU_FLEET_INSTANCE"}
 
 
 def main(arguments: list[str]) -> int:
@@ -58,34 +55,6 @@ def read_publication(stack: str, url: str) -> Publication:
         artifacts=config.local_path(directory) if directory else None,
         url=url,
     )
-
-
-def shared_settings(config: StackConfig) -> dict[str, str]:
-    """What a host gets of which the stack file says nothing but that it exists."""
-    entry = HostEntry()
-    spec = HostSpec(
-        name="",
-        address="",
-        port=0,
-        user="",
-        connection="local",
-        prefix="",
-        private_key_file=None,
-        bastion=None,
-        sudo=False,
-        host_key=None,
-        gpus=entry.gpus,
-        exporter=entry.exporter,
-        vendor=entry.vendor,
-        kernel_log=entry.kernel_log,
-        tool_path=(),
-        service_manager=entry.service_manager,
-        supervisord=entry.supervisord,
-        ports=entry.ports,
-        adopt=entry.adopt,
-        lost=False,
-    )
-    return {name: value for name, value in spec.settings(config).items() if name not in _OF_ONE_HOST}
 
 
 if __name__ == "__main__":
