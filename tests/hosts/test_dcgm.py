@@ -4,14 +4,17 @@ the lab's stand-ins; the image comes as an archive, as to a site that reaches no
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.dev import query
 from lab.hosts import Host, Site
 from lab.hosts.packages import build_stand_ins
+from tests.hosts.outside import LOGIN, PASSWORD, SECTION, asked, with_certificate
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found
 
 CONTAINER = "gpu-fleet-dcgm-exporter"
@@ -107,6 +110,41 @@ def test_profiling_alone_gives_sys_admin_and_goes_with_it(fleet: Stack, host: Ho
     fleet.write()
     fleet.up()
     assert container(host)["HostConfig"]["CapAdd"] is None
+
+
+def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(
+    fleet: Stack, host: Host, backend: Backend, tmp_path: Path, eventually: Callable
+) -> None:
+    url = f"https://{host.address}:9111/metrics"
+    fleet.pulumi("config", "set", "--secret", "gpu-fleet:scrapePassword", stdin=PASSWORD)
+    fleet.config["scrape"] = SECTION
+    fleet.write()
+    with with_certificate(host, tmp_path) as ca:
+        fleet.up()
+        opened_s = time.time()
+        status, body = asked(url, ca, LOGIN)
+        assert status == "200" and body.count("\nDCGM_FI_DEV_GPU_UTIL{") == 8
+        assert asked(url, ca)[0] == asked(url, ca, "prometheus:wrong")[0] == "401"
+        assert asked(url.replace("https:", "http:"), ca)[0] in ("400", "000"), "no clear text"
+        assert asked(f"http://{host.address}:9400/metrics", ca)[0] == "000", "Alloy's stays on loopback"
+        told = yaml.safe_load(fleet.pulumi("stack", "output", "scrapeConfig"))
+        targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in told["scrape_configs"]}
+        assert targets == {"node-exporter": [f"{host.address}:9110"], "gpu-exporter": [f"{host.address}:9111"]}
+        fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+        host.ssh(f"systemctl stop {UNIT}")
+        eventually("no old numbers", lambda: asked(url, ca, LOGIN)[0] == "000", within_s=30)
+        host.ssh(f"systemctl start {UNIT}")
+        eventually("open again", lambda: asked(url, ca, LOGIN)[0] == "200", within_s=30)
+        pushed = f'timestamp(DCGM_FI_DEV_GPU_UTIL{{instance="docker",exporter_mode="dcgm-exporter"}}) > {opened_s:.0f}'
+        eventually("pushed as before", lambda: len(query.metrics(backend.mimir, pushed)) == 8)
+
+        fleet.pulumi("config", "rm", "gpu-fleet:scrapePassword")
+        del fleet.config["scrape"]
+        fleet.write()
+        fleet.up()
+        assert asked(url, ca, LOGIN)[0] == "000"
+    assert host.ssh("find /etc /opt /run /var -xdev -name '*scrape*' -path '*gpu-fleet*'").stdout == ""
 
 
 def test_an_exporter_of_another_kind_takes_container_and_image_away(fleet: Stack, host: Host) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +11,10 @@ from components.host.parts.scrape import WEB_CONFIG, Scrape
 from components.scrape import web_config
 from components.stackfile.scrape import Scrape as Section
 from lab.hosts import Site
+from tests.hosts.outside import LOGIN, PASSWORD, SECTION, asked, with_certificate
 from tests.hosts.placed import PlacedHost
 from tests.hosts.stack import left_as_found
 
-PASSWORD = "planted-scrape-secret"
-CERTIFICATE, KEY = "/etc/ssl/gpu-test.pem", "/etc/ssl/gpu-test.key"
-SECTION = Section.model_validate({"username": "prometheus", "tls": {"certificateFile": CERTIFICATE, "keyFile": KEY}})
 OPEN = Scrape(node_exporter_listen="0.0.0.0:9110", gpu_exporter_listen="0.0.0.0:9111")
 
 
@@ -25,43 +22,23 @@ OPEN = Scrape(node_exporter_listen="0.0.0.0:9110", gpu_exporter_listen="0.0.0.0:
 def placed(site: Site, artifacts: Path, tmp_path: Path) -> Iterator[PlacedHost]:
     """A host with its site's certificate; `tmp_path` has the authority's."""
     placed = PlacedHost(site.hosts["metal-b"], artifacts)
-    host = placed.host
-    key, certificate = tmp_path / "key", tmp_path / "ca.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    name = ["-subj", "/CN=host", "-addext", f"subjectAltName=IP:{host.address}"]
-    subprocess.run([*make, *name, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    with left_as_found(host):
-        for source, target in ((key, KEY), (certificate, CERTIFICATE)):
-            there = host.inside / target.lstrip("/")
-            there.write_text(source.read_text())
-            there.chmod(0o644)  # the lab's hosts have no group of keys
+    with left_as_found(placed.host), with_certificate(placed.host, tmp_path):
         try:
-            with left_as_found(host):
+            with left_as_found(placed.host):
                 yield placed
                 placed.leave()
         finally:
             placed.leave()
-            host.ssh(f"rm -f {CERTIFICATE} {KEY}")
-
-
-def asked(url: str, ca: Path, login: str = "") -> tuple[str, str]:
-    """Status as curl prints it (000: no answer), and body."""
-    user = ["--user", login] if login else []
-    done = subprocess.run(
-        ["curl", "-s", "--max-time", "15", "--cacert", ca, *user, "-w", "\n%{http_code}", url], capture_output=True, text=True
-    )
-    body, _, status = done.stdout.rpartition("\n")
-    return status, body
 
 
 def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(placed: PlacedHost, tmp_path: Path) -> None:
     host, ca = placed.host, tmp_path / "ca.pem"
     placed.options["scrape"] = OPEN
-    placed.secrets[WEB_CONFIG] = web_config(SECTION, "lab-west/training", PASSWORD)
+    placed.secrets[WEB_CONFIG] = web_config(Section.model_validate(SECTION), "lab-west/training", PASSWORD)
     assert placed.apply().errors == {}
     for port, series in ((9110, "node_uname_info"), (9111, "nvidia_smi_gpu_info")):
         url = f"https://{host.address}:{port}/metrics"
-        status, body = asked(url, ca, f"prometheus:{PASSWORD}")
+        status, body = asked(url, ca, LOGIN)
         assert status == "200" and series in body
         assert asked(url, ca)[0] == asked(url, ca, "prometheus:wrong")[0] == "401"
         assert asked(url.replace("https:", "http:"), ca)[0] in ("400", "000"), "no clear text"
@@ -72,6 +49,6 @@ def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(placed: PlacedHos
 
     placed.options.clear()
     assert placed.apply().errors == {}
-    assert asked(f"https://{host.address}:9110/metrics", ca, f"prometheus:{PASSWORD}")[0] == "000"
+    assert asked(f"https://{host.address}:9110/metrics", ca, LOGIN)[0] == "000"
     assert host.ssh("find / -xdev -name '*scrape*' -path '*gpu-fleet*' -not -path '/root/*' -not -path '/proc/*'").stdout == ""
     assert placed.check().drift == []
