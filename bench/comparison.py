@@ -30,7 +30,7 @@ from tests.checkout import REPO
 from tests.hosts.stack import Backend, Stack, config_of
 
 PLAYBOOK = Path(__file__).parent / "ansible"
-_CHANGED_FILE = "etc/alloy/discover.alloy"
+_CHANGED_FILE = "etc/gpu-fleet/alloy/discover.alloy"
 _ROOTFS = "components/host/rootfs"
 
 
@@ -85,7 +85,7 @@ class _Ours:
     def what_hosts_got(self) -> tuple[dict[str, str], list[str]]:
         """The environment file of each host, and the names of Alloy's configuration files."""
         settings = {name: host.ssh("cat /etc/gpu-fleet/gpu-fleet.env").stdout for name, host in self._site.hosts.items()}
-        names = next(iter(self._site.hosts.values())).ssh("ls /etc/alloy").stdout.split()
+        names = next(iter(self._site.hosts.values())).ssh("ls /etc/gpu-fleet/alloy").stdout.split()
         return settings, names
 
 
@@ -124,6 +124,7 @@ class _Ansible:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         return _finished("ansible-playbook", process)
 

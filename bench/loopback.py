@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.answering_hosts import address
 from bench.measure import cost_of
+from components.operations.up import SAVED_ONCE
 from lab.ports import free_ports
 from lab.toolchain.artifacts import gather_artifacts
 from tests.checkout import REPO
@@ -58,7 +59,7 @@ def measure(count: int) -> dict[str, Any]:
             if name == "change all":
                 stack.config["metrics"] = {"url": "http://mimir2.example.com/api/v1/push"}
                 stack.write()
-            process = stack.start(*arguments)
+            process = stack.start(*arguments, **SAVED_ONCE)
             cost, output = cost_of(process)
             if process.returncode:
                 raise RuntimeError(f"{name} of {count} hosts failed:\n{output[-4000:]}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 
 _SAMPLE_S = 0.1
 _PAGE_KB = 4
+_GRACE_S = 20
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class Cost:
 
 
 def cost_of(process: subprocess.Popen[str]) -> tuple[Cost, str]:
-    """Waits for a process whose output is a pipe, and returns that too."""
+    """Waits for a process whose output is a pipe, and returns that too. It must lead a session of its own: a Ctrl-C here ends it,
+    and all that it started."""
     begin, peak_kb = time.monotonic(), 0
     ended = threading.Event()
 
@@ -32,11 +36,26 @@ def cost_of(process: subprocess.Popen[str]) -> tuple[Cost, str]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    output, _ = process.communicate()
+    try:
+        output, _ = process.communicate()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        ended.set()
+        watcher.join()
     seconds = time.monotonic() - begin
-    ended.set()
-    watcher.join()
     return Cost(round(seconds, 1), round(peak_kb / 1024, 0)), output
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """As a terminal's Ctrl-C does, and without mercy when that takes too long."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_GRACE_S)
+            return
 
 
 def _family(root: int) -> Iterator[int]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from components.operations.up import SAVED_ONCE
 from lab import toolchain
 from lab.hosts import Host, Site
 from tests import checkout
@@ -79,7 +80,7 @@ class Stack:
         return output
 
     def up(self, *arguments: str, ok: bool = True) -> str:
-        return self.pulumi(*UP, *arguments, ok=ok)
+        return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE)
 
     def destroy(self) -> str:
         return self.pulumi("destroy", "--yes", "--skip-preview", "--parallel", "200", "--continue-on-error")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from components.operations.up import SAVED_ONCE
 from lab import toolchain
 from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
 from tests.provider.ruler_server import RulerServer
@@ -55,10 +56,6 @@ if wish["ruler"]:
     RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=wish["rules"], opts=ours)
     AlertmanagerConfig("alertmanager", url=url, config=pulumi.Output.concat("# ", secret), opts=ours)
 """
-
-
-# As `make up` has it for stacks of hosts and rules.
-SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 
 
 class Stack:
