@@ -13,7 +13,7 @@ from components.stackfile.kubernetes import Kubernetes
 from components.stackfile.sections import Logs, Metrics
 
 OURS = Path(__file__).with_name("alloy")
-HOSTS = ROOTFS / "etc/alloy"
+HOSTS = ROOTFS / "etc/gpu-fleet/alloy"
 
 
 def alloy_files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> tuple[Path, ...]:

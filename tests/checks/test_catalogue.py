@@ -12,7 +12,7 @@ from components.checks import catalogue
 from components.host.part import ROOTFS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
-ALLOY = ROOTFS / "etc/alloy"
+ALLOY = ROOTFS / "etc/gpu-fleet/alloy"
 IN_KUBERNETES = Path(checks.__file__).parents[1] / "kubernetes/alloy"
 KNOWN = catalogue.read()
 # What the textfile collectors write into files comes through node_exporter, whatever made it.

@@ -51,7 +51,7 @@ def metric_names(expression: str) -> set[str]:
 
 def kept_of_alloy() -> re.Pattern[str]:
     """Alloy's own metrics that are sent, as its configuration lists them."""
-    text = (ROOT / "components/host/rootfs/etc/alloy/collect_agent.alloy").read_text()
+    text = (ROOT / "components/host/rootfs/etc/gpu-fleet/alloy/collect_agent.alloy").read_text()
     listed = re.search(r"string\.join\(\[(.*?)\]", text, re.DOTALL)
     assert listed is not None
     return re.compile("|".join(f"(?:{part})" for part in re.findall(r'"([^"]+)"', listed[1])))

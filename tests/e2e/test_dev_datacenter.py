@@ -43,7 +43,7 @@ def test_a_second_up_changes_nothing(datacenter: Datacenter) -> None:
 
 
 def test_an_edited_file_and_a_stopped_exporter_are_seen_by_refresh_and_mended_by_up(datacenter: Datacenter) -> None:
-    config = next((datacenter.host / "etc/alloy").glob("*.alloy"))
+    config = next((datacenter.host / "etc/gpu-fleet/alloy").glob("*.alloy"))
     original = config.read_text()
     config.write_text(original + "// edited by hand\n")
     stop_program(datacenter, "gpu-fleet-nvidia-gpu-exporter")

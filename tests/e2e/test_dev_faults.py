@@ -50,7 +50,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing_that_the_next_run_cannot_finish(fre
 
 def test_down_removes_what_an_interrupted_run_left(fresh: Datacenter) -> None:
     process = fresh.start("lab.dev", "up")
-    eventually("the host's agent is placed", lambda: (fresh.host / "etc/alloy").exists(), within_s=90)
+    eventually("the host's agent is placed", lambda: (fresh.host / "etc/gpu-fleet/alloy").exists(), within_s=90)
     interrupt(process)
     fresh.run("lab.dev", "down")
     assert not (fresh.directory / ".dev").exists()

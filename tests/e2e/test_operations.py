@@ -16,7 +16,7 @@ HOST = "dev-gpu-host"
 @pytest.fixture
 def edited(datacenter: Datacenter) -> Iterator[Path]:
     """A file of a host, edited there by hand; put back afterwards."""
-    file = datacenter.host / "etc/alloy/discover.alloy"
+    file = datacenter.host / "etc/gpu-fleet/alloy/discover.alloy"
     original = file.read_text()
     file.write_text(original + "// edited by hand\n")
     yield file
@@ -52,7 +52,7 @@ def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothin
     for arguments in (["preview"], ["preview", "--diff"]):
         output = datacenter.pulumi(*arguments)
         assert f"{HOST}: 1 of " in output, output
-        assert f"file /etc/alloy/{edited.name}: content differs" in output, output
+        assert f"file /etc/gpu-fleet/alloy/{edited.name}: content differs" in output, output
         assert "service gpu-fleet-alloy: to be restarted" in output, output
         assert "looking at the host" not in output, "progress is no part of a plan"
     assert placed(datacenter) == before
@@ -70,7 +70,7 @@ def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacente
     host, state = placed(datacenter), datacenter.pulumi("stack", "export")
     done = check(datacenter)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"{HOST}  drift 1  alloy: file /etc/alloy/{edited.name}: content differs" in done.stdout, done.stdout
+    assert f"{HOST}  drift 1  alloy: file /etc/gpu-fleet/alloy/{edited.name}: content differs" in done.stdout, done.stdout
     assert "1 host: 1 drift." in done.stdout
     assert "pulumi up --refresh --stack dev" in done.stdout
     assert placed(datacenter) == host

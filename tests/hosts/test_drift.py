@@ -17,13 +17,15 @@ UNITS = "/etc/systemd/system"
 # What somebody does as root -> every line that a check then gives. They do not touch each other, so one check has to find all.
 BY_HAND: dict[str, list[str]] = {
     # files
-    "echo '// mine' >>/etc/alloy/discover.alloy": ["file /etc/alloy/discover.alloy: content differs"],
-    ": >/etc/alloy/collect_kernel_journal.alloy": ["file /etc/alloy/collect_kernel_journal.alloy: content differs"],
+    "echo '// mine' >>/etc/gpu-fleet/alloy/discover.alloy": ["file /etc/gpu-fleet/alloy/discover.alloy: content differs"],
+    ": >/etc/gpu-fleet/alloy/collect_kernel_journal.alloy": [
+        "file /etc/gpu-fleet/alloy/collect_kernel_journal.alloy: content differs"
+    ],
     f"rm {LIBEXEC}/find-tool": [f"file {LIBEXEC}/find-tool: missing"],
     f"chmod 777 {LIBEXEC}/start-alloy": [f"file {LIBEXEC}/start-alloy: mode is 777, not 755"],
     f"chmod u+s {LIBEXEC}/start-node-exporter": [f"file {LIBEXEC}/start-node-exporter: mode is 4755, not 755"],
-    "chown ops /etc/alloy/process_kernel.alloy": [
-        "file /etc/alloy/process_kernel.alloy: owner is ops:root, not root:root",
+    "chown ops /etc/gpu-fleet/alloy/process_kernel.alloy": [
+        "file /etc/gpu-fleet/alloy/process_kernel.alloy: owner is ops:root, not root:root",
     ],
     f"chgrp ops {LIBEXEC}/run": [f"file {LIBEXEC}/run: owner is root:ops, not root:root"],
     f"ln -sf /dev/null {LIBEXEC}/choose-kernel-log": [f"file {LIBEXEC}/choose-kernel-log: is a symbolic link"],
@@ -34,8 +36,8 @@ BY_HAND: dict[str, list[str]] = {
         f"directory {LIBEXEC}/collect: is a symbolic link",
     ],
     "chmod 1777 /var/log/gpu-fleet": ["directory /var/log/gpu-fleet: mode is 777, not 755"],
-    "echo x >/etc/alloy/extra.alloy": ["file /etc/alloy/extra.alloy: is not ours, but in our directory"],
-    "mkdir /etc/alloy/backup": ["file /etc/alloy/backup: is not ours, but in our directory"],
+    "echo x >/etc/gpu-fleet/alloy/extra.alloy": ["file /etc/gpu-fleet/alloy/extra.alloy: is not ours, but in our directory"],
+    "mkdir /etc/gpu-fleet/alloy/backup": ["file /etc/gpu-fleet/alloy/backup: is not ours, but in our directory"],
     "echo x >/etc/gpu-fleet/secrets/note": ["file /etc/gpu-fleet/secrets/note: is not ours, but in our directory"],
     # values and secrets
     "sed -i s/lab-west/lab-east/ /etc/gpu-fleet/gpu-fleet.env": [
@@ -87,7 +89,7 @@ MORE_BY_HAND: dict[str, list[str]] = {
         "service gpu-fleet-nvidia-gpu-exporter: http://127.0.0.1:9835/metrics does not answer",
     ],
     "systemctl stop --quiet gpu-fleet-check.timer": ["service gpu-fleet-check: is not running (dead)"],
-    "chattr +i /etc/alloy": ["directory /etc/alloy: is locked against changes (chattr +i)"],
+    "chattr +i /etc/gpu-fleet/alloy": ["directory /etc/gpu-fleet/alloy: is locked against changes (chattr +i)"],
     f"echo '# mine' >>{UNITS}/gpu-fleet-alloy.service": [
         f"file {UNITS}/gpu-fleet-alloy.service: content differs",
         "service gpu-fleet-alloy: has a unit file that systemd has not read",

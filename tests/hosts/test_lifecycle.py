@@ -82,7 +82,7 @@ def test_a_feature_that_is_turned_off_goes_with_its_files_units_and_accounts(pla
         del placed.settings["GPU_FLEET_EXPORTER"]
     left = host.ssh(
         "find /etc /opt/gpu-fleet -path '*nvidia*gpu*exporter*'; getent passwd gpu-fleet-nvidia-gpu-exporter;"
-        "systemctl list-unit-files --no-legend 'gpu-fleet-nvidia*'; ls /etc/alloy | grep gpu_exporter",
+        "systemctl list-unit-files --no-legend 'gpu-fleet-nvidia*'; ls /etc/gpu-fleet/alloy | grep gpu_exporter",
         check=False,
     ).stdout
     assert left == ""

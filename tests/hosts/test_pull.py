@@ -66,7 +66,7 @@ def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def _with_broken_alloy(options: HostOptions) -> list[Part]:
     """The parts of a bundle whose Alloy cannot read its configuration."""
-    bad = File(path="/etc/alloy/discover.alloy", content=b"this is no Alloy\n")
+    bad = File(path="/etc/gpu-fleet/alloy/discover.alloy", content=b"this is no Alloy\n")
     parts = standard_parts(options)
     return [replace(part, files=tuple(bad if file.path == bad.path else file for file in part.files)) for part in parts]
 
@@ -105,7 +105,7 @@ def test_a_machine_keeps_itself_at_what_is_published(
     assert "gpu-fleet-pull.timer" in host.ssh("systemctl list-timers --no-legend").stdout
 
     host.ssh(
-        "echo by hand >>/etc/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy;"
+        "echo by hand >>/etc/gpu-fleet/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy;"
         "userdel --force gpu-fleet-textfile"  # the timer's service may make accounts, and little else
     )
     host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=300)
@@ -142,7 +142,7 @@ def test_a_container_under_supervisor_keeps_itself_too(pulling: Host, published:
     good = published.publish()
     said = _install(host, published)
     assert host.ssh("cat /var/lib/gpu-fleet/digest").stdout.strip() == good, said
-    host.ssh("echo by hand >>/etc/gpu-fleet/supervisord.conf; echo by hand >>/etc/alloy/discover.alloy")
+    host.ssh("echo by hand >>/etc/gpu-fleet/supervisord.conf; echo by hand >>/etc/gpu-fleet/alloy/discover.alloy")
     done = host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull", timeout_s=300)
     assert "repaired" in done.stderr
     assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0

@@ -67,15 +67,15 @@ def test_a_refresh_of_untouched_hosts_finds_no_drift(fleet: Stack) -> None:
 
 def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_mended_by_up(fleet: Stack, site: Site) -> None:
     host = site.hosts["metal"]
-    original = host.ssh("cat /etc/alloy/discover.alloy").stdout
-    host.ssh("echo '// by hand' >>/etc/alloy/discover.alloy; systemctl stop gpu-fleet-node-exporter")
+    original = host.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout
+    host.ssh("echo '// by hand' >>/etc/gpu-fleet/alloy/discover.alloy; systemctl stop gpu-fleet-node-exporter")
 
     refreshed = fleet.pulumi("refresh", "--yes", "--diff")
-    assert "/etc/alloy/discover.alloy" in refreshed, refreshed
+    assert "/etc/gpu-fleet/alloy/discover.alloy" in refreshed, refreshed
     assert "gpu-fleet-node-exporter" in refreshed, refreshed
 
     fleet.up()
-    assert host.ssh("cat /etc/alloy/discover.alloy").stdout == original
+    assert host.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout == original
     assert host.ssh("systemctl is-active gpu-fleet-node-exporter").stdout.strip() == "active"
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
@@ -90,7 +90,7 @@ def test_a_host_tells_its_drift_by_itself(fleet: Stack, site: Site, backend: Bac
     def items() -> list[float]:
         return [float(series["value"][1]) for series in query.metrics(backend.mimir, drift)]
 
-    host.ssh(f"echo '// by hand' >>/etc/alloy/collect_agent.alloy; {check}")
+    host.ssh(f"echo '// by hand' >>/etc/gpu-fleet/alloy/collect_agent.alloy; {check}")
     eventually(f"the drift of {name} in Mimir", lambda: items() == [1])
     host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {check}", timeout_s=300)
     eventually(f"no drift of {name} in Mimir", lambda: items() == [0])

@@ -33,7 +33,7 @@ def test_a_host_without_a_difference_is_ok() -> None:
 
 
 def test_drift_is_told_line_by_line_also_when_the_state_knew_of_it() -> None:
-    lines = ["alloy: file /etc/alloy/discover.alloy: content differs", "alloy: service gpu-fleet-alloy: not running"]
+    lines = ["alloy: file /etc/gpu-fleet/alloy/discover.alloy: content differs", "alloy: service gpu-fleet-alloy: not running"]
     for op in ("update", "refresh"):
         found = state_of("gpu-1", {"steps": [step("gpu-1", op, lines)]})
         assert (found.state, found.lines) == ("drift", tuple(lines))

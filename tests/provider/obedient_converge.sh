@@ -38,7 +38,7 @@ case $verb:$do in
     ;;
   plan:*)
     [ "$do" != planned-failure ] || part driver failed ',"error":{"code":"no-driver","message":"no nvidia-smi here"}'
-    part alloy would-change ',"changes":["would write /etc/alloy/export.alloy"]'
+    part alloy would-change ',"changes":["would write /etc/gpu-fleet/alloy/export.alloy"]'
     part node-exporter unchanged
     result true 0
     ;;
@@ -77,7 +77,7 @@ case $verb:$do in
     printf '%s' "$stack" >"$state/stack"
     tr '\0' '\n' </proc/$$/environ >"$state/environment"
     echo '{"event":"facts","facts":{"GPU_COUNT":"8","GPU_FLEET_INSTALL_TOOLKIT":"no"}}'
-    part alloy changed ',"changes":["wrote /etc/alloy/export.alloy"]'
+    part alloy changed ',"changes":["wrote /etc/gpu-fleet/alloy/export.alloy"]'
     part node-exporter unchanged
     part textfile not-wanted
     result true 0
@@ -95,7 +95,7 @@ case $verb:$do in
     result false 4
     ;;
   remove:stays)
-    part alloy failed ',"error":{"code":"no-write","message":"cannot remove /etc/alloy: read-only file system"}'
+    part alloy failed ',"error":{"code":"no-write","message":"cannot remove /etc/gpu-fleet/alloy: read-only file system"}'
     result false 1
     ;;
   remove:*)

@@ -115,7 +115,7 @@ def test_another_host_is_a_replacement_that_first_removes_the_old_one(plugin: Pl
 
 def test_drift_that_refresh_found_is_a_change(plugin: Plugin, host: LocalHost) -> None:
     inputs = plugin.checked(HOST, host.inputs())
-    diff = plugin.diff(HOST, inputs, inputs, {"drift": ["alloy: /etc/alloy/export.alloy: content differs"]})
+    diff = plugin.diff(HOST, inputs, inputs, {"drift": ["alloy: /etc/gpu-fleet/alloy/export.alloy: content differs"]})
     assert diff.changes == DiffResponse.DIFF_SOME
     assert diff.diffs == ["drift"]
 
@@ -142,7 +142,7 @@ def test_plan_hosts_asks_the_host_and_tells_what_would_change(new_plugin: Callab
     plugin.create(HOST, plugin.checked(HOST, host.inputs("planned-failure")), preview=True)
     (text,) = plugin.engine.texts(engine_pb2.INFO)
     assert text.splitlines()[0] == "node-1: 1 of 3 parts would change"
-    assert "    would write /etc/alloy/export.alloy" in text
+    assert "    would write /etc/gpu-fleet/alloy/export.alloy" in text
     assert "driver: would fail: no nvidia-smi here" in text
     assert not host.prefix.exists(), "a preview changes nothing on a host"
 
@@ -269,7 +269,9 @@ def test_deleting_twice_is_no_error(plugin: Plugin, host: LocalHost) -> None:
 def test_a_removal_that_fails_is_told(plugin: Plugin, host: LocalHost) -> None:
     inputs = plugin.checked(HOST, host.inputs("stays"))
     plugin.create(HOST, inputs)
-    with pytest.raises(Failure, match=r"^node-1: no write permission: alloy: cannot remove /etc/alloy: read-only file system$"):
+    with pytest.raises(
+        Failure, match=r"^node-1: no write permission: alloy: cannot remove /etc/gpu-fleet/alloy: read-only file system$"
+    ):
         plugin.delete(HOST, "node-1", inputs)
 
 

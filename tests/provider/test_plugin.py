@@ -173,9 +173,9 @@ def test_unknown_secrets_of_a_preview_make_their_digest_unknown(plugin: Plugin) 
 
 def test_a_bundle_keeps_its_texts_and_digest_and_not_its_archive(plugin: Plugin) -> None:
     """The archive would be written with every checkpoint of every run."""
-    inputs = bundle_inputs("exit 0", {"/etc/alloy/export.alloy": "text"})
+    inputs = bundle_inputs("exit 0", {"/etc/gpu-fleet/alloy/export.alloy": "text"})
     checked = plugin.checked(BUNDLE, inputs)
-    assert checked == {"files": {"/etc/alloy/export.alloy": "text"}, "digest": digest_of(inputs)}
+    assert checked == {"files": {"/etc/gpu-fleet/alloy/export.alloy": "text"}, "digest": digest_of(inputs)}
     assert plugin.create(BUNDLE, checked) == ("bundle", {"digest": digest_of(inputs)})
     assert decode(plugin.read(BUNDLE, "bundle", checked, {"digest": "x"}).properties) == {"digest": "x"}
     plugin.delete(BUNDLE, "bundle", checked)

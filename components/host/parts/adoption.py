@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from components.host.part import File, HttpCheck, Part
 
 PROBE = "/opt/gpu-fleet/libexec/adopt-exporters"
-TEXTFILES = "/etc/alloy/collect_textfiles.alloy"
+TEXTFILES = "/etc/gpu-fleet/alloy/collect_textfiles.alloy"
 # Facts that say which of the two a host gets, for `when`.
 NODE_EXPORTER_ADOPTED = "GPU_FLEET_NODE_EXPORTER_ADOPTED"
 GPU_EXPORTER_ADOPTED = "GPU_FLEET_GPU_EXPORTER_ADOPTED"

@@ -13,14 +13,14 @@ from components.host.part import Directory, Download, File, HttpCheck, Part, Sou
 
 PROGRAM = "/opt/gpu-fleet/bin/alloy"
 START = "/opt/gpu-fleet/libexec/start-alloy"
-CONFIG = "/etc/alloy"
+CONFIG = "/etc/gpu-fleet/alloy"
 STATE = "/var/lib/gpu-fleet/alloy"
 USER = "gpu-fleet-alloy"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alloy:
-    """`optional_config`: files below /etc/alloy of other parts, whose coming and going restarts Alloy."""
+    """`optional_config`: files below /etc/gpu-fleet/alloy of other parts, whose coming and going restarts Alloy."""
 
     sources: Mapping[str, Source]  # by architecture
     metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password

@@ -11,7 +11,7 @@ from components.host.parts.adoption import GPU_EXPORTER_ADOPTED
 from components.host.parts.container_runtime import CAN_INSTALL, IN_USE
 
 PROBE = "/opt/gpu-fleet/libexec/choose-exporter"
-SCRAPE = "/etc/alloy/collect_gpu_exporter.alloy"
+SCRAPE = "/etc/gpu-fleet/alloy/collect_gpu_exporter.alloy"
 # The values of GPU_FLEET_EXPORTER_MODE and of the label exporter_mode.
 DCGM_EXPORTER = "dcgm-exporter"
 NVIDIA_GPU_EXPORTER = "nvidia_gpu_exporter"

@@ -21,12 +21,12 @@ class KernelLog:
                 probe=PROBE,
                 fatal=True,
                 when={"GPU_FLEET_KERNEL_LOG_SOURCE": ("journal",)},
-                files=(File.from_rootfs(PROBE), File.from_rootfs("/etc/alloy/collect_kernel_journal.alloy")),
+                files=(File.from_rootfs(PROBE), File.from_rootfs("/etc/gpu-fleet/alloy/collect_kernel_journal.alloy")),
                 settings={"GPU_FLEET_KERNEL_LOG": "auto"},
             ),
             Part(
                 name="kernel-log-file",
                 when={"GPU_FLEET_KERNEL_LOG_SOURCE": ("file",)},
-                files=(File.from_rootfs("/etc/alloy/collect_kernel_file.alloy"),),
+                files=(File.from_rootfs("/etc/gpu-fleet/alloy/collect_kernel_file.alloy"),),
             ),
         )

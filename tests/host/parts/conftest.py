@@ -62,7 +62,7 @@ def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> 
     program = prefix / "opt/gpu-fleet/bin/alloy"
     program.parent.mkdir(parents=True)
     program.symlink_to(find("alloy"))
-    for config in (prefix / "etc/alloy").iterdir():  # the same configuration, only more often
+    for config in (prefix / "etc/gpu-fleet/alloy").iterdir():  # the same configuration, only more often
         config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))
     address = f"127.0.0.1:{free_port()}"
     exporter_address = f"127.0.0.1:{exporter.server_port}"

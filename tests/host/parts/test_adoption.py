@@ -104,5 +104,5 @@ def test_a_host_with_adopted_exporters_gets_none_of_ours_and_reads_our_textfiles
         parts = parts_of({**adopted, "GPU_FLEET_EXPORTER_MODE": mode, "GPU_VENDOR": "nvidia"})
         units = {unit.name for part in parts for unit in part.units}
         assert units == {"gpu-fleet-textfile", "gpu-fleet-alloy", "gpu-fleet-check"}
-        files = {file.path for part in parts for file in part.files if file.path.startswith("/etc/alloy/collect_")}
-        assert files >= {"/etc/alloy/collect_textfiles.alloy", "/etc/alloy/collect_gpu_exporter.alloy"}
+        files = {file.path for part in parts for file in part.files if file.path.startswith("/etc/gpu-fleet/alloy/collect_")}
+        assert files >= {"/etc/gpu-fleet/alloy/collect_textfiles.alloy", "/etc/gpu-fleet/alloy/collect_gpu_exporter.alloy"}

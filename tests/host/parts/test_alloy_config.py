@@ -14,7 +14,7 @@ from lab.toolchain import find
 from tests.host.parts.conftest import IDENTITY, running_alloy
 from tests.host.parts.places import defaults, parts_of, place
 
-ALL_FILES = sorted((ROOTFS / "etc/alloy").glob("*.alloy"))
+ALL_FILES = sorted((ROOTFS / "etc/gpu-fleet/alloy").glob("*.alloy"))
 MODES = ["dcgm-exporter", "nvidia_gpu_exporter", "textfile"]
 LOGS = [{"logs": False}, {"logs": True}, {"logs": True, "logs_login": True}, {"logs": True, "docker_logs": True}]
 VARIANTS = [
@@ -36,7 +36,7 @@ def test_a_file_is_written_as_alloy_formats_it(file: Path) -> None:
 
 def test_every_file_is_shipped_to_some_host() -> None:
     shipped = {file.path for facts, options in VARIANTS for part in parts_of(facts, **options) for file in part.files}
-    assert {f"/etc/alloy/{file.name}" for file in ALL_FILES} <= shipped
+    assert {f"/etc/gpu-fleet/alloy/{file.name}" for file in ALL_FILES} <= shipped
 
 
 @pytest.mark.parametrize("variants", [VARIANTS[number::12] for number in range(12)], ids=range(12))
@@ -45,7 +45,7 @@ def test_alloy_validates_every_combination_of_files(tmp_path: Path, variants: li
         parts = parts_of(facts, **options)
         place(parts, tmp_path / str(number))
         environment = {"GPU_FLEET_PREFIX": "", **defaults(parts), **IDENTITY, **URLS, **facts}
-        command = [find("alloy"), "validate", tmp_path / str(number) / "etc/alloy"]
+        command = [find("alloy"), "validate", tmp_path / str(number) / "etc/gpu-fleet/alloy"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, (facts, options, done.stderr)
 

@@ -54,7 +54,7 @@ def test_alloy_keeps_samples_half_as_long_again_as_the_stated_outage() -> None:
 
 def test_alloy_starts_anew_when_a_file_of_its_directory_comes_from_another_part() -> None:
     parts = standard_parts(HostOptions(programs=NO_PROGRAMS))
-    config = {file.path for part in parts for file in part.files if file.path.startswith("/etc/alloy/")}
+    config = {file.path for part in parts for file in part.files if file.path.startswith("/etc/gpu-fleet/alloy/")}
     assert config <= set(part("alloy").units[0].restart_on)
 
 

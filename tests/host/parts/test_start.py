@@ -43,7 +43,6 @@ def prefix(tmp_path: Path) -> Path:
     prefix = tmp_path / "a host"
     for facts in FACTS:
         place(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE), prefix)
-    (prefix / "etc/gpu-fleet").mkdir()
     (prefix / "etc/gpu-fleet/gpu-fleet.env").write_text(ENVIRONMENT)
     for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/dcgm-exporter"):
         _program(prefix / "opt/gpu-fleet" / program, "")
@@ -145,7 +144,7 @@ def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) 
         "--disable-reporting",
         "--server.http.listen-addr=127.0.0.1:12345",
         "--storage.path=P/var/lib/gpu-fleet/alloy",
-        "P/etc/alloy",
+        "P/etc/gpu-fleet/alloy",
     ]
 
 
