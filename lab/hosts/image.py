@@ -88,6 +88,47 @@ PODMAN = Layer(
     packages=("podman", "runc"),
     setup="printf '[containers]\\npids_limit = 0\\n' >/etc/containers/containers.conf\n",
 )
+# Debian's rpm and dnf, set up as they are on RHEL: rpm keeps its database where the system's is.
+RPM = Layer(
+    name="rpm",
+    below=MACHINE,
+    packages=("rpm", "dnf", "createrepo-c", "gnupg", "gawk"),
+    setup=r"""
+mkdir -p /etc/rpm /etc/yum.repos.d /etc/pki/rpm-gpg
+echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros
+printf '%s\n' '[main]' gpgcheck=1 installonly_limit=3 clean_requirements_on_remove=True best=True skip_if_unavailable=False \
+  >/etc/dnf/dnf.conf
+""",
+)
+# Of the RHEL family as far as programs can see: what it calls itself, rpm and dnf alone, bash as sh, gawk as awk. No SELinux.
+RHEL = Layer(
+    name="rhel",
+    below=RPM,
+    packages=(),
+    setup=r"""
+ln -sf bash /bin/sh
+rm -rf /etc/apt /etc/debian_version /usr/bin/apt* /usr/bin/dpkg*
+printf '%s\n' 'NAME="Rocky Linux"' 'VERSION="9.6 (Blue Onyx)"' 'ID="rocky"' 'ID_LIKE="rhel centos fedora"' 'VERSION_ID="9.6"' \
+  'PLATFORM_ID="platform:el9"' 'PRETTY_NAME="Rocky Linux 9.6 (Blue Onyx), of gpu-fleet lab"' >/usr/lib/os-release
+cat >/tmp/rocky-release.spec <<'END'
+Name: rocky-release
+Version: 9.6
+Release: 1
+Summary: What makes dnf know the release
+License: none
+BuildArch: noarch
+Provides: system-release = %{version}
+%description
+Stand-in of gpu-fleet's lab.
+%files
+END
+rpmbuild --quiet -bb --define '_topdir /tmp/rpmbuild' /tmp/rocky-release.spec
+rpm --install /tmp/rpmbuild/RPMS/noarch/*.rpm
+rm -rf /tmp/rpmbuild /tmp/rocky-release.spec
+mkdir -p /etc/containers/containers.conf.d
+printf '[containers]\npids_limit = 0\n[engine]\nruntime = "runc"\n' >/etc/containers/containers.conf.d/lab.conf
+""",
+)
 # Not a host's root: the packages that a host without Docker would install, as files in PACKAGE_FILES.
 PACKAGE_FILES = "var/packages"
 DOCKER_PACKAGES = Layer(
@@ -177,7 +218,7 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
     return [[*private, mount + _INSIDE, "sh", str(partial / "merged"), install + layer.setup + _CLEAN]]
 
 
-_CLEAN = "apt-get clean\nrm -rf /var/lib/apt/lists/*\n"
+_CLEAN = "rm -rf /var/cache/apt/* /var/lib/apt/lists/*\n"  # without apt, which a root may have lost by now
 
 
 def mirror(apt: Path) -> list[str]:

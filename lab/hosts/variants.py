@@ -23,10 +23,6 @@ class Variant:
     def has_systemd(self) -> bool:
         return image.MACHINE in self.layer.stack()
 
-    @property
-    def has_docker(self) -> bool:
-        return image.DOCKER in self.layer.stack()
-
 
 VARIANTS = {
     variant.name: variant
@@ -34,6 +30,11 @@ VARIANTS = {
         Variant(name="metal", text="Debian on bare metal with 8 H100, no container runtime"),
         Variant(name="docker", text="the same with Docker running", layer=image.DOCKER),
         Variant(name="podman", text="the same with Podman", layer=image.PODMAN),
+        Variant(
+            name="rhel",
+            text="of the RHEL family on bare metal with 8 H100: real rpm and dnf, no container runtime",
+            layer=image.RHEL,
+        ),
         Variant(
             name="container",
             text="inside a container: 2 H200, no systemd, supervisor is there",

@@ -1,4 +1,4 @@
-"""NVIDIA's packages as the lab has them, built by dpkg-deb."""
+"""NVIDIA's packages as the lab has them: what is in them, and as .deb files."""
 
 from __future__ import annotations
 
@@ -30,30 +30,31 @@ exec /usr/bin/python3 -I -S -B {gpus.CODE_INSIDE}/lab/gpu/bin/dcgm-exporter "$@"
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Package:
-    """`files`: path -> content and mode."""
+class Package:
+    """`files`: path -> content and mode. `depends`: the name of another, or nothing."""
 
     name: str
     depends: str = ""
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
-def _packages() -> list[_Package]:
+def packages() -> list[Package]:
     hook = (_HERE / "nvidia-container-runtime-hook").read_text()
     return [
-        _Package(
+        Package(
             name="nvidia-container-toolkit",
-            depends="python3",
             files={
                 "usr/bin/nvidia-container-runtime-hook": (hook, 0o755),
                 "usr/bin/nvidia-ctk": ((_HERE / "nvidia-ctk").read_text(), 0o755),
             },
         ),
-        _Package(name="datacenter-gpu-manager-4-core", files={"lib/systemd/system/nvidia-dcgm.service": (_HOST_ENGINE, 0o644)}),
-        _Package(name="datacenter-gpu-manager-4-proprietary"),
-        _Package(
+        Package(
+            name="datacenter-gpu-manager-4-core", files={"usr/lib/systemd/system/nvidia-dcgm.service": (_HOST_ENGINE, 0o644)}
+        ),
+        Package(name="datacenter-gpu-manager-4-proprietary"),
+        Package(
             name="datacenter-gpu-manager-exporter",
-            depends="datacenter-gpu-manager-4-core, python3",
+            depends="datacenter-gpu-manager-4-core",
             files={"usr/bin/dcgm-exporter": (_EXPORTER, 0o755)},
         ),
     ]
@@ -62,10 +63,10 @@ def _packages() -> list[_Package]:
 def build_stand_ins(directory: Path) -> list[Path]:
     """Their .deb files in the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    return [_build(package, directory) for package in _packages()]
+    return [_build(package, directory) for package in packages()]
 
 
-def _build(package: _Package, directory: Path) -> Path:
+def _build(package: Package, directory: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
         control = root / "DEBIAN" / "control"
