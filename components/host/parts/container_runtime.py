@@ -62,11 +62,12 @@ class ContainerRuntime:
     def _repository_file(self, family: str) -> str:
         if family == "debian":
             return f"deb [signed-by={_KEYS[family]}] {self.toolkit.url}/stable/deb/$(ARCH) /\n"
-        # The list of packages is signed and has their sums, so the packages themselves need no signature.
+        # The list of packages is signed and has their sums, so the packages themselves need no signature. Where the repository is
+        # away, the host's dnf goes on without it.
         return (
             "[gpu-fleet-nvidia]\nname=NVIDIA Container Toolkit\n"
             f"baseurl={self.toolkit.url}/stable/rpm/$basearch\n"
-            f"enabled=1\nrepo_gpgcheck=1\ngpgcheck=0\ngpgkey=file://{_KEYS[family]}\n"
+            f"enabled=1\nrepo_gpgcheck=1\ngpgcheck=0\nskip_if_unavailable=1\ngpgkey=file://{_KEYS[family]}\n"
         )
 
     def _key(self) -> dict[str, Source]:

@@ -154,6 +154,7 @@ TOOLS = {
     "docker, stopped": "exit 1",
     "docker, busy": 'case "$*" in *image*) exit 1 ;; *Running*) echo "3 false" ;; esac',
     "docker, without the image": 'case "$*" in *image*) exit 1 ;; esac',
+    "docker, which is Podman": 'case $1 in --version) echo "podman version 4.9.4" ;; esac',
     "podman": "exit 0",
     "nvidia-ctk": "exit 0",
     "curl": "exit 22",  # the registry answers, and wants a login
@@ -161,7 +162,8 @@ TOOLS = {
     "apt-get": "exit 0",
     "apt-get, nobody": "case $* in *update) echo 'W: Failed to fetch http://mirror.example.com  Not resolved' ;; esac; exit 100",
     "dnf": "echo 'Operation aborted.'; exit 1",
-    "dnf, nobody": "echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
+    "dnf, nobody": "echo '  - Curl error (6): Could not resolve host name for https://mirror.example.com/repomd.xml [DNS]'"
+    "; echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
 }
 DEBIAN = 'ID=debian\nVERSION_ID="12"\n'
 ROCKY = 'ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n'
@@ -234,6 +236,7 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
         (DOCKER, {"virt": "vm=kvm"}, "dcgm-exporter", "a kvm VM with Docker"),
         (("podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
         (("docker, stopped", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
+        (("docker, which is Podman", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
         (("docker, stopped", "nvidia-ctk"), {"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker"),
         (DOCKER, {"virt": "container=lxc"}, "nvidia_gpu_exporter", "inside a container (lxc)"),
         (DOCKER, {"uid": 1000}, "nvidia_gpu_exporter", "bare metal without root"),
@@ -264,7 +267,7 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
             ("curl", "dnf, nobody"),
             {"system": ROCKY},
             "nvidia_gpu_exporter",
-            "which cannot be installed here (Failed to download metadata",
+            "which cannot be installed here (Curl error (6): Could not resolve host name for https://mirror.example.com/",
         ),
         (("curl",), {"system": "ID=arch\n"}, "nvidia_gpu_exporter", "bare metal without Docker or Podman"),
         (

@@ -18,11 +18,12 @@ has_package() {
   esac
 }
 
-# list_packages FAMILY: their names, sorted.
+# list_packages FAMILY: their names, sorted. The distribution's keys, which dnf imports with the first package it installs, are in
+# rpm's list too; but other packages are verified by them, so they never count as brought by one.
 list_packages() {
   case $1 in
     debian) dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' ;;
-    rhel) rpm -qa --qf '%{NAME}\n' ;;
+    rhel) rpm -qa --qf '%{NAME}\n' | grep -vx gpg-pubkey ;;
   esac | sort -u
 }
 
@@ -42,7 +43,9 @@ place_package() {
     return
   fi
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
-  fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr")"
+  # What could not be fetched explains what was not found, which is what they end with.
+  package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata ' "$SCRATCH/stderr" | sed 's/^ *- *//')
+  fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr" && printf '%s\n' "$package_cause")"
 }
 
 install_package() {
@@ -51,9 +54,9 @@ install_package() {
   if [ "$install_family" = debian ]; then
     set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends "$@"
   elif command -v dnf >/dev/null; then
-    set -- dnf -q -y "$@"
+    set -- dnf -y "$@" # with -q it does not say which address failed
   else
-    set -- yum -q -y "$@"
+    set -- yum -y "$@"
   fi
   DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
 }
