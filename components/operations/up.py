@@ -2,8 +2,8 @@
 
     python -m components.operations.up --stack us-west-training [--yes ...]
 
-Pulumi saves the whole state twice per resource: gigabytes with a thousand hosts. That of a stack of hosts and rules is saved once,
-at the end: what a run that was killed did without writing it down, the next one finds on the hosts and leaves as it is.
+Pulumi saves the whole state twice per resource: gigabytes with a thousand hosts. That of a stack of hosts and rules is saved
+once, at the end: what a run that was killed did without writing it down, the next one finds on the hosts and leaves as it is.
 With Kubernetes, Grafana or an embedded backend every step is saved: their objects, made a second time, would be errors.
 """
 
