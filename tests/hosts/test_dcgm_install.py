@@ -108,3 +108,22 @@ def test_a_second_run_installs_nothing_and_sees_no_drift(fleet: Stack, host: Hos
 def test_a_repository_signed_by_another_key_is_not_trusted(fleet: Stack, host: Host) -> None:
     source = host.ssh("cat /etc/apt/sources.list.d/gpu-fleet-nvidia.list").stdout
     assert "[signed-by=/etc/apt/keyrings/gpu-fleet-nvidia.asc]" in source and "trusted" not in source
+
+
+def test_docker_stays_on_a_removed_host_while_others_keep_containers_in_it_and_goes_without_them(
+    fleet: Stack, host: Host
+) -> None:
+    """Removed three times, from a copy of what was placed: with a container, while nobody can be asked, and without."""
+    host.ssh("tar --create --directory /usr/bin true | docker import - theirs && docker create --name theirs theirs /true")
+    host.ssh("cp --archive /var/lib/gpu-fleet /root/placed")
+    remove = "cp --archive /root/placed /var/lib/gpu-fleet && sh /var/lib/gpu-fleet/current/converge remove --prefix ''"
+
+    fleet.destroy()
+    assert host.ssh("docker container ls --all --format '{{.Names}}'").stdout == "theirs\n"
+    packages = host.ssh("dpkg-query --show --showformat '${Package}\\n'").stdout.splitlines()
+    assert "docker.io" in packages and "nvidia-container-toolkit" not in packages, "it has no GPUs"
+
+    host.ssh("systemctl stop docker.socket docker")
+    assert "package docker.io: stays, since it is not known who else uses it" in host.ssh(remove).stdout
+    host.ssh("systemctl start docker && docker rm theirs && docker image rm theirs")
+    assert "package docker.io: removed" in host.ssh(f"{remove}; rm -r /root/placed").stdout
