@@ -1,12 +1,13 @@
 """A systemctl for tests: keeps the state of units in $FAKE_SYSTEMD/state.json and writes every call to $FAKE_SYSTEMD/calls.
 
-A unit fails to start when its file says `ExecStart=/bin/false`. The tests of issue 4's real hosts hold the same against systemd.
+A unit fails to start when its file says `ExecStart=/bin/false`, and `/bin/false N` ends with N. The tests of issue 4's real hosts hold the same against systemd.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import uuid
 from pathlib import Path
@@ -31,6 +32,8 @@ def main(arguments: list[str]) -> int:
         for unit in {*state, *(path.name for path in UNITS.glob("gpu-fleet-*.*") if path.is_file())}:
             file = UNITS / unit
             state.setdefault(unit, fresh())["loaded"] = file.read_text() if file.is_file() else None
+    elif verb == "show" and "ExecMainStatus" in arguments:
+        print(exit_status(state.get(rest[-1], fresh())))
     elif verb == "show":
         show(rest[-1], state.get(rest[-1], fresh()))
     else:
@@ -67,6 +70,11 @@ def show(name: str, unit: dict) -> None:
     stale = unit["loaded"] is not None and (not file.is_file() or file.read_text() != unit["loaded"])
     print(f"NeedDaemonReload={'yes' if stale else 'no'}")
     print(f"InvocationID={unit['run']}")
+
+
+def exit_status(unit: dict) -> str:
+    [status] = re.findall(r"^ExecStart=/bin/false ?(\d*)$", unit["loaded"], re.MULTILINE) or ["0"]
+    return status or "1"
 
 
 sys.exit(main(sys.argv[1:]))

@@ -165,6 +165,13 @@ def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host:
     assert "ExecStart=/opt/gpu-fleet/libexec/job\n" in host.at(f"/etc/systemd/system/{UNIT}.service").read_text()
 
 
+def test_a_unit_that_lacks_a_download_says_what_it_said_itself(host: SimulatedHost) -> None:
+    error = host.run("apply", [_job(host, "/bin/false 13")]).error("job")
+    assert error["code"] == "download"
+    said = f"journal of --quiet --no-pager --output=cat --lines=1 --unit={UNIT}.service _TRANSPORT=stdout"
+    assert error["message"].startswith(said), error
+
+
 def test_remove_disables_stops_and_takes_the_unit_away(host: SimulatedHost) -> None:
     host.apply([_job(host)])
     _asked(host)

@@ -186,7 +186,7 @@ def test_an_image_that_cannot_be_had_ends_the_unit_for_good_with_the_reason(pref
     with pytest.raises(AssertionError, match=r"the image registry.example.com/.*@sha256:0123456789abcdef cannot be had: refused"):
         started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="none")
     unit = (ROOTFS / "etc/systemd/system/gpu-fleet-dcgm-exporter.service").read_text()
-    assert "RestartPreventExitStatus=78\n" in unit and 'exit "$NO_IMAGE"' in START_DCGM and "NO_IMAGE=78\n" in START_DCGM
+    assert "RestartPreventExitStatus=13\n" in unit and 'exit "$NO_IMAGE"' in START_DCGM and "NO_IMAGE=13\n" in START_DCGM
 
 
 def test_an_image_that_somebody_else_brought_is_used_and_not_taken_over(prefix: Path) -> None:

@@ -28,6 +28,7 @@ wait_ready() {
   until are_steady && do_checks_pass; do
     if [ "$GAVE_UP" = yes ] || [ "$(date +%s)" -ge "$wait_until" ]; then
       not_ready "$wait_longest"
+      [ -z "$UNSTEADY" ] || failed_download "$UNSTEADY"
       return 1
     fi
     pause
@@ -97,6 +98,13 @@ not_ready() {
   fail service-failed "$ready_why"
   [ -z "$UNSTEADY" ] || foreign_listener || true
   cp "$SCRATCH/ready.log" "$SCRATCH/log"
+}
+
+# failed_download UNIT: sets the error when its program ended since something could not be had. It says so by its exit code, as probes
+# do, and why in its last line.
+failed_download() {
+  service end "$1"
+  [ "$END_STATUS" != 13 ] || [ -z "$END_WORDS" ] || fail download "$END_WORDS"
 }
 
 # free_ports PART: before a part's stopped services start, nobody else may listen where its checks look; the answer of another

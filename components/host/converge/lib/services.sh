@@ -9,6 +9,7 @@
 #   _is_steady UNIT TYPE        runs, and has not just been started again; sets GAVE_UP when it will not be tried any more
 #   _leave                      the last of our units is gone
 #   _log UNIT                   its last lines
+#   _end UNIT                   sets END_STATUS and END_WORDS: how its program ended, and the last line it said; empty: not known
 #   _override_directories UNIT TYPE    where files of others could change the unit
 # shellcheck shell=sh
 

@@ -207,6 +207,10 @@ supervisor_log() {
   supervisorctl tail -4000 "$1" | grep -v '^$' | tail -n 20
 }
 
+supervisor_end() {
+  END_STATUS='' END_WORDS=''
+}
+
 supervisor_override_directories() {
   :
 }

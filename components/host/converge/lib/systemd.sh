@@ -98,6 +98,11 @@ systemd_log() {
   journalctl --quiet --no-pager --output=cat --lines=20 --unit="$1.service" 2>/dev/null </dev/null
 }
 
+systemd_end() {
+  END_STATUS=$(systemctl show --value -p ExecMainStatus -- "$1.service" </dev/null 2>/dev/null)
+  END_WORDS=$(journalctl --quiet --no-pager --output=cat --lines=1 --unit="$1.service" _TRANSPORT=stdout 2>/dev/null </dev/null)
+}
+
 systemd_override_directories() {
   for override_root in /etc/systemd/system /etc/systemd/system.control /run/systemd/system /run/systemd/system.control; do
     echo "$override_root/$1.$2.d"
