@@ -286,8 +286,7 @@ class _Talk:
             raise HostError("sudo", "the password of gpu-fleet:sudoPassword was refused")
         said = self.log[-1] if self.log else "it gave no reason"
         if "sudo" in said:
-            hint = "" if self._sudo_password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"
-            raise HostError("sudo", said.removeprefix("sudo: ") + hint)
+            raise HostError("sudo", said.removeprefix("sudo: ") + self._what_sudo_lacks(said))
         raise HostError("unsupported", f"the host does not run sh: {said}")
 
     async def send(self, archive: Archive) -> None:
@@ -328,6 +327,13 @@ class _Talk:
                     self._progress(line)
         if rest.strip():
             self.log.append(self._clean(rest.strip()))
+
+    def _what_sudo_lacks(self, said: str) -> str:
+        if " tty" in said:
+            return "; standard input brings the bundle, so exempt the login: `Defaults:LOGIN !requiretty` in sudoers"
+        if "not found" in said.lower() or "unknown command" in said.lower():
+            return "; install it, or let `user` be root"
+        return "" if self._sudo_password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"
 
     def _answer_sudo(self) -> None:
         """Once: sudo asks again after a wrong password, and each wrong one may count towards a lock-out."""

@@ -25,6 +25,7 @@ from provider.transport import TransportError
 _DIALS = 2  # of a host that does not answer; one that refuses has answered
 _KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies while it works is noticed within a minute
 _GRACE_S = 3
+_SESSION_ENDS_S = 0.2  # until sshd has put the last command's session away
 # asyncssh would take ChaCha20 first, which is slower on processors that have AES built in; programs are large.
 _CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
 _PREFERRED_HOST_KEYS = ("ssh-ed25519", "ecdsa-*")  # asyncssh would take RSA first
@@ -309,11 +310,18 @@ class _SshSession:
     async def start(self, argv: Sequence[str]) -> _SshProcess:
         try:
             async with asyncio.timeout(self._start_s):
-                return _SshProcess(self._login, await self._login.create_process(shlex.join(argv), encoding=None))
+                try:
+                    return await self._process(argv)
+                except asyncssh.ChannelOpenError:  # with `MaxSessions 1` the session of the command before may still count
+                    await asyncio.sleep(_SESSION_ENDS_S)
+                    return await self._process(argv)
         except TimeoutError:
             raise TransportError("unreachable", f"the host did not start a command within {self._start_s:.0f} s") from None
         except asyncssh.Error as error:
             raise TransportError("unreachable", f"the host refused to start a command: {error.reason}") from None
+
+    async def _process(self, argv: Sequence[str]) -> _SshProcess:
+        return _SshProcess(self._login, await self._login.create_process(shlex.join(argv), encoding=None))
 
 
 class _SshProcess:

@@ -145,6 +145,18 @@ class SimulatedHost:
                 os.kill(int(environ.parent.name), signal.SIGKILL)
 
 
+def path_without(directory: Path, *programs: str) -> str:
+    """A PATH with all that this machine's has but these."""
+    directory.mkdir()
+    for place in reversed(os.environ["PATH"].split(":")):
+        for program in Path(place).glob("*"):
+            (directory / program.name).unlink(missing_ok=True)
+            (directory / program.name).symlink_to(program)
+    for program in programs:
+        (directory / program).unlink(missing_ok=True)
+    return str(directory)
+
+
 def snapshot(root: Path, without: str = "-") -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):

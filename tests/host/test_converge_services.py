@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,16 @@ def test_a_service_that_answers_wrongly_is_named_with_what_was_expected(host: Si
     assert apply.error("web")["message"].startswith(f"{url} answers, but without something else after 2 s")
 
 
+def test_a_program_built_for_a_newer_system_is_told_apart(host: SimulatedHost) -> None:
+    part = web(host)
+    start, program = part.files
+    said = 'echo "alloy: libc.so.6: version \\`GLIBC_2.34\' not found (required by alloy)"; exit 1\n'
+    apply = host.run("apply", [replace(part, files=(replace(start, content=f"#!/bin/sh\n{said}".encode()), program))])
+    error = apply.error("web")
+    assert error["code"] == "unsupported"
+    assert "service gpu-fleet-web was built for a newer system than this one, which has no GLIBC_2.34" in error["message"]
+
+
 def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", int(host.settings["WEB_PORT"])))
@@ -181,7 +192,9 @@ def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
     assert apply.code == 1
     error = apply.error("web")
     assert error["code"] == "port-taken"
-    assert re.match(rf"port {host.settings['WEB_PORT']} is taken by process \d+ \(\S+\); .*otherwise stop it", error["message"])
+    assert re.match(
+        rf"port {host.settings['WEB_PORT']} is taken by process \d+ \(\S+\); stop it, or .*adopt: true", error["message"]
+    )
 
 
 def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: SimulatedHost) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import tarfile
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from components.host.part import Download, HttpCheck, Source
-from tests.host.hosts import SimulatedHost, page, snapshot, web
+from tests.host.hosts import SimulatedHost, page, path_without, snapshot, web
 from tests.host.test_converge_downloads import ARCH, TOOL, _sum, _zip
 
 SHELLS = {
@@ -36,18 +35,6 @@ def _busybox_alone(directory: Path) -> str:
     applets = subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
     for applet in set(applets) - {"flock"}:
         (directory / applet).symlink_to(shutil.which("busybox"))
-    return str(directory)
-
-
-def _without(directory: Path, *programs: str) -> str:
-    """A PATH with all that this machine's has but these."""
-    directory.mkdir()
-    for place in reversed(os.environ["PATH"].split(":")):
-        for program in Path(place).glob("*"):
-            (directory / program.name).unlink(missing_ok=True)
-            (directory / program.name).symlink_to(program)
-    for program in programs:
-        (directory / program).unlink(missing_ok=True)
     return str(directory)
 
 
@@ -78,7 +65,7 @@ def test_a_host_is_converged_checked_and_cleaned(tmp_path: Path, free_port: int,
 
 
 def test_services_are_asked_on_a_host_without_curl_and_wget(tmp_path: Path, free_port: int) -> None:
-    host = SimulatedHost.below(tmp_path, path=_without(tmp_path / "bin", "curl", "wget"))
+    host = SimulatedHost.below(tmp_path, path=path_without(tmp_path / "bin", "curl", "wget"))
     host.settings["WEB_PORT"] = str(free_port)
     try:
         host.apply([web(host)])
@@ -91,7 +78,7 @@ def test_services_are_asked_on_a_host_without_curl_and_wget(tmp_path: Path, free
 
 
 def test_a_host_that_cannot_ask_its_services_is_refused_before_anything_is_placed(tmp_path: Path) -> None:
-    host = SimulatedHost.below(tmp_path, path=_without(tmp_path / "bin", "curl", "wget", "bash"))
+    host = SimulatedHost.below(tmp_path, path=path_without(tmp_path / "bin", "curl", "wget", "bash"))
     assert host.run("apply", [page()]).error("host") == {
         "code": "unsupported",
         "message": "this host has neither curl nor wget nor bash, one of which asks services whether they work; install one",

@@ -89,6 +89,7 @@ class SshServer:
         self.logins: list[asyncssh.SSHServerConnection] = []  # connections that got as far as SSH
         self._running: set[asyncio.Task[Any]] = set()
         self.forwards = 0  # connections passed on as a bastion
+        self.refusals = 0  # sessions that will be refused yet
         self.commands: list[str] = []
         self.users: list[str] = []
 
@@ -108,7 +109,6 @@ class SshServer:
             server_factory=lambda: _Login(self),
             server_host_keys=[self._certified() if self._authority else self._host_key],
             authorized_client_keys=trusted,
-            process_factory=self._run,
             encoding=None,
         )
 
@@ -164,6 +164,12 @@ class _Login(asyncssh.SSHServer):
     def begin_auth(self, username: str) -> bool:
         self._server.users.append(username)
         return True
+
+    def session_requested(self) -> asyncssh.SSHServerProcess[bytes]:
+        if self._server.refusals:
+            self._server.refusals -= 1
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "open failed")
+        return asyncssh.SSHServerProcess(self._server._run, None, 0, False)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
         self._server.forwards += self._server._jump

@@ -224,6 +224,17 @@ def test_deleting_an_unreachable_host_tells_how_to_give_it_up(plugin: Plugin, co
         plugin.delete(HOST, "node-1", host.inputs(connection={"port": 1}))
 
 
+def test_a_host_that_still_counts_the_session_before_is_asked_again(
+    plugin: Plugin, server: SshServer, configure: Configure
+) -> None:
+    """sshd with `MaxSessions 1`."""
+    server.refusals = 1
+    create(plugin, configure())
+    server.refusals = 2
+    with pytest.raises(Failure, match=r"^node-1: unreachable: the host refused to start a command: open failed$"):
+        create(plugin, configure())
+
+
 # --- sudo -------------------------------------------------------------------------------------------------------------------
 
 SUDO = """#!/bin/sh
@@ -241,6 +252,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ "$mode" = free ] && exec "$@"
+[ "$mode" = terminal ] && {{ echo "sudo: sorry, you must have a tty to run sudo" >&2; exit 1; }}
+[ "$mode" = absent ] && {{ echo "sh: 1: sudo: not found" >&2; exit 127; }}
 [ "$mode" = forbidden ] && {{ echo "sudo: ops is not in the sudoers file" >&2; exit 1; }}
 [ "$asks" = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
 for _ in 1 2 3; do
@@ -287,6 +300,8 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
         ("asks", None, "a password is required; set gpu-fleet:sudoPassword"),
         ("asks", "wrong-password", "the password of gpu-fleet:sudoPassword was refused"),
         ("forbidden", "right-password", "ops is not in the sudoers file"),
+        ("terminal", None, "sorry, you must have a tty to run sudo; .*`Defaults:LOGIN !requiretty`"),
+        ("absent", None, "sh: 1: sudo: not found; install it, or let `user` be root"),
     ],
 )
 def test_a_refusal_of_sudo_is_told(plugin: Plugin, sudo: Any, mode: str, password: str | None, message: str) -> None:

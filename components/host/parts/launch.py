@@ -1,4 +1,4 @@
-"""How programs are started on a host: the two scripts that the units of all other parts use. Places no program itself."""
+"""How programs are started on a host: the scripts that several other parts use. Places no program itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from components.host.part import File, Part
 
 RUN = "/opt/gpu-fleet/libexec/run"
 FIND_TOOL = "/opt/gpu-fleet/libexec/find-tool"
+FETCH_METRICS = "/opt/gpu-fleet/libexec/fetch-metrics"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +16,7 @@ class Launch:
     def part(self) -> Part:
         return Part(
             name="launch",
-            files=(File.from_rootfs(RUN), File.from_rootfs(FIND_TOOL)),
+            files=tuple(File.from_rootfs(path) for path in (RUN, FIND_TOOL, FETCH_METRICS)),
             # Empty: PATH and the usual places are enough on most hosts.
             settings={"GPU_FLEET_TOOL_PATH": ""},
         )

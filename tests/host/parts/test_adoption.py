@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.server
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.host.hosts import path_without
 from tests.host.parts.places import free_port, parts_of
 from tests.host.parts.test_probes import probe
 
@@ -44,9 +46,10 @@ def serve() -> Iterator[Serve]:
         server.server_close()
 
 
-def asked(prefix: Path, node: str = "", gpu: str = "", **settings: str) -> dict[str, str]:
+def asked(prefix: Path, node: str = "", gpu: str = "", path: str = os.environ["PATH"], **settings: str) -> dict[str, str]:
     nobody = f"127.0.0.1:{free_port()}"
     environment = {
+        "PATH": path,
         "GPU_FLEET_PREFIX": str(prefix),
         "GPU_FLEET_ADOPT": "yes",
         "GPU_FLEET_NODE_EXPORTER_LISTEN": node or nobody,
@@ -69,6 +72,13 @@ def test_exporters_of_others_are_adopted_with_their_address_and_the_reason(tmp_p
         "GPU_FLEET_GPU_EXPORTER_LISTEN": gpu,
     }
     assert asked(tmp_path, node, serve(NVIDIA))["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter"
+
+
+@pytest.mark.parametrize("client", ["curl", "wget", "bash"])
+def test_exporters_are_asked_with_what_the_host_has(tmp_path: Path, serve: Serve, client: str) -> None:
+    path = path_without(tmp_path / "bin", *{"curl", "wget"} - {client})
+    facts = asked(tmp_path, serve(NODE), serve(NVIDIA), path)
+    assert (facts["GPU_FLEET_NODE_EXPORTER_ADOPTED"], facts["GPU_FLEET_GPU_EXPORTER_ADOPTED"]) == ("yes", "yes")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,12 @@ not_ready() {
   while IFS=$TAB read -r ready_unit _; do
     service log "$ready_unit"
   done <"$RECORDS" | tail -n 20 >"$SCRATCH/ready.log"
-  fail service-failed "$ready_why"
+  ready_library=$(sed -n "s/.*version .\(GLIBC_[0-9.]*\). not found.*/\1/p" "$SCRATCH/ready.log" | tail -n 1)
+  if [ -n "$ready_library" ]; then
+    fail unsupported "the program of service $UNSTEADY was built for a newer system than this one, which has no $ready_library; take the maker's build (artifacts: upstream or mirror), or upgrade this host"
+  else
+    fail service-failed "$ready_why"
+  fi
   [ -z "$UNSTEADY" ] || foreign_listener || true
   cp "$SCRATCH/ready.log" "$SCRATCH/log"
 }
@@ -133,7 +138,7 @@ foreign_listener() {
     listener_port=$(printf '%s\n' "$EXPANDED" | sed -n 's|^http://[^/]*:\([0-9][0-9]*\).*|\1|p')
     [ -n "$listener_port" ] || continue
     port_holder "$listener_port" || continue
-    fail port-taken "port $listener_port is taken by $HOLDER; to keep it as this host's exporter, set adopt: true for the host (it has to answer with the metrics of its kind); otherwise stop it, or give ours another port (ports of the host)"
+    fail port-taken "port $listener_port is taken by $HOLDER; stop it, or give ours another port (ports of the host); an exporter that answers with the metrics of its kind can be kept instead (adopt: true for the host)"
     return 0
   done <"$SCRATCH/checks"
   return 1
