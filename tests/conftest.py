@@ -13,9 +13,10 @@ from lab.kubernetes import Cluster
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 # The tests of one file stay in one process of pytest-xdist; those of these places do all together: they share a cluster, or a
-# datacenter that only looks at itself.
+# datacenter that each leaves as it was.
 TOGETHER = {
     "tests/dashboards/": "showcase",
+    "tests/e2e/test_dev_datacenter.py": "datacenter",
     "tests/e2e/test_operations.py": "datacenter",
     "tests/e2e/test_signals.py": "datacenter",
     "tests/e2e/test_xids.py": "datacenter",

@@ -111,15 +111,6 @@ def interrupt(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=120)[0]
 
 
-@pytest.fixture
-def fresh(tmp_path: Path) -> Iterator[Datacenter]:
-    """A copy in which nothing runs yet; whatever the test leaves is taken down, and nothing may be left then."""
-    made = Datacenter(tmp_path)
-    yield made
-    made.run("lab.dev", "down")
-    assert made.processes() == []
-
-
 @pytest.fixture(scope="session")
 def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]:
     """A running one, shared by the tests; each leaves it as it found it."""

@@ -61,17 +61,6 @@ def test_an_edited_file_and_a_stopped_exporter_are_seen_by_refresh_and_mended_by
     datacenter.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
 
 
-def test_an_injected_xid_reaches_the_receiver_with_what_to_do(datacenter: Datacenter) -> None:
-    output = datacenter.run("lab.dev", "xid", "--code", "46", "--gpu", "7")
-    seconds = int(re.search(r"reached the receiver (\d+) s after", output)[1])
-    assert seconds < 60, output
-    assert re.search(r"severity\s+critical", output), output
-    assert re.search(r"xid\s+46", output), output
-    assert "instance        dev-gpu-host" in output, output
-    lines = query.kernel_lines(datacenter.endpoints["LOKI_URL"], xid=46)
-    assert any("Xid" in line for line in lines), lines
-
-
 def test_the_state_holds_no_secret_in_clear(datacenter: Datacenter) -> None:
     exported = datacenter.pulumi("stack", "export")
     for name in ("grafana-password", "passphrase"):

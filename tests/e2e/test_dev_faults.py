@@ -1,4 +1,4 @@
-"""What can go wrong around `make dev`: a clear message, and the next run converges."""
+"""What can go wrong around `make dev`: a clear message, and the next run converges. One datacenter suffers it all."""
 
 from __future__ import annotations
 
@@ -7,58 +7,62 @@ import re
 import signal
 import socket
 import time
+from collections.abc import Iterator
 
+import pytest
 import yaml
 
 from tests.e2e.conftest import Datacenter, eventually, interrupt
 
 
-def test_a_taken_port_is_named_and_the_next_run_converges(fresh: Datacenter) -> None:
-    stack = yaml.safe_load((fresh.directory / "Pulumi.dev.yaml").read_text())
+@pytest.fixture(scope="module")
+def suffering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]:
+    """A copy in which nothing runs yet. Each test starts from what the one before it left, and at the end nothing may be left."""
+    made = Datacenter(tmp_path_factory.mktemp("suffering"))
+    yield made
+    made.run("lab.dev", "down")
+    assert made.processes() == []
+
+
+def test_down_removes_what_an_interrupted_run_left(suffering: Datacenter) -> None:
+    process = suffering.start("lab.dev", "up")
+    eventually("the host's agent is placed", lambda: (suffering.host / "etc/gpu-fleet/alloy").exists(), within_s=90)
+    interrupt(process)
+    suffering.run("lab.dev", "down")
+    assert not (suffering.directory / ".dev").exists()
+    assert suffering.processes() == []
+
+
+def test_a_taken_port_is_named(suffering: Datacenter) -> None:
+    stack = yaml.safe_load((suffering.directory / "Pulumi.dev.yaml").read_text())
     port = stack["config"]["gpu-fleet:backend"]["loki"]["port"]
     with socket.create_server(("127.0.0.1", port)):
-        output = fresh.run("lab.dev", "up", ok=False)
+        output = suffering.run("lab.dev", "up", ok=False)
     assert f"127.0.0.1:{port}" in output, output
     assert "another program already listens" in output, output
     assert "gpu-fleet:backend" in output, "the message says where the port is set"
     assert "Traceback" not in output, output
 
-    fresh.run("lab.dev", "up")
 
-
-def test_a_second_run_beside_a_running_one_is_told_who_runs(fresh: Datacenter) -> None:
-    first = fresh.start("lab.dev", "up")
-    lock = fresh.directory / ".dev/lock"
-    eventually("the first holds the lock", lambda: lock.exists() and lock.read_text() != "")
-    output = fresh.run("lab.dev", "up", ok=False)
+def test_a_second_run_beside_a_running_one_is_told_who_runs_and_ctrl_c_ends_the_first(suffering: Datacenter) -> None:
+    lock = suffering.directory / ".dev/lock"
+    first = suffering.start("lab.dev", "up")
+    eventually("the first holds the lock", lambda: lock.exists() and str(first.pid) in lock.read_text())
+    output = suffering.run("lab.dev", "up", ok=False)
     assert f"pid {first.pid}" in output, output
-    interrupt(first)
 
-
-def test_ctrl_c_in_the_middle_leaves_nothing_that_the_next_run_cannot_finish(fresh: Datacenter) -> None:
-    process = fresh.start("lab.dev", "up")
-    eventually("the backend starts", lambda: (fresh.directory / ".dev/backend/mimir/pid").exists())
+    eventually("Loki starts", lambda: (suffering.directory / ".dev/backend/loki/pid").exists())
     time.sleep(2)  # the engine is in the middle of its resources
-    output = interrupt(process)
-    assert process.returncode == 130, output
+    output = interrupt(first)
+    assert first.returncode == 130, output
     assert "Traceback" not in output, output
 
-    output = fresh.run("lab.dev", "up")
+
+def test_after_all_that_the_next_run_converges_and_a_killed_process_is_started_again(suffering: Datacenter) -> None:
+    output = suffering.run("lab.dev", "up")
     assert re.search(r"The dev datacenter is up", output), output
-    fresh.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
+    suffering.pulumi("up", "--yes", "--skip-preview", "--expect-no-changes")
 
-
-def test_down_removes_what_an_interrupted_run_left(fresh: Datacenter) -> None:
-    process = fresh.start("lab.dev", "up")
-    eventually("the host's agent is placed", lambda: (fresh.host / "etc/gpu-fleet/alloy").exists(), within_s=90)
-    interrupt(process)
-    fresh.run("lab.dev", "down")
-    assert not (fresh.directory / ".dev").exists()
-    assert fresh.processes() == []
-
-
-def test_backend_processes_that_died_are_started_again_by_the_next_run(datacenter: Datacenter) -> None:
-    pid = int((datacenter.directory / ".dev/backend/mimir/pid").read_text().split()[0])
-    os.kill(pid, signal.SIGKILL)
-    output = datacenter.run("lab.dev", "up")
+    os.kill(int((suffering.directory / ".dev/backend/mimir/pid").read_text().split()[0]), signal.SIGKILL)
+    output = suffering.run("lab.dev", "up")
     assert "mimir is not running: starting it again" in output, output

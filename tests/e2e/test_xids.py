@@ -169,3 +169,15 @@ def test_a_page_ends_by_itself(incidents: str, datacenter: Datacenter) -> None:
         return [alert["status"] for alert in received(datacenter, "over")]
 
     eventually("the receiver is told that it is over", lambda: states() == ["firing", "resolved"], within_s=90)
+
+
+def test_an_injected_xid_reaches_the_receiver_with_what_to_do(incidents: str, datacenter: Datacenter) -> None:
+    """After the others, which count the XIDs of this datacenter."""
+    output = datacenter.run("lab.dev", "xid", "--code", "46", "--gpu", "7")
+    seconds = int(re.search(r"reached the receiver (\d+) s after", output)[1])
+    assert seconds < 60, output
+    assert re.search(r"severity\s+critical", output), output
+    assert re.search(r"xid\s+46", output), output
+    assert "instance        dev-gpu-host" in output, output
+    lines = query.kernel_lines(datacenter.endpoints["LOKI_URL"], xid=46)
+    assert any("Xid" in line for line in lines), lines

@@ -131,16 +131,19 @@ def sshd_log(host: Host) -> str:
     return host.console.read_text(errors="replace")
 
 
-# What a run may leave anywhere: files with their content, accounts, units, processes. Logs and locks of the system are not ours.
+# What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. The content is that of
+# files which are not as the host's image has them, and of those below /etc, which tools write anew with nothing changed.
 _EVERYTHING = r"""
 all() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \
     -o -path /var/log/journal -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /var/lib/systemd \
     -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/containerd -o -path /var/lib/gpu-lab \
+    -o -path /var/lib/rpm -o -path /var/lib/dnf \
     -o -path /etc/.pwd.lock -o -path '/etc/*-' \) -prune -o "$@"
 }
 all -type d -printf '%p %m %u:%g\n' -o ! -type d -printf '%p %y %m %u:%g %l\n'
-all -type f -print0 | xargs -0 sha256sum
+{ find /etc -xdev -type f ! -name .pwd.lock ! -name '*-' -print0; all -type f -cnewer /etc/machine-id -print0; } |
+  sort -zu | xargs -0 sha256sum
 find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*'
 getent passwd; getent group
 if command -v systemctl >/dev/null; then systemctl list-unit-files --no-legend --no-pager; fi
