@@ -11,7 +11,7 @@ import contextlib
 import os
 import shlex
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,15 +33,17 @@ _PREFERRED_HOST_KEYS = ("ssh-ed25519", "ecdsa-*")  # asyncssh would take RSA fir
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: from the dial to the end of the
-    login, and `start_s`: for a command to start there; with host.READY_TIMEOUT_S one that accepts and stalls costs 60 s.
-    `parallel`: connections at once. `per_bastion`: of them through one bastion, each of which costs it a descriptor and a channel
-    of the one connection to it."""
+    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: for the login after it, and
+    `start_s`: for a command to start there; with host.READY_TIMEOUT_S one that accepts and stalls costs 60 s. `parallel`:
+    connections at once. `logins`: of them that are being let in. That is work for a processor here: more at a time are not done
+    sooner, and on a busy machine hosts would look as if they stalled. `per_bastion`: connections through one bastion, each of
+    which costs it a descriptor and a channel of the one connection to it."""
 
     dial_s: float = 10.0
     login_s: float = 30.0
     start_s: float = 10.0
     parallel: int = 300
+    logins: int = 50
     per_bastion: int = 100
 
 
@@ -50,6 +52,7 @@ class SshTransport:
         self._settings = settings
         self._limits = limits
         self._room = asyncio.Semaphore(limits.parallel)
+        self._turns = asyncio.Semaphore(limits.logins)
         self._bastions: dict[tuple[Any, ...], _Bastion] = {}
 
     @contextlib.asynccontextmanager
@@ -122,7 +125,7 @@ class SshTransport:
         watch = _HostKeyWatch(known_hosts, where)
         dialler = _Dialler(through, where, self._limits.dial_s)
         try:
-            async with asyncio.timeout(self._limits.login_s):
+            async with dialler.in_turn(self._turns, self._limits.login_s):
                 return await asyncssh.connect(
                     address,
                     port,
@@ -132,6 +135,7 @@ class SshTransport:
                     username=target.get("user") or (),
                     preferred_auth="publickey",
                     encryption_algs=_CIPHERS,
+                    login_timeout=0,  # ours holds
                     keepalive_interval=_KEEPALIVE_S,
                     keepalive_count_max=3,
                     config=None,  # ~/.ssh/config would make the result depend on who runs it
@@ -242,14 +246,36 @@ class _Bastion:
 
 
 class _Dialler:
-    """What asyncssh takes for a tunnel: opens the byte stream, so that the dial alone has a limit and a second attempt."""
+    """What asyncssh takes for a tunnel: opens the byte stream, so that the dial alone has a limit and a second attempt, and the
+    login may wait for its turn."""
 
     def __init__(self, through: asyncssh.SSHClientConnection | None, where: str, timeout_s: float):
         self._through = through
         self._where = where
         self._timeout_s = timeout_s
+        self._turn: Callable[[], Awaitable[None]] | None = None
+
+    @contextlib.asynccontextmanager
+    async def in_turn(self, turns: asyncio.Semaphore, limit_s: float) -> AsyncIterator[None]:
+        """Around a login: what is dialled inside is read once there is room, and from then on there are so many seconds."""
+        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(None) as limit:
+
+            async def begin() -> None:
+                await stack.enter_async_context(turns)
+                limit.reschedule(asyncio.get_running_loop().time() + limit_s)
+
+            self._turn = begin
+            yield
 
     async def create_connection(self, factory: Any, host: str, port: int) -> tuple[Any, Any]:
+        stream, connection = await self._dial(factory, host, port)
+        if self._turn:
+            stream.pause_reading()  # or the login would go on by itself
+            await self._turn()
+            stream.resume_reading()
+        return stream, connection
+
+    async def _dial(self, factory: Any, host: str, port: int) -> tuple[Any, Any]:
         open_stream = self._through.create_connection if self._through else asyncio.get_running_loop().create_connection
         for _ in range(_DIALS):
             try:

@@ -92,6 +92,8 @@ class SshServer:
         self.refusals = 0  # sessions that will be refused yet
         self.commands: list[str] = []
         self.users: list[str] = []
+        self.login_s = 0.0  # that a login takes, one at a time
+        self._one_login = asyncio.Lock()
 
     @property
     def port(self) -> int:
@@ -161,8 +163,10 @@ class _Login(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._server.logins.append(conn)
 
-    def begin_auth(self, username: str) -> bool:
+    async def begin_auth(self, username: str) -> bool:
         self._server.users.append(username)
+        async with self._server._one_login:
+            await asyncio.sleep(self._server.login_s)
         return True
 
     def session_requested(self) -> asyncssh.SSHServerProcess[bytes]:

@@ -409,6 +409,23 @@ def test_a_host_that_accepts_and_stalls_is_given_up(servers: SshServers) -> None
     assert Limits().login_s + Limits().start_s + READY_TIMEOUT_S <= 60, "a host that stalls may hold up a fleet for a minute"
 
 
+def test_hosts_that_wait_for_their_turn_do_not_look_as_if_they_stalled(servers: SshServers, server: SshServer) -> None:
+    """One after the other, as on a machine that is busy."""
+    server.login_s = 0.4
+    ssh = {"user": "ops", "privateKeyFile": servers.key_file(), "knownHostsFile": servers.known_hosts(server)}
+    transport = SshTransport(Settings(ssh=ssh), Limits(login_s=1, logins=1))
+
+    async def login() -> None:
+        async with transport.session({"address": "127.0.0.1", "port": server.port}):
+            pass
+
+    async def logins() -> None:
+        await asyncio.gather(*(login() for _ in range(4)))
+
+    asyncio.run(logins())
+    assert len(server.users) == 4
+
+
 def test_plan_hosts_warns_of_an_unreachable_host_and_goes_on(new_plugin: Callable[..., Plugin], configure: Configure) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = configure(plugin)
