@@ -4,9 +4,8 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # Runs a command with the toolchain's programs on the PATH.
 WITH_TOOLS := $(PYTHON) -m lab.toolchain run --
-# Many hosts at once, and one dead host must not stop the others (docs/operating.md). The rest is plain `pulumi up`.
-FLEET_FLAGS := --parallel 200
-UP_FLAGS := $(FLEET_FLAGS) --continue-on-error
+# `pulumi up` with what many hosts want (docs/operating.md).
+UP := $(WITH_TOOLS) $(PYTHON) -m components.operations.up
 
 .PHONY: help
 help:
@@ -44,15 +43,15 @@ dev-down: .venv/installed ## stop and remove everything of the dev datacenter
 
 .PHONY: preview preview-examples artifacts up up-all new-stack pull-bundle
 preview: setup ## what `make up` would change: make preview STACK=us-west-training; PLAN=hosts asks the hosts too
-	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) $(FLEET_FLAGS)
+	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) --parallel 200
 
 up: setup ## bring a stack to its state, after a look at the preview: make up STACK=us-west-training
-	@$(WITH_TOOLS) pulumi up --stack $(STACK) $(UP_FLAGS)
+	@$(UP) --stack "$(STACK)"
 
 up-all: setup ## every stack file but dev, one after the other, without a question: preview them first
 	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
 	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
-	  $(WITH_TOOLS) pulumi up --yes --skip-preview --stack $$stack $(UP_FLAGS) || failed="$$failed $$stack"; \
+	  $(UP) --stack $$stack --yes --skip-preview || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 preview-examples: setup ## what every example stack would make, as Markdown
