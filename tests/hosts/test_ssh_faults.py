@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,10 +124,16 @@ def arguments_of_all_processes() -> Iterator[set[str]]:
     over = threading.Event()
 
     def watch() -> None:
+        looked: Counter[str] = Counter()
         while not over.wait(0.05):
-            for file in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    seen.add(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            running = {process.name for process in Path("/proc").iterdir() if process.name.isdecimal()}
+            for pid in running:
+                if looked[pid] < 3 or looked[pid] % 20 == 0:  # it may have been seen before its exec, and hundreds run for long
+                    with suppress(OSError):
+                        seen.add(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+                looked[pid] += 1
+            for pid in looked.keys() - running:
+                del looked[pid]
 
     watcher = threading.Thread(target=watch)
     watcher.start()
