@@ -16,6 +16,7 @@ from components.versions import ARCHITECTURES, Repository, repository
 CAN_INSTALL = "/opt/gpu-fleet/libexec/can-install"
 START = "/opt/gpu-fleet/libexec/start-container-toolkit"
 IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
+_SPECIFICATIONS = "/etc/cdi"  # what Podman reads
 # family: its repository file, and where its package manager expects keys
 _REPOSITORY_FILES = {"debian": "/etc/apt/sources.list.d/gpu-fleet-nvidia.list", "rhel": "/etc/yum.repos.d/gpu-fleet-nvidia.repo"}
 _KEYS = {"debian": "/etc/apt/keyrings/gpu-fleet-nvidia.asc", "rhel": "/etc/pki/rpm-gpg/gpu-fleet-nvidia.asc"}
@@ -48,6 +49,7 @@ class ContainerRuntime:
                 name="container-gpus",
                 when={"GPU_FLEET_PREPARE_CONTAINERS": ("yes",)},
                 files=(File.from_rootfs(START),),
+                directories=(Directory(path=_SPECIFICATIONS),),
                 units=(Unit(name="gpu-fleet-container-toolkit", restart_on=(START,)),),
             ),
         )
