@@ -18,8 +18,9 @@ from components.host.artifacts import INDEX
 from components.versions import image
 from lab import toolchain
 from lab.gpu.dcgm.image import write_archive
-from lab.hosts import VARIANTS, Site
+from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.image import debian_root
+from lab.hosts.packages import build_stand_ins
 from lab.ports import free_ports
 from lab.toolchain.artifacts import gather_artifacts
 from provider.envelope import compress
@@ -33,6 +34,17 @@ def site() -> Iterator[Site]:
     hosts = {kind: kind for kind in ("metal", "docker", "container", "amd", "broken")} | {"metal-b": "metal"}
     with Site.up({name: VARIANTS[kind] for name, kind in hosts.items()}) as site:
         yield site
+
+
+@pytest.fixture(scope="module")
+def docker(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """Docker and the toolkit, as somebody has set them up before us."""
+    host = site.hosts["docker"]
+    [toolkit, *_] = build_stand_ins(tmp_path_factory.mktemp("packages"))
+    host.copy(toolkit, "/tmp/toolkit.deb")
+    host.ssh("dpkg --install /tmp/toolkit.deb && rm /tmp/toolkit.deb && systemctl restart docker")
+    yield host
+    host.ssh("dpkg --purge nvidia-container-toolkit && systemctl restart docker")
 
 
 @pytest.fixture(scope="session")

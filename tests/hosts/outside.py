@@ -15,13 +15,19 @@ SECTION = {"username": "prometheus", "tls": {"certificateFile": CERTIFICATE, "ke
 LOGIN = f"prometheus:{PASSWORD}"
 
 
+def make_certificate(address: str, directory: Path) -> tuple[Path, Path]:
+    """Key and certificate, which is its own authority."""
+    key, certificate = directory / "key", directory / "ca.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    name = ["-subj", "/CN=lab", "-addext", f"subjectAltName=IP:{address}"]
+    subprocess.run([*make, *name, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return key, certificate
+
+
 @contextmanager
 def with_certificate(host: Host, directory: Path) -> Iterator[Path]:
     """The host has one for its address, as a site's PKI puts it there. Yields the authority's, in the directory."""
-    key, certificate = directory / "key", directory / "ca.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    name = ["-subj", "/CN=host", "-addext", f"subjectAltName=IP:{host.address}"]
-    subprocess.run([*make, *name, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    key, certificate = make_certificate(host.address, directory)
     for source, target in ((key, KEY), (certificate, CERTIFICATE)):
         there = host.inside / target.lstrip("/")
         there.write_text(source.read_text())

@@ -13,7 +13,6 @@ import yaml
 
 from lab.dev import query
 from lab.hosts import Host, Site
-from lab.hosts.packages import build_stand_ins
 from tests.hosts.outside import LOGIN, PASSWORD, SECTION, asked, with_certificate
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found
 
@@ -22,14 +21,8 @@ UNIT = f"{CONTAINER}.service"
 
 
 @pytest.fixture(scope="module")
-def host(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """Docker and the toolkit, as somebody has set them up before us."""
-    host = site.hosts["docker"]
-    [toolkit, *_] = build_stand_ins(tmp_path_factory.mktemp("packages"))
-    host.copy(toolkit, "/tmp/toolkit.deb")
-    host.ssh("dpkg --install /tmp/toolkit.deb && rm /tmp/toolkit.deb && systemctl restart docker")
-    yield host
-    host.ssh("dpkg --purge nvidia-container-toolkit && systemctl restart docker")
+def host(docker: Host) -> Host:
+    return docker
 
 
 @pytest.fixture(scope="module")
