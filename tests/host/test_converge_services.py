@@ -147,7 +147,8 @@ def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: S
     assert apply.code == 1
     error = apply.error("web")
     assert error["code"] == "service-failed"
-    assert error["message"] == "service gpu-fleet-web does not keep running; the version before runs again"
+    why = "service gpu-fleet-web does not keep running: the configuration is broken"
+    assert error["message"] == f"{why}; the version before runs again", "the cause in one line"
     assert "the configuration is broken" in error["log"]
     assert apply.statuses["page"] == "changed", "one part's failure must not hold up the others"
     assert _answer(host).startswith("web answers")

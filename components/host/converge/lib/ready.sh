@@ -88,10 +88,14 @@ is_file_fresh() {
   [ -z "$3" ] || grep -qF -e "$3" "$PREFIX$1"
 }
 
-# not_ready SECONDS: says why, with the last lines of the log.
+# not_ready SECONDS: says why, with the last lines of the log; of a program that ended its last one is most of the answer.
 not_ready() {
-  ready_why="${UNSTEADY:+service $UNSTEADY does not keep running}"
-  [ -n "$ready_why" ] || ready_why="$UNMET after $1 s"
+  if [ -n "$UNSTEADY" ]; then
+    service end "$UNSTEADY"
+    ready_why="service $UNSTEADY does not keep running${END_WORDS:+: $(printf '%.300s' "$END_WORDS")}"
+  else
+    ready_why="$UNMET after $1 s"
+  fi
   while IFS=$TAB read -r ready_unit _; do
     service log "$ready_unit"
   done <"$RECORDS" | tail -n 20 >"$SCRATCH/ready.log"

@@ -208,7 +208,7 @@ supervisor_log() {
 }
 
 supervisor_end() {
-  END_STATUS='' END_WORDS=''
+  END_STATUS='' END_WORDS=$(supervisor_log "$1" | tail -n 1)
 }
 
 supervisor_override_directories() {
