@@ -140,7 +140,11 @@ class Host:
         except (HostError, ResourceError) as error:
             call.warn(f"{inputs['host']}: {error}")
             return []
-        return [Change("drift", "update", of_inputs=False)] if outcome.changes() else []
+        if outcome.changes():
+            return [Change("drift", "update", of_inputs=False)]
+        for part, error in outcome.failures().items():
+            call.warn(f"{inputs['host']}: {part}: would fail: {error['message']}")
+        return []
 
     async def _tell_plan(self, inputs: Inputs, call: Call) -> None:
         name = inputs["host"] if inputs["host"] is not UNKNOWN else call.urn.rpartition("::")[2]

@@ -36,6 +36,10 @@ case $verb:$do in
     sed -n "s/^NEEDS=//p" "$settings"
     exit 0
     ;;
+  plan:only-failure)
+    part driver failed ',"error":{"code":"no-driver","message":"no nvidia-smi here"}'
+    result false 5
+    ;;
   plan:*)
     [ "$do" != planned-failure ] || part driver failed ',"error":{"code":"no-driver","message":"no nvidia-smi here"}'
     part alloy would-change ',"changes":["would write /etc/gpu-fleet/alloy/export.alloy"]'

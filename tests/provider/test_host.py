@@ -154,6 +154,14 @@ def test_plan_hosts_finds_a_host_that_differs_though_its_inputs_do_not(new_plugi
     assert plugin.diff(HOST, inputs, inputs).diffs == ["drift"]
 
 
+def test_plan_hosts_warns_of_a_host_that_would_only_fail(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    """The state calls it unchanged, so nothing else in the preview would name it."""
+    plugin = new_plugin({"PLAN": "hosts"})
+    inputs = plugin.checked(HOST, LocalHost(tmp_path / "host", plugin.bundle()).inputs("only-failure"))
+    assert plugin.diff(HOST, inputs, inputs).diffs == []
+    assert plugin.engine.texts(engine_pb2.WARNING) == ["node-1: driver: would fail: no nvidia-smi here"]
+
+
 def test_plan_hosts_says_which_host_it_could_not_ask(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = LocalHost(tmp_path / "host", plugin.bundle())

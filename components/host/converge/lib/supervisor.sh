@@ -51,7 +51,7 @@ supervisor_status() {
 
 supervisor_prepare() {
   if ! find_supervisord; then
-    fail unsupported "this host has neither systemd nor supervisord (looked for ${SUPERVISORD:-supervisord on the PATH}); install the supervisor package, or name the program in the setting GPU_FLEET_SUPERVISORD"
+    fail unsupported "this host has neither systemd nor supervisord (looked for ${SUPERVISORD:-supervisord on the PATH}); install the supervisor package, or say where the program is (supervisord of the host)"
     return 1
   fi
   stop_supervisord
