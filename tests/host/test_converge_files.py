@@ -365,3 +365,17 @@ def test_a_second_stack_is_refused_and_touches_nothing(host: SimulatedHost) -> N
     assert host.snapshot() == before
     assert host.run("remove", None, "--stack", "eu-north").code == 1
     assert host.run("remove", None, "--stack", "us-west").code == 0
+
+
+def test_on_a_host_with_selinux_each_new_directory_is_labelled_before_anything_is_in_it(host: SimulatedHost) -> None:
+    """What is made in a directory is labelled like it, so a program in one that is not would have no domain of its own."""
+    tools = host.directory / "tools"
+    tools.mkdir()
+    (tools / "restorecon").write_text(f'#!/bin/sh\necho "$1: $(ls -A "$1")" >>{host.directory}/labelled\n')
+    (tools / "restorecon").chmod(0o755)
+    host.path = f"{tools}:{host.path}"
+    host.apply([page()])
+    labelled = (host.directory / "labelled").read_text().splitlines()
+    assert f"{host.prefix}/opt/gpu-fleet/libexec: " in labelled and f"{host.prefix}/etc/page: " in labelled
+    host.apply([page("good bye\n")])
+    assert (host.directory / "labelled").read_text().splitlines() == labelled, "labels of others' making stay"

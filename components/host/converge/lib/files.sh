@@ -86,7 +86,18 @@ make_parent() {
     printf 'dir\t%s\thost\tshared\t-\t-\n' "$parent" >>"$SCRATCH/parents"
     parent=${parent%/*}
   done
-  placed_merge "$SCRATCH/parents" && attempt "cannot make the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}"
+  placed_merge "$SCRATCH/parents" && attempt "cannot make the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}" || return 1
+  while IFS=$TAB read -r _ parent _; do
+    label "$parent"
+  done <"$SCRATCH/parents"
+}
+
+# label DIRECTORY: one that was just made, as SELinux's policy has it for its path; what is made in it is labelled like it. systemd
+# starts what lies in /opt/gpu-fleet/bin and libexec in a domain of its own (unconfined_service_t) only where that is bin_t; otherwise
+# it would run as a part of systemd (init_t), with that one's rights and limits.
+# Source: corecommands.fc and unconfinedservice.te of fedora-selinux/selinux-policy, read 2026-11-21.
+label() {
+  ! command -v restorecon >/dev/null || restorecon "$PREFIX$1" >/dev/null 2>&1 </dev/null || :
 }
 
 # place_dir PATH MODE OWNER GROUP CONTENTS PART
@@ -100,6 +111,7 @@ place_dir() {
     ! placed_get dir "$1" || rm -f "$PREFIX$1"
     make_parent "$1" && placed_add dir "$1" "$6" "$5"
     attempt "cannot make the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
+    label "$1"
   fi
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   [ "$OWNERS" = yes ] || return 0
