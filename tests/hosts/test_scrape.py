@@ -1,54 +1,132 @@
-"""A host opened for a Prometheus elsewhere, and closed again: what strangers get, and what lies on the host."""
+"""Hosts opened for a Prometheus elsewhere, with systemd and without, and closed again: what it is told, what strangers get, and
+what lies where."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
-from components.host.parts.scrape import WEB_CONFIG, Scrape
-from components.scrape import web_config
-from components.stackfile.scrape import Scrape as Section
+from lab import toolchain
+from lab.dev import query
 from lab.hosts import Site
-from tests.hosts.outside import LOGIN, PASSWORD, SECTION, asked, with_certificate
-from tests.hosts.placed import PlacedHost
-from tests.hosts.stack import left_as_found
+from lab.ports import free_ports
+from tests.hosts.outside import KEY, LOGIN, PASSWORD, SECTION, asked, with_certificate
+from tests.hosts.stack import Backend, Stack, config_of, left_as_found
 
-OPEN = Scrape(node_exporter_listen="0.0.0.0:9110", gpu_exporter_listen="0.0.0.0:9111")
-
-
-@pytest.fixture
-def placed(site: Site, artifacts: Path, tmp_path: Path) -> Iterator[PlacedHost]:
-    """A host with its site's certificate; `tmp_path` has the authority's."""
-    placed = PlacedHost(site.hosts["metal-b"], artifacts)
-    with left_as_found(placed.host), with_certificate(placed.host, tmp_path):
-        try:
-            with left_as_found(placed.host):
-                yield placed
-                placed.leave()
-        finally:
-            placed.leave()
+HOSTS = ("metal-b", "container")
+PORTS = {9110: "node_uname_info", 9111: "nvidia_smi_gpu_info"}
+ELSEWHERE = "elsewhere"  # label of what that Prometheus stores
 
 
-def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(placed: PlacedHost, tmp_path: Path) -> None:
-    host, ca = placed.host, tmp_path / "ca.pem"
-    placed.options["scrape"] = OPEN
-    placed.secrets[WEB_CONFIG] = web_config(Section.model_validate(SECTION), "lab-west/training", PASSWORD)
-    assert placed.apply().errors == {}
-    for port, series in ((9110, "node_uname_info"), (9111, "nvidia_smi_gpu_info")):
-        url = f"https://{host.address}:{port}/metrics"
-        status, body = asked(url, ca, LOGIN)
-        assert status == "200" and series in body
-        assert asked(url, ca)[0] == asked(url, ca, "prometheus:wrong")[0] == "401"
-        assert asked(url.replace("https:", "http:"), ca)[0] in ("400", "000"), "no clear text"
-    assert asked(f"http://{host.address}:9100/metrics", ca)[0] == "000", "Alloy's stays on loopback"
-    assert host.ssh("curl -fsS http://127.0.0.1:9100/metrics | grep -c ^node_uname_info").stdout.strip() == "1"
-    assert host.ssh(f"grep -rlF {PASSWORD} /etc /var /opt", check=False).stdout == "", "no host has it"
-    assert placed.apply().changes == {} and placed.check().drift == []
+@pytest.fixture(scope="module")
+def authority(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Directory of a Prometheus, with the authority of the hosts' certificates as the output names it."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    with ExitStack() as stack:
+        own = [stack.enter_context(with_certificate(site.hosts[name], tmp_path_factory.mktemp(name))) for name in HOSTS]
+        (directory / "gpu-fleet-ca.pem").write_text("".join(path.read_text() for path in own))
+        yield directory
 
-    placed.options.clear()
-    assert placed.apply().errors == {}
-    assert asked(f"https://{host.address}:9110/metrics", ca, LOGIN)[0] == "000"
-    assert host.ssh("find / -xdev -name '*scrape*' -path '*gpu-fleet*' -not -path '/root/*' -not -path '/proc/*'").stdout == ""
-    assert placed.check().drift == []
+
+@pytest.fixture(scope="module")
+def fleet(
+    site: Site, backend: Backend, artifacts: Path, authority: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """Not up yet."""
+    hosts = {name: {**site.stack_hosts()[name], "exporter": "nvidia_gpu_exporter"} for name in HOSTS}
+    config = {**config_of(site, hosts, artifacts, backend), "scrape": SECTION}
+    secrets = {"scrapePassword": PASSWORD}
+    stack = Stack(tmp_path_factory.mktemp("scraped") / "checkout", "scraped", config, secrets).create()
+    with left_as_found(*(site.hosts[name] for name in HOSTS)):
+        yield stack
+        stack.destroy()
+
+
+def test_a_key_that_the_exporter_may_not_read_is_the_cause(fleet: Stack, site: Site) -> None:
+    host = site.hosts["container"]
+    host.ssh(f"chmod 600 {KEY}")
+    output = fleet.up(ok=False)
+    host.ssh(f"chmod 644 {KEY}")
+    cause = rf"container: service did not start: scrape-node: .*{re.escape(KEY)}: permission denied"
+    assert re.search(cause, output), output
+    assert "Host metal-b created" in output, output
+    assert asked(f"https://{host.address}:9110/metrics", Path("/dev/null"), LOGIN)[0] == "000"
+
+
+def test_hosts_let_the_login_in_and_nobody_else_and_keep_no_password(fleet: Stack, site: Site, authority: Path) -> None:
+    shown = fleet.up() + fleet.pulumi("stack", "export") + fleet.pulumi("stack", "output", "--json")
+    assert PASSWORD not in shown
+    ca = authority / "gpu-fleet-ca.pem"
+    for name in HOSTS:
+        host = site.hosts[name]
+        for port, series in PORTS.items():
+            url = f"https://{host.address}:{port}/metrics"
+            status, body = asked(url, ca, LOGIN)
+            assert status == "200" and series in body, url
+            assert asked(url, ca)[0] == asked(url, ca, "prometheus:wrong")[0] == "401", url
+            assert asked(url.replace("https:", "http:"), ca)[0] in ("400", "000"), "no clear text"
+        assert asked(f"http://{host.address}:9100/metrics", ca)[0] == "000", "Alloy's stays on loopback"
+        assert host.ssh(f"grep -rlF {PASSWORD} /etc /var /opt /run", check=False).stdout == "", "no host has it"
+    fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_prometheus_takes_the_output_as_it_is_and_finds_every_host(
+    fleet: Stack, backend: Backend, authority: Path, eventually: Callable
+) -> None:
+    given = authority / "gpu-fleet.yml"
+    given.write_text(fleet.pulumi("stack", "output", "scrapeConfig"))
+    (authority / "gpu-fleet-scrape.password").write_text(PASSWORD)
+    own = {"global": {"external_labels": {"store": ELSEWHERE}}, "remote_write": [{"url": f"{backend.mimir}/api/v1/push"}]}
+    main = authority / "prometheus.yml"
+    main.write_text(yaml.safe_dump({**own, "scrape_config_files": [given.name]}))
+    checked = subprocess.run([toolchain.find("promtool"), "check", "config", main], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+    since_s = time.time()
+    scraping = yaml.safe_load(given.read_text())
+    for job in scraping["scrape_configs"]:
+        job["scrape_interval"] = "2s"
+    # Alloy is a Prometheus too, but for files of scrape configurations.
+    main.write_text(yaml.safe_dump({**own, **scraping}))
+    with running_prometheus(main):
+        up = f'up{{store="{ELSEWHERE}"}}'
+        eventually("two jobs on two hosts", lambda: [one["value"][1] for one in query.metrics(backend.mimir, up)] == ["1"] * 4)
+        labels = 'datacenter="lab-west",cluster="training",instance="container",exporter_mode="nvidia_gpu_exporter"'
+        ours = f'nvidia_smi_gpu_info{{store="{ELSEWHERE}",job="gpu-exporter",{labels}}}'
+        eventually("its GPUs under the labels of those that are pushed", lambda: len(query.metrics(backend.mimir, ours)) == 2)
+        pushed = f'timestamp(nvidia_smi_gpu_info{{store="",{labels}}}) > {since_s:.0f}'
+        eventually("pushed as before", lambda: len(query.metrics(backend.mimir, pushed)) == 2)
+
+
+@contextmanager
+def running_prometheus(config: Path) -> Iterator[None]:
+    (port,) = free_ports(1)
+    options = ["--config.format=prometheus", f"--server.http.listen-addr=127.0.0.1:{port}", "--disable-reporting"]
+    command = [toolchain.find("alloy"), "run", *options, f"--storage.path={config.parent / 'alloy'}", config]
+    process = subprocess.Popen(command, cwd=config.parent, stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_without_the_section_the_ports_close_and_nothing_stays(fleet: Stack, site: Site, authority: Path) -> None:
+    fleet.pulumi("config", "rm", "gpu-fleet:scrapePassword")
+    del fleet.config["scrape"]
+    fleet.write()
+    fleet.up()
+    for name in HOSTS:
+        host = site.hosts[name]
+        assert asked(f"https://{host.address}:9110/metrics", authority / "gpu-fleet-ca.pem", LOGIN)[0] == "000"
+        # supervisor's logs stay until the host is removed, as the journal does
+        assert host.ssh("find /etc /opt /run /var/lib -xdev -name '*scrape*' -path '*gpu-fleet*'").stdout == ""
+    assert "scrapeConfig" not in json.loads(fleet.pulumi("stack", "output", "--json"))
