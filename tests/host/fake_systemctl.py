@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
         calls.write(" ".join(arguments) + "\n")
     store = HOME / "state.json"
     state: dict[str, dict] = json.loads(store.read_text()) if store.exists() else {}
-    verb, *rest = [argument for argument in arguments if argument not in ("--quiet", "--runtime", "--now", "--")]
+    verb, *rest = [argument for argument in arguments if argument not in ("--quiet", "--runtime", "--now", "--no-reload", "--")]
     now = "--now" in arguments
     code = 0
     if verb == "daemon-reload":
@@ -38,7 +38,9 @@ def main(arguments: list[str]) -> int:
         show(rest[-1], state.get(rest[-1], fresh()))
     else:
         unit = state.setdefault(rest[-1], fresh())
-        if verb == "unmask":
+        if verb == "is-enabled":
+            print("masked" if unit["masked"] else "enabled" if unit["enabled"] else "disabled")
+        elif verb == "unmask":
             unit["masked"] = False
         elif verb == "reset-failed":
             unit["active"] = "inactive" if unit["active"] == "failed" else unit["active"]

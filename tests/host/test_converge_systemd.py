@@ -14,7 +14,7 @@ from components.host.part import File, Part, Unit
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, snapshot, web
 
 UNIT = "gpu-fleet-job"
-ASKING = ("show", "unmask", "reset-failed")
+ASKING = ("show", "is-enabled", "unmask", "reset-failed")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def _change(host: SimulatedHost, unit: str = f"{UNIT}.service", **values: object
 
 def test_a_first_apply_enables_and_starts_and_a_second_asks_nothing(host: SimulatedHost) -> None:
     host.apply([_job(host)])
-    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert _asked(host) == ["daemon-reload", f"--quiet --no-reload enable {UNIT}.service", f"restart {UNIT}.service"]
     assert host.apply([_job(host)]).result["changed"] == 0
     assert _asked(host) == []
     assert host.check().code == 0
@@ -82,7 +82,7 @@ def test_a_changed_unit_file_is_read_and_its_unit_restarted(host: SimulatedHost)
     host.apply([_job(host)])
     _asked(host)
     host.apply([_job(host, "/opt/gpu-fleet/libexec/job --more")])
-    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert _asked(host) == ["daemon-reload", f"--quiet --no-reload enable {UNIT}.service", f"restart {UNIT}.service"]
 
 
 def test_a_changed_program_restarts_without_a_daemon_reload(host: SimulatedHost) -> None:
@@ -90,7 +90,7 @@ def test_a_changed_program_restarts_without_a_daemon_reload(host: SimulatedHost)
     _asked(host)
     part = _job(host)
     host.apply([Part(name="job", files=(File(path=part.files[0].path, content=b"new"), part.files[1]), units=part.units)])
-    assert _asked(host) == [f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", f"restart {UNIT}.service"]
 
 
 def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
@@ -98,12 +98,12 @@ def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
     _asked(host)
     part = _job(host)
     host.apply([Part(name="job", files=(part.files[0], File(path="/etc/job/rules", content=b"new")), units=part.units)])
-    assert _asked(host) == [f"--quiet enable {UNIT}.service", f"reload-or-restart {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", f"reload-or-restart {UNIT}.service"]
 
 
 def test_a_timer_is_enabled_instead_of_its_service(host: SimulatedHost) -> None:
     host.apply([_job(host, timer=True)])
-    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.timer", f"restart {UNIT}.timer"]
+    assert _asked(host) == ["daemon-reload", f"--quiet --no-reload enable {UNIT}.timer", f"restart {UNIT}.timer"]
     timer = host.at(f"/etc/systemd/system/{UNIT}.timer")
     timer.write_text(timer.read_text().replace("hourly", "yearly"))
     assert host.check().drift("job") == [
@@ -177,7 +177,7 @@ def test_remove_disables_stops_and_takes_the_unit_away(host: SimulatedHost) -> N
     host.apply([_job(host)])
     _asked(host)
     assert host.remove().code == 0
-    assert _asked(host) == [f"--quiet disable --now {UNIT}.service", "daemon-reload", "daemon-reload"]
+    assert _asked(host) == [f"--quiet --no-reload disable --now {UNIT}.service", "daemon-reload"]
     assert snapshot(host.prefix).keys() == {"etc", "etc/systemd", "etc/systemd/system"}
 
 

@@ -201,7 +201,8 @@ remove_part() {
   drop_records "$SCRATCH/obsolete" unit || return 1
   [ "$1" != host ] || service leave || return 1
   drop_records "$SCRATCH/obsolete" file || return 1
-  [ "$1" = host ] || service definitions || return 1
+  # A removal ends with the host's own part, whose manager then forgets all of them at once.
+  [ "$VERB" = remove ] || ! touches_units || service definitions || return 1
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
   placed_forget "$SCRATCH/obsolete" && undo_forget "$1"

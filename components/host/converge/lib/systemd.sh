@@ -63,15 +63,21 @@ systemd_reload() {
   systemd_enable "$1.$2" && attempt "$1.$2 did not reload" systemctl reload-or-restart "$1.$2"
 }
 
+# Reading all unit files again, which enable, disable and unmask do by themselves, takes a host with hundreds of units a second:
+# it is left to systemd_definitions, once for a part.
 systemd_enable() {
-  systemctl unmask "$1" >/dev/null 2>&1 </dev/null
-  systemctl unmask --runtime "$1" >/dev/null 2>&1 </dev/null
+  case $(systemctl is-enabled "$1" 2>/dev/null </dev/null) in
+    masked*)
+      systemctl unmask "$1" >/dev/null 2>&1 </dev/null
+      systemctl unmask --runtime "$1" >/dev/null 2>&1 </dev/null
+      ;;
+  esac
   systemctl reset-failed "$1" >/dev/null 2>&1 </dev/null # a unit that failed too often is not started again before this
-  attempt "$1 cannot be enabled" systemctl --quiet enable "$1"
+  attempt "$1 cannot be enabled" systemctl --quiet --no-reload enable "$1"
 }
 
 systemd_stop() {
-  systemctl --quiet disable --now "$1.$2" >/dev/null 2>&1 </dev/null
+  systemctl --quiet --no-reload disable --now "$1.$2" >/dev/null 2>&1 </dev/null
   # A timer's service may be at work.
   [ "$2" = service ] || systemctl stop "$1.service" >/dev/null 2>&1 </dev/null
   systemctl reset-failed "$1.service" >/dev/null 2>&1 </dev/null
