@@ -19,6 +19,7 @@ from tests.config.stacks import problems, stack
 TLS = {"certificateFile": "/etc/ssl/host.pem", "keyFile": "/etc/ssl/host.key"}
 SECTION = {"username": "prometheus", "tls": TLS}
 PASSWORD = "planted-password"
+LOCAL = {"here": {}, "there": {"gpuExporter": 9401, "nodeExporter": 9101, "alloy": 12346}}
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,18 @@ def test_a_mistake_is_told_where_it_is(section: dict, where: str, words: str, ba
     assert errors is not None
     assert [problem.where for problem in errors.problems] == [f"gpu-fleet:{where}"], str(errors)
     assert words in str(errors)
+
+
+def test_hosts_that_share_this_machine_cannot_share_its_ports(base: Path) -> None:
+    local = {name: {"connection": "local", "prefix": f".dev/{name}", "ports": ports} for name, ports in LOCAL.items()}
+    one = {"scrape": SECTION, "hosts": {"here": local["here"]}}
+    assert problems(stack(**one), base, {"scrapePassword"}) is None
+    errors = problems(stack(**{**one, "hosts": local}), base, {"scrapePassword"})
+    assert [problem.where for problem in errors.problems] == ["gpu-fleet:scrape"], str(errors)
+    assert "here, there are on this machine" in str(errors)
+    taken = problems(stack(**one, backend={"mimir": {"port": 9110}}), base, {"scrapePassword"})
+    assert [problem.where for problem in taken.problems] == ["gpu-fleet:scrape.nodeExporterPort"], str(taken)
+    assert "9110 is gpu-fleet:backend.mimir.port too" in str(taken)
 
 
 def test_there_is_no_opening_without_a_password_and_no_password_without_an_opening(base: Path) -> None:

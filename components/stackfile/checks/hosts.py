@@ -50,10 +50,10 @@ def _same_machine(stack: Stack) -> Iterator[Problem]:
 def _ports_of_this_machine(stack: Stack) -> Iterator[Problem]:
     """Hosts on this machine, and the embedded backend, share its loopback ports."""
     taken: dict[int, str] = {}
-    places = [(f"{PROJECT}:backend.{path}", port) for path, port in _ports(stack.file.backend)]
+    places = [(f"{PROJECT}:backend.{path}", port) for path, port in ports_of(stack.file.backend)]
     for name, host in stack.listing.hosts.items():
         if host.connection == "local":
-            places += [(stack.listing.places[name](("ports", path)), port) for path, port in _ports(host.ports)]
+            places += [(stack.listing.places[name](("ports", path)), port) for path, port in ports_of(host.ports)]
     for where, port in places:
         if port in taken:
             what = f"{port} is {taken[port]} too, on the same machine"
@@ -61,10 +61,11 @@ def _ports_of_this_machine(stack: Stack) -> Iterator[Problem]:
         taken.setdefault(port, where)
 
 
-def _ports(section: Section | None, path: str = "") -> Iterator[tuple[str, int]]:
+def ports_of(section: Section | None, path: str = "") -> Iterator[tuple[str, int]]:
+    """Key below the section, and port."""
     for name, field in type(section).model_fields.items() if section else ():
         value = getattr(section, name)
         if isinstance(value, Section):
-            yield from _ports(value, f"{path}{field.alias}.")
+            yield from ports_of(value, f"{path}{field.alias}.")
         elif isinstance(value, int):
             yield f"{path}{field.alias}", value

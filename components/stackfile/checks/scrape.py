@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from components.naming import PROJECT
-from components.stackfile.checks import Stack, problem
+from components.stackfile.checks import Stack, problem, some
+from components.stackfile.checks.hosts import ports_of
 from components.stackfile.problems import Problem
 from components.stackfile.scrape import Scrape
 
@@ -39,3 +40,11 @@ def _ports(stack: Stack, section: Scrape) -> Iterator[Problem]:
                 what = f"{port} is used on loopback already, on {host.name} for one"
                 yield problem(f"scrape.{name}", what, "a port of its own", "change it, or the host's ports")
                 break
+    here = [host.name for host in stack.listing.hosts.values() if host.connection == "local"]
+    if len(here) > 1:
+        what = f"{some(here)} are on this machine, and would answer on the same ports"
+        yield problem("scrape", what, "one local host at most", "remove the section, or all of them but one")
+    for key, port in ports_of(stack.file.backend) if here else ():
+        if name := next((name for name, ours in names.items() if ours == port), None):
+            what = f"{port} is {PROJECT}:backend.{key} too, on the machine of {here[0]}"
+            yield problem(f"scrape.{name}", what, "a port of its own", "change one of them")
