@@ -1,12 +1,14 @@
 """Command line and server of the dcgm-exporter stand-in.
 
-It takes the real one's flags and environment names; those about remote host engines, virtual GPUs and DRA are accepted and change
-nothing. DCGM_LAB_GENERATION picks the release it stands for, DCGM_LAB_PODS names the file that stands for the kubelet.
+It takes the real one's flags and environment names. Those about virtual GPUs and DRA are accepted and change nothing; a remote
+host engine is asked for nothing, but has to be there. DCGM_LAB_GENERATION picks the release it stands for, DCGM_LAB_PODS names
+the file that stands for the kubelet.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -20,6 +22,7 @@ from lab.gpu.serve import CannotListen, serve
 
 GENERATIONS = {"4.8.2": "4.5.3-4.8.2", "4.8.3": "4.6.0-4.8.3", "4.8.4": "4.6.1-4.8.4", "4.9.0": "4.7.0-4.9.0"}
 GENERATION_VARIABLE = "DCGM_LAB_GENERATION"
+HOST_ENGINE_PORT = 5555
 SHIPPED = Path(__file__).parent
 
 # flag, short form, environment name, default; a boolean default makes a switch
@@ -129,6 +132,7 @@ def _serve(options: dict[str, str | bool], generation: str) -> None:
     state = os.environ.get(STATE_VARIABLE)
     if not state:
         raise NoMachine(f"{STATE_VARIABLE} is not set: start it through the wrapper that `python -m lab.gpu init --bin` makes")
+    _reach_host_engine(str(options["remote-hostengine-info"]))
     collectors = Path(str(options["collectors"])) if options["collectors"] else None
     body = renderer(
         collectors,
@@ -152,6 +156,16 @@ def _serve(options: dict[str, str | bool], generation: str) -> None:
         serve(host, int(port), answers, listening=lambda: _log("INFO", f"Starting webserver, listening on {options['address']}"))
     except CannotListen as error:
         raise Refused(f"Failed to listen and serve HTTP server: listen tcp {options['address']}: bind: {error}") from None
+
+
+def _reach_host_engine(address: str) -> None:
+    """`address`: empty for one inside the exporter, which is the usual case."""
+    host, _, port = address.partition(":")
+    try:
+        if address:
+            socket.create_connection((host, int(port or HOST_ENGINE_PORT)), timeout=5).close()
+    except OSError as error:
+        raise Refused(f"Unable to connect to remote nv-hostengine at {address}: {error}") from None
 
 
 def _pods(options: dict[str, str | bool]) -> Pods | None:

@@ -24,15 +24,18 @@ DISTRIBUTION_KEY = f"{DISTRIBUTION}/RPM-GPG-KEY-lab"
 def _spec(package: Package) -> str:
     """With the files' contents in it."""
     version, release = VERSION.split("-")
-    requires = f"Requires: {package.depends}\n" if package.depends else ""
+    relations = {"Requires": package.depends, "Conflicts": package.conflicts}
+    related = "".join(f"{relation}: {other}\n" for relation, other in relations.items() if other)
+    # Not by sh itself, which would be another package that it needs.
+    installed = f"%post -p <lua>\nos.execute([[{package.installed}]])\n" if package.installed else ""
     written = "".join(
         f"install -D -m {mode:o} /dev/stdin %{{buildroot}}/{path} <<'END_OF_FILE'\n{content.replace('%', '%%')}END_OF_FILE\n"
         for path, (content, mode) in package.files.items()
     )
     return (
-        f"Name: {package.name}\nVersion: {version}\nRelease: {release}\nBuildArch: x86_64\n{requires}AutoReqProv: no\n"
+        f"Name: {package.name}\nVersion: {version}\nRelease: {release}\nBuildArch: x86_64\n{related}AutoReqProv: no\n"
         "Summary: stand-in of gpu-fleet's lab\nLicense: none\n%description\nNot NVIDIA's package.\n"
-        f"%install\n{written}%files\n" + "".join(f"/{path}\n" for path in package.files)
+        f"%install\n{written}{installed}%files\n" + "".join(f"/{path}\n" for path in package.files)
     )
 
 

@@ -7,17 +7,42 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.gpu.dcgm.cli import SHIPPED
 from lab.gpu.machine import STATE_VARIABLE
 from lab.hosts import gpus
 
 _HERE = Path(__file__).parent
 VERSION = "1.20.0-1"
 
+# As github.com/NVIDIA/DCGM has it (config-files/systemd, scripts/deb/postinst; read 2026-11-21): nothing enables the unit, and
+# nothing stops it when the package goes.
 _HOST_ENGINE = """\
 [Unit]
-Description=Host engine of DCGM (stand-in of gpu-fleet's lab)
+Description=NVIDIA DCGM service (stand-in of gpu-fleet's lab)
+Conflicts=dcgm.service
 [Service]
-ExecStart=/usr/bin/sleep infinity
+User=root
+PrivateTmp=false
+Environment="DCGM_HOME_DIR=/var/log/nvidia-dcgm"
+ExecStart=/usr/bin/nv-hostengine -n --service-account nvidia-dcgm
+Restart=on-abort
+[Install]
+WantedBy=multi-user.target
+"""
+_HOST_ENGINE_INSTALLED = """\
+id nvidia-dcgm >/dev/null 2>&1 || useradd --user-group --system --shell /usr/sbin/nologin nvidia-dcgm
+install -d -o nvidia-dcgm -g nvidia-dcgm /var/log/nvidia-dcgm
+"""
+# As github.com/NVIDIA/dcgm-exporter packages it (packaging, hack/package/stage-payload.sh; read 2026-11-21).
+_EXPORTER_UNIT = """\
+[Unit]
+Description=NVIDIA DCGM-exporter service (stand-in of gpu-fleet's lab)
+Wants=nvidia-dcgm.service
+After=nvidia-dcgm.service
+[Service]
+User=root
+ExecStart=/usr/bin/dcgm-exporter -f /etc/dcgm-exporter/default-counters.csv
+Restart=on-abort
 [Install]
 WantedBy=multi-user.target
 """
@@ -31,10 +56,12 @@ exec /usr/bin/python3 -I -S -B {gpus.CODE_INSIDE}/lab/gpu/bin/dcgm-exporter "$@"
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """`files`: path -> content and mode. `depends`: the name of another, or nothing."""
+    """`files`: path -> content and mode. `depends`, `conflicts`: the name of another. `installed`: sh, run when it is."""
 
     name: str
     depends: str = ""
+    conflicts: str = ""
+    installed: str = ""
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -49,13 +76,24 @@ def packages() -> list[Package]:
             },
         ),
         Package(
-            name="datacenter-gpu-manager-4-core", files={"usr/lib/systemd/system/nvidia-dcgm.service": (_HOST_ENGINE, 0o644)}
+            name="datacenter-gpu-manager-4-core",
+            conflicts="datacenter-gpu-manager",
+            installed=_HOST_ENGINE_INSTALLED,
+            files={
+                "usr/bin/nv-hostengine": ((_HERE / "nv-hostengine").read_text(), 0o755),
+                "usr/lib/systemd/system/nvidia-dcgm.service": (_HOST_ENGINE, 0o644),
+            },
         ),
         Package(name="datacenter-gpu-manager-4-proprietary"),
+        Package(name="datacenter-gpu-manager"),  # DCGM 3
         Package(
             name="datacenter-gpu-manager-exporter",
             depends="datacenter-gpu-manager-4-core",
-            files={"usr/bin/dcgm-exporter": (_EXPORTER, 0o755)},
+            files={
+                "usr/bin/dcgm-exporter": (_EXPORTER, 0o755),
+                "usr/lib/systemd/system/nvidia-dcgm-exporter.service": (_EXPORTER_UNIT, 0o644),
+                "etc/dcgm-exporter/default-counters.csv": ((SHIPPED / "default-counters-4.8.csv").read_text(), 0o644),
+            },
         ),
     ]
 
@@ -71,11 +109,15 @@ def _build(package: Package, directory: Path) -> Path:
         root = Path(scratch) / "root"
         control = root / "DEBIAN" / "control"
         control.parent.mkdir(parents=True)
-        depends = f"Depends: {package.depends}\n" if package.depends else ""
+        relations = {"Depends": package.depends, "Conflicts": package.conflicts}
+        related = "".join(f"{relation}: {other}\n" for relation, other in relations.items() if other)
         control.write_text(
             f"Package: {package.name}\nVersion: {VERSION}\nArchitecture: amd64\nMaintainer: gpu-fleet lab <lab@example.com>\n"
-            f"{depends}Description: stand-in of gpu-fleet's lab, not NVIDIA's package\n"
+            f"{related}Description: stand-in of gpu-fleet's lab, not NVIDIA's package\n"
         )
+        if package.installed:
+            (control.parent / "postinst").write_text(f"#!/bin/sh\nset -e\n{package.installed}")
+            (control.parent / "postinst").chmod(0o755)
         for path, (content, mode) in package.files.items():
             file = root / path
             file.parent.mkdir(parents=True, exist_ok=True)

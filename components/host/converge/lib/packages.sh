@@ -52,7 +52,8 @@ install_package() {
   install_family=$1
   shift
   if [ "$install_family" = debian ]; then
-    set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends "$@"
+    # What another package conflicts with is not ours to remove: DCGM 3 makes room for DCGM 4.
+    set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends --no-remove "$@"
   elif command -v dnf >/dev/null; then
     set -- dnf -y "$@" # with -q it does not say which address failed
   else
@@ -75,6 +76,8 @@ drop_packages() {
   if [ -z "$drop_why" ]; then
     say "$1: removing packages: $(tr '\n' ' ' <"$SCRATCH/packages")"
     # shellcheck disable=SC2046
+    stop_services "$drop_family" $(cat "$SCRATCH/packages")
+    # shellcheck disable=SC2046
     purge "$drop_family" go $(cat "$SCRATCH/packages") || drop_why="it could not be removed: $(tail -n 1 "$SCRATCH/stderr")"
   fi
   WHY=$drop_why awk '{ print "package " $0 ": " (ENVIRON["WHY"] == "" ? "removed" : "stays, since " ENVIRON["WHY"]) }' \
@@ -87,6 +90,19 @@ packages_in_use() {
   while IFS= read -r keep_script; do
     within 60 sh "$HERE/files$keep_script" "$1" 2>/dev/null </dev/null || echo "it is not known who else uses it"
   done <"$RECORDS"
+}
+
+# stop_services FAMILY NAME...: what the packages run. Not all of them stop it when they go: DCGM's host engine would run on without
+# its files.
+stop_services() {
+  stop_family=$1
+  shift
+  case $stop_family in
+    debian) dpkg-query --listfiles "$@" ;;
+    rhel) rpm --query --list "$@" ;;
+  esac 2>/dev/null | sed -n 's,.*/systemd/system/\([^/@]*\.\(service\|socket\|timer\)\)$,\1,p' | sort -u >"$SCRATCH/services"
+  # shellcheck disable=SC2046 # names of units have no spaces
+  [ ! -s "$SCRATCH/services" ] || systemctl --quiet disable --now $(cat "$SCRATCH/services") >/dev/null 2>&1 </dev/null || true
 }
 
 # purge FAMILY test|go NAME...
