@@ -210,6 +210,7 @@ remove_part() {
 
 # drop_records FILE "KIND...": takes these things from the host, the deepest directory first. Files of others come back.
 drop_records() {
+  [ -s "$1" ] || return 0
   for drop_kind in $2; do
     awk -F "$TAB" -v kind="$drop_kind" '$1 == kind' "$1" | sort -r >"$SCRATCH/drop"
     while IFS=$TAB read -r _ drop_key _ drop_a drop_b _; do
