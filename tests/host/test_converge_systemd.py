@@ -6,11 +6,12 @@ import json
 import sys
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from components.host.part import File, Part, Unit
+from components.host.part import File, FileCheck, Part, Unit
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, snapshot, web
 
 UNIT = "gpu-fleet-job"
@@ -171,6 +172,16 @@ def test_a_unit_that_lacks_a_download_says_what_it_said_itself(host: SimulatedHo
     assert error["code"] == "download"
     said = f"journal of --quiet --no-pager --output=cat --lines=1 --unit={UNIT}.service _TRANSPORT=stdout"
     assert error["message"].startswith(said), error
+
+
+def test_a_unit_that_is_pulling_what_it_runs_gets_the_time_for_it(host: SimulatedHost, tmp_path: Path) -> None:
+    job = replace(_job(host), checks=(FileCheck(path="/run/job", within_s=1),))
+    assert host.run("apply", [job]).error("job")["code"] == "service-failed"
+    host.at("/run").mkdir(exist_ok=True)
+    done = f'[ "$(grep -c . {tmp_path}/asked)" -lt 3 ] || echo >"{host.at("/run/job")}"'
+    said = f"#!/bin/sh\necho 'pulling registry.example.com/image'\necho >>{tmp_path}/asked .\n{done}\n"
+    (tmp_path / "programs/journalctl").write_text(said)
+    host.apply([job])
 
 
 def test_remove_disables_stops_and_takes_the_unit_away(host: SimulatedHost) -> None:

@@ -72,7 +72,7 @@ def _part(name: str, run: str, started_by: tuple[str, ...], **more: object) -> P
         name=name,
         when={"GPU_FLEET_DCGM_RUN": (run,)},
         units=(Unit(name=f"gpu-fleet-{name}", restart_on=(*started_by, COUNTERS, "settings")),),
-        # The first start brings the image, about half a gigabyte; one that cannot be had ends the wait at once.
+        # From when the image is there, about half a gigabyte; one that cannot be had ends the wait at once.
         checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains=_OF_A_GPU, within_s=300),),
         **more,  # type: ignore[arg-type]
     )

@@ -26,13 +26,25 @@ wait_ready() {
   say "$1: waiting until it works, at most $wait_longest seconds"
   GAVE_UP=no
   until are_steady && do_checks_pass; do
-    if [ "$GAVE_UP" = yes ] || [ "$(date +%s)" -ge "$wait_until" ]; then
+    if [ "$GAVE_UP" = yes ] || { [ "$(date +%s)" -ge "$wait_until" ] && ! is_pulling; }; then
       not_ready "$wait_longest"
       [ -z "$UNSTEADY" ] || failed_download "$UNSTEADY"
       return 1
     fi
     pause
   done
+}
+
+# is_pulling: does one of its units still bring what it is going to run? Its last line says so, and it gives up by itself. Taken away
+# meanwhile, it would begin anew with every run where the line is slow, or a whole fleet shares it.
+is_pulling() {
+  while IFS=$TAB read -r pulling_unit _; do
+    service end "$pulling_unit"
+    case $END_WORDS in
+      "pulling "*) pause && return 0 ;;
+    esac
+  done <"$RECORDS"
+  return 1
 }
 
 # are_steady <$RECORDS: sets UNSTEADY to the unit that is not.
