@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -14,9 +16,11 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from components.host.artifacts import INDEX
 from lab.hosts import Host, Site
 from lab.hosts.image import SUDO_PASSWORD
 from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals, sshd_log
+from tests.provider.ssh_server import SshServers
 
 PLANTED = {"metricsPassword": "planted-metrics-password", "logsPassword": "planted-logs-password", "sudoPassword": SUDO_PASSWORD}
 
@@ -46,27 +50,72 @@ def stack_of(site: Site, artifacts: Path, backend: Backend, tmp_path: Path) -> I
         stack.destroy()
 
 
-def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(stack_of: StackOf, site: Site, host: Host) -> None:
+@contextmanager
+def kept_from_starting(host: Host) -> Iterator[None]:
+    """node_exporter, by a drop-in of the site for a family of services."""
+    drop_ins = "/etc/systemd/system/gpu-fleet-node-.service.d"
+    conf = '[Service]\nExecStart=\nExecStart=/bin/sh -c "echo not here; exit 1"\n'
+    host.ssh(f"mkdir {drop_ins}; cat >{drop_ins}/site.conf", stdin=conf)
+    try:
+        yield
+    finally:
+        host.ssh(f"rm -r {drop_ins}; systemctl daemon-reload")
+
+
+@pytest.fixture
+def without_gpu_exporter(artifacts: Path, tmp_path: Path) -> Path:
+    """The artifacts, but for one that somebody removed."""
+    directory = tmp_path / "artifacts"
+    shutil.copytree(artifacts, directory, copy_function=os.link)
+    lines = (directory / INDEX).read_text().splitlines()
+    (digest,) = (line.split()[0] for line in lines if "  nvidia_gpu_exporter-" in line)
+    for file in directory.glob(f"{digest}*"):
+        file.unlink()
+    return directory
+
+
+def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
+    stack_of: StackOf, site: Site, host: Host, without_gpu_exporter: Path, tmp_path: Path
+) -> None:
+    servers = SshServers(tmp_path)
     key = {"hostKey": host.host_key}  # never looked at where nothing answers
     causes = {
         "black-hole": ({"address": site.black_hole, **key}, "unreachable: .*no answer within 20 s"),
         "stalling": ({"address": site.stalling, **key}, "unreachable: .*accepted the connection and then said nothing"),
-        "container": (key, "host key: .*another host key"),
-        "amd": ({"user": "guest"}, "sudo: a password is required; set gpu-fleet:sudoPassword"),
-        "docker": ({"gpus": 9}, "GPU count: .*gpus: 9.* lists 8"),
-        "broken": ({}, "no driver: .*nvidia-smi, rocm-smi or amd-smi"),
+        "impostor": ({"address": "127.0.0.1", "port": servers.ssh().port, **key}, "host key: .*another host key"),
+        "docker": ({"user": "guest"}, "sudo: a password is required; set gpu-fleet:sudoPassword"),
+        "amd": ({"gpus": 9}, "GPU count: .*gpus: 9.* 4"),
+        "broken": ({"exporter": "textfile"}, "no driver: .*nvidia-smi, rocm-smi or amd-smi"),
+        "metal-b": ({}, f"download: the host needs the file with sha256 .* not in {without_gpu_exporter}; `make artifacts`"),
+        "metal": ({"exporter": "textfile"}, "service did not start: node-exporter: service .* does not keep running: not here"),
     }
-    stack = stack_of({"metal-b": {}, **{name: entry for name, (entry, _) in causes.items()}})
-    with left_as_found(*(site.hosts[name] for name in ("container", "amd", "docker", "broken"))):
+    stack = stack_of({"container": {"exporter": "textfile"}, **{name: entry for name, (entry, _) in causes.items()}})
+    stack.config["artifacts"]["directory"] = str(without_gpu_exporter)
+    stack.write()
+    with (
+        kept_from_starting(site.hosts["metal"]),
+        left_as_found(*(site.hosts[name] for name in ("docker", "amd", "broken", "metal-b"))),
+    ):
         start = time.monotonic()
         output = stack.up(ok=False)
         assert time.monotonic() - start < 120, "the one that stalls costs 60 s, and everything else is done meanwhile"
+    servers.close()
     for name, (_, cause) in causes.items():
         told = rf"Host \({name}\):\s+error: (?:1 error occurred:\s+\* )?{name}: {cause}"
         assert re.search(told, output), f"{name}: {cause} is not in\n{output}"
     assert "Traceback" not in output
-    assert "Host metal-b created" in output, output
-    assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
+    assert "Host container created" in output, output
+
+    in_place = "cat /etc/gpu-fleet/gpu-fleet.env /var/lib/gpu-fleet/stack /var/lib/gpu-fleet/digest; pgrep -f bin/alloy"
+    before = site.hosts["container"].ssh(in_place).stdout
+    another = Stack(stack.directory, "another", {**stack.config, "cluster": "inference"})
+    another.config["hosts"] = {"container": stack.config["hosts"]["container"]}
+    another.pulumi("stack", "init", another.name)
+    another.write()
+    output = another.up(ok=False)
+    assert site.hosts["container"].ssh(in_place).stdout == before
+    assert re.search(r"container: belongs to another stack: .*lab-west/training", output), output
+    assert "host:Host::" not in another.pulumi("stack", "export"), "its removal would be that of the first stack's host"
 
 
 def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path: Path, eventually: Callable[..., None]) -> None:
