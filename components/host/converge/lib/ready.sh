@@ -26,7 +26,8 @@ wait_ready() {
   say "$1: waiting until it works, at most $wait_longest seconds"
   GAVE_UP=no
   until are_steady && do_checks_pass; do
-    if [ "$GAVE_UP" = yes ] || { [ "$(date +%s)" -ge "$wait_until" ] && ! is_pulling; }; then
+    [ "$(date +%s)" -lt "$wait_until" ] || ! is_pulling || wait_until=$(($(date +%s) + wait_longest))
+    if [ "$GAVE_UP" = yes ] || [ "$(date +%s)" -ge "$wait_until" ]; then
       not_ready "$wait_longest"
       [ -z "$UNSTEADY" ] || failed_download "$UNSTEADY"
       return 1
@@ -41,7 +42,7 @@ is_pulling() {
   while IFS=$TAB read -r pulling_unit _; do
     service end "$pulling_unit"
     case $END_WORDS in
-      "pulling "*) pause && return 0 ;;
+      "pulling "*) return 0 ;;
     esac
   done <"$RECORDS"
   return 1
