@@ -324,7 +324,8 @@ class _Talk:
             for line in lines:
                 if line := self._clean(line.replace(_SUDO_PROMPT, "")).strip():
                     self.log.append(line)
-                    self._progress(line)
+                    if self.outcome is not None:  # what the login says before is no progress
+                        self._progress(line)
         if rest.strip():
             self.log.append(self._clean(rest.strip()))
 

@@ -164,8 +164,10 @@ class SshTransport:
             key = "the key of gpu-fleet:sshPrivateKey"
         elif target.get("privateKeyFile"):
             key = f"the key {target['privateKeyFile']}"
-        else:
+        elif os.environ.get("SSH_AUTH_SOCK"):
             key = "any key of the ssh-agent or of ~/.ssh"
+        else:
+            key = "any key of ~/.ssh, and there is no ssh-agent (SSH_AUTH_SOCK is not set)"
         return f"{where} does not let {target.get('user') or 'you'} in with {key}"
 
     def _keys(self, target: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,6 +298,8 @@ def _endpoint(target: Mapping[str, Any], role: str = "") -> tuple[str, int, str]
 
 def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:
     if isinstance(error, asyncssh.ChannelOpenError):
+        if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
+            return "the bastion lets nobody through to it: see AllowTcpForwarding and PermitOpen in its sshd_config"
         return f"the bastion cannot reach it: {error.reason}"
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)

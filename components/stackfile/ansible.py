@@ -48,6 +48,8 @@ _PRIORITY = "ansible_group_priority"
 _READ = {name for names in (*_KEYS.values(), _MEMBERSHIP, _BECOME, _PASSWORDS, (_PRIORITY,)) for name in names}
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_SSH_OPTIONS_WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh(1)
+_JUMP_HOST = re.compile(r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]]+\]|[^:,@\s]+)(?::(?P<port>\d+))?")
 _DEEPEST = 100  # groups in groups, two steps each
 _VARIABLE_FILES = ("", ".yml", ".yaml", ".json")
 
@@ -458,30 +460,58 @@ def _check(value: Value, inventory: AnsibleInventory) -> None:
 
 
 def _bastion(value: Value, inventory: AnsibleInventory) -> Mapping[str, object] | None:
-    """The jump host in SSH arguments: -J, ProxyJump or `ProxyCommand="ssh -W %h:%p HOST"`; the rest is not ours to take."""
+    """The jump host in SSH arguments: -J, ProxyJump, or a ProxyCommand that is an ssh to it; the rest is not ours to take."""
     try:
-        words = shlex.split(str(value.value))
+        jump, ignored = _jump_of(shlex.split(str(value.value)))
     except ValueError:
         inventory.problem(value, f"{value.name} has an open quote", "arguments of ssh", "close it")
         return None
-    words = [word for word in words if word != "-o"]
-    jump, ignored = None, []
-    while words:
-        word = words.pop(0).removeprefix("-o")
-        name, _, setting = word.partition("=")
-        if word == "-J" and words:
-            jump = words.pop(0)
-        elif name.lower() == "proxyjump":
-            jump = setting
-        elif name.lower() == "proxycommand" and (match := re.fullmatch(r"ssh\b.*\s-W\s+\S+(?:\s+-\S+)*\s+(\S+)", setting)):
-            jump = match.group(1)
-        else:
-            ignored.append(word)
     if ignored:
         arguments = " ".join(ignored)
         inventory.warnings.append(f"{value.file}: {arguments} in {value.name} has no effect; host keys are always verified")
-    if jump is None:
+    if not jump:
         return None
-    user, _, address = jump.rpartition("@")
-    host, _, port = address.partition(":")
-    return {"host": host, **({"user": user} if user else {}), **({"port": int(port)} if port.isdigit() else {})}
+    match = _JUMP_HOST.fullmatch(jump)
+    if match is None:
+        inventory.problem(value, f"{value.name} goes through {shown(jump)}", "one jump host, as USER@HOST:PORT", "name one alone")
+        return None
+    found = {"host": match["host"].strip("[]"), "user": match["user"], "port": match["port"] and int(match["port"])}
+    return {key: part for key, part in found.items() if part}
+
+
+def _jump_of(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The jump host in the words, as -J takes it, and the words that say something else. Raises ValueError over an open quote."""
+    jump, ignored = "", []
+    rest = iter([word for word in words if word != "-o"])
+    for word in rest:
+        name, _, setting = word.removeprefix("-o").partition("=")
+        if word == "-J":
+            jump = next(rest, "")
+        elif name.lower() == "proxyjump":
+            jump = setting
+        elif name.lower() == "proxycommand" and (found := _jump_of_command(shlex.split(setting))):
+            jump = found
+        else:
+            ignored.append(word.removeprefix("-o"))
+    return jump, ignored
+
+
+def _jump_of_command(words: Sequence[str]) -> str:
+    """The same of `ssh -W %h:%p -p 2022 -q -l jump HOST` and of `ssh HOST nc %h %p`; empty for another command. A key for the
+    jump host alone cannot be told here: the host's opens both."""
+    if not words or Path(words[0]).name != "ssh" or not any("%h" in word for word in words):
+        return ""
+    user, port = "", ""
+    rest = iter(words[1:])
+    for word in rest:
+        if not word.startswith("-"):
+            given, _, address = word.rpartition("@")
+            address = f"[{address}]" if ":" in address else address
+            login = given or user
+            return (f"{login}@" if login else "") + address + (f":{port}" if port else "")
+        option = word[1:2]
+        if option and option in _SSH_OPTIONS_WITH_VALUE:
+            setting = word[2:] or next(rest, "")
+            user = setting if option == "l" else user
+            port = setting if option == "p" else port
+    return ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.config import StackConfig
+from components.config import ConfigErrors, StackConfig
 from tests.config.stacks import HOST_KEY, REMOVED, problems, stack
 
 SEED = """\
@@ -90,11 +90,26 @@ all:
         "-o ProxyJump=jump@10.0.0.1",
         "-oProxyJump=jump@10.0.0.1",
         '-o ProxyCommand="ssh -W %h:%p -q jump@10.0.0.1"',
+        '-o ProxyCommand="ssh -p 22 -W %h:%p -q jump@10.0.0.1"',
+        '-o ProxyCommand="ssh -W [%h]:%p -o StrictHostKeyChecking=no -i ~/.ssh/jump -l jump 10.0.0.1"',
+        '-o ProxyCommand="/usr/bin/ssh -q jump@10.0.0.1 nc %h %p" -o ControlMaster=auto',
+        "-J ssh://jump@10.0.0.1:22",
     ],
 )
 def test_every_way_to_write_a_jump_host_is_understood(base: Path, arguments: str) -> None:
     host = load(base, f"all: {{hosts: {{gpu1: {{ansible_ssh_common_args: '{arguments}'}}}}}}\n").hosts["gpu1"]
-    assert (host.bastion.host, host.bastion.user) == ("10.0.0.1", "jump")
+    assert (host.bastion.host, host.bastion.user, host.bastion.port) == ("10.0.0.1", "jump", 22)
+
+
+@pytest.mark.parametrize("arguments", ["-J [2001:db8::1]:2022", '-o ProxyCommand="ssh -W %h:%p -p 2022 2001:db8::1"'])
+def test_a_jump_host_may_have_an_ipv6_address_and_a_port(base: Path, arguments: str) -> None:
+    host = load(base, f"all: {{hosts: {{gpu1: {{ansible_ssh_common_args: '{arguments}'}}}}}}\n").hosts["gpu1"]
+    assert (host.bastion.host, host.bastion.port) == ("2001:db8::1", 2022)
+
+
+def test_two_jump_hosts_in_a_row_are_a_mistake(base: Path) -> None:
+    with pytest.raises(ConfigErrors, match=r'goes through "a\.example\.com,b'):
+        load(base, "all: {hosts: {gpu1: {ansible_ssh_common_args: '-J a.example.com,b.example.com'}}}\n")
 
 
 def test_an_argument_that_switches_host_keys_off_has_no_effect_and_is_said(base: Path) -> None:

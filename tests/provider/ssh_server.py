@@ -176,5 +176,7 @@ class _Login(asyncssh.SSHServer):
         return asyncssh.SSHServerProcess(self._server._run, None, 0, False)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        self._server.forwards += self._server._jump
-        return self._server._jump
+        if not self._server._jump:  # as sshd does with `AllowTcpForwarding no`
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "open failed")
+        self._server.forwards += 1
+        return True

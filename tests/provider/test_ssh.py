@@ -256,6 +256,7 @@ done
 [ "$mode" = absent ] && {{ echo "sh: 1: sudo: not found" >&2; exit 127; }}
 [ "$mode" = forbidden ] && {{ echo "sudo: ops is not in the sudoers file" >&2; exit 1; }}
 [ "$asks" = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
+echo "We trust you have received the usual lecture." >&2
 for _ in 1 2 3; do
   printf '%s' "$prompt" >&2
   read -r password || exit 1
@@ -292,6 +293,7 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
     create(plugin, host)
     assert host.placed("etc/gpu-fleet/gpu-fleet.env").startswith("DO=\n"), "the password must not end up in what the host reads"
     assert "right-password" not in (tmp_path / "sudo.log").read_text()
+    assert not [line for line in plugin.engine.lines if "lecture" in line.message], "what a login says is no progress"
 
 
 @pytest.mark.parametrize(
@@ -338,6 +340,15 @@ def test_hosts_behind_a_bastion_share_one_connection_to_it(
 def test_a_bastion_that_fails_is_named(plugin: Plugin, configure: Configure) -> None:
     host = configure(bastion={"host": "127.0.0.1", "port": 1})
     with pytest.raises(Failure, match=r"^node-1: unreachable: bastion 127.0.0.1:1: Connection refused"):
+        create(plugin, host)
+
+
+def test_a_bastion_that_forwards_nothing_is_told_apart(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
+) -> None:
+    jump = servers.ssh(jump=False)
+    host = configure(bastion={"host": "127.0.0.1", "port": jump.port}, knownHostsFile=servers.known_hosts(server, jump))
+    with pytest.raises(Failure, match=r"^node-1: unreachable: 127.0.0.1:\d+: the bastion lets nobody .*AllowTcpForwarding"):
         create(plugin, host)
 
 
