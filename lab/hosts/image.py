@@ -117,7 +117,7 @@ Release: 1
 Summary: What makes dnf know the release
 License: none
 BuildArch: noarch
-Provides: system-release = %{version}
+Provides: system-release = %{version}, /bin/sh
 %description
 Stand-in of gpu-fleet's lab.
 %files

@@ -4,23 +4,25 @@ and all of it away again. The toolkit is the lab's stand-in, in a repository sig
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from components.host.artifacts import image_archives, image_reference
-from components.host.part import Part
+from components.host.part import ROOTFS, Part
 from components.host.parts.container_runtime import ContainerRuntime
 from components.host.parts.dcgm_exporter import DcgmExporter
 from components.versions import Repository
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.packages import Repository as LabRepository
 from lab.hosts.packages.rpms import DISTRIBUTION, DISTRIBUTION_KEY, NVIDIA, publish_rpms
-from tests.hosts.placed import PlacedHost, Run
+from tests.hosts.placed import CONVERGE, PlacedHost, Run
 from tests.hosts.served import serving
 from tests.hosts.stack import left_as_found
 
+PULL_SERVICE = "etc/systemd/system/gpu-fleet-pull.service"
 _DISTRIBUTION = """\
 [appstream]
 name=Rocky Linux 9 - AppStream
@@ -156,6 +158,8 @@ def test_podman_and_the_toolkit_come_by_dnf_and_all_goes_again(placed: PlacedHos
             assert (again.code, again.changes) == (0, {})
             assert host.ssh("rpm -qa | sort").stdout == installed
             assert placed.check().drift == []
+            _repaired_by_the_confined_service_of_pull(host)
+            assert placed.check().drift == []
         finally:
             removed = placed.remove()
             placed.leave()
@@ -167,6 +171,18 @@ def test_podman_and_the_toolkit_come_by_dnf_and_all_goes_again(placed: PlacedHos
         )
         host.ssh("rm -r /etc/cni")  # Podman's own
         _forget_dnf(host)
+
+
+def _repaired_by_the_confined_service_of_pull(host: Host) -> None:
+    """What the timer of a host that provisions itself would do, with all the limits of its service."""
+    host.ssh("systemctl stop gpu-fleet-dcgm-exporter-podman && rpm --erase podman nvidia-container-toolkit")
+    unit = re.sub(
+        "^ExecStart=.*", f"ExecStart=/bin/{CONVERGE} apply --prefix ''", (ROOTFS / PULL_SERVICE).read_text(), flags=re.MULTILINE
+    )
+    host.ssh("cat >/run/systemd/system/repair.service && systemctl daemon-reload", stdin=unit)
+    repaired = host.ssh("systemctl start repair", check=False, timeout_s=300)
+    assert repaired.returncode == 0, host.ssh("journalctl --unit repair --output cat").stdout
+    host.ssh("rpm --query podman nvidia-container-toolkit; rm /run/systemd/system/repair.service; systemctl daemon-reload")
 
 
 def _is_confined(host: Host) -> None:

@@ -63,7 +63,10 @@ for deb in /var/cache/apt/archives/*.deb; do
         [ "$other" = podman ] || echo "Requires: $other"
       done
     fi
-    printf '%%description\nDebian'"'"'s package.\n%%install\ncp -a %s/. %%{buildroot}/\n%%files\n' "$files"
+    printf '%%description\nDebian'"'"'s package.\n%%install\ncp -a %s/. %%{buildroot}/\n' "$files"
+    # As the file trigger of systemd's own rpm has it.
+    [ ! -d "$files/usr/lib/systemd/system" ] || printf '%%post\nsystemctl daemon-reload || :\n'
+    echo %files
     cd "$files"
     find . ! -type d | sed 's/^.//'
     find . -type d | sed 's/^.//' | while read -r directory; do [ -d "/$directory" ] || echo "%dir $directory"; done

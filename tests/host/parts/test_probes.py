@@ -161,6 +161,7 @@ TOOLS = {
     "curl, nobody": "echo 'curl: (7) Failed to connect to registry.example.com port 443' >&2; exit 7",
     "apt-get": "exit 0",
     "apt-get, nobody": "case $* in *update) echo 'W: Failed to fetch http://mirror.example.com  Not resolved' ;; esac; exit 100",
+    "dnf, without glibc": "printf 'Error: \\n Problem: conflicting requests\\n  - nothing provides glibc needed by podman-5.4\\n'; exit 1",
     "dnf": "echo 'Operation aborted.'; exit 1",
     "dnf, nobody": "echo '  - Curl error (6): Could not resolve host name for https://mirror.example.com/repomd.xml [DNS]'"
     "; echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
@@ -268,6 +269,12 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
             {"system": ROCKY},
             "nvidia_gpu_exporter",
             "which cannot be installed here (Curl error (6): Could not resolve host name for https://mirror.example.com/",
+        ),
+        (
+            ("curl", "dnf, without glibc"),
+            {"system": ROCKY},
+            "nvidia_gpu_exporter",
+            "which cannot be installed here (nothing provides glibc needed by podman-5.4)",
         ),
         (("curl",), {"system": "ID=arch\n"}, "nvidia_gpu_exporter", "bare metal without Docker or Podman"),
         (

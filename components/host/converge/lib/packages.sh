@@ -44,7 +44,7 @@ place_package() {
   fi
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
   # What could not be fetched explains what was not found, which is what they end with.
-  package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata ' "$SCRATCH/stderr" | sed 's/^ *- *//')
+  package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata |nothing provides ' "$SCRATCH/stderr" | sed 's/^ *- *//')
   fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr" && printf '%s\n' "$package_cause")"
 }
 
@@ -59,7 +59,14 @@ install_package() {
   else
     set -- yum -y "$@"
   fi
+  ! is_confined || set -- systemd-run --quiet --collect --wait --pipe --setenv=DEBIAN_FRONTEND=noninteractive "$@"
   DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
+}
+
+# is_confined: does this run in a service like pull's? There rpm cannot change its root, no file may be set-user-id or have
+# capabilities, and what packages run to set themselves up wants all of the system. systemd starts the package manager beside it.
+is_confined() {
+  [ -d /run/systemd/system ] && grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status
 }
 
 # drop_packages PART: what the part brought, all together since they need each other; unless others need them by now, which is told.
