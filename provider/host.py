@@ -52,7 +52,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "internal": "internal error",
 }
 
-READY_TIMEOUT_S = 20.0  # from the login to the first line; sudo may ask a slow directory server
+READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for a host's own name
 _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
 _SUDO_PROMPT = "gpu-fleet asks for the sudo password:"
 _LOG_LINES = 20
@@ -207,7 +207,8 @@ class Hosts:
             how = ["-S", "-p", _SUDO_PROMPT] if self._sudo_password else ["-n"]
             argv = ["sudo", *how, "--", *argv]
         running = await session.start(argv)
-        talk = _Talk(running, self._sudo_password if session.sudo else None, self._clean, progress)
+        sudo_password = self._sudo_password if session.sudo else None
+        talk = _Talk(running, session.sudo, sudo_password, self._clean, progress)
         try:
             await talk.until_ready()
             await talk.send(archive)
@@ -258,8 +259,11 @@ class Hosts:
 class _Talk:
     """One conversation with bootstrap.sh. `outcome` is None until the host may have been changed."""
 
-    def __init__(self, running: Running, sudo_password: str | None, clean: Callable[[str], str], progress: Progress):
+    def __init__(
+        self, running: Running, is_sudo: bool, sudo_password: str | None, clean: Callable[[str], str], progress: Progress
+    ):
         self._running = running
+        self._is_sudo = is_sudo
         self._sudo_password = sudo_password
         self._clean = clean
         self._progress = progress
@@ -279,9 +283,10 @@ class _Talk:
                 await self._running.wait()
                 await asyncio.wait([self._errors], timeout=1)
         except TimeoutError:
-            raise HostError(
-                "unreachable", f"the host let us in and then said nothing for {READY_TIMEOUT_S:.0f} s", list(self.log)
-            ) from None
+            message = f"the host let us in and then said nothing for {READY_TIMEOUT_S:.0f} s"
+            if self._is_sudo:
+                message += "; sudo asks a name server that does not answer where /etc/hosts lacks the host's own name"
+            raise HostError("unreachable", message, list(self.log)) from None
         if self._is_wrong_password:
             raise HostError("sudo", "the password of gpu-fleet:sudoPassword was refused")
         said = self.log[-1] if self.log else "it gave no reason"

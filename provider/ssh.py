@@ -40,7 +40,7 @@ class Limits:
     which costs it a descriptor and a channel of the one connection to it."""
 
     dial_s: float = 10.0
-    login_s: float = 30.0
+    login_s: float = 25.0
     start_s: float = 10.0
     parallel: int = 300
     logins: int = 50
