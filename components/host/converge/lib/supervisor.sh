@@ -157,11 +157,13 @@ supervisor_program() {
   PROGRAM_STATE=$(awk -v name="$1" '$1 == name { print $2 }' "$SCRATCH/status")
 }
 
-# `update` adds a new program and starts it anew when its file changed; it leaves others alone.
+# `update` adds a new program, and starts it anew when its file changed; it leaves others alone.
 supervisor_start() {
-  supervisorctl update "$1" >/dev/null
-  supervisorctl start "$1" >/dev/null # what became of it is seen by is_steady
-  return 0
+  case $(supervisorctl update "$1") in
+    *"$1: "*) ;;
+    *) supervisorctl start "$1" >/dev/null ;;
+  esac
+  return 0 # what became of it is seen by is_steady
 }
 
 supervisor_restart() {
@@ -191,10 +193,11 @@ supervisor_stop() {
   return 0
 }
 
-# supervisord calls a program RUNNING only after a second without an end.
+# supervisord calls a program RUNNING only after a second without an end, and asking it costs a tenth of one.
 supervisor_is_steady() {
   supervisor_status
   supervisor_program "$1"
+  [ "$PROGRAM_STATE" != STARTING ] || sleep 1
   [ "$PROGRAM_STATE" != FATAL ] || GAVE_UP=yes
   [ "$PROGRAM_STATE" = RUNNING ]
 }
