@@ -98,6 +98,13 @@ def test_a_machine_keeps_itself_at_what_is_published(
     host = pulling
     before = host.ssh("find /etc /opt /var/lib /run/gpu-fleet ! -path '*/systemd/*' -print 2>/dev/null | sort").stdout
     good = published.publish()
+    host.ssh(f"curl -fsS -o /root/install-gpu-fleet {published.url}/install-gpu-fleet")
+    for hidden in ("/root", "/home/ops", "/tmp"):
+        refused = host.ssh(f"sh /root/install-gpu-fleet --from {hidden}", check=False)
+        assert refused.returncode == 1 and refused.stderr == (
+            f"install-gpu-fleet: {hidden} is hidden from the service that will read it again; copy the directory to another "
+            "place first, such as /srv/gpu-fleet\n"
+        )
     said = _install(host, published)
     assert host.ssh("cat /var/lib/gpu-fleet/digest").stdout.strip() == good, said
     active = host.ssh("systemctl is-active gpu-fleet-pull.timer gpu-fleet-alloy gpu-fleet-node-exporter").stdout.split()

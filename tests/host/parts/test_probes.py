@@ -161,7 +161,8 @@ TOOLS = {
     "curl, nobody": "echo 'curl: (7) Failed to connect to registry.example.com port 443' >&2; exit 7",
     "apt-get": "exit 0",
     "apt-get, nobody": "case $* in *update) echo 'W: Failed to fetch http://mirror.example.com  Not resolved' ;; esac; exit 100",
-    "dnf, without glibc": "printf 'Error: \\n Problem: conflicting requests\\n  - nothing provides glibc needed by podman-5.4\\n'; exit 1",
+    "dnf, without glibc": "echo 'Error: '; echo ' Problem: conflicting requests'"
+    "; echo '  - nothing provides glibc needed by podman-5.4'; exit 1",
     "dnf": "echo 'Operation aborted.'; exit 1",
     "dnf, nobody": "echo '  - Curl error (6): Could not resolve host name for https://mirror.example.com/repomd.xml [DNS]'"
     "; echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
