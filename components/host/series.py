@@ -54,7 +54,13 @@ _PER_UNIT: Final = 6
 _ALLOY: Final = 50
 # up and scrape_*.
 _PER_SCRAPE: Final = 5
-_DRIFT: Final = 12
+
+# What a host tells of itself by textfiles. Of its own check: how it differs, a series for each of its parts (dcgm-exporter: in a
+# container), success and time. Of the collector: success, and the time of each file.
+_PARTS: Final = {DCGM_EXPORTER: 17, NVIDIA_GPU_EXPORTER: 13, TEXTFILE: 12}
+_CHECK: Final = 2
+_TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
+_PULL: Final = 4  # of hosts that provision themselves: a part, a file, success and time
 
 # As the exporters' simulators give them for an H100.
 _PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 129.5, TEXTFILE: 7}
@@ -76,13 +82,20 @@ _SELDOM: Final = frozenset(
 _NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_retired_pending:bool"})
 
 
-def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False) -> Series:
-    """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter."""
+def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False, pulls: bool = False) -> Series:
+    """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter. `pulls`: the host provisions itself."""
     links = 0 if is_amd else shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
     per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
     scrapes = 2 if mode == TEXTFILE else 3
-    sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + _ALLOY + _DRIFT + _PER_SCRAPE * scrapes
+    agents = _ALLOY + _PER_SCRAPE * scrapes + of_fleet(mode, is_amd=is_amd, pulls=pulls)
+    sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + agents
     return Series(sent=round(sent), recorded=_recorded(mode, shape, counters, is_amd=is_amd))
+
+
+def of_fleet(mode: str, *, is_amd: bool = False, pulls: bool = False) -> int:
+    """What tells of drift, of the host's own runs, and of the textfiles that say so; links are nobody's with AMD."""
+    links = 2 if is_amd else 0
+    return _PARTS[mode] + _CHECK + _TEXTFILES[mode] + 1 - links + (_PULL if pulls else 0)
 
 
 def of_node_exporter(shape: HostShape) -> int:
@@ -137,14 +150,15 @@ def _any_number(metrics: Iterable[str]) -> set[int | None]:
 
 def summary(hosts: Iterable[HostSpec], counters: Counters, counters_name: str) -> tuple[str, Series] | None:
     """The estimate in words, and its sum where each host gives the most that it may; None without hosts."""
-    kinds = Counter((host.exporter, host.vendor, host.gpus) for host in hosts if not host.lost)
+    kinds = Counter((host.exporter, host.vendor, host.gpus, host.connection == "pull") for host in hosts if not host.lost)
     if not kinds:
         return None
     usual = HostShape()
     lines, total = [], Series(sent=0, recorded=0)
-    for (exporter, vendor, gpus), count in sorted(kinds.items(), key=str):
+    for (exporter, vendor, gpus, pulls), count in sorted(kinds.items(), key=str):
         shape = usual if gpus is None else replace(usual, gpus=gpus)
-        likely = [(mode, of_host(mode, shape, counters, is_amd=vendor == "amd")) for mode in _modes(exporter, vendor)]
+        is_amd = vendor == "amd"
+        likely = [(mode, of_host(mode, shape, counters, is_amd=is_amd, pulls=pulls)) for mode in _modes(exporter, vendor)]
         most = Series(sent=max(one.sent for _, one in likely), recorded=max(one.recorded for _, one in likely))
         total = Series(sent=total.sent + count * most.sent, recorded=total.recorded + count * most.recorded)
         each = " or ".join(f"{series.sent:,} with {_named(mode, counters_name)}" for mode, series in likely)

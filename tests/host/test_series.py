@@ -44,7 +44,7 @@ def samples(body: str) -> list[str]:
 def of_exporter(mode: str, gpus: int, nvlinks: int = 0, **options) -> int:
     """What the exporter of so many GPUs adds to a host without any."""
     with_gpus = of_host(mode, replace(NOTHING, gpus=gpus, nvlinks=nvlinks), options.pop("counters", STANDARD), **options)
-    return with_gpus.sent - of_host(mode, NOTHING, STANDARD).sent
+    return with_gpus.sent - of_host(mode, NOTHING, STANDARD, **options).sent
 
 
 @pytest.mark.parametrize("preset", ["standard", "profiling"])
@@ -118,7 +118,7 @@ def answered(url: str) -> str:
 
 
 def host(**given):
-    return SimpleNamespace(**{"exporter": "auto", "vendor": "auto", "gpus": 8, "lost": False, **given})
+    return SimpleNamespace(**{"exporter": "auto", "vendor": "auto", "gpus": 8, "lost": False, "connection": "ssh", **given})
 
 
 def test_a_preview_says_what_each_kind_of_host_may_cost_and_the_sum_of_the_most():
@@ -134,6 +134,12 @@ def test_a_preview_says_what_each_kind_of_host_may_cost_and_the_sum_of_the_most(
         f"{each['nvidia_gpu_exporter'].sent:,} with nvidia_gpu_exporter\n"
     ) in text
     assert f"1 host with 8 GPUs (assumed): {amd.sent:,} with textfile\n" in text
+
+
+def test_a_host_that_pulls_tells_of_its_runs_too():
+    text, total = summary([host(exporter="textfile"), host(exporter="textfile", connection="pull")], STANDARD, "standard")
+    assert total.sent == 2 * of_host("textfile", HostShape(), STANDARD).sent + 4
+    assert text.count("1 host with 8 GPUs: ") == 2
 
 
 def test_a_stack_without_hosts_says_nothing_of_series():

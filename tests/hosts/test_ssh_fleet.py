@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from components.host.series import of_fleet
 from lab.dev import query
 from lab.hosts import Host, Site
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found, logins
@@ -94,6 +95,9 @@ def test_a_host_tells_its_drift_by_itself(fleet: Stack, site: Site, backend: Bac
     eventually(f"the drift of {name} in Mimir", lambda: items() == [1])
     host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {check}", timeout_s=300)
     eventually(f"no drift of {name} in Mimir", lambda: items() == [0])
+    told = f'count({{instance="{name}",__name__=~"gpu_fleet_(drift|check|pull)_.*|node_textfile_.*"}})'
+    (series,) = query.metrics(backend.mimir, told)
+    assert abs(int(series["value"][1]) - of_fleet(MODES[name])) <= 1, "a preview says what it costs; a container has no journal"
 
 
 def test_every_unit_is_confined(fleet: Stack, site: Site) -> None:
