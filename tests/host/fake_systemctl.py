@@ -1,6 +1,7 @@
 """A systemctl for tests: keeps the state of units in $FAKE_SYSTEMD/state.json and writes every call to $FAKE_SYSTEMD/calls.
 
-A unit fails to start when its file says `ExecStart=/bin/false`, and `/bin/false N` ends with N. The tests of issue 4's real hosts hold the same against systemd.
+A unit fails to start when its file says `ExecStart=/bin/false`, and `/bin/false N` ends with N. With `/bin/loops` it has been
+restarted once more whenever somebody looks. The tests of issue 4's real hosts hold the same against systemd.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ UNITS = HOME / "units"
 
 
 def fresh() -> dict:
-    return {"loaded": None, "enabled": False, "active": "inactive", "masked": False, "run": ""}
+    return {"loaded": None, "enabled": False, "active": "inactive", "masked": False, "run": "", "restarts": 0}
 
 
 def main(arguments: list[str]) -> int:
@@ -35,6 +36,8 @@ def main(arguments: list[str]) -> int:
     elif verb == "show" and "ExecMainStatus" in arguments:
         print(exit_status(state.get(rest[-1], fresh())))
     elif verb == "show":
+        if state.get(rest[-1], fresh())["active"] == "activating":
+            state[rest[-1]]["restarts"] += 1
         show(rest[-1], state.get(rest[-1], fresh()))
     else:
         unit = state.setdefault(rest[-1], fresh())
@@ -44,6 +47,7 @@ def main(arguments: list[str]) -> int:
             unit["masked"] = False
         elif verb == "reset-failed":
             unit["active"] = "inactive" if unit["active"] == "failed" else unit["active"]
+            unit["restarts"] = 0
         elif unit["loaded"] is None and verb not in ("disable", "stop"):
             sys.stderr.write(f"Unit {rest[-1]} could not be found.\n")
             code = 5
@@ -52,7 +56,7 @@ def main(arguments: list[str]) -> int:
         elif verb in ("start", "restart", "reload-or-restart"):
             if verb != "start" or unit["active"] != "active":
                 works = "ExecStart=/bin/false" not in unit["loaded"]
-                unit["active"] = "active" if works else "failed"
+                unit["active"] = "activating" if "ExecStart=/bin/loops" in unit["loaded"] else "active" if works else "failed"
                 unit["run"] = uuid.uuid4().hex
         elif verb in ("stop", "disable"):
             unit["enabled"] = unit["enabled"] and verb == "stop"
@@ -72,6 +76,7 @@ def show(name: str, unit: dict) -> None:
     stale = unit["loaded"] is not None and (not file.is_file() or file.read_text() != unit["loaded"])
     print(f"NeedDaemonReload={'yes' if stale else 'no'}")
     print(f"InvocationID={unit['run']}")
+    print(f"NRestarts={unit['restarts']}")
 
 
 def exit_status(unit: dict) -> str:

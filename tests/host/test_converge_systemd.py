@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import File, FileCheck, Part, Unit
+from components.host.part import File, FileCheck, HttpCheck, Part, Unit
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, snapshot, web
 
 UNIT = "gpu-fleet-job"
@@ -165,6 +165,12 @@ def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host:
     assert error["message"] == f"service {UNIT} does not keep running: {last_words}; the version before runs again"
     assert error["log"] == [f"journal of --quiet --no-pager --output=cat --lines=20 --unit={UNIT}.service"]
     assert "ExecStart=/opt/gpu-fleet/libexec/job\n" in host.at(f"/etc/systemd/system/{UNIT}.service").read_text()
+
+
+def test_a_unit_that_starts_again_and_again_is_not_waited_for_as_long_as_a_slow_one(host: SimulatedHost) -> None:
+    slow = HttpCheck(url="http://127.0.0.1:9/", within_s=600)
+    apply = host.run("apply", [replace(_job(host, "/bin/loops"), checks=(slow,))])  # which ends after two minutes at most
+    assert f"service {UNIT} does not keep running" in apply.error("job")["message"]
 
 
 def test_a_unit_that_lacks_a_download_says_what_it_said_itself(host: SimulatedHost) -> None:

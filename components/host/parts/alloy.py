@@ -58,7 +58,8 @@ class Alloy:
                     restart_on=(PROGRAM, START, "settings", *(file.path for file in config), *self.optional_config),
                 ),
             ),
-            checks=(HttpCheck(url="http://${GPU_FLEET_ALLOY_LISTEN}/-/ready", contains="ready", within_s=30),),
+            # Where no name server answers, Alloy asks for the host's full name for 10 s before each thing that it scrapes.
+            checks=(HttpCheck(url="http://${GPU_FLEET_ALLOY_LISTEN}/-/ready", contains="ready", within_s=120),),
         )
 
     def _config_names(self) -> tuple[str, ...]:

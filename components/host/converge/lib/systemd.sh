@@ -1,6 +1,8 @@
 # Services under systemd. See services.sh for what each function does.
 # shellcheck shell=sh
 
+MOST_RESTARTS=5 # of a service that is waited for; another try will end like these
+
 systemd_missing() {
   DIFF=
 }
@@ -14,9 +16,9 @@ systemd_definitions() {
 }
 
 systemd_properties() {
-  systemctl show -p LoadState -p UnitFileState -p ActiveState -p SubState -p NeedDaemonReload -p InvocationID -- "$1.$2" \
+  systemctl show -p LoadState -p UnitFileState -p ActiveState -p SubState -p NeedDaemonReload -p InvocationID -p NRestarts -- "$1.$2" \
     </dev/null >"$SCRATCH/show" 2>/dev/null
-  UNIT_LOAD='' UNIT_FILE='' UNIT_ACTIVE='' UNIT_SUB='' UNIT_RELOAD='' UNIT_RUN=''
+  UNIT_LOAD='' UNIT_FILE='' UNIT_ACTIVE='' UNIT_SUB='' UNIT_RELOAD='' UNIT_RUN='' UNIT_RESTARTS=0
   while IFS='=' read -r property value; do
     case $property in
       LoadState) UNIT_LOAD=$value ;;
@@ -25,6 +27,7 @@ systemd_properties() {
       SubState) UNIT_SUB=$value ;;
       NeedDaemonReload) UNIT_RELOAD=$value ;;
       InvocationID) UNIT_RUN=$value ;;
+      NRestarts) UNIT_RESTARTS=$value ;; # by systemd itself, since the last reset-failed
     esac
   done <"$SCRATCH/show"
 }
@@ -90,7 +93,7 @@ systemd_leave() {
 
 systemd_is_steady() {
   systemd_properties "$1" "$2"
-  [ "$UNIT_ACTIVE" != failed ] || GAVE_UP=yes
+  if [ "$UNIT_ACTIVE" = failed ] || [ "$UNIT_RESTARTS" -ge "$MOST_RESTARTS" ]; then GAVE_UP=yes; fi
   [ "$UNIT_ACTIVE" = active ] || return 1
   [ "$2" = service ] || return 0
   # systemd calls a program active as soon as it runs, so one that ends at once is seen only by looking twice.
