@@ -33,6 +33,8 @@ if config.hosts:
     pulumi.export("series", wiring.estimated_series(config))
     if config.scrape:
         pulumi.export("scrapeConfig", wiring.scrape_output(config, fleet.facts))
+if config.pull:
+    pulumi.export("pull", wiring.pull_output(config))
 if config.kubernetes:
     cluster_provider = kubernetes.Provider("kubernetes", **kubernetes_provider_args(loaded))
     cluster = GpuCluster("gpu-cluster", gpu_cluster_args(loaded, cluster_provider), ours)

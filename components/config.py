@@ -53,6 +53,7 @@ from components.stackfile.sections import (
     Grafana,
     Logs,
     Metrics,
+    Pull,
     Rulers,
     StackFile,
 )
@@ -81,6 +82,7 @@ class StackConfig:
     logs: Logs | None
     scrape: Scrape | None
     artifacts: Artifacts
+    pull: Pull | None
     dcgm: Dcgm
     kubernetes: Kubernetes | None
     grafana: Grafana | None
@@ -114,6 +116,7 @@ class StackConfig:
             logs=file.logs,
             scrape=file.scrape,
             artifacts=file.artifacts,
+            pull=file.pull,
             dcgm=file.dcgm,
             kubernetes=file.kubernetes,
             grafana=file.grafana,

@@ -34,6 +34,7 @@ from components.host.parts import PROGRAMS, HostOptions, standard_parts
 from components.host.parts.container_runtime import ContainerRuntime
 from components.host.parts.dcgm_exporter import DcgmExporter
 from components.host.parts.scrape import WEB_CONFIG, Scrape
+from components.host.pull.publish import INSTALLER
 from components.host.resources import ProviderArgs
 from components.kubernetes.wiring import kubernetes_place
 from components.rulers.rulers import RulersArgs, RulerServer
@@ -178,6 +179,18 @@ def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping
             name: told.apply(lambda known: known if isinstance(known, Mapping) else {}, True) for name, told in facts.items()
         }
     return pulumi.Output.all(**facts).apply(lambda known: scrape_config(config, known))
+
+
+def pull_output(config: StackConfig) -> dict[str, str]:
+    """For hosts that provision themselves. `bundle`: sha256 of what is to be published, and named by `latest` below `url` once it
+    is. `install`: what each host runs, once; the password is in a file there."""
+    url = config.pull.url.rstrip("/")
+    login = " --password-file /root/metrics-password" if config.metrics.username else ""
+    return {
+        "bundle": bundle(config).digest,
+        "url": url,
+        "install": f"curl -fsSLO {url}/{INSTALLER} && sudo sh {INSTALLER}{login}",
+    }
 
 
 def _toolkit(config: StackConfig) -> Repository:

@@ -26,6 +26,7 @@ from components.stackfile.values import (
     Tenant,
     Texts,
     Username,
+    WebUrl,
     duration,
     duration_s,
 )
@@ -84,6 +85,13 @@ class PackageRepository(Section):
     """URL that takes the place of https://nvidia.github.io/libnvidia-container."""
     key_sha256: Sha256 | None = None
     """sha256 of the file `gpgkey` below it, where a key of yours signs the copy. Default: that of NVIDIA's key."""
+
+
+class Pull(Section):
+    """Hosts that provision themselves: they fetch what `make pull-bundle` publishes."""
+
+    url: WebUrl
+    """Where the published directory will be found: a file server, an object store."""
 
 
 class Dcgm(Section):
@@ -213,6 +221,8 @@ class StackFile(Section):
     """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
     artifacts: Artifacts = Artifacts()
     """Where hosts get programs from."""
+    pull: Pull | None = None
+    """Where hosts that provision themselves fetch from; an output tells the command that installs them."""
     dcgm: Dcgm = Dcgm()
     """What dcgm-exporter collects, and how it is run."""
     kubernetes: Kubernetes | None = None

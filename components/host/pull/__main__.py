@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     parser.add_argument("--key", type=Path, required=True, help="SSH key that signs, or the .pub of one in the ssh-agent")
     parser.add_argument("--to", type=Path, required=True, help="directory to write")
-    parser.add_argument("--url", default="", help="where hosts will find it; default: beside the installer")
+    parser.add_argument("--url", default="", help="where hosts will find it; default: gpu-fleet:pull, else beside the installer")
     given = parser.parse_args(arguments)
     try:
         publication = read_publication(given.stack, given.url)
@@ -45,6 +45,8 @@ def read_publication(stack: str, url: str) -> Publication:
     if url and not re.fullmatch(r"(https?|file)://[^\s@]+", url):
         raise PublishError(f"URL {url}: give https://..., http://... or file:///..., without a login")
     config = StackConfig.from_file(path, _ROOT)
+    if not url and config.pull:
+        url = config.pull.url
     if not config.datacenter or config.metrics is None:
         raise PublishError(f"{path.name}: hosts that pull need gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics")
     directory = config.artifacts.directory

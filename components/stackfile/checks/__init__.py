@@ -43,7 +43,7 @@ def some(names: list[str]) -> str:
 
 
 def check_all(stack: Stack) -> Iterator[Problem]:
-    from components.stackfile.checks import alerts, hosts, kubernetes, login, rollout, scrape, servers
+    from components.stackfile.checks import alerts, hosts, kubernetes, login, pull, rollout, scrape, servers
 
-    for module in (hosts, rollout, login, servers, scrape, kubernetes, alerts):
+    for module in (hosts, rollout, login, servers, pull, scrape, kubernetes, alerts):
         yield from module.check(stack)

@@ -70,6 +70,22 @@ def test_the_index_names_the_stacks_settings_and_no_secret(repository: Path) -> 
     )
 
 
+def test_the_stack_s_output_names_the_bundle_and_the_command_of_the_place_that_the_stack_file_gives(repository: Path) -> None:
+    with (repository / "Pulumi.autoscaled.yaml").open("a") as file:
+        file.write("  gpu-fleet:pull: {url: https://files.example.com/fleet/}\n")
+    assert _publish(repository) == 0
+    output = wiring.pull_output(StackConfig.from_file(repository / "Pulumi.autoscaled.yaml", repository))
+    assert f"\nbundle {output['bundle']} " in (repository / "out" / "latest").read_text()
+    assert output["url"] == "https://files.example.com/fleet"
+    assert output["install"] == (
+        "curl -fsSLO https://files.example.com/fleet/install-gpu-fleet && "
+        "sudo sh install-gpu-fleet --password-file /root/metrics-password"
+    )
+    assert "PUBLISHED_FROM=https://files.example.com/fleet\n" in (repository / "out" / "install-gpu-fleet").read_text()
+    assert _publish(repository, "--url", "file:///srv/fleet") == 0, "a copy for another place"
+    assert "PUBLISHED_FROM=file:///srv/fleet\n" in (repository / "out" / "install-gpu-fleet").read_text()
+
+
 def test_the_installer_is_one_script_that_shellcheck_accepts(repository: Path) -> None:
     _publish(repository, "--url", "https://files.example.com/gpu-fleet/")
     installer = repository / "out/install-gpu-fleet"
