@@ -3,11 +3,8 @@ stand-in and Docker is Debian's own, and dcgm-exporter on them."""
 
 from __future__ import annotations
 
-import http.server
 import shutil
-import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from lab.dev import query
 from lab.hosts import Host, Site
 from lab.hosts.image import package_files
 from lab.hosts.packages import Repository, build_stand_ins
+from tests.hosts.served import serving
 from tests.hosts.stack import Backend, Stack, config_of
 
 
@@ -35,16 +33,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 @pytest.fixture(scope="module")
 def served(site: Site, repository: Repository) -> Iterator[str]:
     """The repository's URL for the hosts."""
-    handler = partial(_Quiet, directory=str(repository.directory))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{site.relay(server.server_address[1])}"
-        server.shutdown()
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
+    with serving(site, repository.directory) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -157,6 +157,7 @@ def test_dcgm_exporter_runs_without_any_capability(prefix: Path) -> None:
     assert "SYS_ADMIN" not in command
     assert command[command.index("--cap-drop") + 1] == "ALL"
     assert command[command.index("--gpus") + 1] == "all"
+    assert "label=disable" in command, "where SELinux confines containers, it would see no GPU and no list of counters"
     assert command[command.index("--pull") + 1] == "never", "what runs is what was fetched and verified before"
     assert command[command.index(IMAGE) :] == [
         IMAGE,
