@@ -22,7 +22,12 @@ from lab.hosts.image import SUDO_PASSWORD
 from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals, sshd_log
 from tests.provider.ssh_server import SshServers
 
-PLANTED = {"metricsPassword": "planted-metrics-password", "logsPassword": "planted-logs-password", "sudoPassword": SUDO_PASSWORD}
+PLANTED = {
+    "metricsPassword": "planted-metrics-password",
+    "logsPassword": "planted-logs-password",
+    "sudoPassword": SUDO_PASSWORD,
+    "sshPrivateKey": "planted-private-key",  # no key at all, so set only where it is to fail
+}
 
 
 @pytest.fixture
@@ -194,7 +199,11 @@ def arguments_of_all_processes() -> Iterator[set[str]]:
 
 
 def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_of: StackOf, host: Host) -> None:
-    stack = stack_of({"metal-b": {"user": "careful"}}, secrets=PLANTED, username="writer")
+    stack = stack_of(
+        {"metal-b": {"user": "careful"}},
+        secrets={name: secret for name, secret in PLANTED.items() if name != "sshPrivateKey"},
+        username="writer",
+    )
     with left_as_found(host):
         with arguments_of_all_processes() as arguments:
             shown = (
@@ -205,7 +214,10 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
             )
             stack.config["hosts"]["metal-b"]["gpus"] = 9
             stack.write()
-            shown += stack.up(ok=False)
+            plan = stack.pulumi("preview", "--diff", PLAN="hosts")
+            assert "driver-check: would fail: " in plan, plan
+            shown += plan + stack.up(ok=False)
+            shown += failed_previews(stack) + stack.pulumi("stack", "export")
         assert "converge apply" in "".join(arguments), "the run was watched"
         on_host = host.ssh(
             "journalctl --no-pager --all; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n';"
@@ -222,6 +234,24 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
         assert len(files) == 2
         assert all(re.fullmatch(r"\S+ (0?600|0?640) root:(root|gpu-fleet)", line) for line in files), files
         stack.destroy()
+
+
+def failed_previews(stack: Stack) -> str:
+    """What they show: a stack file that is refused, and a provider that can do nothing with a secret."""
+    url = stack.config["metrics"].pop("url")
+    stack.write()
+    refused = stack.pulumi("preview", ok=False)
+    assert "gpu-fleet:metrics.url: is missing" in refused, refused
+    stack.config["metrics"]["url"] = url
+    key_file = stack.config["ssh"].pop("privateKeyFile")
+    stack.write()
+    stack.pulumi("config", "set", "--secret", "gpu-fleet:sshPrivateKey", stdin=PLANTED["sshPrivateKey"])
+    useless = stack.pulumi("preview", "--diff", PLAN="hosts")
+    assert "gpu-fleet:sshPrivateKey is not a usable private key" in useless, useless
+    stack.pulumi("config", "rm", "gpu-fleet:sshPrivateKey")
+    stack.config["ssh"]["privateKeyFile"] = key_file
+    stack.write()
+    return refused + useless
 
 
 def test_a_wrong_sudo_password_is_said_and_changes_nothing(stack_of: StackOf, host: Host) -> None:
