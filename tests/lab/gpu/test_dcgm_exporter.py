@@ -81,6 +81,13 @@ def test_an_unknown_flag_ends_the_exporter(machine) -> None:
     assert (done.returncode, "flag provided but not defined: -collectorz" in done.stderr) == (1, True)
 
 
+def test_a_remote_host_engine_has_to_be_there(machine) -> None:
+    machine()
+    command = [sys.executable, setup.PROGRAMS / "dcgm-exporter", "-r", "127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, "Unable to connect to remote nv-hostengine at 127.0.0.1:1" in done.stderr) == (1, True)
+
+
 def test_there_is_no_xid_series_before_the_first_xid_and_then_it_keeps_the_last(machine) -> None:
     state = machine()
     assert not series(body(state, OLD), "DCGM_FI_DEV_XID_ERRORS")
