@@ -3,6 +3,7 @@ Alloy, Mimir and Loki are real; GPUs and their exporters are simulated."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ def fleet(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: pytes
     """Up, for the tests of this module; each leaves it so. Destroyed at the end, after which the hosts must be as they were."""
     hosts = {name: entry for name, entry in site.stack_hosts().items() if name in HOSTS}
     hosts["docker"]["exporter"] = "nvidia_gpu_exporter"
-    config = config_of(site, hosts, artifacts, backend)
+    config = config_of(site, hosts, artifacts, backend) | {"pull": {"url": "https://files.example.com/fleet"}}
     stack = Stack(tmp_path_factory.mktemp("fleet"), "fleet", config).create()
     with left_as_found(*(site.hosts[name] for name in HOSTS)):
         try:
@@ -60,6 +61,12 @@ def test_a_second_up_changes_nothing_and_logs_in_nowhere(fleet: Stack, site: Sit
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
     assert all(before.values())
     assert {name: logins(site.hosts[name]) for name in HOSTS} == before
+
+
+def test_hosts_that_pull_are_to_get_the_bundle_that_the_others_have(fleet: Stack, site: Site) -> None:
+    pull = json.loads(fleet.pulumi("stack", "output", "pull"))
+    assert site.hosts["metal"].ssh("cat /var/lib/gpu-fleet/digest").stdout == f"{pull['bundle']}\n"
+    assert pull["install"] == "curl -fsSLO https://files.example.com/fleet/install-gpu-fleet && sudo sh install-gpu-fleet"
 
 
 def test_a_refresh_of_untouched_hosts_finds_no_drift(fleet: Stack) -> None:
