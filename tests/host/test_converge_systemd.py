@@ -180,6 +180,13 @@ def test_a_unit_that_lacks_a_download_says_what_it_said_itself(host: SimulatedHo
     assert error["message"].startswith(said), error
 
 
+def test_a_file_that_lacks_what_a_check_looks_for_says_itself_why(host: SimulatedHost) -> None:
+    host.at("/run").mkdir()
+    host.at("/run/job").write_text("success 0\n# says: no GPU\n")
+    job = replace(_job(host), checks=(FileCheck(path="/run/job", contains="success 1", within_s=1),))
+    assert "/run/job does not hold success 1: no GPU after 1 s" in host.run("apply", [job]).error("job")["message"]
+
+
 def test_a_unit_that_is_pulling_what_it_runs_gets_the_time_for_it(host: SimulatedHost, tmp_path: Path) -> None:
     job = replace(_job(host), checks=(FileCheck(path="/run/job", within_s=1),))
     assert host.run("apply", [job]).error("job")["code"] == "service-failed"

@@ -69,9 +69,12 @@ def test_a_driver_that_fails_leaves_no_old_values_behind(tmp_path: Path, answer:
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
     collect(tmp_path, NVIDIA, tmp_path / "bin")
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": answer}, code=9)
-    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    file = collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom"
+    found = samples(file)
     assert not by_gpu(found, "node_gpu_temperature_celsius"), "values that no driver gave look like a healthy GPU"
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
+    said = answer.strip() or "no answer within 10 s"
+    assert file.read_text().endswith(f"# says: nvidia-smi reads no GPU: {said}\n"), "an apply tells it when the check fails"
 
 
 def test_a_tool_that_is_gone_is_a_failed_collection(tmp_path: Path) -> None:

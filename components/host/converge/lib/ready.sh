@@ -97,8 +97,11 @@ is_file_fresh() {
   fresh_age_s=$(($(date +%s) - $(stat -c %Y "$PREFIX$1")))
   UNMET="$PREFIX$1 was last written $fresh_age_s s ago, not within $2 s"
   [ "$fresh_age_s" -lt "$2" ] || return 1
-  UNMET="$PREFIX$1 does not hold $3"
-  [ -z "$3" ] || grep -qF -e "$3" "$PREFIX$1"
+  { [ -n "$3" ] && ! grep -qF -e "$3" "$PREFIX$1"; } || return 0
+  # Whoever writes the file may say there why.
+  fresh_said=$(sed -n 's/^# says: //p' "$PREFIX$1" | head -n 1)
+  UNMET="$PREFIX$1 does not hold $3${fresh_said:+: $fresh_said}"
+  return 1
 }
 
 # not_ready SECONDS: says why, with the last lines of the log; of a program that ended its last one is most of the answer.
