@@ -1,0 +1,26 @@
+"""What the bench leaves behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from bench.measure import cost_of
+
+
+def test_an_interrupted_measurement_ends_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen(["sh", "-c", "sleep 60; :"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    communicate = process.communicate
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(process, "communicate", communicate)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cost_of(process)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
