@@ -275,21 +275,23 @@ class _Talk:
         self.exit_code: int | None = None
 
     async def until_ready(self) -> None:
+        last = b""  # nologin and forced commands speak there
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 while line := await self._running.stdout.readline():
                     if b'"ready"' in line:
                         return
+                    last = line.strip() or last
                 await self._running.wait()
                 await asyncio.wait([self._errors], timeout=1)
         except TimeoutError:
             message = f"the host let us in and then said nothing for {READY_TIMEOUT_S:.0f} s"
             if self._is_sudo:
-                message += "; sudo asks a name server that does not answer where /etc/hosts lacks the host's own name"
+                message += "; sudo may ask a name server that does not answer, where /etc/hosts lacks the host's own name"
             raise HostError("unreachable", message, list(self.log)) from None
         if self._is_wrong_password:
             raise HostError("sudo", "the password of gpu-fleet:sudoPassword was refused")
-        said = self.log[-1] if self.log else "it gave no reason"
+        said = self.log[-1] if self.log else self._clean(last.decode(errors="replace")) or "it gave no reason"
         if "sudo" in said:
             raise HostError("sudo", said.removeprefix("sudo: ") + self._what_sudo_lacks(said))
         raise HostError("unsupported", f"the host does not run sh: {said}")

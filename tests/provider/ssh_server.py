@@ -90,6 +90,7 @@ class SshServer:
         self._running: set[asyncio.Task[Any]] = set()
         self.forwards = 0  # connections passed on as a bastion
         self.refusals = 0  # sessions that will be refused yet
+        self.forced = ""  # what runs instead of any command
         self.commands: list[str] = []
         self.users: list[str] = []
         self.login_s = 0.0  # that a login takes, one at a time
@@ -128,7 +129,7 @@ class SshServer:
         self._running.add(asyncio.current_task())
         path = f"{self._path}:{os.environ['PATH']}" if self._path else os.environ["PATH"]
         child = await asyncio.create_subprocess_exec(
-            *("sh", "-c", process.command),
+            *("sh", "-c", self.forced or process.command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

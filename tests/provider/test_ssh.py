@@ -224,6 +224,18 @@ def test_deleting_an_unreachable_host_tells_how_to_give_it_up(plugin: Plugin, co
         plugin.delete(HOST, "node-1", host.inputs(connection={"port": 1}))
 
 
+@pytest.mark.parametrize("output", ["1", "2"])
+def test_a_login_without_a_shell_is_told_in_its_own_words(
+    plugin: Plugin, server: SshServer, configure: Configure, output: str
+) -> None:
+    """nologin speaks on standard output, an expired password on standard error."""
+    server.forced = f"echo 'This account is currently not available.' >&{output}; exit 1"
+    with pytest.raises(
+        Failure, match=r"^node-1: not supported: the host does not run sh: This account is currently not available\.$"
+    ):
+        create(plugin, configure())
+
+
 def test_a_host_that_still_counts_the_session_before_is_asked_again(
     plugin: Plugin, server: SshServer, configure: Configure
 ) -> None:
