@@ -155,7 +155,8 @@ TOOLS = {
     "docker, busy": 'case "$*" in *image*) exit 1 ;; *Running*) echo "3 false" ;; esac',
     "docker, without the image": 'case "$*" in *image*) exit 1 ;; esac',
     "docker, which is Podman": 'case $1 in --version) echo "podman version 4.9.4" ;; esac',
-    "podman": "exit 0",
+    "podman": 'case $1 in --version) echo "podman version 4.1.1" ;; esac',
+    "podman, old": 'case $1 in --version) echo "podman version 3.4.4" ;; esac',
     "nvidia-ctk": "exit 0",
     "curl": "exit 22",  # the registry answers, and wants a login
     "curl, nobody": "echo 'curl: (7) Failed to connect to registry.example.com port 443' >&2; exit 7",
@@ -238,6 +239,13 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
         (DOCKER, {"virt": "vm=kvm"}, "dcgm-exporter", "a kvm VM with Docker"),
         (("podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
         (("docker, stopped", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
+        (
+            ("podman, old", "nvidia-ctk", "curl"),
+            {},
+            "nvidia_gpu_exporter",
+            "without Podman 4.1 or newer, which knows GPUs (it has podman version 3.4.4)",
+        ),
+        (("docker", "podman, old", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Docker"),
         (("docker, which is Podman", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
         (("docker, stopped", "nvidia-ctk"), {"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker"),
         (DOCKER, {"virt": "container=lxc"}, "nvidia_gpu_exporter", "inside a container (lxc)"),
