@@ -12,6 +12,16 @@ tidy() {
   rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
 }
 trap tidy EXIT
+# roomy DIRECTORY...: sets base to the first one where a bundle has room. On many hosts /tmp is small, and full.
+roomy() {
+  for base; do
+    [ -w "$base" ] && [ "$(df -Pk "$base" | awk 'END { print $4 }')" -ge 8192 ] && return
+  done
+}
+cannot_unpack() {
+  echo "the bundle cannot be unpacked in $base" >&2
+  exit 10
+}
 exec 3<&0
 if [ "$size" = 0 ]; then
   if [ ! -f "$state/current/converge" ]; then
@@ -26,12 +36,14 @@ else
     (umask 022 && mkdir -p "$state") || exit 10
     find "$state" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} +
   elif [ ! -w "$state" ]; then
-    base=${TMPDIR:-/tmp}
+    roomy "${TMPDIR:-/tmp}" /var/tmp
   fi
-  incoming=$(mktemp -d "$base/incoming.XXXXXX") || exit 10
-  mkdir "$incoming/bundle" &&
-    head -c "$size" | gzip -dc | tar -xf - -C "$incoming" &&
-    tar -xf "$incoming/bundle.tar" -C "$incoming/bundle" || exit 10
+  incoming=$(mktemp -d "$base/incoming.XXXXXX") || cannot_unpack
+  {
+    mkdir "$incoming/bundle" &&
+      head -c "$size" | gzip -dc | tar -xf - -C "$incoming" &&
+      tar -xf "$incoming/bundle.tar" -C "$incoming/bundle"
+  } || cannot_unpack
   sh "$incoming/bundle/converge" "$verb" --prefix "$prefix" --envelope "$incoming" \
     ${stack:+--stack "$stack"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &
 fi

@@ -25,9 +25,9 @@ SHELLS = {
 }
 
 
-def start(shell: str, directory: Path, verb: str, do: str = "") -> subprocess.Popen[bytes]:
-    """The bootstrap with an envelope on its standard input, which stays open."""
-    path = "/usr/sbin:/usr/bin:/sbin:/bin"
+def start(shell: str, directory: Path, verb: str, do: str = "", programs: str = "") -> subprocess.Popen[bytes]:
+    """The bootstrap with an envelope on its standard input, which stays open. `programs`: a directory ahead of the PATH."""
+    path = f"{programs}:/usr/sbin:/usr/bin:/sbin:/bin"
     if shell == "busybox alone":
         path = str(directory / "busybox")
         Path(path).mkdir(exist_ok=True)
@@ -89,6 +89,17 @@ def test_the_work_ends_when_nobody_listens_any_more(shell: str, tmp_path: Path) 
     state = tmp_path / "a host/var/lib/gpu-fleet"
     assert is_gone_soon(Path("/proc") / (state / "child").read_text().strip())
     assert not list(state.glob("incoming.*")), "secrets must not stay in temporary files"
+
+
+def test_a_small_tmp_is_passed_over_by_what_only_looks(tmp_path: Path) -> None:
+    programs, asked = tmp_path / "programs", tmp_path / "asked"
+    programs.mkdir()
+    (programs / "df").write_text('#!/bin/sh\n[ "$2" = /tmp ] && room=200 || room=9000000\necho "tmpfs 200 0 $room 0% $2"\n')
+    (programs / "mktemp").write_text(f'#!/bin/sh\necho "$*" >>{asked}\nexec /usr/bin/mktemp "$@"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    code, _ = ended(start("dash", tmp_path, "plan", programs=str(programs)))
+    assert (code, asked.read_text()) == (0, "-d /var/tmp/incoming.XXXXXX\n")
 
 
 def test_the_command_line_is_short_enough_for_the_log_of_sudo() -> None:

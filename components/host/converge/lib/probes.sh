@@ -21,7 +21,7 @@ run_probes() {
 run_probe() {
   say "$PROBED: looking at the host"
   # shellcheck disable=SC1091 # the environment file is made at run time
-  (set -a && . "$SCRATCH/env" && within "$PROBE_TIMEOUT_S" sh "$HERE/files$1") \
+  (set -a && . "$SCRATCH/env" && TMPDIR=$SCRATCH && within "$PROBE_TIMEOUT_S" sh "$HERE/files$1") \
     >"$SCRATCH/probe.out" 2>"$SCRATCH/stderr" </dev/null 9>&-
   probe_code=$?
   case $probe_code in
