@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from components.host.part import Directory, File, Part
-from tests.host.hosts import SimulatedHost, page, snapshot
+from tests.host.hosts import SimulatedHost, page, path_without, snapshot
 
 
 def _probe(script: str, **kwargs: object) -> Part:
@@ -95,6 +95,12 @@ def test_a_probe_sees_settings_and_earlier_facts_and_its_neighbours_in_the_bundl
     script = File(path=path, content=b'sh "${0%/*}/helper"\n', mode=0o755)
     second = Part(name="second", probe=path, files=(helper, script))
     assert host.run("plan", [first, second]).facts == {"FIRST": "1", "SECOND": "1/a:/b"}
+
+
+def test_programs_of_the_system_are_found_where_the_login_does_not_look(host: SimulatedHost, tmp_path: Path) -> None:
+    """As with sudo's `secure_path` on some hosts, and with the PATH of /etc/environment on others."""
+    host.path = path_without(tmp_path / "bin", "useradd")
+    assert host.apply([_probe('echo "USERADD=$(command -v useradd)"\n')]).facts["USERADD"].endswith("/sbin/useradd")
 
 
 @pytest.mark.parametrize(("code", "cause"), [(10, "no-driver"), (11, "gpu-count"), (12, "unsupported"), (1, "internal")])
