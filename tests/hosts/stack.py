@@ -131,8 +131,8 @@ def sshd_log(host: Host) -> str:
     return host.console.read_text(errors="replace")
 
 
-# What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. The content is that of
-# files which are not as the host's image has them, and of those below /etc, which tools write anew with nothing changed.
+# What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. Content is read of
+# files that are not as the host's image has them, and of those below /etc, which tools write anew with nothing changed.
 _EVERYTHING = r"""
 all() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \
