@@ -75,6 +75,9 @@ def test_an_upgrade_restarts_its_service_alone_and_a_bad_one_is_put_back(placed:
 
 def test_a_feature_that_is_turned_off_goes_with_its_files_units_and_accounts(placed: PlacedHost) -> None:
     host = placed.host
+    processes_left = "pgrep --list-full --full '[/]opt/gpu-fleet/bin/nvidia'"
+    assert placed.apply().errors == {}
+    assert host.ssh(processes_left).stdout != ""
     placed.settings["GPU_FLEET_EXPORTER"] = "textfile"
     try:
         assert placed.apply().errors == {}
@@ -82,7 +85,8 @@ def test_a_feature_that_is_turned_off_goes_with_its_files_units_and_accounts(pla
         del placed.settings["GPU_FLEET_EXPORTER"]
     left = host.ssh(
         "find /etc /opt/gpu-fleet -path '*nvidia*gpu*exporter*'; getent passwd gpu-fleet-nvidia-gpu-exporter;"
-        "systemctl list-unit-files --no-legend 'gpu-fleet-nvidia*'; ls /etc/gpu-fleet/alloy | grep gpu_exporter",
+        f"{processes_left}; systemctl list-unit-files --no-legend 'gpu-fleet-nvidia*';"
+        "ls /etc/gpu-fleet/alloy | grep gpu_exporter",
         check=False,
     ).stdout
     assert left == ""
