@@ -71,7 +71,7 @@ def _change(host: SimulatedHost, unit: str = f"{UNIT}.service", **values: object
 
 def test_a_first_apply_enables_and_starts_and_a_second_asks_nothing(host: SimulatedHost) -> None:
     host.apply([_job(host)])
-    assert _asked(host) == ["daemon-reload", f"--quiet --no-reload enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.service", f"restart {UNIT}.service"]
     assert host.apply([_job(host)]).result["changed"] == 0
     assert _asked(host) == []
     assert host.check().code == 0
@@ -104,7 +104,7 @@ def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
 
 def test_a_timer_is_enabled_instead_of_its_service(host: SimulatedHost) -> None:
     host.apply([_job(host, timer=True)])
-    assert _asked(host) == ["daemon-reload", f"--quiet --no-reload enable {UNIT}.timer", f"restart {UNIT}.timer"]
+    assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.timer", f"restart {UNIT}.timer"]
     timer = host.at(f"/etc/systemd/system/{UNIT}.timer")
     timer.write_text(timer.read_text().replace("hourly", "yearly"))
     assert host.check().drift("job") == [

@@ -67,16 +67,19 @@ systemd_reload() {
 }
 
 # Reading all unit files again, which enable, disable and unmask do by themselves, takes a host with hundreds of units a second:
-# it is left to systemd_definitions, once for a part.
+# where enable changes nothing it is left to systemd_definitions, once for a part. Where it does, systemd from 255 on would say for
+# ever that the unit changed on disk.
 systemd_enable() {
+  enable_how=
   case $(systemctl is-enabled "$1" 2>/dev/null </dev/null) in
+    enabled) enable_how=--no-reload ;;
     masked*)
       systemctl unmask "$1" >/dev/null 2>&1 </dev/null
       systemctl unmask --runtime "$1" >/dev/null 2>&1 </dev/null
       ;;
   esac
   systemctl reset-failed "$1" >/dev/null 2>&1 </dev/null # a unit that failed too often is not started again before this
-  attempt "$1 cannot be enabled" systemctl --quiet --no-reload enable "$1"
+  attempt "$1 cannot be enabled" systemctl --quiet $enable_how enable "$1"
 }
 
 systemd_stop() {
