@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +24,6 @@ from lab.hosts.errors import HostsError
 from lab.toolchain import Cache
 from lab.toolchain.progress import Progress
 
-SUITE = "bookworm"
 LOGINS = {"ops": "sudo without a password", "careful": "sudo asks for the password", "guest": "no sudo"}
 SUDO_PASSWORD = "the-lab's-sudo-password"  # noqa: S105  of throw-away hosts that only this machine reaches
 _APT = Path("/etc/apt")
@@ -32,16 +31,17 @@ _APT = Path("/etc/apt")
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """`packages`: Debian's. `setup`: sh, run as root inside when they are installed."""
+    """`packages`: Debian's. `setup`: sh, run as root inside when they are installed. `suite`: of the layer that lies lowest."""
 
     name: str
     below: Layer | None = None
     packages: tuple[str, ...]
     setup: str = ""
+    suite: str = "bookworm"
 
     @property
     def digest(self) -> str:
-        recipe = [SUITE, self.name, self.packages, self.setup, self.below.digest if self.below else ""]
+        recipe = [self.stack()[-1].suite, self.name, self.packages, self.setup, self.below.digest if self.below else ""]
         return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
     def stack(self) -> list[Layer]:
@@ -80,6 +80,8 @@ MACHINE = Layer(
     packages=("systemd", "systemd-sysv", "systemd-journal-remote", "dbus", "libpam-systemd"),
     setup=_SYSTEMD_SETUP,
 )
+# A systemd that is three years younger: 257 says of units that they changed on disk where 252 does not.
+NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=replace(BASE, name="newer-base", suite="trixie"))
 DOCKER = Layer(name="docker", below=MACHINE, packages=("docker.io", "iptables"))
 # Hosts of nspawn may not raise limits, as crun does, and have no controllers for Podman's limit of processes.
 PODMAN = Layer(
@@ -209,7 +211,7 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
     private = ["unshare", "--mount", "--propagation", "private", "sh", "-euc"]
     if layer.below is None:
         include = f"--include={','.join(layer.packages)}"
-        fetch = ["debootstrap", "--variant=minbase", include, SUITE, root, *mirror(_APT)]
+        fetch = ["debootstrap", "--variant=minbase", include, layer.suite, root, *mirror(_APT)]
         return [fetch, [*private, _INSIDE, "sh", root, layer.setup + _CLEAN]]
     below = ":".join(str(_root(each)) for each in layer.below.stack())
     overlay = f"lowerdir={below},upperdir={root},workdir={partial / 'work'}"

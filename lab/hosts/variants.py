@@ -21,13 +21,13 @@ class Variant:
 
     @property
     def has_systemd(self) -> bool:
-        return image.MACHINE in self.layer.stack()
+        return any("systemd" in layer.packages for layer in self.layer.stack())
 
 
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Variant(name="metal", text="Debian on bare metal with 8 H100, no container runtime"),
+        Variant(name="metal", text="Debian 12 on bare metal with 8 H100, no container runtime"),
         Variant(name="docker", text="the same with Docker running", layer=image.DOCKER),
         Variant(name="podman", text="the same with Podman", layer=image.PODMAN),
         Variant(
@@ -42,7 +42,7 @@ VARIANTS = {
             scenario="h200x2",
             seems="container",
         ),
-        Variant(name="amd", text="Debian on bare metal with 4 MI300X", scenario="mi300x4"),
-        Variant(name="broken", text="Debian on bare metal whose driver is missing", scenario=None),
+        Variant(name="amd", text="Debian 13 on bare metal with 4 MI300X", layer=image.NEWER_MACHINE, scenario="mi300x4"),
+        Variant(name="broken", text="Debian 12 on bare metal whose driver is missing", scenario=None),
     )
 }
