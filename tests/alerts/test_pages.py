@@ -59,6 +59,6 @@ def test_the_rule_of_one_s_own_on_the_page_is_taken_as_it_is(tmp_path):
 
 
 def test_the_cost_on_the_page_is_what_a_preview_says():
-    hosts = [SimpleNamespace(exporter="auto", vendor="auto", gpus=8, lost=False)] * 16
+    hosts = [SimpleNamespace(exporter="auto", vendor="auto", gpus=8, lost=False, connection="ssh")] * 16
     text, _ = summary(hosts, counters("standard"), "standard")
     assert text in (DOCS / "cost.md").read_text()
