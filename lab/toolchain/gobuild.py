@@ -45,7 +45,8 @@ def build(program: Program, cache: Cache, into: Path, step: Step) -> None:
     if go is None:
         raise ValueError(f"{program.name} has no Go build")
     into.mkdir()
-    command = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false"]
+    # Without what a debugger would need, which the linker drops at the end: a tenth less time, seen with kwok.
+    command = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"]
     command += ["-tags", go.tags, "-ldflags", f"-s -w {go.ldflags}".strip(), "-o", str(into / program.name), go.package]
     log = cache.log(program.name)
     code = _run(command, cwd=go.module, env=_environment(go, cache, into.parent), log=log, step=step)
