@@ -101,7 +101,7 @@ systemd_is_steady() {
   [ "$2" = service ] || return 0
   # systemd calls a program active as soon as it runs, so one that ends at once is seen only by looking twice.
   steady_run=$UNIT_RUN
-  sleep 1
+  pause && pause # whatever ends later is found by the part's own checks, or by its next restart
   systemd_properties "$1" "$2"
   [ "$UNIT_ACTIVE" = active ] && [ "$UNIT_RUN" = "$steady_run" ]
 }
