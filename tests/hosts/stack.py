@@ -132,17 +132,21 @@ def sshd_log(host: Host) -> str:
 
 
 # What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. Content is read of
-# files that are not as the host's image has them, and of those below /etc, which tools write anew with nothing changed.
+# files that are not as the host's image has them, and of those below /etc, which tools write anew with nothing changed. A useradd
+# that was killed leaves /etc/passwd.PID.
 _EVERYTHING = r"""
 all() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \
     -o -path /var/log/journal -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /var/lib/systemd \
     -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/containerd -o -path /var/lib/gpu-lab \
     -o -path /var/lib/rpm -o -path /var/lib/dnf \
-    -o -path /etc/.pwd.lock -o -path '/etc/*-' \) -prune -o "$@"
+    -o -path /etc/.pwd.lock -o -path '/etc/*-' -o -regex '/etc/[a-z]*\.\(lock\|[0-9]+\)' \) -prune -o "$@"
 }
 all -type d -printf '%p %m %u:%g\n' -o ! -type d -printf '%p %y %m %u:%g %l\n'
-{ find /etc -xdev -type f ! -name .pwd.lock ! -name '*-' -print0; all -type f -cnewer /etc/machine-id -print0; } |
+{
+  find /etc -xdev -type f ! -name .pwd.lock ! -name '*-' ! -regex '/etc/[a-z]*\.\(lock\|[0-9]+\)' -print0
+  all -type f -cnewer /etc/machine-id -print0
+} |
   sort -zu | xargs -0 sha256sum
 find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*'
 getent passwd; getent group
