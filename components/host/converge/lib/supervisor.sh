@@ -197,7 +197,11 @@ supervisor_stop() {
 supervisor_is_steady() {
   supervisor_status
   supervisor_program "$1"
-  [ "$PROGRAM_STATE" != STARTING ] || sleep 1
+  if [ "$PROGRAM_STATE" = STARTING ]; then
+    sleep 1
+    supervisor_status
+    supervisor_program "$1"
+  fi
   [ "$PROGRAM_STATE" != FATAL ] || GAVE_UP=yes
   [ "$PROGRAM_STATE" = RUNNING ]
 }
