@@ -27,7 +27,7 @@ from lab.toolchain.artifacts import gather_artifacts
 from lab.toolchain.cache import Cache
 from provider.envelope import compress
 from tests.checkout import REPO
-from tests.hosts.stack import Backend, Stack, config_of
+from tests.hosts.stack import UP, Backend, Stack, config_of
 
 PLAYBOOK = Path(__file__).parent / "ansible"
 _CHANGED_FILE = "etc/gpu-fleet/alloy/discover.alloy"
@@ -76,8 +76,7 @@ class _Ours:
         self.stack = Stack(home / "checkout", "bench", config_of(site, hosts, home / "artifacts", backend)).create()
 
     def run(self) -> float:
-        arguments = ("up", "--yes", "--skip-preview", "--suppress-permalink", "--parallel", "200", "--continue-on-error")
-        return _finished("pulumi up", self.stack.start(*arguments))
+        return _finished("pulumi up", self.stack.start(*UP))
 
     def change_a_file(self) -> None:
         _append_comment(self.stack.directory / _ROOTFS / _CHANGED_FILE)

@@ -19,7 +19,7 @@ from components.config import sections_of
 from components.operations.stack_file import OperationError, stack_file
 
 # Pulumi works on 4 resources per processor by default; hosts mostly wait for themselves. One dead host must not stop the others.
-_FLAGS = ("--parallel", "200", "--continue-on-error")
+FLAGS = ("--parallel", "200", "--continue-on-error")
 SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 _NOT_MADE_TWICE = {"kubernetes", "grafana", "backend"}
 
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     try:
         told = environment(stack_file(given.stack), os.environ)
         # In our place, so that Ctrl-C is pulumi's alone.
-        os.execvpe("pulumi", ["pulumi", "up", "--stack", given.stack, *_FLAGS, *others], told)  # noqa: S606
+        os.execvpe("pulumi", ["pulumi", "up", "--stack", given.stack, *FLAGS, *others], told)  # noqa: S606
     except OperationError as error:
         print(error, file=sys.stderr)
     except FileNotFoundError:

@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from components.operations.up import SAVED_ONCE
+from components.operations.up import FLAGS, SAVED_ONCE
 from lab import toolchain
 from lab.hosts import Host, Site
 from tests import checkout
 
 DATACENTER, CLUSTER = "lab-west", "training"
 # make's flags for fleets, and no question asked.
-UP = ("up", "--yes", "--skip-preview", "--suppress-permalink", "--parallel", "200", "--continue-on-error")
+UP = ("up", "--yes", "--skip-preview", "--suppress-permalink", *FLAGS)
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Stack:
         return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE)
 
     def destroy(self) -> str:
-        return self.pulumi("destroy", "--yes", "--skip-preview", "--parallel", "200", "--continue-on-error")
+        return self.pulumi("destroy", "--yes", "--skip-preview", *FLAGS)
 
     @property
     def _file(self) -> Path:

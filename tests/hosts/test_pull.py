@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import http.server
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from components.host.pull import __main__ as command
 from components.host.pull.publish import SigningKey
 from lab.hosts import Host, Site
 from tests.host.pull.pulled import make_key
+from tests.hosts.served import serving
 
 PASSWORD = "planted-secret-of-pull"
 STACK = """
@@ -56,12 +55,8 @@ def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(command, "_ROOT", tmp_path)
     (tmp_path / "Pulumi.pulled.yaml").write_text(STACK.format(artifacts=artifacts))
     (tmp_path / "site").mkdir()
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield Published(tmp_path, f"http://{site.relay(server.server_address[1])}")
-    server.shutdown()
-    server.server_close()
+    with serving(site, tmp_path / "site") as url:
+        yield Published(tmp_path, url)
 
 
 def _with_broken_alloy(options: HostOptions) -> list[Part]:

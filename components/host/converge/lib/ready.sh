@@ -29,7 +29,6 @@ wait_ready() {
     [ "$(date +%s)" -lt "$wait_until" ] || ! is_pulling || wait_until=$(($(date +%s) + wait_longest))
     if [ "$GAVE_UP" = yes ] || [ "$(date +%s)" -ge "$wait_until" ]; then
       not_ready "$wait_longest"
-      [ -z "$UNSTEADY" ] || failed_download "$UNSTEADY"
       return 1
     fi
     pause
@@ -123,13 +122,8 @@ not_ready() {
   fi
   [ -z "$UNSTEADY" ] || foreign_listener || true
   cp "$SCRATCH/ready.log" "$SCRATCH/log"
-}
-
-# failed_download UNIT: sets the error when its program ended since something could not be had. It says so by its exit code, as probes
-# do, and why in its last line.
-failed_download() {
-  service end "$1"
-  [ "$END_STATUS" != 13 ] || [ -z "$END_WORDS" ] || fail download "$END_WORDS"
+  # A program that ended since something could not be had says so by its exit code, as probes do, and why in its last line.
+  [ -z "$UNSTEADY" ] || [ "$END_STATUS" != 13 ] || [ -z "$END_WORDS" ] || fail download "$END_WORDS"
 }
 
 # free_ports PART: before a part's stopped services start, nobody else may listen where its checks look; the answer of another
