@@ -69,7 +69,7 @@ class Release:
             raise VersionsError(
                 f"components/versions.yaml: programs.{self.name}.sha256 is unpinned for every architecture, so no host may "
                 f"download {self.name} {self.version}. Run `python -m lab.toolchain pin {self.name}` on a machine with "
-                "internet and review the diff, or set `gpu-fleet:artifacts: {source: controller}`."
+                "internet and review the diff."
             )
         return Download(path=to, sources=self.sources, mode=mode)
 

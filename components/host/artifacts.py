@@ -36,8 +36,8 @@ class Upstream:
         if unpinned := [f"{name} {release(name).version}" for name, sources in found.items() if not sources]:
             raise ArtifactsError(
                 f"components/versions.yaml has no checksum for {', '.join(unpinned)} ({UNPINNED}), and hosts run nothing "
-                f"unverified. Run `make pin` where the makers can be reached and review the diff, "
-                "or set `gpu-fleet:artifacts: {source: controller}`."
+                f"unverified. Run `make pin` on a machine that can download them and review the diff, or set "
+                "`gpu-fleet:artifacts: {source: controller, directory: build/artifacts}` and run `make artifacts`."
             )
         return {
             name: {arch: replace(source, url=mirrored(source.url, self.mirror)) for arch, source in sources.items()}
@@ -86,8 +86,8 @@ def _index(directory: Path) -> dict[str, dict[str, Source]]:
 def program_sources(
     source: str, programs: Iterable[str], *, url: str | None = None, directory: Path | None = None
 ) -> Mapping[str, Mapping[str, Source]]:
-    """`source`, `url`, `directory`: the stack's `artifacts` section. Raises ArtifactsError."""
-    if source == "controller" and directory is not None:
+    """`source`, `url`, `directory`: the stack's `artifacts` section; only `controller` has a directory. Raises ArtifactsError."""
+    if directory is not None:
         return from_directory(directory, programs)
     return Upstream(mirror=url or "").sources(programs)
 

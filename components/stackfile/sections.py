@@ -75,7 +75,7 @@ class Artifacts(Section):
     url: BaseUrl | None = None
     """Mirror only: its URL, under which the releases keep their upstream path."""
     directory: LocalPath | None = None
-    """Controller only: directory of the files, each named by its sha256. Default: the cache."""
+    """Controller only: directory of the files, each named by its sha256; `make artifacts` fills build/artifacts."""
 
 
 class PackageRepository(Section):

@@ -1,7 +1,8 @@
 """The programs of a host as a directory of artifacts, in the form that `gpu-fleet:artifacts: {source: controller}` reads.
 
-`make artifacts` (`python -m lab.toolchain artifacts DIRECTORY`) fills it for a fleet and refuses stand-ins; the lab's own hosts
-take them. Only this machine's architecture: a fleet of the other one fills its directory on a machine like it.
+`make artifacts` (`python -m lab.toolchain artifacts DIRECTORY`) fills it for a fleet and refuses stand-ins and builds of another
+version; the lab's own hosts take them. Only this machine's architecture: a fleet of the other one fills its directory on a
+machine like it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from components.versions import image, release
 from lab.toolchain.errors import NotInstalled, ToolchainError
 from lab.toolchain.install import architecture
 from lab.toolchain.locate import located
+from lab.toolchain.programs import PROGRAMS as TOOLS
 from provider.envelope import compress
 
 
 def gather_artifacts(directory: Path, *, stand_ins: bool = False, image_archive: Path | None = None) -> None:
     """One file per program, named by its sha256, and SHA256SUMS telling which is which. Other files there are removed.
 
-    `stand_ins`: take the lab's stand-ins too, for simulated hosts. `image_archive`: dcgm-exporter's image as `docker save` wrote
-    it, for hosts that reach no registry; one that is there from before stays while its tag is pinned. Raises ToolchainError.
+    `stand_ins`: take the lab's stand-ins and builds of another version too, for simulated hosts. `image_archive`:
+    dcgm-exporter's image as `docker save` wrote it, for hosts that reach no registry; one that is there from before stays while
+    its tag is pinned. Raises ToolchainError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     lines = _image_lines(directory, image_archive)
@@ -35,6 +38,12 @@ def gather_artifacts(directory: Path, *, stand_ins: bool = False, image_archive:
             raise ToolchainError(
                 f"{name} {release(name).version}: this machine has only the lab's stand-in ({found.path}), which is not for real "
                 f"hosts. Fill the directory where the maker can be reached: `python -m lab.toolchain install --ask-again {name}`."
+            )
+        if found.how == "go" and (build := TOOLS[name].go) and build.version and not stand_ins:
+            raise ToolchainError(
+                f"{name} {release(name).version}: this machine has only its own build of version {build.version}, because the "
+                "release could not be downloaded, and hosts get the release. Fill the directory on a machine that can download "
+                f"it: `python -m lab.toolchain install --ask-again {name}`."
             )
         digest = _place(name, found.path.resolve(), directory)
         if not stand_ins and not (directory / f"{digest}.gz").exists():  # else the provider does it, when a host waits for it

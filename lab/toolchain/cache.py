@@ -21,7 +21,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TextIO
@@ -46,6 +46,10 @@ class Record:
     @classmethod
     def now(cls, *, how: How, why: str, program: str, sha256: dict[str, str] | None = None) -> Record:
         return cls(how=how, why=why, program=program, sha256=sha256 or {}, at=datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def asked_now(self) -> Record:
+        """The same, after its release could not be had once more."""
+        return replace(self, at=datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
     def age_s(self) -> float:
@@ -129,12 +133,18 @@ class Cache:
 
     def place(self, name: str, version: str, prepared: Path, record: Record) -> None:
         """Makes `prepared` (a directory inside a partial one) the installed program. Replaces what was there."""
-        (prepared / "record.json").write_text(json.dumps(asdict(record), indent=2) + "\n")
+        _write(prepared / "record.json", record)
         target = self.directory(name, version)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
             target.rename(prepared.parent / "replaced")
         prepared.rename(target)
+
+    def note(self, name: str, version: str, record: Record) -> None:
+        """Changes the record of an installed program; call it with the lock of `name` held."""
+        fresh = self.directory(name, version) / "record.json.new"
+        _write(fresh, record)
+        fresh.rename(fresh.with_name("record.json"))
 
     @contextlib.contextmanager
     def using_go(self) -> Iterator[None]:
@@ -159,6 +169,10 @@ class Cache:
         path = self.root / "locks" / "go-caches"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a")
+
+
+def _write(file: Path, record: Record) -> None:
+    file.write_text(json.dumps(asdict(record), indent=2) + "\n")
 
 
 def sha256_of(file: Path) -> str:

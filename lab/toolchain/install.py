@@ -162,13 +162,27 @@ class Installer:
             if damage := self._cache.damage(program.name, version, record):
                 self._progress.line(program.title, f"is damaged and got again: {damage}")
                 shutil.rmtree(self._cache.directory(program.name, version))
+            elif self._is_outdated(program, record) and self._replaced_by_release(program, record):
+                return True
             else:
-                self._progress.line(program.title, f"in the cache ({_origin(record)})")
+                self._progress.line(program.title, f"in the cache ({_origin(record)}{_difference(program, record.how)})")
                 return True
         if path := on_path(program):
             self._progress.line(program.title, f"{path}, as it is on this machine")
             return True
         return False
+
+    def _is_outdated(self, program: Program, record: Record) -> bool:
+        """A build of something else than the release serves only until the release can be downloaded."""
+        return bool(_difference(program, record.how)) and record.age_s > self._ask_again_s
+
+    def _replaced_by_release(self, program: Program, record: Record) -> bool:
+        try:
+            self._from_maker(program)
+        except Unavailable:
+            self._cache.note(program.name, program.release.version, record.asked_now())
+            return False
+        return True
 
     def _from_maker(self, program: Program) -> None:
         file = program.release.files[architecture()]
@@ -189,7 +203,7 @@ class Installer:
                 gobuild.build(program, self._cache, prepared, step)
             built = size((prepared / program.name).stat().st_size)
             self._place(program, prepared, "go", why, [program.name])
-        differs = f"; not its maker's release but {program.go.differs}" if program.go.differs else ""
+        differs = _difference(program, "go")
         self._progress.line(program.title, f"built from the Go module proxy in {duration(step.elapsed_s)}, {built}{differs}")
 
     def _stand_in(self, program: Program, why: str) -> None:
@@ -219,6 +233,10 @@ def _cannot_build(programs: Sequence[Program], to_build: Mapping[str, str], lack
     titles = ", ".join(program.title for program in programs)
     reasons = "; ".join(dict.fromkeys(to_build[program.name] for program in programs))
     return "\n".join([f"{titles}: {reasons}. To build from the Go module proxy instead:", *(f"  {lack}" for lack in lacks)])
+
+
+def _difference(program: Program, how: How) -> str:
+    return f"; not the upstream release but {program.go.differs}" if how == "go" and program.go and program.go.differs else ""
 
 
 def _origin(record: Record) -> str:

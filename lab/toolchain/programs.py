@@ -21,7 +21,9 @@ class GoBuild:
     """One program built from the Go module proxy, in the module `module` (a directory with a go.mod).
 
     `seconds` is what a first build took on 2 cores, shown to whoever waits. `needs`: names of system.PACKAGES.
-    `differs` says in what the result is not the maker's release; empty means it is built from the same source.
+    `differs` says in what the result is not the upstream release; empty means it is built from the same source.
+    `version`: what the module builds where that is another version than the release; such a program is never sent to hosts
+    of a real stack (artifacts.py).
     """
 
     module: Path
@@ -31,6 +33,7 @@ class GoBuild:
     ldflags: str = ""
     needs: tuple[str, ...] = ()
     differs: str = ""
+    version: str = ""
 
     @property
     def needs_c(self) -> bool:
@@ -72,6 +75,14 @@ class Program:
 
 def _go(module: str, package: str, **kwargs: object) -> GoBuild:
     return GoBuild(module=GO_MODULES / module, package=package, **kwargs)  # type: ignore[arg-type]
+
+
+def _required(module: str, path: str) -> str:
+    """The version of the Go module `path` that go/`module` builds."""
+    found = re.search(rf"^require {re.escape(path)} v(\S+)$", (GO_MODULES / module / "go.mod").read_text(), re.M)
+    if found is None:
+        raise ValueError(f"{GO_MODULES / module / 'go.mod'} requires no {path}")
+    return found[1]
 
 
 def _plugin(name: str) -> Program:
@@ -137,6 +148,8 @@ def _programs() -> tuple[Program, ...]:
     mimir = "aced80d74930"
     mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
     mimir_differs = f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it"
+    # Later versions of Alloy require modules that the module proxy does not carry (tried November 2026).
+    alloy_version = _required("alloy", "github.com/grafana/alloy")
     prometheus_version = "-X github.com/prometheus/common/version.Version="
     return (
         Program(
@@ -226,8 +239,10 @@ def _programs() -> tuple[Program, ...]:
                 seconds=710,
                 # Without promtail_journal_enabled it builds and then reads no journal, which is where the XIDs are.
                 tags="netgo promtail_journal_enabled",
-                ldflags=f"-X github.com/grafana/alloy/internal/build.Version=v{alloy.version}",
+                ldflags=f"-X github.com/grafana/alloy/internal/build.Version=v{alloy_version}",
                 needs=("gcc", "systemd/sd-journal.h"),
+                differs=f"Alloy {alloy_version}: the module proxy has no later version that builds",
+                version=alloy_version,
             ),
         ),
     )

@@ -528,6 +528,13 @@ WRONG = [
         "did you mean mirror",
         artifacts={"source": "mirorr"},
     ),
+    wrong(
+        "controller without directory",
+        "gpu-fleet:artifacts.directory",
+        "is missing with `source: controller`",
+        "`make artifacts` fills",
+        artifacts={"source": "controller"},
+    ),
     wrong("mirror without url", "gpu-fleet:artifacts.url", "is missing with `source: mirror`", artifacts={"source": "mirror"}),
     wrong(
         "url without mirror",

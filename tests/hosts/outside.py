@@ -15,11 +15,12 @@ SECTION = {"username": "prometheus", "tls": {"certificateFile": CERTIFICATE, "ke
 LOGIN = f"prometheus:{PASSWORD}"
 
 
-def make_certificate(address: str, directory: Path) -> tuple[Path, Path]:
-    """Key and certificate, which is its own authority."""
+def make_certificate(address: str, directory: Path, *more: str) -> tuple[Path, Path]:
+    """Key and certificate, which is its own authority. `address` and `more`: IP addresses or names."""
     key, certificate = directory / "key", directory / "ca.pem"
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    name = ["-subj", "/CN=lab", "-addext", f"subjectAltName=IP:{address}"]
+    alternatives = ",".join(f"{'IP' if each[-1].isdigit() else 'DNS'}:{each}" for each in (address, *more))
+    name = ["-subj", "/CN=lab", "-addext", f"subjectAltName={alternatives}"]
     subprocess.run([*make, *name, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     return key, certificate
 

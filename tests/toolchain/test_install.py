@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -203,6 +204,36 @@ def test_the_maker_is_asked_again_after_a_day(maker: Maker, run: Run, cache: Cac
     file.write_text(json.dumps(json.loads(file.read_text()) | {"at": yesterday.isoformat()}))
     run.install(Program(release=maker.release(), stand_in=STAND_IN))
     assert cache.record("tool", "1.2.3").how == "maker"  # type: ignore[union-attr]
+
+
+def test_a_build_of_another_version_says_so_and_serves_until_the_release_can_be_downloaded(
+    maker: Maker, run: Run, go: Path, go_build: GoBuild, cache: Cache
+) -> None:
+    build = replace(go_build, version="1.2.0", differs="tool 1.2.0: nothing later builds")
+    run.install(Program(release=out_of_reach(maker), go=build))
+    assert "not the upstream release but tool 1.2.0" in run.seen
+    reachable = Program(release=maker.release(), go=build)
+    run.install(reachable)
+    assert "in the cache (built from the Go module proxy; not the upstream release but tool 1.2.0" in run.seen
+    assert maker.asked == [], "upstream is asked once a day, not on every run"
+    run.install(reachable, ask_again=True)
+    record = cache.record("tool", "1.2.3")
+    assert record and record.how == "maker" and "matches its pinned sha256" in run.seen
+
+
+def test_a_build_of_another_version_stays_while_the_release_is_out_of_reach(
+    maker: Maker, run: Run, go: Path, go_build: GoBuild, cache: Cache
+) -> None:
+    tool = Program(release=out_of_reach(maker), go=replace(go_build, version="1.2.0", differs="tool 1.2.0"))
+    run.install(tool)
+    built = cache.record("tool", "1.2.3")
+    assert built
+    long_ago = replace(built, at=(datetime.now(UTC) - timedelta(seconds=2 * ASK_AGAIN_S)).isoformat())
+    cache.note("tool", "1.2.3", long_ago)
+    run.install(tool)
+    kept = cache.record("tool", "1.2.3")
+    assert len(go.read_text().splitlines()) == 1, "nothing is built again"
+    assert run.installed(tool) and kept and kept.sha256 == built.sha256 and kept.age_s < ASK_AGAIN_S
 
 
 def test_a_damaged_program_is_noticed_and_got_again(maker: Maker, run: Run) -> None:

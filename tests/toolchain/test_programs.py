@@ -12,7 +12,6 @@ from lab.toolchain.programs import PROGRAMS, REPO
 WITH_GO = sorted(name for name, program in PROGRAMS.items() if program.go)
 MAIN_MODULES = {
     "pulumi": ("github.com/pulumi/pulumi/pkg/v3", "v{}"),
-    "alloy": ("github.com/grafana/alloy", "v{}"),
     "loki": ("github.com/grafana/loki/v3", "v{}"),
     "node_exporter": ("github.com/prometheus/node_exporter", "v{}"),
     "kube-apiserver": ("k8s.io/kubernetes", "v{}"),
@@ -28,6 +27,12 @@ def test_a_go_module_builds_the_version_of_the_versions_file(name: str) -> None:
     module, form = MAIN_MODULES[name]
     wanted = f"{module} {form.format(release(name).version)}"
     assert go and re.search(rf"{re.escape(wanted)}(\n| //)", (go.module / "go.mod").read_text())
+
+
+def test_alloy_says_which_version_is_built_where_its_release_cannot_be_downloaded() -> None:
+    go = PROGRAMS["alloy"].go
+    assert go and f"github.com/grafana/alloy v{go.version}\n" in (go.module / "go.mod").read_text()
+    assert go.version != release("alloy").version and go.version in go.differs and go.ldflags.endswith(f"=v{go.version}")
 
 
 def test_helm_takes_charts_for_the_kubernetes_of_its_modules() -> None:

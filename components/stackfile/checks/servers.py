@@ -69,6 +69,9 @@ def _artifacts(stack: Stack) -> Iterator[Problem]:
         yield problem(
             "artifacts.url", "is missing with `source: mirror`", "the URL of the mirror", "add `url: https://mirror.example.com`"
         )
+    if artifacts.source == "controller" and not artifacts.directory:
+        fix = "add `directory: build/artifacts`, which `make artifacts` fills"
+        yield problem("artifacts.directory", "is missing with `source: controller`", "the directory of the programs", fix)
     for key, source in {"url": "mirror", "directory": "controller"}.items():
         if getattr(artifacts, key) and artifacts.source != source:
             what = f"has no meaning with `source: {artifacts.source}`"

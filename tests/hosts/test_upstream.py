@@ -1,0 +1,148 @@
+"""A fleet whose hosts download the releases themselves (`artifacts: {source: upstream}`, the default), from a server that lays
+them out as GitHub does: the same names, paths and archives, and a redirect to where the files lie. Only the sums differ: the
+server's archives are packed here, so the copy of the checkout pins them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import io
+import ssl
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from components.host.parts import PROGRAMS
+from components.versions import ReleaseFile, release
+from lab import toolchain
+from lab.dev import query
+from lab.hosts import Host, Site
+from lab.toolchain.install import architecture
+from tests.hosts.outside import make_certificate
+from tests.hosts.stack import Backend, Stack, config_of, left_as_found
+
+RELEASES, FILES = "github.com", "release-assets.githubusercontent.com"
+TRUSTED = "/usr/local/share/ca-certificates/of-the-tests.crt"
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """URL -> what upstream publishes there, packed from the toolchain's programs."""
+    directory = tmp_path_factory.mktemp("releases")
+    packed = {}
+    for name in PROGRAMS:
+        file = _file(name)
+        packed[file.url] = directory / file.url.rpartition("/")[2]
+        _pack(file, toolchain.find(name), packed[file.url])
+    return packed
+
+
+def _file(name: str) -> ReleaseFile:
+    return release(name).files[architecture()]
+
+
+def _pack(file: ReleaseFile, program: Path, to: Path) -> None:
+    if to.suffix == ".zip":
+        with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
+            zipped.write(program.resolve(), file.member)
+    else:
+        with tarfile.open(to, "w:gz", compresslevel=1) as tar:
+            tar.addfile(tarfile.TarInfo(file.member.partition("/")[0] + "/LICENSE"), io.BytesIO())
+            tar.add(program.resolve(), file.member)
+
+
+class _GitHub(http.server.BaseHTTPRequestHandler):
+    def __init__(self, files: Mapping[str, Path], *arguments: object) -> None:
+        self._files = {urlsplit(url).path: file for url, file in files.items()}
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def do_GET(self) -> None:
+        file = self._files.get(self.path)
+        if file is None:
+            self.send_error(404)
+        elif self.headers["Host"] == RELEASES:
+            self.send_response(302)
+            self.send_header("Location", f"https://{FILES}{self.path}")
+            self.end_headers()
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", str(file.stat().st_size))
+            self.end_headers()
+            with file.open("rb") as content:
+                self.copyfile(content, self.wfile)
+
+    def copyfile(self, source: io.BufferedReader, to: io.BufferedIOBase) -> None:
+        while chunk := source.read(1 << 20):
+            to.write(chunk)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def upstream(site: Site, host: Host, archives: Mapping[str, Path], scratch: Path) -> Iterator[None]:
+    """The host finds GitHub at the site's gateway and trusts its certificate."""
+    key, certificate = make_certificate(RELEASES, scratch, FILES)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    handler = functools.partial(_GitHub, archives)
+    with http.server.ThreadingHTTPServer((site.network.gateway, 443), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        hosts_file = host.ssh("cat /etc/hosts").stdout
+        host.copy(certificate, TRUSTED)
+        host.ssh(f"echo {site.network.gateway} {RELEASES} {FILES} >>/etc/hosts && update-ca-certificates")
+        try:
+            yield
+        finally:
+            host.ssh("cat >/etc/hosts", stdin=hosts_file)
+            host.ssh(f"rm {TRUSTED} && update-ca-certificates --fresh")
+            server.shutdown()
+
+
+def test_a_host_downloads_the_releases_itself_and_sends_metrics(
+    site: Site, backend: Backend, archives: Mapping[str, Path], tmp_path: Path, eventually: Callable
+) -> None:
+    host = site.hosts["metal"]
+    config = config_of(site, {"metal": site.stack_hosts()["metal"]}, tmp_path, backend)
+    del config["artifacts"]  # the default
+    stack = Stack(tmp_path / "stack", "upstream", config).create()
+    versions = stack.directory / "components/versions.yaml"
+    text = versions.read_text()
+    for name in PROGRAMS:
+        pinned = _file(name).sha256
+        assert pinned and text.count(pinned) == 1
+        text = text.replace(pinned, hashlib.sha256(archives[_file(name).url].read_bytes()).hexdigest())
+    versions.write_text(text)
+    with left_as_found(host), upstream(site, host, archives, tmp_path):
+        try:
+            stack.up()
+            gpus = 'nvidia_smi_utilization_gpu_ratio{instance="metal",exporter_mode="nvidia_gpu_exporter"}'
+            eventually("8 GPUs in Mimir", lambda: len(query.metrics(backend.mimir, gpus)) == 8)
+            stack.up("--expect-no-changes")
+        finally:
+            stack.destroy()
+
+
+def test_an_archive_that_was_changed_on_its_way_is_refused_with_both_sums(
+    site: Site, backend: Backend, archives: Mapping[str, Path], tmp_path: Path
+) -> None:
+    host = site.hosts["metal"]
+    config = config_of(site, {"metal": site.stack_hosts()["metal"]}, tmp_path, backend)
+    del config["artifacts"]
+    stack = Stack(tmp_path / "stack", "upstream", config).create()  # pins upstream's own archives
+    with left_as_found(host), upstream(site, host, archives, tmp_path):
+        try:
+            output = stack.up(ok=False)
+        finally:
+            stack.destroy()
+    for name in PROGRAMS[:1]:
+        served = hashlib.sha256(archives[_file(name).url].read_bytes()).hexdigest()
+        assert f"has sha256 {served}, but {_file(name).sha256} is expected" in output, output
