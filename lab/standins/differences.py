@@ -24,10 +24,13 @@ def _own(properties: Properties) -> Properties:
     return {key: value for key, value in properties.items() if not key.startswith("__") and value is not None}
 
 
-def response(changes: Mapping[str, int], replacing: set[str], delete_first: bool = False) -> provider_pb2.DiffResponse:
-    """`replacing`: those of the paths that need a new resource."""
+def response(
+    changes: Mapping[str, int], replacing: set[str], delete_first: bool = False, *, of_inputs: bool = True
+) -> provider_pb2.DiffResponse:
+    """`replacing`: those of the paths that need a new resource. `of_inputs`: the engine shows the old value from the last inputs,
+    else from the last outputs."""
     detailed = {
-        path: provider_pb2.PropertyDiff(kind=WITH_REPLACEMENT[kind] if path in replacing else kind, inputDiff=True)
+        path: provider_pb2.PropertyDiff(kind=WITH_REPLACEMENT[kind] if path in replacing else kind, inputDiff=of_inputs)
         for path, kind in changes.items()
     }
     return provider_pb2.DiffResponse(

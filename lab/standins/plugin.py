@@ -74,6 +74,8 @@ class ResourceType(ABC):
 
     # The input that gets the resource's name and a random end when it is not given; empty for none.
     autonamed: ClassVar[str] = ""
+    # Whether a preview shows a change from the last inputs or, as plugins made from Terraform's do, from the last outputs.
+    shows_old_inputs: ClassVar[bool] = True
     # Inputs that get a value when they are created without one.
     computed: ClassVar[tuple[str, ...]] = ()
 
@@ -279,7 +281,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         olds, news = (resource.comparable(plain(decode(inputs))) for inputs in (request.old_inputs, request.news))
         changes = resource.changes(olds, news, plain(decode(request.olds)))
         is_deleted_first = resource.is_deleted_first(olds, news)
-        return response(changes, resource.replacing(changes, olds, news), is_deleted_first)
+        replaced = resource.replacing(changes, olds, news)
+        return response(changes, replaced, is_deleted_first, of_inputs=resource.shows_old_inputs)
 
     @_failing
     def Create(self, request, context):

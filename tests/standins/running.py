@@ -133,7 +133,7 @@ class RunningPlugin:
 
     def call(self, method: str, request: Any) -> Any:
         try:
-            return getattr(self._stub, method)(request, timeout=60)
+            return getattr(self._stub, method)(request, timeout=180)
         except grpc.RpcError as error:
             raise Refused(error) from None
 

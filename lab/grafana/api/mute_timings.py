@@ -68,12 +68,14 @@ class MuteTimings:
         return self._timings[name]
 
     def _save(self, name: str, given: Mapping[str, Any], provenance: str) -> dict[str, Any]:
+        """Empty conditions are not kept: `omitempty` in prometheus/alertmanager, timeinterval.TimeInterval, read 2026-11-22."""
         if not name:
             raise _invalid("missing name in time interval")
         intervals = given.get("time_intervals") or []
         for interval in intervals:
             _check(interval)
-        self._timings[name] = {"name": name, "time_intervals": intervals, "version": "", "provenance": provenance}
+        kept = [{key: value for key, value in interval.items() if value} for interval in intervals]
+        self._timings[name] = {"name": name, "time_intervals": kept, "version": "", "provenance": provenance}
         self._store.save()
         return self._timings[name]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.standins.grafana.client import quoted
-from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, id_of, is_zero, parts_of
-from lab.standins.plugin import Call, Failure
+from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, id_of, is_zero, parts_of, pruned
+from lab.standins.plugin import Call
 from lab.standins.properties import UNKNOWN, Properties
 from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property
 
@@ -163,18 +163,21 @@ class ContactPoint(GrafanaResource):
             self.grafana.change("DELETE", f"{PATH}/{quoted(point['uid'])}", organisation, missing_ok=True)
 
     def _converge(self, organisation: str, olds: Properties, news: Properties) -> Properties:
-        """An integration keeps its uid as long as one of its kind is at its place; what is too many goes last."""
+        """An integration that changed is made anew, under another uid, before the old one goes: to Terraform's SDK, below the
+        official plugin, integrations are a set, and one that changed is another one."""
         outputs: Properties = {}
         going: list[str] = []
         for kind, integration in INTEGRATIONS.items():
-            before, wanted = olds.get(kind, []), news.get(kind, [])
-            uids = [item["uid"] for item in before]
-            for index, item in enumerate(wanted):
-                uid = self._save(organisation, uids[index] if index < len(uids) else "", integration, item, news)
+            before = list(olds.get(kind, []))
+            for item in news.get(kind, []):
+                same = next((old for old in before if pruned(_without_uid(old)) == pruned(item)), None)
+                if same is not None:
+                    before.remove(same)
+                uid = self._save(organisation, same["uid"] if same else "", integration, item, news)
                 outputs.setdefault(kind, []).append({**item, "uid": uid})
-            going += uids[len(wanted) :]
+            going += [item["uid"] for item in before]
         for uid in going:
-            self.grafana.change("DELETE", f"{PATH}/{quoted(uid)}", organisation, missing_ok=True)
+            self.grafana.change("DELETE", f"{PATH}/{quoted(uid)}", organisation)
         return outputs
 
     def _save(self, organisation: str, uid: str, integration: Integration, item: Properties, inputs: Properties) -> str:
@@ -186,22 +189,24 @@ class ContactPoint(GrafanaResource):
             "settings": _settings(item, integration),
         }
         editable = bool(inputs.get("disableProvenance"))
-        if uid:
-            try:
-                self.grafana.change("PUT", f"{PATH}/{quoted(uid)}", organisation, body, editable=editable)
-                return uid
-            except Failure as failure:
-                if getattr(failure, "status", None) != 404:
-                    raise  # else somebody deleted it, and it is made anew
-        return self.grafana.change("POST", PATH, organisation, {**body, "uid": ""}, editable=editable)["uid"]
+        if not uid:
+            return self.grafana.change("POST", PATH, organisation, body, editable=editable)["uid"]
+        self.grafana.change("PUT", f"{PATH}/{quoted(uid)}", organisation, body, editable=editable)
+        return uid
+
+
+# Sent where the program says nothing: the official plugin leaves out empty texts and sets alone.
+ZEROS = {"boolean": False, "integer": 0}
 
 
 def _settings(item: Properties, integration: Integration) -> dict[str, Any]:
     settings = {}
-    for name in integration.fields:
-        if not is_zero(item.get(name)):
-            value = ";".join(item[name]) if name == "addresses" else item[name]
-            settings[integration.renamed.get(name, name)] = value
+    for name, field in integration.fields.items():
+        value = item.get(name)
+        if is_zero(value):
+            value = ZEROS.get(field.type) if isinstance(field.type, str) else None
+        if value is not None:
+            settings[integration.renamed.get(name, name)] = ";".join(value) if name == "addresses" else value
     return settings | item.get("settings", {})
 
 

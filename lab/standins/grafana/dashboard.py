@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lab.standins.differences import Kind
 from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, compact, id_of, is_json_object, parsed, parts_of
 from lab.standins.plugin import Call
-from lab.standins.properties import Properties
+from lab.standins.properties import UNKNOWN, Properties
 from lab.standins.schema import Mistake, Property
 
 INPUTS = {
@@ -19,6 +20,7 @@ INPUTS = {
     "overwrite": Property(type="boolean"),
     "orgId": ORGANISATION,
 }
+META = "__meta"  # the bridge's own property of every resource
 OUTPUTS = {
     "uid": Property(required=True),
     "dashboardId": Property(type="integer", required=True),
@@ -35,7 +37,7 @@ class Dashboard(GrafanaResource):
 
     def check(self, inputs: Properties) -> Iterator[Mistake]:
         if not is_json_object(inputs["configJson"]):
-            yield Mistake("configJson", "must be the JSON of a dashboard: an object")
+            yield Mistake("", "must be the JSON of a dashboard: an object")  # the official plugin names no property either
 
     def comparable(self, inputs: Properties) -> Properties:
         result = super().comparable(inputs)
@@ -45,12 +47,21 @@ class Dashboard(GrafanaResource):
             result["folder"] = parts_of(result["folder"])[1]
         return result
 
+    def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
+        """The JSON is compared with what the state holds, which a refresh brings up to date while the inputs stay as written.
+
+        When the uid is not the one that the state's JSON names, and a hash names none, the dashboard is replaced; the property
+        that says so is `__meta`.
+        """
+        found = {path: kind for path, kind in super().changes(olds, news, outputs).items() if path != "configJson"}
+        if self._kept(news["configJson"]) != outputs["configJson"]:
+            found["configJson"] = Kind.UPDATE
+            if _uid(outputs["configJson"]) != _uid(news["configJson"]):
+                found[META] = Kind.UPDATE
+        return found
+
     def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
-        found = super().replacing(changes, olds, news)
-        uids = [parsed(properties["configJson"]) for properties in (olds, news)]
-        if all(isinstance(model, dict) for model in uids) and uids[0].get("uid") != uids[1].get("uid"):
-            found.add("configJson")
-        return found & changes.keys()
+        return super().replacing(changes, olds, news) | ({META} & changes.keys())
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         organisation = self.grafana.organisation(inputs)
@@ -71,7 +82,10 @@ class Dashboard(GrafanaResource):
         if found is None:
             return None
         live = {"configJson": self._text(found["dashboard"], inputs), "folder": found["meta"]["folderUid"]}
-        return self.refreshed(inputs, live), {**live, **self._outputs(found, inputs)}
+        refreshed = self.refreshed(inputs, live)
+        if inputs:
+            refreshed["configJson"] = inputs["configJson"]
+        return refreshed, {**live, **self._outputs(found, inputs)}
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:
         organisation, uid = parts_of(id)
@@ -94,8 +108,12 @@ class Dashboard(GrafanaResource):
             "dashboardId": model["id"],
             "version": model["version"],
             "url": self.grafana.url + found["meta"]["url"],
-            "configJson": hashlib.sha256(text.encode()).hexdigest() if self.grafana.stores_sha256 else text,
+            "configJson": self._kept(text),
         }
+
+    def _kept(self, text: str) -> str:
+        """What the state holds of a normal JSON text."""
+        return hashlib.sha256(text.encode()).hexdigest() if self.grafana.stores_sha256 and text != UNKNOWN else text
 
 
 def normal(text: str) -> str:
@@ -107,6 +125,11 @@ def normal(text: str) -> str:
     if isinstance(model.get("panels"), list):
         model["panels"] = [_panel(panel) for panel in model["panels"]]
     return compact(model)
+
+
+def _uid(text: str) -> str:
+    model = parsed(text)
+    return str(model.get("uid", "")) if isinstance(model, dict) else ""
 
 
 def _panel(panel: Any) -> Any:

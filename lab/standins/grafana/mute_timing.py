@@ -91,11 +91,11 @@ def _number(month: str) -> str:
 
 
 def _body(inputs: Properties) -> dict[str, Any]:
+    """Lists that are not given are sent too, empty, as the official plugin's client does."""
     intervals = []
     for interval in inputs.get("intervals", []):
-        body = {field: interval[name] for name, field in RANGES.items() if interval.get(name)}
-        if interval.get("times"):
-            body["times"] = [{"start_time": time["start"], "end_time": time["end"]} for time in interval["times"]]
+        body = {field: interval.get(name) or [] for name, field in RANGES.items()}
+        body["times"] = [{"start_time": time["start"], "end_time": time["end"]} for time in interval.get("times") or []]
         if interval.get("location"):
             body["location"] = interval["location"]
         intervals.append(body)

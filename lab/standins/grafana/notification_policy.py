@@ -79,8 +79,11 @@ class NotificationPolicy(GrafanaResource):
         return self._put(parts_of(id)[0], news)
 
     def read(self, call: Call, id: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
+        """Of a tree without routes the official plugin reads none: those of the state stay, and their loss is not seen.
+        Source: terraform-provider-grafana 4.44.0, packNotifPolicy."""
         tree = self.grafana.get(PATH, parts_of(id)[0])
-        live = {**_shown(tree), "disableProvenance": not tree.get("provenance")}
+        kept = {"policies": outputs["policies"]} if "policies" in outputs else {}
+        live = {**kept, **_shown(tree), "disableProvenance": not tree.get("provenance")}
         return self.refreshed(inputs, live), live
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:

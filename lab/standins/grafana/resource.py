@@ -14,6 +14,7 @@ ORGANISATION = Property(replaces=True)
 
 
 class GrafanaResource(ResourceType):
+    shows_old_inputs = False
     # Inputs that Grafana does not give back; what was put in is taken to be there.
     write_only: ClassVar[frozenset[str]] = frozenset()
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lab.standins.grafana.client import quoted
@@ -102,6 +105,9 @@ ONLY_ALERTING = ("for", "keepFiringFor", "missingSeriesEvalsToResolve", "noDataS
 DEFAULT_STATES = {"noDataState": "NoData", "execErrState": "Alerting"}
 # Grafana writes these into a model that does not have them.
 MODEL_DEFAULTS = {"intervalMs": 1000, "maxDataPoints": 43200}
+GONE = "[GET /v1/provisioning/folder/{FolderUID}/rule-groups/{Group}][404] getAlertRuleGroupNotFound"
+RETRY_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 120, 0.5, 10
+RETRY_VARIABLE = "GPU_FLEET_STANDIN_RETRY_S"  # for tests: the official plugin's two minutes cannot be changed
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -127,19 +133,30 @@ class RuleGroup(GrafanaResource):
     def comparable(self, inputs: Properties) -> Properties:
         result = super().comparable(inputs)
         if isinstance(result.get("rules"), list):
-            result["rules"] = [_comparable_rule(rule) for rule in result["rules"]]
+            result["rules"] = [
+                _comparable_rule(rule) | {name: given[name] for name in ("isPaused",) if name in given}
+                for rule, given in zip(result["rules"], inputs["rules"], strict=True)
+            ]
         return result
+
+    def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
+        """Saying for the first time that a rule is not paused changes nothing."""
+        for old in _rules(olds):
+            old.setdefault("isPaused", False)
+        for new in _rules(news):
+            new.setdefault("isPaused", False)
+        return super().changes(olds, news, outputs)
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         organisation = self.grafana.organisation(inputs)
         folder, name = inputs["folderUid"], inputs["name"]
         if self.grafana.find(_path(folder, name), organisation) is not None:
             raise Failure(f'rule group with name "{name}" already exists')
-        return id_of(organisation, folder, name), self._put(organisation, folder, name, inputs)
+        return id_of(organisation, folder, name), self._put(call, organisation, folder, name, inputs)
 
     def update(self, call: Call, id: str, olds: Properties, news: Properties) -> Properties:
         organisation, rest = parts_of(id)
-        return self._put(organisation, *rest.split(":", 1), news)
+        return self._put(call, organisation, *rest.split(":", 1), news)
 
     def read(self, call: Call, id: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
         organisation, rest = parts_of(id)
@@ -148,33 +165,28 @@ class RuleGroup(GrafanaResource):
         if found is None:
             return None
         outputs = self._outputs(found, folder, name)
-        # A uid that Grafana chose is no input.
-        given = inputs.get("rules", [])
-        chosen = [bool(inputs) and not (index < len(given) and given[index].get("uid")) for index in range(len(outputs["rules"]))]
-        rules = [_without(rule, "uid") if is_chosen else rule for rule, is_chosen in zip(outputs["rules"], chosen, strict=True)]
+        rules = outputs["rules"]
+        if inputs:  # what the program does not say is no input: a uid that Grafana chose, a pause by hand
+            given = [*inputs["rules"], *({} for _ in rules)]
+            rules = [_as_far_as(said, rule, ("uid", "isPaused")) for said, rule in zip(given, rules, strict=False)]
         return self.refreshed(inputs, {**outputs, "rules": rules}), outputs
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:
+        """Rule by rule, and so a group that is gone is an error, as with the official plugin."""
         organisation, rest = parts_of(id)
-        self.grafana.change("DELETE", _path(*rest.split(":", 1)), organisation, missing_ok=True)
+        group = self.grafana.find(_path(*rest.split(":", 1)), organisation)
+        if group is None:
+            raise Failure(GONE)
+        for rule in group["rules"]:
+            self.grafana.change("DELETE", f"{ALERT_RULES}/{quoted(rule['uid'])}", organisation, missing_ok=True)
 
-    def _put(self, organisation: str, folder: str, name: str, inputs: Properties) -> Properties:
-        self._check_names(organisation, folder, name, inputs["rules"])
+    def _put(self, call: Call, organisation: str, folder: str, name: str, inputs: Properties) -> Properties:
         rules = [_rule(rule, folder, name) for rule in inputs["rules"]]
+        _check_uids(rules)
         body = {"title": name, "folderUid": folder, "interval": inputs["intervalSeconds"], "rules": rules}
         editable = bool(inputs.get("disableProvenance"))
-        self.grafana.change("PUT", _path(folder, name), organisation, body, editable=editable)
+        retried(call, lambda: self.grafana.change("PUT", _path(folder, name), organisation, body, editable=editable))
         return self._outputs(self.grafana.get(_path(folder, name), organisation), folder, name)
-
-    def _check_names(self, organisation: str, folder: str, group: str, rules: list[Properties]) -> None:
-        """Grafana takes equal titles since version 12, the official plugin does not."""
-        names = [rule["name"] for rule in rules]
-        for name in names:
-            if names.count(name) > 1:
-                raise Failure(f'rule with name "{name}" is defined more than once')
-        for rule in self.grafana.get(ALERT_RULES, organisation):
-            if rule["title"] in names and rule["folderUID"] == folder and rule["ruleGroup"] != group:
-                raise Failure(f'rule with name "{rule["title"]}" already exists in the folder')
 
     def _outputs(self, group: dict[str, Any], folder: str, name: str) -> Properties:
         return {
@@ -184,6 +196,36 @@ class RuleGroup(GrafanaResource):
             "disableProvenance": not any(rule.get("provenance") for rule in group["rules"]),
             "rules": [_shown(rule) for rule in group["rules"]],
         }
+
+
+def retried(call: Call, change: Callable[[], None]) -> None:
+    """The official plugin takes every refusal of a rule group for a passing one: it repeats the request for two minutes, with
+    growing pauses, and then ends with the last answer. Source: terraform-provider-grafana 4.44.0, putAlertRuleGroup.
+    """
+    ended = threading.Event()
+    until, pause_s = time.monotonic() + float(os.environ.get(RETRY_VARIABLE, RETRY_S)), FIRST_PAUSE_S
+    with call.ending(ended.set):
+        while True:
+            try:
+                return change()
+            except Failure:
+                left_s = until - time.monotonic()
+                if left_s <= 0 or ended.wait(min(pause_s, left_s)):
+                    raise
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _rules(inputs: Properties) -> list[Properties]:
+    return [rule for rule in inputs["rules"] if isinstance(rule, dict)] if isinstance(inputs["rules"], list) else []
+
+
+def _check_uids(rules: list[dict[str, Any]]) -> None:
+    seen: dict[str, str] = {}
+    for uid, title in ((rule["uid"], rule["title"]) for rule in rules if rule.get("uid")):
+        if uid in seen:
+            both = f'Rules with name "{seen[uid]}" and "{title}" have the same uid'
+            raise Failure(f'rule with UID "{uid}" is defined more than once. {both}')
+        seen[uid] = title
 
 
 def duration_s(text: Any) -> Any:
@@ -197,8 +239,9 @@ def _path(folder: str, name: str) -> str:
     return f"/api/v1/provisioning/folder/{quoted(folder)}/rule-groups/{quoted(name)}"
 
 
-def _without(rule: Properties, name: str) -> Properties:
-    return {key: value for key, value in rule.items() if key != name}
+def _as_far_as(said: Properties, rule: Properties, names: tuple[str, ...]) -> Properties:
+    """The rule, with those of `names` alone that were said."""
+    return {key: value for key, value in rule.items() if key not in names or key in said}
 
 
 def _comparable_rule(rule: Any) -> Any:
