@@ -262,11 +262,7 @@ def _alertmanager(loaded: LoadedConfig) -> pulumi.Output[str]:
 def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict[str, Any]:
     section = loaded.config.grafana
     assert section is not None
-    return {
-        "url": _once_up(backend, section.url),
-        "auth": loaded.secrets.get("grafanaAuth"),
-        "store_dashboard_sha256": True,  # the dashboard's hash in the state instead of its JSON
-    }
+    return {"url": _once_up(backend, section.url), "auth": loaded.secrets.get("grafanaAuth")}
 
 
 def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:

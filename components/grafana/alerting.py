@@ -95,6 +95,8 @@ def _rule(rule: GrafanaRule, data_source_uid: str) -> dict[str, Any]:
         "keep_firing_for": rule.keep_firing_for,
         "no_data_state": ON_NO_DATA,
         "exec_err_state": rule.on_error,
+        # A rule paused by hand is unpaused: Pulumi repairs only what the program sets.
+        "is_paused": False,
         # An alert is over when its row is gone, as in a ruler, and not an evaluation later.
         "missing_series_evals_to_resolve": 1,
         "labels": dict(rule.labels),

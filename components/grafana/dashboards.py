@@ -6,6 +6,7 @@ holds (dashboards/), alert rules and notification policies (alerting.py).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import pulumi
 import pulumiverse_grafana as grafana
 
 from components.naming import grafana_uid, type_token
+from dashboards.changes import changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,21 +74,59 @@ class Dashboards(pulumi.ComponentResource):
             for source in args.data_sources
         ]
         # Grafana refuses data sources that another stack has made: then this one must not overwrite the other's dashboards.
-        after_sources = pulumi.ResourceOptions.merge(child, pulumi.ResourceOptions(depends_on=sources))
+        owned = pulumi.ResourceOptions(
+            parent=self,
+            depends_on=sources,
+            # Both have one uid, so deleting the old one after its replacement is made would delete the replacement. The plugin
+            # replaces a dashboard when the JSON in the state does not name the new uid. A hash names none, and states of this
+            # program held hashes until November 2026 (`store_dashboard_sha256`). Source: terraform-provider-grafana 4.44.0,
+            # resource_dashboard.go (CustomizeDiff), read 2026-11-22.
+            delete_before_replace=True,
+            # Of a changed JSON text pulumi shows all that did not change too: 1,500 lines for one word on a dashboard. The change
+            # is reported in words instead. Source: pulumi 3.259.0, object_diff.go (printEncodedValueDiff), read 2026-11-22.
+            hide_diffs=["configJson"],
+            hooks=pulumi.ResourceHookBinding(before_update=[_reporting(name)]),
+        )
         self.urls = {}
         for uid, model in sorted(args.dashboards.items()):
+            # Sorted keys: Grafana gives them back in its own order, and a diff should be of what changed.
+            text = json.dumps(model, sort_keys=True)
             dashboard = grafana.oss.Dashboard(
                 f"{name}-{uid}",
                 folder=folder.uid,
-                # Sorted keys: Grafana gives them back in its own order, and a diff should be of what changed.
-                config_json=json.dumps(model, sort_keys=True),
-                # A dashboard edited by hand is overwritten: the code is the truth, `message` tells the editor why.
+                config_json=text,
+                # A dashboard edited by hand is overwritten: the code is the truth, `message` tells the editor why. It changes
+                # with the JSON, as pulumi prints all of a resource whose every change is hidden (diff.go, renderDiff).
                 overwrite=True,
-                message="written by the gpu-fleet Pulumi program; edit it in dashboards/",
-                opts=after_sources,
+                message=f"written by the gpu-fleet Pulumi program (version {_version(text)}); edit it in dashboards/",
+                opts=owned,
             )
             self.urls[uid] = dashboard.url
         self.register_outputs({"urls": self.urls})
+
+
+def _version(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _reporting(name: str) -> pulumi.ResourceHook:
+    """Reports what an update changes, in the words of `make dashboards-diff`; a failure to do so stops no update."""
+    options = pulumi.ResourceHookOptions(on_dry_run=True, ignore_errors=True)
+    return pulumi.ResourceHook(f"{name}-changes", _report, options)
+
+
+def _report(update: pulumi.ResourceHookArgs) -> None:
+    assert update.old_inputs and update.old_outputs and update.new_inputs
+    written, kept, wanted = (json.loads(of["configJson"]) for of in (update.old_inputs, update.old_outputs, update.new_inputs))
+    # What a refresh found in Grafana, or else what was written: the plugin keeps no ids of panels, and they tell a renamed one.
+    old = written if _without_panel_ids(written) == kept else kept
+    found = [f"  {change}" for change in changes(old, wanted)] or ["  nothing that anybody would see"]
+    pulumi.log.info("\n".join([f"{wanted['title']} ({wanted['uid']}):", *found]))
+
+
+def _without_panel_ids(model: Mapping[str, Any]) -> dict[str, Any]:
+    """The model as the plugin keeps it in the state: panels inside folded rows have their ids, the others have none."""
+    return {**model, "panels": [{key: value for key, value in panel.items() if key != "id"} for panel in model["panels"]]}
 
 
 def _secrets(source: DataSource) -> pulumi.Output[str] | None:

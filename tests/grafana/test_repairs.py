@@ -1,0 +1,192 @@
+"""What becomes of Grafana when the program changes, when somebody edits by hand, and when a stack comes from older settings.
+
+The real program under its own settings of the provider, with whatever plugin the toolchain finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import dashboards
+from tests.hosts.stack import Stack
+from tests.provider.ruler_server import RulerServer
+from tests.standins.grafana_server import GrafanaServer
+
+PROVISIONING = "/api/v1/provisioning"
+POLICIES = f"{PROVISIONING}/policies"
+PIPELINE = "/api/dashboards/uid/gpu-fleet-pipeline"
+SECRETS = {"slackUrl": "https://hooks.slack.example.com/services/planted", "rulersPassword": "planted-password"}
+ALERTS = {
+    "targets": ["grafana"],
+    "runbookUrl": "https://git.example.com/gpu-fleet/blob/main",
+    "receiver": "team",
+    "receivers": {"team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}}},
+    "routes": [{"matchers": ["severity=critical"], "receiver": "team"}],
+}
+
+
+@pytest.fixture(scope="module")
+def ruler() -> Iterator[RulerServer]:
+    ruler = RulerServer()
+    ruler.password = SECRETS["rulersPassword"]
+    yield ruler
+    ruler.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrafanaServer]:
+    server = GrafanaServer(tmp_path_factory.mktemp("grafana"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def new_stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Stack]:
+    def created(**more: Any) -> Stack:
+        login = {"url": ruler.url, "tenant": "us-west", "username": "writer"}
+        config = {"rulers": {"mimir": login, "loki": login}, "grafana": {"url": server.url}, **more}
+        return Stack(tmp_path_factory.mktemp("stack"), "observability", config, {**SECRETS, "grafanaAuth": server.auth}).create()
+
+    return created
+
+
+@pytest.fixture(scope="module")
+def stack(new_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    stack = new_stack(alerts=ALERTS)
+    stack.up()
+    yield stack
+    stack.destroy()
+
+
+def replace(stack: Stack, file: str, old: str, new: str) -> None:
+    """Once, in the stack's own copy of the program."""
+    path = stack.directory / file
+    text = path.read_text()
+    assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+    path.write_text(text.replace(old, new))
+
+
+def counted(output: str, done: str) -> int:
+    """`counted(output, "updated")`: pulumi's own count."""
+    found = re.search(rf"^ +\S+ (\d+) {done}$", output, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def titles(server: GrafanaServer) -> list[str]:
+    return [panel["title"] for panel in server.get(PIPELINE)["dashboard"]["panels"]]
+
+
+def missing(server: GrafanaServer) -> list[str]:
+    return [uid for uid in dashboards.all_dashboards() if server.ask("GET", f"/api/dashboards/uid/{uid}")[0] != 200]
+
+
+def group_of(server: GrafanaServer, title: str) -> tuple[str, dict[str, Any]]:
+    """The path and content of the rule group that holds the rule."""
+    (rule,) = [rule for rule in server.get(f"{PROVISIONING}/alert-rules") if rule["title"] == title]
+    path = f"{PROVISIONING}/folder/{rule['folderUID']}/rule-groups/{rule['ruleGroup']}"
+    return path, server.get(path)
+
+
+def rule_of(server: GrafanaServer, title: str) -> dict[str, Any]:
+    return next(rule for rule in group_of(server, title)[1]["rules"] if rule["title"] == title)
+
+
+def edit_rule(server: GrafanaServer, title: str, **fields: Any) -> None:
+    path, group = group_of(server, title)
+    group["rules"] = [rule | fields if rule["title"] == title else rule for rule in group["rules"]]
+    assert server.ask("PUT", path, group, **{"X-Disable-Provenance": "true"})[0] == 200
+
+
+def test_a_changed_word_costs_few_lines_of_a_preview_and_updates_one_dashboard_in_place(
+    stack: Stack, server: GrafanaServer
+) -> None:
+    file, old, new = "dashboards/pipeline.py", '"Samples lost"', '"Samples dropped"'
+    replace(stack, file, old, new)
+    for command in (("preview", "--diff"), ("preview", "--diff", "--refresh")):
+        preview = stack.pulumi(*command, "--suppress-permalink")
+        assert 'panel "Samples lost": renamed to "Samples dropped"' in preview
+        assert counted(preview, "to update") == 1 and not counted(preview, "to replace")
+        about = preview[preview.index("grafana:oss/dashboard:Dashboard: (update)") :].splitlines()
+        assert len(about) <= 20, preview
+    done = stack.up()
+    assert counted(done, "updated") == 1 and not counted(done, "replaced")
+    assert "Samples dropped" in titles(server) and missing(server) == []
+    stack.up("--expect-no-changes")
+    replace(stack, file, new, old)
+    assert counted(stack.up(), "updated") == 1
+    assert "Samples lost" in titles(server) and missing(server) == []
+
+
+def test_a_refresh_after_an_up_finds_nothing_changed(stack: Stack) -> None:
+    stack.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    stack.up("--expect-no-changes")
+
+
+def test_what_somebody_edited_or_paused_by_hand_is_shown_by_a_refresh_and_restored_by_an_update(
+    stack: Stack, server: GrafanaServer
+) -> None:
+    kept = server.get(PIPELINE)
+    by_hand = {**kept["dashboard"], "title": "By hand"}
+    assert server.ask("POST", "/api/dashboards/db", {"dashboard": by_hand, "folderUid": kept["meta"]["folderUid"]})[0] == 200
+    before = rule_of(server, "GpuXid 79")
+    edit_rule(server, "GpuXid 79", labels={**before["labels"], "severity": "none"})
+    edit_rule(server, "GpuXid 48", isPaused=True)
+    tree = server.get(POLICIES)
+    changed = {**tree, "routes": [{**tree["routes"][0], "group_wait": "59m"}, *tree["routes"][1:]]}
+    assert server.ask("PUT", POLICIES, changed, **{"X-Disable-Provenance": "true"})[0] == 202
+
+    shown = stack.pulumi("refresh", "--yes", "--skip-preview", "--diff")
+    assert counted(shown, "updated") in (3, 4), "the two rules may be of one group"
+    assert '"none"' in shown and '"59m"' in shown
+
+    done = stack.up()
+    assert "title By hand → GPU fleet / Pipeline health" in done
+    assert counted(done, "updated") == counted(shown, "updated") and not counted(done, "replaced")
+    assert server.get(PIPELINE)["dashboard"]["title"] == kept["dashboard"]["title"]
+    assert rule_of(server, "GpuXid 79")["labels"] == before["labels"]
+    assert rule_of(server, "GpuXid 48")["isPaused"] is False
+    assert "group_wait" not in server.get(POLICIES)["routes"][0]
+    assert missing(server) == []
+    stack.up("--expect-no-changes")
+
+
+def test_what_somebody_deleted_by_hand_comes_back(stack: Stack, server: GrafanaServer) -> None:
+    path, _ = group_of(server, "GpuXid 79")
+    assert server.ask("DELETE", path)[0] == 204
+    assert server.ask("DELETE", PIPELINE)[0] == 200
+    stack.pulumi("refresh", "--yes", "--skip-preview")
+    assert counted(stack.up(), "created") == 2
+    assert rule_of(server, "GpuXid 79") and missing(server) == []
+    stack.up("--expect-no-changes")
+
+
+def test_a_stack_that_kept_hashes_of_its_dashboards_loses_none(
+    new_stack: Callable[..., Stack], server: GrafanaServer, stack: Stack
+) -> None:
+    """With the settings of 7c82a93: hashes in the state, and a replacement is made before the old one is deleted."""
+    stack.destroy()
+    moving = new_stack()
+    settings = {
+        "components/wiring.py": ('get("grafanaAuth")}', 'get("grafanaAuth"), "store_dashboard_sha256": True}'),
+        "components/grafana/dashboards.py": ("delete_before_replace=True", "delete_before_replace=False"),
+    }
+    for file, (today, then) in settings.items():
+        replace(moving, file, today, then)
+    moving.up()
+    assert "Samples lost" not in moving.pulumi("stack", "export"), "the state holds hashes"
+    for file, (today, then) in settings.items():
+        replace(moving, file, then, today)
+
+    count = len(dashboards.all_dashboards())
+    preview = moving.pulumi("preview", "--suppress-permalink")
+    assert counted(preview, "to replace") == count
+    assert counted(moving.up(), "replaced") == count
+    assert missing(server) == []
+    moving.up("--expect-no-changes")
+    moving.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    assert missing(server) == []
+    moving.destroy()
