@@ -565,6 +565,8 @@ def test_routes_that_were_all_removed_by_hand_are_not_seen_and_a_changed_one_is(
     assert server.ask("PUT", f"{PROVISIONING}/policies", {**tree, "routes": []})[0] == 202
     policy.refresh()
     assert policy.diff(**wanted) == ({}, set())
+    policy.update(**wanted, groupWait="31s")
+    assert len(server.get(f"{PROVISIONING}/policies")["routes"]) == 1, "any other change writes the whole tree"
     tree["routes"][0]["group_wait"] = "1h"
     assert server.ask("PUT", f"{PROVISIONING}/policies", tree)[0] == 202
     policy.refresh()
