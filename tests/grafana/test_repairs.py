@@ -94,7 +94,7 @@ def replace(stack: Stack, file: str, old: str, new: str) -> None:
 
 def counted(output: str, done: str) -> int:
     """`counted(output, "updated")`: pulumi's own count."""
-    found = re.search(rf"^ +\S+ (\d+) {done}$", output, re.MULTILINE)
+    found = re.search(rf"^ +\D*?(\d+) {done}$", output, re.MULTILINE)
     return int(found[1]) if found else 0
 
 
