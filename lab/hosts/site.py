@@ -216,6 +216,7 @@ def _sites() -> Path:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
+    image.directory().mkdir(parents=True, exist_ok=True)  # a new machine has no cache yet
     with (image.directory() / "lock-sites").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
