@@ -8,7 +8,8 @@
       partial/NAME.PID/        unfinished work; whoever holds the lock of NAME may remove all of it
       logs/NAME.log            what the last build printed
 
-Nothing appears under tools/ before it is complete: a directory is prepared under partial/ and renamed.
+Nothing appears under tools/ before it is complete: a directory is prepared under partial/ and renamed. tools/ may be a link to
+another cache's on the same file system (.ci/run).
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ class Cache:
     def __init__(self, root: Path | None = None):
         self.root = root or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-fleet"
 
+    @property
+    def tools(self) -> Path:
+        return self.root / "tools"
+
     def directory(self, name: str, version: str) -> Path:
-        return self.root / "tools" / name / version
+        return self.tools / name / version
 
     @property
     def go_modules(self) -> Path:

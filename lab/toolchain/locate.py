@@ -73,15 +73,16 @@ def on_path(program: Program) -> Path | None:
         return next((path for path in candidates if os.access(path, os.X_OK) and not _is_ours(path)), None)
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = Path(directory or ".") / program.name
-        if path.is_file() and os.access(path, os.X_OK) and not _is_ours(path) and _is_right(program, path):
+        # Access first: a directory of somebody else's says no there, where is_file raises.
+        if os.access(path, os.X_OK) and path.is_file() and not _is_ours(path) and _is_right(program, path):
             return path.absolute()
     return None
 
 
 def _is_ours(path: Path) -> bool:
     """The cache's programs are judged by their record and the stand-ins are never the program; both may be on the PATH."""
-    resolved = path.resolve()
-    return resolved.is_relative_to(REPO) or resolved.is_relative_to(Cache().root.resolve())
+    resolved, cache = path.resolve(), Cache()
+    return any(resolved.is_relative_to(place.resolve()) for place in (REPO, cache.root, cache.tools))
 
 
 def _is_right(program: Program, path: Path) -> bool:
