@@ -1,4 +1,13 @@
 """The GPU fleet program: reads the stack file and builds what it asks for. Every section is optional in every stack."""
+# ruff: noqa: E402
+
+import os
+import signal
+
+# The engine interrupts the program of a run that failed or was cancelled, when it has said why (pulumi 3.259.0: plugin.go sends
+# SIGINT to the language host's process group). Nothing is left to do, and a KeyboardInterrupt would end in a traceback, in the
+# imports below as well: they take a second.
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 import pulumi
 import pulumi_kubernetes as kubernetes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -154,7 +155,8 @@ def test_a_missing_virtualenv_is_made_from_requirements(project: Project) -> Non
     project.program("print('runs')\n")
     (project.directory / "requirements.txt").write_text("")
     output = project.run("preview", fails=True)
-    assert "The pulumi package is not installed in the program's Python environment" in output
+    assert "No module named 'pulumi'" in output
+    assert "It looks like the Pulumi SDK has not been installed. Have you run pip install?" in output
     assert (project.directory / ".venv" / "bin" / "python").exists()
     assert "no-such-package" in _install(project, "no-such-package==1 ; python_version < '3'\n./no-such-package\n")
 
@@ -164,17 +166,33 @@ def _install(project: Project, requirements: str) -> str:
     return project.run("install", fails=True)
 
 
-def test_a_toolchain_that_it_does_not_have_is_refused(project: Project) -> None:
-    (project.directory / "Pulumi.yaml").write_text("name: standins\nruntime: {name: python, options: {toolchain: poetry}}\n")
+@pytest.mark.parametrize(
+    ("option", "refusal"),
+    [
+        ("toolchain: conda", "failed to discover package requirements: unsupported toolchain option: conda"),
+        ("toolchain: 3", "failed to discover package requirements: toolchain option must be a string"),
+        ("typechecker: pytype", "failed to discover package requirements: unsupported typechecker option: pytype"),
+        ("virtualenv: [.venv]", "failed to discover package requirements: virtualenv option must be a string"),
+        ("toolchain: uv", "runtime option toolchain: uv: the stand-in of pulumi-language-python cannot do that"),
+    ],
+    ids=["unknown toolchain", "toolchain of another type", "unknown typechecker", "virtualenv of another type", "only official"],
+)
+def test_a_runtime_option_is_refused_in_the_official_hosts_words(project: Project, option: str, refusal: str) -> None:
+    (project.directory / "Pulumi.yaml").write_text(f"name: standins\nruntime: {{name: python, options: {{{option}}}}}\n")
     project.program("")
-    assert "knows only pip" in project.run("preview", fails=True)
+    assert refusal in project.run("preview", fails=True)
 
 
-def test_a_configuration_too_long_for_the_operating_system_is_told(project: Project) -> None:
+def test_a_configuration_too_long_for_the_operating_system_is_an_error_without_a_hint_as_from_the_official_host(
+    project: Project,
+) -> None:
     project.program("")
     (project.directory / "Pulumi.test.yaml").write_text(f"config:\n  standins:hosts: {'h' * 140_000}\n")
-    output = project.run("preview", fails=True)
-    assert "Argument list too long" in output and "131072 is the most" in output
+    python = project.directory / ".venv/bin/python"
+    assert (
+        "error: an unhandled error occurred: problem executing program (could not run language executor): "
+        f"fork/exec {python}: argument list too long\n"
+    ) in project.run("preview", fails=True)
 
 
 def test_about_names_the_python_and_the_packages(project: Project) -> None:
@@ -183,6 +201,38 @@ def test_about_names_the_python_and_the_packages(project: Project) -> None:
     assert about["runtime"]["executable"].endswith(".venv/bin/python")
     assert {"name": "pulumi-command", "version": "1.2.1"} in about["dependencies"]
     assert {plugin["name"] for plugin in about["plugins"]} >= {"command", "grafana", "python"}
+
+
+def test_a_program_that_leaves_sigint_to_python_ends_in_a_traceback_as_under_the_official_host(project: Project) -> None:
+    """And one that handles it ends as it likes: what the engine does not ask for any more is not shown."""
+    waiting = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
+    project.program(waiting)
+    assert "KeyboardInterrupt" in _interrupted(project)
+    project.program(f"import os, signal\nsignal.signal(signal.SIGINT, lambda *_: os._exit(130))\n{waiting}")
+    output = _interrupted(project)
+    assert "Traceback" not in output and "exit code" not in output
+
+
+def _interrupted(project: Project) -> str:
+    """The output of a preview with Ctrl-C when the program says that it waits."""
+    engine = subprocess.Popen(
+        [find("pulumi"), "preview", "--color", "never", "--non-interactive"],
+        cwd=project.directory,
+        env=project.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert engine.stdout is not None
+    lines = []
+    for line in engine.stdout:
+        lines.append(line)
+        if line.strip().endswith("waiting"):
+            break
+    os.killpg(engine.pid, signal.SIGINT)
+    rest, _ = engine.communicate(timeout=60)
+    return "".join(lines) + rest
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])

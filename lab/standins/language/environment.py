@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# What the official language host takes for an option (main.go: parseOptions), and first what stands for none and is done here.
+_KNOWN = {"typechecker": ("", "mypy", "pyright"), "toolchain": ("pip", "poetry", "uv")}
 
 
 class BadEnvironment(Exception):
@@ -39,15 +41,18 @@ class PythonEnvironment:
 
     @classmethod
     def of(cls, root: str, options: Mapping[str, object]) -> PythonEnvironment:
-        """Raises BadEnvironment for an option that only the official language host knows."""
-        toolchain = options.get("toolchain", "pip")
-        if toolchain != "pip":
-            raise BadEnvironment(f"runtime option toolchain: {toolchain}: this stand-in of pulumi-language-python knows only pip")
-        if "typechecker" in options:
-            raise BadEnvironment("runtime option typechecker: this stand-in of pulumi-language-python runs none; remove it")
+        """Raises BadEnvironment: as the official language host for what it refuses too, and for what it alone can do."""
+        for option, known in _KNOWN.items():
+            value = options.get(option, known[0])
+            if not isinstance(value, str):
+                raise BadEnvironment(f"{option} option must be a string")
+            if value not in known:
+                raise BadEnvironment(f"unsupported {option} option: {value}")
+            if value != known[0]:
+                raise BadEnvironment(f"runtime option {option}: {value}: the stand-in of pulumi-language-python cannot do that")
         virtualenv = options.get("virtualenv", "")
         if not isinstance(virtualenv, str):
-            raise BadEnvironment(f"runtime option virtualenv: {virtualenv!r} is not a path")
+            raise BadEnvironment("virtualenv option must be a string")
         return cls(Path(root), virtualenv)
 
     @property

@@ -1,5 +1,6 @@
 """The LanguageRuntime service: what the engine asks about a Python project, and one process per run of its program.
 
+The program is in this process's group, as in the official host's: the engine ends a plugin by SIGINT to its group.
 Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), plugins and policy packs written in
 Python (RunPlugin), a debugger. The engine is told that they are not implemented.
 """
@@ -7,7 +8,6 @@ Python (RunPlugin), a debugger. The engine is told that they are not implemented
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib.metadata
 import json
 import re
@@ -94,14 +94,9 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
             try:
                 # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
                 program = subprocess.Popen(self._command(environment.python, request), env=variables, stdin=subprocess.DEVNULL)
-            except OSError as error:
-                hint = ""
-                if error.errno == errno.E2BIG:  # Linux gives a variable 128 KiB; the official host stumbles over it too
-                    size = len(variables["PULUMI_CONFIG"])
-                    hint = f": the stack's configuration has {size} bytes and 131072 is the most; move its long lists to files"
-                raise BadEnvironment(
-                    f"problem executing program (could not run language executor): {error.strerror}{hint}"
-                ) from error
+            except OSError as error:  # E2BIG: Linux gives a variable 128 KiB, and one holds the stack's configuration
+                reason = f"fork/exec {environment.python}: {error.strerror.lower()}"
+                return language_pb2.RunResponse(error=f"problem executing program (could not run language executor): {reason}")
         with self._lock:
             self._programs.add(program)
         context.add_callback(lambda: _end([program]))
@@ -117,7 +112,8 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {code}")
 
     def Cancel(self, request, context):
-        self.end_programs()
+        """Answers at once, as the official host: what the engine does next is the second SIGINT that a program gets."""
+        threading.Thread(target=self.end_programs, daemon=True).start()
         return empty_pb2.Empty()
 
     def end_programs(self) -> None:

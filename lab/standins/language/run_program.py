@@ -2,7 +2,8 @@
 
 Uses only the `pulumi` package of that environment and the standard library. The configuration comes by the variables
 PULUMI_CONFIG and PULUMI_CONFIG_SECRET_KEYS, so that no secret is in a command line.
-Source: how the official executor answers to each way a program can end (pulumi 3.259.0, sdk/python/cmd).
+Source: how the official executor answers to each way a program can end (pulumi 3.259.0, sdk/python/cmd). As there, SIGINT is the
+program's own affair: one that leaves it to Python ends in tracebacks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import logging
 import os
 import runpy
-import signal
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +20,13 @@ from pathlib import Path
 
 FAILED = 1
 FAILED_AND_TOLD = 32  # the language host then adds nothing to what the person has read
-INTERRUPTED = 130
 
 try:
     import pulumi
     import pulumi.runtime
 except ImportError:
     traceback.print_exc()
-    print("The pulumi package is not installed in the program's Python environment: run `pulumi install`.", file=sys.stderr)
+    print("It looks like the Pulumi SDK has not been installed. Have you run pip install?", file=sys.stderr)
     sys.exit(FAILED)
 
 
@@ -61,9 +60,6 @@ def main_file(program: Path) -> Path:
 
 
 def run(path: str, program: Path, threads: int) -> int:
-    # The engine interrupts the program when a resource failed; whatever it is doing then, it ends without a word, for the
-    # engine has told the cause. A KeyboardInterrupt could surface anywhere, as a traceback or while the interpreter ends.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     # A program that fails leaves futures that nobody reads; asyncio's complaints about them would bury the cause.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
