@@ -80,11 +80,8 @@ PLACED_SECRETS = {"metrics-password": "metricsPassword", "logs-password": "logsP
 
 
 def _ssh(config: StackConfig) -> Mapping[str, Any]:
-    values = config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
-    for key in ("privateKeyFile", "knownHostsFile"):
-        if key in values:
-            values[key] = str(config.local_path(values[key]))
-    return values
+    """Paths as the stack file writes them: the provider resolves them, so that the state is the same from every checkout."""
+    return config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 def _rollout(config: StackConfig) -> Mapping[str, Any] | None:
@@ -97,8 +94,8 @@ def _rollout(config: StackConfig) -> Mapping[str, Any] | None:
 
 
 def _artifact_directory(config: StackConfig) -> str | None:
-    directory = config.artifacts.directory
-    return str(config.local_path(directory)) if config.artifacts.source == "controller" and directory else None
+    """As the stack file writes it, like the paths of `_ssh`."""
+    return config.artifacts.directory if config.artifacts.source == "controller" else None
 
 
 def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:

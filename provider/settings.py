@@ -21,7 +21,11 @@ PLAN_VARIABLE = "PLAN"  # PLAN=hosts: previews ask the hosts what would change t
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """`ssh`, `kubernetes`: as in the schema. Secrets are left out of repr, so that no log can show them."""
+    """`ssh`, `kubernetes`: as in the schema. Secrets are left out of repr, so that no log can show them.
+
+    Paths may start with ~, and relative ones start in the working directory: the engine starts a provider in the project's
+    (pulumi 3.259.0, sdk/go/common/resource/plugin/provider_plugin.go: newPlugin(ctx, ctx.Pwd, …)).
+    """
 
     ssh: Mapping[str, Any] = field(default_factory=dict)
     ssh_private_key: str | None = field(default=None, repr=False)
@@ -50,7 +54,7 @@ class Settings:
             ruler_password=values.get("rulerPassword"),
             kubernetes=values.get("kubernetes"),
             kubeconfig=values.get("kubeconfig"),
-            artifact_directory=Path(directory) if directory else None,
+            artifact_directory=Path(directory).expanduser().absolute() if directory else None,
             lost_hosts=frozenset(values.get("lostHosts") or ()),
             rollout=_rollout(values.get("rollout") or {}),
             digest_key=values.get("digestKey") or "",

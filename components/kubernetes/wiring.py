@@ -22,20 +22,26 @@ from components.stackfile.sections import Metrics
 
 
 def kubernetes_place(config: StackConfig) -> dict[str, str] | None:
-    """Kubeconfig file and context of the cluster, as far as the stack file names them; None without a cluster."""
+    """Kubeconfig file and context of the cluster, as far as the stack file names them; None without a cluster.
+
+    The path is as the stack file writes it: both providers resolve `~` and start in the directory of Pulumi.yaml, and the state
+    is the same from every checkout.
+    """
     section = config.kubernetes
     if section is None:
         return None
-    file = str(config.local_path(section.kubeconfig)) if section.kubeconfig else None
-    return {key: value for key, value in {"kubeconfig": file, "context": section.context}.items() if value}
+    return {key: value for key, value in {"kubeconfig": section.kubeconfig, "context": section.context}.items() if value}
 
 
 def kubernetes_provider_args(loaded: LoadedConfig) -> dict[str, Any]:
     """For Pulumi's Kubernetes provider. Without any: as kubectl finds the cluster."""
     place = kubernetes_place(loaded.config) or {}
+    # Not None: pulumi_kubernetes would write the KUBECONFIG of whoever runs it into the state (4.32.0, provider.py); the provider
+    # reads that variable by itself.
+    no_file = pulumi.Output.from_input(None)
     return {
         "context": place.get("context"),
-        "kubeconfig": loaded.secrets.get("kubeconfig") or place.get("kubeconfig"),
+        "kubeconfig": loaded.secrets.get("kubeconfig") or place.get("kubeconfig", no_file),
         "enable_secret_mutable": True,  # a rotated password is written into the Secret that the agents have mounted
     }
 

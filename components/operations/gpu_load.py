@@ -196,9 +196,6 @@ def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> st
     if not name:
         raise OperationError(f"the stack {stack} has no NVIDIA host and no Kubernetes cluster")
     ssh = config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
-    for key in ("privateKeyFile", "knownHostsFile"):
-        if key in ssh:
-            ssh[key] = str(config.local_path(ssh[key]))
     transport = LocalTransport() if hosts[name].connection == "local" else SshTransport(Settings(ssh=ssh))
     print(f"{name} runs test {options.test} for {options.duration} s on its GPUs.", flush=True)
     command = host_command(options.test, options.duration, hosts[name].tool_path)

@@ -72,7 +72,7 @@ class HostList:
             "user": "" if is_local else user,
             "connection": entry.connection,
             "prefix": str(self.local_path(entry.prefix)) if entry.prefix else "",
-            "private_key_file": str(self.local_path(key_file)) if key_file and not is_local else None,
+            "private_key_file": None if is_local else key_file,
             "bastion": None if is_local else entry.bastion or self.ssh.bastion,
             "sudo": not is_local and sudo,
             "host_key": entry.host_key,

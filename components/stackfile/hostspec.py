@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostSpec:
-    """One host. Paths of local hosts are absolute on this machine; `prefix` is empty for hosts reached by SSH."""
+    """One host. Paths of local hosts are absolute on this machine; `prefix` is empty for hosts reached by SSH, and
+    `private_key_file` is as the stack file writes it."""
 
     name: str  # label `instance`, never the address
     address: str

@@ -62,13 +62,13 @@ def _known_hosts(stack: Stack) -> Iterator[Problem]:
 
 def _private_keys(stack: Stack) -> Iterator[Problem]:
     ssh = stack.listing.ssh
-    common = str(stack.listing.local_path(ssh.private_key_file)) if ssh.private_key_file else None
+    common = ssh.private_key_file
     places = {common: f"{PROJECT}:ssh.privateKeyFile"} if common and stack.ssh_hosts else {}
     for host in stack.ssh_hosts:
         if host.private_key_file and host.private_key_file not in places:
             places[host.private_key_file] = stack.listing.places[host.name](("privateKeyFile",))
     for file, where in places.items():
-        if mistake := _mistake_of_key(Path(file)):
+        if mistake := _mistake_of_key(stack.listing.local_path(file)):
             yield Problem(where, *mistake)
 
 
