@@ -205,7 +205,7 @@ def private_key(passphrase: str | None = None) -> str:
 
 def test_a_private_key_that_its_owner_alone_reads_is_accepted(base: Path) -> None:
     write_private(base / "id", private_key())
-    assert load(base, ssh__privateKeyFile="id").hosts["gpu-node-001"].private_key_file == str(base / "id")
+    assert load(base, ssh__privateKeyFile="id").hosts["gpu-node-001"].private_key_file == "id"
 
 
 @pytest.mark.parametrize(

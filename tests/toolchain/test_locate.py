@@ -46,6 +46,24 @@ def test_a_program_of_another_version_on_the_path_is_not_found(machine: Path) ->
     assert toolchain.located("loki") is None
 
 
+def test_tools_that_are_linked_from_another_cache_are_this_caches(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in CI (.ci/run): what is built lands in the other cache, and is the cache's own program there, not one of the machine."""
+    usual = tmp_path / "usual/tools"
+    usual.mkdir(parents=True)
+    cache.root.mkdir(parents=True)
+    cache.tools.symlink_to(usual)
+    program = put(cache, "loki")
+    assert (usual / "loki" / PROGRAMS["loki"].release.version / "loki").is_file()
+    assert toolchain.find("loki") == program
+    record = cache.record("loki", PROGRAMS["loki"].release.version)
+    assert record and cache.damage("loki", PROGRAMS["loki"].release.version, record) == ""
+    monkeypatch.setenv("PATH", str(program.parent))
+    (program.parent / "record.json").unlink()
+    assert toolchain.located("loki") is None, "taken for a program of this machine"
+
+
 def test_the_language_host_on_the_path_is_judged_by_the_pulumi_beside_it(machine: Path) -> None:
     host = executable(machine / "pulumi-language-python", b"#!/bin/sh\n")
     assert toolchain.located("pulumi-language-python") is None
