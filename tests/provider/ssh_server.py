@@ -133,7 +133,7 @@ class SshServer:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={"PATH": path, "HOME": "/nonexistent"},
+            env={"PATH": path, "HOME": "/nonexistent", "SSH_ORIGINAL_COMMAND": process.command},
             start_new_session=True,  # as sshd does
         )
         feeding = asyncio.create_task(_pump(process.stdin, child.stdin))

@@ -49,7 +49,7 @@ def test_a_program_of_another_version_on_the_path_is_not_found(machine: Path) ->
 def test_tools_that_are_linked_from_another_cache_are_this_caches(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in CI (.ci/run): what is built lands in the other cache, and is the cache's own program there, not one of the machine."""
+    """As in CI (.ci/run): what is built lands in the other cache, and no program there is taken for one of the machine."""
     usual = tmp_path / "usual/tools"
     usual.mkdir(parents=True)
     cache.root.mkdir(parents=True)

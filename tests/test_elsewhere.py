@@ -1,0 +1,175 @@
+"""The same stack by somebody else: from another directory and another home, without root, with another Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from components.host.artifacts import DCGM_IMAGE, INDEX
+from components.host.parts import PROGRAMS
+from components.versions import ARCHITECTURES, image, release
+from lab import toolchain
+from lab.toolchain import Cache
+from tests.checkout import REPO, copy_to
+from tests.provider.ssh_server import SshServer, SshServers
+
+# What the provider starts on a host says that all is well and touches nothing: the arguments are those of provider/bootstrap.sh.
+OBEDIENT = """
+eval "set -- $SSH_ORIGINAL_COMMAND"
+echo '{"event":"ready"}'
+head -c "$(($8 + ${10}))" >/dev/null
+[ "$5" = needs ] || echo '{"event":"facts","facts":{"GPU_COUNT":"8"}}'
+printf '{"event":"result","verb":"%s","ok":true,"changed":0,"failed":0,"drift":0}\\n' "$5"
+"""
+
+
+class Place:
+    """A checkout and a home, and the stack `training` in them. The state is everybody's."""
+
+    def __init__(self, directory: Path, state: Path, servers: SshServers, hosts: list[SshServer]) -> None:
+        self.checkout, self.home = directory / "checkout", directory / "home"
+        copy_to(self.checkout)
+        for key in (self.home / ".ssh/fleet", self.checkout / "keys/gpu-2"):
+            key.parent.mkdir(parents=True)
+            shutil.copy(servers.key_file(), key)
+        (self.checkout / "inventory").mkdir()
+        shutil.copy(servers.known_hosts(*hosts), self.checkout / "inventory/known_hosts")
+        (self.checkout / "artifacts").mkdir()
+        files = [*(f"{name}-{release(name).version}" for name in PROGRAMS), f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}"]
+        index = "".join(f"{'0' * 64}  {file}.linux-{arch}\n" for file in files for arch in ARCHITECTURES)
+        (self.checkout / "artifacts" / INDEX).write_text(index)
+        config = {
+            "datacenter": "us-west",
+            "cluster": "training",
+            "ssh": {
+                "user": "ops",
+                "sudo": False,
+                "knownHostsFile": "inventory/known_hosts",
+                "privateKeyFile": "~/.ssh/fleet",
+            },
+            "hosts": {
+                "gpu-1": {"address": "127.0.0.1", "port": hosts[0].port},
+                "gpu-2": {"address": "127.0.0.1", "port": hosts[1].port, "privateKeyFile": "keys/gpu-2"},
+            },
+            "artifacts": {"source": "controller", "directory": "artifacts"},
+            "metrics": {"url": "http://127.0.0.1:1/api/v1/push"},
+        }
+        stack = {"config": {f"gpu-fleet:{key}": value for key, value in config.items()}}
+        (self.checkout / "Pulumi.training.yaml").write_text(yaml.safe_dump(stack))
+        self.environment = {
+            **os.environ,
+            **toolchain.environment(),
+            "HOME": str(self.home),
+            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            "PULUMI_STACK": "training",
+        }
+
+    def pulumi(self, *arguments: str) -> str:
+        return self.run(str(toolchain.find("pulumi")), "--non-interactive", *arguments)
+
+    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
+        done = subprocess.run(
+            command,
+            cwd=self.checkout,
+            env={**self.environment, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """The first one, without a stack."""
+    (tmp_path / "state").mkdir()
+    servers = SshServers(tmp_path)
+    hosts = [servers.ssh(), servers.ssh()]
+    for host in hosts:
+        host.forced = OBEDIENT
+    yield Place(tmp_path / "first", tmp_path / "state", servers, hosts)
+    servers.close()
+
+
+def test_a_stack_is_unchanged_from_another_directory_and_another_home(place: Place, tmp_path: Path) -> None:
+    place.pulumi("stack", "init", "training")
+    assert "+ 6 created" in place.pulumi("up", "--yes", "--skip-preview")
+    assert str(tmp_path) not in place.pulumi("stack", "export"), "a path of this place is in everybody's state"
+    shutil.move(tmp_path / "first", tmp_path / "another")
+    place.checkout, place.home = tmp_path / "another/checkout", tmp_path / "another/home"
+    place.environment["HOME"] = str(place.home)
+    place.pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
+
+
+def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_that_cannot_be_read(
+    place: Place, tmp_path: Path
+) -> None:
+    # As root: a user who owns what root owns, without root's right to read everything.
+    as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"] if os.geteuid() == 0 else []
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    cache = tmp_path / "cache/gpu-fleet"
+    cache.mkdir(parents=True)
+    (cache / "tools").symlink_to(Cache().tools.resolve())
+    environment = {"XDG_CACHE_HOME": str(cache.parent), "PATH": f"{closed}:{os.environ['PATH']}"}
+    python = [*as_user, str(place.checkout / ".venv/bin/python"), "-m", "lab.toolchain"]
+    assert place.run(*as_user, "sh", "-c", f"id -u; ls {closed} 2>/dev/null || echo closed").split()[1:] == ["closed"]
+    for arguments in (["install", "pulumi", "pulumi-language-python", "pulumi-resource-command"], ["list"]):
+        place.run(*python, *arguments, environment=environment)
+    pulumi = [*python, "run", "--", "pulumi", "--non-interactive"]
+    place.run(*pulumi, "stack", "init", "training", environment=environment)
+    assert "+ 6 to create" in place.run(*pulumi, "preview", environment=environment)
+
+
+# --- other Pythons ----------------------------------------------------------------------------------------------------------
+
+# Syntax and standard library alone: the packages of requirements.txt are installed for one Python. CI runs everything on each one
+# supported (.github/workflows/test.yml), and `make lint` refuses syntax that the oldest lacks (pyproject.toml, target-version).
+READ = """
+import ast, sys, warnings
+warnings.simplefilter("error")
+for file in sys.stdin.read().splitlines():
+    tree = ast.parse(open(file, encoding="utf-8").read(), file)
+    compile(tree, file, "exec")
+    for node in ast.walk(tree):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+        for name in names:
+            top = name.partition(".")[0]
+            if top in KNOWN and top not in sys.stdlib_module_names:
+                sys.exit(f"{file}: Python {sys.version.split()[0]} has no {top}")
+"""
+
+
+def interpreters() -> list[Path]:
+    """Of every Python from 3.11 on that this machine has, and always of the one that runs the tests."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    found = [*versions.glob("3.1[1-9].*/bin/python3"), *Path("/usr/bin").glob("python3.1[1-9]")]
+    return [Path(sys.executable), *sorted(found)]
+
+
+@pytest.mark.parametrize("python", interpreters(), ids=str)
+def test_every_module_can_be_read_by_each_python_that_is_there(python: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=REPO, capture_output=True, text=True, check=True).stdout
+    program = f"KNOWN = {sorted(sys.stdlib_module_names)!r}\n{READ}"
+    done = subprocess.run([python, "-c", program], cwd=REPO, input=listed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_pythons_that_ci_runs_begin_with_the_oldest_that_is_supported() -> None:
+    workflow = yaml.safe_load((REPO / ".github/workflows/test.yml").read_text())
+    project = (REPO / "pyproject.toml").read_text()
+    pythons = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert pythons == ["3.11", "3.12", "3.13"]
+    assert f'requires-python = ">={pythons[0]}"' in project and f'target-version = "py{pythons[0].replace(".", "")}"' in project
