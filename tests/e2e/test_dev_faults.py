@@ -47,11 +47,11 @@ def test_a_taken_port_is_named(suffering: Datacenter) -> None:
 def test_a_second_run_beside_a_running_one_is_told_who_runs_and_ctrl_c_ends_the_first(suffering: Datacenter) -> None:
     lock = suffering.directory / ".dev/lock"
     first = suffering.start("lab.dev", "up")
-    eventually("the first holds the lock", lambda: lock.exists() and str(first.pid) in lock.read_text())
+    eventually("the first holds the lock", lambda: lock.exists() and str(first.pid) in lock.read_text(), within_s=300)
     output = suffering.run("lab.dev", "up", ok=False)
     assert f"pid {first.pid}" in output, output
 
-    eventually("Loki starts", lambda: (suffering.directory / ".dev/backend/loki/pid").exists())
+    eventually("Loki starts", lambda: (suffering.directory / ".dev/backend/loki/pid").exists(), within_s=300)
     time.sleep(2)  # the engine is in the middle of its resources
     output = interrupt(first)
     assert first.returncode == 130, output

@@ -44,7 +44,7 @@ class Project:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         output = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, output
