@@ -146,6 +146,46 @@ def test_a_second_run_says_who_holds_the_host_and_a_dead_one_holds_nothing(host:
     assert third.code == 0
 
 
+def test_a_refused_first_apply_leaves_the_lock_to_the_run_that_holds_it(host: SimulatedHost) -> None:
+    first = subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    other = SimulatedHost(directory=host.directory / "other", prefix=host.prefix, settings=host.settings)
+    try:
+        while not host.at("/started").exists():
+            time.sleep(0.02)
+        refused = [other.run("apply", [page()]).error("host")["code"] for _ in range(2)]
+        assert first.poll() is None
+    finally:
+        assert first.wait(60) == 0
+    assert refused == ["locked", "locked"], "the second refused one would have run beside the first"
+    assert host.check().statuses.keys() == {"host", "slow"}
+
+
+def test_a_lock_whose_file_was_deleted_locks_nothing(host: SimulatedHost) -> None:
+    """A run that opened the file just before another one deleted it, with its lock, must not work beside the next."""
+    host.apply([page()])
+    programs = host.directory / "programs"
+    programs.mkdir()
+    state = host.at("/var/lib/gpu-fleet")
+    (programs / "flock").write_text(
+        "#!/bin/sh\n"
+        f"[ -e '{host.directory}/once' ] || {{ >'{host.directory}/once'; rm '{state}/lock'; >'{state}/lock'; }}\n"
+        f'exec {shutil.which("flock")} "$@"\n'
+    )
+    (programs / "flock").chmod(0o755)
+    host.path = f"{programs}:{host.path}"
+    other = SimulatedHost(directory=host.directory / "other", prefix=host.prefix, settings=host.settings)
+    apply = subprocess.Popen(
+        host.command("apply", _slow_probe(host)), env={"PATH": host.path}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while not host.at("/started").exists():
+            assert apply.poll() is None
+            time.sleep(0.02)
+        assert other.run("apply", [page()]).error("host")["code"] == "locked"
+    finally:
+        apply.wait(60)
+
+
 def test_a_check_waits_for_an_apply_at_work(host: SimulatedHost) -> None:
     host.apply([page()])
     with subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):

@@ -13,7 +13,7 @@
 # open_state: scratch space, counters, and the interrupt traps every verb needs. The scratch lies with the state where there is
 # one, else in the envelope, so that nothing is ever written outside the prefix.
 open_state() {
-  COUNT_CHANGED=0 COUNT_FAILED=0 COUNT_DRIFT=0
+  COUNT_CHANGED=0 COUNT_FAILED=0 COUNT_DRIFT=0 HAS_LOCK=no
   if [ -d "$STATE" ] && [ -w "$STATE" ]; then
     SCRATCH=$STATE/scratch.$$
   else
@@ -67,9 +67,9 @@ make_scratch() {
 
 close_state() {
   rm -rf "$SCRATCH"
-  # An apply that was stopped before its first change leaves no trace.
+  # An apply that was stopped before its first change leaves no trace. One that was refused leaves the lock: it is another run's.
   if [ "$VERB" = apply ] && [ ! -e "$STATE/settings" ]; then
-    rm -f "$STATE/lock"
+    [ "$HAS_LOCK" = no ] || rm -f "$STATE/lock"
     rmdir "$STATE" 2>/dev/null
   fi
 }
@@ -79,7 +79,7 @@ lock_state() {
   lock_tries=60
   if [ "$1" = exclusive ]; then
     exec 9>>"$STATE/lock" || return 1
-    until flock -n 9; do
+    until flock -n 9 && is_lock_in_place; do
       # Those who only look hold the lock together, and not for long: a timer's check must not stop an apply.
       lock_tries=$((lock_tries - 1))
       if [ "$lock_tries" -eq 0 ] || ! flock -s -n 9; then
@@ -88,7 +88,9 @@ lock_state() {
       fi
       flock -u 9
       sleep 1
+      exec 9>>"$STATE/lock" || return 1
     done
+    HAS_LOCK=yes
     printf '%s %s, process %s, since %s\n' converge "$VERB" "$$" "$(date '+%Y-%m-%dT%H:%M:%SZ')" >"$STATE/lock"
   else
     exec 9<"$STATE/lock" || return 0 # nothing was ever applied here
@@ -101,6 +103,12 @@ lock_state() {
       sleep 1
     done
   fi
+}
+
+# is_lock_in_place: the run before may have deleted the file with its lock after we opened it. The next run would make a new file and
+# lock that one, beside us.
+is_lock_in_place() {
+  [ "$(stat -L -c %i "/proc/$$/fd/9" 2>/dev/null)" = "$(stat -c %i "$STATE/lock" 2>/dev/null)" ]
 }
 
 # placed_merge FILE: adds the records in FILE (KIND TAB KEY TAB ...); one of the same kind and key is replaced.
