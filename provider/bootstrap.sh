@@ -24,7 +24,11 @@ cannot_unpack() {
 }
 exec 3<&0
 if [ "$size" = 0 ]; then
-  if [ ! -f "$state/current/converge" ]; then
+  if [ ! -s "$state/current/converge" ]; then
+    if [ -e "$state/current" ] || grep -qv '^format' "$state/placed" 2>/dev/null; then
+      echo "$state/current/converge, the program that checks and removes what was placed here, is missing or empty; nothing was done; the next \`up\` places it again" >&2
+      exit 11
+    fi
     rm -rf "$state"/incoming.*
     echo '{"event":"absent"}'
     exit 3

@@ -27,6 +27,7 @@ from provider.transport import Running, Session, Transport, TransportError
 _START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$6" 2>/dev/null)\""""
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
 _CANNOT_UNPACK: Final = 10
+_DAMAGED: Final = 11
 _NOTHING_INSTALLED: Final = 3
 
 # What converge and the transports give as causes, in the words of the one line that people see first.
@@ -46,6 +47,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "unsupported": "not supported",
     "locked": "another run is at work",
     "other-stack": "belongs to another stack",
+    "damaged": "damaged",
     "bundle": "bundle",
     "stopped": "stopped",
     "held-back": "held back",
@@ -222,11 +224,12 @@ class Hosts:
             raise
         finally:
             talk.close()
-        return self._explained(outcome, talk)
+        return self._explained(verb, outcome, talk)
 
-    def _explained(self, outcome: Outcome, talk: _Talk) -> Outcome:
-        """Turns what is no answer of the converge program into a cause."""
-        if outcome.is_absent or outcome.result is not None or talk.exit_code == 0:
+    def _explained(self, verb: str, outcome: Outcome, talk: _Talk) -> Outcome:
+        """Turns what is no answer of the converge program into a cause. Only its result says that it did what was asked; `needs`
+        prints lines instead."""
+        if outcome.is_absent or outcome.result is not None or (verb == "needs" and talk.exit_code == 0):
             return outcome
         log = list(talk.log)
         if talk.exit_code == -1:
@@ -237,7 +240,12 @@ class Hosts:
             if "gzip: " in text and "not found" in text:
                 raise HostError("unsupported", "the host has no gzip; install it", log, outcome)
             raise HostError(code, log[-1] if log else "the bundle could not be unpacked on the host", log[:-1], outcome)
-        raise HostError("internal", f"the converge program ended with code {talk.exit_code} and no result", log, outcome)
+        if talk.exit_code == _DAMAGED:
+            raise HostError("damaged", log[-1], log[:-1], outcome)
+        message = f"the converge program ended with code {talk.exit_code} and no result"
+        if verb in ("check", "remove"):
+            message += "; the host's own copy of it may be damaged, and the next `up` places it again"
+        raise HostError("internal", message, log, outcome)
 
     def _judged(self, outcome: Outcome) -> Outcome:
         """Raises for the parts that failed: the first is the cause, the others are told below it."""

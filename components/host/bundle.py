@@ -122,7 +122,9 @@ class Bundle:
             for file in (*part.files, *(file for _, file in unit_files[part.name])):
                 members[f"files{file.path}"] = file.content
 
-        tar = _tar(members)
+        sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {path}\n" for path, content in sorted(members.items()))
+        # A host's copy is checked against it before it is run again. Left out of `texts`: it changes with every other file.
+        tar = _tar({**members, "SHA256SUMS": sums.encode()})
         texts = {path.removeprefix("files"): _readable(content) for path, content in sorted(members.items())}
         artifacts = {
             source.sha256: Artifact(part=part.name, path=download.path, arch=arch)

@@ -400,3 +400,40 @@ def test_the_bundle_is_the_bytes_that_were_checked(plugin: Plugin, host: LocalHo
     created(plugin, host)
     placed = host.placed("var/lib/gpu-fleet/current/converge")
     assert hashlib.sha256(placed.encode()).digest() == hashlib.sha256(other.encode()).digest()
+
+
+# --- no success without a result ----------------------------------------------------------------------------------------------
+
+
+def test_a_program_that_ends_well_without_a_result_did_nothing(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure, match="ended with code 0 and no result"):
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("silent")))
+    inputs, outputs = created(plugin, host)
+    settings = host.prefix / "var/lib/gpu-fleet/settings"
+    settings.write_text(settings.read_text().replace("DO=\n", "DO=silent\n"))
+    before = host.everything()
+    with pytest.raises(Failure, match=r"no result; .*the next `up` places it again") as failure:
+        plugin.read(HOST, "node-1", inputs, outputs)
+    assert failure.value.kept.id == "node-1", "marked, so that the next `up` goes there"
+    with pytest.raises(Failure, match="no result"):
+        plugin.delete(HOST, "node-1", inputs)
+    assert host.everything() == before
+
+
+@pytest.mark.parametrize("lost", ["emptied", "deleted"])
+def test_a_program_that_is_lost_on_the_host_is_neither_gone_nor_removed(plugin: Plugin, host: LocalHost, lost: str) -> None:
+    inputs, outputs = created(plugin, host)
+    program = host.prefix / "var/lib/gpu-fleet/current/converge"
+    if lost == "emptied":
+        program.write_bytes(b"")
+    else:
+        program.unlink()
+    with pytest.raises(
+        Failure, match=r"^node-1: damaged: .*is missing or empty; nothing was done; the next `up` places it again"
+    ):
+        plugin.read(HOST, "node-1", inputs, outputs)
+    with pytest.raises(Failure, match=r"^node-1: damaged: "):
+        plugin.delete(HOST, "node-1", inputs)
+    assert plugin.update(HOST, "node-1", inputs, inputs) == outputs
+    plugin.delete(HOST, "node-1", inputs)
+    assert host.everything() == []

@@ -120,7 +120,7 @@ install() {
   [ ! -d "$PULL" ] || take_lock 60 || return 1
   apply_envelope "$newest"
   install_code=$?
-  [ ! -d "$PULL" ] || echo "$VERSION" >"$PULL/version"
+  [ ! -d "$PULL" ] || echo "$VERSION" | keep "$PULL/version"
   if [ "$install_code" -ne 0 ]; then
     [ ! -f "$STATE/settings" ] || PROBLEM="$PROBLEM; what did come up stays, and the rest is tried again every 15 minutes"
     return 1

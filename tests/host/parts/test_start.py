@@ -258,8 +258,10 @@ def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Pat
         (4, '{"part":"a","status":"unchanged"}\n{"part":"b","status":"drift"}', '{"part":"b","status":"drift"}', 0),
         (1, '{"part":"host","error":{"code":"locked","message":"..."}}', "not checked: another run is at work", 0),
         (1, '{"part":"host","error":{"code":"internal"}}', '{"part":"host","error":{"code":"internal"}}', 1),
+        (0, "", "not checked: the program is damaged and gave no result; the next apply places it again", 1),
+        (11, "", "not checked: the program is damaged and gave no result; the next apply places it again", 1),
     ],
-    ids=["as it should be", "drift", "a run is at work", "no check possible"],
+    ids=["as it should be", "drift", "a run is at work", "no check possible", "an emptied program", "a damaged program"],
 )
 def test_a_check_says_what_differs_and_fails_only_when_it_could_not_look(
     prefix: Path, code: int, found: str, said: str, exit_code: int

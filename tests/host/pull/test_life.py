@@ -248,6 +248,60 @@ def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
         _answer(port)
 
 
+@pytest.mark.parametrize("emptied", ["converge", "lib/packages.sh"])
+def test_a_damaged_program_removes_nothing_and_says_so_and_a_pull_repairs_it(pulled: PulledHost, emptied: str) -> None:
+    pulled.site.publish([page()])
+    pulled.install()
+    (pulled.at("/var/lib/gpu-fleet/current") / emptied).write_bytes(b"")
+    before = pulled.simulated.snapshot()
+    run = pulled.pull("--remove")
+    assert run.code != 0
+    assert "everything was removed" not in run.said
+    assert "ended without a result; gpu-fleet-pull, run once, places it again" in run.said, run.said
+    assert pulled.simulated.snapshot() == before
+    assert pulled.pull().code == 0
+    run = pulled.pull("--remove")
+    assert (run.code, "everything was removed" in run.said) == (0, True), run.said
+    assert snapshot(pulled.prefix) == {}
+
+
+def test_an_apply_that_ends_well_without_a_result_is_no_success(pulled: PulledHost, tmp_path: Path) -> None:
+    pulled.site.publish([page()])
+    pulled.install()
+    pulled.site.publish([page("new\n")])
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "sh").write_text(f'#!/bin/sh\ncase "$2" in apply) exit 0 ;; esac\nexec {shutil.which("sh")} "$@"\n')
+    (programs / "sh").chmod(0o755)
+    path, pulled.path = pulled.path, f"{programs}:{pulled.path}"
+    run = pulled.pull()
+    assert run.code == 1
+    assert "the converge program ended without a result" in run.said, run.said
+    pulled.path = path
+    assert pulled.pull().code == 0
+    assert pulled.at("/etc/page/index.html").read_text() == "new\n"
+
+
+def test_what_was_seen_last_is_on_disk_before_it_counts(pulled: PulledHost, tmp_path: Path) -> None:
+    """An empty version would let an old copy pass for a new one."""
+    pulled.site.publish([page()])
+    pulled.install()
+    programs, log = tmp_path / "programs", tmp_path / "calls"
+    programs.mkdir()
+    for name in ("sync", "mv"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$*" >>\'{log}\'\nexec {shutil.which(name)} "$@"\n')
+        (programs / name).chmod(0o755)
+    path, pulled.path = pulled.path, f"{programs}:{pulled.path}"
+    pulled.site.publish([page("new\n")])
+    assert pulled.pull().code == 0
+    pulled.path = path
+    version = pulled.at("/var/lib/gpu-fleet/pull/version")
+    calls = log.read_text().splitlines()
+    assert calls.index(f"sync {version}.new") < calls.index(f"mv -fT {version}.new {version}")
+    good = next(number for number, call in enumerate(calls) if call.startswith("mv ") and call.endswith("/pull/good"))
+    assert any(call.startswith("sync ") and "/newest/settings" in call for call in calls[:good])
+
+
 def test_where_nothing_is_installed_the_command_says_so(pulled: PulledHost) -> None:
     pulled.site.publish([page()])
     pulled.install()

@@ -161,7 +161,7 @@ obsolete() {
 obsolete_records() {
   awk -F "$TAB" -v manager="$MANAGER" -v verb="$VERB" '
     FILENAME == ARGV[1] { wanted[$1 FS $2]; next }
-    $1 == "with" || $1 == "package" || ($1 == "group" && verb != "remove") || ($1 == "dir" && $4 != "runtime") { next }
+    $1 == "with" || $1 == "format" || $1 == "package" || ($1 == "group" && verb != "remove") || ($1 == "dir" && $4 != "runtime") { next }
     !(($1 FS $2) in wanted) || ($1 == "unit" && $5 != manager)
   ' "$SCRATCH/expected" -
 }

@@ -111,6 +111,29 @@ is_lock_in_place() {
   [ "$(stat -L -c %i "/proc/$$/fd/9" 2>/dev/null)" = "$(stat -c %i "$STATE/lock" 2>/dev/null)" ]
 }
 
+# commit NEW PATH: NEW becomes PATH once its content is on disk. A rename may reach the disk before the data does (XFS; ext4 without
+# auto_da_alloc), and after a power cut PATH would be an empty file. Source: ext4(5), auto_da_alloc, read 2026-11-22.
+commit() {
+  flush "$1" && mv -fT "$1" "$2"
+}
+
+# flush FILE...: their content is on disk. Only theirs: `sync` alone waits for everything that a training job is writing.
+# coreutils before 8.24 and some busyboxes know no other way.
+flush() {
+  sync "$@" 2>/dev/null || sync
+}
+
+# record NAME <TEXT: keeps it in the state directory. What is there already is not written again, so a run that changes nothing waits
+# for no disk.
+record() {
+  cat >"$STATE/$1.new" || return 1
+  if [ -f "$STATE/$1" ] && [ "$(cat "$STATE/$1.new")" = "$(cat "$STATE/$1")" ]; then
+    rm -f "$STATE/$1.new"
+  else
+    commit "$STATE/$1.new" "$STATE/$1"
+  fi
+}
+
 # placed_merge FILE: adds the records in FILE (KIND TAB KEY TAB ...); one of the same kind and key is replaced.
 placed_merge() {
   [ -s "$1" ] || return 0
@@ -132,7 +155,7 @@ placed_forget() {
 }
 
 commit_placed() {
-  chmod 0600 "$STATE/placed.new" && mv -f "$STATE/placed.new" "$STATE/placed" && PLACED=$STATE/placed
+  chmod 0600 "$STATE/placed.new" && commit "$STATE/placed.new" "$STATE/placed" && PLACED=$STATE/placed
 }
 
 # placed_add KIND KEY PART [A B C]
@@ -171,19 +194,20 @@ save_foreign() {
 
 # record_bundle: keeps the bundle and what it is applied with. From here on `remove` works, even when the rest is interrupted.
 record_bundle() {
-  (
-    umask 077
-    cp "$SCRATCH/settings.given" "$STATE/settings.new" && mv -f "$STATE/settings.new" "$STATE/settings" &&
-      cp "$SCRATCH/facts" "$STATE/facts.new" && mv -f "$STATE/facts.new" "$STATE/facts"
-  ) || return 1
-  [ -z "$STACK" ] || { printf '%s\n' "$STACK" >"$STATE/stack.new" && mv -f "$STATE/stack.new" "$STATE/stack"; } || return 1
-  printf '%s\n' "$DIGEST" >"$STATE/digest.new" && mv -f "$STATE/digest.new" "$STATE/digest" || return 1
+  (umask 077 && record settings <"$SCRATCH/settings.given" && record facts <"$SCRATCH/facts") || return 1
+  [ -z "$STACK" ] || printf '%s\n' "$STACK" | record stack || return 1
+  printf '%s\n' "$DIGEST" | record digest || return 1
+  # The first record, there as long as a bundle is: a list without it was lost.
+  placed_get format 1 || placed_add format 1 host || return 1
   [ "$HERE" != "$(cd "$STATE/current" 2>/dev/null && pwd -P)" ] || return 0
   record_copy=$STATE/bundles/$DIGEST
-  if [ ! -d "$record_copy" ]; then
-    rm -rf "$record_copy.new"
-    mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u=rwX,go=rX "$record_copy.new" &&
-      mv "$record_copy.new" "$record_copy" || return 1
+  # A copy that a power cut or a hand damaged is made again.
+  if ! is_intact "$record_copy" || [ "$(sha256 "$record_copy/SHA256SUMS")" != "$(sha256 "$HERE/SHA256SUMS")" ]; then
+    rm -rf "$record_copy.new" "$record_copy.old"
+    mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u=rwX,go=rX "$record_copy.new" || return 1
+    find "$record_copy.new" -type f -exec sync {} + 2>/dev/null || sync
+    [ ! -d "$record_copy" ] || mv "$record_copy" "$record_copy.old" || return 1
+    mv "$record_copy.new" "$record_copy" || return 1
   fi
   rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1
   mv -fT "$STATE/current.new" "$STATE/current" || return 1

@@ -142,6 +142,10 @@ verb_remove() {
   lock_state exclusive || refuse
   load_settings || refuse
   is_our_stack || refuse
+  if [ ! -s "$STATE/placed" ]; then
+    fail damaged "$STATE/placed, the list of what was placed here, is missing or empty, so nothing can be removed by it; the next \`up\`, or gpu-fleet-pull on a host that pulls, writes it again; remove the host after that"
+    refuse
+  fi
   recall_host
   : >"$SCRATCH/wanted"
   : >"$SCRATCH/expected"
@@ -156,8 +160,8 @@ verb_remove() {
   [ "$COUNT_FAILED" -eq 0 ] || finish
   sweep_directories
   restore_all_foreign
-  # The program's own copy goes last: while it is there, an interrupted removal can be run again.
-  for remove_name in digest stack settings facts undo saved placed current bundles lock; do
+  # The program's own copy goes late: while it is there, an interrupted removal can be run again. Its list stays as long.
+  for remove_name in digest stack settings facts undo saved current placed bundles lock; do
     rm -rf "${STATE:?}/$remove_name" "$STATE/$remove_name.new"
   done
   rm -rf "$STATE"/scratch.*
@@ -182,7 +186,8 @@ restore_all_foreign() {
 # --- what verbs share -------------------------------------------------------------------------------------------------------
 
 leave_if_absent() {
-  [ -e "$STATE/current/manifest" ] && return 0
+  [ -e "$STATE/current" ] && return 0
+  ! grep -qv "^format$TAB" "$STATE/placed" 2>/dev/null || return 0
   echo '{"event":"absent"}'
   say "nothing of gpu-fleet is on this host"
   exit 3

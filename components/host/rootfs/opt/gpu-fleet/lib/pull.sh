@@ -65,6 +65,23 @@ take_lock() {
   done
 }
 
+# --- on disk ---------------------------------------------------------------------------------------------------------------------
+
+# keep FILE <TEXT: FILE is the old one or the new one, whatever a power cut does. Files are named to sync, which else waits for all that
+# other programs are writing; old ones know no other way.
+keep() {
+  cat >"$1.new" && flush "$1.new" && mv -fT "$1.new" "$1"
+}
+
+flush() {
+  sync "$@" 2>/dev/null || sync
+}
+
+# has_result REPORT VERB: did converge say that it did all of it? One that ends well without that word was not there to do anything.
+has_result() {
+  grep -q "^{\"event\":\"result\",\"verb\":\"$2\",\"ok\":true," "$1"
+}
+
 # --- fetching -------------------------------------------------------------------------------------------------------------------
 
 # fetch NAME FILE BYTES: NAME below the origin, at most so large.
@@ -175,6 +192,7 @@ apply_envelope() {
   get_artifacts "$1" || [ "${2:-}" = offline ] || return 1
   sh "$1/bundle/converge" apply --prefix "$PREFIX" --envelope "$1" --artifacts "$PULL/good/artifacts" >"$1/report" </dev/null 8>&-
   apply_code=$?
+  [ "$apply_code" -ne 0 ] || has_result "$1/report" apply || apply_code=1
   [ "$apply_code" -eq 0 ] || problem "$(first_cause "$1/report")"
   return "$apply_code"
 }
@@ -198,6 +216,7 @@ first_cause() {
 # keep_good ENVELOPE: what came up is what a later one that does not is rolled back to.
 keep_good() {
   rm -rf "$1/bundle" "$1/artifacts" "$PULL/good.old"
+  find "$1" -type f -exec sync {} + 2>/dev/null || sync
   [ ! -d "$PULL/good" ] || mv "$PULL/good" "$PULL/good.old"
   mv "$1" "$PULL/good" && rm -rf "$PULL/good.old"
 }
