@@ -36,7 +36,7 @@ def address(number: int) -> str:
 
 
 async def _answer(process: asyncssh.SSHServerProcess[bytes]) -> None:
-    *_, verb, _prefix, _stack, size, _artifacts, program_size = shlex.split(process.command)
+    *_, verb, _prefix, _stack, _instance, size, _artifacts, program_size = shlex.split(process.command)
     process.stdout.write(b'{"event":"ready"}\n')
     await process.stdin.readexactly(int(program_size) + int(size))
     if verb != "needs":

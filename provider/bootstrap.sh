@@ -1,10 +1,10 @@
 #!/bin/sh
 # What runs on a host around the converge program: takes the envelope, works, tidies up. host.py sends it by standard input.
-# Arguments: VERB PREFIX STACK SIZE ARTIFACTS; SIZE is that of the envelope on standard input, a compressed tar archive, 0 where there is none.
+# Arguments: VERB PREFIX STACK INSTANCE SIZE ARTIFACTS; SIZE is that of the envelope on standard input, a compressed tar archive, 0 where there is none.
 # shellcheck disable=SC2317 # a trap calls `tidy`
 umask 077
 export LC_ALL=C
-verb=$1 prefix=$2 stack=$3 size=$4 artifacts=$5
+verb=$1 prefix=$2 stack=$3 instance=$4 size=$5 artifacts=$6
 state=$prefix/var/lib/gpu-fleet
 incoming=
 tidy() {
@@ -33,7 +33,9 @@ if [ "$size" = 0 ]; then
     echo '{"event":"absent"}'
     exit 3
   fi
-  sh "$state/current/converge" "$verb" --prefix "$prefix" ${stack:+--stack "$stack"} </dev/null 3<&- &
+  # A copy that an earlier release placed knows no --instance.
+  grep -q -e --instance "$state/current/converge" || instance=
+  sh "$state/current/converge" "$verb" --prefix "$prefix" ${stack:+--stack "$stack"} ${instance:+--instance "$instance"} </dev/null 3<&- &
 else
   base=$state
   if [ "$verb" = apply ]; then

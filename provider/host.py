@@ -24,7 +24,7 @@ from provider.transport import Running, Session, Transport, TransportError
 
 # All that sudo writes to the host's log: the program itself comes by standard input. `dd` reads not a byte too many, as busybox's
 # `head` would.
-_START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$6" 2>/dev/null)\""""
+_START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$7" 2>/dev/null)\""""
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
 _CANNOT_UNPACK: Final = 10
 _DAMAGED: Final = 11
@@ -47,6 +47,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "unsupported": "not supported",
     "locked": "another run is at work",
     "other-stack": "belongs to another stack",
+    "other-instance": "has another name",
     "damaged": "damaged",
     "bundle": "bundle",
     "stopped": "stopped",
@@ -86,13 +87,15 @@ class PartReport:
 
 @dataclass
 class Outcome:
-    """What the converge program told. `is_absent`: nothing of ours is on the host."""
+    """What the converge program told. `is_absent`: nothing of ours is on the host. `renamed_from`: the name
+    in the host's own record when this run came to give it another one."""
 
     facts: dict[str, str] = field(default_factory=dict)
     parts: dict[str, PartReport] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)  # output that is no JSON: the answer to `needs`
     result: Mapping[str, Any] | None = None
     is_absent: bool = False
+    renamed_from: str = ""
 
     def add(self, line: str) -> None:
         try:
@@ -111,6 +114,8 @@ class Outcome:
                 self.result = event
             case "absent":
                 self.is_absent = True
+            case "renamed":
+                self.renamed_from = event["from"]
 
     def drift(self) -> list[str]:
         return [f"{name}: {line}" for name, report in self.parts.items() for line in report.drift]
@@ -124,10 +129,12 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a host is: `connection` as in the schema's type Connection. `stack` names who the host belongs to."""
+    """Where a host is: `connection` as in the schema's type Connection. `stack` and `instance`: who it belongs to and
+    who it is. Where its own record names another one it is neither checked nor removed."""
 
     connection: Mapping[str, Any]
     stack: str = ""
+    instance: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -364,4 +371,4 @@ class _Talk:
 def start_command(verb: str, place: Place, archive: Archive, artifacts: str = "") -> list[str]:
     """What takes BOOTSTRAP and the archive on its standard input. `artifacts`: a directory of the host that has them already."""
     size, bootstrap_size = str(archive.size), str(len(BOOTSTRAP))
-    return ["sh", "-c", _START, "gpu-fleet", verb, place.prefix, place.stack, size, artifacts, bootstrap_size]
+    return ["sh", "-c", _START, "gpu-fleet", verb, place.prefix, place.stack, place.instance, size, artifacts, bootstrap_size]

@@ -10,6 +10,7 @@ from typing import Any
 
 from provider.envelope import Envelope
 from provider.host import HostError, Hosts, Outcome, Place
+from provider.renames import Renames
 from provider.resources.bundle import Archives
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
 from provider.rollout import Rollout
@@ -17,7 +18,7 @@ from provider.schema import Mistake, mistakes_of_inputs
 from provider.settings import Settings
 from provider.values import UNKNOWN, is_known
 
-_STACK_SETTING = "GPU_FLEET_STACK"
+_STACK_SETTING, _INSTANCE_SETTING = "GPU_FLEET_STACK", "GPU_FLEET_INSTANCE"
 # How we get there says nothing about the host: a new port, login or bastion contacts nobody.
 _WAYS_IN = (
     "connection.port",
@@ -28,6 +29,7 @@ _WAYS_IN = (
     "connection.sudo",
 )
 _NO = ("", "no", "none")
+_LEFT_ALONE = "nothing was removed from it, and {} leaves this stack"
 _ANOTHER_HOST = ("host", "connection.kind", "connection.prefix")
 
 
@@ -41,6 +43,7 @@ class Host:
         self._settings = settings
         self._rollout = Rollout(settings.rollout)
         self._replaced: set[str] = set()  # hosts whose old one is deleted in this run only to be made anew
+        self._renames = Renames()
         self._plans: dict[str, asyncio.Task[Outcome]] = {}  # by URN: Diff and Update of one preview ask a host once
 
     def check(self, inputs: Inputs) -> Checked:
@@ -49,6 +52,8 @@ class Host:
             mistakes = [*_mistakes_of_connection(inputs["connection"]), *_mistakes_of_settings(inputs["settings"])]
         if not mistakes and inputs.get("wave") is not None:
             self._rollout.place(inputs["host"], inputs["wave"])
+        if is_known(inputs["host"]) and is_known(inputs["connection"]) and not mistakes:
+            self._renames.expect(inputs["host"], inputs["connection"])
         # The wave stays out of the state: another canary is no change of any host.
         return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=("wave",), mistakes=tuple(mistakes))
 
@@ -63,6 +68,8 @@ class Host:
             self._replaced.add(old["host"])
         if not found and self._settings.plans_on_hosts:
             found = await self._planned_changes(new, call)
+        if not found:
+            self._renames.settle(new["host"])
         return found
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
@@ -95,11 +102,15 @@ class Host:
         try:
             if id_ in self._replaced:
                 self._rollout.judge(id_)
+            elif new_name := self._renames.new_name(id_, inputs["connection"]):
+                call.warn(f"{id_}: this machine is managed as {new_name} now; {_LEFT_ALONE.format(id_)}")
+                return
             async with _limited(call):
                 await self._hosts.remove(_place(inputs), call.tell)
         except HostError as error:
-            if error.code == "other-stack":  # nothing of this stack is there, so nothing is left to remove
-                call.warn(f"{id_}: {error.message.partition(';')[0]}; it was left as it is")
+            # Nothing of this stack, or of this host, is there, so nothing is left to remove.
+            if error.code in ("other-stack", "other-instance"):
+                call.warn(f"{id_}: {error.message.partition(';')[0]}; {_LEFT_ALONE.format(id_)}")
                 return
             hint = (
                 "\nWhen the machine is gone for good, set `lost: true` for it and run `up`."
@@ -124,14 +135,22 @@ class Host:
             async with _limited(call):
                 outcome = await self._hosts.apply(_place(inputs), self._envelope(inputs), call.tell)
         except HostError as error:
+            self._tell_rename(inputs, error.outcome, call)
             message = f"{inputs['host']}: {error}"
             # Never reached, or another stack's: nothing of ours is there, and nothing may be removed there later.
             if error.outcome is None or error.code == "other-stack":
                 raise ResourceError(message) from None
             raise Unhealthy(inputs["host"], _outputs(error.outcome, before), message) from None
+        self._tell_rename(inputs, outcome, call)
+        self._renames.settle(inputs["host"])
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())
         call.tell(f"{changed} of {len(outcome.parts)} parts changed")
         return _outputs(outcome, before)
+
+    def _tell_rename(self, inputs: Inputs, outcome: Outcome | None, call: Call) -> None:
+        if outcome is not None and outcome.renamed_from:
+            self._renames.take(outcome.renamed_from, inputs["host"])
+            call.note(f"{inputs['host']}: this machine was {outcome.renamed_from} until now")
 
     async def _planned_changes(self, inputs: Inputs, call: Call) -> list[Change]:
         """A host that the state calls unchanged may still differ: PLAN=hosts asks it."""
@@ -158,6 +177,8 @@ class Host:
             return
         would_change = {part: report for part, report in outcome.parts.items() if report.changes}
         lines = [f"{name}: {len(would_change)} of {len(outcome.parts)} parts would change"]
+        if outcome.renamed_from:
+            lines.append(f"  this machine is {outcome.renamed_from} now and gets the name {name}; nothing is removed from it")
         for part, report in would_change.items():
             lines += [f"  {part}:", *(f"    {change}" for change in report.changes)]
         for part, error in outcome.failures().items():
@@ -191,7 +212,10 @@ async def _limited(call: Call) -> AsyncIterator[None]:
 
 
 def _place(inputs: Inputs) -> Place:
-    return Place(connection=inputs["connection"], stack=inputs["settings"].get(_STACK_SETTING, ""))
+    settings = inputs["settings"]
+    return Place(
+        connection=inputs["connection"], stack=settings.get(_STACK_SETTING, ""), instance=settings.get(_INSTANCE_SETTING, "")
+    )
 
 
 def _outputs(outcome: Outcome, before: Inputs) -> Outputs:

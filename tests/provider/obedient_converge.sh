@@ -2,13 +2,14 @@
 # A converge program for tests of the provider: keeps the real one's command line and JSON lines, and does what the setting DO says.
 verb=$1
 shift
-prefix='' envelope='' artifacts='' stack=''
+prefix='' envelope='' artifacts='' stack='' instance=''
 while [ $# -gt 1 ]; do
   case $1 in
     --prefix) prefix=$2 ;;
     --envelope) envelope=$2 ;;
     --artifacts) artifacts=$2 ;;
     --stack) stack=$2 ;;
+    --instance) instance=$2 ;;
   esac
   shift 2
 done
@@ -16,6 +17,7 @@ state=$prefix/var/lib/gpu-fleet
 settings=$state/settings
 [ -z "$envelope" ] || settings=$envelope/settings
 do=$(sed -n 's/^DO=//p' "$settings")
+named() { sed -n 's/^GPU_FLEET_INSTANCE=//p' "$1" 2>/dev/null; }
 
 result() {
   printf '{"event":"result","verb":"%s","ok":%s,"changed":1,"failed":0,"drift":0}\n' "$verb" "$1"
@@ -30,6 +32,20 @@ place() {
   cp "$settings" "$prefix/etc/gpu-fleet/gpu-fleet.env"
   [ ! -d "$envelope/secrets" ] || cp "$envelope/secrets/"* "$prefix/etc/gpu-fleet/secrets/"
 }
+
+# As the real one does: who the machine is, its own record says.
+here=$(named "$state/settings")
+case $verb in
+  plan | apply)
+    [ -z "$here" ] || [ "$here" = "$(named "$settings")" ] || echo "{\"event\":\"renamed\",\"from\":\"$here\",\"to\":\"$(named "$settings")\"}"
+    ;;
+  check | remove)
+    if [ -n "$instance" ] && [ -n "$here" ] && [ "$here" != "$instance" ]; then
+      part host failed ",\"error\":{\"code\":\"other-instance\",\"message\":\"this machine's own record says that it is $here, not $instance; take $instance out of the stack file\"}"
+      result false 1
+    fi
+    ;;
+esac
 
 case $verb:$do in
   needs:*)

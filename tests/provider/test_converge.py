@@ -108,5 +108,5 @@ def test_a_host_that_another_stack_took_over_leaves_the_state_and_nothing_else(p
     plugin.create(HOST, mine)
     plugin.delete(HOST, "node-1", inputs("intruder", stack="eu-north/research"))
     assert page_of(mine).startswith("hello answers")
-    (warning,) = [line.message for line in plugin.engine.lines if "left as it is" in line.message]
+    (warning,) = [line.message for line in plugin.engine.lines if "nothing was removed from it" in line.message]
     assert "this host belongs to stack us-west/training, not to eu-north/research" in warning

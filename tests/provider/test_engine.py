@@ -48,9 +48,11 @@ with tarfile.open(fileobj=archive, mode="w") as tar:
     tar.addfile(info, io.BytesIO(text.encode()))
 bundle = Bundle("bundle", files={{"converge": text}}, tar=archive.getvalue(), opts=ours)
 for name, do in wish["hosts"].items():
-    connection = {{"kind": "local", "prefix": str(Path("hosts", name).absolute())}}
-    host = Host(name, host=name, connection=connection, bundle=bundle.digest, settings={{"DO": do}}, opts=ours)
-    pulumi.export(name, host.facts)
+    connection = {{"kind": "local", "prefix": str(Path("hosts", wish["machines"].get(name, name)).absolute())}}
+    settings = {{"DO": do, "GPU_FLEET_INSTANCE": name}}
+    host = Host(name, host=name, connection=connection, bundle=bundle.digest, settings=settings, opts=ours)
+    if wish["exports"]:
+        pulumi.export(name, host.facts)
 if wish["ruler"]:
     url = wish["ruler"]
     RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=wish["rules"], opts=ours)
@@ -65,6 +67,8 @@ class Stack:
         self.directory = directory
         self.wish: dict[str, Any] = {
             "hosts": {"node-1": "", "node-2": ""},
+            "exports": True,  # without them the program goes on after a host that failed
+            "machines": {},  # host to its directory, where that has another name
             "converge": CONVERGE.read_text(),
             "password": PASSWORD,
             "lost": [],

@@ -282,6 +282,30 @@ def test_an_apply_that_ends_well_without_a_result_is_no_success(pulled: PulledHo
     assert pulled.at("/etc/page/index.html").read_text() == "new\n"
 
 
+def test_a_publication_with_another_name_renames_and_removes_nobody(pulled: PulledHost) -> None:
+    """Who the host is was given on the host, and no publication is about one host."""
+    pulled.site.publish([page()])
+    pulled.install()
+    before = pulled.simulated.snapshot()
+    pulled.site.publish([page()], settings={"GPU_FLEET_INSTANCE": "node-007"})
+    run = pulled.pull()
+    assert (run.code, run.said.rstrip().endswith("nothing to do")) == (0, True), run.said
+    assert pulled.values()["GPU_FLEET_INSTANCE"] == "gpu-node-007"
+    assert pulled.simulated.snapshot() == before
+
+
+def test_a_host_that_is_installed_again_under_another_name_keeps_what_it_has(pulled: PulledHost) -> None:
+    pulled.site.publish([page()])
+    pulled.install()
+    before = pulled.simulated.snapshot()
+    run = pulled.run(pulled.installer("--instance", "node-007"))
+    assert run.code == 0, run.said
+    assert pulled.values()["GPU_FLEET_INSTANCE"] == "node-007"
+    after = pulled.simulated.snapshot()
+    assert {path for path in before if before[path] != after.get(path)} == {"etc/gpu-fleet/gpu-fleet.env"}
+    assert pulled.pull().said.rstrip().endswith("nothing to do")
+
+
 def test_what_was_seen_last_is_on_disk_before_it_counts(pulled: PulledHost, tmp_path: Path) -> None:
     """An empty version would let an old copy pass for a new one."""
     pulled.site.publish([page()])

@@ -101,7 +101,7 @@ verb_check() {
   restart_if_replaced
   read_manifest
   load_settings || refuse
-  is_our_stack || refuse
+  is_ours || refuse
   recall_host
   survey
   [ ! -d "$STATE/undo/host" ] || echo "the last apply did not finish; the next one does" >"$SCRATCH/interrupted"
@@ -139,9 +139,10 @@ verb_remove() {
   leave_if_absent
   open_state
   read_manifest
+  is_ours || refuse # before the lock: who works on another's host need not be waited for
   lock_state exclusive || refuse
   load_settings || refuse
-  is_our_stack || refuse
+  is_ours || refuse
   if [ ! -s "$STATE/placed" ]; then
     fail damaged "$STATE/placed, the list of what was placed here, is missing or empty, so nothing can be removed by it; the next \`up\`, or gpu-fleet-pull on a host that pulls, writes it again; remove the host after that"
     refuse
@@ -197,13 +198,14 @@ leave_if_absent() {
 restart_if_replaced() {
   [ ! -f "$HERE/manifest" ] || return 0
   rm -rf "$SCRATCH"
-  exec sh "$STATE/current/converge" "$VERB" --prefix "$PREFIX" --stack "$STACK" --metrics "$METRICS"
+  exec sh "$STATE/current/converge" "$VERB" --prefix "$PREFIX" --stack "$STACK" --instance "$INSTANCE" --metrics "$METRICS"
 }
 
 # look_at_host: settings, facts and the parts wanted; a fatal probe ends the run with nothing touched.
 look_at_host() {
   load_settings || refuse
-  is_our_stack || refuse
+  is_ours || refuse
+  tell_rename
   if ! run_probes; then
     tell_part "$PROBED" failed
     finish 5
@@ -224,12 +226,31 @@ recall_host() {
   survey_attributes
 }
 
-# is_our_stack: two stacks that manage one host would undo each other's work for ever.
-is_our_stack() {
-  [ -n "$STACK" ] && [ -f "$STATE/stack" ] || return 0
-  stack_here=$(cat "$STATE/stack")
-  [ "$stack_here" = "$STACK" ] && return 0
-  fail other-stack "this host belongs to stack $stack_here, not to $STACK; remove it there first, or take it out of this stack"
+# is_ours: does this host's own record name the stack and, where one was given, the instance? Two stacks that manage one host would
+# undo each other's work for ever, and a host that was renamed is still there under its new name.
+is_ours() {
+  if [ -n "$STACK" ] && [ -f "$STATE/stack" ]; then
+    stack_here=$(cat "$STATE/stack")
+    if [ "$stack_here" != "$STACK" ]; then
+      fail other-stack "this host belongs to stack $stack_here, not to $STACK; remove it there first, or take it out of this stack"
+      return 1
+    fi
+  fi
+  instance_here
+  [ -z "$INSTANCE" ] || [ -z "$INSTANCE_HERE" ] || [ "$INSTANCE_HERE" = "$INSTANCE" ] && return 0
+  fail other-instance "this machine's own record says that it is $INSTANCE_HERE, not $INSTANCE; where that is right, take $INSTANCE out of the stack file, else correct its address there"
+}
+
+# instance_here: sets INSTANCE_HERE to the name this host was last applied with, empty where there is none.
+instance_here() {
+  INSTANCE_HERE=$(sed -n 's/^GPU_FLEET_INSTANCE=//p' "$STATE/settings" 2>/dev/null)
+}
+
+# tell_rename: this run gives the host another name. Told before a probe can end the run: whoever removes the old name has to know.
+tell_rename() {
+  setting GPU_FLEET_INSTANCE || return 0
+  [ -n "$INSTANCE_HERE" ] && [ "$INSTANCE_HERE" != "$VALUE" ] || return 0
+  printf '{"event":"renamed","from":%s,"to":%s}\n' "$(json_text "$INSTANCE_HERE")" "$(json_text "$VALUE")"
 }
 
 # former_parts: parts with something on this host that is not wanted any more, the last first: it may need an earlier one to end.

@@ -1,0 +1,200 @@
+"""A host that gets another name in the stack file is one machine, created under its new name and deleted under the old one.
+Whatever becomes of the two, nothing is removed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.runtime.proto import engine_pb2
+
+from tests.provider.plugin import HOST, Failure, LocalHost, Plugin
+from tests.provider.test_engine import Stack
+
+STACK = "us-west/training"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Stack:
+    stack = Stack(tmp_path)
+    stack.wish["exports"] = False
+    return stack
+
+
+def inputs_of(plugin: Plugin, host: LocalHost, name: str, do: str = "", prefix: str = "") -> dict[str, Any]:
+    """As this run's program names the machine."""
+    settings = {"GPU_FLEET_STACK": STACK, "GPU_FLEET_INSTANCE": name, "DO": do}
+    connection = {"kind": "local", "prefix": prefix or str(host.prefix)}
+    return plugin.checked(HOST, host.inputs(host=name, settings=settings, connection=connection))
+
+
+def next_run(plugin: Plugin, host: LocalHost) -> None:
+    plugin.configure()
+    host.bundle = plugin.bundle()
+
+
+def warnings(plugin: Plugin) -> list[str]:
+    return plugin.engine.texts(engine_pb2.WARNING)
+
+
+def test_a_renamed_host_keeps_its_machine_and_both_say_so(plugin: Plugin, host: LocalHost) -> None:
+    old = inputs_of(plugin, host, "gpu-007")
+    plugin.create(HOST, old)
+    next_run(plugin, host)
+    plugin.create(HOST, inputs_of(plugin, host, "node-007"))
+    assert plugin.engine.texts(engine_pb2.INFO) == ["node-007: this machine was gpu-007 until now"]
+    before = host.everything()
+    plugin.delete(HOST, "gpu-007", old)
+    assert host.everything() == before
+    assert warnings(plugin) == [
+        "gpu-007: this machine is managed as node-007 now; nothing was removed from it, and gpu-007 leaves this stack"
+    ]
+
+
+def test_a_machine_that_says_another_name_is_left_alone_by_a_run_that_knows_nothing_of_it(
+    plugin: Plugin, host: LocalHost
+) -> None:
+    """`destroy`, or a run after one that was stopped between the two."""
+    old, new = inputs_of(plugin, host, "gpu-007"), inputs_of(plugin, host, "node-007")
+    plugin.create(HOST, new)
+    next_run(plugin, host)
+    before = host.everything()
+    plugin.delete(HOST, "gpu-007", old)
+    assert host.everything() == before
+    (warning,) = warnings(plugin)
+    assert "this machine's own record says that it is node-007, not gpu-007; nothing was removed from it" in warning
+    plugin.delete(HOST, "node-007", new)
+    assert host.everything() == []
+
+
+def test_a_machine_that_says_another_name_reads_as_unhealthy_and_not_as_gone(plugin: Plugin, host: LocalHost) -> None:
+    old, new = inputs_of(plugin, host, "gpu-007"), inputs_of(plugin, host, "node-007")
+    plugin.create(HOST, new)
+    with pytest.raises(Failure, match=r"^gpu-007: has another name: .* says that it is node-007, not gpu-007; ") as failure:
+        plugin.read(HOST, "gpu-007", old, {"facts": {}, "drift": []})
+    assert failure.value.kept.id == "gpu-007"
+    assert "take gpu-007 out of the stack file" in failure.value.message
+
+
+@pytest.mark.parametrize("notation", ["the same address", "another notation of it"])
+def test_while_the_new_name_fails_the_old_one_removes_nothing_and_stays(plugin: Plugin, host: LocalHost, notation: str) -> None:
+    """With --continue-on-error the engine deletes the old one although the new one failed."""
+    old = inputs_of(plugin, host, "gpu-007")
+    plugin.create(HOST, old)
+    prefix = str(host.prefix) if notation == "the same address" else f"{host.prefix.parent}/../{host.prefix.parent.name}/host"
+    next_run(plugin, host)
+    before = host.everything()
+    with pytest.raises(Failure, match="no driver"):
+        plugin.create(HOST, inputs_of(plugin, host, "node-007", "no-driver", prefix))
+    with pytest.raises(
+        Failure, match=r"^gpu-007: held back: the stack file calls this machine node-007 now, and node-007 was not"
+    ):
+        plugin.delete(HOST, "gpu-007", old)
+    assert host.everything() == before
+
+    next_run(plugin, host)
+    plugin.create(HOST, inputs_of(plugin, host, "node-007", prefix=prefix))
+    plugin.delete(HOST, "gpu-007", old)
+    (warning,) = warnings(plugin)
+    assert "node-007" in warning and "nothing was removed from it" in warning
+    assert "var/lib/gpu-fleet/current/converge" in host.everything()
+
+
+def test_a_run_that_leaves_the_new_name_out_removes_nothing(plugin: Plugin, host: LocalHost) -> None:
+    """`up --target` of the old one: the engine checks the new one and does not create it."""
+    old = inputs_of(plugin, host, "gpu-007")
+    plugin.create(HOST, old)
+    next_run(plugin, host)
+    inputs_of(plugin, host, "node-007")
+    with pytest.raises(Failure, match="held back"):
+        plugin.delete(HOST, "gpu-007", old)
+    assert "var/lib/gpu-fleet/current/converge" in host.everything()
+
+
+def test_a_new_name_that_needs_no_change_in_this_run_counts_as_in_place(plugin: Plugin, host: LocalHost) -> None:
+    """The run before was stopped between the two."""
+    old = inputs_of(plugin, host, "gpu-007")
+    plugin.create(HOST, old)
+    new = inputs_of(plugin, host, "node-007")
+    plugin.create(HOST, new)
+    next_run(plugin, host)
+    again = inputs_of(plugin, host, "node-007")
+    assert not plugin.diff(HOST, again, again).diffs
+    plugin.delete(HOST, "gpu-007", old)
+    (warning,) = warnings(plugin)
+    assert "managed as node-007 now" in warning
+
+
+def test_a_preview_that_asks_the_hosts_says_who_the_machine_is(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    plugin = new_plugin({"PLAN": "hosts"})
+    host = LocalHost(tmp_path / "host", plugin.bundle())
+    plugin.create(HOST, inputs_of(plugin, host, "gpu-007"))
+    plugin.create(HOST, inputs_of(plugin, host, "node-007"), preview=True)
+    (text,) = plugin.engine.texts(engine_pb2.INFO)
+    assert "  this machine is gpu-007 now and gets the name node-007; nothing is removed from it" in text.splitlines()
+
+
+# --- by the real engine -------------------------------------------------------------------------------------------------------
+
+
+def test_a_rename_ends_well_with_all_in_place_and_the_next_run_unchanged(stack: Stack) -> None:
+    stack.wish |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
+    stack.up()
+    before = stack.placed()
+    stack.wish |= {"hosts": {"node-007": ""}, "machines": {"node-007": "machine"}}
+    output = stack.up()
+    assert "+ 1 created" in output and "- 1 deleted" in output
+    assert "gpu-007: this machine is managed as node-007 now; nothing was removed from it" in output
+    assert stack.placed() == before
+    assert "unchanged" in (again := stack.up()) and "created" not in again and "updated" not in again, again
+    stack.run("destroy", "--yes")
+    assert not stack.placed()
+
+
+def test_a_pattern_that_numbers_its_hosts_anew_removes_none_of_them(stack: Stack) -> None:
+    stack.wish |= {"hosts": dict.fromkeys(("gpu-1", "gpu-2", "gpu-3"), "")}
+    stack.wish["machines"] = {"gpu-1": "a", "gpu-2": "b", "gpu-3": "c"}
+    stack.up()
+    stack.wish |= {"hosts": dict.fromkeys(("gpu-001", "gpu-002", "gpu-003"), "")}
+    stack.wish["machines"] = {"gpu-001": "a", "gpu-002": "b", "gpu-003": "c"}
+    before = stack.placed()
+    output = stack.up()
+    assert "+ 3 created" in output and "- 3 deleted" in output
+    for number in "123":
+        assert f"gpu-{number}: this machine is managed as gpu-00{number} now" in output
+    assert stack.placed() == before
+    for directory, name in {"a": "gpu-001", "b": "gpu-002", "c": "gpu-003"}.items():
+        env = (stack.directory / "hosts" / directory / "etc/gpu-fleet/gpu-fleet.env").read_text()
+        assert f"GPU_FLEET_INSTANCE={name}\n" in env
+    stack.run("destroy", "--yes")
+    assert not stack.placed()
+
+
+def test_a_rename_that_fails_with_continue_on_error_is_finished_by_the_next_run(stack: Stack) -> None:
+    stack.wish |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
+    stack.up()
+    before = stack.placed()
+    stack.wish |= {"hosts": {"node-007": "no-driver"}, "machines": {"node-007": "machine"}}
+    output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
+    assert "node-007: no driver" in output
+    assert "gpu-007: held back: the stack file calls this machine node-007 now" in output, output
+    assert stack.placed() == before
+    assert stack.resource("host:Host::gpu-007")
+
+    stack.wish["hosts"] = {"node-007": ""}
+    output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error")
+    assert "gpu-007: this machine is managed as node-007 now" in output
+    assert stack.placed() == before
+    stack.run("destroy", "--yes")
+    assert not stack.placed()
+
+
+def test_a_destroy_with_both_names_in_the_state_leaves_nothing(stack: Stack) -> None:
+    stack.wish |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
+    stack.up()
+    stack.wish |= {"hosts": {"node-007": "no-driver"}, "machines": {"node-007": "machine"}}
+    stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
+    stack.run("destroy", "--yes")
+    assert not stack.placed()
