@@ -21,12 +21,19 @@ def prometheus_rules(*, namespace: str, labels: Mapping[str, str], runbook_url: 
 
     `labels`: those by which the operator's Prometheus selects rules (its ruleSelector), such as the label `release` of
     kube-prometheus-stack. `runbook_url`: see model.with_runbook_url.
+
+    Without labels the key is left out: the API server drops an empty mapping, and Pulumi's provider compares with what the server
+    keeps, so `labels: {}` would be a change in every run (pulumi-kubernetes 4.32.0, provider.go Diff).
     """
     return [
         {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "metadata": {"name": f"{NAMESPACE}-{file.stem}", "namespace": namespace, "labels": dict(labels)},
+            "metadata": {
+                "name": f"{NAMESPACE}-{file.stem}",
+                "namespace": namespace,
+                **({"labels": dict(labels)} if labels else {}),
+            },
             "spec": {"groups": [with_runbook_url(group, runbook_url).as_dict for group in read_groups(file)]},
         }
         for file in alerts.rule_files("mimir")

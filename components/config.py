@@ -214,7 +214,7 @@ _SECRETS_OF_SECTION = {
     "metrics": ("metricsPassword",),
     "logs": ("logsPassword",),
     "scrape": ("scrapePassword",),
-    "kubernetes": ("kubeconfig",),
+    "kubernetes": ("kubeconfig", "operatorGrafanaPassword"),
     "grafana": ("grafanaAuth",),
     "rulers": ("rulersPassword",),
     "alerts": ("NAME",),

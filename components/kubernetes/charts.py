@@ -7,6 +7,7 @@ Nothing here contacts a cluster.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -91,6 +92,13 @@ class Chart:
 
     source: ChartSource
     file: Path
+
+    @cached_property
+    def sha256(self) -> str:
+        try:
+            return hashlib.sha256(self.file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise ChartError(f"{self.source.described}: {self.file} cannot be read: {error.strerror}") from None
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:

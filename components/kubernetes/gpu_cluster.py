@@ -101,6 +101,7 @@ class GpuCluster(pulumi.ComponentResource):
             version=source.version or None,
             repository_opts=RepositoryOptsArgs(repo=source.repository) if source.repository else None,
             values=release.values,
+            description=release.description,
             atomic=True,  # an upgrade that does not come up is rolled back
             cleanup_on_fail=True,
             timeout=self._section.timeout,

@@ -37,11 +37,15 @@ class ReleaseErrors(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One Helm release. `objects`: what it makes, as YAML by kind and name. `crds`: names of those that go with it."""
+    """One Helm release. `objects`: what it makes, as YAML by kind and name. `crds`: names of those that go with it.
+
+    `description`: of its revisions, as `helm history` shows it; None: Helm's own words.
+    """
 
     name: str
     source: ChartSource
     values: Values
+    description: str | None
     objects: Mapping[str, str]
     crds: tuple[str, ...]
     after: tuple[str, ...]  # releases whose objects it needs
@@ -118,10 +122,21 @@ def _release(plan: ClusterPlan, name: str, chart: Chart, given: Values) -> Relea
         name=name,
         source=chart.source,
         values=given,
+        description=_description(chart),
         objects=dict(_objects(manifest)),
         crds=() if plan.section.keep_crds else chart.crds(given),
         after=(_OPERATOR,) if operator == "install" and name != _OPERATOR else (),
     )
+
+
+def _description(chart: Chart) -> str | None:
+    """The checksum of a chart that is a file: its version may stay the same when the file changes.
+
+    Pulumi's provider compares the inputs of a release, and never what the chart holds (pulumi-kubernetes 4.32.0,
+    helm_release.go Diff): without this an update would report success and leave the old objects. With it every changed file is an
+    upgrade, which loads the chart again.
+    """
+    return f"chart file sha256:{chart.sha256}" if chart.source.is_file else None
 
 
 def _objects(manifest: str) -> Iterator[tuple[str, str]]:
@@ -134,4 +149,13 @@ def _objects(manifest: str) -> Iterator[tuple[str, str]]:
         if document["kind"] == "Secret":
             for part in ("data", "stringData"):
                 document[part] = dict.fromkeys(document.get(part) or {}, _HIDDEN)
+        _hide_sums_of_secrets(document)
         yield f"{document['kind']} {where}{metadata['name']}", to_yaml(document)
+
+
+def _hide_sums_of_secrets(document: Mapping[str, Any]) -> None:
+    """A chart that generates a password in each rendering puts the sum of its Secret on its pods: a change in every run."""
+    template = (document.get("spec") or {}).get("template") or {}
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    if "checksum/secret" in annotations:
+        annotations["checksum/secret"] = _HIDDEN

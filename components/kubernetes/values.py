@@ -24,6 +24,8 @@ DCGM_EXPORTER: Final = "dcgm-exporter"  # the exporter_mode of everything a clus
 SECRET: Final = "gpu-fleet"  # noqa: S105 - the Secret's name; its keys are the file names that hosts have too
 SECRETS_DIRECTORY: Final = "/etc/gpu-fleet/secrets"
 ADAPTER_AUTH_KEY: Final = "adapter-kubeconfig"
+GRAFANA_USER_KEY: Final = "grafana-admin-user"
+GRAFANA_PASSWORD_KEY: Final = "grafana-admin-password"  # noqa: S105
 ALLOY_PORT: Final = 12345
 
 # How many nodes at once an upgrade may leave without an exporter or agent. One at a time takes hours on a thousand nodes.
@@ -318,8 +320,7 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
                 "retention": "1d",  # Mimir keeps the rest
             }
         },
-        "grafana": {"enabled": section.operator_grafana != "none"}
-        | ({"service": {"type": section.operator_grafana}} if section.operator_grafana != "none" else {}),
+        "grafana": _operator_grafana(section),
         # Alerts are Mimir's business, which hears of every cluster.
         "alertmanager": {"enabled": False},
         "defaultRules": {"create": False},
@@ -329,6 +330,17 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
         "nodeExporter": {"enabled": False},
         "kubeStateMetrics": {"enabled": False},
         "kubelet": {"serviceMonitor": _kubelet_relabelings(plan)},
+    }
+
+
+def _operator_grafana(section: Kubernetes) -> Values:
+    if section.operator_grafana == "none":
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        "service": {"type": section.operator_grafana},
+        # Left to itself the chart makes a new password up at each rendering, and restarts Grafana for it.
+        "admin": {"existingSecret": SECRET, "userKey": GRAFANA_USER_KEY, "passwordKey": GRAFANA_PASSWORD_KEY},
     }
 
 

@@ -17,7 +17,7 @@ from components.config import LoadedConfig, StackConfig
 from components.dcgm.counters import counters
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.releases import ReleaseErrors, releases
-from components.kubernetes.values import ADAPTER_AUTH_KEY, ClusterPlan
+from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan
 from components.stackfile.sections import Metrics
 
 
@@ -85,7 +85,10 @@ def _rules(config: StackConfig) -> list[dict[str, Any]]:
 
 
 def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Input[str]]:
-    """Logins of Mimir and Loki by file name, as on hosts; Prometheus wants the user there too, the adapter a kubeconfig."""
+    """Logins of Mimir and Loki by file name, as on hosts; Prometheus wants the user there too, the adapter a kubeconfig.
+
+    And the first login of the operator's Grafana.
+    """
     found: dict[str, pulumi.Input[str]] = {}
     if plan.metrics.username:
         password = loaded.secrets["metricsPassword"]
@@ -94,6 +97,8 @@ def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Inp
             found[ADAPTER_AUTH_KEY] = password.apply(lambda text: _adapter_login(plan.metrics, text))
     if plan.logs and plan.logs.username:
         found["logs-password"] = loaded.secrets["logsPassword"]
+    if plan.section.operator_grafana != "none":
+        found |= {GRAFANA_USER_KEY: "admin", GRAFANA_PASSWORD_KEY: loaded.secrets["operatorGrafanaPassword"]}
     return found
 
 

@@ -246,5 +246,6 @@ SECRETS = {
     "scrapePassword": "password of gpu-fleet:scrape.username",
     "rulersPassword": "password of gpu-fleet:rulers.*.username",
     "kubeconfig": "kubeconfig of the Kubernetes cluster, where no file has it (CI)",
+    "operatorGrafanaPassword": "password of the user admin of kubernetes.operatorGrafana",
     "grafanaAuth": "service account token of Grafana, or user:password",
 }

@@ -38,6 +38,11 @@ def test_an_object_is_one_that_kubernetes_and_the_operator_take(made, tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_an_object_without_labels_says_nothing_of_labels():
+    for made in prometheus_rules(namespace="gpu-fleet", labels={}):
+        assert "labels" not in made["metadata"], "the API server drops an empty mapping, and every run would add it again"
+
+
 def test_names_are_unique():
     names = [made["metadata"]["name"] for made in OBJECTS]
     assert len(set(names)) == len(names)

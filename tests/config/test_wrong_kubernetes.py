@@ -107,6 +107,19 @@ def test_a_kubeconfig_without_a_cluster_is_a_mistake(base: Path) -> None:
     assert errors is not None and [problem.where for problem in errors.problems] == ["gpu-fleet:kubernetes"]
 
 
+def test_the_operators_grafana_and_its_password_go_together(base: Path) -> None:
+    grafana = {"prometheusOperator": "install", "operatorGrafana": "ClusterIP"}
+    errors = problems(stack(kubernetes=grafana), base)
+    assert errors is not None and [problem.where for problem in errors.problems] == ["gpu-fleet:operatorGrafanaPassword"]
+    assert "pulumi config set --secret gpu-fleet:operatorGrafanaPassword" in str(errors)
+    assert problems(stack(kubernetes=grafana), base, {"operatorGrafanaPassword"}) is None
+
+    errors = problems(stack(kubernetes={}), base, {"operatorGrafanaPassword"})
+    assert errors is not None and [problem.where for problem in errors.problems] == ["gpu-fleet:kubernetes.operatorGrafana"]
+    errors = problems(stack(), base, {"operatorGrafanaPassword"})
+    assert errors is not None and [problem.where for problem in errors.problems] == ["gpu-fleet:kubernetes"]
+
+
 def test_an_empty_section_is_a_cluster_as_kubectl_finds_it(base: Path) -> None:
     section = StackConfig.load(stack(kubernetes={}, logs=LOKI), base).kubernetes
     assert section is not None and section.context is None and section.namespace == "gpu-fleet"

@@ -92,7 +92,8 @@ def test_the_operators_prometheus_takes_every_monitor_and_pushes_with_our_labels
     assert write["basicAuth"]["password"] == {"name": "gpu-fleet", "key": "metrics-password"}, "no password in the values"
     assert stack["grafana"] == {"enabled": False}
     exposed = values.kube_prometheus_stack(plan(prometheusOperator="install", operatorGrafana="NodePort"))
-    assert exposed["grafana"] == {"enabled": True, "service": {"type": "NodePort"}}
+    assert exposed["grafana"]["enabled"] and exposed["grafana"]["service"] == {"type": "NodePort"}
+    assert exposed["grafana"]["admin"]["existingSecret"] == "gpu-fleet", "a chart that makes the password up does so in every run"
 
 
 def test_alloy_scrapes_only_where_no_operator_does() -> None:

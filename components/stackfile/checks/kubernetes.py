@@ -9,20 +9,24 @@ from components.stackfile.checks import Stack, problem
 from components.stackfile.kubernetes import Chart, Charts, Kubernetes
 from components.stackfile.problems import Problem
 
+_GRAFANA_PASSWORD = "operatorGrafanaPassword"  # noqa: S105 - the name of the key
+
 
 def check(stack: Stack) -> Iterator[Problem]:
     section = stack.file.kubernetes
     if "kubernetes" in stack.broken:
         return
     if section is None:
-        if "kubeconfig" in stack.secrets_set:
-            fix = f"add the section, or `pulumi config rm {PROJECT}:kubeconfig`"
-            yield problem("kubernetes", f"is missing: {PROJECT}:kubeconfig is set", fix=fix)
+        for secret in ("kubeconfig", _GRAFANA_PASSWORD):
+            if secret in stack.secrets_set:
+                fix = f"add the section, or `pulumi config rm {PROJECT}:{secret}`"
+                yield problem("kubernetes", f"is missing: {PROJECT}:{secret} is set", fix=fix)
         return
     yield from _needed(stack, section)
     yield from _kubeconfig(stack, section)
     yield from _exporter(section)
     yield from _operator(section)
+    yield from _operator_grafana(stack, section)
     yield from _rules(section)
     for index, toleration in enumerate(section.tolerations):
         if (toleration.operator == "Equal") != (toleration.value is not None):
@@ -86,12 +90,26 @@ def _operator(section: Kubernetes) -> Iterator[Problem]:
             "only with `prometheusOperator: existing`",
             "remove it: ours selects every ServiceMonitor" if section.prometheus_operator == "install" else "remove it",
         )
-    if section.operator_grafana != "none" and section.prometheus_operator != "install":
+
+
+def _operator_grafana(stack: Stack, section: Kubernetes) -> Iterator[Problem]:
+    has_password = _GRAFANA_PASSWORD in stack.secrets_set
+    if section.operator_grafana == "none":
+        if has_password:
+            fix = f"add it, or `pulumi config rm {PROJECT}:{_GRAFANA_PASSWORD}`"
+            yield problem("kubernetes.operatorGrafana", f"is missing: {PROJECT}:{_GRAFANA_PASSWORD} is set", fix=fix)
+    elif section.prometheus_operator != "install":
         yield problem(
             "kubernetes.operatorGrafana",
             f"has no meaning with `prometheusOperator: {section.prometheus_operator}`",
             "only with `prometheusOperator: install`",
             "remove it",
+        )
+    elif not has_password:
+        yield problem(
+            _GRAFANA_PASSWORD,
+            f"is missing: {PROJECT}:kubernetes.operatorGrafana is {section.operator_grafana}",
+            fix=f"`pulumi config set --secret {PROJECT}:{_GRAFANA_PASSWORD}`: the password of Grafana's user admin",
         )
 
 
