@@ -1,10 +1,13 @@
 """Plugins as the engine runs them, spoken to as the engine speaks; stand-in and official ones alike.
 
 Values are written and read with protobuf's own JSON mapping, not with the code under test.
+Source of what the engine sends: sdk/go/common/resource/plugin/provider_plugin.go and pkg/resource/deploy/providers/registry.go of
+pulumi 3.259.0, read 2026-11-22.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -19,6 +22,8 @@ from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grp
 from lab.toolchain.locate import located
 
 REPO = Path(__file__).parents[2]
+# Longer than the official kubernetes plugin waits for a kind or a namespace that is not there: 63 s.
+CALL_S = 120
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
@@ -122,6 +127,8 @@ class RunningPlugin:
         assert port.isdigit(), f"the engine reads the port from the first line, which was {port!r}"
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
+        self._package = binary.name.removeprefix("pulumi-resource-")
+        self._shake_hands(binary)
 
     def stop(self) -> None:
         self._channel.close()
@@ -133,16 +140,54 @@ class RunningPlugin:
 
     def call(self, method: str, request: Any) -> Any:
         try:
-            return getattr(self._stub, method)(request, timeout=180)
+            return getattr(self._stub, method)(request, timeout=CALL_S)
         except grpc.RpcError as error:
             raise Refused(error) from None
 
     def cancel(self) -> None:
         self.call("Cancel", empty_pb2.Empty())
 
+    def _shake_hands(self, binary: Path) -> None:
+        directory = str(binary.parent)
+        request = provider_pb2.ProviderHandshakeRequest(
+            engine_address=self.engine.address,
+            root_directory=directory,
+            program_directory=directory,
+            configure_with_urn=True,
+            supports_views=True,
+            supports_refresh_before_update=True,
+            invoke_with_preview=True,
+            accepts_byte_string=True,
+        )
+        try:
+            self._stub.Handshake(request, timeout=CALL_S)
+        except grpc.RpcError as error:  # older plugins have none, and the engine goes on without
+            assert error.code() == grpc.StatusCode.UNIMPLEMENTED, error
+
     def configure(self, config: dict[str, Any]) -> None:
-        request = provider_pb2.ConfigureRequest(args=_struct(config), acceptSecrets=True, acceptResources=True)
-        self.call("Configure", request)
+        """The configuration in both forms: `args`, and `variables`, which older plugins read: text, and JSON of what is none."""
+        urn, type_name = f"urn:pulumi:test::standins::pulumi:providers:{self._package}::it", f"pulumi:providers:{self._package}"
+        check = provider_pb2.CheckRequest(urn=urn, name="it", type=type_name, news=_struct(revealed(config)))
+        answer = self.call("CheckConfig", check)
+        assert not answer.failures, answer.failures
+        checked = _plain(answer.inputs)
+        request = provider_pb2.ConfigureRequest(
+            urn=urn,
+            name="it",
+            type=type_name,
+            id="7a0d3c52-8a4f-4d3e-9d52-0c6f3f1f1c11",
+            variables={
+                f"{self._package}:config:{key}": value if isinstance(value, str) else json.dumps(value)
+                for key, value in revealed(checked).items()
+                if key != "version"
+            },
+            args=_struct(checked),
+            acceptSecrets=True,
+            acceptResources=True,
+            sends_old_inputs=True,
+            sends_old_inputs_to_delete=True,
+        )
+        assert self.call("Configure", request).acceptSecrets, "the engine would send no secret as one"
 
     def schema(self) -> str:
         return self.call("GetSchema", provider_pb2.GetSchemaRequest()).schema
@@ -162,17 +207,18 @@ class Resource:
     def __init__(self, plugin: RunningPlugin, type_name: str, name: str) -> None:
         self._plugin = plugin
         self.urn = f"urn:pulumi:test::standins::{type_name}::{name}"
+        self._known_by = {"urn": self.urn, "name": name, "type": type_name}  # of every request
         self.id = ""
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
 
     def failures(self, news: dict[str, Any]) -> dict[str, str]:
         """What Check refuses: property to reason."""
-        answer = self._plugin.call("Check", provider_pb2.CheckRequest(urn=self.urn, news=_struct(news)))
+        answer = self._plugin.call("Check", provider_pb2.CheckRequest(**self._known_by, news=_struct(news)))
         return {failure.property: failure.reason for failure in answer.failures}
 
     def checked(self, news: dict[str, Any]) -> dict[str, Any]:
-        request = provider_pb2.CheckRequest(urn=self.urn, news=_struct(news), olds=_struct(self.inputs), randomSeed=b"1" * 32)
+        request = provider_pb2.CheckRequest(**self._known_by, news=_struct(news), olds=_struct(self.inputs), randomSeed=b"1" * 32)
         answer = self._plugin.call("Check", request)
         assert not answer.failures, answer.failures
         return _plain(answer.inputs)
@@ -191,8 +237,8 @@ class Resource:
     def diff(self, **news: Any) -> tuple[dict[str, str], set[str]]:
         """Changed paths with their kind, and the paths that need a new resource."""
         request = provider_pb2.DiffRequest(
+            **self._known_by,
             id=self.id,
-            urn=self.urn,
             olds=_struct(self.outputs),
             old_inputs=_struct(self.inputs),
             news=_struct(self.checked(news)),
@@ -214,31 +260,33 @@ class Resource:
     def refresh(self) -> bool:
         """Takes over what is in the world; False when the resource is gone."""
         return self._read(
-            provider_pb2.ReadRequest(id=self.id, urn=self.urn, inputs=_struct(self.inputs), properties=_struct(self.outputs))
+            provider_pb2.ReadRequest(**self._known_by, id=self.id, inputs=_struct(self.inputs), properties=_struct(self.outputs))
         )
 
     def import_(self, id: str) -> bool:
         self.id = id
-        return self._read(provider_pb2.ReadRequest(id=id, urn=self.urn))
+        return self._read(provider_pb2.ReadRequest(**self._known_by, id=id))
 
     def delete(self) -> None:
         request = provider_pb2.DeleteRequest(
-            id=self.id, urn=self.urn, properties=_struct(self.outputs), old_inputs=_struct(self.inputs)
+            **self._known_by, id=self.id, properties=_struct(self.outputs), old_inputs=_struct(self.inputs)
         )
         self._plugin.call("Delete", request)
 
     def _read(self, request: provider_pb2.ReadRequest) -> bool:
         answer = self._plugin.call("Read", request)
-        self.inputs, self.outputs = _plain(answer.inputs), _plain(answer.properties)
+        if answer.HasField("inputs"):  # else the engine keeps those that it has
+            self.inputs = _plain(answer.inputs)
+        self.outputs = _plain(answer.properties)
         return bool(answer.id)
 
     def _create(self, inputs: dict[str, Any], preview: bool) -> provider_pb2.CreateRequest:
-        return provider_pb2.CreateRequest(urn=self.urn, properties=_struct(inputs), preview=preview, name="thing")
+        return provider_pb2.CreateRequest(**self._known_by, properties=_struct(inputs), preview=preview)
 
     def _update(self, inputs: dict[str, Any], preview: bool) -> provider_pb2.UpdateRequest:
         return provider_pb2.UpdateRequest(
+            **self._known_by,
             id=self.id,
-            urn=self.urn,
             olds=_struct(self.outputs),
             old_inputs=_struct(self.inputs),
             news=_struct(inputs),
