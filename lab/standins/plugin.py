@@ -78,6 +78,8 @@ class ResourceType(ABC):
     shows_old_inputs: ClassVar[bool] = True
     # Inputs that get a value when they are created without one.
     computed: ClassVar[tuple[str, ...]] = ()
+    # A null inside a value means something, and is no value that is left out.
+    keeps_nulls: ClassVar[bool] = False
 
     def unfit(self, inputs: Properties) -> Iterator[Mistake]:
         """What the schema refuses. `inputs` are as they were given."""
@@ -168,6 +170,10 @@ class Plugin:
             raise Failure(f"this stand-in of the {self.name} plugin has no {token}; it has: {known}")
         return self.resources[token]
 
+    def configuration(self, request: provider_pb2.ConfigureRequest) -> Properties:
+        """What Configure is given, in the form that the official plugin of this package reads."""
+        return decode(request.args)
+
     def schema(self) -> dict[str, Any]:
         types: dict[str, Any] = {}
         resources = {
@@ -249,7 +255,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         found = [*mistakes(self._plugin.config, config, self._plugin.name)]
         secret = {name for name, expected in self._plugin.config.items() if expected.secret}
         marked = {name: Secret(plain(value)) if name in secret else value for name, value in given.items()}
-        return _checked(marked, found)
+        return provider_pb2.CheckResponse(inputs=encode(marked), failures=_failures(found))
 
     def DiffConfig(self, request, context):
         """The configuration says how to reach things; a change of it replaces none."""
@@ -257,7 +263,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_failing
     def Configure(self, request, context):
-        config = decode(request.args)
+        config = self._plugin.configuration(request)
         if not has_unknown(config):
             self._plugin.configure(plain(completed(self._plugin.config, _parsed(self._plugin.config, config))))
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=True)
@@ -268,12 +274,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         inputs, olds = decode(request.news), decode(request.olds)
         found = [*resource.unfit(inputs)]
         if found:
-            return _checked(inputs, found)
+            return _checked(resource, inputs, found)
         try:
             inputs = resource.filled(self._call(request.urn), completed(resource.inputs, inputs), olds)
         except Refusal as refusal:
-            return _checked(inputs, refusal.mistakes)
-        return _checked(inputs, [*resource.check(plain(inputs))])
+            return _checked(resource, inputs, refusal.mistakes)
+        return _checked(resource, inputs, [*resource.check(plain(inputs))])
 
     @_failing
     def Diff(self, request, context):
@@ -317,7 +323,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         live_inputs, live_outputs = found
         marked = with_secrets_of(inputs, completed(resource.inputs, live_inputs))
         return provider_pb2.ReadResponse(
-            id=request.id, inputs=encode(marked), properties=_outputs(resource, marked, live_outputs)
+            id=request.id, inputs=encode(marked, resource.keeps_nulls), properties=_outputs(resource, marked, live_outputs)
         )
 
     @_failing
@@ -397,7 +403,7 @@ def _marking(resource: ResourceType, inputs: Properties) -> Iterator[None]:
 
 
 def _outputs(resource: ResourceType, inputs: Properties, outputs: Properties) -> Any:
-    return encode(_marked(resource, inputs, outputs))
+    return encode(_marked(resource, inputs, outputs), resource.keeps_nulls)
 
 
 def _marked(resource: ResourceType, inputs: Properties, outputs: Properties) -> Properties:
@@ -409,8 +415,8 @@ def _marked(resource: ResourceType, inputs: Properties, outputs: Properties) -> 
     }
 
 
-def _checked(inputs: Properties, found: Sequence[Mistake]) -> provider_pb2.CheckResponse:
-    return provider_pb2.CheckResponse(inputs=encode(inputs), failures=_failures(found))
+def _checked(resource: ResourceType, inputs: Properties, found: Sequence[Mistake]) -> provider_pb2.CheckResponse:
+    return provider_pb2.CheckResponse(inputs=encode(inputs, resource.keeps_nulls), failures=_failures(found))
 
 
 def _failures(found: Sequence[Mistake]) -> list[provider_pb2.CheckFailure]:

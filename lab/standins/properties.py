@@ -47,12 +47,16 @@ def _decode(value: struct_pb2.Value) -> Any:
     return None if kind in (None, "null_value") else getattr(value, kind)
 
 
-def encode(properties: Mapping[str, Any]) -> struct_pb2.Struct:
-    """Leaves out what is None, as the official plugins do with outputs that have no value."""
-    return struct_pb2.Struct(fields={key: _encode(value) for key, value in properties.items() if value is not None})
+def encode(properties: Mapping[str, Any], keep_nulls: bool = False) -> struct_pb2.Struct:
+    """Leaves out what is None, as the official plugins do with outputs that have no value.
+
+    `keep_nulls`: only at the top; a null inside a value is one.
+    """
+    given = {key: value for key, value in properties.items() if value is not None}
+    return struct_pb2.Struct(fields={key: _encode(value, keep_nulls) for key, value in given.items()})
 
 
-def _encode(value: Any) -> struct_pb2.Value:
+def _encode(value: Any, keep_nulls: bool = False) -> struct_pb2.Value:
     match value:
         case None:
             return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
@@ -63,11 +67,15 @@ def _encode(value: Any) -> struct_pb2.Value:
         case str():
             return struct_pb2.Value(string_value=value)
         case list() | tuple():
-            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[_encode(item) for item in value]))
+            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[_encode(item, keep_nulls) for item in value]))
+        case dict() if keep_nulls:
+            return struct_pb2.Value(
+                struct_value=struct_pb2.Struct(fields={key: _encode(item, keep_nulls) for key, item in value.items()})
+            )
         case dict():
             return struct_pb2.Value(struct_value=encode(value))
         case Secret():
-            return struct_pb2.Value(struct_value=encode({SIGNATURE: SECRET, "value": value.value}))
+            return struct_pb2.Value(struct_value=encode({SIGNATURE: SECRET, "value": value.value}, keep_nulls))
     raise TypeError(f"{type(value).__name__} is no property value")
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from pulumi.runtime.proto import provider_pb2
+
 from lab.standins import plugin
 from lab.standins.kubernetes.client import Client
 from lab.standins.kubernetes.objects import KubernetesObject
@@ -80,6 +82,10 @@ class Kubernetes(plugin.Plugin):
                 raise Failure(f"this stand-in of the kubernetes plugin has no {token}; it has objects and helm.sh/v3:Release")
             self.resources[token] = KubernetesObject(self._client, token, named["kind"])
         return self.resources[token]
+
+    def configuration(self, request: provider_pb2.ConfigureRequest) -> Properties:
+        """As provider/pkg/provider/provider.go of the official plugin 4.32.0 (read 2026-11-22): `variables`, and never `args`."""
+        return {key.removeprefix("kubernetes:config:"): value for key, value in request.variables.items()}
 
     def _configure(self, config: Properties) -> None:
         if config.get("enableServerSideApply") is False:

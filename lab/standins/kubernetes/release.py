@@ -1,14 +1,14 @@
 """kubernetes:helm.sh/v3:Release: a chart in a cluster, by the real helm.
 
-As in the official plugin the chart is rendered in the check: a preview tells that it is not there, or that its schema refuses the
-values. A checksum of what was rendered makes every change of it one of the resource. A refresh sees other values, another version
-or another status; it does not look at the objects.
-Source: provider/pkg/provider/helm_release.go of pulumi/pulumi-kubernetes, read November 2026.
+As in the official plugin the check loads the chart and renders nothing: a preview shows that the chart is not there, and never
+what its schema or a template refuses. Inputs that do not exist are dropped, those that are not given get the empty value of their
+type. What counts as a change are the inputs: a chart that changed under its version is none. A refresh keeps the inputs, and puts
+values, version and status of the last revision into the outputs; it does not look at the objects.
+Source: provider/pkg/provider/helm_release.go of pulumi/pulumi-kubernetes 4.32.0, read 2026-11-22.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,11 +17,13 @@ from typing import Any
 
 import yaml
 
+from lab.standins.differences import differences
 from lab.standins.kubernetes.client import Client
 from lab.standins.kubernetes.helm import Helm, HelmError, documents, flags
+from lab.standins.kubernetes.shape import like
 from lab.standins.plugin import Call, Failure, Incomplete, Refusal, ResourceType, autoname
-from lab.standins.properties import ASSET, SIGNATURE, UNKNOWN, Properties, has_unknown, plain
-from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property
+from lab.standins.properties import ASSET, SIGNATURE, UNKNOWN, Properties, has_unknown, plain, with_secrets_of
+from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property, mistakes
 
 TIMEOUT_S = 300
 REPOSITORY = Object(
@@ -71,8 +73,15 @@ INPUTS = {
     **{name: Property(type="boolean") for name in SWITCHES},
 }
 OUTPUTS = {"status": Property(type=STATUS, required=True)}
-# The rendered chart's; in no schema, as in the official plugin.
-CHECKSUM = "checksum"
+# What the official plugin's Go type makes of inputs that are not given; null is none there.
+EMPTY: Properties = {
+    **dict.fromkeys(SWITCHES, False),
+    **dict.fromkeys(("version", "description", "keyring", "postrender"), ""),
+    "timeout": 0,
+    "values": {},
+}
+# Inputs of the schema that this type lacks or, as the files of values, takes into others.
+NOT_KEPT = ("valueYamlFiles", "compat", "manifest", "resourceNames")
 BOTH = (
     ("atomic", "--atomic"),
     ("dependencyUpdate", "--dependency-update"),
@@ -105,32 +114,45 @@ class Release(ResourceType):
     type_name = "kubernetes:helm.sh/v3:Release"
     inputs = INPUTS
     outputs = OUTPUTS
+    keeps_nulls = True
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def unfit(self, inputs: Properties) -> Iterator[Mistake]:
-        return super().unfit({name: value for name, value in inputs.items() if name != CHECKSUM})
+        """Nothing: an input that does not exist is dropped, one of another type fails the check itself."""
+        return iter(())
 
     def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
-        inputs = {**inputs}
+        inputs = _known(inputs, INPUTS)
+        if wrong := next(mistakes(INPUTS, {"chart": "", **inputs}, self.type_name), None):
+            raise Failure(f"decoding failure: {wrong.reason}")
         inputs.setdefault("name", olds.get("name") or autoname(call.name))
         inputs.setdefault("namespace", self._client.namespace)
         if not plain(inputs.get("skipAwait")):
             inputs.setdefault("timeout", TIMEOUT_S)
-        if has_unknown(inputs) or not self._client.is_usable:
+        is_known = not has_unknown(inputs)
+        if inputs.get("valueYamlFiles"):
+            inputs["values"] = with_secrets_of(inputs.get("values"), _values(plain(inputs)))
+        inputs = {**EMPTY, **{name: value for name, value in inputs.items() if name not in NOT_KEPT}}
+        if isinstance(inputs.get("repositoryOpts"), dict):
+            inputs["repositoryOpts"] = {**dict.fromkeys(REPOSITORY.properties, ""), **inputs["repositoryOpts"]}
+        if not is_known:
             return inputs
         try:
-            rendered = self._rendered(call, plain(inputs))
+            return {**inputs, "version": self._version_of_chart(call, plain(inputs))}
         except HelmError as error:
             raise Refusal(Mistake("chart", f"{error}; check the chart name and repository configuration.")) from None
-        return {**inputs, CHECKSUM: hashlib.sha256(rendered.encode()).hexdigest(), "resourceNames": _names(rendered)}
+
+    def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
+        """As a three-way merge patch: what was given before or is given now, as it was last seen, against what is given now."""
+        return differences(like(_merged(olds, news), {**olds, **outputs}), news)
 
     def preview_create(self, inputs: Properties) -> Properties:
-        return {"status": UNKNOWN}
+        return {"status": UNKNOWN, "resourceNames": UNKNOWN}
 
     def preview_update(self, olds: Properties, news: Properties) -> Properties:
-        return {"status": UNKNOWN}
+        return {"status": UNKNOWN, "resourceNames": UNKNOWN}
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         id = f"{inputs['namespace']}/{inputs['name']}"
@@ -162,11 +184,10 @@ class Release(ResourceType):
         found = self._found(call, {"name": name, "namespace": namespace})
         if found is None:
             return None
-        live = {**inputs} if inputs else {"chart": found.about["chart"], "name": name, "namespace": namespace}
-        if found.values or inputs.get("values"):
-            live["values"] = found.values
-        if inputs.get("version"):
-            live["version"] = found.about["version"]
+        if inputs:
+            return inputs, self._kept({**inputs, **outputs}, found)
+        live = {**EMPTY, "chart": found.about["chart"], "name": name, "namespace": namespace, "timeout": TIMEOUT_S}
+        live |= {"values": found.values, "version": found.about["version"]}
         return live, self._kept(live, found)
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:
@@ -186,13 +207,11 @@ class Release(ResourceType):
         with Helm.of(self._client.kubeconfig_text, self._client.settings.get("helmReleaseSettings") or {}, call) as helm:
             yield helm
 
-    def _rendered(self, call: Call, inputs: Properties) -> str:
-        more = [] if inputs.get("skipCrds") else ["--include-crds"]
-        more += flags(inputs, [("disableWebhooks", "--no-hooks"), ("dependencyUpdate", "--dependency-update")])
-        with self._helm(call) as helm, helm.chart(inputs) as chart:
-            if inputs.get("lint"):
-                helm.run("lint", chart, values=_values(inputs))
-            return helm.run("template", inputs["name"], chart, "--namespace", inputs["namespace"], *more, values=_values(inputs))
+    def _version_of_chart(self, call: Call, inputs: Properties) -> str:
+        """The chart is fetched for it; its cluster need not answer."""
+        settings = self._client.settings.get("helmReleaseSettings") or {}
+        with Helm.of("", settings, call) as helm, helm.chart(inputs) as chart:
+            return yaml.safe_load(helm.run("show", "chart", chart))["version"]
 
     def _change(self, call: Call, verb: str, inputs: Properties, more: list[str]) -> None:
         if not inputs.get("skipAwait"):
@@ -200,6 +219,8 @@ class Release(ResourceType):
         more += [f"--timeout={inputs.get('timeout') or TIMEOUT_S}s"]
         more += [f"--post-renderer={inputs['postrender']}"] if inputs.get("postrender") else []
         with self._helm(call) as helm, helm.chart(inputs) as chart:
+            if inputs.get("lint") and verb == "upgrade":
+                helm.run("lint", chart, values=_values(inputs))
             helm.run(verb, inputs["name"], chart, "--namespace", inputs["namespace"], *more, values=_values(inputs))
 
     def _outputs(self, call: Call, inputs: Properties) -> Properties:
@@ -224,16 +245,24 @@ class Release(ResourceType):
     def _kept(self, inputs: Properties, found: Found) -> Properties:
         same = ("appVersion", "chart", "name", "namespace", "revision", "version")
         status = {"status": found.status, **{name: found.about[name] for name in same if name in found.about}}
-        return {**inputs, "version": found.about["version"], "resourceNames": _names(found.manifest), "status": status}
+        values = _merged(inputs.get("values") or {}, found.values)
+        of_revision = {"values": values, "version": found.about["version"], "resourceNames": _names(found.manifest)}
+        return {**inputs, **of_revision, "status": status}
+
+
+def _known(inputs: Properties, properties: Mapping[str, Property]) -> Properties:
+    known = {name: value for name, value in inputs.items() if name in properties}
+    if isinstance(known.get("repositoryOpts"), dict):
+        known["repositoryOpts"] = _known(known["repositoryOpts"], REPOSITORY.properties)
+    return known
 
 
 def _values(inputs: Properties) -> Properties:
-    """The files' values below those that are given; a null takes a value away where nulls are allowed."""
+    """The files' values below those that are given. Helm takes a value away for a null, and so nulls stay."""
     merged: Properties = {}
     for file in inputs.get("valueYamlFiles") or []:
         merged = _merged(merged, yaml.safe_load(_text(file)) or {})
-    merged = _merged(merged, inputs.get("values") or {})
-    return merged if inputs.get("allowNullValues") else _without_nulls(merged)
+    return _merged(merged, inputs.get("values") or {})
 
 
 def _text(asset: Properties) -> str:
@@ -251,15 +280,6 @@ def _merged(below: Properties, above: Properties) -> Properties:
         both = isinstance(value, dict) and isinstance(result.get(name), dict)
         result[name] = _merged(result[name], value) if both else value
     return result
-
-
-def _without_nulls(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-        case list():
-            return [_without_nulls(item) for item in value if item is not None]
-    return value
 
 
 def _names(manifest: str) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -80,7 +81,7 @@ def test_a_changed_value_is_one_change_and_an_upgrade(
     release.create(**inputs)
     assert release.diff(**inputs) == ({}, set())
     inputs["values"] = {"greeting": "good evening"}
-    assert release.diff(**inputs) == ({"values.greeting": "UPDATE", "checksum": "UPDATE"}, set())
+    assert release.diff(**inputs) == ({"values.greeting": "UPDATE"}, set())
     assert release.update(**inputs)["status"]["revision"] == 2
     assert greeting() == "good evening"
 
@@ -96,21 +97,64 @@ def test_a_release_without_a_name_gets_one_and_keeps_it(release: Resource, input
     assert release.diff(**inputs) == ({}, set())
 
 
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"values": {"replicas": "many"}}, "replicas"),
-        ({"chart": "./not-there"}, 'path "./not-there" not found'),
-    ],
-)
-def test_what_cannot_be_rendered_is_refused_by_the_check(
-    wrong: dict[str, Any], reason: str, release: Resource, inputs: dict[str, Any]
+def test_a_chart_that_is_not_there_is_refused_by_the_check(release: Resource, inputs: dict[str, Any]) -> None:
+    assert 'path "./not-there" not found' in release.failures({**inputs, "chart": "./not-there"})["chart"]
+
+
+def test_values_that_the_charts_schema_refuses_are_refused_by_the_installation_and_not_before(
+    release: Resource, inputs: dict[str, Any], helm: Callable[..., Any]
 ) -> None:
-    assert reason in release.failures({**inputs, **wrong})["chart"]
+    wrong = {**inputs, "values": {"replicas": "many"}}
+    assert release.failures(wrong) == {} and release.preview(**wrong)["values"] == {"replicas": "many"}
+    with pytest.raises(Refused, match="replicas"):
+        release.create(**wrong)
+    assert helm("list", "--all") == []
 
 
-def test_an_input_that_does_not_exist_is_refused(release: Resource, inputs: dict[str, Any]) -> None:
-    assert "vaules" in release.failures({**inputs, "vaules": {}})
+def test_an_input_that_does_not_exist_is_dropped_without_a_word(release: Resource, inputs: dict[str, Any]) -> None:
+    outputs = release.create(**{**inputs, "vaules": {"greeting": "lost"}})
+    assert "vaules" not in outputs and "vaules" not in release.inputs
+    assert release.diff(**inputs) == ({}, set())
+
+
+def test_an_input_of_another_type_fails_the_check_itself(release: Resource, inputs: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="decoding failure"):
+        release.failures({**inputs, "timeout": "long"})
+
+
+def test_inputs_that_are_not_given_are_the_empty_ones(release: Resource, inputs: dict[str, Any]) -> None:
+    checked = release.checked(inputs)
+    assert (checked["atomic"], checked["description"], checked["version"]) == (False, "", "1.2.0")
+    assert "checksum" not in checked and "resourceNames" not in checked, "the chart is loaded, and nothing of it rendered"
+
+
+def test_a_null_takes_a_default_of_the_chart_away(
+    release: Resource, inputs: dict[str, Any], cluster: Cluster, namespace: str
+) -> None:
+    inputs["values"] = {"greeting": None}
+    assert release.checked(inputs)["values"] == {"greeting": None}
+    release.create(**inputs)
+    assert cluster.api.read("v1", "ConfigMap", "greeter", namespace)["data"]["greeting"] == ""
+    assert release.diff(**inputs) == ({}, set())
+
+
+def test_a_chart_that_changed_under_its_version_is_no_change_and_another_description_brings_it(
+    release: Resource, inputs: dict[str, Any], tmp_path: Path, greeting: Callable[[], str], helm: Callable[..., Any]
+) -> None:
+    chart = tmp_path / "greeter"
+    shutil.copytree(CHART, chart)
+    inputs |= {"chart": str(chart), "values": {}, "description": "sha256:old"}
+    release.create(**inputs)
+    values = chart / "values.yaml"
+    values.write_text(values.read_text().replace("greeting: hello", "greeting: changed"))
+    assert release.diff(**inputs) == ({}, set()), "neither the files nor what they render are compared"
+    assert release.refresh() and release.diff(**inputs) == ({}, set())
+
+    inputs["description"] = "sha256:new"
+    assert release.diff(**inputs) == ({"description": "UPDATE"}, set())
+    release.update(**inputs)
+    assert greeting() == "changed" and helm("history", "greeter")[-1]["description"] == "sha256:new"
+    assert release.refresh() and release.diff(**inputs) == ({}, set())
 
 
 def test_a_failed_upgrade_that_is_atomic_is_rolled_back_and_the_next_one_goes_on(
@@ -142,13 +186,14 @@ def test_a_failed_installation_is_kept_so_that_it_can_be_mended(release: Resourc
     assert refused.value.kept_id == f"{inputs['namespace']}/greeter"
 
 
-def test_what_somebody_changed_with_helm_is_drift(
+def test_what_somebody_changed_with_helm_is_drift_of_the_outputs_and_not_of_the_inputs(
     release: Resource, inputs: dict[str, Any], cluster: Cluster, namespace: str, greeting: Callable[[], str]
 ) -> None:
     release.create(**inputs)
     command = [find("helm"), "upgrade", "greeter", CHART, "--namespace", namespace, "--set", "greeting=by hand"]
     subprocess.run(command, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}, capture_output=True, check=True)
-    assert release.refresh() and release.inputs["values"] == {"greeting": "by hand"}
+    assert release.refresh() and release.inputs["values"] == {"greeting": "hi"}
+    assert release.outputs["values"] == {"greeting": "by hand"}
     assert release.outputs["status"]["revision"] == 2
     assert "values.greeting" in release.diff(**inputs)[0]
     release.update(**inputs)
