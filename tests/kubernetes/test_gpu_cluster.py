@@ -5,21 +5,26 @@ One stack, worked on in the order of the tests.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from tests.hosts.stack import Stack
+from tests.standins.running import REPO
 
 NAMESPACE = "gpu-monitoring"
 PASSWORD = "planted-secret"
+GRAFANA_PASSWORD = "planted-for-grafana"
 CHARTS = {
     "dcgmExporter": "dcgm-exporter",
     "alloy": "alloy",
@@ -94,8 +99,36 @@ def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, c
     assert PASSWORD not in (stack.directory / "state").joinpath(".pulumi/stacks/gpu-fleet/cluster.json").read_text()
 
 
-def test_the_second_run_changes_nothing(stack: Stack) -> None:
-    assert "15 unchanged" in stack.up()
+def assert_nothing_to_do(stack: Stack, count: int | None = None) -> None:
+    """Not for a run, not for a refresh, and not for a run after it."""
+    for command in ("up", "refresh", "up"):
+        told = stack.up() if command == "up" else stack.pulumi("refresh", "--yes", "--skip-preview", "--suppress-permalink")
+        summary = told.partition("Resources:")[2].partition("Duration:")[0].strip()
+        assert re.fullmatch(rf"{count or '[0-9]+'} unchanged", summary), f"{command}: {told}"
+
+
+def test_the_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
+    assert_nothing_to_do(stack, 15)
+
+
+def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: Stack, cluster: Cluster) -> None:
+    template = stack.directory / "charts/sources/alloy/templates/all.yaml"
+    as_it_was = template.read_text()
+    added = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: added-later, namespace: {{ .Release.Namespace }}}\n"
+    template.write_text(f"{as_it_was.rstrip()}\n{added}")
+    try:
+        chart(stack.directory, "alloy")
+        told = stack.pulumi("preview", "--diff")
+        assert "~ description" in told and "ConfigMap added-later" in told.replace(f"{NAMESPACE}/", "")
+        assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE) is None
+        assert "2 updated" in stack.up(), "the release, and its objects as text"
+        assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE), "up said so, and the cluster has to have it"
+        assert_nothing_to_do(stack)
+    finally:
+        template.write_text(as_it_was)
+        chart(stack.directory, "alloy")
+    stack.up()
+    assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE) is None
 
 
 def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster: Cluster) -> None:
@@ -177,12 +210,57 @@ def test_a_cluster_out_of_reach_stops_a_run_before_anything(stack: Stack, tmp_pa
     section["kubeconfig"] = there
 
 
+def test_with_the_options_of_the_example_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
+    example = yaml.safe_load((REPO / "examples/kubernetes/Pulumi.eu-west-serving.yaml").read_text())["config"]
+    options = {key: value for key, value in example["gpu-fleet:kubernetes"].items() if key != "context"}
+    stack.config |= {"dcgm": example["gpu-fleet:dcgm"], "logs": {"url": "http://127.0.0.1:3100/loki/api/v1/push"}}
+    section = stack.config["kubernetes"]
+    section |= options
+    section["charts"]["prometheusAdapter"] = {"chart": chart(stack.directory, "prometheus-adapter")}
+    stack.write()
+    stack.up()
+    assert_nothing_to_do(stack)
+
+
+def test_with_every_other_option_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
+    section = stack.config["kubernetes"]
+    before = dict(section)
+    section |= {"mig": "mixed", "dra": True, "podResources": "/var/lib/kubelet/others", "nodeSelector": {}}
+    section |= {"tolerations": [{"operator": "Exists"}]}
+    stack.write()
+    stack.up()
+    assert_nothing_to_do(stack)
+    stack.config["kubernetes"] = before
+
+
+def test_with_the_operator_of_somebody_else_a_second_run_and_a_refresh_change_nothing(stack: Stack, cluster: Cluster) -> None:
+    """Its kinds are there already; the rules have the labels that its Prometheus selects by."""
+    crds = REPO / "lab/kubernetes/charts/kube-prometheus-stack/crds"
+    cluster.apply(*(yaml.safe_load(file.read_text()) for file in crds.glob("*.yaml")))
+    kinds = lambda: [served(cluster, kind) for kind in ("ServiceMonitor", "PrometheusRule")]  # noqa: E731
+    cluster.wait_for("the operator's kinds", lambda: all(kinds()))
+    section = stack.config["kubernetes"]
+    section |= {"prometheusOperator": "existing", "monitorLabels": {"release": "theirs"}}
+    stack.write()
+    stack.up()
+    rule = cluster.api.read("monitoring.coreos.com/v1", "PrometheusRule", "gpu-fleet-xid", NAMESPACE)
+    assert rule["metadata"]["labels"] == {"release": "theirs"}
+    assert_nothing_to_do(stack)
+    del section["monitorLabels"]
+
+
+def served(cluster: Cluster, kind: str) -> bool:
+    resources = cluster.api.get("/apis/monitoring.coreos.com/v1")["resources"]
+    return kind in {resource["kind"] for resource in resources}
+
+
 def test_with_the_operators_their_exporter_is_the_only_one(stack: Stack, cluster: Cluster) -> None:
     section = stack.config["kubernetes"]
-    section |= {"gpuOperator": True, "prometheusOperator": "install", "keepCrds": False}
+    section |= {"gpuOperator": True, "prometheusOperator": "install", "operatorGrafana": "ClusterIP", "keepCrds": False}
     del section["charts"]["dcgmExporter"]
     section["charts"] |= {key: {"chart": chart(stack.directory, name)} for key, name in OPERATORS.items()}
     stack.write()
+    stack.pulumi("config", "set", "--secret", "gpu-fleet:operatorGrafanaPassword", stdin=GRAFANA_PASSWORD)
     stack.up()
     assert daemon_set(cluster) is None, "two exporters on a node report every GPU twice"
     (monitor,) = [
@@ -193,6 +271,20 @@ def test_with_the_operators_their_exporter_is_the_only_one(stack: Stack, cluster
     assert monitor["spec"]["endpoints"][0]["honorLabels"] is True
     rules = cluster.api.list("monitoring.coreos.com/v1", "PrometheusRule", NAMESPACE)
     assert {"gpu-fleet-gpu", "gpu-fleet-xid", "gpu-fleet-vocabulary"} <= {rule["metadata"]["name"] for rule in rules}
+
+
+def test_with_the_operators_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
+    assert_nothing_to_do(stack)
+
+
+def test_the_operators_grafana_has_the_password_of_the_stack_file(stack: Stack, cluster: Cluster) -> None:
+    grafana = cluster.api.read("apps/v1", "Deployment", "kube-prometheus-stack-grafana", NAMESPACE)
+    (container,) = grafana["spec"]["template"]["spec"]["containers"]
+    keys = [entry["valueFrom"]["secretKeyRef"] for entry in container["env"]]
+    assert {key["name"] for key in keys} == {"gpu-fleet"}
+    data = cluster.api.read("v1", "Secret", "gpu-fleet", NAMESPACE)["data"]
+    assert [base64.b64decode(data[key["key"]]).decode() for key in keys] == ["admin", GRAFANA_PASSWORD]
+    assert GRAFANA_PASSWORD not in (stack.directory / "state").joinpath(".pulumi/stacks/gpu-fleet/cluster.json").read_text()
 
 
 def test_without_the_section_nothing_is_left(stack: Stack, cluster: Cluster) -> None:
