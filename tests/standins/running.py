@@ -76,14 +76,17 @@ def _plain(struct: struct_pb2.Struct) -> dict[str, Any]:
 
 
 class Refused(Exception):
-    """The plugin answered a call with an error. `kept_id`: of the resource that the engine keeps in the state all the same."""
+    """The plugin answered a call with an error. `kept_id`: of the resource that the engine keeps in the state all the same.
+
+    The text is what the engine shows: of a kept resource the reasons (provider_plugin.go, InitError).
+    """
 
     def __init__(self, error: grpc.RpcError) -> None:
-        super().__init__(error.details())
         details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
         kept = provider_pb2.ErrorResourceInitFailed()
         for detail in status_pb2.Status.FromString(details).details:
             detail.Unpack(kept)
+        super().__init__("\n".join(kept.reasons) or error.details())
         self.kept_id = kept.id
 
 

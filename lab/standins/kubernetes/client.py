@@ -25,7 +25,12 @@ class Client:
         self._api, self._unusable = None, ""
         given = settings.get("kubeconfig") or str(Path.home() / ".kube" / "config")
         try:
-            self._kubeconfig = _chosen(kubeconfig.read(given), settings)
+            config = kubeconfig.read(given)
+        except KubeconfigError as error:
+            self._unusable = f"failed to parse kubeconfig data in `kubernetes:config:kubeconfig`- {error}"
+            return
+        try:
+            self._kubeconfig = _chosen(config, settings)
             self._api = Api(connection(self._kubeconfig))
         except KubeconfigError as error:
             self._unusable = str(error)

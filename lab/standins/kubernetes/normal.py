@@ -1,4 +1,5 @@
-"""What of an object's inputs counts: built-in kinds lose fields that do not exist, and quantities get their one notation.
+"""What of an object's inputs counts: built-in kinds lose fields that do not exist, quantities get their one notation, and the
+stringData of a Secret becomes data.
 
 The official plugin puts built-in kinds through their Go types in its Check, which does both without a word; custom resources stay
 as they are. Here the API server's own schema says what the Go types say there.
@@ -8,6 +9,7 @@ pulumi/pulumi-kubernetes 4.32.0; the notation: k8s.io/apimachinery api/resource/
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -17,7 +19,7 @@ from lab.kubernetes import Api, ApiError
 from lab.standins.properties import Properties, Secret, has_unknown, plain
 
 # Those that the official plugin does not normalize, or in a way of their own.
-_LEFT_ALONE = frozenset({"CustomResourceDefinition", "APIService", "Secret"})
+_LEFT_ALONE = frozenset({"CustomResourceDefinition", "APIService"})
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?")
@@ -30,6 +32,8 @@ def normalized(api: Api, inputs: Properties) -> Properties:
     api_version, kind = plain(inputs["apiVersion"]), plain(inputs["kind"])
     if not _is_built_in(api_version) or kind in _LEFT_ALONE or has_unknown(inputs):
         return inputs
+    if kind == "Secret":
+        return _with_data(inputs)
     try:
         schemas = api.get(f"/openapi/v3/{'apis' if '/' in api_version else 'api'}/{api_version}")["components"]["schemas"]
     except ApiError:
@@ -38,6 +42,16 @@ def normalized(api: Api, inputs: Properties) -> Properties:
     identity = {"group": group, "version": version, "kind": kind}
     own = next((each for each in schemas.values() if identity in each.get("x-kubernetes-group-version-kind", ())), None)
     return inputs if own is None else _value(inputs, own, schemas)
+
+
+def _with_data(inputs: Properties) -> Properties:
+    """As the API server stores a Secret; wherever a mark of secrecy was, all of the data is marked in the end."""
+    if not inputs.get("stringData"):
+        return inputs
+    given = plain(inputs)
+    coded = {key: base64.b64encode(text.encode()).decode() for key, text in given["stringData"].items()}
+    rest = {name: value for name, value in inputs.items() if name != "stringData"}
+    return {**rest, "data": Secret({**(given.get("data") or {}), **coded})}
 
 
 def _is_built_in(api_version: str) -> bool:

@@ -20,7 +20,7 @@ from lab.standins.kubernetes import replaced
 from lab.standins.kubernetes.client import Client, unreachable
 from lab.standins.kubernetes.normal import normalized
 from lab.standins.kubernetes.ready import Hopeless, causes, waits_for
-from lab.standins.kubernetes.shape import cleaned, live_inputs
+from lab.standins.kubernetes.shape import like
 from lab.standins.plugin import Call, Cancelled, Failure, Incomplete, ResourceType, autoname
 from lab.standins.properties import UNKNOWN, Properties, Secret, has_unknown, plain
 from lab.standins.schema import Mistake, Property
@@ -40,7 +40,7 @@ CONFLICT_GUIDE = (
     "https://www.pulumi.com/registry/packages/kubernetes/how-to-guides/"
     "managing-resources-with-server-side-apply/#handle-field-conflicts-on-existing-resources"
 )
-SECRET_OUTPUTS = {"data": Property(type="any", secret=True), "stringData": Property(type="any", secret=True)}
+SECRET_OUTPUTS = {"data": Property(type="any", secret=True)}
 
 
 class KubernetesObject(ResourceType):
@@ -53,12 +53,8 @@ class KubernetesObject(ResourceType):
         self._kind = kind
 
     def unfit(self, inputs: Properties) -> Iterator[Mistake]:
-        """The rest is for the API server to say."""
-        for name in ("apiVersion", "kind"):
-            if not isinstance(inputs.get(name), str):
-                yield Mistake(name, f"Missing required field '{name}' on '{self.type_name}'")
-        if inputs.get("kind") not in (None, self._kind):
-            yield Mistake("kind", f"Field 'kind' must be {self._kind}")
+        """Nothing: what is wrong with an object is for the API server to say."""
+        return iter(())
 
     def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
         metadata = inputs.get("metadata") or {}
@@ -79,7 +75,7 @@ class KubernetesObject(ResourceType):
 
         Nothing is asked of the cluster: a refresh shows its findings by a diff, and must not fail for a conflict.
         """
-        return differences(live_inputs(olds, outputs) if outputs else olds, news)
+        return differences(like(olds, outputs) if outputs else olds, news)
 
     def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
         return self._replaced(changes, olds, news)
@@ -131,7 +127,7 @@ class KubernetesObject(ResourceType):
         if live is None:
             return None
         given = inputs or {"apiVersion": api_version, "kind": self._kind, **_imported(live)}
-        return live_inputs(given, live), self._kept(live, outputs.get(MANAGER) or _new_manager())
+        return like(given, live), self._kept(live, outputs.get(MANAGER) or _new_manager())
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:
         if not self._client.is_usable and self._client.settings.get("deleteUnreachable"):
@@ -176,7 +172,7 @@ class KubernetesObject(ResourceType):
         if has_unknown(inputs) or not self._client.is_usable:
             return {}
         try:
-            after = cleaned(change())
+            after = change()
         except ApiError as error:
             if isinstance(error, UnknownKind) or error.reason in ("NotFound", "Forbidden", *unseen):
                 return {}
@@ -286,7 +282,7 @@ class KubernetesObject(ResourceType):
         return live is None or live["metadata"]["uid"] != metadata.get("uid", live["metadata"]["uid"])
 
     def _kept(self, live: Properties, manager: str) -> Properties:
-        return {**cleaned(live), MANAGER: manager, "__initialApiVersion": live["apiVersion"]}
+        return {**live, MANAGER: manager, "__initialApiVersion": live["apiVersion"]}
 
     def _api_version(self) -> str:
         group, version = self.type_name.split(":")[1].split("/")

@@ -48,10 +48,10 @@ def mutable(started: Callable[[], RunningPlugin], cluster: Cluster) -> RunningPl
 
 @pytest.fixture(scope="session")
 def configured(started: Callable[[], RunningPlugin]) -> Callable[..., RunningPlugin]:
-    """One more, with the configuration that it is called with."""
-    plugin = started()
+    """One more each time, as the engine starts one for each configuration."""
 
     def configure(**config: str) -> RunningPlugin:
+        plugin = started()
         plugin.configure(config)
         return plugin
 

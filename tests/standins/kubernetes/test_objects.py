@@ -53,7 +53,7 @@ def elsewhere(cluster: Cluster) -> str:
 
 def test_an_object_is_made_and_known_by_namespace_and_name(settings: Resource, cluster: Cluster, namespace: str) -> None:
     assert settings.id == f"{namespace}/settings"
-    assert settings.outputs["metadata"]["uid"] and "managedFields" not in settings.outputs["metadata"]
+    assert settings.outputs["metadata"]["uid"] and settings.outputs["metadata"]["managedFields"]
     assert cluster.api.read("v1", "ConfigMap", "settings", namespace)["data"] == {"a": "1"}
 
 
@@ -232,12 +232,14 @@ def test_a_secret_stays_secret(mutable: RunningPlugin, namespace: str, cluster: 
     resource = mutable.resource("kubernetes:core/v1:Secret", "login")
     inputs = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login", "namespace": namespace}}
     outputs = resource.create(**inputs, stringData=secret({"password": "hunter2"}))
-    assert is_secret(outputs["data"]) and is_secret(outputs["stringData"])
+    assert is_secret(outputs["data"]) and "stringData" not in outputs, "stored as data, whatever it was given as"
     assert "hunter2" not in str({name: value for name, value in outputs.items() if not is_secret(value)})
     stored = cluster.api.read("v1", "Secret", "login", namespace)["data"]["password"]
     assert base64.b64decode(stored) == b"hunter2"
-    assert resource.refresh() and revealed(resource.inputs["stringData"]) == {"password": "hunter2"}
-    assert is_secret(resource.inputs["stringData"]) and is_secret(resource.outputs["data"])
+    assert resource.refresh() and revealed(resource.inputs["data"]) == {"password": base64.b64encode(b"hunter2").decode()}
+    assert is_secret(resource.inputs["data"]) and is_secret(resource.outputs["data"])
+    assert resource.diff(**inputs, stringData=secret({"password": "hunter2"})) == ({}, set())
+    assert resource.diff(**inputs, stringData=secret({"password": "new"})) == ({"data.password": "UPDATE"}, set())
 
 
 def test_a_deployment_is_waited_for(kubernetes: RunningPlugin, namespace: str) -> None:
@@ -245,11 +247,11 @@ def test_a_deployment_is_waited_for(kubernetes: RunningPlugin, namespace: str) -
     assert resource.create(**deployment(namespace))["status"]["availableReplicas"] == 1
 
 
-def test_a_deployment_that_does_not_come_up_tells_why_and_is_kept(
+def test_a_deployment_that_does_not_come_up_is_an_error_and_is_kept(
     kubernetes: RunningPlugin, namespace: str, cluster: Cluster
 ) -> None:
     resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
-    with pytest.raises(Refused, match="ImagePullBackOff") as refused:
+    with pytest.raises(Refused, match="timed out") as refused:
         resource.create(**deployment(namespace, "registry.example/x:missing", timeoutSeconds="1"))
     assert refused.value.kept_id == f"{namespace}/x", "the engine keeps it, so that the next run goes on and destroy removes it"
     assert cluster.api.read("apps/v1", "Deployment", "x", namespace)
@@ -290,11 +292,6 @@ def test_values_that_are_not_known_yet_are_not_sent(settings: Resource, namespac
     assert settings.preview_update(**config_map(namespace, a=UNKNOWN))["data"] == {"a": UNKNOWN}
 
 
-@pytest.mark.parametrize("wrong", [{"kind": "ConfigMap"}, {"apiVersion": "v1"}, {"apiVersion": "v1", "kind": "Secret"}], ids=str)
-def test_an_object_says_what_it_is(wrong: dict[str, str], kubernetes: RunningPlugin) -> None:
-    assert of_config_map(kubernetes).failures(wrong)
-
-
 @pytest.mark.parametrize(
     "token", ["kubernetes:core/v1:ConfigMapPatch", "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:PodList"]
 )
@@ -308,9 +305,9 @@ def test_what_the_stand_in_leaves_out_is_refused(token: str, kubernetes_binary: 
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        ({"kubeconfig": "/nowhere/config"}, "No such file"),
+        ({"kubeconfig": "/nowhere/config"}, "failed to parse kubeconfig data"),
         ({"context": "production"}, "context.*production.*does not exist"),
-        ({}, "Connection refused"),
+        ({}, "[Cc]onnection refused"),
     ],
 )
 def test_a_cluster_that_cannot_be_reached_is_told(
