@@ -204,10 +204,13 @@ def test_a_cluster_out_of_reach_stops_a_run_before_anything(stack: Stack, tmp_pa
     there = section["kubeconfig"]
     section["context"] = "elsewhere"
     stack.write()
-    told = stack.up(ok=False)
+    try:
+        told = stack.up(ok=False)
+    finally:  # what the next tests begin with, and what the end destroys with
+        del section["context"]
+        section["kubeconfig"] = there
+        stack.write()
     assert "elsewhere" in told and "gpu-fleet:kubernetes names kubeconfig and context" in told and "Traceback" not in told
-    del section["context"]
-    section["kubeconfig"] = there
 
 
 def test_with_the_options_of_the_example_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
@@ -228,9 +231,11 @@ def test_with_every_other_option_a_second_run_and_a_refresh_change_nothing(stack
     section |= {"mig": "mixed", "dra": True, "podResources": "/var/lib/kubelet/others", "nodeSelector": {}}
     section |= {"tolerations": [{"operator": "Exists"}]}
     stack.write()
-    stack.up()
-    assert_nothing_to_do(stack)
-    stack.config["kubernetes"] = before
+    try:
+        stack.up()
+        assert_nothing_to_do(stack)
+    finally:
+        stack.config["kubernetes"] = before
 
 
 def test_with_the_operator_of_somebody_else_a_second_run_and_a_refresh_change_nothing(stack: Stack, cluster: Cluster) -> None:
