@@ -22,8 +22,9 @@ from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grp
 from lab.toolchain.locate import located
 
 REPO = Path(__file__).parents[2]
-# Longer than the official kubernetes plugin waits for a kind or a namespace that is not there: 63 s.
-CALL_S = 120
+# Longer than the official plugins wait: kubernetes for a kind or a namespace that is not there (63 s), grafana for a rule group
+# that is refused (128 s).
+CALL_S = 180
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
@@ -69,6 +70,15 @@ def revealed(value: Any) -> Any:
 
 def _struct(value: dict[str, Any]) -> struct_pb2.Struct:
     return json_format.ParseDict(value, struct_pb2.Struct())
+
+
+def _mark_secrets(outputs: dict[str, Any], inputs: dict[str, Any]) -> None:
+    for key in outputs.keys() & inputs.keys():
+        found, given = outputs[key], inputs[key]
+        if isinstance(found, dict) and isinstance(given, dict) and not is_secret(found) and not is_secret(given):
+            _mark_secrets(found, given)
+        elif not is_secret(found) and revealed(given) != given:
+            outputs[key] = secret(found)
 
 
 def _plain(struct: struct_pb2.Struct) -> dict[str, Any]:
@@ -131,6 +141,7 @@ class RunningPlugin:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self._stub = provider_pb2_grpc.ResourceProviderStub(self._channel)
         self._package = binary.name.removeprefix("pulumi-resource-")
+        self._accepts_secrets = True
         self._shake_hands(binary)
 
     def stop(self) -> None:
@@ -190,7 +201,18 @@ class RunningPlugin:
             sends_old_inputs=True,
             sends_old_inputs_to_delete=True,
         )
-        assert self.call("Configure", request).acceptSecrets, "the engine would send no secret as one"
+        self._accepts_secrets = self.call("Configure", request).acceptSecrets
+
+    def sent(self, values: dict[str, Any]) -> struct_pb2.Struct:
+        """As the engine sends them: without the marks of secrets to a plugin that does not accept them (grafana 2.44.0)."""
+        return _struct(values if self._accepts_secrets else revealed(values))
+
+    def received(self, answer: struct_pb2.Struct, sent: dict[str, Any]) -> dict[str, Any]:
+        """As the engine takes them: what such a plugin was sent as a secret stays one (provider_plugin.go, annotateSecrets)."""
+        values = _plain(answer)
+        if not self._accepts_secrets:
+            _mark_secrets(values, sent)
+        return values
 
     def schema(self) -> str:
         return self.call("GetSchema", provider_pb2.GetSchemaRequest()).schema
@@ -217,24 +239,25 @@ class Resource:
 
     def failures(self, news: dict[str, Any]) -> dict[str, str]:
         """What Check refuses: property to reason."""
-        answer = self._plugin.call("Check", provider_pb2.CheckRequest(**self._known_by, news=_struct(news)))
+        answer = self._plugin.call("Check", provider_pb2.CheckRequest(**self._known_by, news=self._plugin.sent(news)))
         return {failure.property: failure.reason for failure in answer.failures}
 
     def checked(self, news: dict[str, Any]) -> dict[str, Any]:
-        request = provider_pb2.CheckRequest(**self._known_by, news=_struct(news), olds=_struct(self.inputs), randomSeed=b"1" * 32)
+        sent = self._plugin.sent
+        request = provider_pb2.CheckRequest(**self._known_by, news=sent(news), olds=sent(self.inputs), randomSeed=b"1" * 32)
         answer = self._plugin.call("Check", request)
         assert not answer.failures, answer.failures
-        return _plain(answer.inputs)
+        return self._plugin.received(answer.inputs, news)
 
     def preview(self, **news: Any) -> dict[str, Any]:
         """The outputs that a preview of creation shows."""
         inputs = self.checked(news)
-        return _plain(self._plugin.call("Create", self._create(inputs, preview=True)).properties)
+        return self._plugin.received(self._plugin.call("Create", self._create(inputs, preview=True)).properties, inputs)
 
     def create(self, **news: Any) -> dict[str, Any]:
         inputs = self.checked(news)
         answer = self._plugin.call("Create", self._create(inputs, preview=False))
-        self.id, self.inputs, self.outputs = answer.id, inputs, _plain(answer.properties)
+        self.id, self.inputs, self.outputs = answer.id, inputs, self._plugin.received(answer.properties, inputs)
         return self.outputs
 
     def diff(self, **news: Any) -> tuple[dict[str, str], set[str]]:
@@ -242,28 +265,32 @@ class Resource:
         request = provider_pb2.DiffRequest(
             **self._known_by,
             id=self.id,
-            olds=_struct(self.outputs),
-            old_inputs=_struct(self.inputs),
-            news=_struct(self.checked(news)),
+            olds=self._plugin.sent(self.outputs),
+            old_inputs=self._plugin.sent(self.inputs),
+            news=self._plugin.sent(self.checked(news)),
         )
         answer = self._plugin.call("Diff", request)
         kinds = {path: provider_pb2.PropertyDiff.Kind.Name(diff.kind) for path, diff in answer.detailedDiff.items()}
+        # A bridged plugin may name the properties alone, without how each changed (grafana 2.44.0, of sets).
+        kinds = kinds or dict.fromkeys(answer.diffs, "UPDATE")
         assert bool(kinds) == (answer.changes == provider_pb2.DiffResponse.DIFF_SOME)
         return kinds, set(answer.replaces)
 
     def preview_update(self, **news: Any) -> dict[str, Any]:
-        return _plain(self._plugin.call("Update", self._update(self.checked(news), preview=True)).properties)
+        inputs = self.checked(news)
+        return self._plugin.received(self._plugin.call("Update", self._update(inputs, preview=True)).properties, inputs)
 
     def update(self, **news: Any) -> dict[str, Any]:
         inputs = self.checked(news)
         answer = self._plugin.call("Update", self._update(inputs, preview=False))
-        self.inputs, self.outputs = inputs, _plain(answer.properties)
+        self.inputs, self.outputs = inputs, self._plugin.received(answer.properties, inputs)
         return self.outputs
 
     def refresh(self) -> bool:
         """Takes over what is in the world; False when the resource is gone."""
+        sent = self._plugin.sent
         return self._read(
-            provider_pb2.ReadRequest(**self._known_by, id=self.id, inputs=_struct(self.inputs), properties=_struct(self.outputs))
+            provider_pb2.ReadRequest(**self._known_by, id=self.id, inputs=sent(self.inputs), properties=sent(self.outputs))
         )
 
     def import_(self, id: str) -> bool:
@@ -272,26 +299,26 @@ class Resource:
 
     def delete(self) -> None:
         request = provider_pb2.DeleteRequest(
-            **self._known_by, id=self.id, properties=_struct(self.outputs), old_inputs=_struct(self.inputs)
+            **self._known_by, id=self.id, properties=self._plugin.sent(self.outputs), old_inputs=self._plugin.sent(self.inputs)
         )
         self._plugin.call("Delete", request)
 
     def _read(self, request: provider_pb2.ReadRequest) -> bool:
         answer = self._plugin.call("Read", request)
         if answer.HasField("inputs"):  # else the engine keeps those that it has
-            self.inputs = _plain(answer.inputs)
-        self.outputs = _plain(answer.properties)
+            self.inputs = self._plugin.received(answer.inputs, self.inputs)
+        self.outputs = self._plugin.received(answer.properties, self.outputs)
         return bool(answer.id)
 
     def _create(self, inputs: dict[str, Any], preview: bool) -> provider_pb2.CreateRequest:
-        return provider_pb2.CreateRequest(**self._known_by, properties=_struct(inputs), preview=preview)
+        return provider_pb2.CreateRequest(**self._known_by, properties=self._plugin.sent(inputs), preview=preview)
 
     def _update(self, inputs: dict[str, Any], preview: bool) -> provider_pb2.UpdateRequest:
         return provider_pb2.UpdateRequest(
             **self._known_by,
             id=self.id,
-            olds=_struct(self.outputs),
-            old_inputs=_struct(self.inputs),
-            news=_struct(inputs),
+            olds=self._plugin.sent(self.outputs),
+            old_inputs=self._plugin.sent(self.inputs),
+            news=self._plugin.sent(inputs),
             preview=preview,
         )
