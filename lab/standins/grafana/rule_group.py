@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lab.standins.grafana.client import quoted
@@ -134,18 +134,10 @@ class RuleGroup(GrafanaResource):
         result = super().comparable(inputs)
         if isinstance(result.get("rules"), list):
             result["rules"] = [
-                _comparable_rule(rule) | {name: given[name] for name in ("isPaused",) if name in given}
+                _comparable_rule(rule) | {"isPaused": bool(given.get("isPaused"))}
                 for rule, given in zip(result["rules"], inputs["rules"], strict=True)
             ]
         return result
-
-    def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
-        """Saying for the first time that a rule is not paused changes nothing."""
-        for old in _rules(olds):
-            old.setdefault("isPaused", False)
-        for new in _rules(news):
-            new.setdefault("isPaused", False)
-        return super().changes(olds, news, outputs)
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         organisation = self.grafana.organisation(inputs)
@@ -166,9 +158,9 @@ class RuleGroup(GrafanaResource):
             return None
         outputs = self._outputs(found, folder, name)
         rules = outputs["rules"]
-        if inputs:  # what the program does not say is no input: a uid that Grafana chose, a pause by hand
+        if inputs:  # what the program does not say is no input: a uid that Grafana chose
             given = [*inputs["rules"], *({} for _ in rules)]
-            rules = [_as_far_as(said, rule, ("uid", "isPaused")) for said, rule in zip(given, rules, strict=False)]
+            rules = [_as_far_as(said, rule, ("uid",)) for said, rule in zip(given, rules, strict=False)]
         return self.refreshed(inputs, {**outputs, "rules": rules}), outputs
 
     def delete(self, call: Call, id: str, outputs: Properties) -> None:
