@@ -92,10 +92,11 @@ bench: setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on re
 mutants: setup ## whether the rule tests notice each changed threshold, operator and `for`; CHANGED=1: of changed rules alone
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
-lint: .venv/installed ## ruff, shellcheck
+lint: .venv/installed ## ruff, mypy, shellcheck
 	@$(PYTHON) -m lab.toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy --no-error-summary
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py
 
 regen: .venv/installed ## rewrite the goldens; review their diff
