@@ -13,8 +13,8 @@ from pydantic import Field
 from components.stackfile.values import Label, Matcher, SecretName, Section, Texts, TimeOfDay, Username, WebUrl, duration
 
 EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["gpu-oncall@example.com"])]
-Wait = duration("0s", "24h", "30s")
-Interval = duration("1m", "168h", "4h")
+Wait = Annotated[str, *duration("0s", "24h", "30s")]
+Interval = Annotated[str, *duration("1m", "168h", "4h")]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
 Month = Literal[

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from components.stackfile.problems import shown
-from components.stackfile.values import AbsolutePath, BaseUrl, LocalPath, Section, Texts, refuse
+from components.stackfile.values import AbsolutePath, BaseUrl, LocalPath, Section, Texts, TextType, refuse, text_type
 
 # Kubernetes: DNS labels for namespaces, qualified names for labels and taints.
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -16,26 +16,34 @@ _LABEL_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-
 _LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
 
 
-def _matching(pattern: str, allowed: str, fix: str, *examples: str, is_key: bool = False) -> Any:
+def _matching(pattern: str, allowed: str, fix: str, *examples: str, is_key: bool = False) -> TextType:
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
             raise refuse(f"found {shown(text)}", allowed=allowed, fix=fix)
         return text
 
-    extra = {"x-allowed": allowed, "examples": list(examples)}
-    if not is_key:  # a pattern of keys hides what their values are from those who follow the schema
-        extra["pattern"] = f"^{pattern}$"
-    return Annotated[str, AfterValidator(check), Field(json_schema_extra=extra)]
+    # A pattern of keys hides what their values are from those who follow the schema.
+    return text_type(check, allowed, *examples, **({} if is_key else {"pattern": f"^{pattern}$"}))
 
 
-Namespace = _matching(
-    _NAMESPACE, "lower-case letters, digits and - between them", "write the namespace as kubectl knows it", "gpu-fleet"
-)
-LabelKey = _matching(_LABEL_KEY, "the key of a Kubernetes label or taint", "write the key alone", "nvidia.com/gpu", is_key=True)
-LabelValue = _matching(
-    _LABEL_VALUE, "the value of a Kubernetes label, as text", 'write it in quotes: "true" is text and true is none', '"true"'
-)
-ChartVersion = _matching(r"v?\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", "one exact version", "pin one version, not a range", "4.8.2")
+Namespace = Annotated[
+    str,
+    *_matching(
+        _NAMESPACE, "lower-case letters, digits and - between them", "write the namespace as kubectl knows it", "gpu-fleet"
+    ),
+]
+LabelKey = Annotated[
+    str, *_matching(_LABEL_KEY, "the key of a Kubernetes label or taint", "write the key alone", "nvidia.com/gpu", is_key=True)
+]
+LabelValue = Annotated[
+    str,
+    *_matching(
+        _LABEL_VALUE, "the value of a Kubernetes label, as text", 'write it in quotes: "true" is text and true is none', '"true"'
+    ),
+]
+ChartVersion = Annotated[
+    str, *_matching(r"v?\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", "one exact version", "pin one version, not a range", "4.8.2")
+]
 
 
 def _chart(text: str) -> str:

@@ -27,8 +27,9 @@ def _canary(value: Any) -> int | tuple[str, ...]:
 
 
 def _batch(value: Any) -> int | str:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if is_count or (isinstance(value, str) and re.fullmatch(r"([1-9]\d?|100)%", value)):
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if isinstance(value, str) and re.fullmatch(r"([1-9]\d?|100)%", value):
         return value
     raise refuse(f"found {shown(value)}", allowed=_BATCH, fix="write for example `batch: 10%`")
 
@@ -55,7 +56,7 @@ class Rollout(Section):
     """How many of the others go at a time: a number, or a part of them."""
     max_failures: int = Field(default=0, ge=0)
     """How many hosts of the batches may fail before the batches that follow are held back."""
-    pause: duration("0s", "24h", "2m") = "0s"
+    pause: Annotated[str, *duration("0s", "24h", "2m")] = "0s"
     """How long to wait after a wave that changed something before the next begins."""
 
     @property

@@ -41,7 +41,7 @@ class Metrics(Section):
     """Tenant, sent as X-Scope-OrgID. Default: no header."""
     username: Username | None = None
     """User of basic authentication; its password is the secret gpu-fleet:metricsPassword."""
-    outage: duration("5m", "72h", "6h") = "6h"
+    outage: Annotated[str, *duration("5m", "72h", "6h")] = "6h"
     """Longest outage of Mimir that loses no sample: for so long Alloy keeps them on the host's disk."""
 
     @property

@@ -6,11 +6,13 @@ import ipaddress
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict, JsonValue
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from components.stackfile.problems import shown
@@ -29,13 +31,19 @@ def refuse(what: str, *, allowed: str = "", fix: str = "") -> PydanticCustomErro
     return PydanticCustomError("refused", "{what}", {"what": what, "allowed": allowed, "fix": fix})
 
 
-def _text(check: Callable[[str], str], allowed: str, *examples: str, **schema: Any) -> Any:
-    """A string type that `check` accepts (or rewrites); `allowed` is told to people and to editors."""
-    extra = {"x-allowed": allowed, "examples": list(examples), **schema}
-    return Annotated[str, AfterValidator(check), Field(json_schema_extra=extra)]
+# What follows `str` in a type such as `Annotated[str, *text_type(...)]`: the check, and what the schema says of it. They are
+# unpacked there because pydantic merges only a Field that stands in Annotated itself with the field's own.
+TextType = tuple[AfterValidator, FieldInfo]
 
 
-def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int, is_secret: bool = False) -> Any:
+def text_type(check: Callable[[str], str], allowed: str, *examples: str, **schema: JsonValue) -> TextType:
+    """Text that `check` accepts (or rewrites); `allowed` is shown to people and to editors."""
+    extra: JsonDict = {"x-allowed": allowed, "examples": list(examples), **schema}
+    field: FieldInfo = Field(json_schema_extra=extra)
+    return AfterValidator(check), field
+
+
+def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int, is_secret: bool = False) -> TextType:
     secret = ("secret",) if is_secret else ()  # what people put here by mistake is not shown
 
     def check(text: str) -> str:
@@ -46,75 +54,110 @@ def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int,
             raise refuse(what, allowed=f"{allowed}, at most {longest} characters", fix="shorten it")
         return text
 
-    return _text(check, allowed, *examples, pattern=f"^{pattern}$", maxLength=longest)
+    return text_type(check, allowed, *examples, pattern=f"^{pattern}$", maxLength=longest)
 
 
-Name = _pattern(
-    r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?",
-    "lower-case letters, digits and . _ - between them",
-    "it becomes a label value and part of resource names: write it in lower case, with - for spaces",
-    "us-west",
-    longest=LONGEST_NAME,
-)
-Sha256 = _pattern(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits", "take it from `sha256sum`", "0" * 64, longest=64)
-ImageDigest = _pattern(
-    r"[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?@sha256:[0-9a-f]{64}",
-    "registry/repository@sha256:digest",
-    "name the image by its digest: `docker buildx imagetools inspect IMAGE` prints it",
-    "registry.example.com/nvidia/dcgm-exporter@sha256:" + "0" * 64,
-    longest=300,
-)
-Tenant = _pattern(
-    r"[A-Za-z0-9!._*'()-]+",
-    "letters, digits and ! - _ . * ' ( )",
-    "write the tenant as Mimir and Loki know it (header X-Scope-OrgID)",
-    "us-west",
-    longest=150,
-)
-Username = _pattern(r"[^\s:]+", "text without spaces and colons", "write the user name alone", "writer", longest=256)
-LoginName = _pattern(
-    r"[A-Za-z_][A-Za-z0-9_.@\\-]*\$?",
-    "a login name of the hosts",
-    "write the user's name alone, without the host",
-    "ops",
-    longest=64,
-)
-SecretName = _pattern(
-    r"[a-z][A-Za-z0-9]*",
-    "the name of a secret key, camelCase",
-    "put the secret itself into a key of its own with `pulumi config set --secret gpu-fleet:NAME`, and write NAME here",
-    "slackUrl",
-    longest=64,
-    is_secret=True,
-)
-Label = _pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
-Matcher = _pattern(
-    r"[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*\S.*",
-    "a matcher as in Alertmanager: label=value, label!=value, label=~regex or label!~regex",
-    "write one matcher per list item",
-    "severity=critical",
-    longest=512,
-)
-HostKey = _pattern(
-    r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+)(@openssh\.com)? [A-Za-z0-9+/]+=*( .*)?",
-    "a public host key: its type, a space, its base64 text",
-    "`ssh-keyscan HOST` prints it (leave the host's name out); compare it with the console of the host",
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI…",
-    longest=4096,
-)
-AbsolutePath = _pattern(r"/[^\0\n]*", "an absolute path on the host", "start it with /", "/usr/local/bin", longest=4096)
-LocalPath = _pattern(
-    r"[^\0\n]+",
-    "a path, relative to Pulumi.yaml, absolute, or with ~",
-    "write the file's path",
-    "inventory/known_hosts",
-    longest=4096,
-)
-TimeOfDay = _pattern(
-    r"([01]\d|2[0-3]):[0-5]\d|24:00", "a time from 00:00 to 24:00", "write it in quotes, as HH:MM", "22:00", longest=5
-)
+Name = Annotated[
+    str,
+    *_pattern(
+        r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?",
+        "lower-case letters, digits and . _ - between them",
+        "it becomes a label value and part of resource names: write it in lower case, with - for spaces",
+        "us-west",
+        longest=LONGEST_NAME,
+    ),
+]
+Sha256 = Annotated[
+    str, *_pattern(r"[0-9a-f]{64}", "64 lower-case hexadecimal digits", "take it from `sha256sum`", "0" * 64, longest=64)
+]
+ImageDigest = Annotated[
+    str,
+    *_pattern(
+        r"[a-z0-9.-]+(:[0-9]+)?/[a-z0-9._/-]+(:[A-Za-z0-9._-]+)?@sha256:[0-9a-f]{64}",
+        "registry/repository@sha256:digest",
+        "name the image by its digest: `docker buildx imagetools inspect IMAGE` prints it",
+        "registry.example.com/nvidia/dcgm-exporter@sha256:" + "0" * 64,
+        longest=300,
+    ),
+]
+Tenant = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z0-9!._*'()-]+",
+        "letters, digits and ! - _ . * ' ( )",
+        "write the tenant as Mimir and Loki know it (header X-Scope-OrgID)",
+        "us-west",
+        longest=150,
+    ),
+]
+Username = Annotated[
+    str, *_pattern(r"[^\s:]+", "text without spaces and colons", "write the user name alone", "writer", longest=256)
+]
+LoginName = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z_][A-Za-z0-9_.@\\-]*\$?",
+        "a login name of the hosts",
+        "write the user's name alone, without the host",
+        "ops",
+        longest=64,
+    ),
+]
+SecretName = Annotated[
+    str,
+    *_pattern(
+        r"[a-z][A-Za-z0-9]*",
+        "the name of a secret key, camelCase",
+        "put the secret itself into a key of its own with `pulumi config set --secret gpu-fleet:NAME`, and write NAME here",
+        "slackUrl",
+        longest=64,
+        is_secret=True,
+    ),
+]
+Label = Annotated[
+    str, *_pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
+]
+Matcher = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z_][A-Za-z0-9_]*\s*(=~|!~|!=|=)\s*\S.*",
+        "a matcher as in Alertmanager: label=value, label!=value, label=~regex or label!~regex",
+        "write one matcher per list item",
+        "severity=critical",
+        longest=512,
+    ),
+]
+HostKey = Annotated[
+    str,
+    *_pattern(
+        r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+)(@openssh\.com)? [A-Za-z0-9+/]+=*( .*)?",
+        "a public host key: its type, a space, its base64 text",
+        "`ssh-keyscan HOST` prints it (leave the host's name out); compare it with the console of the host",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI…",
+        longest=4096,
+    ),
+]
+AbsolutePath = Annotated[
+    str, *_pattern(r"/[^\0\n]*", "an absolute path on the host", "start it with /", "/usr/local/bin", longest=4096)
+]
+LocalPath = Annotated[
+    str,
+    *_pattern(
+        r"[^\0\n]+",
+        "a path, relative to Pulumi.yaml, absolute, or with ~",
+        "write the file's path",
+        "inventory/known_hosts",
+        longest=4096,
+    ),
+]
+TimeOfDay = Annotated[
+    str,
+    *_pattern(r"([01]\d|2[0-3]):[0-5]\d|24:00", "a time from 00:00 to 24:00", "write it in quotes, as HH:MM", "22:00", longest=5),
+]
 
-Currency = _pattern(r"[A-Z]{3}", "three capitals, as ISO 4217 has them", "write the currency's code", "USD", longest=3)
+Currency = Annotated[
+    str, *_pattern(r"[A-Z]{3}", "three capitals, as ISO 4217 has them", "write the currency's code", "USD", longest=3)
+]
 
 Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
 
@@ -164,7 +207,7 @@ def _address(text: str) -> str:
 
 
 ADDRESS_ALLOWED = "an IP address or a host name"
-Address = _text(_address, ADDRESS_ALLOWED, "jump.example.com")
+Address = Annotated[str, *text_type(_address, ADDRESS_ALLOWED, "jump.example.com")]
 
 
 def _url(text: str, fix: str) -> str:
@@ -191,7 +234,7 @@ def _url(text: str, fix: str) -> str:
     return text.rstrip("/")
 
 
-def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> Any:
+def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> TextType:
     """A push URL: an address that answers 404 to every push looks like a healthy agent for hours, so its path is checked here."""
     right = f"https://{product.lower()}.example.com{ends[0]}"
 
@@ -207,11 +250,11 @@ def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> Any:
             fix=f"write {parts.scheme}://{parts.netloc}{base}{ends[0]}",
         )
 
-    return _text(check, f"a URL that ends with {ends[0]}", right, format="uri")
+    return text_type(check, f"a URL that ends with {ends[0]}", right, format="uri")
 
 
-MetricsUrl = _push_url(("/api/v1/push", "/api/prom/push"), "Mimir", r"/(prometheus|api|push)(/.*)?$")
-LogsUrl = _push_url(("/loki/api/v1/push",), "Loki", r"/(loki|api|otlp|push)(/.*)?$")
+MetricsUrl = Annotated[str, *_push_url(("/api/v1/push", "/api/prom/push"), "Mimir", r"/(prometheus|api|push)(/.*)?$")]
+LogsUrl = Annotated[str, *_push_url(("/loki/api/v1/push",), "Loki", r"/(loki|api|otlp|push)(/.*)?$")]
 
 
 def _base_url(text: str) -> str:
@@ -225,13 +268,18 @@ def _base_url(text: str) -> str:
     return url
 
 
-BaseUrl = _text(_base_url, "the server's own URL, without an API path", "https://mimir.example.com", format="uri")
-WebUrl = _text(
-    lambda text: _url(text, "write for example https://hooks.example.com/alerts"),
-    "a URL with http:// or https://",
-    "https://hooks.example.com/alerts",
-    format="uri",
-)
+BaseUrl = Annotated[
+    str, *text_type(_base_url, "the server's own URL, without an API path", "https://mimir.example.com", format="uri")
+]
+WebUrl = Annotated[
+    str,
+    *text_type(
+        lambda text: _url(text, "write for example https://hooks.example.com/alerts"),
+        "a URL with http:// or https://",
+        "https://hooks.example.com/alerts",
+        format="uri",
+    ),
+]
 
 _UNIT_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -243,9 +291,10 @@ def duration_s(text: str) -> float | None:
     return sum(float(number) * _UNIT_S[unit] for number, _, unit in re.findall(r"(\d+(\.\d+)?)(h|ms|m|s)", text))
 
 
-def duration(shortest: str, longest: str, example: str) -> Any:
+def duration(shortest: str, longest: str, example: str) -> TextType:
     allowed = f"a duration from {shortest} to {longest}, with the units h, m, s"
     low, high = duration_s(shortest), duration_s(longest)
+    assert low is not None and high is not None, "the limits are written in this repository"
 
     def check(text: str) -> str:
         seconds = duration_s(text)
@@ -256,4 +305,4 @@ def duration(shortest: str, longest: str, example: str) -> Any:
             raise refuse(what, allowed=allowed, fix=f"write for example {example}")
         return text
 
-    return _text(check, allowed, example)
+    return text_type(check, allowed, example)
