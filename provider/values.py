@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
-from pulumi.runtime import rpc
 
-_SIGNATURE: Final = rpc._special_sig_key
-_SECRET: Final = rpc._special_secret_sig
-_OUTPUT: Final = rpc._special_output_value_sig
+# The key that marks an object as something else, and what it is then. Source: pulumi sdk/go/common/resource/sig/sig.go, 3.259.
+_SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
+_SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - the same for every secret
+_OUTPUT: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 # The engine writes an unknown value as one of these strings, by type. Source: pulumi sdk/go/common/resource/plugin/rpc.go, 3.259.
-_UNKNOWN_STRING: Final = rpc.UNKNOWN
+_UNKNOWN_STRING: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # string
 _UNKNOWNS: Final = frozenset(
     {
         _UNKNOWN_STRING,
