@@ -74,8 +74,8 @@ def _route(route: Route) -> dict[str, Any]:
 
 def _page(given: Mapping[str, Any]) -> dict[str, Any]:
     """The branch of a route that pages take. What the route itself says of grouping counts; silence is not inherited."""
-    page = {"matchers": ['severity="critical"']}
-    own = {"group_by": list(PAGE_GROUP), "group_wait": PAGE_WAIT, "group_interval": PAGE_INTERVAL}
+    page: dict[str, Any] = {"matchers": ['severity="critical"']}
+    own: dict[str, Any] = {"group_by": list(PAGE_GROUP), "group_wait": PAGE_WAIT, "group_interval": PAGE_INTERVAL}
     page.update({name: value for name, value in own.items() if name not in given})
     if "mute_time_intervals" in given:
         page["mute_time_intervals"] = given["mute_time_intervals"]

@@ -26,12 +26,16 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import alerts
+from alerts import Backend
 from alerts.model import Rule, RuleGroup
 from alerts.notifications import INHIBITIONS
 from alerts.xid_rules import ALERT as XID_ALERT
 from alerts.xid_rules import GPU_BY_UUID_OR_ADDRESS, GPU_IN_WORDS, metric_expression
 
 Source = Literal["mimir", "loki"]
+
+# The rule files that each source answers, in the order of evaluation.
+_ASKED: Final[tuple[tuple[Source, Backend], ...]] = (("mimir", "mimir"), ("loki", "loki"), ("mimir", "grafana"))
 
 ALERT_LABEL: Final = "alert"
 
@@ -112,7 +116,7 @@ def _expression(name: str, **model: Any) -> dict[str, Any]:
 def rule_groups(sources: Iterable[Source], runbook_url: str | None = None) -> list[GrafanaRuleGroup]:
     """Every group with alerts, of the `sources` that Grafana can ask. `runbook_url`: see model.with_runbook_url."""
     given: list[tuple[Source, RuleGroup]] = []
-    for source, files in (("mimir", "mimir"), ("loki", "loki"), ("mimir", "grafana")):
+    for source, files in _ASKED:
         if source in sources:
             given += [(source, group) for group in alerts.rule_groups(files, runbook_url)]
     told = {_identity(rule) for source, group in given for rule in group.rules if source == "mimir"}
@@ -139,8 +143,9 @@ def _identity(rule: Rule) -> tuple[Any, ...]:
 
 def _interval_s(text: str) -> int:
     """Rounded up to what Grafana can do."""
-    number, unit = re.fullmatch(r"(\d+)([smh])", text).groups()  # type: ignore[union-attr]
-    seconds = int(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    found = re.fullmatch(r"(\d+)([smh])", text)
+    assert found, f"components/checks lets no interval like {text} through"
+    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
     return -(-seconds // STEP_S) * STEP_S
 
 
@@ -171,7 +176,7 @@ def _template(text: str) -> str:
 
 def _unless_hidden(rule: Rule, of_mimir: list[Rule]) -> str:
     """The rule's expression, silent where an alert that hides it holds."""
-    expr = rule["expr"]
+    expr: str = rule["expr"]
     for inhibition in INHIBITIONS:
         if _matches(inhibition.target, rule):
             sources = [other for other in of_mimir if _matches(inhibition.source, other)]
@@ -193,7 +198,9 @@ def _matches(matchers: Iterable[str], rule: Rule) -> bool:
 
 
 def _matches_one(matcher: str, labels: Mapping[str, str]) -> bool:
-    name, sign, value = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher)
+    assert found, f"INHIBITIONS has the matcher {matcher}"
+    name, sign, value = found.groups()
     if name not in labels:
         return False
     is_equal = bool(re.fullmatch(value, labels[name])) if sign.endswith("~") else labels[name] == value

@@ -163,8 +163,16 @@ def _ansible_playbook() -> Path:
     directory = Cache().root / "bench" / f"ansible-{hashlib.sha256(locked.read_bytes()).hexdigest()[:12]}"
     if not (directory / "installed").exists():
         print("Installing ansible-core for the comparison ...", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", directory], check=True)
-        pip = [directory / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        subprocess.run([*pip, "-r", locked], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(directory)], check=True)
+        pip = [
+            str(directory / "bin/python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+        ]
+        subprocess.run([*pip, "-r", str(locked)], check=True)
         (directory / "installed").touch()
     return directory / "bin" / "ansible-playbook"

@@ -59,7 +59,7 @@ def measure(count: int) -> dict[str, Any]:
             if name == "change all":
                 stack.config["metrics"] = {"url": "http://mimir2.example.com/api/v1/push"}
                 stack.write()
-            process = stack.start(*arguments, **SAVED_ONCE)
+            process = stack.start(*arguments, stdin=subprocess.DEVNULL, **SAVED_ONCE)
             cost, output = cost_of(process)
             if process.returncode:
                 raise RuntimeError(f"{name} of {count} hosts failed:\n{output[-4000:]}")
@@ -82,5 +82,6 @@ def _hosts(directory: Path, count: int) -> Iterator[int]:
             time.sleep(0.05)
         yield port
     finally:
-        process.stdin.close()
+        if process.stdin:
+            process.stdin.close()
         process.wait(20)

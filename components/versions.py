@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -20,6 +20,7 @@ FILE = Path(__file__).with_name("versions.yaml")
 ARCHITECTURES = ("amd64", "arm64")
 UNPINNED = "unpinned"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_Entry = TypeVar("_Entry")
 
 
 class VersionsError(Exception):
@@ -167,7 +168,7 @@ def _repositories(file: Path) -> dict[str, Repository]:
     return {name: Repository(url=entry["url"], key_sha256=entry["key_sha256"]) for name, entry in repositories.items()}
 
 
-def _section(section: str, name: str, entries: Mapping[str, Any]) -> Any:
+def _section(section: str, name: str, entries: Mapping[str, _Entry]) -> _Entry:
     if name not in entries:
         raise VersionsError(f"components/versions.yaml has no {section}.{name}; it has: {', '.join(sorted(entries))}.")
     return entries[name]

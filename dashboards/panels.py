@@ -40,7 +40,8 @@ NONE: Final = "none"
 NOT_TOLD: Final = "not told by this exporter"
 NO_GPU_VALUES: Final = "no GPU values: see the host's state above"
 
-Panel = TypeVar("Panel")
+# The panels of Mimir's values. The SDK's builders have no class in common.
+_Panel = TypeVar("_Panel", bargauge.Panel, gauge.Panel, stat.Panel, statetimeline.Panel, table.Panel, timeseries.Panel)
 
 
 @dataclass(frozen=True)
@@ -386,12 +387,14 @@ def _words(texts: Mapping[str, tuple[str, str]]) -> models.ValueMap:
     )
 
 
-def _placed(panel: Any, title: str, description: str, unit: str, width: int, height: int) -> None:
+def _placed(
+    panel: logs.Panel | table.Panel | timeseries.Panel, title: str, description: str, unit: str, width: int, height: int
+) -> None:
     panel.title(title).description(description).unit(unit).datasource(LOKI).span(width).height(height)
 
 
 def _described(
-    panel: Any,
+    panel: _Panel,
     title: str,
     queries: Sequence[Query],
     description: str,
@@ -401,7 +404,7 @@ def _described(
     height: int,
     *,
     instant: bool = False,
-) -> Any:
+) -> _Panel:
     panel.title(title).description(description).unit(unit).datasource(MIMIR).span(width).height(height)
     panel.thresholds(
         dashboard.ThresholdsConfig()

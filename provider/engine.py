@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
@@ -15,12 +16,13 @@ class EngineLog:
     """Sends lines without making anyone wait. Before `connect` they go nowhere."""
 
     def __init__(self) -> None:
-        self._stub: engine_pb2_grpc.EngineStub | None = None
+        self._stub: engine_pb2_grpc.EngineAsyncStub | None = None
         self._waiting: dict[str, str] = {}  # last line of each resource that told one a moment ago
         self._sending: set[asyncio.Task[None]] = set()
 
     def connect(self, address: str) -> None:
-        self._stub = engine_pb2_grpc.EngineStub(grpc.aio.insecure_channel(address))
+        # One class at run time for both kinds of channel, two for type checkers.
+        self._stub = cast("engine_pb2_grpc.EngineAsyncStub", engine_pb2_grpc.EngineStub(grpc.aio.insecure_channel(address)))
 
     def status(self, urn: str, line: str) -> None:
         """What a resource is doing now; the next line takes its place, and lines that come too fast give way to the last one."""
@@ -50,16 +52,16 @@ class EngineLog:
         if self._sending:
             await asyncio.wait(self._sending, timeout=5)
 
-    def _send(self, severity: int, urn: str, message: str, *, ephemeral: bool = False) -> None:
+    def _send(self, severity: engine_pb2.LogSeverity.ValueType, urn: str, message: str, *, ephemeral: bool = False) -> None:
         if self._stub:
             request = engine_pb2.LogRequest(severity=severity, message=message, urn=urn, ephemeral=ephemeral)
-            task = asyncio.get_running_loop().create_task(self._log(request))
+            task = asyncio.get_running_loop().create_task(self._log(self._stub, request))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
-    async def _log(self, request: engine_pb2.LogRequest) -> None:
+    async def _log(self, stub: engine_pb2_grpc.EngineAsyncStub, request: engine_pb2.LogRequest) -> None:
         try:
-            await self._stub.Log(request, timeout=30)
+            await stub.Log(request, timeout=30)
         except grpc.aio.AioRpcError:
             return  # a line less to read; the work goes on
 

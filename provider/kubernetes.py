@@ -65,7 +65,7 @@ class ClusterApi:
 
     @property
     def server(self) -> str:
-        return self._connected().configuration.host
+        return str(self._connected().configuration.host)
 
     def get(self, path: str) -> Any:
         return self._request("GET", path)
@@ -90,7 +90,8 @@ class ClusterApi:
                 return
 
     def create(self, path: str, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
-        return self._request("POST", f"{path}?dryRun=All" if dry_run else path, manifest)
+        created: Manifest = self._request("POST", f"{path}?dryRun=All" if dry_run else path, manifest)
+        return created
 
     def replace(self, path: str, manifest: Manifest) -> None:
         self._request("PUT", path, manifest)

@@ -167,8 +167,8 @@ def _names(*lists: list[Any]) -> list[str]:
     """The names in lists of named things, in order; empty when the lists are of something else, or a name is there twice."""
     names: list[str] = []
     for items in lists:
-        own = [item.get("name") if isinstance(item, Mapping) else None for item in items]
-        if None in own or len(set(own)) != len(own):
+        own = [item["name"] for item in items if isinstance(item, Mapping) and item.get("name") is not None]
+        if len(set(own)) != len(items):
             return []
         names += [name for name in own if name not in names]
     return names

@@ -32,11 +32,12 @@ class Mistake:
 
 @cache
 def schema() -> Mapping[str, Any]:
-    return json.loads(SCHEMA_FILE.read_text())
+    document: Mapping[str, Any] = json.loads(SCHEMA_FILE.read_text())
+    return document
 
 
 def version() -> str:
-    return schema()["version"]
+    return str(schema()["version"])
 
 
 def mistakes_of_inputs(type_name: str, inputs: Mapping[str, Any]) -> list[Mistake]:
@@ -79,8 +80,9 @@ def _mistakes(path: str, definition: Mapping[str, Any], value: Any) -> Iterator[
         return
     if "$ref" in definition:
         definition = schema()["types"][definition["$ref"].removeprefix("#/types/")]
-    kind = definition["type"]
-    if not isinstance(value, _PYTHON_TYPES[kind]) or (kind == "integer" and isinstance(value, bool)):
+    kind: str = definition["type"]
+    is_right = isinstance(value, _PYTHON_TYPES[kind]) and not (kind == "integer" and isinstance(value, bool))
+    if not is_right:
         yield Mistake(path, f"must be {'an' if kind[0] in 'aio' else 'a'} {kind}, not {_name_of(value)}")
     elif "enum" in definition and value not in (allowed := [item["value"] for item in definition["enum"]]):
         yield Mistake(path, f'"{value}" is not allowed; allowed are {", ".join(allowed)}')

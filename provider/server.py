@@ -21,7 +21,6 @@ from typing import Any
 import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.struct_pb2 import Struct
-from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from provider.engine import EngineLog, EngineLogHandler
@@ -48,16 +47,23 @@ _KINDS = {
     ("delete", True): provider_pb2.PropertyDiff.DELETE_REPLACE,
 }
 _ORPHAN_CHECK_S = 0.5
+# gRPC would refuse messages above 4 MB, and end calls that wait 30 s for a busy process.
+# Source of both values: Pulumi's Python SDK, runtime/_grpc_settings.py, 3.259, read 2026-11-22.
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 400 << 20),
+    ("grpc.server_max_unrequested_time_in_server", 30 * 60),
+)
 
 
-Method = Callable[["Provider", Any, grpc.aio.ServicerContext], Coroutine[Any, Any, Any]]
+Context = grpc.aio.ServicerContext[Any, Any]
+Method = Callable[["Provider", Any, Context], Coroutine[Any, Any, Any]]
 
 
 def told_in_words(method: Method) -> Method:
     """What the method raises becomes an answer; while it runs, Cancel can stop it."""
 
     @functools.wraps(method)
-    async def answer(self: Provider, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def answer(self: Provider, request: Any, context: Context) -> Any:
         work = asyncio.ensure_future(method(self, request, context))
         self.in_flight.add(work)
         if self.is_cancelled:
@@ -103,24 +109,24 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     # --- the plugin ---------------------------------------------------------------------------------------------------------
 
     @told_in_words
-    async def Handshake(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Handshake(self, request: Any, context: Context) -> Any:
         self.log.connect(request.engine_address)
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
 
     @told_in_words
-    async def Attach(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Attach(self, request: Any, context: Context) -> Any:
         self.log.connect(request.address)
         return Empty()
 
     @told_in_words
-    async def GetPluginInfo(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def GetPluginInfo(self, request: Any, context: Context) -> Any:
         return plugin_pb2.PluginInfo(version=version())
 
     @told_in_words
-    async def GetSchema(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def GetSchema(self, request: Any, context: Context) -> Any:
         return provider_pb2.GetSchemaResponse(schema=json.dumps(schema()))
 
-    async def Cancel(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Cancel(self, request: Any, context: Context) -> Any:
         """Answers at once; what is in flight ends its work on the hosts and then answers for itself."""
         self.cancel()
         return Empty()
@@ -138,7 +144,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     # --- its configuration --------------------------------------------------------------------------------------------------
 
     @told_in_words
-    async def CheckConfig(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def CheckConfig(self, request: Any, context: Context) -> Any:
         config, old = decode(request.news), decode(request.olds)
         inputs = _copy(request.news)
         for name in secret_config() & config.keys():
@@ -147,12 +153,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(parse(config)[1]))
 
     @told_in_words
-    async def DiffConfig(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def DiffConfig(self, request: Any, context: Context) -> Any:
         """Another login or password makes no other provider: hosts notice by their secretsDigest alone."""
         return _diff_response(changes(decode(request.old_inputs), decode(request.news)))
 
     @told_in_words
-    async def Configure(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Configure(self, request: Any, context: Context) -> Any:
         settings = Settings.of(decode(request.args))
         archives = Archives()
         self._rulers = Rulers(settings.ruler_password)
@@ -178,7 +184,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     # --- its resources ------------------------------------------------------------------------------------------------------
 
     @told_in_words
-    async def Check(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Check(self, request: Any, context: Context) -> Any:
         checked = self._resource(request).check(decode(request.news))
         inputs = _copy(request.news)
         for name, value in checked.changed.items():
@@ -188,19 +194,19 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(checked.mistakes))
 
     @told_in_words
-    async def Diff(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Diff(self, request: Any, context: Context) -> Any:
         resource = self._resource(request)
         old, new, outputs = decode(request.old_inputs), decode(request.news), decode(request.olds)
         found = await resource.diff(old, new, outputs, self._call(request))
         return _diff_response(found, deletes_first=resource.replaces_by_deleting_first)
 
     @told_in_words
-    async def Create(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Create(self, request: Any, context: Context) -> Any:
         id_, outputs = await self._resource(request).create(decode(request.properties), self._call(request))
         return provider_pb2.CreateResponse(id="" if request.preview else id_, properties=encode(outputs))
 
     @told_in_words
-    async def Read(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Read(self, request: Any, context: Context) -> Any:
         resource, inputs = self._resource(request), decode(request.inputs)
         current = await resource.read(request.id, inputs, decode(request.properties), self._call(request))
         if not current.id:
@@ -212,13 +218,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ReadResponse(id=current.id, properties=properties, inputs=now)
 
     @told_in_words
-    async def Update(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Update(self, request: Any, context: Context) -> Any:
         old, new, outputs = decode(request.old_inputs), decode(request.news), decode(request.olds)
         outputs = await self._resource(request).update(request.id, old, new, outputs, self._call(request))
         return provider_pb2.UpdateResponse(properties=encode(outputs))
 
     @told_in_words
-    async def Delete(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Delete(self, request: Any, context: Context) -> Any:
         inputs, outputs = decode(request.old_inputs), decode(request.properties)
         await self._resource(request).delete(request.id, inputs, outputs, self._call(request))
         return Empty()
@@ -312,7 +318,7 @@ async def serve(arguments: list[str]) -> None:
         log.connect(addresses[-1])
     logging.basicConfig(handlers=[EngineLogHandler(log)], level=logging.WARNING)
     provider = Provider(log)
-    server = grpc.aio.server(options=_GRPC_CHANNEL_OPTIONS)
+    server = grpc.aio.server(options=_CHANNEL_OPTIONS)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -76,7 +76,8 @@ class SshTransport:
                     key = await asyncssh.get_server_host_key(
                         address,
                         port,
-                        tunnel=_Dialler(through, where, self._limits.dial_s),
+                        # asyncssh's type asks for `close` too, which it calls only on tunnels that it opened itself (2.24.1).
+                        tunnel=_Dialler(through, where, self._limits.dial_s),  # type: ignore[arg-type]
                         server_host_key_algs="^" + ",".join([*algorithms, *_PREFERRED_HOST_KEYS]),
                         config=None,
                     )
@@ -181,6 +182,7 @@ class SshTransport:
 
     @cached_property
     def _given_key(self) -> asyncssh.SSHKey:
+        assert self._settings.ssh_private_key, "asked for only where the stack has one"
         try:
             return asyncssh.import_private_key(self._settings.ssh_private_key)
         except asyncssh.KeyImportError as error:

@@ -41,9 +41,12 @@ class Writer(Protocol):
 class Running(Protocol):
     """A command on a host. Closing its standard input asks it to stop; `stop` makes sure that it does."""
 
-    stdin: Writer
-    stdout: Reader
-    stderr: Reader
+    @property
+    def stdin(self) -> Writer: ...
+    @property
+    def stdout(self) -> Reader: ...
+    @property
+    def stderr(self) -> Reader: ...
 
     async def wait(self) -> int: ...
     async def stop(self) -> None: ...
@@ -52,7 +55,9 @@ class Running(Protocol):
 class Session(Protocol):
     """A login on one host; several commands may run in it, one after the other."""
 
-    sudo: bool  # whether commands have to become root by sudo
+    @property
+    def sudo(self) -> bool:
+        """Whether commands have to become root by sudo."""
 
     async def start(self, argv: Sequence[str]) -> Running: ...
 
@@ -86,6 +91,7 @@ class LocalTransport:
 
 class _LocalProcess:
     def __init__(self, process: asyncio.subprocess.Process):
+        assert process.stdin and process.stdout and process.stderr, "started with three pipes"
         self._process = process
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
 

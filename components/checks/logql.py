@@ -147,9 +147,14 @@ def _range_at(expression: str, start: int) -> tuple[str, int]:
     return (found[0], found.end()) if found else ("", start)
 
 
+def _after_space(expression: str, start: int) -> int:
+    found = _SPACE.match(expression, start)
+    return found.end() if found else start
+
+
 def _read_stages(expression: str, start: int, pipeline: _Pipeline) -> int:
     """Reads stages until something else comes; where that is."""
-    while (position := _SPACE.match(expression, start).end()) < len(expression) and expression[position] in "|!":
+    while (position := _after_space(expression, start)) < len(expression) and expression[position] in "|!":
         stage = _FILTER.match(expression, position)
         if stage is None:
             stage = _read_stage(expression, position, pipeline)

@@ -218,7 +218,7 @@ def _is_scalar(node: promql.Expr) -> bool:
         case promql.NumberLiteral():
             return True
         case promql.Call():
-            return node.func.return_type == promql.ValueType.Scalar
+            return bool(node.func.return_type == promql.ValueType.Scalar)
         case promql.ParenExpr() | promql.UnaryExpr():
             return _is_scalar(node.expr)
         case promql.BinaryExpr():

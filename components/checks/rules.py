@@ -219,8 +219,8 @@ def check_rules(rules: Sequence[PlacedRule], catalogue: Catalogue) -> Iterator[P
 
 
 def _answer(placed: PlacedRule, catalogue: Catalogue) -> Answer:
-    language = logql if placed.file.language == "logql" else promql
-    return language.read(placed.rule["expr"], catalogue)
+    read = logql.read if placed.file.language == "logql" else promql.read
+    return read(placed.rule["expr"], catalogue)
 
 
 def _check_alert(placed: PlacedRule, labels: Labels | None) -> Iterator[Problem]:

@@ -103,7 +103,7 @@ class Counters:
         """What the exporter takes and is probably not meant."""
         numbers = {row.number for row in self.rows}
         for row in self.rows:
-            if row.number in REMOVED_IN_4_7:
+            if row.number is not None and row.number in REMOVED_IN_4_7:
                 yield f"line {row.line}: {row.name} is gone in DCGM 4.7; use {REMOVED_IN_4_7[row.number]} before an upgrade"
             if row.kind == "counter" and row.name.startswith(_PROFILING) and not row.name.endswith("_TOTAL"):
                 yield f"line {row.line}: {row.name} is a rate, so a gauge; rate() of it means nothing"

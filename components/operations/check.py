@@ -111,7 +111,7 @@ def refresh_preview(stack: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise OperationError("pulumi is not on the PATH: `make check` brings its own") from None
     try:
-        document = json.loads(done.stdout)
+        document: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         document = {}
     if done.returncode != 0 or not document:

@@ -103,7 +103,8 @@ def _fetch(url: str, uid: str) -> dict[str, Any]:
     request = urllib.request.Request(address, headers={"Authorization": header})  # noqa: S310  as the stack file has it
     try:
         with urllib.request.urlopen(request, timeout=_WITHIN_S) as answer:  # noqa: S310
-            return json.load(answer)["dashboard"]
+            dashboard: dict[str, Any] = json.load(answer)["dashboard"]
+            return dashboard
     except urllib.error.HTTPError as error:
         if error.code == 404:
             raise OperationError(f"{url} has no dashboard {uid}: it was deleted there, or never written; `up` makes it") from None

@@ -32,7 +32,7 @@ from provider.transport import TransportError
 DEFAULT_FILE = "inventory/known_hosts"  # where the stack file names none
 _LIMITS = Limits(dial_s=5, login_s=15)  # two dials: 10 s for a host that does not answer, 15 s for one that accepts and stalls
 State = Literal["known", "authority", "new", "unreachable", "CHANGED", "REVOKED"]
-_LOUD = ("CHANGED", "REVOKED")
+_LOUD: tuple[State, ...] = ("CHANGED", "REVOKED")
 _SECRET_KEY = "gpu-fleet:sshPrivateKey"  # noqa: S105 - its name
 
 
@@ -118,7 +118,7 @@ def proposal(text: str, findings: Iterable[Finding]) -> str:
     """The known hosts file with a line for each new key, which says whose it is and its fingerprint, to be read in a diff."""
     lines = []
     for one in findings:
-        if one.state == "new":
+        if one.state == "new" and one.key:
             kind, body = one.key.export_public_key().decode().split()[:2]
             lines.append(f"{one.endpoint.pattern} {kind} {body} {one.endpoint.name} {one.key.get_fingerprint()}\n")
     return text + ("\n" if text and not text.endswith("\n") else "") + "".join(lines)

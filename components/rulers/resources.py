@@ -7,6 +7,8 @@ from typing import Literal
 
 import pulumi
 
+Backend = Literal["mimir", "loki"]
+
 
 class RuleGroup(pulumi.CustomResource):
     """One rule group of a ruler. `rules`: the group as YAML; becomes the group as the ruler keeps it, in one fixed spelling.
@@ -20,7 +22,7 @@ class RuleGroup(pulumi.CustomResource):
         self,
         name: str,
         *,
-        backend: Literal["mimir", "loki"],
+        backend: Backend,
         url: pulumi.Input[str],
         namespace: str,
         group: str,

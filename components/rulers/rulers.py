@@ -12,7 +12,7 @@ from typing import Protocol
 import pulumi
 
 from components.naming import type_token
-from components.rulers.resources import AlertmanagerConfig, RuleGroup
+from components.rulers.resources import AlertmanagerConfig, Backend, RuleGroup
 
 
 class Group(Protocol):
@@ -56,8 +56,14 @@ class Rulers(pulumi.ComponentResource):
     def __init__(self, name: str, args: RulersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(type_token("rulers", "Rulers"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        for backend, server, groups in (("mimir", args.mimir, args.mimir_groups), ("loki", args.loki, args.loki_groups)):
-            for group in groups if server else ():
+        sources: tuple[tuple[Backend, RulerServer | None, Sequence[Group]], ...] = (
+            ("mimir", args.mimir, args.mimir_groups),
+            ("loki", args.loki, args.loki_groups),
+        )
+        for backend, server, groups in sources:
+            if server is None:
+                continue
+            for group in groups:
                 RuleGroup(
                     f"{name}-{backend}-{group.namespace}-{group.name}",
                     backend=backend,

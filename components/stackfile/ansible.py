@@ -385,8 +385,8 @@ class _Tree:
                 inherited |= group.file_variables
             self._inherited[direct] = inherited
         variables = dict(self._inherited[direct])
-        for group in self._groups_of[host]:
-            for own in self._inventory.groups[group].hosts[host]:
+        for name in self._groups_of[host]:
+            for own in self._inventory.groups[name].hosts[host]:
                 variables |= own
         return variables | self._inventory.host_files.get(host, {})
 

@@ -203,7 +203,7 @@ def _types(node: Mapping[str, Any]) -> set[str]:
 def _allowed(node: Mapping[str, Any]) -> str:
     """What a JSON schema node accepts, in words."""
     if "x-allowed" in node:
-        return node["x-allowed"]
+        return str(node["x-allowed"])
     if "const" in node:
         return str(node["const"])
     if "enum" in node:

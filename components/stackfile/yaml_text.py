@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import yaml
 
-try:
-    from yaml import CSafeLoader as _SafeLoader  # ten times quicker: 10,000 hosts in half a second
-except ImportError:  # PyYAML built without libyaml
-    from yaml import SafeLoader as _SafeLoader
-
 
 class VaultText:
     """A value that ansible-vault encrypted; nothing here can read it."""
 
 
-class _Loader(_SafeLoader):
+class _Loader(yaml.CSafeLoader):  # ten times quicker than SafeLoader: 10,000 hosts in half a second
     """Refuses a key written twice, which PyYAML would quietly drop, and knows Ansible's tags."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, _ in node.value:  # before PyYAML resolves `<<`, whose keys may well come twice
             if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
@@ -31,9 +27,13 @@ class _Loader(_SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _unsafe(loader: _Loader, node: yaml.ScalarNode) -> str:
+    return loader.construct_scalar(node)
+
+
 _Loader.add_constructor("!vault", lambda loader, node: VaultText())
 _Loader.add_constructor("!vault-encrypted", lambda loader, node: VaultText())
-_Loader.add_constructor("!unsafe", lambda loader, node: loader.construct_scalar(node))
+_Loader.add_constructor("!unsafe", _unsafe)
 
 
 class YamlError(ValueError):

@@ -155,11 +155,11 @@ def _unpack_member(archive: Path, member: str, to: Path) -> None:
             shutil.copyfileobj(source, target)
     else:
         with tarfile.open(archive) as tar:
-            source = tar.extractfile(member)
-            if source is None:
+            packed = tar.extractfile(member)
+            if packed is None:
                 raise KeyError(f"{member} is not a file")
-            with source, to.open("wb") as target:
-                shutil.copyfileobj(source, target)
+            with packed, to.open("wb") as target:
+                shutil.copyfileobj(packed, target)
     to.chmod(0o755)
 
 
@@ -200,7 +200,8 @@ def _open(url: str) -> http.client.HTTPResponse:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "https" and parts.hostname != "127.0.0.1":  # the tests' maker is on loopback
         raise Unavailable(f"{url} is not an https address")
-    return urllib.request.urlopen(url, timeout=STALL_S)  # noqa: S310 - the scheme was checked
+    answer: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=STALL_S)  # noqa: S310 - the scheme was checked
+    return answer
 
 
 def _ask(url: str) -> str:

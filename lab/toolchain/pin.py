@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from components import versions
@@ -52,10 +53,7 @@ def _programs(releases: dict[str, versions.Release], scratch: Path) -> Iterator[
         for arch, file in release.files.items():
             if not file.sha256:
                 line = rf"(^  {re.escape(name)}:\n(?:    .*\n)*?    sha256:\n(?:      .*\n)*?      {arch}: ){versions.UNPINNED}$"
-                yield (
-                    name,
-                    (re.compile(line, re.M), f"{name} {arch}", lambda step, of=file: maker.learn_sha256(of, scratch, step)),
-                )
+                yield name, (re.compile(line, re.M), f"{name} {arch}", partial(maker.learn_sha256, file, scratch))
 
 
 def _images(images: dict[str, versions.Image]) -> Iterator[tuple[str, _Pin]]:

@@ -65,4 +65,5 @@ def _token(challenge: str) -> str:
         raise ValueError(f"it asks for a login in a way that is not known: {challenge[:80]!r}")
     with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(values)}", timeout=_TIMEOUT_S) as answer:  # noqa: S310
         given = json.load(answer)
-    return given.get("token") or given["access_token"]
+    token: str = given.get("token") or given["access_token"]
+    return token

@@ -49,7 +49,7 @@ class Bundle:
         """The archive goes no further than this: hundreds of kB in every state would be written on every checkpoint."""
         mistakes = mistakes_of_inputs(self.type_name, inputs)
         archive = inputs.get("archive")
-        digest = UNKNOWN
+        digest: object = UNKNOWN
         if isinstance(archive, str):
             try:
                 digest = self._archives.remember(archive)

@@ -97,7 +97,9 @@ class Cluster:
         api = self._api
         if api is None and place is not None:  # the section has gone from the stack file, and with it the provider's
             api = ClusterApi(file=place.get("kubeconfig"), context=place.get("context"))
-        if names and api is None:
+        if not names:
+            return
+        if api is None:
             call.warn(f"these stay, as the stack file does not name the cluster any more: kubectl delete crd {' '.join(names)}")
             return
         for name in names:

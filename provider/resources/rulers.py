@@ -34,7 +34,7 @@ class RuleGroup:
         if mistakes or rules is UNKNOWN:
             return Checked(mistakes=tuple(mistakes))
         try:
-            rules = normalised(rules)
+            rules = normalised(inputs["rules"])
         except InvalidRules as error:
             return Checked(mistakes=(Mistake("rules", str(error)),))
         written = yaml.safe_load(rules)["name"]

@@ -45,6 +45,6 @@ def _ports(stack: Stack, section: Scrape) -> Iterator[Problem]:
         what = f"{some(here)} are on this machine, and would answer on the same ports"
         yield problem("scrape", what, "one local host at most", "remove the section, or all of them but one")
     for key, port in ports_of(stack.file.backend) if here else ():
-        if name := next((name for name, ours in names.items() if ours == port), None):
+        if taken := next((name for name, ours in names.items() if ours == port), None):
             what = f"{port} is {PROJECT}:backend.{key} too, on the machine of {here[0]}"
-            yield problem(f"scrape.{name}", what, "a port of its own", "change one of them")
+            yield problem(f"scrape.{taken}", what, "a port of its own", "change one of them")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from components.dcgm.counters import PRESETS
@@ -19,7 +19,7 @@ def check(stack: Stack) -> Iterator[Problem]:
             yield from _credentials(stack, {section: getattr(stack.file, section)}, secret)
     if "rulers" not in stack.broken:
         rulers = stack.file.rulers
-        servers = {"rulers.mimir": rulers and rulers.mimir, "rulers.loki": rulers and rulers.loki}
+        servers = {"rulers.mimir": rulers.mimir if rulers else None, "rulers.loki": rulers.loki if rulers else None}
         yield from _credentials(stack, servers, "rulersPassword")
     yield from _grafana(stack)
     if "artifacts" not in stack.broken:
@@ -29,7 +29,7 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _of_the_image(stack)
 
 
-def _credentials(stack: Stack, servers: dict[str, Metrics | Logs | Ruler | None], secret: str) -> Iterator[Problem]:
+def _credentials(stack: Stack, servers: Mapping[str, Metrics | Logs | Ruler | None], secret: str) -> Iterator[Problem]:
     """A user name and a password belong together, and both belong on an encrypted connection."""
     users = {path: server for path, server in servers.items() if server and server.username}
     for path, server in users.items():
