@@ -16,7 +16,6 @@ import pulumiverse_grafana as grafana
 from components import wiring
 from components.backend.backend import Backend
 from components.config import read_stack
-from components.continue_on_error import spare_the_traceback
 from components.fleet import Fleet
 from components.grafana.alerting import Alerting
 from components.grafana.dashboards import Dashboards
@@ -24,10 +23,9 @@ from components.host.resources import Provider
 from components.kubernetes.gpu_cluster import GpuCluster
 from components.kubernetes.wiring import gpu_cluster_args, kubernetes_provider_args
 from components.rulers.rulers import Rulers
-from components.small_state import leave_out_source_positions
+from components.sdk_patches import patch_sdk
 
-spare_the_traceback()
-leave_out_source_positions()
+patch_sdk()
 loaded = read_stack()
 config = loaded.config
 wiring.check_signals(config)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -255,11 +254,11 @@ def read_stack() -> LoadedConfig:
     """
     import pulumi
     from pulumi.runtime import get_config_env, is_config_secret
-    from pulumi.runtime.config import CONFIG  # Pulumi has no public list of the keys that are set, and unknown ones are mistakes
 
     ours = pulumi.Config(PROJECT)
     prefix = f"{PROJECT}:"
-    keys = sorted(key.removeprefix(prefix) for key in {*CONFIG.get(), *get_config_env()} if key.startswith(prefix))
+    # The environment that the language host gives the program is the one public list of the keys that are set.
+    keys = sorted(key.removeprefix(prefix) for key in get_config_env() if key.startswith(prefix))
     secrets_set = {key for key in keys if is_config_secret(ours.full_key(key))}
     raw = {key: _parsed(ours.get(key)) for key in keys if key not in secrets_set}
     try:
@@ -305,10 +304,10 @@ def new_stack(datacenter: str, cluster: str) -> str:
     """A commented stack file for this datacenter and cluster. Raises ConfigErrors when they cannot be names."""
     text = NEW_STACK_FILE.read_text()
     for key, value in {"datacenter": datacenter, "cluster": cluster}.items():
-        text, count = re.subn(
-            rf"(?m)^(  {PROJECT}:{key}: ).*$", lambda match, value=value: match.group(1) + json.dumps(value), text
-        )
-        assert count == 1, f"{NEW_STACK_FILE.name} must set {key} once"
+        start = f"  {PROJECT}:{key}: "
+        lines = [line for line in text.splitlines() if line.startswith(start)]
+        assert len(lines) == 1, f"{NEW_STACK_FILE.name} must set {key} once"
+        text = text.replace(lines[0], start + json.dumps(value))
     StackConfig.load({"datacenter": datacenter, "cluster": cluster}, _ROOT)
     return text
 

@@ -14,7 +14,7 @@ import asyncssh
 import pulumi
 import pytest
 import yaml
-from pulumi.runtime import set_all_config
+from pulumi.runtime import get_config_env, set_all_config
 
 from components import wiring
 from components.config import ConfigErrors, LoadedConfig, StackConfig, new_stack, read_stack
@@ -266,12 +266,14 @@ def event_loop() -> Iterator[None]:
 
 
 @pytest.fixture
-def pulumi_config(event_loop):
-    """Sets the configuration of the running stack as the engine does: mappings as JSON, secrets by name."""
+def pulumi_config(event_loop, monkeypatch: pytest.MonkeyPatch):
+    """Sets the configuration of the running stack as the language host does: mappings as JSON, secrets by name."""
 
     def set_it(values: dict[str, object], secrets: set[str] = frozenset()) -> None:
         texts = {f"gpu-fleet:{key}": value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
-        set_all_config(texts, [f"gpu-fleet:{key}" for key in secrets])
+        texts["gpu-fleet-other:zone"] = "x"  # of another program
+        monkeypatch.setenv("PULUMI_CONFIG", json.dumps(texts))
+        set_all_config(get_config_env(), [f"gpu-fleet:{key}" for key in secrets])
 
     yield set_it
     set_all_config({}, [])
@@ -303,7 +305,6 @@ def test_a_secret_in_clear_ends_the_program_without_showing_it(pulumi_config) ->
 
 def test_keys_of_other_programs_are_none_of_our_business(pulumi_config) -> None:
     pulumi_config(stack(ssh=REMOVED, **host_on_this_machine()))
-    pulumi.runtime.config.set_config("gpu-fleet-other:zone", "x")
     assert read_stack().config.datacenter == "us-west"
 
 

@@ -32,9 +32,9 @@ sys.path.insert(0, {repo!r})
 import pulumi
 from components.host.resources import Bundle, Host, Provider, ProviderArgs
 from components.rulers.resources import AlertmanagerConfig, RuleGroup
-from components.small_state import leave_out_source_positions
+from components.sdk_patches import patch_sdk
 
-leave_out_source_positions()
+patch_sdk()
 wish = json.loads(Path("wish.json").read_text())
 secret = pulumi.Output.secret(wish["password"])
 ours = pulumi.ResourceOptions(
