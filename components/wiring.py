@@ -49,7 +49,7 @@ def check_signals(config: StackConfig) -> None:
     if config.alerts is None and config.grafana is None and config.kubernetes is None:
         return
     try:
-        checks.check_signals(checks.rule_files(), dashboards.models(config.grafana and _price(config.grafana)))
+        checks.check_signals(checks.rule_files(), dashboards.models(_price(config.grafana) if config.grafana else None))
     except checks.SignalErrors as errors:
         raise pulumi.RunError(str(errors)) from None
 
@@ -107,7 +107,9 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
     waves = config.rollout.waves(names) if config.rollout else [names]
     # The state of a thousand hosts need not say a thousand times what the bundle says already.
     defaults = built.settings.items()
-    settings = {name: dict(config.hosts[name].settings(config).items() - defaults) for name in names}
+    settings: dict[str, dict[str, pulumi.Input[str]]] = {
+        name: dict(config.hosts[name].settings(config).items() - defaults) for name in names
+    }
     if backend and config.metrics:
         for values in settings.values():
             values["GPU_FLEET_METRICS_URL"] = _once_up(backend, config.metrics.url)
@@ -162,7 +164,9 @@ def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> Dcg
 
 def _scrape(config: StackConfig) -> Scrape | None:
     section = config.scrape
-    return section and Scrape(
+    if section is None:
+        return None
+    return Scrape(
         node_exporter_listen=listen(section.address, section.node_exporter_port),
         gpu_exporter_listen=listen(section.address, section.gpu_exporter_port),
     )
@@ -181,8 +185,9 @@ def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping
 def pull_output(config: StackConfig) -> dict[str, str]:
     """For hosts that provision themselves. `bundle`: sha256 of what is to be published, and named by `latest` below `url` once it
     is. `install`: what each host runs, once; the password is in a file there."""
+    assert config.pull is not None
     url = config.pull.url.rstrip("/")
-    login = " --password-file /root/metrics-password" if config.metrics.username else ""
+    login = " --password-file /root/metrics-password" if config.metrics and config.metrics.username else ""
     return {
         "bundle": bundle(config).digest,
         "url": url,

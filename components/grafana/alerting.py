@@ -47,9 +47,8 @@ class Alerting(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)  # the provider is inherited
         folder = grafana.oss.Folder(f"{name}-folder", title=args.folder, uid=FOLDER_UID, opts=child)
         if args.permissions:
-            grafana.oss.FolderPermission(
-                f"{name}-folder-permissions", folder_uid=folder.uid, permissions=list(args.permissions), opts=child
-            )
+            permissions = [grafana.oss.FolderPermissionPermissionArgs(**entry) for entry in args.permissions]
+            grafana.oss.FolderPermission(f"{name}-folder-permissions", folder_uid=folder.uid, permissions=permissions, opts=child)
         for group in args.groups:
             grafana.alerting.RuleGroup(
                 f"{name}-{group.name}",
@@ -85,7 +84,7 @@ class Alerting(pulumi.ComponentResource):
         )
 
 
-def _rule(rule: GrafanaRule, data_source_uid: str) -> dict[str, Any]:
+def _rule(rule: GrafanaRule, data_source_uid: str) -> grafana.alerting.RuleGroupRuleArgsDict:
     return {
         "uid": grafana_uid("alert", rule.title),
         "name": rule.title,
@@ -104,7 +103,7 @@ def _rule(rule: GrafanaRule, data_source_uid: str) -> dict[str, Any]:
     }
 
 
-def _node(node: Mapping[str, Any]) -> dict[str, Any]:
+def _node(node: Mapping[str, Any]) -> grafana.alerting.RuleGroupRuleDataArgsDict:
     times = node["relativeTimeRange"]
     return {
         "ref_id": node["refId"],

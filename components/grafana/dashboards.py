@@ -55,9 +55,8 @@ class Dashboards(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)  # the provider is inherited
         folder = grafana.oss.Folder(f"{name}-folder", title=args.folder, uid=grafana_uid("folder", args.folder), opts=child)
         if args.permissions:
-            grafana.oss.FolderPermission(
-                f"{name}-folder-permissions", folder_uid=folder.uid, permissions=list(args.permissions), opts=child
-            )
+            permissions = [grafana.oss.FolderPermissionPermissionArgs(**entry) for entry in args.permissions]
+            grafana.oss.FolderPermission(f"{name}-folder-permissions", folder_uid=folder.uid, permissions=permissions, opts=child)
         sources = [
             grafana.oss.DataSource(
                 f"{name}-{source.uid}",

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from alerts.grafana_rules import ALERT_LABEL
 from alerts.notifications import (
@@ -23,7 +23,6 @@ from alerts.notifications import (
     PAGE_WAIT,
     TEXT,
     TITLE,
-    Channel,
     Email,
     MuteTiming,
     Notifications,
@@ -35,10 +34,29 @@ from alerts.notifications import (
 )
 from components.naming import PROJECT
 
+if TYPE_CHECKING:
+    from pulumiverse_grafana.alerting import (
+        ContactPointEmailArgsDict,
+        ContactPointPagerdutyArgsDict,
+        ContactPointSlackArgsDict,
+        ContactPointWebhookArgsDict,
+        MuteTimingIntervalArgsDict,
+    )
+
 # Names that Grafana gives to the alerts about its own queries. A Mimir that restarts is back within two minutes.
 ABOUT_QUERIES: Final = "DatasourceError|DatasourceNoData"
 ABOUT_QUERIES_GROUP: Final = ("alertname", "datasource_uid")
 ABOUT_QUERIES_WAIT: Final = "2m"
+
+
+class Integrations(TypedDict, total=False):
+    """Those of one contact point, by kind, as arguments of grafana.alerting.ContactPoint."""
+
+    webhooks: list[ContactPointWebhookArgsDict]
+    slacks: list[ContactPointSlackArgsDict]
+    pagerduties: list[ContactPointPagerdutyArgsDict]
+    emails: list[ContactPointEmailArgsDict]
+
 
 # For routes to a receiver that tells nobody.
 FOR_EVER: Final = MuteTiming(name=f"{PROJECT}-nobody", weekdays=("sunday:saturday",))
@@ -63,39 +81,55 @@ def as_grafana_can(notifications: Notifications) -> Notifications:
     )
 
 
-def contact_point(receiver: Receiver) -> dict[str, list[dict[str, Any]]]:
-    """The receiver's integrations by kind, as arguments of grafana.alerting.ContactPoint."""
-    integrations: dict[str, list[dict[str, Any]]] = {}
+def contact_point(receiver: Receiver) -> Integrations:
+    integrations: Integrations = {}
     for channel in receiver.channels:
-        kind, settings = _integration(channel)
-        given = {name: value for name, value in settings.items() if value is not None}
-        integrations.setdefault(kind, []).append({**given, "disable_resolve_message": not channel.send_resolved})
+        is_silent_at_the_end = not channel.send_resolved
+        match channel:
+            case Webhook():
+                webhook = _webhook(channel)
+                webhook["disable_resolve_message"] = is_silent_at_the_end
+                integrations.setdefault("webhooks", []).append(webhook)
+            case Slack():
+                slack: ContactPointSlackArgsDict = {
+                    "url": channel.url,
+                    "recipient": channel.channel,
+                    "title": TITLE,
+                    "text": TEXT,
+                    "disable_resolve_message": is_silent_at_the_end,
+                }
+                integrations.setdefault("slacks", []).append(slack)
+            case PagerDuty():
+                pager: ContactPointPagerdutyArgsDict = {
+                    "integration_key": channel.routing_key,
+                    "summary": TITLE,
+                    "severity": '{{ or .CommonLabels.severity "error" }}',
+                    "details": {"what to do": TEXT},
+                    "disable_resolve_message": is_silent_at_the_end,
+                }
+                integrations.setdefault("pagerduties", []).append(pager)
+            case Email():
+                email: ContactPointEmailArgsDict = {
+                    "addresses": [channel.to],
+                    "subject": TITLE,
+                    "message": TEXT,
+                    "single_email": True,
+                    "disable_resolve_message": is_silent_at_the_end,
+                }
+                integrations.setdefault("emails", []).append(email)
     return integrations
 
 
-def _integration(channel: Channel) -> tuple[str, dict[str, Any]]:
-    match channel:
-        case Webhook():
-            return "webhooks", {
-                "url": channel.url,
-                "basic_auth_user": channel.username,
-                "basic_auth_password": channel.password,
-                "authorization_scheme": None if channel.bearer_token is None else "Bearer",
-                "authorization_credentials": channel.bearer_token,
-                "title": TITLE,
-                "message": TEXT,
-            }
-        case Slack():
-            return "slacks", {"url": channel.url, "recipient": channel.channel, "title": TITLE, "text": TEXT}
-        case PagerDuty():
-            return "pagerduties", {
-                "integration_key": channel.routing_key,
-                "summary": TITLE,
-                "severity": '{{ or .CommonLabels.severity "error" }}',
-                "details": {"what to do": TEXT},
-            }
-        case Email():
-            return "emails", {"addresses": [channel.to], "subject": TITLE, "message": TEXT, "single_email": True}
+def _webhook(channel: Webhook) -> ContactPointWebhookArgsDict:
+    webhook: ContactPointWebhookArgsDict = {"url": channel.url, "title": TITLE, "message": TEXT}
+    if channel.username is not None:
+        webhook["basic_auth_user"] = channel.username
+    if channel.password is not None:
+        webhook["basic_auth_password"] = channel.password
+    if channel.bearer_token is not None:
+        webhook["authorization_scheme"] = "Bearer"
+        webhook["authorization_credentials"] = channel.bearer_token
+    return webhook
 
 
 def policy(notifications: Notifications) -> dict[str, Any]:
@@ -159,20 +193,27 @@ def _label(name: str) -> str:
 
 def _matcher(text: str) -> dict[str, str]:
     """`label=value` as the stack file has it, the value with or without double quotes."""
-    label, sign, value = re.fullmatch(r"(\w+)\s*(=~|!~|!=|=)\s*(.*?)\s*", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    found = re.fullmatch(r"(\w+)\s*(=~|!~|!=|=)\s*(.*?)\s*", text, re.DOTALL)
+    assert found, f"the stack file's checks let no matcher like {text} through"
+    label, sign, value = found.groups()
     if len(value) > 1 and value[0] == value[-1] == '"':
         value = json.loads(value)
     return {"label": _label(label), "match": sign, "value": value}
 
 
-def mute_timing(timing: MuteTiming) -> dict[str, Any]:
+def mute_timing(timing: MuteTiming) -> MuteTimingIntervalArgsDict:
     """The one interval of a mute timing, as an argument of grafana.alerting.MuteTiming."""
-    interval = {
-        "weekdays": list(timing.weekdays),
-        "times": [{"start": start, "end": end} for start, end in timing.times],
-        "days_of_months": [str(day) for day in timing.days_of_month],
-        "months": list(timing.months),
-        "years": [str(year) for year in timing.years],
-        "location": timing.location,
-    }
-    return {name: value for name, value in interval.items() if value}
+    interval: MuteTimingIntervalArgsDict = {}
+    if timing.weekdays:
+        interval["weekdays"] = list(timing.weekdays)
+    if timing.times:
+        interval["times"] = [{"start": start, "end": end} for start, end in timing.times]
+    if timing.days_of_month:
+        interval["days_of_months"] = [str(day) for day in timing.days_of_month]
+    if timing.months:
+        interval["months"] = list(timing.months)
+    if timing.years:
+        interval["years"] = [str(year) for year in timing.years]
+    if timing.location:
+        interval["location"] = timing.location
+    return interval

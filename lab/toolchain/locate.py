@@ -68,7 +68,7 @@ def on_path(program: Program) -> Path | None:
     """The program on the PATH, or among pulumi's own plugins, if it is of the right version and not one of ours."""
     if program.name.startswith("pulumi-resource-"):
         # A plugin cannot tell its version, but pulumi installs it under it.
-        homes = [*filter(None, [os.environ.get("PULUMI_HOME")]), Path.home() / ".pulumi"]
+        homes: list[str | Path] = [*filter(None, [os.environ.get("PULUMI_HOME")]), Path.home() / ".pulumi"]
         candidates = [Path(home) / "plugins" / program.plugin / program.name for home in homes]
         return next((path for path in candidates if os.access(path, os.X_OK) and not _is_ours(path)), None)
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
