@@ -116,7 +116,7 @@ def build(
         if not row.is_folded:
             for panel in row.panels:
                 board.with_panel(panel)
-    model = json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
+    model: dict[str, Any] = json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
     model["schemaVersion"] = SCHEMA_VERSION
     for number, panel in enumerate(all_panels(model), start=1):
         panel["id"] = number  # Grafana would number them itself, and show that as a change

@@ -138,7 +138,7 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        return self.connection["kind"] == "local"
+        return bool(self.connection["kind"] == "local")
 
     @property
     def prefix(self) -> str:
@@ -173,7 +173,7 @@ class Hosts:
             if self._artifacts and not place.is_local:
                 needed = await self._converse(session, place, "needs", members, progress)
                 digests = [line for line in needed.lines if _SHA256.fullmatch(line)]
-                members |= {f"artifacts/{digest}": await self._artifact(digest) for digest in digests}
+                members |= {f"artifacts/{digest}": await _artifact(self._artifacts, digest) for digest in digests}
             return self._judged(await self._converse(session, place, "apply", members, progress))
 
     async def plan(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
@@ -200,13 +200,6 @@ class Hosts:
                 yield session
         except TransportError as error:
             raise HostError(error.code, self._clean(error.message)) from None
-
-    async def _artifact(self, digest: str) -> Compressed:
-        try:
-            return await self._artifacts.compressed(digest)
-        except FileNotFoundError:
-            missing = f"the host needs the file with sha256 {digest}, which is not in {self._artifacts.directory}"
-            raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
 
     async def _converse(self, session: Session, place: Place, verb: str, members: Members, progress: Progress) -> Outcome:
         artifacts = str(self._artifacts.directory) if self._artifacts and place.is_local and verb == "apply" else ""
@@ -271,6 +264,14 @@ class Hosts:
         return text
 
 
+async def _artifact(artifacts: Artifacts, digest: str) -> Compressed:
+    try:
+        return await artifacts.compressed(digest)
+    except FileNotFoundError:
+        missing = f"the host needs the file with sha256 {digest}, which is not in {artifacts.directory}"
+        raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
+
+
 class _Talk:
     """One conversation with bootstrap.sh. `outcome` is None until the host may have been changed."""
 
@@ -319,15 +320,17 @@ class _Talk:
                 await self._running.stdin.drain()
 
     async def listen(self) -> Outcome:
-        while self.outcome.result is None and (line := await self._running.stdout.readline()):
-            self.outcome.add(self._clean(line.decode(errors="replace").rstrip("\n")))
+        outcome = self.outcome
+        assert outcome is not None, "after `send`"
+        while outcome.result is None and (line := await self._running.stdout.readline()):
+            outcome.add(self._clean(line.decode(errors="replace").rstrip("\n")))
         try:
-            async with asyncio.timeout(_EXIT_TIMEOUT_S if self.outcome.result else None):
+            async with asyncio.timeout(_EXIT_TIMEOUT_S if outcome.result else None):
                 self.exit_code = await self._running.wait()
         except TimeoutError:  # something it started still holds its output; the result was complete
             await self._running.stop()
         await asyncio.wait([self._errors], timeout=1)
-        return self.outcome
+        return outcome
 
     def close(self) -> None:
         self._errors.cancel()

@@ -27,11 +27,10 @@ class File:
     group: str = "root"
 
     @classmethod
-    def from_rootfs(cls, path: str, **kwargs: object) -> File:
+    def from_rootfs(cls, path: str) -> File:
         """The file kept at the same path under `rootfs/`; executable there means 0755 here."""
         source = ROOTFS / path.lstrip("/")
-        kwargs.setdefault("mode", 0o755 if source.stat().st_mode & 0o100 else 0o644)
-        return cls(path=path, content=source.read_bytes(), **kwargs)  # type: ignore[arg-type]
+        return cls(path=path, content=source.read_bytes(), mode=0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ _KUBERNETES = "1.36.3"
 _TIMEOUT_S = 120  # of one helm command; a repository's index can have 20 MB
 
 
-class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class Loader(yaml.CSafeLoader):
     """YAML as Helm reads it: a bare `=` is text. In C, for the values of the largest chart take seconds otherwise."""
 
 
@@ -102,7 +102,8 @@ class Chart:
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
-        return _parsed(self._members["Chart.yaml"])
+        metadata: Mapping[str, Any] = _parsed(self._members["Chart.yaml"])
+        return metadata
 
     @cached_property
     def values(self) -> Mapping[str, Any]:

@@ -73,10 +73,6 @@ class Program:
         return f"{kind[1]}-{kind[2]}-v{self.release.version}" if kind else ""
 
 
-def _go(module: str, package: str, **kwargs: object) -> GoBuild:
-    return GoBuild(module=GO_MODULES / module, package=package, **kwargs)  # type: ignore[arg-type]
-
-
 def _required(module: str, path: str) -> str:
     """The version of the Go module `path` that go/`module` builds."""
     found = re.search(rf"^require {re.escape(path)} v(\S+)$", (GO_MODULES / module / "go.mod").read_text(), re.M)
@@ -107,20 +103,26 @@ def _cluster() -> tuple[Program, ...]:
     kubernetes = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
 
     def of_kubernetes(name: str, seconds: int) -> Program:
-        build = _go("kubernetes", f"k8s.io/kubernetes/cmd/{name}", seconds=seconds, ldflags=kubernetes)
+        build = GoBuild(
+            module=GO_MODULES / "kubernetes", package=f"k8s.io/kubernetes/cmd/{name}", seconds=seconds, ldflags=kubernetes
+        )
         return Program(release=release(name), only_for_tests=True, go=build)
 
     return (
         of_kubernetes("kube-apiserver", 200),
         of_kubernetes("kube-controller-manager", 50),
         of_kubernetes("kube-scheduler", 5),
-        Program(release=release("etcd"), only_for_tests=True, go=_go("kubernetes", "go.etcd.io/etcd/server/v3", seconds=8)),
+        Program(
+            release=release("etcd"),
+            only_for_tests=True,
+            go=GoBuild(module=GO_MODULES / "kubernetes", package="go.etcd.io/etcd/server/v3", seconds=8),
+        ),
         Program(
             release=kwok,
             only_for_tests=True,
-            go=_go(
-                "kwok",
-                "sigs.k8s.io/kwok/cmd/kwok",
+            go=GoBuild(
+                module=GO_MODULES / "kwok",
+                package="sigs.k8s.io/kwok/cmd/kwok",
                 seconds=75,
                 ldflags=f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{kwok.version}",
             ),
@@ -128,9 +130,9 @@ def _cluster() -> tuple[Program, ...]:
         Program(
             release=helm,
             version_args=("version", "--short"),
-            go=_go(
-                "helm",
-                "helm.sh/helm/v3/cmd/helm",
+            go=GoBuild(
+                module=GO_MODULES / "helm",
+                package="helm.sh/helm/v3/cmd/helm",
                 seconds=65,
                 ldflags=helm_flags,
             ),
@@ -155,9 +157,9 @@ def _programs() -> tuple[Program, ...]:
         Program(
             release=pulumi,
             version_args=("version",),
-            go=_go(
-                "pulumi",
-                "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+            go=GoBuild(
+                module=GO_MODULES / "pulumi",
+                package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
                 seconds=205,
                 ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={pulumi.version}",
             ),
@@ -173,9 +175,9 @@ def _programs() -> tuple[Program, ...]:
         _plugin("grafana"),
         Program(
             release=node_exporter,
-            go=_go(
-                "node_exporter",
-                "github.com/prometheus/node_exporter",
+            go=GoBuild(
+                module=GO_MODULES / "node_exporter",
+                package="github.com/prometheus/node_exporter",
                 seconds=15,
                 ldflags=prometheus_version + node_exporter.version,
             ),
@@ -185,9 +187,9 @@ def _programs() -> tuple[Program, ...]:
         Program(release=release("grafana"), stand_in="lab/grafana/bin/grafana"),
         Program(
             release=loki,
-            go=_go(
-                "loki",
-                "github.com/grafana/loki/v3/cmd/loki",
+            go=GoBuild(
+                module=GO_MODULES / "loki",
+                package="github.com/grafana/loki/v3/cmd/loki",
                 seconds=230,
                 tags="netgo",
                 ldflags=f"-X github.com/grafana/loki/v3/pkg/util/build.Version={loki.version}",
@@ -195,9 +197,9 @@ def _programs() -> tuple[Program, ...]:
         ),
         Program(
             release=release("mimir"),
-            go=_go(
-                "mimir",
-                "github.com/grafana/mimir/cmd/mimir",
+            go=GoBuild(
+                module=GO_MODULES / "mimir",
+                package="github.com/grafana/mimir/cmd/mimir",
                 seconds=160,
                 tags="netgo stringlabels",
                 ldflags=mimir_version,
@@ -208,9 +210,9 @@ def _programs() -> tuple[Program, ...]:
             release=release("mimirtool"),
             version_args=("version",),
             only_for_tests=True,
-            go=_go(
-                "mimir",
-                "github.com/grafana/mimir/cmd/mimirtool",
+            go=GoBuild(
+                module=GO_MODULES / "mimir",
+                package="github.com/grafana/mimir/cmd/mimirtool",
                 seconds=140,
                 tags="netgo stringlabels",
                 ldflags=mimir_version,
@@ -219,9 +221,9 @@ def _programs() -> tuple[Program, ...]:
         ),
         Program(
             release=promtool,
-            go=_go(
-                "prometheus",
-                "github.com/prometheus/prometheus/cmd/promtool",
+            go=GoBuild(
+                module=GO_MODULES / "prometheus",
+                package="github.com/prometheus/prometheus/cmd/promtool",
                 seconds=150,
                 # The clouds' SDKs would be a large part of what is compiled, and no rule needs them.
                 tags="netgo remove_all_sd",
@@ -233,9 +235,9 @@ def _programs() -> tuple[Program, ...]:
         # Last: it takes as long as all the others together, and they are of use meanwhile.
         Program(
             release=alloy,
-            go=_go(
-                "alloy",
-                "github.com/grafana/alloy",
+            go=GoBuild(
+                module=GO_MODULES / "alloy",
+                package="github.com/grafana/alloy",
                 seconds=710,
                 # Without promtail_journal_enabled it builds and then reads no journal, which is where the XIDs are.
                 tags="netgo promtail_journal_enabled",

@@ -143,11 +143,11 @@ def look(api: ClusterApi, inputs: Inputs) -> Seen:
     """Reads what `problems` judges, changing nothing. Raises what ClusterApi raises."""
     namespace = inputs["namespace"]
     version = api.get("/version")
-    digits = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
+    major, minor = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
     exists = api.find(f"/api/v1/namespaces/{namespace}") is not None
     made = [entry for entry in _MADE if not (exists and entry[1] == "namespaces")]
     return Seen(
-        version=tuple(int(match[0]) if match else 0 for match in digits),  # type: ignore[arg-type]
+        version=(int(major[0]) if major else 0, int(minor[0]) if minor else 0),
         nodes=[_node(node) for node in api.list("/api/v1/nodes")],
         forbidden=[
             f"create {resource}{f'.{group}' if group else ''}"

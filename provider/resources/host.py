@@ -161,8 +161,8 @@ class Host:
             return []
         if outcome.changes():
             return [Change("drift", "update", of_inputs=False)]
-        for part, error in outcome.failures().items():
-            call.warn(f"{inputs['host']}: {part}: would fail: {error['message']}")
+        for part, failure in outcome.failures().items():
+            call.warn(f"{inputs['host']}: {part}: would fail: {failure['message']}")
         return []
 
     async def _tell_plan(self, inputs: Inputs, call: Call) -> None:
@@ -181,8 +181,8 @@ class Host:
             lines.append(f"  this machine is {outcome.renamed_from} now and gets the name {name}; nothing is removed from it")
         for part, report in would_change.items():
             lines += [f"  {part}:", *(f"    {change}" for change in report.changes)]
-        for part, error in outcome.failures().items():
-            lines += [f"  {part}: would fail: {error['message']}"]
+        for part, failure in outcome.failures().items():
+            lines += [f"  {part}: would fail: {failure['message']}"]
         call.note("\n".join(lines))
 
     async def _plan(self, inputs: Inputs, call: Call) -> Outcome:

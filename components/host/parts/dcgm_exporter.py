@@ -67,12 +67,22 @@ class DcgmExporter:
         return {"GPU_FLEET_DCGM_IMAGE": self.image, "GPU_FLEET_DCGM_ARCHIVE": ARCHIVE if self.archives else ""}
 
 
-def _part(name: str, run: str, started_by: tuple[str, ...], **more: object) -> Part:
+def _part(
+    name: str,
+    run: str,
+    started_by: tuple[str, ...],
+    *,
+    files: tuple[File, ...] = (),
+    packages: Mapping[str, tuple[str, ...]] | None = None,
+    users: tuple[User, ...] = (),
+) -> Part:
     return Part(
         name=name,
         when={"GPU_FLEET_DCGM_RUN": (run,)},
         units=(Unit(name=f"gpu-fleet-{name}", restart_on=(*started_by, COUNTERS, "settings")),),
         # From when the image is there, about half a gigabyte; one that cannot be had ends the wait at once.
         checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains=_OF_A_GPU, within_s=300),),
-        **more,  # type: ignore[arg-type]
+        files=files,
+        packages=packages or {},
+        users=users,
     )
