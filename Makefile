@@ -3,9 +3,9 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 # Runs a command with the toolchain's programs on the PATH.
-WITH_TOOLS := $(PYTHON) -m lab.toolchain run --
+WITH_TOOLS := $(PYTHON) -m toolchain run --
 # `pulumi up` with what many hosts want (docs/operating.md).
-UP := $(WITH_TOOLS) $(PYTHON) -m components.operations.up
+UP := $(WITH_TOOLS) $(PYTHON) -m operations.up
 
 .PHONY: help
 help:
@@ -25,7 +25,7 @@ help:
 
 .PHONY: setup
 setup: .venv/installed ## the Python packages and the toolchain (Pulumi, Alloy, Mimir, Loki, ...)
-	@$(PYTHON) -m lab.toolchain install >&2
+	@$(PYTHON) -m toolchain install >&2
 
 # --- the dev datacenter ---------------------------------------------------------------------------------------------
 
@@ -58,31 +58,31 @@ preview-examples: setup ## what every example stack would make, as Markdown
 	@$(WITH_TOOLS) $(PYTHON) -m examples.preview
 
 artifacts: setup ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
-	@$(PYTHON) -m lab.toolchain artifacts build/artifacts
+	@$(PYTHON) -m operations.artifacts build/artifacts
 
 pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing
-	@$(PYTHON) -m components.host.pull --stack "$(STACK)" --key "$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing)" \
+	@$(PYTHON) -m operations.pull_bundle --stack "$(STACK)" --key "$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing)" \
 	  --to "$(or $(OUT),build/pull)" --url "$(URL)"
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
-	@$(PYTHON) -m components.config new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
+	@$(PYTHON) -m stackfile new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
 
 known-hosts: setup ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
-	@$(WITH_TOOLS) $(PYTHON) -m components.operations.known_hosts --stack "$(STACK)"
+	@$(WITH_TOOLS) $(PYTHON) -m operations.known_hosts --stack "$(STACK)"
 
 check: setup ## look for drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
-	@$(WITH_TOOLS) $(PYTHON) -m components.operations.check --stack "$(STACK)"
+	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
 
 gpu-load: setup ## load a GPU and look whether Mimir saw it: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
-	@$(WITH_TOOLS) $(PYTHON) -m components.operations.gpu_load --stack "$(STACK)" --test $(or $(TEST),1004) \
+	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test $(or $(TEST),1004) \
 	  --duration $(or $(DURATION),45) --host "$(HOST)" --resource $(or $(RESOURCE),nvidia.com/gpu)
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
 .PHONY: test bench mutants lint regen pin lock dashboards dashboards-diff dashboards-pull showcase pictures schema
 test: .venv/installed lint ## every test
-	@$(PYTHON) -m lab.toolchain install --for-tests >&2
-	@$(PYTHON) -m lab.toolchain system chromium debootstrap systemd-nspawn ip ssh
+	@$(PYTHON) -m toolchain install --for-tests >&2
+	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
@@ -93,18 +93,18 @@ mutants: setup ## whether the rule tests notice each changed threshold, operator
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
 lint: .venv/installed ## ruff, mypy, shellcheck
-	@$(PYTHON) -m lab.toolchain system shellcheck
+	@$(PYTHON) -m toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy --no-error-summary
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py
 
 regen: .venv/installed ## rewrite the goldens; review their diff
-	@$(PYTHON) -m lab.toolchain install --for-tests >&2
+	@$(PYTHON) -m toolchain install --for-tests >&2
 	@$(PYTHON) -m pytest --regen
 
-pin: .venv/installed ## write the makers' checksums of unpinned releases into components/versions.yaml; review the diff
-	@$(PYTHON) -m lab.toolchain pin
+pin: .venv/installed ## write the makers' checksums of unpinned releases into toolchain/versions.yaml; review the diff
+	@$(PYTHON) -m toolchain pin
 
 lock: requirements.in .venv/installed ## requirements.txt from requirements.in, with hashes
 	@$(PYTHON) -m pip install --quiet uv
@@ -122,7 +122,7 @@ dashboards-diff: .venv/installed ## what changed in the dashboards since a commi
 dashboards-pull: .venv/installed ## hand edits in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
 	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \
 	  . ./.dev/endpoints.env; GRAFANA_AUTH="admin:$$(cat .dev/grafana-password)"; export GRAFANA_URL GRAFANA_AUTH; fi; \
-	$(PYTHON) -m components.operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
+	$(PYTHON) -m operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
 
 showcase: setup ## look at the dashboards: a small fleet of every exporter with an hour of past and incidents, until Ctrl-C
 	@$(PYTHON) -m lab.showcase
@@ -131,4 +131,4 @@ pictures: setup ## photographs of every dashboard over the showcase into docs/pi
 	@$(PYTHON) -m lab.showcase --pictures docs/pictures
 
 schema: .venv/installed ## the JSON schema of the stack file
-	@$(PYTHON) -m components.config schema
+	@$(PYTHON) -m stackfile schema

@@ -13,47 +13,51 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import pulumiverse_grafana as grafana
 
-from components import wiring
 from components.backend.backend import Backend
-from components.config import read_stack
-from components.fleet import Fleet
+from components.backend.wiring import backend_args
+from components.fleet.fleet import Fleet
+from components.fleet.wiring import estimated_series, fleet_args, pull_output, scrape_output
 from components.grafana.alerting import Alerting
 from components.grafana.dashboards import Dashboards
-from components.host.resources import Provider
+from components.grafana.wiring import alerting_args, dashboards_args, grafana_provider_args
 from components.kubernetes.gpu_cluster import GpuCluster
 from components.kubernetes.wiring import gpu_cluster_args, kubernetes_provider_args
+from components.preflight import check_signals
+from components.provider import Provider, provider_args
 from components.rulers.rulers import Rulers
+from components.rulers.wiring import rulers_args
 from components.sdk_patches import patch_sdk
+from components.stack import read_stack
 
 patch_sdk()
 loaded = read_stack()
 config = loaded.config
-wiring.check_signals(config)
-ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", wiring.provider_args(loaded)))
+check_signals(config)
+ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", provider_args(loaded)))
 
-backend = Backend("backend", wiring.backend_args(loaded)) if config.backend else None
+backend = Backend("backend", backend_args(loaded)) if config.backend else None
 if config.hosts:
-    fleet_args = wiring.fleet_args(config, backend)
-    fleet = Fleet("fleet", fleet_args, ours)
+    hosts = fleet_args(config, backend)
+    fleet = Fleet("fleet", hosts, ours)
     pulumi.export("hosts", len(fleet.facts))
-    pulumi.export("bundle", fleet_args.bundle.digest)  # sha256; a publication for hosts that pull names the same
-    pulumi.export("series", wiring.estimated_series(config))
+    pulumi.export("bundle", hosts.bundle.digest)  # sha256; a publication for hosts that pull names the same
+    pulumi.export("series", estimated_series(config))
     if config.scrape:
-        pulumi.export("scrapeConfig", wiring.scrape_output(config, fleet.facts))
+        pulumi.export("scrapeConfig", scrape_output(config, fleet.facts))
 if config.pull:
-    pulumi.export("pull", wiring.pull_output(config))
+    pulumi.export("pull", pull_output(config))
 if config.kubernetes:
     cluster_provider = kubernetes.Provider("kubernetes", **kubernetes_provider_args(loaded))
     cluster = GpuCluster("gpu-cluster", gpu_cluster_args(loaded, cluster_provider), ours)
     pulumi.export("cluster", cluster.facts)
 if config.rulers:
-    Rulers("rulers", wiring.rulers_args(loaded, backend), ours)
+    Rulers("rulers", rulers_args(loaded, backend), ours)
 if config.grafana:
-    grafana_provider = grafana.Provider("grafana", **wiring.grafana_provider_args(loaded, backend))
-    shown = Dashboards("grafana", wiring.dashboards_args(loaded), pulumi.ResourceOptions(provider=grafana_provider))
+    grafana_provider = grafana.Provider("grafana", **grafana_provider_args(loaded, backend))
+    shown = Dashboards("grafana", dashboards_args(loaded), pulumi.ResourceOptions(provider=grafana_provider))
     pulumi.export("dashboards", shown.urls)
     if config.alerts and "grafana" in config.alerts.targets:
         after = pulumi.ResourceOptions(provider=grafana_provider, depends_on=[shown])  # the rules name its data sources
-        Alerting("alerting", wiring.alerting_args(loaded), after)
+        Alerting("alerting", alerting_args(loaded), after)
 if backend:
     pulumi.export("backend", backend.urls)

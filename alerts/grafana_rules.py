@@ -144,7 +144,7 @@ def _identity(rule: Rule) -> tuple[Any, ...]:
 def _interval_s(text: str) -> int:
     """Rounded up to what Grafana can do."""
     found = re.fullmatch(r"(\d+)([smh])", text)
-    assert found, f"components/checks lets no interval like {text} through"
+    assert found, f"signals lets no interval like {text} through"
     seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
     return -(-seconds // STEP_S) * STEP_S
 

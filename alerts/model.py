@@ -43,7 +43,7 @@ class RuleGroup:
 
 
 def read_groups(file: Path) -> list[RuleGroup]:
-    """The groups of one rule file, whose form has been checked (components/checks)."""
+    """The groups of one rule file, whose form has been checked (signals)."""
     return [
         RuleGroup(name=group["name"], interval=group["interval"], rules=tuple(group["rules"]))
         for group in document(file)["groups"]

@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import cost_of
-from components.host.parts import PROGRAMS
+from host.parts import PROGRAMS
 from lab.hosts import VARIANTS, Site
-from lab.toolchain.artifacts import gather_artifacts
-from lab.toolchain.cache import Cache
+from operations.artifacts import gather_artifacts
 from provider.envelope import compress
 from tests.checkout import REPO
 from tests.hosts.stack import UP, Backend, Stack, config_of
+from toolchain.cache import Cache
 
 PLAYBOOK = Path(__file__).parent / "ansible"
 _CHANGED_FILE = "etc/gpu-fleet/alloy/discover.alloy"
-_ROOTFS = "components/host/rootfs"
+_ROOTFS = "host/rootfs"
 
 
 def measure(count: int) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from alerts import notifications as described
-from components.stackfile.alerts import Alerts, Receiver
+from stackfile.alerts import Alerts, Receiver
 
 NOBODY = "nobody"  # receiver of a stack that evaluates alerts and tells no one: they are seen at Alertmanager and on dashboards
 

@@ -12,7 +12,7 @@ __all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards", "models"]
 
 
 def all_dashboards(price: Price | None = None) -> dict[str, dict[str, Any]]:
-    """Every dashboard's JSON model by its uid, which no two share (components/checks). `price`: see models."""
+    """Every dashboard's JSON model by its uid, which no two share (signals). `price`: see models."""
     return {model["uid"]: model for model in models(price)}
 
 

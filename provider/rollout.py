@@ -1,8 +1,8 @@
 """Staged rollout: a host of a later wave is left alone once too many hosts of the waves before it failed.
 
-Judged here, ordered elsewhere: the program registers a wave only when the one before it is done (components/fleet.py). So nothing
-here waits for another host, and no number of `--parallel` can make a run wait for ever. Hosts that do not change are never
-called, and count as good; a preview and a deletion ask nobody.
+Judged here, ordered elsewhere: the program registers a wave only when the one before it is done (components/fleet/fleet.py). So
+nothing here waits for another host, and no number of `--parallel` can make a run wait for ever. Hosts that do not change are
+never called, and count as good; a preview and a deletion ask nobody.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from lab.kubernetes import Cluster
-from lab.toolchain import find
+from toolchain import find
 
 
 def helm(cluster: Cluster, *arguments: str | Path) -> str:

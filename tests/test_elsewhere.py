@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.host.artifacts import DCGM_IMAGE, INDEX
-from components.host.parts import PROGRAMS
-from components.versions import ARCHITECTURES, image, release
-from lab import toolchain
-from lab.toolchain import Cache
+import toolchain
+from host.artifacts import DCGM_IMAGE, INDEX
+from host.parts import PROGRAMS
 from tests.checkout import REPO, copy_to
 from tests.provider.ssh_server import SshServer, SshServers
+from toolchain import Cache
+from toolchain.versions import ARCHITECTURES, image, release
 
 # What the provider starts on a host says that all is well and touches nothing: the arguments are those of provider/bootstrap.sh.
 OBEDIENT = """
@@ -123,7 +123,7 @@ def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_t
     cache.mkdir(parents=True)
     (cache / "tools").symlink_to(Cache().tools.resolve())
     environment = {"XDG_CACHE_HOME": str(cache.parent), "PATH": f"{closed}:{os.environ['PATH']}"}
-    python = [*as_user, str(place.checkout / ".venv/bin/python"), "-m", "lab.toolchain"]
+    python = [*as_user, str(place.checkout / ".venv/bin/python"), "-m", "toolchain"]
     assert place.run(*as_user, "sh", "-c", f"id -u; ls {closed} 2>/dev/null || echo closed").split()[1:] == ["closed"]
     for arguments in (["install", "pulumi", "pulumi-language-python", "pulumi-resource-command"], ["list"]):
         place.run(*python, *arguments, environment=environment)

@@ -12,12 +12,12 @@ import asyncssh
 import pytest
 import yaml
 
-from components.host.artifacts import DCGM_IMAGE, INDEX
-from components.host.parts import PROGRAMS
-from components.versions import ARCHITECTURES, image, release
-from lab import toolchain
+import toolchain
+from host.artifacts import DCGM_IMAGE, INDEX
+from host.parts import PROGRAMS
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServers
+from toolchain.versions import ARCHITECTURES, image, release
 
 
 class Stack:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pulumi
 from pulumi_command import local
 
-from components.naming import type_token
+from stackfile.naming import type_token
 
 HERE = Path(__file__).parent
 

@@ -20,7 +20,7 @@ import pulumiverse_grafana as grafana
 from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, GrafanaRuleGroup
 from alerts.notifications import TEMPLATE_FILE, Notifications
 from components.grafana import policy
-from components.naming import PROJECT, grafana_uid, type_token
+from stackfile.naming import PROJECT, grafana_uid, type_token
 
 FOLDER_UID: Final = f"{PROJECT}-alerts"
 

@@ -15,8 +15,8 @@ from typing import Any
 import pulumi
 import pulumiverse_grafana as grafana
 
-from components.naming import grafana_uid, type_token
 from dashboards.changes import changes
+from stackfile.naming import grafana_uid, type_token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from alerts.notifications import (
     Slack,
     Webhook,
 )
-from components.naming import PROJECT
+from stackfile.naming import PROJECT
 
 if TYPE_CHECKING:
     from pulumiverse_grafana.alerting import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from components.host.part import ROOTFS
-from components.stackfile.kubernetes import Kubernetes
-from components.stackfile.sections import Logs, Metrics
+from host.part import ROOTFS
+from stackfile.kubernetes import Kubernetes
+from stackfile.sections import Logs, Metrics
 
 OURS = Path(__file__).with_name("alloy")
 HOSTS = ROOTFS / "etc/gpu-fleet/alloy"

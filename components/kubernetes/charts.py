@@ -24,9 +24,9 @@ from typing import Any
 import jsonschema
 import yaml
 
-from components import versions
-from components.stackfile.kubernetes import Chart as ChartSection
-from components.stackfile.problems import nearest
+from stackfile.kubernetes import Chart as ChartSection
+from stackfile.problems import nearest
+from toolchain import versions
 
 # Rendering contacts no cluster, and helm's own idea of a version differs from build to build. The newest that the lab runs.
 _KUBERNETES = "1.36.3"

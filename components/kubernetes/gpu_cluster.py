@@ -15,7 +15,7 @@ from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
 from components.kubernetes import resources
 from components.kubernetes.releases import Release
 from components.kubernetes.values import SECRET, ClusterPlan, node_terms
-from components.naming import type_token
+from stackfile.naming import type_token
 
 # hostPath and host ports: what agents of nodes need, and what the stricter levels of pod security refuse.
 _POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from components.stackfile.kubernetes import Kubernetes
-from components.versions import image
+from stackfile.kubernetes import Kubernetes
+from toolchain.versions import image
 
 NAME: Final = "gpu-load"
 PROGRAM: Final = "dcgmproftester12"  # of CUDA 12, which newer drivers run too

@@ -16,8 +16,8 @@ from alerts.model import to_yaml
 from components.kubernetes import values
 from components.kubernetes.charts import Chart, ChartError, ChartSource, Loader, chart_source, fetched
 from components.kubernetes.values import ClusterPlan, Values
-from components.naming import PROJECT
-from components.stackfile.kubernetes import Charts, Kubernetes
+from stackfile.kubernetes import Charts, Kubernetes
+from stackfile.naming import PROJECT
 
 _OPERATOR: Final = "kube-prometheus-stack"
 # What a cluster with the Prometheus Operator knows: some charts make their monitors only then.

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from components.dcgm.counters import Counters
 from components.kubernetes.alloy_config import alloy_config
 from components.kubernetes.scaling import adapter_rules
-from components.stackfile.kubernetes import Kubernetes
-from components.stackfile.sections import Logs, Metrics
-from components.versions import Image, image
+from stackfile.counters import Counters
+from stackfile.kubernetes import Kubernetes
+from stackfile.sections import Logs, Metrics
+from toolchain.versions import Image, image
 
 Values = dict[str, Any]
 

@@ -13,12 +13,13 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from alerts.prometheus_rule import prometheus_rules
-from components.config import LoadedConfig, StackConfig
-from components.dcgm.counters import counters
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.releases import ReleaseErrors, releases
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan
-from components.stackfile.sections import Metrics
+from components.stack import LoadedConfig
+from stackfile.config import StackConfig
+from stackfile.counters import counters
+from stackfile.sections import Metrics
 
 
 def kubernetes_place(config: StackConfig) -> dict[str, str] | None:

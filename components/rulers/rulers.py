@@ -11,8 +11,8 @@ from typing import Protocol
 
 import pulumi
 
-from components.naming import type_token
 from components.rulers.resources import AlertmanagerConfig, Backend, RuleGroup
+from stackfile.naming import type_token
 
 
 class Group(Protocol):

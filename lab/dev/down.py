@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab import toolchain
+import toolchain
 from lab.dev.up import release_stale_lock, revive_backend
 from lab.dev.workspace import DEV, DevError, pulumi, remove_everything, run
 

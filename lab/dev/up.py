@@ -14,7 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from lab import gpu, toolchain
+import toolchain
+from lab import gpu
 from lab.dev import query
 from lab.dev.workspace import (
     DEV,
@@ -28,7 +29,7 @@ from lab.dev.workspace import (
     write_environment_file,
     write_stack_config,
 )
-from lab.toolchain.artifacts import gather_artifacts
+from operations.artifacts import gather_artifacts
 
 # An XID that asks for nothing (severity info): it proves the log pipeline and pages nobody.
 SELF_TEST_XID = 43

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from lab import toolchain
+import toolchain
 
 REPO = Path(__file__).resolve().parents[2]
 DEV = REPO / ".dev"

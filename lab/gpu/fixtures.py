@@ -27,7 +27,7 @@ from lab.gpu.dcgm import fields as dcgm_fields
 from lab.gpu.dcgm.body import Renderer
 from lab.gpu.machine import CLOCK_VARIABLE, KERNEL_LOG, STATE_VARIABLE, Machine
 
-LIBEXEC = Path(__file__).parents[2] / "components/host/rootfs/opt/gpu-fleet/libexec"
+LIBEXEC = Path(__file__).parents[2] / "host/rootfs/opt/gpu-fleet/libexec"
 FROZEN_AT_S = 1_780_000_000.0  # 2026-05-28
 _XID_CODES = (8, 13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 92, 94, 95, 109, 119, 120, 140, *range(144, 151), 156, 160, 171, 79)
 

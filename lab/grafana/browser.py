@@ -14,8 +14,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from lab.toolchain import system
-from lab.toolchain.progress import Progress
+from toolchain import system
+from toolchain.progress import Progress
 
 FLAGS = (
     "--headless",

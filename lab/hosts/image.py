@@ -21,8 +21,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lab.hosts.errors import HostsError
-from lab.toolchain import Cache
-from lab.toolchain.progress import Progress
+from toolchain import Cache
+from toolchain.progress import Progress
 
 LOGINS = {"ops": "sudo without a password", "careful": "sudo asks for the password", "guest": "no sudo"}
 SUDO_PASSWORD = "the-lab's-sudo-password"  # noqa: S105  of throw-away hosts that only this machine reaches

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from lab.hosts.errors import HostsError
-from lab.toolchain import system
-from lab.toolchain.errors import ToolchainError
-from lab.toolchain.progress import Progress
+from toolchain import system
+from toolchain.errors import ToolchainError
+from toolchain.progress import Progress
 
 # A booted host takes about 15 of these, and all hosts are the same root; kernels allow 128, which is 8 hosts.
 _INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")

@@ -31,7 +31,7 @@ from lab.hosts.errors import HostsError
 from lab.hosts.host import PORT, Host
 from lab.hosts.network import Network
 from lab.hosts.variants import VARIANTS, Variant
-from lab.toolchain.progress import Progress
+from toolchain.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from components import versions
-from lab import toolchain
+import toolchain
+from toolchain import versions
 
 SOURCES = Path(__file__).with_name("charts")
 

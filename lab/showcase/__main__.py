@@ -16,7 +16,7 @@ from lab.grafana.browser import BrowserError
 from lab.showcase import Showcase, pictures
 from lab.showcase.board import PASSWORD, USER, Board
 from lab.showcase.servers import ServerFailed
-from lab.toolchain.errors import ToolchainError
+from toolchain.errors import ToolchainError
 
 
 def main() -> int:

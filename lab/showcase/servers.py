@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from lab import toolchain
+import toolchain
 from lab.ports import free_ports
 
 _CONFIG = Path(__file__).parents[2] / "components" / "backend" / "config"

@@ -26,8 +26,8 @@ from typing import Any, Final
 import yaml
 
 import alerts
+import toolchain
 from alerts.generate import generated_files
-from lab import toolchain
 
 ROOT: Final = Path(alerts.__file__).parent
 KEPT: Final = Path(__file__).with_name("mutants.yaml")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import alerts
-from lab import toolchain
+import toolchain
 from tests.alerts.test_rules import RULE_TESTS
 
 RULES = [rule for group in alerts.rule_groups("mimir") for rule in group.rules if "alert" in rule]

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import alerts
+import toolchain
 from alerts.vocabulary import SERIES
-from lab import toolchain
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 HOST = 'datacenter="us-west", cluster="training", instance="gpu-node-001"'

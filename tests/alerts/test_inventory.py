@@ -7,9 +7,9 @@ import subprocess
 import pytest
 import yaml
 
+import toolchain
 from alerts.inventory import inventory_groups, kubernetes_inventory_group
 from alerts.model import rule_file
-from lab import toolchain
 
 TEST = """\
 rule_files: [rules.yaml]

@@ -19,8 +19,8 @@ import pytest
 
 import alerts
 import dashboards
-from components.checks.panels import filled_in
-from lab import toolchain
+import toolchain
+from signals.panels import filled_in
 
 CONFIG = Path(alerts.__file__).parent.parent / "components" / "backend" / "config" / "loki.yaml"
 STARTS_WITHIN_S = 90

@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import alerts
+import toolchain
 from alerts.alertmanager import alertmanager_config, templates
 from alerts.model import to_yaml
 from alerts.notifications import TEMPLATE_FILE, TEXT, TITLE, Email, MuteTiming, Notifications, PagerDuty, Receiver, Route, Slack
 from alerts.notifications import Webhook as Hook
-from lab import toolchain
 
 EVERYONE = Receiver(
     name="everyone",

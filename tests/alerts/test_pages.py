@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 import alerts
-from components import checks
-from components.checks import catalogue, check_signals, promql
-from components.checks.rules import RuleFile, read_rules, with_records
-from components.dcgm.counters import counters
-from components.host.series import summary
+import signals
+from components.fleet.series import summary
+from signals import catalogue, check_signals, promql
+from signals.rules import RuleFile, read_rules, with_records
+from stackfile.counters import counters
 
 DOCS = Path(__file__).parents[2] / "docs"
 RULES = [rule for backend in ("mimir", "loki", "grafana") for group in alerts.rule_groups(backend) for rule in group.rules]
@@ -43,7 +43,7 @@ def test_the_table_names_every_severity_that_its_alerts_have():
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_of_a_page_names_what_there_is(query):
-    rules, _ = read_rules(checks.rule_files())
+    rules, _ = read_rules(signals.rule_files())
     known = with_records(catalogue.read(), rules, {})
     assert promql.read(query, known).mistakes == ()
 
@@ -55,7 +55,7 @@ def test_there_are_queries_for_a_scheduler():
 def test_the_rule_of_one_s_own_on_the_page_is_taken_as_it_is(tmp_path):
     text = re.search(r"(?ms)^```yaml\n# alerts/rules/our-racks.yaml\n(.*?)^```$", (DOCS / "own-alerts.md").read_text())[1]
     (tmp_path / "our-racks.yaml").write_text(text)
-    check_signals([*checks.rule_files(), RuleFile(tmp_path / "our-racks.yaml", tmp_path, "mimir")], [])
+    check_signals([*signals.rule_files(), RuleFile(tmp_path / "our-racks.yaml", tmp_path, "mimir")], [])
 
 
 def test_the_cost_on_the_page_is_what_a_preview_says():

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import alerts
+import toolchain
 from alerts.prometheus_rule import prometheus_rules
-from lab import toolchain
 
 # The most that the Prometheus Operator puts into one ConfigMap of rules (its maxConfigMapDataSize).
 LARGEST_BYTES = 512 * 1024

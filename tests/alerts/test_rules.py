@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 import alerts
+import toolchain
 from alerts.generate import generated_files
 from alerts.model import MOST_GROUPS, MOST_RULES_PER_GROUP
-from lab import toolchain
 
 ALERTS = Path(alerts.__file__).parent
 RULE_TESTS = sorted((ALERTS / "tests").glob("*.test.yaml"))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import dashboards
-from components.operations import dashboards_pull
 from dashboards.changes import changes
 from dashboards.review import review
+from operations import dashboards_pull
 from tests.standins.grafana_server import GrafanaServer
 
 UID = "gpu-fleet-host"

@@ -1,6 +1,6 @@
 """Every dashboard: complete panels, fixed uids, links that lead somewhere, queries that ask only for what is sent.
 
-Whether its queries parse and name known metrics, the preview checks (tests/checks); what they return, test_real_data.py.
+Whether its queries parse and name known metrics, the preview checks (tests/signals); what they return, test_real_data.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def metric_names(expression: str) -> set[str]:
 
 def kept_of_alloy() -> re.Pattern[str]:
     """Alloy's own metrics that are sent, as its configuration lists them."""
-    text = (ROOT / "components/host/rootfs/etc/gpu-fleet/alloy/collect_agent.alloy").read_text()
+    text = (ROOT / "host/rootfs/etc/gpu-fleet/alloy/collect_agent.alloy").read_text()
     listed = re.search(r"string\.join\(\[(.*?)\]", text, re.DOTALL)
     assert listed is not None
     return re.compile("|".join(f"(?:{part})" for part in re.findall(r'"([^"]+)"', listed[1])))

@@ -26,7 +26,7 @@ def edited(datacenter: Datacenter) -> Iterator[Path]:
 def check(datacenter: Datacenter, *variables: str) -> subprocess.CompletedProcess[str]:
     """`make check STACK=dev` without its set-up, as a person runs it after `. .dev/env`. `variables`: NAME=value over those."""
     return subprocess.run(
-        ["sh", "-c", '. .dev/env && exec env "$@" .venv/bin/python -m components.operations.check --stack dev', "sh", *variables],
+        ["sh", "-c", '. .dev/env && exec env "$@" .venv/bin/python -m operations.check --stack dev', "sh", *variables],
         cwd=datacenter.directory,
         text=True,
         capture_output=True,

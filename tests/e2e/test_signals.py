@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from components import checks
-from components.checks import catalogue
-from components.checks.rules import read_rules, with_records
-from components.dcgm.counters import counters
-from components.host.series import HostShape, of_host
+import signals
+from components.fleet.series import HostShape, of_host
 from lab.dev import query
+from signals import catalogue
+from signals.rules import read_rules, with_records
+from stackfile.counters import counters
 from tests.e2e.conftest import Datacenter, eventually
 from tests.host.test_series import OTHER_HARDWARE, within_a_tenth
 
@@ -81,7 +81,7 @@ def test_a_preview_tells_the_cost_and_mimir_has_as_many_series(datacenter: Datac
 
 
 def test_every_metric_in_mimir_is_known_to_the_check_of_rules_and_panels(datacenter: Datacenter) -> None:
-    rules, _ = read_rules(checks.rule_files())
+    rules, _ = read_rules(signals.rule_files())
     known = with_records(catalogue.read(), rules, dict.fromkeys(("inventory:host:expected", "inventory:gpus_expected:count")))
     answer = query.get(f"{datacenter.endpoints['MIMIR_URL']}/prometheus/api/v1/label/__name__/values")
     assert set(answer["data"]) - set(known.metrics) == set()

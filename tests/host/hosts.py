@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from components.host.bundle import Bundle
-from components.host.part import Directory, File, HttpCheck, Part, Unit
+from host.bundle import Bundle
+from host.part import Directory, File, HttpCheck, Part, Unit
 
 SUPERVISORD = Path(sys.executable).parent / "supervisord"
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from components.host.bundle import Bundle, BundleError
-from components.host.part import Directory, Download, File, FileCheck, HttpCheck, Part, Source, Unit, User
+from host.bundle import Bundle, BundleError
+from host.part import Directory, Download, File, FileCheck, HttpCheck, Part, Source, Unit, User
 
 REPOSITORY = Path(__file__).parents[2]
 SUM = "0" * 64
@@ -34,8 +34,8 @@ def _mistakes(*parts: Part) -> tuple[str, ...]:
 
 
 DIGEST = """
-from components.host.bundle import Bundle
-from components.host.part import *
+from host.bundle import Bundle
+from host.part import *
 print(Bundle.of([Part(
     name="one",
     when={"B": ("x",), "A": ("y",)},

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import Download, Part, Source
+from host.part import Download, Part, Source
 from tests.host.hosts import SimulatedHost, page
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]

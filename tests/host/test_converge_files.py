@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import Directory, Download, File, Source
-from lab import toolchain
+import toolchain
+from host.part import Directory, Download, File, Source
 from tests.host.hosts import SimulatedHost, golden, page, snapshot
 
 

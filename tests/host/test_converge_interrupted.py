@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import Download, File, Source
+from host.part import Download, File, Source
 from tests.host.hosts import Run, SimulatedHost, page, snapshot
 
 WATCHED = ("mv", "cp", "mkdir", "ln", "rm", "chmod", "cat", "rmdir")  # each of these may be the last thing a run does

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import File, HttpCheck
+from host.part import File, HttpCheck
 from tests.host.hosts import SimulatedHost, golden, page, snapshot, web
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import Directory, File, Part
+from host.part import Directory, File, Part
 from tests.host.hosts import SimulatedHost, page, path_without, snapshot
 
 

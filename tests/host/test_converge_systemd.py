@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import File, FileCheck, HttpCheck, Part, Unit
+from host.part import File, FileCheck, HttpCheck, Part, Unit
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, snapshot, web
 
 UNIT = "gpu-fleet-job"

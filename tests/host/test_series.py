@@ -13,16 +13,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from components.dcgm.counters import counters
-from components.host.part import ROOTFS
-from components.host.series import HostShape, of_host, of_node_exporter, summary
-from lab import toolchain
+import toolchain
+from components.fleet.series import HostShape, of_host, of_node_exporter, summary
+from host.part import ROOTFS
 from lab.gpu import setup
 from lab.gpu.dcgm import counters as dcgm_counters
 from lab.gpu.dcgm import fields
 from lab.gpu.dcgm.body import Renderer
 from lab.gpu.machine import Machine
 from lab.ports import free_ports
+from stackfile.counters import counters
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 STANDARD = counters("standard")

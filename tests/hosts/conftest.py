@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
+import toolchain
 from components.backend.backend import BackendArgs, services
-from components.host.artifacts import INDEX
-from components.versions import image
-from lab import toolchain
+from host.artifacts import INDEX
 from lab.gpu.dcgm.image import write_archive
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.image import debian_root
 from lab.hosts.packages import build_stand_ins
 from lab.ports import free_ports
-from lab.toolchain.artifacts import gather_artifacts
+from operations.artifacts import gather_artifacts
 from provider.envelope import compress
 from tests.checkout import REPO
 from tests.hosts.stack import Backend
+from toolchain.versions import image
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.host.artifacts import program_sources
-from components.host.bundle import Bundle
-from components.host.part import Part
-from components.host.parts import PROGRAMS, HostOptions, standard_parts
+from host.artifacts import program_sources
+from host.bundle import Bundle
+from host.part import Part
+from host.parts import PROGRAMS, HostOptions, standard_parts
 from lab.hosts import Host
 
 ENVELOPE = "/root/envelope"

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from components.operations.up import FLAGS, SAVED_ONCE
-from lab import toolchain
+import toolchain
 from lab.hosts import Host, Site
+from operations.up import FLAGS, SAVED_ONCE
 from tests import checkout
 
 DATACENTER, CLUSTER = "lab-west", "training"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.parts.dcgm_exporter import DcgmExporter
+from host.parts.dcgm_exporter import DcgmExporter
 from lab.hosts import Host, Site
 from lab.hosts.packages import Repository, build_stand_ins
 from tests.hosts.placed import PlacedHost

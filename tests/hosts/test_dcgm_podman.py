@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from components.host.artifacts import image_archives, image_reference
-from components.host.parts.dcgm_exporter import DcgmExporter
+from host.artifacts import image_archives, image_reference
+from host.parts.dcgm_exporter import DcgmExporter
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.packages import build_stand_ins
 from tests.hosts.placed import PlacedHost

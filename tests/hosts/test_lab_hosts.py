@@ -14,8 +14,8 @@ import pytest
 from lab import hosts as lab_hosts
 from lab.hosts import HostsError, Site, image, needs
 from lab.hosts.cgroup import Group
-from lab.toolchain.progress import Progress
 from tests.checkout import REPO
+from toolchain.progress import Progress
 
 
 @pytest.mark.parametrize("name", ["metal", "docker", "amd", "broken"])

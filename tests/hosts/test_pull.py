@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from components import wiring
-from components.host.part import File, Part
-from components.host.parts import HostOptions, standard_parts
-from components.host.pull import __main__ as command
-from components.host.pull.publish import SigningKey
+from components.fleet import bundle
+from host.part import File, Part
+from host.parts import HostOptions, standard_parts
+from host.pull import __main__ as command
+from host.pull.publish import SigningKey
 from lab.hosts import Host, Site
 from tests.host.pull.pulled import make_key
 from tests.hosts.served import serving
@@ -115,7 +115,7 @@ def test_a_machine_keeps_itself_at_what_is_published(
     assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(wiring, "standard_parts", _with_broken_alloy)
+        patch.setattr(bundle, "standard_parts", _with_broken_alloy)
         published.publish()
     assert host.ssh("systemctl start gpu-fleet-pull.service", check=False, timeout_s=300).returncode != 0
     assert f"bundle {good[:12]} runs" in host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --status", check=False).stdout

@@ -16,7 +16,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from components.host.artifacts import INDEX
+from host.artifacts import INDEX
 from lab.hosts import Host, Site
 from lab.hosts.image import SUDO_PASSWORD
 from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals, sshd_log

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.series import of_fleet
+from components.fleet.series import of_fleet
 from lab.dev import query
 from lab.hosts import Host, Site
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found, logins

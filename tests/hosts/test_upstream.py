@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from components.host.parts import PROGRAMS
-from components.versions import ReleaseFile, release
-from lab import toolchain
+import toolchain
+from host.parts import PROGRAMS
 from lab.dev import query
 from lab.hosts import Host, Site
-from lab.toolchain.install import architecture
 from tests.hosts.outside import make_certificate
 from tests.hosts.stack import Backend, Stack, config_of, left_as_found
+from toolchain.install import architecture
+from toolchain.versions import ReleaseFile, release
 
 RELEASES, FILES = "github.com", "release-assets.githubusercontent.com"
 TRUSTED = "/usr/local/share/ca-certificates/of-the-tests.crt"
@@ -114,7 +114,7 @@ def test_a_host_downloads_the_releases_itself_and_sends_metrics(
     config = config_of(site, {"metal": site.stack_hosts()["metal"]}, tmp_path, backend)
     del config["artifacts"]  # the default
     stack = Stack(tmp_path / "stack", "upstream", config).create()
-    versions = stack.directory / "components/versions.yaml"
+    versions = stack.directory / "toolchain/versions.yaml"
     text = versions.read_text()
     for name in PROGRAMS:
         pinned = _file(name).sha256

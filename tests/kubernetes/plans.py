@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.dcgm.counters import counters
 from components.kubernetes.values import ClusterPlan
-from components.stackfile.kubernetes import Kubernetes
-from components.stackfile.sections import Logs, Metrics
+from stackfile.counters import counters
+from stackfile.kubernetes import Kubernetes
+from stackfile.sections import Logs, Metrics
 
 MIMIR = {"url": "https://mimir.example.com/api/v1/push", "tenant": "us-west", "username": "writer"}
 LOKI = {"url": "https://loki.example.com/loki/api/v1/push"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import toolchain
 from components.kubernetes.charts import ChartError, ChartSource, chart_source, fetched
-from components.stackfile.kubernetes import Chart as ChartSection
-from lab import toolchain
+from stackfile.kubernetes import Chart as ChartSection
 from tests.kubernetes.chart_files import chart_file
 
 VALUES = """\

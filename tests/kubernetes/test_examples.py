@@ -6,10 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from components.config import StackConfig
 from components.kubernetes.releases import release_names
 from components.kubernetes.scaling import METRICS
 from lab.kubernetes import Cluster
+from stackfile.config import StackConfig
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 

@@ -178,7 +178,7 @@ def identity(version: str, kind: str, name: str) -> dict[str, Any]:
 
 def check(stack: Stack) -> str:
     done = subprocess.run(
-        [stack.directory / ".venv/bin/python", "-m", "components.operations.check", "--stack", stack.name],
+        [stack.directory / ".venv/bin/python", "-m", "operations.check", "--stack", stack.name],
         cwd=stack.directory,
         env={**os.environ, **stack._environment()},
         capture_output=True,

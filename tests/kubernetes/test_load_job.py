@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from components.kubernetes.load_job import load_job
-from components.operations.gpu_load import load_cluster
-from components.operations.stack_file import OperationError
-from components.stackfile.kubernetes import Kubernetes
 from lab.kubernetes import Cluster
+from operations.gpu_load import load_cluster
+from operations.stack_file import OperationError
 from provider.kubernetes import ClusterApi
+from stackfile.kubernetes import Kubernetes
 
 
 def test_a_job_that_finds_no_gpu_is_told_in_the_schedulers_words_and_leaves_nothing(cluster: Cluster, namespace: str) -> None:

@@ -7,9 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
+import toolchain
 from components.kubernetes import values
 from components.kubernetes.alloy_config import alloy_config
-from lab import toolchain
 from lab.kubernetes import Cluster
 from lab.ports import free_ports
 from tests.host.parts.receiver import Receiver

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import toolchain
 from components.kubernetes.releases import Release, releases
-from lab import toolchain
 from lab.kubernetes.chart_packages import package
 from tests.kubernetes.chart_files import chart_file
 from tests.kubernetes.plans import plan

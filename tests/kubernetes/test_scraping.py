@@ -19,18 +19,18 @@ import pytest
 import yaml
 
 import alerts
+import toolchain
 from components.backend.backend import BackendArgs, services
 from components.kubernetes import values
 from components.kubernetes.load_job import load_job
 from components.kubernetes.values import ClusterPlan
-from components.operations.gpu_load import is_proved, load_cluster, readings, report
-from components.operations.mimir import Mimir
-from lab import toolchain
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from lab.kubernetes.gpu_nodes import GpuNodes
 from lab.kubernetes.metrics_adapter import MetricsAdapter
 from lab.ports import free_ports
+from operations.gpu_load import is_proved, load_cluster, readings, report
+from operations.mimir import Mimir
 from provider.kubernetes import ClusterApi
 from tests.checkout import REPO
 from tests.helm import helm

@@ -9,8 +9,9 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import pytest
 
-from components.config import LoadedConfig, StackConfig
 from components.kubernetes.wiring import kubernetes_place, kubernetes_provider_args
+from components.stack import LoadedConfig
+from stackfile.config import StackConfig
 
 STACK = {
     "datacenter": "us-west",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.operations.check import HostState, report, states
+from operations.check import HostState, report, states
 
 
 def urn(host: str) -> str:

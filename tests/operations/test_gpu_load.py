@@ -13,14 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from components.config import StackConfig
 from components.kubernetes.load_job import load_job
-from components.operations.gpu_load import Reading, host_command, is_proved, load_host, readings, report
-from components.operations.mimir import Mimir
-from components.operations.stack_file import OperationError
-from components.stackfile.kubernetes import Kubernetes
+from operations.gpu_load import Reading, host_command, is_proved, load_host, readings, report
+from operations.mimir import Mimir
+from operations.stack_file import OperationError
 from provider.transport import LocalTransport
-from tests.config.stacks import stack
+from stackfile.config import StackConfig
+from stackfile.kubernetes import Kubernetes
+from tests.stackfile.stacks import stack
 
 ENGINE, UTILIZATION, TENSOR = "gpu:graphics_engine_active:ratio", "gpu:utilization:ratio", "gpu:tensor_active:ratio"
 

@@ -9,9 +9,9 @@ import asyncssh
 import pytest
 import yaml
 
-from components.config import hosts_named_in
-from components.operations.known_hosts import collect_for, secret_key
-from components.operations.stack_file import OperationError
+from operations.known_hosts import collect_for, secret_key
+from operations.stack_file import OperationError
+from stackfile.config import hosts_named_in
 from tests.provider.ssh_server import SshServer, SshServers
 
 

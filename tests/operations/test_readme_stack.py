@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 
 from tests.checkout import REPO
-from tests.config.stacks import write_known_hosts
 from tests.hosts.stack import Stack
+from tests.stackfile.stacks import write_known_hosts
 
 README = (REPO / "README.md").read_text()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components.operations import up
+from operations import up
 
 HOSTS = "config:\n  gpu-fleet:hosts: {a: {}}\n"
 
@@ -41,7 +41,7 @@ def test_pulumi_takes_its_place_with_the_flags_for_many_hosts(tmp_path: Path) ->
     pulumi.write_text('#!/bin/sh\necho "$@; $PULUMI_SKIP_CHECKPOINTS"\nexit 7\n')
     pulumi.chmod(0o755)
     given = {"PULUMI_OPTION_CONFIG_FILE": str(file), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "components.operations.up", "--stack", "s", "--yes"]
+    command = [sys.executable, "-m", "operations.up", "--stack", "s", "--yes"]
     done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (7, "up --stack s --parallel 200 --continue-on-error --yes; true\n")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from components.host.bundle import Bundle
+from host.bundle import Bundle
 from provider.values import decode
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, web
 from tests.provider.plugin import BUNDLE, HOST, PASSWORD, Failure, Plugin

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from components.operations.up import SAVED_ONCE
-from lab import toolchain
+import toolchain
+from operations.up import SAVED_ONCE
 from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_host import is_gone_soon
@@ -30,7 +30,8 @@ from pathlib import Path
 
 sys.path.insert(0, {repo!r})
 import pulumi
-from components.host.resources import Bundle, Host, Provider, ProviderArgs
+from components.provider import Provider, ProviderArgs
+from components.fleet.resources import Bundle, Host
 from components.rulers.resources import AlertmanagerConfig, RuleGroup
 from components.sdk_patches import patch_sdk
 

@@ -18,7 +18,7 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
-from lab import toolchain
+import toolchain
 from provider.schema import SCHEMA_FILE, schema
 from provider.values import UNKNOWN, decode, encode, is_secret
 from tests.provider.plugin import BUNDLE, HOST, PASSWORD, PLUGIN, Failure, Plugin, bundle_inputs, digest_of, urn

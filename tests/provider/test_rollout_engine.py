@@ -24,9 +24,9 @@ from types import SimpleNamespace
 
 sys.path.insert(0, {repo!r})
 import pulumi
-from components.fleet import Fleet, FleetArgs
-from components.host.bundle import Bundle
-from components.host.resources import Provider, ProviderArgs
+from components.fleet.fleet import Fleet, FleetArgs
+from host.bundle import Bundle
+from components.provider import Provider, ProviderArgs
 
 wish = json.loads(Path("wish.json").read_text())
 archive = io.BytesIO()

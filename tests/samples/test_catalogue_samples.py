@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.checks.test_catalogue import given, unknown
 from tests.samples.conftest import SAMPLES
+from tests.signals.test_catalogue import given, unknown
 
 BODIES = sorted(
     file

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from components.dcgm.counters import Counters, counters
-from components.dcgm.fields import known_fields
+from host.dcgm.fields import known_fields
+from stackfile.counters import Counters, counters
 from tests.samples.conftest import SAMPLES
 
 DCGM = SAMPLES / "dcgm-exporter"

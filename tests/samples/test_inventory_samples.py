@@ -7,9 +7,9 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from components.config import ConfigErrors, StackConfig
-from tests.config.stacks import HOST_KEY, write_private
+from stackfile.config import ConfigErrors, StackConfig
 from tests.samples.conftest import SAMPLES
+from tests.stackfile.stacks import HOST_KEY, write_private
 
 INVENTORIES = SAMPLES / "ansible"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from lab.ports import free_ports
-from lab.toolchain import find
 from tests.samples.conftest import SAMPLES
+from toolchain import find
 
 BODIES = sorted((SAMPLES / "dcgm-exporter/metrics").glob("*.prom"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import ROOTFS
+from host.part import ROOTFS
 from tests.host.parts.textfiles import Samples, by_gpu, collect, samples, tool, value
 from tests.samples.conftest import SAMPLES
 

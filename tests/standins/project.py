@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from lab.toolchain import find
 from tests.standins.running import REPO
+from toolchain import find
 
 
 class Project:

@@ -19,7 +19,7 @@ import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 
-from lab.toolchain.locate import located
+from toolchain.locate import located
 
 REPO = Path(__file__).parents[2]
 # Longer than the official plugins wait: kubernetes for a kind or a namespace that is not there (63 s), grafana for a rule group

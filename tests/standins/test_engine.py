@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lab.toolchain import find
 from tests.standins.grafana_server import GrafanaServer
 from tests.standins.project import Project
+from toolchain import find
 
 COMMAND = """
 import pulumi

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.toolchain import Cache
-from lab.toolchain.programs import REPO, GoBuild
 from tests.toolchain.fakes import NOBODY, Maker, Run, executable, module
+from toolchain import Cache
+from toolchain.programs import REPO, GoBuild
 
 
 @pytest.fixture
@@ -82,11 +82,11 @@ def run(cache: Cache) -> Run:
 
 @pytest.fixture
 def command(machine: Path) -> Callable[..., subprocess.Popen[str]]:
-    """`python -m lab.toolchain ...` in a process of its own, every maker out of its reach."""
+    """`python -m toolchain ...` in a process of its own, every maker out of its reach."""
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "lab.toolchain", *arguments],
+            [sys.executable, "-m", "toolchain", *arguments],
             cwd=REPO,
             env={**os.environ, "https_proxy": NOBODY, **environment},
             stdin=subprocess.DEVNULL,

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from components.versions import Release, ReleaseFile
-from lab.toolchain import Cache, Installer, Program
-from lab.toolchain.install import architecture
-from lab.toolchain.progress import Progress
+from toolchain import Cache, Installer, Program
+from toolchain.install import architecture
+from toolchain.progress import Progress
+from toolchain.versions import Release, ReleaseFile
 
 NOBODY = "http://127.0.0.1:1"  # port 1 is refused at once, as a maker out of reach
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.toolchain import Cache, Program, ToolchainError, system
-from lab.toolchain.programs import GoBuild
 from tests.toolchain.fakes import NOBODY, Maker, Run, executable, module, until
+from toolchain import Cache, Program, ToolchainError, system
+from toolchain.programs import GoBuild
 
 DEBIAN = 'ID=debian\nVERSION_ID="12"\n'
 FEDORA = 'ID="rocky"\nID_LIKE="rhel centos fedora"\n'
@@ -172,7 +172,7 @@ def test_gos_caches_stay_while_something_is_left_to_build(
     later = Program(release=maker.release("later"), go=go_build)
     run.install(tool, later, names=["tool"])
     assert cache.go_modules.exists()
-    assert "lab.toolchain clean` frees them" in run.seen
+    assert "toolchain clean` frees them" in run.seen
 
 
 def test_gos_caches_stay_when_asked_or_in_use(tool: Program, run: Run, go: Path, cache: Cache) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from components.versions import Release
-from lab.toolchain import Cache, Program, ToolchainError, WrongChecksum
-from lab.toolchain import maker as maker_module
-from lab.toolchain.install import ASK_AGAIN_S
-from lab.toolchain.programs import REPO, GoBuild
 from tests.toolchain.fakes import NOBODY, Maker, Run, executable, script, sha256, tar_gz, zip_of
+from toolchain import Cache, Program, ToolchainError, WrongChecksum
+from toolchain import maker as maker_module
+from toolchain.install import ASK_AGAIN_S
+from toolchain.programs import REPO, GoBuild
+from toolchain.versions import Release
 
 STAND_IN = "pyproject.toml"  # any file of this repository: stand-ins are not run here
 

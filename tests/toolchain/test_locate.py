@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import toolchain
-from lab.toolchain import Cache, NotInstalled, Record, pulumi_home
-from lab.toolchain.programs import PROGRAMS, REPO
+import toolchain
 from tests.toolchain.fakes import executable, script, sha256
+from toolchain import Cache, NotInstalled, Record, pulumi_home
+from toolchain.programs import PROGRAMS, REPO
 
 
 def put(cache: Cache, name: str, how: str = "maker", program: str | None = None) -> Path:

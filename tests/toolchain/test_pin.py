@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from components import versions
-from lab.toolchain import ToolchainError
-from lab.toolchain.pin import pin
-from lab.toolchain.progress import Progress
 from tests.toolchain.fakes import NOBODY, Maker, script, sha256
+from toolchain import ToolchainError, versions
+from toolchain.pin import pin
+from toolchain.progress import Progress
 
 
 @pytest.fixture

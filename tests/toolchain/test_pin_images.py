@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.toolchain import ToolchainError
-from lab.toolchain.pin import pin
-from lab.toolchain.progress import Progress
+from toolchain import ToolchainError
+from toolchain.pin import pin
+from toolchain.progress import Progress
 
 INDEX = json.dumps({"schemaVersion": 2, "manifests": []}).encode()
 DIGEST = f"sha256:{hashlib.sha256(INDEX).hexdigest()}"

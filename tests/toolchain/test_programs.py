@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from components.versions import release
-from lab.toolchain.programs import PROGRAMS, REPO
+from toolchain.programs import PROGRAMS, REPO
+from toolchain.versions import release
 
 WITH_GO = sorted(name for name, program in PROGRAMS.items() if program.go)
 MAIN_MODULES = {
@@ -49,7 +49,7 @@ def test_the_cluster_is_one_release_of_kubernetes() -> None:
 def test_promtool_is_built_from_the_module_version_of_its_release() -> None:
     # Prometheus 3.15.0 is v0.315.0 as a Go module.
     major, minor, patch = release("promtool").version.split(".")
-    assert f"prometheus/prometheus v0.{major}{minor}.{patch}\n" in (REPO / "lab/toolchain/go/prometheus/go.mod").read_text()
+    assert f"prometheus/prometheus v0.{major}{minor}.{patch}\n" in (REPO / "toolchain/go/prometheus/go.mod").read_text()
 
 
 def test_mimir_says_which_commit_it_is_built_from() -> None:

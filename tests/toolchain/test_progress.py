@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from lab.toolchain.progress import Progress, duration, size
 from tests.toolchain.fakes import until
+from toolchain.progress import Progress, duration, size
 
 
 class Terminal(io.StringIO):

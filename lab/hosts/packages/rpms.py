@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.hosts.image import PACKAGE_FILES, RPM, Layer, ensure
 from lab.hosts.packages.repository import Repository
 from lab.hosts.packages.stand_ins import VERSION, Package, packages
-from lab.toolchain.progress import Progress
+from toolchain.progress import Progress
 
 NVIDIA = "stable/rpm/x86_64"  # below the URL, as NVIDIA's
 DISTRIBUTION = "appstream"

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from lab import toolchain
+import toolchain
 from lab.standins.plugin import Call, Failure
 from lab.standins.properties import Properties
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.toolchain import find
 from tests.host.parts.places import defaults, free_port, parts_of, place
 from tests.host.parts.receiver import Receiver
+from toolchain import find
 
 IDENTITY = {
     "GPU_FLEET_INSTANCE": "gpu-node-001",

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from components.host.part import Part, Source
-from components.host.parts import PROGRAMS, HostOptions, standard_parts
+from host.part import Part, Source
+from host.parts import PROGRAMS, HostOptions, standard_parts
 
 NO_PROGRAMS: Mapping[str, Mapping[str, Source]] = {name: {"amd64": Source(sha256="0" * 64)} for name in PROGRAMS}
 

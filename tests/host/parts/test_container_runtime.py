@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import ROOTFS
-from components.host.parts.container_runtime import IN_USE, ContainerRuntime
+from host.part import ROOTFS
+from host.parts.container_runtime import IN_USE, ContainerRuntime
 from tests.host.parts.textfiles import tool
 
 CONTAINER, IMAGE, VOLUME = "container ls --all --quiet", "image ls --quiet", "volume ls --quiet"

@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 
-from components.dcgm.counters import counters
-from components.host.bundle import Bundle
-from components.host.part import Part
-from components.host.parts import HostOptions, standard_parts
-from components.host.parts.dcgm_exporter import DcgmExporter
+from host.bundle import Bundle
+from host.part import Part
+from host.parts import HostOptions, standard_parts
+from host.parts.dcgm_exporter import DcgmExporter
+from stackfile.counters import counters
 from tests.host.parts.places import NO_PROGRAMS, parts_of
 
 FLAGS = ("metrics_login", "logs", "logs_login", "docker_logs")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import ROOTFS
+from host.part import ROOTFS
 from tests.host.parts.textfiles import tool
 
 LIBEXEC = ROOTFS / "opt/gpu-fleet/libexec"
-NO_DRIVER, WRONG_COUNT, UNSUPPORTED = 10, 11, 12  # components/host/converge/README.md
+NO_DRIVER, WRONG_COUNT, UNSUPPORTED = 10, 11, 12  # host/converge/README.md
 
 EIGHT = "".join(f"GPU {index}: NVIDIA H100 80GB HBM3 (UUID: GPU-{index})\n" for index in range(8))
 MIG = "GPU 0: NVIDIA A100 (UUID: GPU-0)\n  MIG 3g.40gb     Device  0: (UUID: MIG-0)\n  MIG 1g.10gb     Device  1: (UUID: MIG-1)\n"

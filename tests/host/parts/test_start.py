@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import ROOTFS
-from components.host.parts.scrape import Scrape
+from host.part import ROOTFS
+from host.parts.scrape import Scrape
 from tests.host.parts.places import defaults, parts_of, place
 
 ENVIRONMENT = """\

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.toolchain import find
 from tests.host.parts.textfiles import by_gpu, collect, samples, tool, value
+from toolchain import find
 
 NVIDIA = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
 AMD = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "amd"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import ROOTFS
+from host.part import ROOTFS
 
 SERVICES = sorted((ROOTFS / "etc/systemd/system").glob("*.service"))
 SCRIPTS = sorted(file for file in (ROOTFS / "opt/gpu-fleet/libexec").rglob("*") if file.is_file() and file.suffix != ".awk")

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from components.host.bundle import Bundle
-from components.host.part import ROOTFS, Part
-from components.host.parts.pull import Pull
-from components.host.pull.publish import Publication, SigningKey
+from host.bundle import Bundle
+from host.part import ROOTFS, Part
+from host.parts.pull import Pull
+from host.pull.publish import Publication, SigningKey
 from tests.host.hosts import SUPERVISORD, SimulatedHost
 
 STACK = "us-west-training"

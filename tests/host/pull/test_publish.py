@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from components import wiring
-from components.config import StackConfig
-from components.host.parts import PROGRAMS
-from components.host.pull import __main__ as command
-from components.versions import release
+from components.fleet.bundle import bundle
+from components.fleet.wiring import pull_output
+from host.parts import PROGRAMS
+from host.pull import __main__ as command
+from stackfile.config import StackConfig
 from tests.host.pull.pulled import make_key
+from toolchain.versions import release
 
 STACK = """
 config:
@@ -50,7 +51,7 @@ def _publish(repository: Path, *arguments: str, stack: str = "autoscaled", key: 
 
 def test_a_publication_holds_the_bundle_of_push_the_programs_and_the_installer(repository: Path) -> None:
     assert _publish(repository) == 0
-    pushed = wiring.bundle(StackConfig.from_file(repository / "Pulumi.autoscaled.yaml", repository))
+    pushed = bundle(StackConfig.from_file(repository / "Pulumi.autoscaled.yaml", repository))
     out = repository / "out"
     assert (out / f"bundle-{pushed.digest}.tar").read_bytes() == pushed.tar
     assert {file.name for file in (out / "artifacts").iterdir()} == set(pushed.artifacts)
@@ -74,7 +75,7 @@ def test_the_stack_s_output_names_the_bundle_and_the_command_of_the_place_that_t
     with (repository / "Pulumi.autoscaled.yaml").open("a") as file:
         file.write("  gpu-fleet:pull: {url: https://files.example.com/fleet/}\n")
     assert _publish(repository) == 0
-    output = wiring.pull_output(StackConfig.from_file(repository / "Pulumi.autoscaled.yaml", repository))
+    output = pull_output(StackConfig.from_file(repository / "Pulumi.autoscaled.yaml", repository))
     assert f"\nbundle {output['bundle']} " in (repository / "out" / "latest").read_text()
     assert output["url"] == "https://files.example.com/fleet"
     assert output["install"] == (

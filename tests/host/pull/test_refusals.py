@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components.host.part import File
+from host.part import File
 from tests.host.hosts import page, snapshot
 from tests.host.pull.pulled import PulledHost, Site, make_key
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from components.versions import chart
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from tests.helm import helm
+from toolchain.versions import chart
 
 # The stack first: its CRDs are what the monitors of the others are made of.
 CHARTS = (

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from lab.kubernetes import Cluster
-from lab.toolchain import find
 from tests.standins.running import UNKNOWN, Refused, Resource, RunningPlugin, is_secret, revealed, secret
+from toolchain import find
 
 CHART = str(Path(__file__).with_name("chart"))
 MISSING = {"image": {"tag": "missing"}}

@@ -1,0 +1,64 @@
+"""From the stack's configuration to the bundle of its hosts. Pure but for the files that the stack file names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from components.fleet.scrape import listen
+from host import part
+from host.artifacts import image_archives, image_reference, mirrored, program_sources
+from host.bundle import Bundle
+from host.parts import PROGRAMS, HostOptions, standard_parts
+from host.parts.container_runtime import ContainerRuntime
+from host.parts.dcgm_exporter import DcgmExporter
+from host.parts.scrape import Scrape
+from stackfile.config import StackConfig
+from stackfile.counters import counters
+from stackfile.sections import Dcgm
+from stackfile.settings import shared_settings
+from toolchain.versions import Repository, repository
+
+
+def bundle(config: StackConfig) -> Bundle:
+    """Raises ArtifactsError."""
+    source, url = config.artifacts.source, config.artifacts.url
+    directory = config.local_path(config.artifacts.directory) if config.artifacts.directory else None
+    options = HostOptions(
+        programs=program_sources(source, PROGRAMS, url=url, directory=directory),
+        metrics_login=bool(config.metrics and config.metrics.username),
+        **({"metrics_outage_s": config.metrics.outage_s} if config.metrics else {}),
+        logs=config.logs is not None,
+        logs_login=bool(config.logs and config.logs.username),
+        docker_logs=bool(config.logs and config.logs.docker),
+        dcgm=_dcgm(config.dcgm, image_archives(source, directory=directory), config.base),
+        dcgm_source=config.dcgm.source,
+        dcgm_runtime=config.dcgm.runtime,
+        scrape=_scrape(config),
+        containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
+    )
+    return Bundle.of(standard_parts(options), settings=shared_settings(config))
+
+
+def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> DcgmExporter:
+    image = image_reference(section.image, archives) if section.source == "image" else ""
+    return DcgmExporter(image=image, archives=archives, counters=counters(section.counters, base).text)
+
+
+def _scrape(config: StackConfig) -> Scrape | None:
+    section = config.scrape
+    if section is None:
+        return None
+    return Scrape(
+        node_exporter_listen=listen(section.address, section.node_exporter_port),
+        gpu_exporter_listen=listen(section.address, section.gpu_exporter_port),
+    )
+
+
+def _toolkit(config: StackConfig) -> Repository:
+    """NVIDIA's repository, the stack's copy of it, or its place on the mirror of everything."""
+    nvidia, copy = repository("nvidia-container-toolkit"), config.dcgm.toolkit_repository
+    if copy:
+        return Repository(url=copy.url, key_sha256=copy.key_sha256 or nvidia.key_sha256)
+    return replace(nvidia, url=mirrored(nvidia.url, config.artifacts.url or ""))

@@ -1,0 +1,93 @@
+"""Every host of a stack brought to one bundle, wave by wave. Not done here: what the bundle holds (host/parts), and doing it or
+judging a wave (the provider).
+
+A wave waits for the one before it without depending on it: a dependency of every host on every earlier one would be in the state
+of each, and a host that failed would take the later ones along however many may fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pulumi
+
+from components.fleet import resources
+from host.bundle import Bundle
+from stackfile.config import HostSpec
+from stackfile.naming import resource_name, type_token
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetArgs:
+    """`waves`: the hosts, those that go first in front; one wave where all go at once. `settings`: of each host by name, what its
+    environment file says and the bundle does not. `ssh`: the provider's, which no host need repeat."""
+
+    bundle: Bundle
+    waves: Sequence[Sequence[HostSpec]]
+    settings: Mapping[str, Mapping[str, pulumi.Input[str]]]
+    ssh: Mapping[str, object] = field(default_factory=dict)
+
+
+class Fleet(pulumi.ComponentResource):
+    """One Bundle and one Host per host.
+
+    `facts`: host name to what `apply` reported there: GPUs, driver, the exporter chosen and why.
+    """
+
+    facts: dict[str, pulumi.Output[Mapping[str, str]]]
+
+    def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(type_token("host", "Fleet"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
+        self.facts = {}
+        digest = bundle.digest
+        for number, wave in enumerate(args.waves):
+            hosts = [
+                resources.Host(
+                    resource_name(spec.name),
+                    host=spec.name,
+                    connection=own_connection(spec, args.ssh),
+                    bundle=digest,
+                    settings=args.settings[spec.name],
+                    wave=number if len(args.waves) > 1 else None,
+                    opts=child,
+                )
+                for spec in wave
+            ]
+            self.facts |= {spec.name: host.facts for spec, host in zip(wave, hosts, strict=True)}
+            digest = digest.apply(partial(_once_finished, hosts))
+        # Not the facts again: at 10,000 hosts they would double the state.
+        self.register_outputs({})
+
+
+async def _once_finished(hosts: Sequence[resources.Host], digest: str) -> str:
+    """The digest, once the engine is done with the hosts, failed ones among them: it answers a registration only then."""
+    await asyncio.gather(*(host.urn.future() for host in hosts), return_exceptions=True)
+    return digest
+
+
+def own_connection(spec: HostSpec, ssh: Mapping[str, object]) -> dict[str, object]:
+    """Where the host is and what its way in has of its own; the rest comes from the provider's `ssh`, today's and not that of the
+    day when the host was last changed."""
+    return {name: value for name, value in connection(spec).items() if name not in ssh or ssh[name] != value}
+
+
+def connection(spec: HostSpec) -> dict[str, object]:
+    """Where the host is and how it is reached, complete."""
+    if spec.connection == "local":
+        return {"kind": "local", "prefix": spec.prefix}
+    values = {
+        "kind": "ssh",
+        "address": spec.address,
+        "port": spec.port,
+        "user": spec.user,
+        "privateKeyFile": spec.private_key_file,
+        "hostKey": spec.host_key,
+        "bastion": spec.bastion.model_dump(by_alias=True, exclude_none=True) if spec.bastion else None,
+        "sudo": spec.sudo,
+    }
+    return {name: value for name, value in values.items() if value is not None}

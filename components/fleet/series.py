@@ -1,0 +1,187 @@
+"""How many series the hosts of a stack send to Mimir, and how many its ruler records from them: what a preview says of the cost.
+
+An estimate: what a host has beside its GPUs is known only on the host, so a usual GPU server is assumed (HostShape). The tests
+hold it against what the simulators, node_exporter and Alloy give, within a tenth. Not done here: logs, whose volume nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from alerts.vocabulary import SERIES
+from host.dcgm.fields import known_fields
+from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER, TEXTFILE
+from stackfile.counters import Counters
+from stackfile.hostspec import HostSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostShape:
+    """What the number of a host's series depends on. The defaults are a server with eight H100 and two CPUs of 64 threads."""
+
+    gpus: int = 8
+    cpus: int = 128  # threads
+    cores: int = 64  # with a sensor of heat each, which a VM does not show
+    network_devices: int = 10  # without those of containers, which node_exporter leaves out
+    disks: int = 9
+    filesystems: int = 4
+    infiniband_ports: int = 8
+    units: int = 8  # of systemd, as many as start-node-exporter asks for
+    nvlinks: int = 18  # per GPU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """`sent`: by one host. `recorded`: by the ruler from that."""
+
+    sent: int
+    recorded: int
+
+
+# Measured with node_exporter 1.12 and the flags of start-node-exporter; sensors as its hwmon collector gives coretemp's.
+_NODE_BASE: Final = 280
+_PER_CPU: Final = 8
+_PER_CORE: Final = 5
+_PER_NETWORK_DEVICE: Final = 37
+_PER_DISK: Final = 18
+_PER_FILESYSTEM: Final = 9
+_PER_INFINIBAND_PORT: Final = 27
+_PER_UNIT: Final = 6
+# Of 440; collect_agent.alloy keeps these.
+_ALLOY: Final = 50
+# up and scrape_*.
+_PER_SCRAPE: Final = 5
+
+# What a host tells of itself by textfiles. Of its own check: how it differs, a series for each of its parts (dcgm-exporter: in a
+# container), success and time. Of the collector: success, and the time of each file.
+_PARTS: Final = {DCGM_EXPORTER: 17, NVIDIA_GPU_EXPORTER: 13, TEXTFILE: 12}
+_CHECK: Final = 2
+_TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
+_PULL: Final = 4  # of hosts that provision themselves: a part, a file, success and time
+
+# As the exporters' simulators give them for an H100.
+_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 129.5, TEXTFILE: 7}
+_HEALTH_WATCHES: Final = 11
+# Rows of a list of counters that a healthy GPU of today leaves out: before the first event, and what came before Ampere.
+_SELDOM: Final = frozenset(
+    {
+        "DCGM_FI_DEV_XID_ERRORS",
+        "DCGM_EXP_XID_ERRORS_TOTAL",
+        "DCGM_EXP_XID_ERRORS_COUNT",
+        "DCGM_EXP_CLOCK_EVENTS_TOTAL",
+        "DCGM_EXP_CLOCK_EVENTS_COUNT",
+        "DCGM_FI_DEV_RETIRED_SBE",
+        "DCGM_FI_DEV_RETIRED_DBE",
+        "DCGM_FI_DEV_RETIRED_PENDING",
+    }
+)
+# Words of the vocabulary that an H100 does not give by nvidia-smi: NVML's alone, and what came before Ampere.
+_NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_retired_pending:bool"})
+
+
+def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False, pulls: bool = False) -> Series:
+    """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter. `pulls`: the host provisions itself."""
+    links = 0 if is_amd else shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
+    per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
+    scrapes = 2 if mode == TEXTFILE else 3
+    agents = _ALLOY + _PER_SCRAPE * scrapes + of_fleet(mode, is_amd=is_amd, pulls=pulls)
+    sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + agents
+    return Series(sent=round(sent), recorded=_recorded(mode, shape, counters, is_amd=is_amd))
+
+
+def of_fleet(mode: str, *, is_amd: bool = False, pulls: bool = False) -> int:
+    """What tells of drift, of the host's own runs, and of the textfiles that say so; links are nobody's with AMD."""
+    links = 2 if is_amd else 0
+    return _PARTS[mode] + _CHECK + _TEXTFILES[mode] + 1 - links + (_PULL if pulls else 0)
+
+
+def of_node_exporter(shape: HostShape) -> int:
+    return (
+        _NODE_BASE
+        + _PER_CPU * shape.cpus
+        + _PER_CORE * shape.cores
+        + _PER_NETWORK_DEVICE * shape.network_devices
+        + _PER_DISK * shape.disks
+        + _PER_FILESYSTEM * shape.filesystems
+        + _PER_INFINIBAND_PORT * shape.infiniband_ports
+        + _PER_UNIT * shape.units
+    )
+
+
+def _given(counters: Counters) -> frozenset[str]:
+    return frozenset(row.name for row in counters.rows if row.kind != "label") - _SELDOM
+
+
+def _of_health(counters: Counters) -> int:
+    """What the watches of DCGM add to the one series that their row stands for."""
+    return _HEALTH_WATCHES - 1 if "DCGM_EXP_GPU_HEALTH_STATUS" in _given(counters) else 0
+
+
+def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) -> int:
+    """Words of the vocabulary: per GPU, some per link or watch, and four per host with the inventory's."""
+    exporters = {mode} if is_amd else {mode, TEXTFILE}  # link traffic comes by a textfile from every NVIDIA host
+    numbers = {known_fields().get(name) for name in _given(counters)}
+    per_gpu = 0
+    for word in SERIES.values():
+        if not word.name.startswith("gpu:") or (mode == NVIDIA_GPU_EXPORTER and word.name in _NOT_BY_NVIDIA_SMI):
+            continue
+        sources = [source for source in word.sources if source.exporter in exporters]
+        if mode != TEXTFILE:
+            sources = [source for source in sources if source.exporter != TEXTFILE or _is_of_links(source.metrics)]
+        if mode == DCGM_EXPORTER:
+            sources = [source for source in sources if source.exporter == TEXTFILE or _any_number(source.metrics) & numbers]
+        if is_amd:
+            sources = [source for source in sources if not _is_of_links(source.metrics)]
+        times = shape.nvlinks if "link" in word.extra_labels else _HEALTH_WATCHES if "health_watch" in word.extra_labels else 1
+        per_gpu += times * len({tuple(source.labels.items()) for source in sources})
+    return per_gpu * shape.gpus + 4
+
+
+def _is_of_links(metrics: Iterable[str]) -> bool:
+    return any(name.startswith(("node_gpu_pcie_", "node_gpu_nvlink")) for name in metrics)
+
+
+def _any_number(metrics: Iterable[str]) -> set[int | None]:
+    return {known_fields().get(name) for name in metrics} - {None}
+
+
+def summary(hosts: Iterable[HostSpec], counters: Counters, counters_name: str) -> tuple[str, Series] | None:
+    """The estimate in words, and its sum where each host gives the most that it may; None without hosts."""
+    kinds = Counter((host.exporter, host.vendor, host.gpus, host.connection == "pull") for host in hosts if not host.lost)
+    if not kinds:
+        return None
+    usual = HostShape()
+    lines, total = [], Series(sent=0, recorded=0)
+    for (exporter, vendor, gpus, pulls), count in sorted(kinds.items(), key=str):
+        shape = usual if gpus is None else replace(usual, gpus=gpus)
+        is_amd = vendor == "amd"
+        likely = [(mode, of_host(mode, shape, counters, is_amd=is_amd, pulls=pulls)) for mode in _modes(exporter, vendor)]
+        most = Series(sent=max(one.sent for _, one in likely), recorded=max(one.recorded for _, one in likely))
+        total = Series(sent=total.sent + count * most.sent, recorded=total.recorded + count * most.recorded)
+        each = " or ".join(f"{series.sent:,} with {_named(mode, counters_name)}" for mode, series in likely)
+        lines.append(f"{_counted(count, 'host')} with {shape.gpus} GPUs{' (assumed)' if gpus is None else ''}: {each}")
+    sums = f"{total.sent:,} sent by {_counted(sum(kinds.values()), 'host')}, and {total.recorded:,} recorded from them"
+    node = f"{of_node_exporter(usual):,} of them, on a server with {usual.cpus} CPU threads"
+    text = "\n  ".join([f"Series in Mimir, estimated: up to {sums}.", *lines, f"Each host's node_exporter gives {node}."])
+    return text, total
+
+
+def _modes(exporter: str, vendor: str) -> Iterator[str]:
+    """What choose-exporter may choose."""
+    if vendor == "amd":
+        yield TEXTFILE
+    elif exporter == "auto":
+        yield from (DCGM_EXPORTER, NVIDIA_GPU_EXPORTER)
+    else:
+        yield exporter
+
+
+def _named(mode: str, counters_name: str) -> str:
+    return f"{mode} ({counters_name} counters)" if mode == DCGM_EXPORTER else mode
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

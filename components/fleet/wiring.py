@@ -1,0 +1,88 @@
+"""From the stack's configuration to the arguments of Fleet and what a stack exports about its hosts. Makes no resource.
+
+An error found here (a directory of artifacts without the program, say) ends the program with its text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pulumi
+
+from components.backend.backend import Backend
+from components.backend.wiring import once_up
+from components.fleet import series
+from components.fleet.bundle import bundle
+from components.fleet.fleet import FleetArgs
+from components.fleet.scrape import scrape_config
+from host.artifacts import ArtifactsError
+from host.bundle import Bundle
+from host.pull.publish import INSTALLER
+from stackfile.config import StackConfig
+from stackfile.counters import counters
+from stackfile.settings import host_settings
+
+
+def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
+    """The hosts that exist, and the one bundle that brings each of them what it needs.
+
+    With an embedded backend they come after it and go before it, so that an agent which stops can still send what it holds.
+    """
+    built, names = _bundle(config), pushed_to(config)
+    waves = config.rollout.waves(names) if config.rollout else [names]
+    # The state of a thousand hosts need not say a thousand times what the bundle says already.
+    defaults = built.settings.items()
+    settings: dict[str, dict[str, pulumi.Input[str]]] = {
+        name: dict(host_settings(config.hosts[name], config).items() - defaults) for name in names
+    }
+    if backend and config.metrics:
+        for values in settings.values():
+            values["GPU_FLEET_METRICS_URL"] = once_up(backend, config.metrics.url)
+    return FleetArgs(
+        bundle=built, waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings, ssh=config.ssh_values
+    )
+
+
+def pushed_to(config: StackConfig) -> list[str]:
+    return [host.name for host in config.hosts.values() if host.connection != "pull" and not host.lost]
+
+
+def estimated_series(config: StackConfig) -> dict[str, int]:
+    """What the stack's hosts will cost in Mimir, as an output; a preview tells it in words."""
+    estimate = series.summary(config.hosts.values(), counters(config.dcgm.counters, config.base), config.dcgm.counters)
+    if estimate is None:
+        return {"sent": 0, "recorded": 0}
+    text, total = estimate
+    if pulumi.runtime.is_dry_run():
+        pulumi.log.info(text)
+    return {"sent": total.sent, "recorded": total.recorded}
+
+
+def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping[str, str]]]) -> pulumi.Output[str]:
+    """What a Prometheus needs to scrape the hosts, as text; known once the hosts have said which exporter they run. One that
+    failed has said nothing, and takes the others' targets not along."""
+    if not pulumi.runtime.is_dry_run():
+        facts = {
+            name: told.apply(lambda known: known if isinstance(known, Mapping) else {}, True) for name, told in facts.items()
+        }
+    return pulumi.Output.all(**facts).apply(lambda known: scrape_config(config, known))
+
+
+def pull_output(config: StackConfig) -> dict[str, str]:
+    """For hosts that provision themselves. `bundle`: sha256 of what is to be published, and named by `latest` below `url` once it
+    is. `install`: what each host runs, once; the password is in a file there."""
+    assert config.pull is not None
+    url = config.pull.url.rstrip("/")
+    login = " --password-file /root/metrics-password" if config.metrics and config.metrics.username else ""
+    return {
+        "bundle": _bundle(config).digest,
+        "url": url,
+        "install": f"curl -fsSLO {url}/{INSTALLER} && sudo sh {INSTALLER}{login}",
+    }
+
+
+def _bundle(config: StackConfig) -> Bundle:
+    try:
+        return bundle(config)
+    except ArtifactsError as error:
+        raise pulumi.RunError(str(error)) from None

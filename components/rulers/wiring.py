@@ -1,0 +1,56 @@
+"""From the stack's configuration to the arguments of Rulers."""
+
+from __future__ import annotations
+
+import pulumi
+
+import alerts
+from alerts.alertmanager import alertmanager_config, templates
+from alerts.inventory import inventory_groups, kubernetes_inventory_group
+from alerts.model import to_yaml
+from components import notifications
+from components.backend.backend import Backend
+from components.backend.wiring import once_up
+from components.rulers.rulers import RulersArgs, RulerServer
+from components.stack import LoadedConfig
+
+
+def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
+    """What this stack gives to the rulers it names.
+
+    The rules and who is told come from the stack that has an `alerts` section, one per ruler and tenant; where only Grafana
+    judges, the ruler still records what its rules ask for. Every stack with hosts adds the inventory it expects, under a name of
+    its own.
+    """
+    config = loaded.config
+    assert config.rulers is not None
+    mimir, loki = config.rulers.mimir, config.rulers.loki
+    section = config.alerts
+    judges = section is not None and "ruler" in section.targets
+    if section is None:
+        mimir_groups, loki_groups = [], []
+    elif judges:
+        mimir_groups, loki_groups = (alerts.rule_groups(of, runbook_url=section.runbook_url) for of in ("mimir", "loki"))
+    else:
+        mimir_groups, loki_groups = alerts.recording_groups(), []
+    gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
+    return RulersArgs(
+        mimir=RulerServer(url=once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
+        mimir_groups=[
+            *mimir_groups,
+            *inventory_groups(config.datacenter, config.cluster, gpus),
+            *([kubernetes_inventory_group(config.datacenter, config.cluster)] if config.kubernetes else ()),
+        ],
+        loki=RulerServer(url=once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
+        loki_groups=loki_groups,
+        alertmanager=_alertmanager(loaded) if judges else None,
+        alertmanager_templates=templates(),
+    )
+
+
+def _alertmanager(loaded: LoadedConfig) -> pulumi.Output[str]:
+    """Mimir's Alertmanager configuration, with the secrets of its receivers."""
+    section = loaded.config.alerts
+    assert section is not None
+    secrets = pulumi.Output.all(**{name: loaded.secrets[name] for name in notifications.secret_names(section)})
+    return secrets.apply(lambda values: to_yaml(alertmanager_config(notifications.notifications(section, values))))

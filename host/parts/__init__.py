@@ -1,0 +1,78 @@
+"""Everything a host of the fleet gets, as parts in the order they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from host.part import Part, Source
+from host.parts.adoption import Adoption
+from host.parts.alloy import CONFIG, Alloy
+from host.parts.container_runtime import ContainerRuntime
+from host.parts.dcgm_exporter import DcgmExporter
+from host.parts.drift import Drift
+from host.parts.driver_check import DriverCheck
+from host.parts.exporter_choice import DcgmRuntime, DcgmSource, ExporterChoice
+from host.parts.kernel_log import KernelLog
+from host.parts.launch import Launch
+from host.parts.node_exporter import NodeExporter
+from host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
+from host.parts.pull import Pull
+from host.parts.scrape import Scrape
+from host.parts.textfile import Textfile
+
+PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """What the stack decides for all its hosts; what differs between hosts are settings.
+
+    `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
+    `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None opens
+    nothing beyond loopback.
+    """
+
+    programs: Mapping[str, Mapping[str, Source]]
+    metrics_login: bool = False
+    metrics_outage_s: int = 6 * 3600
+    logs: bool = True
+    logs_login: bool = False
+    docker_logs: bool = False
+    dcgm: DcgmExporter = field(default_factory=DcgmExporter)
+    dcgm_source: DcgmSource = "image"
+    dcgm_runtime: DcgmRuntime = "auto"
+    containers: ContainerRuntime = field(default_factory=ContainerRuntime)
+    scrape: Scrape | None = None
+
+
+def standard_parts(options: HostOptions) -> list[Part]:
+    """Probes first: what they find decides which of the later parts a host wants. Who reads comes after what it reads."""
+    programs = options.programs
+    before_alloy = [
+        Launch().part(),
+        DriverCheck().part(),
+        *Adoption().parts(),
+        *ExporterChoice(
+            dcgm_source=options.dcgm_source,
+            dcgm_runtime=options.dcgm_runtime,
+            needs={**options.dcgm.settings(), **options.containers.settings()},
+        ).parts(),
+        *options.containers.parts(),
+        *options.dcgm.parts(),
+        NvidiaGpuExporter(sources=programs["nvidia_gpu_exporter"]).part(),
+        *Textfile().parts(),
+        NodeExporter(sources=programs["node_exporter"]).part(),
+        *KernelLog().parts(),
+    ]
+    alloy = Alloy(
+        sources=programs["alloy"],
+        metrics_login=options.metrics_login,
+        metrics_outage_s=options.metrics_outage_s,
+        logs=options.logs,
+        logs_login=options.logs_login,
+        docker_logs=options.docker_logs and options.logs,
+        optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
+    )
+    scrape = options.scrape.parts() if options.scrape else ()
+    return [*before_alloy, alloy.part(), *scrape, Drift().part(), Pull().part()]

@@ -1,0 +1,83 @@
+"""Alloy on one host: static configuration split by verb, the same on every host of a stack.
+
+What differs between hosts comes from the environment file, secrets from files. A feature is a file that is shipped or not; the
+files that only some hosts want are brought by the parts they belong to (the scrape of an exporter by that exporter's part).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, User
+
+PROGRAM = "/opt/gpu-fleet/bin/alloy"
+START = "/opt/gpu-fleet/libexec/start-alloy"
+CONFIG = "/etc/gpu-fleet/alloy"
+STATE = "/var/lib/gpu-fleet/alloy"
+USER = "gpu-fleet-alloy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alloy:
+    """`optional_config`: files below /etc/gpu-fleet/alloy of other parts, whose coming and going restarts Alloy."""
+
+    sources: Mapping[str, Source]  # by architecture
+    metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password
+    logs: bool  # there is a Loki; without one the XID counters still work
+    logs_login: bool  # send GPU_FLEET_LOGS_USERNAME and the secret logs-password
+    docker_logs: bool
+    metrics_outage_s: int  # an outage of Mimir this long loses no sample
+    optional_config: tuple[str, ...] = ()
+    listen: str = "127.0.0.1:12345"  # Alloy's interface: shows its configuration, so loopback
+
+    def part(self) -> Part:
+        config = tuple(File.from_rootfs(f"{CONFIG}/{name}.alloy") for name in self._config_names())
+        return Part(
+            name="alloy",
+            users=(User(name=USER, groups=self._groups()),),
+            directories=(
+                Directory(path=CONFIG, contents="placed"),
+                Directory(path=STATE, mode=0o750, owner=USER, group=USER, contents="runtime"),
+            ),
+            files=(File.from_rootfs(START), *config),
+            downloads=(Download(path=PROGRAM, sources=self.sources),),
+            settings={
+                "GPU_FLEET_ALLOY_LISTEN": self.listen,
+                "GPU_FLEET_METRICS_TENANT": "",
+                "GPU_FLEET_METRICS_USERNAME": "",
+                "GPU_FLEET_METRICS_WAL_KEEP": f"{self._wal_keep_s()}s",
+                "GPU_FLEET_LOGS_TENANT": "",
+                "GPU_FLEET_LOGS_USERNAME": "",
+            },
+            secrets=self._secrets(),
+            units=(
+                Unit(
+                    name="gpu-fleet-alloy",
+                    # Not on secrets: Alloy reads their files again for every request.
+                    restart_on=(PROGRAM, START, "settings", *(file.path for file in config), *self.optional_config),
+                ),
+            ),
+            # Where no name server answers, Alloy asks for the host's full name for 10 s before each thing that it scrapes.
+            checks=(HttpCheck(url="http://${GPU_FLEET_ALLOY_LISTEN}/-/ready", contains="ready", within_s=120),),
+        )
+
+    def _config_names(self) -> tuple[str, ...]:
+        metrics = "export_metrics_login" if self.metrics_login else "export_metrics"
+        logs = "export_no_logs"
+        if self.logs:
+            logs = "export_logs_login" if self.logs_login else "export_logs"
+        docker = ("collect_docker_logs",) if self.docker_logs else ()
+        return ("discover", "collect_metrics", "collect_agent", *docker, "process_kernel", metrics, logs)
+
+    def _groups(self) -> tuple[str, ...]:
+        """gpu-fleet: secrets; systemd-journal, adm: the kernel's messages. docker is as good as root, so only when asked."""
+        return ("gpu-fleet", "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
+
+    def _secrets(self) -> tuple[str, ...]:
+        metrics = ("metrics-password",) if self.metrics_login else ()
+        return (*metrics, "logs-password") if self.logs and self.logs_login else metrics
+
+    def _wal_keep_s(self) -> int:
+        # The reasoning is beside the value's use, in export_metrics.alloy.
+        return self.metrics_outage_s * 3 // 2

@@ -1,0 +1,95 @@
+"""What dcgm-exporter's container needs below it, installed where it is missing: Docker or Podman, and NVIDIA's Container Toolkit.
+
+The runtime is the distribution's own package. The toolkit comes from NVIDIA's repository or a copy of it, its key verified by
+sha256. choose-exporter says what is missing, before anything is placed. Not done here: the driver, which is never installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from host.part import Directory, Download, File, Part, Source, Unit
+from toolchain.versions import ARCHITECTURES, Repository, repository
+
+CAN_INSTALL = "/opt/gpu-fleet/libexec/can-install"
+START = "/opt/gpu-fleet/libexec/start-container-toolkit"
+IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
+_SPECIFICATIONS = "/etc/cdi"  # what Podman reads
+# family: its repository file, and where its package manager expects keys
+_REPOSITORY_FILES = {"debian": "/etc/apt/sources.list.d/gpu-fleet-nvidia.list", "rhel": "/etc/yum.repos.d/gpu-fleet-nvidia.repo"}
+_KEYS = {"debian": "/etc/apt/keyrings/gpu-fleet-nvidia.asc", "rhel": "/etc/pki/rpm-gpg/gpu-fleet-nvidia.asc"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerRuntime:
+    """`toolkit`: the repository of the Container Toolkit. `may_install`: whether missing things are installed at all."""
+
+    toolkit: Repository = field(default_factory=lambda: repository("nvidia-container-toolkit"))
+    may_install: bool = True
+
+    def parts(self) -> tuple[Part, ...]:
+        """The toolkit first: a Docker that comes after it finds it without a restart."""
+        return (
+            *(
+                Part(
+                    name=f"nvidia-repository-{family}",
+                    when={"GPU_FLEET_INSTALL_REPOSITORY": (family,)},
+                    files=(File(path=path, content=self._repository_file(family).encode()),),
+                    downloads=(Download(path=_KEYS[family], sources=self._key(), mode=0o644),),
+                    directories=_directories(path, _KEYS[family]),
+                )
+                for family, path in _REPOSITORY_FILES.items()
+            ),
+            _installed("container-toolkit", {"GPU_FLEET_INSTALL_TOOLKIT": ("yes",)}, _everywhere("nvidia-container-toolkit")),
+            _installed("container-runtime-docker", {"GPU_FLEET_INSTALL_RUNTIME": ("docker",)}, {"debian": ("docker.io",)}),
+            _installed("container-runtime-podman", {"GPU_FLEET_INSTALL_RUNTIME": ("podman",)}, _everywhere("podman")),
+            Part(
+                name="container-gpus",
+                when={"GPU_FLEET_PREPARE_CONTAINERS": ("yes",)},
+                files=(File.from_rootfs(START),),
+                directories=(Directory(path=_SPECIFICATIONS),),
+                units=(Unit(name="gpu-fleet-container-toolkit", restart_on=(START,)),),
+            ),
+        )
+
+    def settings(self) -> Mapping[str, str]:
+        """What choose-exporter has to know."""
+        return {
+            "GPU_FLEET_DCGM_INSTALL": "yes" if self.may_install else "no",
+            "GPU_FLEET_TOOLKIT_REPOSITORY": self.toolkit.url,
+        }
+
+    def _repository_file(self, family: str) -> str:
+        if family == "debian":
+            return f"deb [signed-by={_KEYS[family]}] {self.toolkit.url}/stable/deb/$(ARCH) /\n"
+        # The list of packages is signed and has their sums, so the packages themselves need no signature. Where the repository is
+        # away, the host's dnf goes on without it.
+        return (
+            "[gpu-fleet-nvidia]\nname=NVIDIA Container Toolkit\n"
+            f"baseurl={self.toolkit.url}/stable/rpm/$basearch\n"
+            f"enabled=1\nrepo_gpgcheck=1\ngpgcheck=0\nskip_if_unavailable=1\ngpgkey=file://{_KEYS[family]}\n"
+        )
+
+    def _key(self) -> dict[str, Source]:
+        key = Source(url=f"{self.toolkit.url}/gpgkey", sha256=self.toolkit.key_sha256)
+        return {architecture: key for architecture in ARCHITECTURES}
+
+
+def _installed(name: str, when: Mapping[str, tuple[str, ...]], packages: Mapping[str, tuple[str, ...]]) -> Part:
+    """Packages that stay when the host is removed while others use them, which IN_USE tells; exporter-choice places it."""
+    return Part(name=name, when=when, packages=packages, keep_packages=IN_USE)
+
+
+def _directories(*paths: str) -> tuple[Directory, ...]:
+    """Of these files, below /etc: made on hosts of this family alone."""
+    return tuple(
+        Directory(path=str(parent))
+        for parent in sorted({p for path in paths for p in PurePosixPath(path).parents})
+        if parent.parts[2:]
+    )
+
+
+def _everywhere(package: str) -> dict[str, tuple[str, ...]]:
+    return {"debian": (package,), "rhel": (package,)}

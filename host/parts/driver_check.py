@@ -1,0 +1,23 @@
+"""The check that a host has the GPUs it should have, before anything is placed: without a driver every exporter is silent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.part import File, Part
+
+PROBE = "/opt/gpu-fleet/libexec/check-driver"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverCheck:
+    """Facts: GPU_VENDOR (nvidia, amd), GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION."""
+
+    def part(self) -> Part:
+        return Part(
+            name="driver-check",
+            probe=PROBE,
+            fatal=True,
+            files=(File.from_rootfs(PROBE),),
+            settings={"GPU_FLEET_VENDOR": "auto", "GPU_FLEET_GPUS": ""},
+        )

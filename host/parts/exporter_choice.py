@@ -1,0 +1,61 @@
+"""Which GPU exporter a host gets: asked of the host itself, because only it knows whether it is a container and has Docker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from host.part import File, Part
+from host.parts.adoption import GPU_EXPORTER_ADOPTED
+from host.parts.container_runtime import CAN_INSTALL, IN_USE
+
+PROBE = "/opt/gpu-fleet/libexec/choose-exporter"
+SCRAPE = "/etc/gpu-fleet/alloy/collect_gpu_exporter.alloy"
+# The values of GPU_FLEET_EXPORTER_MODE and of the label exporter_mode.
+DCGM_EXPORTER = "dcgm-exporter"
+NVIDIA_GPU_EXPORTER = "nvidia_gpu_exporter"
+TEXTFILE = "textfile"
+
+DcgmSource = Literal["image", "packages"]
+DcgmRuntime = Literal["auto", "docker", "podman"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExporterChoice:
+    """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. Of dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
+    podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
+    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family in
+    whose way NVIDIA's repository has to be named), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
+
+    `dcgm_source`, `dcgm_runtime`: the stack's wishes about how dcgm-exporter is run. `needs`: settings of the parts that run it.
+    """
+
+    dcgm_source: DcgmSource = "image"
+    dcgm_runtime: DcgmRuntime = "auto"
+    needs: Mapping[str, str] = field(default_factory=dict)
+    listen: str = "127.0.0.1:9835"  # of either exporter, for Alloy on the same host; 9835 is nvidia_gpu_exporter's own port
+
+    def parts(self) -> tuple[Part, ...]:
+        """The choice, and Alloy's scrape where the choice is an exporter with a port."""
+        return (
+            Part(
+                name="exporter-choice",
+                when={GPU_EXPORTER_ADOPTED: ("no",)},
+                probe=PROBE,
+                fatal=True,
+                files=(File.from_rootfs(PROBE), File.from_rootfs(CAN_INSTALL), File.from_rootfs(IN_USE)),
+                settings={
+                    "GPU_FLEET_EXPORTER": "auto",
+                    "GPU_FLEET_GPU_EXPORTER_LISTEN": self.listen,
+                    "GPU_FLEET_DCGM_SOURCE": self.dcgm_source,
+                    "GPU_FLEET_DCGM_RUNTIME": self.dcgm_runtime,
+                    **self.needs,
+                },
+            ),
+            Part(
+                name="gpu-exporter-scrape",
+                when={"GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER, NVIDIA_GPU_EXPORTER)},
+                files=(File.from_rootfs(SCRAPE),),
+            ),
+        )

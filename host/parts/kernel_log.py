@@ -1,0 +1,32 @@
+"""Where a host's kernel messages come from: the journal, or a file where there is none. Alloy's pipeline after it is the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.part import File, Part
+
+PROBE = "/opt/gpu-fleet/libexec/choose-kernel-log"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLog:
+    """Facts: GPU_FLEET_KERNEL_LOG_SOURCE (journal, file, none) and GPU_FLEET_KERNEL_LOG_FILE."""
+
+    def parts(self) -> tuple[Part, ...]:
+        """Two, of which a host wants the one for its source, or none."""
+        return (
+            Part(
+                name="kernel-log-journal",
+                probe=PROBE,
+                fatal=True,
+                when={"GPU_FLEET_KERNEL_LOG_SOURCE": ("journal",)},
+                files=(File.from_rootfs(PROBE), File.from_rootfs("/etc/gpu-fleet/alloy/collect_kernel_journal.alloy")),
+                settings={"GPU_FLEET_KERNEL_LOG": "auto"},
+            ),
+            Part(
+                name="kernel-log-file",
+                when={"GPU_FLEET_KERNEL_LOG_SOURCE": ("file",)},
+                files=(File.from_rootfs("/etc/gpu-fleet/alloy/collect_kernel_file.alloy"),),
+            ),
+        )

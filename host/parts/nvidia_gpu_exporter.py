@@ -1,0 +1,33 @@
+"""nvidia_gpu_exporter on one host: the GPU exporter of containers and of hosts without Docker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from host.part import Download, File, HttpCheck, Part, Source, Unit, User
+from host.parts.adoption import GPU_EXPORTER_ADOPTED
+from host.parts.exporter_choice import NVIDIA_GPU_EXPORTER
+
+PROGRAM = "/opt/gpu-fleet/bin/nvidia_gpu_exporter"
+START = "/opt/gpu-fleet/libexec/start-nvidia-gpu-exporter"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvidiaGpuExporter:
+    sources: Mapping[str, Source]  # by architecture
+
+    def part(self) -> Part:
+        return Part(
+            name="nvidia-gpu-exporter",
+            when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
+            # The groups own /dev/nvidia* where an administrator took them from "everyone".
+            users=(User(name="gpu-fleet-nvidia-gpu-exporter", groups=("video", "render")),),
+            files=(File.from_rootfs(START),),
+            downloads=(Download(path=PROGRAM, sources=self.sources),),
+            units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(PROGRAM, START, "settings")),),
+            # Present with the first successful nvidia-smi run only: a listening port alone says nothing about GPUs.
+            checks=(
+                HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains="nvidia_smi_gpu_info", within_s=20),
+            ),
+        )

@@ -1,0 +1,30 @@
+"""What keeps a host converged that provisions itself: the same bundle as for hosts reached by SSH, fetched by the host.
+
+It is in every bundle and wanted only where the installer said so (GPU_FLEET_MODE), so that both ways have the same bytes. How a
+host was installed (origin, public key, what it was given) is among its settings: GPU_FLEET_PULL_*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.part import Directory, File, Part, Unit
+
+PROGRAM = "/opt/gpu-fleet/bin/gpu-fleet-pull"
+LIBRARY = "/opt/gpu-fleet/lib/pull.sh"
+STATE = "/var/lib/gpu-fleet/pull"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull:
+    def part(self) -> Part:
+        return Part(
+            name="pull",
+            when={"GPU_FLEET_MODE": ("pull",)},
+            # What the last good publication came with, its secrets among it.
+            directories=(Directory(path=STATE, mode=0o700, contents="runtime"),),
+            files=(File.from_rootfs(PROGRAM), File.from_rootfs(LIBRARY)),
+            settings={"GPU_FLEET_MODE": "push"},
+            # Not restarted when the program changes: it may be this very program that changes it, and each run is a new one.
+            units=(Unit(name="gpu-fleet-pull", timer=True),),
+        )

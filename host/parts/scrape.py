@@ -1,0 +1,74 @@
+"""Exporters that a Prometheus may reach from outside: a second process of each, over TLS and with a login.
+
+The first ones stay on loopback in clear for Alloy, so that nothing here (an expired certificate, a wrong password) can stop what
+is pushed. dcgm-exporter knows TLS and logins, but has one address for everybody, and two of them cannot share the GPUs: it "would
+fail to initialize some modules if there is another nv-hostengine process on the same physical machine" (NVIDIA in dcgm-exporter's
+issue 61; read 2026-11-21). Its second process is a node_exporter over a copy of its metrics. Adopted exporters are opened by
+whoever runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from host.part import File, FileCheck, Part, Unit, User
+from host.parts import node_exporter, nvidia_gpu_exporter
+from host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
+from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
+
+WEB_CONFIG = "scrape-web-config"  # secret: the exporters' web configuration, with the login's hash
+_PUSHED = {"GPU_FLEET_MODE": ("push",)}  # a host that pulls is handed no secret of the stack
+_START = "/opt/gpu-fleet/libexec/start-scrape"
+_START_NODE = f"{_START}-node"
+_START_GPU = f"{_START}-gpu"
+_START_DCGM = f"{_START}-dcgm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scrape:
+    """Where each listens, as address:port."""
+
+    node_exporter_listen: str
+    gpu_exporter_listen: str
+
+    def parts(self) -> tuple[Part, ...]:
+        return (
+            Part(
+                name="scrape-node",
+                when={**_PUSHED, NODE_EXPORTER_ADOPTED: ("no",)},
+                # gpu-fleet: the secret and the site's key; ssl-cert: keys as Debian keeps them.
+                users=(User(name="gpu-fleet-scrape-node", groups=("gpu-fleet", "ssl-cert")),),
+                files=(File.from_rootfs(_START_NODE),),
+                settings={"GPU_FLEET_SCRAPE_NODE_LISTEN": self.node_exporter_listen},
+                secrets=(WEB_CONFIG,),
+                units=(_unit("gpu-fleet-scrape-node", node_exporter.PROGRAM, node_exporter.START, _START_NODE),),
+            ),
+            Part(
+                name="scrape-gpu",
+                when={**_PUSHED, "GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
+                users=(User(name="gpu-fleet-scrape-gpu", groups=("gpu-fleet", "ssl-cert", "video", "render")),),
+                files=(File.from_rootfs(_START_GPU),),
+                settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
+                secrets=(WEB_CONFIG,),
+                units=(_unit("gpu-fleet-scrape-gpu", nvidia_gpu_exporter.PROGRAM, nvidia_gpu_exporter.START, _START_GPU),),
+            ),
+            Part(
+                name="scrape-dcgm",
+                when={
+                    **_PUSHED,
+                    "GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER,),
+                    GPU_EXPORTER_ADOPTED: ("no",),
+                    NODE_EXPORTER_ADOPTED: ("no",),  # else ours is not there
+                },
+                users=(User(name="gpu-fleet-scrape-dcgm", groups=("gpu-fleet", "ssl-cert")),),
+                files=(File.from_rootfs(_START_DCGM),),
+                settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
+                secrets=(WEB_CONFIG,),
+                units=(_unit("gpu-fleet-scrape-dcgm", node_exporter.PROGRAM, _START_DCGM),),
+                checks=(FileCheck(path="/run/gpu-fleet-scrape-dcgm/dcgm-exporter.prom", fresh_s=30),),
+            ),
+        )
+
+
+def _unit(name: str, *causes: str) -> Unit:
+    return Unit(name=name, restart_on=(*causes, "settings", f"secrets/{WEB_CONFIG}"))

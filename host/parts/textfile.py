@@ -1,0 +1,65 @@
+"""GPU metrics by node_exporter's textfile collector: all of them where this is the exporter, link traffic on every NVIDIA host.
+
+What the collectors write, and where the two programs they replace had it:
+
+    Debian textfile guide, get_gpu_metrics.sh (seed 001)     the same names and the same label `gpu`
+        node_gpu_memory_total_bytes, node_gpu_memory_used_bytes, node_gpu_utilization_percent,
+        node_gpu_temperature_celsius, node_gpu_power_draw_watts, node_gpu_power_limit_watts
+    prometheus_nvlink_exporter (seed 003)                    units in bytes, counters named _total
+        gpu_nvlink_tx_kbytes{GPUID, LinkID}                  node_gpu_nvlink_transmit_bytes_total{gpu, link}
+        gpu_nvlink_rx_kbytes{GPUID, LinkID}                  node_gpu_nvlink_receive_bytes_total{gpu, link}
+        gpu_pci_tx_mb_per_s{GPUID}                           node_gpu_pcie_transmit_bytes_per_second{gpu}
+        gpu_pci_rx_mb_per_s{GPUID}                           node_gpu_pcie_receive_bytes_per_second{gpu}
+    new here
+        node_gpu_nvlinks_active{gpu}, node_gpu_nvlink_speed_bytes_per_second{gpu},
+        node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
+        node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from host.part import Directory, File, FileCheck, Part, Unit, User
+from host.parts.exporter_choice import TEXTFILE
+
+LIBEXEC = "/opt/gpu-fleet/libexec"
+SCRIPTS = (f"{LIBEXEC}/start-textfile", f"{LIBEXEC}/textfile.awk")
+DIRECTORY = "/var/lib/gpu-fleet/textfile"
+USER = "gpu-fleet-textfile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Textfile:
+    def parts(self) -> tuple[Part, ...]:
+        """What runs every collector that is there, each 15 s, and the collectors, of which a host wants those for its GPUs.
+
+        Link traffic comes without a check: not every GPU tells it, and a host is not broken for that. A metric says if it worked.
+        """
+        return (
+            _collector("links", {"GPU_VENDOR": ("nvidia",)}),
+            Part(
+                name="textfile",
+                # The groups own AMD's devices, and NVIDIA's where an administrator took them from "everyone".
+                users=(User(name=USER, groups=("video", "render")),),
+                # Root writes there too (drift.py), and owns it: whoever owns a directory may take others' files out of it.
+                directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
+                files=tuple(File.from_rootfs(script) for script in SCRIPTS),
+                units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
+            ),
+            _exporter("nvidia"),
+            _exporter("amd", f"{LIBEXEC}/flatten-json.awk"),
+        )
+
+
+def _exporter(vendor: str, *helpers: str) -> Part:
+    """A collector that is its host's GPU exporter, so it must work; the next run after it was placed is at most 15 s away."""
+    part = _collector(vendor, {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": (vendor,)}, *helpers)
+    contains = f'node_gpu_collector_success{{collector="{vendor}"}} 1'
+    return replace(part, checks=(FileCheck(path=f"{DIRECTORY}/gpu_{vendor}.prom", contains=contains),))
+
+
+def _collector(name: str, when: Mapping[str, tuple[str, ...]], *helpers: str) -> Part:
+    files = tuple(File.from_rootfs(path) for path in (f"{LIBEXEC}/collect/{name}", *helpers))
+    return Part(name=f"textfile-{name}", when=when, files=files)

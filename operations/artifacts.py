@@ -1,0 +1,103 @@
+"""The programs of a host as a directory of artifacts, in the form that `gpu-fleet:artifacts: {source: controller}` reads.
+
+`make artifacts` (`python -m operations.artifacts DIRECTORY`) fills it for a fleet and refuses stand-ins and builds of another
+version; the lab's own hosts take them. Only this machine's architecture: a fleet of the other one fills its directory on a
+machine like it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+
+from host.artifacts import DCGM_IMAGE, INDEX
+from host.parts import PROGRAMS
+from provider.envelope import compress
+from toolchain.errors import NotInstalled, ToolchainError
+from toolchain.install import architecture
+from toolchain.locate import located
+from toolchain.programs import PROGRAMS as TOOLS
+from toolchain.versions import image, release
+
+
+def gather_artifacts(directory: Path, *, stand_ins: bool = False, image_archive: Path | None = None) -> None:
+    """One file per program, named by its sha256, and SHA256SUMS telling which is which. Other files there are removed.
+
+    `stand_ins`: take the lab's stand-ins and builds of another version too, for simulated hosts. `image_archive`:
+    dcgm-exporter's image as `docker save` wrote it, for hosts that reach no registry; one that is there from before stays while
+    its tag is pinned. Raises ToolchainError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = _image_lines(directory, image_archive)
+    for name in PROGRAMS:
+        found = located(name)
+        if found is None:
+            raise NotInstalled(f"{name} is not installed: run `python -m toolchain install {name}`.")
+        if found.how == "stand-in" and not stand_ins:
+            raise ToolchainError(
+                f"{name} {release(name).version}: this machine has only the lab's stand-in ({found.path}), which is not for real "
+                f"hosts. Fill the directory where the maker can be reached: `python -m toolchain install --ask-again {name}`."
+            )
+        if found.how == "go" and (build := TOOLS[name].go) and build.version and not stand_ins:
+            raise ToolchainError(
+                f"{name} {release(name).version}: this machine has only its own build of version {build.version}, because the "
+                "release could not be downloaded, and hosts get the release. Fill the directory on a machine that can download "
+                f"it: `python -m toolchain install --ask-again {name}`."
+            )
+        digest = _place(name, found.path.resolve(), directory)
+        if not stand_ins and not (directory / f"{digest}.gz").exists():  # else the provider does it, when a host waits for it
+            compress(directory / digest, directory / f"{digest}.gz")
+        lines.append(f"{digest}  {name}-{release(name).version}.linux-{architecture()}\n")
+    digests = {line.split()[0] for line in lines}
+    # Beside each lies what is sent of it, compressed.
+    for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
+        (directory / stale).unlink()
+    (directory / INDEX).write_text("".join(lines))
+
+
+def _image_lines(directory: Path, archive: Path | None) -> list[str]:
+    what = f"  {DCGM_IMAGE}-{image(DCGM_IMAGE).tag}.linux-"
+    if archive is None:
+        lines = (directory / INDEX).read_text().splitlines(keepends=True) if (directory / INDEX).exists() else []
+        return [line for line in lines if what in line and (directory / line.split()[0]).exists()]
+    if not archive.is_file():
+        raise ToolchainError(f"{archive} is no file; `docker save {image(DCGM_IMAGE).reference} -o FILE` makes one.")
+    return [f"{_place(DCGM_IMAGE, archive, directory)}{what}{architecture()}\n"]
+
+
+def _place(name: str, program: Path, directory: Path) -> str:
+    with program.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    target = directory / digest
+    if not target.exists():
+        partial = target.with_suffix(".partial")
+        try:
+            shutil.copyfile(program, partial)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise ToolchainError(f"cannot copy {name} to {directory}: {error.strerror}") from None
+        partial.chmod(0o755)
+        partial.rename(target)
+    return digest
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m operations.artifacts", description="Fill a directory for `gpu-fleet:artifacts: {source: controller}`."
+    )
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    parser.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as `docker save` wrote it")
+    given = parser.parse_args(arguments)
+    try:
+        gather_artifacts(given.directory, image_archive=given.image)
+    except ToolchainError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,246 @@
+"""`make gpu-load`: puts a known load on a GPU and looks whether Mimir saw it, so the whole pipeline is proved at once.
+
+    python -m operations.gpu_load --stack us-west-training [--test 1004] [--duration 45] [--host NAME]
+
+On a cluster it is a Job that asks for one GPU; on a host a container, or the program itself where it is installed. The tests are
+numbered as DCGM's profiling fields: 1004 is FP16 on the tensor cores (NVIDIA saw 98 % engine and 87 % tensor activity on a T4).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+
+from components.fleet.fleet import connection
+from components.kubernetes.load_job import PROGRAM, arguments, load_job
+from components.kubernetes.wiring import kubernetes_place
+from operations.mimir import Mimir, secret
+from operations.stack_file import OperationError, stack_file
+from operations.table import table
+from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
+from provider.settings import Settings
+from provider.ssh import SshTransport
+from provider.transport import LocalTransport, Transport, TransportError
+from stackfile.config import ConfigErrors, HostSpec, StackConfig
+from stackfile.kubernetes import Kubernetes
+from stackfile.naming import PROJECT
+from toolchain.versions import image
+
+# What each test keeps busy, beside the engine. Source: DCGM user guide, dcgmproftester; read 2026-11-21.
+BUSY: Final = {
+    1001: "gpu:graphics_engine_active:ratio",
+    1002: "gpu:sm_active:ratio",
+    1004: "gpu:tensor_active:ratio",
+    1005: "gpu:dram_active:ratio",
+}
+_ENGINE: Final = ("gpu:graphics_engine_active:ratio", "gpu:utilization:ratio")  # the first needs profiling counters
+_RISE: Final = 0.3  # by so much a load must be seen; idle GPUs differ by a few hundredths
+_ARRIVAL_S: Final = 120  # exporter 30 s, scrape 15 s, recording rule 15 s, and the same again
+_PULL_S: Final = 600  # of the image, on a host
+_POLL_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One series before the load and at its highest since; None: it has no value."""
+
+    series: str
+    before: float | None
+    peak: float | None
+
+    @property
+    def rose(self) -> bool:
+        return self.peak is not None and self.peak - (self.before or 0.0) >= _RISE
+
+
+def readings(mimir: Mimir, test: int, labels: str, since_s: int) -> list[Reading]:
+    """What Mimir saw of the series with these labels. `since_s`: so many seconds ago the load began."""
+    found = []
+    for series in dict.fromkeys((*_ENGINE, BUSY.get(test, _ENGINE[0]))):
+        before = mimir.highest(f"max(max_over_time({series}{{{labels}}}[1m] offset {since_s}s))")
+        found.append(Reading(series, before, mimir.highest(f"max(max_over_time({series}{{{labels}}}[{since_s}s]))")))
+    return found
+
+
+def is_proved(test: int, found: Sequence[Reading]) -> bool:
+    """Whether the engine rose, and what the test keeps busy too, as far as it is measured."""
+    by_series = {reading.series: reading for reading in found}
+    engine = any(by_series[series].rose for series in _ENGINE)
+    busy = by_series.get(BUSY.get(test, ""))
+    return engine and (busy is None or busy.peak is None or busy.rose)
+
+
+def report(test: int, found: Sequence[Reading]) -> str:
+    rows = [(one.series, _percent(one.before), _percent(one.peak)) for one in found]
+    paragraphs = [table(("SERIES", "BEFORE", "PEAK"), rows)]
+    if is_proved(test, found):
+        paragraphs.append("The load is in Mimir: from the GPU to the recording rules everything works.")
+    else:
+        paragraphs.append(
+            "The load was not seen in Mimir. A GPU that was busy before proves nothing: take an idle one. Else look at the\n"
+            "exporter (make check), at Alloy (up{job=...}), and whether a stack gives Mimir's ruler the recording rules\n"
+            "(gpu-fleet:rulers and gpu-fleet:alerts)."
+        )
+    if any(one.peak is None for one in found):
+        paragraphs.append("Series without a value need `gpu-fleet:dcgm: {counters: profiling}`.")
+    return "\n\n".join(paragraphs)
+
+
+def _percent(value: float | None) -> str:
+    return "no value" if value is None else f"{value:.0%}"
+
+
+# --- a cluster ----------------------------------------------------------------------------------------------------------
+
+
+def load_cluster(api: ClusterApi, section: Kubernetes, job: dict[str, Any]) -> None:
+    """Runs the Job to its end and removes it. Raises OperationError when it does not succeed."""
+    name, namespace = job["metadata"]["name"], section.namespace
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    api.create(path, job)
+    try:
+        deadline = time.monotonic() + job["spec"]["activeDeadlineSeconds"] + 30
+        while time.monotonic() < deadline:
+            conditions = api.get(f"{path}/{name}").get("status", {}).get("conditions") or []
+            states = {one["type"]: one for one in conditions if one["status"] == "True"}
+            if "Complete" in states:
+                return
+            if "Failed" in states:
+                why = states["Failed"].get("message") or states["Failed"].get("reason")
+                raise OperationError(f"the Job {name} failed: {why}. {_pod_state(api, namespace, name)}")
+            time.sleep(_POLL_S)
+        raise OperationError(f"the Job {name} did not end. {_pod_state(api, namespace, name)}")
+    finally:
+        api.delete(f"{path}/{name}?propagationPolicy=Background")
+
+
+def _pod_state(api: ClusterApi, namespace: str, job: str) -> str:
+    """Why its pod is not further, in the cluster's words."""
+    for pod in api.list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"job-name={job}"):
+        status = pod.get("status", {})
+        told = [one.get("message") for one in status.get("conditions") or () if one.get("message")]
+        for container in status.get("containerStatuses") or ():
+            told += [state.get("message") or state.get("reason") for state in container.get("state", {}).values() if state]
+        return f"Its pod is {status.get('phase', 'unknown')}: {'; '.join(filter(None, told)) or 'no reason is told'}"
+    return "It has no pod."
+
+
+def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) -> str:
+    """Returns the labels of the loaded GPU."""
+    section = config.kubernetes
+    assert section is not None
+    place = kubernetes_place(config) or {}
+    text = secret(stack, "kubeconfig") if options.kubeconfig_is_secret else None
+    api = ClusterApi(file=place.get("kubeconfig"), text=text, context=place.get("context"))
+    name = f"gpu-load-{int(time.time())}"
+    job = load_job(
+        section, name, test=options.test, duration_s=options.duration, resource=options.resource, node=options.host or None
+    )
+    what = f"runs test {options.test} for {options.duration} s on one {options.resource}"
+    print(f"The Job {section.namespace}/{name} {what}.", flush=True)
+    try:
+        load_cluster(api, section, job)
+    except (KubeconfigError, Unreachable, Refused) as error:
+        raise OperationError(str(error)) from None
+    return f'pod=~"{name}-.*"'
+
+
+# --- a host -------------------------------------------------------------------------------------------------------------
+
+
+def host_command(test: int, duration_s: int, tool_path: Sequence[str] = ()) -> list[str]:
+    """The program where it is installed (datacenter-gpu-manager brings it), else in a container. `tool_path`: as the host's."""
+    run = " ".join(map(shlex.quote, [PROGRAM, *arguments(test, duration_s)]))
+    container = f"docker run --rm --gpus all --cap-add SYS_ADMIN {shlex.quote(image('dcgm').reference)} {run}"
+    tools = "".join(f"{shlex.quote(directory)}:" for directory in tool_path)
+    script = (
+        f"PATH={tools}$PATH; "
+        f"if command -v {PROGRAM} >/dev/null; then exec {run}; fi; "
+        f"if command -v docker >/dev/null; then exec {container}; fi; "
+        f"echo 'neither {PROGRAM} nor docker is on this host' >&2; exit 127"
+    )
+    return ["sh", "-c", script]
+
+
+async def load_host(transport: Transport, host: HostSpec, command: list[str], timeout_s: float) -> None:
+    """Runs the command on the host to its end. Raises OperationError."""
+    try:
+        async with asyncio.timeout(timeout_s), transport.session(connection(host)) as session:
+            running = await session.start(["sudo", "-n", *command] if session.sudo else command)
+            output, errors = await asyncio.gather(running.stdout.read(-1), running.stderr.read(-1))
+            status = await running.wait()
+    except TransportError as error:
+        raise OperationError(f"{host.name}: {error}") from None
+    except TimeoutError:
+        raise OperationError(f"{host.name}: the load did not end within {timeout_s:.0f} s") from None
+    if status != 0:
+        said = (errors or output).decode(errors="replace").strip().splitlines()
+        raise OperationError(f"{host.name}: the load failed ({status}): {said[-1] if said else 'it said nothing'}")
+
+
+def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> str:
+    """Returns the labels of the loaded GPUs."""
+    hosts = {name: host for name, host in config.hosts.items() if not host.lost and host.vendor != "amd"}
+    if options.host and options.host not in hosts:
+        raise OperationError(f"the stack has no NVIDIA host {options.host}; it has {', '.join(list(hosts)[:10]) or 'none'}")
+    name = options.host or next(iter(hosts), "")
+    if not name:
+        raise OperationError(f"the stack {stack} has no NVIDIA host and no Kubernetes cluster")
+    ssh = config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
+    transport = LocalTransport() if hosts[name].connection == "local" else SshTransport(Settings(ssh=ssh))
+    print(f"{name} runs test {options.test} for {options.duration} s on its GPUs.", flush=True)
+    command = host_command(options.test, options.duration, hosts[name].tool_path)
+    asyncio.run(load_host(transport, hosts[name], command, options.duration + _PULL_S))
+    return f"instance={json.dumps(name)}"
+
+
+# --- the command --------------------------------------------------------------------------------------------------------
+
+
+def prove(mimir: Mimir, config: StackConfig, test: int, load: Callable[[], str]) -> list[Reading]:
+    """Loads, and waits until Mimir has it or should have had."""
+    here = f"datacenter={json.dumps(config.datacenter)}, cluster={json.dumps(config.cluster)}"
+    mimir.highest("vector(1)")  # rather now than after the load
+    started = time.time()
+    labels = f"{here}, {load()}"
+    ended = time.monotonic()
+    while True:
+        found = readings(mimir, test, labels, int(time.time() - started) + 1)
+        if is_proved(test, found) or time.monotonic() - ended > _ARRIVAL_S:
+            return found
+        time.sleep(_POLL_S)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0 when Mimir saw the load."""
+    parser = argparse.ArgumentParser(prog="python -m operations.gpu_load", description="Load a GPU, and look for it.")
+    parser.add_argument("--stack", required=True)
+    parser.add_argument("--test", type=int, default=1004, help="number of a profiling field (1004)")
+    parser.add_argument("--duration", type=int, default=45, help="seconds (45)")
+    parser.add_argument("--host", default="", help="host or node; default: the first, or any with a free GPU")
+    parser.add_argument("--resource", default="nvidia.com/gpu", help="what a pod asks one of; nvidia.com/mig-1g.10gb, say")
+    options = parser.parse_args(arguments)
+    try:
+        file = stack_file(options.stack)
+        config = StackConfig.from_file(file)
+        options.kubeconfig_is_secret = f"{PROJECT}:kubeconfig" in (yaml.safe_load(file.read_text()) or {}).get("config", {})
+        load = _on_cluster if config.kubernetes and options.host not in config.hosts else _on_host
+        found = prove(Mimir.of(config, options.stack), config, options.test, lambda: load(config, options.stack, options))
+    except (OperationError, ConfigErrors) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"\n{report(options.test, found)}")
+    return int(not is_proved(options.test, found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

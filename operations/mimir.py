@@ -1,0 +1,63 @@
+"""Questions to the stack's Mimir, with the stack's own login."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass, field
+
+from operations.stack_file import OperationError
+from stackfile.config import StackConfig
+from stackfile.naming import PROJECT
+
+_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Mimir:
+    """`url`: below which /api/v1/query is."""
+
+    url: str
+    headers: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, config: StackConfig, stack: str) -> Mimir:
+        """The Mimir that the stack pushes to. Raises OperationError."""
+        metrics = config.metrics
+        if metrics is None:
+            raise OperationError(f"the stack {stack} has no {PROJECT}:metrics, so nothing can be asked")
+        headers = {"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {}
+        if metrics.username:
+            login = f"{metrics.username}:{secret(stack, 'metricsPassword')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+        return cls(metrics.query_url, headers)
+
+    def highest(self, promql: str) -> float | None:
+        """The highest value of an instant query; None when it has none. Raises OperationError."""
+        request = urllib.request.Request(  # noqa: S310 - http or https, as the stack file's checks see to
+            f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}", headers=self.headers
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+                result = json.load(answer)["data"]["result"]
+        except urllib.error.HTTPError as error:
+            raise OperationError(f"Mimir refuses the question: HTTP {error.code} from {self.url}") from None
+        except (OSError, ValueError, KeyError) as error:
+            raise OperationError(f"Mimir does not answer at {self.url}: {getattr(error, 'reason', error)}") from None
+        return max((float(series["value"][1]) for series in result), default=None)
+
+
+def secret(stack: str, key: str) -> str:
+    """A secret of the stack, decrypted by pulumi. Raises OperationError."""
+    command = ["pulumi", "--non-interactive", "config", "get", f"{PROJECT}:{key}", "--stack", stack]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise OperationError("pulumi is not on the PATH: `make` brings its own") from None
+    if done.returncode != 0:
+        raise OperationError(f"{PROJECT}:{key} cannot be read: {done.stderr.strip()}")
+    return done.stdout.rstrip("\n")

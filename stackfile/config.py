@@ -1,0 +1,255 @@
+"""The one reader of stack configuration: everything is read, checked and filled in here, and all mistakes are told at once.
+
+Pure but for looking at the files that the stack file names. Not done here: asking Pulumi for the stack's configuration
+(components/stack.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from stackfile.alerts import Alerts
+from stackfile.hostlist import HostList, entries_of
+from stackfile.hosts import Ssh
+from stackfile.hostspec import HostSpec
+from stackfile.inventory_file import read_inventory
+from stackfile.kubernetes import Kubernetes
+from stackfile.naming import PROJECT
+from stackfile.problems import (
+    ConfigErrors,
+    Location,
+    Problem,
+    explain,
+    first_causes,
+    is_secret_key,
+    listed,
+    nearest,
+    shown,
+    unknown_key,
+)
+from stackfile.rollout import Rollout
+from stackfile.schema import stack_file_schema
+from stackfile.scrape import Scrape
+from stackfile.sections import (
+    SECRETS,
+    Artifacts,
+    Backend,
+    Dcgm,
+    Grafana,
+    Logs,
+    Metrics,
+    Pull,
+    Rulers,
+    StackFile,
+)
+from stackfile.validation import check_all
+from stackfile.validation.subject import Stack
+from stackfile.values import local_path
+
+__all__ = ["ROOT", "ConfigErrors", "HostList", "HostSpec", "StackConfig", "given_otherwise", "hosts_named_in"]
+
+ROOT = Path(__file__).parents[1]  # where Pulumi.yaml is
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """A stack's configuration, checked: whoever holds one need not check it again. It holds no secret."""
+
+    datacenter: str  # empty where the stack has neither hosts nor a Kubernetes cluster
+    cluster: str
+    ssh: Ssh
+    hosts: Mapping[str, HostSpec]  # by name, patterns and inventories expanded
+    rollout: Rollout | None
+    metrics: Metrics | None
+    logs: Logs | None
+    scrape: Scrape | None
+    artifacts: Artifacts
+    pull: Pull | None
+    dcgm: Dcgm
+    kubernetes: Kubernetes | None
+    grafana: Grafana | None
+    rulers: Rulers | None
+    alerts: Alerts | None
+    backend: Backend | None
+    base: Path  # the directory of Pulumi.yaml, where relative paths of a stack file start
+    warnings: tuple[str, ...]  # what is allowed and probably not meant
+
+    @classmethod
+    def load(cls, raw: Mapping[str, object], base: Path, secrets_set: Set[str] = frozenset()) -> StackConfig:
+        """Reads the keys of a stack file.
+
+        `raw`: the keys in clear, without their `gpu-fleet:`, values as YAML gives them. `base`: the directory of Pulumi.yaml,
+        where relative paths start. `secrets_set`: names of the keys whose values are encrypted. Raises ConfigErrors.
+        """
+        base = base.resolve()
+        file, broken, listing = _read(raw, base, secrets_set)
+        problems = listing.problems
+        has_hosts = any(raw.get(key) or key in secrets_set for key in ("hosts", "inventory"))
+        problems += check_all(Stack(file, listing, broken, secrets_set | set(SECRETS) & set(raw), has_hosts))
+        if problems:
+            raise ConfigErrors(problems)
+        return cls(
+            datacenter=file.datacenter or "",
+            cluster=file.cluster or "",
+            ssh=listing.ssh,
+            hosts=listing.hosts,
+            rollout=file.rollout,
+            metrics=file.metrics,
+            logs=file.logs,
+            scrape=file.scrape,
+            artifacts=file.artifacts,
+            pull=file.pull,
+            dcgm=file.dcgm,
+            kubernetes=file.kubernetes,
+            grafana=file.grafana,
+            rulers=file.rulers,
+            alerts=file.alerts,
+            backend=file.backend,
+            base=base,
+            warnings=tuple(dict.fromkeys(listing.warnings)),
+        )
+
+    @classmethod
+    def from_file(cls, path: Path, base: Path = ROOT) -> StackConfig:
+        """Reads a stack file without Pulumi, secrets staying encrypted. Raises ConfigErrors."""
+        raw, secrets_set = _stack_file(path)
+        return cls.load(raw, base, secrets_set | given_otherwise(raw))
+
+    @property
+    def ssh_values(self) -> dict[str, Any]:
+        """The `ssh` section as the provider takes it. Paths are as the stack file writes them: the provider resolves them, so
+        that the state is the same from every checkout."""
+        return self.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+    def local_path(self, text: str) -> Path:
+        """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
+        return local_path(self.base, text)
+
+
+def hosts_named_in(path: Path, base: Path = ROOT) -> HostList:
+    """The hosts of a stack file, for those who look after them before `StackConfig.load` would let the stack through: without
+    their host keys, say. Raises ConfigErrors for what is wrong within a section."""
+    raw, secrets_set = _stack_file(path)
+    _, _, listing = _read(raw, base.resolve(), secrets_set)
+    if listing.problems:
+        raise ConfigErrors(listing.problems)
+    return listing
+
+
+def sections_of(path: Path) -> set[str]:
+    """The names of the sections that a stack file has, well-formed or not."""
+    return set(_stack_file(path)[0])
+
+
+def _read(raw: Mapping[str, object], base: Path, secrets_set: Set[str]) -> tuple[StackFile, set[str], HostList]:
+    """The sections that are well-formed, the names of those that are not, and the hosts with every problem found on the way."""
+    problems: list[Problem] = []
+    file, broken = _sections(raw, secrets_set, problems)
+    listing = HostList(file.ssh or Ssh(), base, problems, warnings=[])
+    if "hosts" not in broken:
+        _list_hosts(raw.get("hosts"), file, listing)
+    return file, broken, listing
+
+
+def _place(location: Location) -> str:
+    """A location as people and `pulumi config set --path` write it: gpu-fleet:alerts.routes[0].receiver."""
+    text = f"{PROJECT}:{location[0]}"
+    for step in location[1:]:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f'["{step}"]' if "." in step else f".{step}"
+    return text
+
+
+def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[Problem]) -> tuple[StackFile, set[str]]:
+    """The sections that are well-formed, and the names of those that are not; hosts are left to HostList."""
+    known = {field.alias or name for name, field in StackFile.model_fields.items()}
+    broken: set[str] = set()
+    for key in sorted(secrets_set & known):
+        broken.add(key)
+        fix = f"{_secret_hint(key)}; then write this section without it"
+        problems.append(Problem(_place((key,)), "holds an encrypted value, and a secret is a key of its own", fix=fix))
+    for key in raw:
+        if key in SECRETS:
+            fix = f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it was in a file in clear"
+            problems.append(Problem(_place((key,)), "a secret in clear", "an encrypted value", fix))
+        elif key in known and raw[key] in ("", None):  # Pulumi hands an empty section out as ""
+            broken.add(key)
+            problems.append(Problem(_place((key,)), "is empty", fix="fill it in, or remove it"))
+        elif key not in known:
+            problems.append(unknown_key(_place((key,)), key, known | set(SECRETS), _fix_of_unknown(key)))
+            broken.add(nearest(key, known) or key)  # the section that was meant is not missing
+    given = {key: value for key, value in raw.items() if key in known - broken - {"hosts"}}
+    try:
+        return StackFile.model_validate(given), broken
+    except ValidationError as error:
+        for detail in first_causes(error):
+            section = str(detail["loc"][0])
+            broken.add(section)
+            problems.append(explain(detail, stack_file_schema(), _place, _secret_hint(section)))
+        return StackFile.model_validate({key: value for key, value in given.items() if key not in broken}), broken
+
+
+def _fix_of_unknown(key: str) -> str:
+    return "secrets of receivers are read only when a receiver names them and they are encrypted" if is_secret_key(key) else ""
+
+
+# Where the secret belongs that somebody wrote into a section.
+_SECRETS_OF_SECTION = {
+    "ssh": ("sshPrivateKey", "sudoPassword"),
+    "inventory": ("sshPrivateKey", "sudoPassword"),
+    "metrics": ("metricsPassword",),
+    "logs": ("logsPassword",),
+    "scrape": ("scrapePassword",),
+    "kubernetes": ("kubeconfig", "operatorGrafanaPassword"),
+    "grafana": ("grafanaAuth",),
+    "rulers": ("rulersPassword",),
+    "alerts": ("NAME",),
+}
+
+
+def _secret_hint(section: str) -> str:
+    commands = [f"`pulumi config set --secret {PROJECT}:{key}`" for key in _SECRETS_OF_SECTION.get(section, ())]
+    hint = f"set it with {listed(commands)}" if commands else "write the value in clear"
+    return hint + (", and write NAME as the receiver's urlSecret or the like" if section == "alerts" else "")
+
+
+def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
+    if section is not None and not isinstance(section, Mapping):
+        fix = "write one line per host: `gpu-node-001: {address: 10.0.1.1}`; a file of hosts goes into gpu-fleet:inventory"
+        listing.problems.append(Problem(_place(("hosts",)), f"found {shown(section)}", "a mapping of hosts", fix))
+        return
+    if section and file.inventory:
+        fix = "move the hosts into the inventory, or the other way"
+        listing.problems.append(Problem(_place(("inventory",)), "the stack has hosts too", "hosts or inventory", fix))
+    listing.add_all(entries_of(section or {}, lambda location: _place(("hosts", *location)), listing.problems))
+    if file.inventory:
+        listing.add_all(read_inventory(file.inventory, (file.datacenter, file.cluster), listing))
+
+
+def given_otherwise(raw: Mapping[str, object]) -> set[str]:
+    """Secrets that a provider takes from the environment by itself, which is how CI often gives them."""
+    return {"grafanaAuth"} if "grafana" in raw and os.environ.get("GRAFANA_AUTH") else set()
+
+
+def _stack_file(path: Path) -> tuple[dict[str, object], set[str]]:
+    """The keys of a stack file in clear, and the names of those that hold something encrypted."""
+    config = (yaml.safe_load(path.read_text()) or {}).get("config") or {}
+    prefix = f"{PROJECT}:"
+    values = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
+    secrets_set = {key for key, value in values.items() if _holds_secure(value)}
+    return {key: value for key, value in values.items() if key not in secrets_set}, secrets_set
+
+
+def _holds_secure(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return set(value) == {"secure"} or any(_holds_secure(item) for item in value.values())
+    return isinstance(value, list) and any(_holds_secure(item) for item in value)

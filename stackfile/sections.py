@@ -1,0 +1,251 @@
+"""Sections about where metrics and logs go, what is installed, and who rules and shows it; and the file as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from stackfile.alerts import Alerts
+from stackfile.hosts import HostEntry, Inventory, Ssh
+from stackfile.kubernetes import Kubernetes
+from stackfile.rollout import Rollout
+from stackfile.scrape import Scrape
+from stackfile.values import (
+    BaseUrl,
+    Currency,
+    ImageDigest,
+    LocalPath,
+    LogsUrl,
+    MetricsUrl,
+    Name,
+    Port,
+    Price,
+    Section,
+    Sha256,
+    Tenant,
+    Texts,
+    Username,
+    WebUrl,
+    duration,
+    duration_s,
+)
+
+
+class Metrics(Section):
+    """Where Alloy pushes metrics (Prometheus remote write)."""
+
+    url: MetricsUrl
+    """Push URL of Mimir."""
+    tenant: Tenant | None = None
+    """Tenant, sent as X-Scope-OrgID. Default: no header."""
+    username: Username | None = None
+    """User of basic authentication; its password is the secret gpu-fleet:metricsPassword."""
+    outage: Annotated[str, *duration("5m", "72h", "6h")] = "6h"
+    """Longest outage of Mimir that loses no sample: for so long Alloy keeps them on the host's disk."""
+
+    @property
+    def outage_s(self) -> int:
+        return int(duration_s(self.outage) or 0)
+
+    @property
+    def query_url(self) -> str:
+        """Where the same Mimir answers queries: below it is /api/v1/query."""
+        return self.url.removesuffix("/api/v1/push").removesuffix("/api/prom/push") + "/prometheus"
+
+
+class Logs(Section):
+    """Where Alloy pushes kernel lines (XID), and container logs when asked."""
+
+    url: LogsUrl
+    """Push URL of Loki."""
+    tenant: Tenant | None = None
+    """Tenant, sent as X-Scope-OrgID. Default: no header."""
+    username: Username | None = None
+    """User of basic authentication; its password is the secret gpu-fleet:logsPassword."""
+    docker: bool = False
+    """Push the logs of Docker containers too."""
+
+
+class Artifacts(Section):
+    """Where hosts get exporters and Alloy from; every file is verified by sha256 whatever the source."""
+
+    source: Literal["upstream", "mirror", "controller"] = "upstream"
+    """`upstream`: the makers' releases; `mirror`: a file server of yours; `controller`: sent by this machine over SSH."""
+    url: BaseUrl | None = None
+    """Mirror only: its URL, under which the releases keep their upstream path."""
+    directory: LocalPath | None = None
+    """Controller only: directory of the files, each named by its sha256; `make artifacts` fills build/artifacts."""
+
+
+class PackageRepository(Section):
+    """A copy of NVIDIA's repository of distribution packages, below the same paths."""
+
+    url: BaseUrl
+    """URL that takes the place of https://nvidia.github.io/libnvidia-container."""
+    key_sha256: Sha256 | None = None
+    """sha256 of the file `gpgkey` below it, where a key of yours signs the copy. Default: that of NVIDIA's key."""
+
+
+class Pull(Section):
+    """Hosts that provision themselves: they fetch what `make pull-bundle` publishes."""
+
+    url: WebUrl
+    """Where the published directory will be found: a file server, an object store."""
+
+
+class Dcgm(Section):
+    """dcgm-exporter on the hosts that get it: what it collects, and how it is run."""
+
+    counters: LocalPath = Field(default="standard", examples=["standard", "profiling", "counters.csv"])
+    """`standard`, `profiling` (needs SYS_ADMIN) or the path of a .csv list of counters."""
+    source: Literal["image", "packages"] = "image"
+    """`image`: NVIDIA's container image; `packages`: DCGM's packages, from a repository that the hosts have."""
+    image: ImageDigest | None = None
+    """The image in a registry of yours, with its digest. Default: NVIDIA's, pinned in toolchain/versions.yaml."""
+    runtime: Literal["auto", "docker", "podman"] = "auto"
+    """What runs the image; `auto` takes what the host has."""
+    install: bool = True
+    """Install Docker or Podman, and NVIDIA's Container Toolkit, where missing; else such hosts get nvidia_gpu_exporter."""
+    toolkit_repository: PackageRepository | None = None
+    """Where the Container Toolkit is installed from. Default: NVIDIA's repository, or the mirror of gpu-fleet:artifacts."""
+
+
+class FolderPermission(Section):
+    """What a role, a team or a user may do in our folders: one of the three, and the permission."""
+
+    permission: Literal["View", "Edit", "Admin"]
+    """Grafana's permission."""
+    role: Literal["Viewer", "Editor"] | None = None
+    """Basic role; admins may do everything anyway."""
+    team_id: Annotated[str, Field(pattern=r"^\d+$", examples=['"3"'])] | None = None
+    """Number of a team, from the address of its page in Grafana."""
+    user_id: Annotated[str, Field(pattern=r"^\d+$", examples=['"12"'])] | None = None
+    """Number of a user or service account."""
+
+
+class Grafana(Section):
+    """The Grafana that gets folders, dashboards, data sources and alert rules; one stack owns it."""
+
+    url: BaseUrl
+    """URL of Grafana."""
+    folder: str = Field(default="GPU fleet", min_length=1, max_length=100)
+    """Title of the folder of the dashboards; that of the alert rules has ` alerts` after it."""
+    folder_permissions: Annotated[tuple[FolderPermission, ...], Texts] = ()
+    """All permissions on both folders. Default: as Grafana gives them, viewers view and editors edit."""
+    cost_per_gpu_hour: Price | None = None
+    """What a GPU costs for an hour, used or not; the capacity dashboard counts with it. Default: it says nothing of money."""
+    currency: Currency = "USD"
+    """Currency of costPerGpuHour, ISO 4217."""
+
+
+class Ruler(Section):
+    """One server whose ruler evaluates our rules."""
+
+    url: BaseUrl
+    """URL of the server."""
+    tenant: Tenant | None = None
+    """Tenant that the rules belong to. Default: no header."""
+    username: Username | None = None
+    """User of basic authentication; its password is the secret gpu-fleet:rulersPassword."""
+
+
+class Rulers(Section):
+    """Mimir and Loki as judges: recording rules, alerts, and Mimir's Alertmanager."""
+
+    mimir: Ruler | None = None
+    """Mimir: metric rules and the Alertmanager configuration."""
+    loki: Ruler | None = None
+    """Loki: rules over log lines."""
+
+
+class MimirServer(Section):
+    port: Port = 9009
+    """HTTP port."""
+    grpc_port: Port = 9095
+    """gRPC port, used by Mimir alone."""
+
+
+class LokiServer(Section):
+    port: Port = 3100
+    """HTTP port."""
+    grpc_port: Port = 9096
+    """gRPC port, used by Loki alone."""
+
+
+class ReceiverServer(Section):
+    port: Port = 9094
+    """HTTP port."""
+
+
+class GrafanaServer(Section):
+    port: Port = 3000
+    """HTTP port."""
+
+
+class Backend(Section):
+    """Mimir, Loki, Grafana and an alert receiver on this machine, for trying things out (the dev stack)."""
+
+    directory: LocalPath = ".dev/backend"
+    """Where they keep their data."""
+    mimir: MimirServer = MimirServer()
+    """Mimir with ruler and Alertmanager."""
+    loki: LokiServer = LokiServer()
+    """Loki with ruler."""
+    receiver: ReceiverServer = ReceiverServer()
+    """A webhook receiver that keeps what the Alertmanager sends."""
+    grafana: GrafanaServer = GrafanaServer()
+    """Grafana, or the lab's stand-in where it cannot be downloaded."""
+
+
+class StackFile(Section):
+    """The section of a stack file that is ours: every key stands there as `gpu-fleet:<key>`. Secrets are keys of their own."""
+
+    datacenter: Name | None = None
+    """Label `datacenter` on everything this stack sends."""
+    cluster: Name | None = None
+    """Label `cluster` on everything this stack sends."""
+    ssh: Ssh | None = None
+    """How to log in to the hosts."""
+    hosts: dict[str, HostEntry | None] | None = None
+    """The hosts by name or pattern. Or `inventory`, not both."""
+    inventory: Inventory | None = None
+    """A file that lists the hosts, ours or Ansible's. Or `hosts`, not both."""
+    rollout: Rollout | None = None
+    """Which hosts are changed first, and when the others follow. Default: all at once."""
+    metrics: Metrics | None = None
+    """Where metrics go; needed with hosts."""
+    logs: Logs | None = None
+    """Where logs go. Without it, XIDs are seen only through the exporter."""
+    scrape: Scrape | None = None
+    """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
+    artifacts: Artifacts = Artifacts()
+    """Where hosts get programs from."""
+    pull: Pull | None = None
+    """Where hosts that provision themselves fetch from; an output tells the command that installs them."""
+    dcgm: Dcgm = Dcgm()
+    """What dcgm-exporter collects, and how it is run."""
+    kubernetes: Kubernetes | None = None
+    """A GPU cluster that gets the same monitoring through Helm."""
+    grafana: Grafana | None = None
+    """Grafana as code."""
+    rulers: Rulers | None = None
+    """Servers that evaluate our rules."""
+    alerts: Alerts | None = None
+    """Who evaluates the alerts and who is told."""
+    backend: Backend | None = None
+    """Servers on this machine, for trying things out."""
+
+
+# Secret keys by what they are for. Receivers name further ones (`urlSecret: slackUrl`).
+SECRETS = {
+    "sshPrivateKey": "private key for the hosts, where there is neither an agent nor a file (CI)",
+    "sudoPassword": "password that sudo asks for on the hosts",
+    "metricsPassword": "password of gpu-fleet:metrics.username",
+    "logsPassword": "password of gpu-fleet:logs.username",
+    "scrapePassword": "password of gpu-fleet:scrape.username",
+    "rulersPassword": "password of gpu-fleet:rulers.*.username",
+    "kubeconfig": "kubeconfig of the Kubernetes cluster, where no file has it (CI)",
+    "operatorGrafanaPassword": "password of the user admin of kubernetes.operatorGrafana",
+    "grafanaAuth": "service account token of Grafana, or user:password",
+}

@@ -1,0 +1,55 @@
+"""The environment file of a host, as far as the stack file decides it. Not here: defaults of parts, and what the host finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stackfile.config import StackConfig
+from stackfile.hosts import HostEntry
+from stackfile.hostspec import HostSpec
+
+
+def host_settings(host: HostSpec, stack: StackConfig) -> dict[str, str]:
+    """All settings of one host."""
+    # The stack is named with the host, so that what is removed from it knows whose it was.
+    own = {"STACK": f"{stack.datacenter}/{stack.cluster}", "INSTANCE": host.name}
+    return _named({**own, **_of_stack(stack), **_of_host(host)})
+
+
+def shared_settings(stack: StackConfig) -> dict[str, str]:
+    """The settings of a host of which the stack file says nothing but that it exists."""
+    return _named({**_of_stack(stack), **_of_host(HostEntry())})
+
+
+def _of_stack(stack: StackConfig) -> dict[str, str]:
+    metrics, logs = stack.metrics, stack.logs
+    return {
+        "DATACENTER": stack.datacenter,
+        "CLUSTER": stack.cluster,
+        "METRICS_URL": metrics.url if metrics else "",
+        "METRICS_TENANT": (metrics and metrics.tenant) or "",
+        "METRICS_USERNAME": (metrics and metrics.username) or "",
+        "LOGS_URL": logs.url if logs else "",
+        "LOGS_TENANT": (logs and logs.tenant) or "",
+        "LOGS_USERNAME": (logs and logs.username) or "",
+    }
+
+
+def _of_host(host: HostSpec | HostEntry) -> dict[str, str]:
+    return {
+        "EXPORTER": host.exporter,
+        "VENDOR": host.vendor,
+        "ADOPT": "yes" if host.adopt else "no",
+        "GPUS": "" if host.gpus is None else str(host.gpus),
+        "TOOL_PATH": ":".join(host.tool_path),
+        "SERVICE_MANAGER": host.service_manager,
+        "SUPERVISORD": host.supervisord or "",
+        "KERNEL_LOG": host.kernel_log,
+        "GPU_EXPORTER_LISTEN": f"127.0.0.1:{host.ports.gpu_exporter}",
+        "NODE_EXPORTER_LISTEN": f"127.0.0.1:{host.ports.node_exporter}",
+        "ALLOY_LISTEN": f"127.0.0.1:{host.ports.alloy}",
+    }
+
+
+def _named(values: Mapping[str, str]) -> dict[str, str]:
+    return {f"GPU_FLEET_{name}": value for name, value in values.items()}

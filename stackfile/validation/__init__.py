@@ -1,0 +1,14 @@
+"""What the sections of a stack file must be together, with its secrets, and with the files that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stackfile.problems import Problem
+from stackfile.validation import alerts, hosts, kubernetes, login, pull, rollout, scrape, servers
+from stackfile.validation.subject import Stack
+
+
+def check_all(stack: Stack) -> Iterator[Problem]:
+    for module in (hosts, rollout, login, servers, pull, scrape, kubernetes, alerts):
+        yield from module.check(stack)

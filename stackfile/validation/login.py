@@ -1,0 +1,91 @@
+"""Logging in: host keys, private keys and the secrets about them, looked at before the first host is contacted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from stackfile.naming import PROJECT
+from stackfile.patterns import KnownHosts
+from stackfile.problems import Problem, why_unreadable
+from stackfile.validation.subject import Stack, problem, some
+
+
+def check(stack: Stack) -> Iterator[Problem]:
+    if not stack.broken & {"hosts", "inventory"}:
+        yield from _secrets(stack)
+    if "ssh" not in stack.broken:
+        yield from _known_hosts(stack)
+    if "sshPrivateKey" not in stack.secrets_set:
+        yield from _private_keys(stack)
+
+
+def _secrets(stack: Stack) -> Iterator[Problem]:
+    if "sshPrivateKey" in stack.secrets_set:
+        remove = f"`pulumi config rm {PROJECT}:sshPrivateKey`"
+        if any(host.private_key_file for host in stack.ssh_hosts):
+            what = "is set, and a private key file is named too"
+            yield problem("sshPrivateKey", what, "one of the two", f"remove privateKeyFile, or {remove}")
+        elif not stack.ssh_hosts:
+            yield problem("sshPrivateKey", "is set, and no host is reached by SSH", fix=remove)
+    if "sudoPassword" in stack.secrets_set and not any(host.sudo for host in stack.ssh_hosts):
+        fix = f"`pulumi config rm {PROJECT}:sudoPassword`, or set `sudo: true`"
+        yield problem("sudoPassword", "is set, and sudo is used on no host", fix=fix)
+
+
+def _known_hosts(stack: Stack) -> Iterator[Problem]:
+    """Host keys are always verified, so a host without one is refused now and not after the others were changed."""
+    hosts = [host for host in stack.ssh_hosts if not host.host_key]
+    if not hosts:
+        return
+    where, collect = "ssh.knownHostsFile", "`make known-hosts STACK=NAME` collects the keys for review"
+    name = stack.listing.ssh.known_hosts_file
+    if name is None:
+        what = f"is missing, and without it the key of {some([host.name for host in hosts])} cannot be verified"
+        yield problem(where, what, "a known_hosts file, or a hostKey for each host", f"{collect}; write inventory/known_hosts")
+        return
+    try:
+        known = KnownHosts(stack.listing.local_path(name).read_text())
+    except (FileNotFoundError, IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
+        yield problem(where, f"{name} {why_unreadable(error)}", "a known_hosts file", collect)
+        return
+    except ValueError as error:
+        yield problem(where, f"{name}: {error}", "lines as ssh-keyscan prints them", f"correct the line; {collect}")
+        return
+    without = [hosts[index].name for index in known.missing([(host.address, host.port) for host in hosts])]
+    if without:
+        yield problem(where, f"{name} has no key for {some(without)}", "a key or a certificate authority for each host", collect)
+    bastions = sorted({(host.bastion.host, host.bastion.port) for host in hosts if host.bastion and not host.bastion.host_key})
+    if missing := [bastions[index][0] for index in known.missing(bastions)]:
+        yield problem(where, f"{name} has no key for the bastion {some(missing)}", "a key for it, or its hostKey", collect)
+
+
+def _private_keys(stack: Stack) -> Iterator[Problem]:
+    ssh = stack.listing.ssh
+    common = ssh.private_key_file
+    places = {common: f"{PROJECT}:ssh.privateKeyFile"} if common and stack.ssh_hosts else {}
+    for host in stack.ssh_hosts:
+        if host.private_key_file and host.private_key_file not in places:
+            places[host.private_key_file] = stack.listing.places[host.name](("privateKeyFile",))
+    for file, where in places.items():
+        if mistake := _mistake_of_key(stack.listing.local_path(file)):
+            yield Problem(where, *mistake)
+
+
+def _mistake_of_key(file: Path) -> tuple[str, str, str] | None:
+    """(what, allowed, fix), or None when the key can be used without asking anybody. As in OpenSSH, others must not read it."""
+    import asyncssh  # here because it takes 0.2 s to load, and a stack without key files does not need it
+
+    allowed = "a private key without passphrase that you alone can read"
+    try:
+        mode = file.stat().st_mode
+        if mode & 0o077:
+            return f"{file} can be read by others (mode {mode & 0o777:04o})", allowed, f"`chmod 600 {file}`"
+        asyncssh.import_private_key(file.read_bytes())
+    except OSError as error:
+        return f"{file} {why_unreadable(error)}", allowed, "correct the path, or remove the key to use the ssh-agent"
+    except asyncssh.KeyImportError as error:
+        if "Passphrase" in str(error):  # asyncssh has no type of its own for it
+            return f"{file} has a passphrase", allowed, "load it into the ssh-agent (`ssh-add`) and remove privateKeyFile"
+        return f"{file} is not a private key", allowed, "write the path of the private half, without .pub"
+    return None

@@ -1,0 +1,30 @@
+"""The rollout against the hosts that the stack has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stackfile.patterns import PATTERN_ALLOWED, PatternError
+from stackfile.problems import Problem, nearest
+from stackfile.validation.subject import Stack, problem, some
+
+
+def check(stack: Stack) -> Iterator[Problem]:
+    section, hosts = stack.file.rollout, stack.listing.hosts
+    if section is None:
+        return
+    if not stack.has_hosts:
+        yield problem("rollout", "the stack has no hosts", fix="remove the section, or add hosts")
+        return
+    if not hosts or isinstance(section.canary, int):
+        return
+    try:
+        unknown = [name for name in section.canaries(list(hosts)) if name not in hosts]
+    except PatternError as error:
+        yield problem("rollout.canary", str(error), PATTERN_ALLOWED, "correct the range")
+        return
+    if unknown:
+        meant = nearest(unknown[0], hosts)
+        fix = f"did you mean {meant}?" if meant else "write names as they stand in hosts or in the inventory"
+        what = f"{some(unknown)} {'is no host' if len(unknown) == 1 else 'are no hosts'} of this stack"
+        yield problem("rollout.canary", what, "hosts of this stack", fix)

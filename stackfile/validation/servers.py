@@ -1,0 +1,109 @@
+"""Servers that the stack talks to, their credentials, and where programs come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from stackfile.counters import PRESETS
+from stackfile.counters import counters as read_counters
+from stackfile.naming import PROJECT
+from stackfile.problems import Problem, nearest
+from stackfile.sections import Dcgm, Logs, Metrics, Ruler
+from stackfile.validation.subject import Stack, problem
+
+
+def check(stack: Stack) -> Iterator[Problem]:
+    for section, secret in {"metrics": "metricsPassword", "logs": "logsPassword"}.items():
+        if section not in stack.broken:
+            yield from _credentials(stack, {section: getattr(stack.file, section)}, secret)
+    if "rulers" not in stack.broken:
+        rulers = stack.file.rulers
+        servers = {"rulers.mimir": rulers.mimir if rulers else None, "rulers.loki": rulers.loki if rulers else None}
+        yield from _credentials(stack, servers, "rulersPassword")
+    yield from _grafana(stack)
+    if "artifacts" not in stack.broken:
+        yield from _artifacts(stack)
+    if "dcgm" not in stack.broken:
+        yield from _counters(stack)
+        yield from _of_the_image(stack)
+
+
+def _credentials(stack: Stack, servers: Mapping[str, Metrics | Logs | Ruler | None], secret: str) -> Iterator[Problem]:
+    """A user name and a password belong together, and both belong on an encrypted connection."""
+    users = {path: server for path, server in servers.items() if server and server.username}
+    for path, server in users.items():
+        if urlsplit(server.url).scheme == "http" and not _is_loopback(server.url):
+            stack.listing.warnings.append(f"{PROJECT}:{path}.url: the password travels in clear to {server.url}; use https")
+    if users and secret not in stack.secrets_set:
+        path, server = next(iter(users.items()))
+        fix = f"`pulumi config set --secret {PROJECT}:{secret}`"
+        yield problem(secret, f"is missing: {PROJECT}:{path}.username is {server.username}", fix=fix)
+    if not users and secret in stack.secrets_set:
+        path = next(iter(servers))
+        fix = f"add the user name, or `pulumi config rm {PROJECT}:{secret}`"
+        yield problem(f"{path}.username", f"is missing: {PROJECT}:{secret} is set", fix=fix)
+
+
+def _is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def _grafana(stack: Stack) -> Iterator[Problem]:
+    has_auth = "grafanaAuth" in stack.secrets_set
+    if stack.file.grafana and not stack.file.backend and "backend" not in stack.broken and not has_auth:
+        fix = f"`pulumi config set --secret {PROJECT}:grafanaAuth`: a service account token, or user:password"
+        yield problem("grafanaAuth", f"is missing: {PROJECT}:grafana is set", fix=fix)
+    if has_auth and stack.is_absent("grafana"):
+        fix = f"add the section, or `pulumi config rm {PROJECT}:grafanaAuth`"
+        yield problem("grafana", f"is missing: {PROJECT}:grafanaAuth is set", fix=fix)
+    for index, entry in enumerate(stack.file.grafana.folder_permissions if stack.file.grafana else ()):
+        if sum(subject is not None for subject in (entry.role, entry.team_id, entry.user_id)) != 1:
+            path = f"grafana.folderPermissions[{index}]"
+            yield problem(path, "must be about one subject", "role, teamId or userId", "write an entry for each")
+
+
+def _artifacts(stack: Stack) -> Iterator[Problem]:
+    artifacts = stack.file.artifacts
+    if artifacts.source == "mirror" and not artifacts.url:
+        yield problem(
+            "artifacts.url", "is missing with `source: mirror`", "the URL of the mirror", "add `url: https://mirror.example.com`"
+        )
+    if artifacts.source == "controller" and not artifacts.directory:
+        fix = "add `directory: build/artifacts`, which `make artifacts` fills"
+        yield problem("artifacts.directory", "is missing with `source: controller`", "the directory of the programs", fix)
+    for key, source in {"url": "mirror", "directory": "controller"}.items():
+        if getattr(artifacts, key) and artifacts.source != source:
+            what = f"has no meaning with `source: {artifacts.source}`"
+            yield problem(f"artifacts.{key}", what, f"only with `source: {source}`", f"write `source: {source}`, or remove {key}")
+
+
+def _counters(stack: Stack) -> Iterator[Problem]:
+    setting, allowed = stack.file.dcgm.counters, "standard, profiling, or the path of a .csv file"
+    if setting in PRESETS:
+        return
+    if not setting.endswith(".csv"):
+        meant = nearest(setting, PRESETS)
+        yield problem("dcgm.counters", f'found "{setting}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
+        return
+    try:
+        counters = read_counters(setting, stack.listing.base)
+    except OSError as error:
+        what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        yield problem("dcgm.counters", f"{setting} {what}", allowed, "correct the path, relative to Pulumi.yaml")
+    except UnicodeDecodeError:
+        yield problem("dcgm.counters", f"{setting} is no text file", allowed, "save it as UTF-8")
+    else:
+        for mistake in counters.find_mistakes():
+            yield Problem(f"{setting}, line {mistake.line}", mistake.what, mistake.allowed, mistake.fix)
+        stack.listing.warnings += [f"{PROJECT}:dcgm.counters: {setting}: {warning}" for warning in counters.find_warnings()]
+
+
+def _of_the_image(stack: Stack) -> Iterator[Problem]:
+    dcgm = stack.file.dcgm
+    if dcgm.source == "packages":
+        for key, default in {"image": None, "runtime": "auto", "toolkit_repository": None}.items():
+            if getattr(dcgm, key) != default:
+                name = Dcgm.model_fields[key].alias
+                what = "has no meaning with `source: packages`: no container is run"
+                yield problem(f"dcgm.{name}", what, "only with `source: image`", f"write `source: image`, or remove {name}")

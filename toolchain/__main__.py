@@ -1,0 +1,101 @@
+"""`python -m toolchain`: see `--help`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+
+from toolchain import system
+from toolchain.cache import Cache
+from toolchain.errors import ToolchainError
+from toolchain.install import Installer
+from toolchain.locate import environment, find, located
+from toolchain.pin import pin
+from toolchain.programs import PROGRAMS
+from toolchain.progress import WIDTH, Progress, size
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return _do(arguments)
+    except ToolchainError as error:
+        print(f"\n{str(error).strip()}" if arguments.verb == "install" else error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "\nInterrupted. What is in place stays, and what a build has done is cached: run it again to go on.", file=sys.stderr
+        )
+        return 130
+
+
+def _do(arguments: argparse.Namespace) -> int:
+    match arguments.verb:
+        case "install":
+            options = {name: getattr(arguments, name) for name in ("ask_again", "keep_go_caches", "for_tests")}
+            Installer(**options).install(arguments.names)
+        case "list":
+            _list()
+        case "path":
+            print(find(arguments.name))
+        case "env":
+            print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment().items()))
+        case "run":
+            return _run(arguments.command)
+        case "system":
+            system.require(arguments.names, Progress())
+        case "pin":
+            pin(arguments.names, Progress())
+        case "clean":
+            freed = Cache().free_go()
+            print("A build is using Go's caches: try again when it has ended." if freed is None else f"Freed {size(freed)}.")
+    return 0
+
+
+def _list() -> None:
+    for program in PROGRAMS.values():
+        found = located(program.name)
+        print(f"{program.title:<{WIDTH}} " + (f"{found.how:<8} {found.path}" if found else "not installed"))
+
+
+def _run(command: list[str]) -> int:
+    """Becomes the command: signals and the exit code are its own."""
+    command = command[1:] if command[:1] == ["--"] else command
+    os.environ.update(environment())
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - the very purpose
+    except OSError as error:
+        raise ToolchainError(f"{command[0]}: {error.strerror}. Is it installed? `python -m toolchain install`") from None
+
+
+def _end(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m toolchain", description="The programs this project needs on this machine.")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    install = verbs.add_parser("install", help="get what is missing")
+    install.add_argument("names", nargs="*", metavar="NAME", help="default: every program that running stacks needs")
+    install.add_argument("--for-tests", action="store_true", help="and what only the tests need: a Kubernetes cluster")
+    install.add_argument("--ask-again", action="store_true", help="where a stand-in is used, ask the maker now (else once a day)")
+    install.add_argument("--keep-go-caches", action="store_true", help="do not free them when everything is built")
+    verbs.add_parser("list", help="what is installed and how it was got")
+    verbs.add_parser("path", help="where a program is").add_argument("name", metavar="NAME")
+    verbs.add_parser("env", help='the environment as shell text: eval "$(python -m toolchain env)"')
+    run = verbs.add_parser("run", help="run a command in that environment: run -- pulumi preview")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    needs = verbs.add_parser("system", help="check that programs of the distribution are there; as root on Debian, install them")
+    needs.add_argument("names", nargs="+", choices=system.PACKAGES, metavar="NAME", help=", ".join(system.PACKAGES))
+    pins = verbs.add_parser("pin", help="write the makers' checksums into toolchain/versions.yaml")
+    pins.add_argument("names", nargs="*", metavar="NAME", help="default: every unpinned one")
+    verbs.add_parser("clean", help="free the caches of Go builds")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Gets programs, each by the first way that is open: what is there, the maker's release, a Go build, a stand-in.
+
+A way that is closed is told with its reason. A wrong checksum closes no way, it ends everything. Whatever is in place stays
+in place when something else fails, so the next run goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from toolchain import gobuild, pulumi_home, system
+from toolchain.cache import Cache, How, Record, sha256_of
+from toolchain.errors import ToolchainError, Unavailable, cache_trouble
+from toolchain.locate import installed, on_path
+from toolchain.maker import Maker
+from toolchain.programs import PROGRAMS, REPO, Program
+from toolchain.progress import Progress, duration, size
+
+# How long a stand-in is taken without asking its program's maker again: a machine without internet seldom gets it within
+# the day, and every `make dev` would pay for the question.
+ASK_AGAIN_S = 24 * 3600
+GO_CACHES_BYTES = 29e9  # that Go's caches grow to while everything is built, measured
+
+
+def architecture() -> str:
+    """This machine's, in the words of versions.yaml. Raises ToolchainError for one that nothing here is released for."""
+    names = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+    machine = platform.machine()
+    if platform.system() != "Linux" or machine not in names:
+        raise ToolchainError(f"The toolchain is for Linux on amd64 and arm64; this is {platform.system()} on {machine}.")
+    return names[machine]
+
+
+class Installer:
+    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made).
+
+    `for_tests`: everything means also what only tests need.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: Cache | None = None,
+        programs: Mapping[str, Program] = PROGRAMS,
+        progress: Progress | None = None,
+        ask_again: bool = False,
+        keep_go_caches: bool = False,
+        for_tests: bool = False,
+    ):
+        self._cache = cache or Cache()
+        self._programs = programs
+        self._progress = progress or Progress()
+        self._ask_again_s = 0 if ask_again else ASK_AGAIN_S
+        self._keep_go_caches = keep_go_caches
+        self._all = {name: program for name, program in programs.items() if for_tests or not program.only_for_tests}
+        self._maker = Maker()
+
+    def install(self, names: Sequence[str] | None = None) -> None:
+        """Raises ToolchainError: at once for a wrong checksum or a cache that cannot be written, else with all that failed."""
+        if unknown := sorted(set(names or ()) - set(self._programs)):
+            raise ToolchainError(f"The toolchain knows no {', '.join(unknown)}. It knows: {', '.join(self._programs)}.")
+        wanted = [self._programs[name] for name in names or self._all]
+        self._progress.say(f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}")
+        try:
+            failures = self._get(wanted)
+        except OSError as error:
+            raise cache_trouble(error, self._cache.root) or error from None
+        if failures:
+            raise ToolchainError("\n".join(["", *failures, "", "What is in place stays; run it again when this is mended."]))
+
+    def _get(self, wanted: Sequence[Program]) -> list[str]:
+        """Returns what failed. First all that is quick, so that what needs a compiler is known before anybody waits."""
+        self._cache.root.mkdir(parents=True, exist_ok=True)
+        to_build: dict[str, str] = {}  # name -> why not the maker's
+        failures = []
+        for program in wanted:
+            with self._locked(program):
+                if self._is_there(program):
+                    continue
+                try:
+                    self._from_maker(program)
+                except Unavailable as reason:
+                    if program.go:
+                        to_build[program.name] = str(reason)
+                    elif (REPO / program.stand_in).is_file():
+                        self._stand_in(program, str(reason))
+                    else:
+                        failures.append(f"{program.title}: {reason}, and there is no other way to it.")
+        self._offer_plugins(wanted)
+        return failures + self._build_all(to_build)
+
+    def _offer_plugins(self, programs: Sequence[Program]) -> None:
+        plugins = {program.plugin: installed(program, self._cache) for program in programs if program.plugin}
+        pulumi_home.offer(self._cache, {plugin: found.path for plugin, found in plugins.items() if found})
+
+    def _build_all(self, to_build: Mapping[str, str]) -> list[str]:
+        if not to_build:
+            return []
+        programs = [self._programs[name] for name in to_build]
+        for reason in dict.fromkeys(to_build.values()):
+            self._progress.say(f"Not from the maker: {reason}.")
+        lacking = self._lacking(programs)
+        failures = [_cannot_build(group, to_build, lacks) for lacks, group in lacking.items() if lacks]
+        buildable = lacking.get((), [])
+        if not buildable:
+            return failures
+        total_s = sum(program.go.seconds for program in buildable if program.go)
+        self._progress.say(
+            f"Building {len(buildable)} from the Go module proxy, about {duration(total_s)} in all, less what is cached."
+        )
+        free = shutil.disk_usage(self._cache.root).free
+        if free < GO_CACHES_BYTES and len(buildable) > 1:
+            self._progress.say(
+                f"Building everything takes up to {size(GO_CACHES_BYTES)} of disk, {size(free)} are free: it may not fit."
+            )
+        for program in buildable:
+            try:
+                with self._locked(program):
+                    if not self._is_there(program):  # another run may have built it while we waited
+                        self._build(program, to_build[program.name])
+            except ToolchainError as error:
+                self._progress.line(program.title, "failed, see below")
+                failures.append(str(error))
+        if not failures:
+            self._free_go_caches()
+        return failures
+
+    def _lacking(self, programs: Sequence[Program]) -> dict[tuple[str, ...], list[Program]]:
+        """The programs by what this machine lacks to build them, after getting what we may get ourselves."""
+        builds = [(program, program.go) for program in programs if program.go]
+        go_trouble = gobuild.go_trouble(go.module for _, go in builds)
+        if not go_trouble:
+            system.install_as_root(system.missing(dict.fromkeys(n for _, go in builds for n in go.needs)), self._progress)
+        lacking: dict[tuple[str, ...], list[Program]] = {}
+        for program, go in builds:
+            missing = system.missing(go.needs)
+            lacks = tuple(filter(None, [go_trouble, system.told(missing) if missing else ""]))
+            lacking.setdefault(lacks, []).append(program)
+        return lacking
+
+    def _locked(self, program: Program) -> AbstractContextManager[None]:
+        return self._cache.locked(
+            program.name,
+            lambda pid: self._progress.line(program.title, f"waiting: another run (pid {pid}) is getting it"),
+        )
+
+    def _is_there(self, program: Program) -> bool:
+        version = program.release.version
+        record = self._cache.record(program.name, version)
+        if record and record.how == "stand-in":
+            if on_path(program) or record.age_s > self._ask_again_s or not (REPO / record.program).is_file():
+                shutil.rmtree(self._cache.directory(program.name, version))
+                record = None
+            else:
+                self._progress.line(program.title, f"stand-in {record.program}: {record.why}")
+                return True
+        if record:
+            if damage := self._cache.damage(program.name, version, record):
+                self._progress.line(program.title, f"is damaged and got again: {damage}")
+                shutil.rmtree(self._cache.directory(program.name, version))
+            elif self._is_outdated(program, record) and self._replaced_by_release(program, record):
+                return True
+            else:
+                self._progress.line(program.title, f"in the cache ({_origin(record)}{_difference(program, record.how)})")
+                return True
+        if path := on_path(program):
+            self._progress.line(program.title, f"{path}, as it is on this machine")
+            return True
+        return False
+
+    def _is_outdated(self, program: Program, record: Record) -> bool:
+        """A build of something else than the release serves only until the release can be downloaded."""
+        return bool(_difference(program, record.how)) and record.age_s > self._ask_again_s
+
+    def _replaced_by_release(self, program: Program, record: Record) -> bool:
+        try:
+            self._from_maker(program)
+        except Unavailable:
+            self._cache.note(program.name, program.release.version, record.asked_now())
+            return False
+        return True
+
+    def _from_maker(self, program: Program) -> None:
+        file = program.release.files[architecture()]
+        with self._cache.partial(program.name) as partial:
+            prepared = partial / "prepared"
+            with self._progress.step(program.title, "downloading from its maker") as step:
+                against = self._maker.get(file, program.name, prepared, step)
+            names = [file.tree or program.name, *(Path(member).name for member in file.also)]
+            self._place(program, prepared, "maker", against, names)
+        self._progress.line(program.title, f"its maker's release, {against} ({duration(step.elapsed_s)})")
+
+    def _build(self, program: Program, why: str) -> None:
+        if program.go is None:
+            raise ValueError(f"{program.name} has no Go build")
+        with self._cache.partial(program.name) as partial:
+            prepared = partial / "prepared"
+            with self._cache.using_go(), self._progress.step(program.title, "building with Go", program.go.seconds) as step:
+                gobuild.build(program, self._cache, prepared, step)
+            built = size((prepared / program.name).stat().st_size)
+            self._place(program, prepared, "go", why, [program.name])
+        differs = _difference(program, "go")
+        self._progress.line(program.title, f"built from the Go module proxy in {duration(step.elapsed_s)}, {built}{differs}")
+
+    def _stand_in(self, program: Program, why: str) -> None:
+        with self._cache.partial(program.name) as partial:
+            prepared = partial / "prepared"
+            prepared.mkdir()
+            record = Record.now(how="stand-in", why=why, program=program.stand_in)
+            self._cache.place(program.name, program.release.version, prepared, record)
+        self._progress.line(program.title, f"stand-in {program.stand_in}: {why}")
+
+    def _place(self, program: Program, prepared: Path, how: How, why: str, files: Sequence[str]) -> None:
+        sums = {file: sha256_of(prepared / file) for file in files}
+        record = Record.now(how=how, why=why, program=files[0], sha256=sums)
+        self._cache.place(program.name, program.release.version, prepared, record)
+
+    def _free_go_caches(self) -> None:
+        """Once everything is built they are of no use until a version changes, and they are by far the largest thing here."""
+        unbuilt = [p for p in self._all.values() if p.go and not self._cache.record(p.name, p.release.version)]
+        freed = None if self._keep_go_caches or any(on_path(p) is None for p in unbuilt) else self._cache.free_go()
+        if freed is None:
+            self._progress.say("Go's caches stay for what is built next; `python -m toolchain clean` frees them.")
+        else:
+            self._progress.say(f"Everything is built: Go's caches are removed, {size(freed)}.")
+
+
+def _cannot_build(programs: Sequence[Program], to_build: Mapping[str, str], lacks: Sequence[str]) -> str:
+    titles = ", ".join(program.title for program in programs)
+    reasons = "; ".join(dict.fromkeys(to_build[program.name] for program in programs))
+    return "\n".join([f"{titles}: {reasons}. To build from the Go module proxy instead:", *(f"  {lack}" for lack in lacks)])
+
+
+def _difference(program: Program, how: How) -> str:
+    return f"; not the upstream release but {program.go.differs}" if how == "go" and program.go and program.go.differs else ""
+
+
+def _origin(record: Record) -> str:
+    return {"maker": "its maker's release", "go": "built from the Go module proxy"}.get(record.how, record.how)

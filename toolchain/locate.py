@@ -1,0 +1,107 @@
+"""Where an installed program is. Only looks: what is missing is told, with how to install it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cache as memoized
+from pathlib import Path
+
+from toolchain import pulumi_home
+from toolchain.cache import Cache, How
+from toolchain.errors import NotInstalled
+from toolchain.programs import PROGRAMS, REPO, Program
+
+VERSION_S = 10  # for a program to print its version: a big one on a cold disk takes 3 s
+
+
+@dataclass(frozen=True)
+class Located:
+    path: Path
+    how: How
+
+
+def located(name: str, cache: Cache | None = None) -> Located | None:
+    """The program and how it was got; None when it is not installed. Raises NotInstalled for a name we do not know."""
+    program = PROGRAMS.get(name)
+    if program is None:
+        raise NotInstalled(f"The toolchain knows no program {name!r}. It knows: {', '.join(PROGRAMS)}.")
+    return installed(program, cache or Cache())
+
+
+def installed(program: Program, cache: Cache) -> Located | None:
+    """The same for a program of any table."""
+    record = cache.record(program.name, program.release.version)
+    if record is None:
+        path = on_path(program)
+        return Located(path, "path") if path else None
+    directory = REPO if record.how == "stand-in" else cache.directory(program.name, program.release.version)
+    path = directory / record.program
+    return Located(path, record.how) if path.is_file() else None
+
+
+def find(name: str) -> Path:
+    """The executable of a program. Raises NotInstalled, with the command that installs it."""
+    if (found := located(name)) is None:
+        raise NotInstalled(f"{PROGRAMS[name].title} is not installed: run `python -m toolchain install {name}`.")
+    return found.path
+
+
+def environment() -> dict[str, str]:
+    """The variables that make every installed program the one that is found: by its name, and by pulumi as its plugin."""
+    cache = Cache()
+    chosen = [found for program in PROGRAMS.values() if _is_for_path(program) and (found := installed(program, cache))]
+    inherited = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return {
+        "PATH": os.pathsep.join(dict.fromkeys([*(str(found.path.parent) for found in chosen), *inherited])),
+        **pulumi_home.environment(cache),
+    }
+
+
+def _is_for_path(program: Program) -> bool:
+    return program.on_path and not program.plugin
+
+
+def on_path(program: Program) -> Path | None:
+    """The program on the PATH, or among pulumi's own plugins, if it is of the right version and not one of ours."""
+    if program.name.startswith("pulumi-resource-"):
+        # A plugin cannot tell its version, but pulumi installs it under it.
+        homes: list[str | Path] = [*filter(None, [os.environ.get("PULUMI_HOME")]), Path.home() / ".pulumi"]
+        candidates = [Path(home) / "plugins" / program.plugin / program.name for home in homes]
+        return next((path for path in candidates if os.access(path, os.X_OK) and not _is_ours(path)), None)
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = Path(directory or ".") / program.name
+        # Access first: a directory of somebody else's says no there, where is_file raises.
+        if os.access(path, os.X_OK) and path.is_file() and not _is_ours(path) and _is_right(program, path):
+            return path.absolute()
+    return None
+
+
+def _is_ours(path: Path) -> bool:
+    """The cache's programs are judged by their record and the stand-ins are never the program; both may be on the PATH."""
+    resolved, cache = path.resolve(), Cache()
+    return any(resolved.is_relative_to(place.resolve()) for place in (REPO, cache.root, cache.tools))
+
+
+def _is_right(program: Program, path: Path) -> bool:
+    if program.beside:
+        teller = PROGRAMS[program.beside]
+        return _prints_version(path.resolve().with_name(teller.name), teller.version_args, program.release.version)
+    return bool(program.version_args) and _prints_version(path, program.version_args, program.release.version)
+
+
+def _prints_version(path: Path, args: tuple[str, ...], version: str) -> bool:
+    try:
+        return _printed_version(path, args, path.stat().st_mtime_ns) == version
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+@memoized
+def _printed_version(path: Path, args: tuple[str, ...], mtime_ns: int) -> str:
+    """The first version in what the program prints; asked once per run, unless it was changed (`mtime_ns`) since."""
+    done = subprocess.run([path, *args], capture_output=True, text=True, timeout=VERSION_S, check=False)
+    printed = re.search(r"\d+\.\d+\.\d+", done.stdout + done.stderr)
+    return printed[0] if printed else ""

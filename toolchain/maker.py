@@ -1,0 +1,234 @@
+"""The maker's release: downloaded over TLS, verified by sha256, unpacked. Nothing of a file that does not match is kept.
+
+A machine without internet must lose seconds here, not minutes: a host is asked once per run, with a deadline that also covers
+name resolution, and is not asked again after it failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import re
+import shutil
+import ssl
+import tarfile
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+from toolchain.errors import Unavailable, WrongChecksum
+from toolchain.progress import Step, size
+from toolchain.versions import ReleaseFile
+
+REACH_S = 8  # until a host is taken to be out of reach; a slow proxy needs 2-3 s
+STALL_S = 20  # without a byte, or without a connection to where the host redirects
+ATTEMPTS = 2  # a cut download is begun once more
+CHECKSUM_LIST_BYTES = 1_000_000
+PINNED = "matches its pinned sha256"
+
+_NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
+
+
+class Maker:
+    """Downloads of one run. Proxies come from the environment (https_proxy, no_proxy), as urllib reads them."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, str] = {}  # host -> why it is not asked again; empty: it answers
+
+    def get(self, file: ReleaseFile, name: str, into: Path, step: Step) -> str:
+        """Downloads and verifies `file`, puts the program below the new directory `into` as `name`, or as `file.tree` says.
+
+        Returns what it was verified against.
+        Raises Unavailable with the reason, or WrongChecksum.
+        """
+        self._reach(file.url)
+        expected, against = (file.sha256, PINNED) if file.sha256 else self._published(file)
+        archive = into.with_name("download")
+        found = self._download(file.url, archive, step)
+        if found != expected:
+            archive.unlink()
+            raise WrongChecksum(
+                file.url,
+                expected=expected,
+                found=found,
+                next_step="Nothing of it was kept. Either the release was replaced by its maker or something between here and "
+                "there changes downloads: compare with the maker's own list before you change toolchain/versions.yaml "
+                f"({file.checksums_url}).",
+            )
+        step.doing = "unpacking"
+        unpack(archive, file, name, into)
+        archive.unlink()
+        return against
+
+    def learn_sha256(self, file: ReleaseFile, scratch: Path, step: Step) -> tuple[str, str]:
+        """The checksum to pin for a file and where it comes from. Raises Unavailable.
+
+        Some makers publish no list, or one of SHA-1 sums: then it is that of the file as it arrives now.
+        """
+        self._reach(file.url)
+        try:
+            return self._published(file)[0], file.checksums_url
+        except Unavailable:
+            archive = scratch / "download"
+            sha256 = self._download(file.url, archive, step)
+            archive.unlink()
+            return sha256, f"the file itself, downloaded now: no sha256 of it at {file.checksums_url}"
+
+    def _published(self, file: ReleaseFile) -> tuple[str, str]:
+        try:
+            with _open(file.checksums_url) as answer:
+                text = answer.read(CHECKSUM_LIST_BYTES).decode("ascii", "replace")
+        except _NETWORK_ERRORS as error:
+            raise Unavailable(
+                f"its sha256 is not pinned and the list beside the release is not to be had: {_reason(error)} "
+                f"({file.checksums_url})"
+            ) from None
+        found = checksum_in(text, PurePosixPath(urllib.parse.urlsplit(file.url).path).name)
+        if not found:
+            raise Unavailable(f"its sha256 is not pinned and not on the list beside the release ({file.checksums_url})")
+        return found, "matches the list published beside it, not pinned here (`python -m toolchain pin`)"
+
+    def _reach(self, url: str) -> None:
+        """Raises Unavailable when the host of `url` does not answer, at once if it was asked before."""
+        parts = urllib.parse.urlsplit(url)
+        if parts.netloc not in self._hosts:
+            self._hosts[parts.netloc] = _ask(f"{parts.scheme}://{parts.netloc}/")
+        if reason := self._hosts[parts.netloc]:
+            raise Unavailable(f"{parts.hostname} cannot be reached ({reason})")
+
+    def _download(self, url: str, to: Path, step: Step) -> str:
+        """Returns the sha256 of what arrived. Raises Unavailable; then nothing is left of it."""
+        reason = ""
+        for _ in range(ATTEMPTS):
+            try:
+                return _stream(url, to, step)
+            except urllib.error.HTTPError as error:
+                raise Unavailable(f"its maker answers {error.code} {error.reason} for {url}") from None
+            except urllib.error.URLError as error:
+                raise self._closed(url, f"{url} cannot be fetched: {_reason(error)}") from None
+            except _NETWORK_ERRORS as error:
+                to.unlink(missing_ok=True)
+                reason = _reason(error)
+                step.detail = "broke off, once more"
+        raise self._closed(url, f"the download broke off {ATTEMPTS} times: {reason}")
+
+    def _closed(self, url: str, reason: str) -> Unavailable:
+        """Nothing else is tried on that host in this run."""
+        self._hosts[urllib.parse.urlsplit(url).netloc] = reason
+        return Unavailable(reason)
+
+
+def checksum_in(text: str, name: str) -> str:
+    """The sha256 of the file `name` in a list as sha256sum writes it; a list that is one bare sum is that of the one file."""
+    if re.fullmatch(r"\s*[0-9a-f]{64}\s*", text):
+        return text.strip()
+    for line in text.splitlines():
+        if (match := re.fullmatch(r"([0-9a-f]{64})\s+\*?(?:\./)?(\S+)\s*", line)) and PurePosixPath(match[2]).name == name:
+            return match[1]
+    return ""
+
+
+def unpack(archive: Path, file: ReleaseFile, name: str, into: Path) -> None:
+    """Puts the program (and what it needs) of a verified download below `into`, executable. Raises Unavailable."""
+    into.mkdir()
+    try:
+        if file.tree:
+            _unpack_tree(archive, into)
+        elif file.member:
+            _unpack_member(archive, file.member, into / name)
+            for member in file.also:
+                _unpack_member(archive, member, into / PurePosixPath(member).name)
+        else:
+            shutil.copyfile(archive, into / name)
+            (into / name).chmod(0o755)
+    except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise Unavailable(f"{file.url} is not the archive that toolchain/versions.yaml describes: {error}") from None
+
+
+def _unpack_member(archive: Path, member: str, to: Path) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped, zipped.open(member) as source, to.open("wb") as target:
+            shutil.copyfileobj(source, target)
+    else:
+        with tarfile.open(archive) as tar:
+            packed = tar.extractfile(member)
+            if packed is None:
+                raise KeyError(f"{member} is not a file")
+            with packed, to.open("wb") as target:
+                shutil.copyfileobj(packed, target)
+    to.chmod(0o755)
+
+
+def _unpack_tree(archive: Path, into: Path) -> None:
+    """All of a .tar.gz without its first directory, whose name is the maker's choice."""
+
+    def below_first(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        parts = PurePosixPath(member.name).parts[1:]
+        return tarfile.data_filter(member.replace(name=str(PurePosixPath(*parts)), deep=False), path) if parts else None
+
+    with tarfile.open(archive) as tar:
+        tar.extractall(into, filter=below_first)  # noqa: S202 - verified by sha256, and filtered
+
+
+def _stream(url: str, to: Path, step: Step) -> str:
+    digest = hashlib.sha256()
+    with _open(url) as answer, to.open("wb") as target:
+        total = int(answer.headers.get("Content-Length") or 0)
+        arrived = 0
+        while chunk := _read(answer):
+            digest.update(chunk)
+            target.write(chunk)
+            arrived += len(chunk)
+            step.detail = f"{size(arrived)} of {size(total)}" if total else size(arrived)
+    if arrived < total:
+        raise http.client.HTTPException(f"{arrived} of {total} bytes arrived")
+    return digest.hexdigest()
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    try:
+        return answer.read(1 << 20)
+    except OSError as error:  # told apart from those of the disk, which end the run
+        raise ConnectionError(_reason(error)) from None
+
+
+def _open(url: str) -> http.client.HTTPResponse:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme != "https" and parts.hostname != "127.0.0.1":  # the tests' maker is on loopback
+        raise Unavailable(f"{url} is not an https address")
+    answer: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=STALL_S)  # noqa: S310 - the scheme was checked
+    return answer
+
+
+def _ask(url: str) -> str:
+    """Why `url` gives no HTTP answer at all; empty when it does. In a thread: name resolution knows no timeout."""
+    reasons: list[str] = []
+
+    def ask() -> None:
+        request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - comes from versions.yaml, checked by _open
+        try:
+            urllib.request.urlopen(request, timeout=REACH_S).close()  # noqa: S310
+            reasons.append("")
+        except urllib.error.HTTPError:
+            reasons.append("")  # an answer all the same
+        except _NETWORK_ERRORS as error:
+            reasons.append(_reason(error))
+
+    thread = _daemon(ask)
+    thread.join(REACH_S)
+    return reasons[0] if reasons else f"no answer within {REACH_S} s"
+
+
+def _daemon(target: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread
+
+
+def _reason(error: BaseException) -> str:
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__

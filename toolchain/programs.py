@@ -1,0 +1,253 @@
+"""How each program is recognised, built and stood in for. Versions are not here: see toolchain/versions.yaml.
+
+The modules of go/ pin what is built: a go.mod with a `tool` line and the main module's own `replace` lines, because Go
+refuses `go install pkg@version` for modules that have them. An upgrade changes versions.yaml and go.mod together.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolchain.versions import Release, release
+
+REPO = Path(__file__).resolve().parents[1]
+GO_MODULES = Path(__file__).parent / "go"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoBuild:
+    """One program built from the Go module proxy, in the module `module` (a directory with a go.mod).
+
+    `seconds` is what a first build took on 2 cores, shown to whoever waits. `needs`: names of system.PACKAGES.
+    `differs` says in what the result is not the upstream release; empty means it is built from the same source.
+    `version`: what the module builds where that is another version than the release; such a program is never sent to hosts
+    of a real stack (operations/artifacts.py).
+    """
+
+    module: Path
+    package: str
+    seconds: int
+    tags: str = ""
+    ldflags: str = ""
+    needs: tuple[str, ...] = ()
+    differs: str = ""
+    version: str = ""
+
+    @property
+    def needs_c(self) -> bool:
+        return "gcc" in self.needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """`version_args` make the program print its version; empty: it cannot, so a copy on the PATH is never trusted.
+
+    `beside`: the program that must lie in the same directory and answer for the version, e.g. pulumi for its language host.
+    `stand_in`: an executable of this repository with the same interface, taken only when the program itself cannot be had.
+    `on_path`: False for what is only ever sent to hosts, so that the directory of its stand-in is not put on the PATH.
+    `only_for_tests`: a person who runs stacks has no use for it, so `install` gets it only when it is asked for.
+    """
+
+    release: Release
+    version_args: tuple[str, ...] = ("--version",)
+    beside: str = ""
+    go: GoBuild | None = None
+    stand_in: str = ""
+    on_path: bool = True
+    only_for_tests: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.release.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.release.version}"
+
+    @property
+    def plugin(self) -> str:
+        """The directory in which pulumi looks for it among its plugins; empty when it is none."""
+        kind = re.fullmatch(r"pulumi-(resource|language)-(\w+)", self.name)
+        return f"{kind[1]}-{kind[2]}-v{self.release.version}" if kind else ""
+
+
+def _required(module: str, path: str) -> str:
+    """The version of the Go module `path` that go/`module` builds."""
+    found = re.search(rf"^require {re.escape(path)} v(\S+)$", (GO_MODULES / module / "go.mod").read_text(), re.M)
+    if found is None:
+        raise ValueError(f"{GO_MODULES / module / 'go.mod'} requires no {path}")
+    return found[1]
+
+
+def _plugin(name: str) -> Program:
+    program = f"pulumi-resource-{name}"
+    return Program(release=release(program), version_args=(), stand_in=f"lab/standins/bin/{program}")
+
+
+def _cluster() -> tuple[Program, ...]:
+    """A Kubernetes cluster of lab/kubernetes, and helm, with which charts are looked into before they reach a cluster.
+
+    The four of the module kubernetes share most of what they compile: the first takes the time.
+    """
+    helm = release("helm")
+    # As helm's Makefile does it, with the minor version of its k8s.io/client-go; without it every chart meets Kubernetes 1.20.
+    helm_flags = f"-X helm.sh/helm/v3/internal/version.version=v{helm.version}"
+    for package in ("chartutil", "lint/rules"):
+        helm_flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor=37"
+    kwok = release("kwok")
+    version = release("kube-apiserver").version
+    major, minor, _ = version.split(".")
+    stamp = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    kubernetes = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
+
+    def of_kubernetes(name: str, seconds: int) -> Program:
+        build = GoBuild(
+            module=GO_MODULES / "kubernetes", package=f"k8s.io/kubernetes/cmd/{name}", seconds=seconds, ldflags=kubernetes
+        )
+        return Program(release=release(name), only_for_tests=True, go=build)
+
+    return (
+        of_kubernetes("kube-apiserver", 200),
+        of_kubernetes("kube-controller-manager", 50),
+        of_kubernetes("kube-scheduler", 5),
+        Program(
+            release=release("etcd"),
+            only_for_tests=True,
+            go=GoBuild(module=GO_MODULES / "kubernetes", package="go.etcd.io/etcd/server/v3", seconds=8),
+        ),
+        Program(
+            release=kwok,
+            only_for_tests=True,
+            go=GoBuild(
+                module=GO_MODULES / "kwok",
+                package="sigs.k8s.io/kwok/cmd/kwok",
+                seconds=75,
+                ldflags=f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{kwok.version}",
+            ),
+        ),
+        Program(
+            release=helm,
+            version_args=("version", "--short"),
+            go=GoBuild(
+                module=GO_MODULES / "helm",
+                package="helm.sh/helm/v3/cmd/helm",
+                seconds=65,
+                ldflags=helm_flags,
+            ),
+        ),
+    )
+
+
+def _programs() -> tuple[Program, ...]:
+    pulumi = release("pulumi")
+    alloy = release("alloy")
+    loki = release("loki")
+    promtool = release("promtool")
+    node_exporter = release("node_exporter")
+    # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
+    mimir = "aced80d74930"
+    mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
+    mimir_differs = f"commit {mimir} of Mimir's main branch between 3.0 and 3.1: the proxy has no release of it"
+    # Later versions of Alloy require modules that the module proxy does not carry (tried November 2026).
+    alloy_version = _required("alloy", "github.com/grafana/alloy")
+    prometheus_version = "-X github.com/prometheus/common/version.Version="
+    return (
+        Program(
+            release=pulumi,
+            version_args=("version",),
+            go=GoBuild(
+                module=GO_MODULES / "pulumi",
+                package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+                seconds=205,
+                ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={pulumi.version}",
+            ),
+        ),
+        Program(
+            release=release("pulumi-language-python"),
+            version_args=(),
+            beside="pulumi",
+            stand_in="lab/standins/bin/pulumi-language-python",
+        ),
+        _plugin("command"),
+        _plugin("kubernetes"),
+        _plugin("grafana"),
+        Program(
+            release=node_exporter,
+            go=GoBuild(
+                module=GO_MODULES / "node_exporter",
+                package="github.com/prometheus/node_exporter",
+                seconds=15,
+                ldflags=prometheus_version + node_exporter.version,
+            ),
+        ),
+        # Beside the stand-in lies a simulated nvidia-smi, which must not hide a real one.
+        Program(release=release("nvidia_gpu_exporter"), stand_in="lab/gpu/bin/nvidia_gpu_exporter", on_path=False),
+        Program(release=release("grafana"), stand_in="lab/grafana/bin/grafana"),
+        Program(
+            release=loki,
+            go=GoBuild(
+                module=GO_MODULES / "loki",
+                package="github.com/grafana/loki/v3/cmd/loki",
+                seconds=230,
+                tags="netgo",
+                ldflags=f"-X github.com/grafana/loki/v3/pkg/util/build.Version={loki.version}",
+            ),
+        ),
+        Program(
+            release=release("mimir"),
+            go=GoBuild(
+                module=GO_MODULES / "mimir",
+                package="github.com/grafana/mimir/cmd/mimir",
+                seconds=160,
+                tags="netgo stringlabels",
+                ldflags=mimir_version,
+                differs=mimir_differs,
+            ),
+        ),
+        Program(
+            release=release("mimirtool"),
+            version_args=("version",),
+            only_for_tests=True,
+            go=GoBuild(
+                module=GO_MODULES / "mimir",
+                package="github.com/grafana/mimir/cmd/mimirtool",
+                seconds=140,
+                tags="netgo stringlabels",
+                ldflags=mimir_version,
+                differs=mimir_differs,
+            ),
+        ),
+        Program(
+            release=promtool,
+            go=GoBuild(
+                module=GO_MODULES / "prometheus",
+                package="github.com/prometheus/prometheus/cmd/promtool",
+                seconds=150,
+                # The clouds' SDKs would be a large part of what is compiled, and no rule needs them.
+                tags="netgo remove_all_sd",
+                ldflags=prometheus_version + promtool.version,
+                differs="one without service discovery (only file and HTTP), which no test of rules uses",
+            ),
+        ),
+        *_cluster(),
+        # Last: it takes as long as all the others together, and they are of use meanwhile.
+        Program(
+            release=alloy,
+            go=GoBuild(
+                module=GO_MODULES / "alloy",
+                package="github.com/grafana/alloy",
+                seconds=710,
+                # Without promtail_journal_enabled it builds and then reads no journal, which is where the XIDs are.
+                tags="netgo promtail_journal_enabled",
+                ldflags=f"-X github.com/grafana/alloy/internal/build.Version=v{alloy_version}",
+                needs=("gcc", "systemd/sd-journal.h"),
+                differs=f"Alloy {alloy_version}: the module proxy has no later version that builds",
+                version=alloy_version,
+            ),
+        ),
+    )
+
+
+PROGRAMS: dict[str, Program] = {program.name: program for program in _programs()}
