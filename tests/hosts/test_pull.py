@@ -12,9 +12,9 @@ import pytest
 from components.fleet import bundle
 from host.part import File, Part
 from host.parts import HostOptions, standard_parts
-from host.pull import __main__ as command
 from host.pull.publish import SigningKey
 from lab.hosts import Host, Site
+from operations import pull_bundle as command
 from tests.host.pull.pulled import make_key
 from tests.hosts.served import serving
 

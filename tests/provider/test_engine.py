@@ -22,6 +22,10 @@ from tests.provider.test_host import is_gone_soon
 
 REPO = PLUGIN.parents[1]
 PROGRAM = """
+import os
+import signal
+
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # as the real program does
 import io
 import json
 import sys

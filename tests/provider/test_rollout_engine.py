@@ -15,6 +15,10 @@ from tests.provider.plugin import CONVERGE
 from tests.provider.test_engine import REPO, Stack
 
 PROGRAM = """
+import os
+import signal
+
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # as the real program does
 import io
 import json
 import sys

@@ -343,7 +343,7 @@ def test_a_new_stack_with_every_comment_taken_away_passes_validation(base: Path,
 
 
 def test_make_new_stack_refuses_a_bad_name_without_a_traceback() -> None:
-    command = [sys.executable, "-m", "stackfile.config", "new-stack", "--datacenter", "US West", "--cluster", "a"]
+    command = [sys.executable, "-m", "stackfile", "new-stack", "--datacenter", "US West", "--cluster", "a"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "gpu-fleet:datacenter" in result.stderr and "Traceback" not in result.stderr

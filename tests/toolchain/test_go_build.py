@@ -45,7 +45,7 @@ def test_a_build_is_pinned_and_keeps_to_the_cache(tool: Program, run: Run, go: P
 
 def test_a_build_that_is_not_the_release_says_in_what_it_differs(tool: Program, run: Run, go: Path, go_build: GoBuild) -> None:
     run.install(replace(tool, go=replace(go_build, differs="commit abc of main")))
-    assert "not its maker's release but commit abc of main" in run.seen
+    assert "not the upstream release but commit abc of main" in run.seen
 
 
 def test_without_go_it_says_which_go_and_where_to_get_it(tool: Program, run: Run) -> None:

@@ -11,7 +11,7 @@ import pytest
 from components.fleet.bundle import bundle
 from components.fleet.wiring import pull_output
 from host.parts import PROGRAMS
-from host.pull import __main__ as command
+from operations import pull_bundle as command
 from stackfile.config import StackConfig
 from tests.host.pull.pulled import make_key
 from toolchain.versions import release

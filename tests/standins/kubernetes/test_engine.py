@@ -45,6 +45,10 @@ release = k8s.helm.v3.Release(
 pulumi.export("revision", release.status["revision"])
 """
 BROKEN = """
+import os
+import signal
+
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # as the real program does
 import pulumi
 import pulumi_kubernetes as k8s
 config = pulumi.Config()
