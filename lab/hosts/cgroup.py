@@ -44,11 +44,11 @@ class Group:
 
     def processes(self) -> list[int]:
         """Of this group and of the groups below it."""
-        unified = self._directories()[0]
-        found = []
-        for file in (unified / "cgroup.procs", *unified.glob("*/**/cgroup.procs")):
+        found: list[int] = []
+        # os.walk passes over a group that ends meanwhile, such as that of a login; Path.glob of Python 3.11 does not.
+        for directory, _, _ in os.walk(self._directories()[0]):
             with contextlib.suppress(OSError):
-                found += map(int, file.read_text().split())
+                found += map(int, Path(directory, "cgroup.procs").read_text().split())
         return found
 
     def end(self) -> None:

@@ -319,7 +319,7 @@ def test_a_full_disk_is_told_with_what_to_do_and_nothing_half_done_stays(
 
     monkeypatch.setattr(maker_module, "_stream", fill)
     tool = Program(release=maker.release())
-    with pytest.raises(ToolchainError, match=r"is full .*lab\.toolchain clean"):
+    with pytest.raises(ToolchainError, match=r"is full .*python -m toolchain clean"):
         run.install(tool)
     assert run.installed(tool) is None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from host.artifacts import DCGM_IMAGE, image_reference, program_sources
+from host.artifacts import DCGM_IMAGE, ArtifactsError, image_reference, program_sources
 from host.parts import PROGRAMS
 from toolchain import versions
 from toolchain.versions import ARCHITECTURES, VersionsError, image, read_releases, release
@@ -58,14 +58,18 @@ def test_version_and_architecture_are_filled_in(tool) -> None:  # type: ignore[n
     assert file.url == "https://example.com/v1.2.3/tool-x64.tar.gz" and file.member == "tool-1.2.3/tool"
 
 
-def test_a_host_downloads_only_what_is_pinned(tool) -> None:  # type: ignore[no-untyped-def]
-    download = tool().as_download(to="/opt/gpu-fleet/bin/tool")
-    assert set(download.sources) == {"amd64"} and download.sources["amd64"].sha256 == "a" * 64
+def test_a_host_downloads_only_what_is_pinned(tool, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("host.artifacts.release", lambda _: tool())
+    sources = program_sources("upstream", ["tool"])["tool"]
+    assert set(sources) == {"amd64"} and sources["amd64"].sha256 == "a" * 64
 
 
-def test_a_release_without_any_pinned_sum_is_refused_with_the_next_step(tool) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(VersionsError, match=r"programs\.tool\.sha256 is unpinned .*lab\.toolchain pin tool"):
-        tool(amd64="unpinned").as_download(to="/x")
+def test_a_release_without_any_pinned_sum_is_refused_with_the_next_step(tool, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("host.artifacts.release", lambda _: tool(amd64="unpinned"))
+    with pytest.raises(
+        ArtifactsError, match=r"no checksum for tool 1\.2\.3 .*`make pin`.*directory: build/artifacts.*`make artifacts`"
+    ):
+        program_sources("upstream", ["tool"])
 
 
 @pytest.mark.parametrize("sha256", ["a" * 63, "A" * 64, "g" * 64, "latest"])
