@@ -31,6 +31,8 @@ def environment(cache: Cache) -> dict[str, str]:
         # What is missing is got by `install`, verified, and never by pulumi behind a person's back.
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        # Without it pulumi offers its assistant below every run that reported anything, such as what changes on a dashboard.
+        "PULUMI_SUPPRESS_NEO_LINK": "true",
     }
 
 
