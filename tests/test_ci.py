@@ -29,7 +29,9 @@ def run(tmp_path: Path, code: int = 0, **environment: str) -> tuple[int, list[st
     shutil.copytree(REPOSITORY / ".ci", project / ".ci", dirs_exist_ok=True)
     (project / "Makefile").write_text(MAKEFILE)
     (tmp_path / "home").mkdir(exist_ok=True)
-    inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "XDG_CACHE_HOME", "MAKEFLAGS")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("CI", "XDG_CACHE_HOME", "MAKEFLAGS", "MAKELEVEL")
+    }
     done = subprocess.run(
         ["bash", ".ci/run"],
         cwd=project,

@@ -24,7 +24,7 @@ from toolchain.versions import ARCHITECTURES, image, release
 OBEDIENT = """
 eval "set -- $SSH_ORIGINAL_COMMAND"
 echo '{"event":"ready"}'
-head -c "$(($8 + ${10}))" >/dev/null
+head -c "$(($9 + ${11}))" >/dev/null
 [ "$5" = needs ] || echo '{"event":"facts","facts":{"GPU_COUNT":"8"}}'
 printf '{"event":"result","verb":"%s","ok":true,"changed":0,"failed":0,"drift":0}\\n' "$5"
 """
