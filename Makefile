@@ -79,7 +79,7 @@ gpu-load: setup ## load a GPU and look whether Mimir saw it: make gpu-load STACK
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test bench mutants lint regen pin lock dashboards dashboards-diff dashboards-pull showcase pictures schema
+.PHONY: test bench mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
 test: .venv/installed lint ## every test
 	@$(PYTHON) -m toolchain install --for-tests >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh
@@ -113,6 +113,10 @@ lock: requirements.in .venv/installed ## requirements.txt from requirements.in, 
 
 dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review and import: make dashboards PRICE=2.5
 	@$(PYTHON) -m dashboards build/dashboards $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
+
+rules: .venv/installed ## rules to load without Pulumi, into build/rules: make rules FOR=prometheus|mimir|loki|operator STACK=s RUNBOOKS=URL LABELS=release=x
+	@$(PYTHON) -m operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \
+	  --labels "$(LABELS)" $(if $(RUNBOOKS),--runbook-url "$(RUNBOOKS)")
 
 dashboards-diff: .venv/installed ## what changed in the dashboards since a commit, in words: make dashboards-diff SINCE=origin/main
 	@old=$$(mktemp -d) && trap 'rm -rf "$$old"' EXIT && git archive "$(or $(SINCE),origin/main)" dashboards alerts | tar -x -C "$$old" \

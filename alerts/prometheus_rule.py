@@ -6,35 +6,40 @@ cluster the scrape has to add (relabelings of its monitors): a Prometheus adds i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import alerts
-from alerts.model import NAMESPACE, read_groups, with_runbook_url
+from alerts.model import NAMESPACE, RuleGroup, read_groups, with_runbook_url
 
 API_VERSION: Final = "monitoring.coreos.com/v1"
 KIND: Final = "PrometheusRule"
 
 
 def prometheus_rules(*, namespace: str, labels: Mapping[str, str], runbook_url: str | None = None) -> list[dict[str, Any]]:
-    """One object per rule file, named `gpu-fleet-<file>`, as the Kubernetes API takes it.
-
-    `labels`: those by which the operator's Prometheus selects rules (its ruleSelector), such as the label `release` of
-    kube-prometheus-stack. `runbook_url`: see model.with_runbook_url.
-
-    Without labels the key is left out: the API server drops an empty mapping, and Pulumi's provider compares with what the server
-    keeps, so `labels: {}` would be a change in every run (pulumi-kubernetes 4.32.0, provider.go Diff).
-    """
+    """One object per rule file, as `prometheus_rule` makes it. `runbook_url`: see model.with_runbook_url."""
     return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "metadata": {
-                "name": f"{NAMESPACE}-{file.stem}",
-                "namespace": namespace,
-                **({"labels": dict(labels)} if labels else {}),
-            },
-            "spec": {"groups": [with_runbook_url(group, runbook_url).as_dict for group in read_groups(file)]},
-        }
+        prometheus_rule(
+            file.stem,
+            [with_runbook_url(group, runbook_url) for group in read_groups(file)],
+            namespace=namespace,
+            labels=labels,
+        )
         for file in alerts.rule_files("mimir")
     ]
+
+
+def prometheus_rule(name: str, groups: Iterable[RuleGroup], *, namespace: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """An object named `gpu-fleet-<name>`, as the Kubernetes API accepts it.
+
+    `labels`: those by which the operator's Prometheus selects rules (its ruleSelector), such as the label `release` of
+    kube-prometheus-stack. Without labels the key is left out: the API server drops an empty mapping, and Pulumi's
+    provider compares with what the server keeps, so `labels: {}` would be a change in every run (pulumi-kubernetes 4.32.0,
+    provider.go Diff).
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": f"{NAMESPACE}-{name}", "namespace": namespace, **({"labels": dict(labels)} if labels else {})},
+        "spec": {"groups": [group.as_dict for group in groups]},
+    }

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "signals": {"alerts", "dashboards", "host", "stackfile"},
     "components": {"alerts", "dashboards", "host", "signals", "stackfile", "toolchain"},
     "__main__": {"components"},
-    "operations": {"components", "dashboards", "host", "provider", "stackfile", "toolchain"},
+    "operations": {"alerts", "components", "dashboards", "host", "provider", "stackfile", "toolchain"},
 }
 ROOMS = {*MAY_IMPORT, "bench", "lab", "tests"}
 # Pulumi's own parts: a component makes resources, the provider speaks its protocol.

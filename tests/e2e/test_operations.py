@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
+import toolchain
 from tests.e2e.conftest import Datacenter
 
 HOST = "dev-gpu-host"
@@ -97,3 +100,21 @@ def test_check_tells_what_pulumi_could_not_do(datacenter: Datacenter) -> None:
     assert done.returncode == 1
     assert "/nowhere" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_make_rules_writes_what_the_rulers_of_the_stack_evaluate(datacenter: Datacenter, tmp_path: Path) -> None:
+    """So that a site which loads the files by hand gets the rules that `pulumi up` would write."""
+    for target in ("mimir", "loki"):
+        command = [".venv/bin/python", "-m", "operations.rules", target, str(tmp_path), "--stack", "dev"]
+        subprocess.run(command, cwd=datacenter.directory, check=True, capture_output=True)
+    url = datacenter.endpoints["MIMIR_URL"]
+    file = tmp_path / "mimir/gpu-fleet.yaml"
+    tool = [toolchain.find("mimirtool"), "rules"]
+    difference = [*tool, "diff", f"--address={url}", "--id=anonymous", "--namespaces=gpu-fleet", "--disable-color", file]
+    compared = subprocess.run(difference, capture_output=True, text=True, check=True)
+    assert "no changes detected" in compared.stdout, compared.stdout
+    subprocess.run([*tool, "load", f"--address={url}", "--id=anonymous", file], check=True, capture_output=True)
+    with urllib.request.urlopen(datacenter.endpoints["LOKI_URL"] + "/loki/api/v1/rules/gpu-fleet") as answer:
+        loaded = yaml.safe_load(answer.read())["gpu-fleet"]
+    written = yaml.safe_load((tmp_path / "loki/gpu-fleet.yaml").read_text())["groups"]
+    assert {group["name"] for group in loaded} == {group["name"] for group in written}

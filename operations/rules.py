@@ -1,0 +1,122 @@
+"""`make rules`: the rules as files, for a Prometheus, Mimir, Loki or Prometheus Operator that Pulumi does not manage.
+
+    python -m operations.rules mimir build/rules --stack us-west-training
+
+The files are complete: recording rules, alerts and, with `--stack`, the inventory that the alerts about missing hosts and GPUs
+compare with. `pulumi up` with a `rulers` section writes the same groups itself; a ruler should get them one way only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import alerts
+from alerts.inventory import inventory_groups, kubernetes_inventory_group
+from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
+from alerts.prometheus_rule import prometheus_rule, prometheus_rules
+from operations.stack_file import OperationError, stack_file
+from stackfile.config import ConfigErrors, StackConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    runbook_url: str | None  # where a browser finds this checkout's files; None: alerts carry the path alone
+    inventory: tuple[RuleGroup, ...]  # of the stack that was named, empty without one
+    namespace: str  # of PrometheusRule objects
+    labels: dict[str, str]  # by which the operator's Prometheus selects PrometheusRule objects
+
+
+def _of_prometheus(wanted: Wanted) -> dict[str, str]:
+    return {f"{NAMESPACE}.yaml": rule_file([*alerts.rule_groups("mimir", wanted.runbook_url), *wanted.inventory])}
+
+
+def _of_loki(wanted: Wanted) -> dict[str, str]:
+    return {f"{NAMESPACE}.yaml": rule_file(alerts.rule_groups("loki", wanted.runbook_url))}
+
+
+def _of_operator(wanted: Wanted) -> dict[str, str]:
+    objects = prometheus_rules(namespace=wanted.namespace, labels=wanted.labels, runbook_url=wanted.runbook_url)
+    if wanted.inventory:
+        objects.append(prometheus_rule("inventory-expected", wanted.inventory, namespace=wanted.namespace, labels=wanted.labels))
+    return {f"{one['metadata']['name']}.yaml": to_yaml(one) for one in objects}
+
+
+# One file per ruler: mimirtool and lokitool take its name, gpu-fleet, as the namespace, which `pulumi up` uses too.
+_FILES: Final[dict[str, Callable[[Wanted], dict[str, str]]]] = {
+    "prometheus": _of_prometheus,
+    "mimir": _of_prometheus,
+    "loki": _of_loki,
+    "operator": _of_operator,
+}
+_NEXT: Final = {
+    "prometheus": "Add the file to rule_files of prometheus.yml, then reload Prometheus (SIGHUP or POST /-/reload).",
+    "mimir": "mimirtool rules load --address=URL --id=TENANT {directory}/gpu-fleet.yaml",
+    "loki": "lokitool rules load --address=URL --id=TENANT {directory}/gpu-fleet.yaml",
+    "operator": "kubectl apply --server-side -f {directory}, or commit the directory to what your GitOps tool applies.",
+}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make rules", description="Write the rules as files that another tool loads.")
+    parser.add_argument("target", metavar="FOR", choices=sorted(_FILES), help=" | ".join(sorted(_FILES)))
+    parser.add_argument("directory", type=Path, help="below it, one directory per target is written")
+    parser.add_argument("--stack", default="", help="add the inventory of this stack's hosts and Kubernetes nodes")
+    parser.add_argument("--runbook-url", help="base URL of this repository's files; adds the annotation runbook_url")
+    parser.add_argument("--namespace", default="monitoring", help="of PrometheusRule objects, default %(default)s")
+    parser.add_argument("--labels", type=_labels, default={}, help="of PrometheusRule objects: release=kube-prometheus-stack,...")
+    given = parser.parse_args(arguments)
+    try:
+        inventory = _inventory(given.stack) if given.stack else ()
+    except (OperationError, ConfigErrors) as error:
+        print(error, file=sys.stderr)
+        return 1
+    directory: Path = given.directory / given.target
+    _write(
+        directory,
+        _FILES[given.target](
+            Wanted(runbook_url=given.runbook_url, inventory=inventory, namespace=given.namespace, labels=given.labels)
+        ),
+    )
+    print(_NEXT[given.target].format(directory=directory))
+    if not inventory and given.target != "loki":
+        print("Without STACK=... the alerts about missing hosts and GPUs stay silent: they compare with a stack's inventory.")
+    return 0
+
+
+def _write(directory: Path, files: dict[str, str]) -> None:
+    """Rule files of an earlier run that are no longer written are removed: a tool that loads the directory would keep them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.glob(f"{NAMESPACE}*.yaml"):
+        if old.name not in files:
+            old.unlink()
+    for name, text in files.items():
+        (directory / name).write_text(text)
+        print(directory / name)
+
+
+def _inventory(stack: str) -> tuple[RuleGroup, ...]:
+    """Raises OperationError, ConfigErrors."""
+    config = StackConfig.from_file(stack_file(stack))
+    gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
+    groups = inventory_groups(config.datacenter, config.cluster, gpus)
+    if config.kubernetes:
+        groups.append(kubernetes_inventory_group(config.datacenter, config.cluster))
+    if not groups:
+        raise OperationError(f"stack {stack} has neither hosts nor a Kubernetes cluster: it has no inventory")
+    return tuple(groups)
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    if any(not name or not equals for name, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE,NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""`make rules`: files that a ruler loads as they are. Against running rulers: tests/e2e/test_operations.py."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import asyncssh
+import pytest
+import yaml
+
+import alerts
+import toolchain
+from operations import rules
+
+INVENTORY = {"inventory:host:expected", "inventory:gpus_expected:count"}
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A stack file with two hosts, one of them lost."""
+    hosts = {"gpu-1": {"address": "10.0.0.1", "gpus": 8}, "gpu-2": {"address": "10.0.0.2", "gpus": 8, "lost": True}}
+    config = {
+        "datacenter": "us-west",
+        "cluster": "training",
+        "ssh": {"user": "ops", "knownHostsFile": str(tmp_path / "known_hosts")},
+        "hosts": hosts,
+        "metrics": {"url": "https://mimir.example.com/api/v1/push"},
+    }
+    key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+    (tmp_path / "known_hosts").write_text(f"10.0.0.1 {key}10.0.0.2 {key}")
+    file = tmp_path / "Pulumi.us-west.yaml"
+    file.write_text(yaml.safe_dump({"config": {f"gpu-fleet:{key}": value for key, value in config.items()}}))
+    monkeypatch.setenv("PULUMI_OPTION_CONFIG_FILE", str(file))
+    return "us-west"
+
+
+def written(directory: Path, target: str) -> list[dict]:
+    """The rule groups of every file, out of their objects for the operator."""
+    documents = [yaml.safe_load(file.read_text()) for file in sorted((directory / target).glob("*.yaml"))]
+    return [group for one in documents for group in one.get("spec", one)["groups"]]
+
+
+@pytest.mark.parametrize("target", ["prometheus", "mimir", "operator"])
+def test_the_files_hold_every_rule_and_the_inventory_of_the_stack(target: str, stack: str, tmp_path: Path) -> None:
+    assert rules.main([target, str(tmp_path), "--stack", stack]) == 0
+    groups = {group["name"]: group for group in written(tmp_path, target)}
+    expected = {group.name: group.as_dict for group in alerts.rule_groups("mimir")}
+    assert {name: groups[name] for name in expected} == expected
+    [inventory] = [groups[name] for name in groups.keys() - expected.keys()]
+    assert {rule["record"] for rule in inventory["rules"]} == INVENTORY
+    assert "gpu-1" in str(inventory) and "gpu-2" not in str(inventory), "a lost host is not expected"
+
+
+def test_promtool_accepts_what_a_prometheus_loads(stack: str, tmp_path: Path) -> None:
+    rules.main(["prometheus", str(tmp_path), "--stack", stack, "--runbook-url", "https://git.example.com/gpu-fleet"])
+    file = tmp_path / "prometheus/gpu-fleet.yaml"
+    checked = subprocess.run([toolchain.find("promtool"), "check", "rules", file], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    links = [
+        rule["annotations"]["runbook_url"]
+        for group in written(tmp_path, "prometheus")
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    assert links and all(link.startswith("https://git.example.com/gpu-fleet/alerts/runbooks/") for link in links)
+
+
+def test_an_object_for_the_operator_carries_the_labels_that_its_prometheus_selects(tmp_path: Path) -> None:
+    rules.main(["operator", str(tmp_path), "--namespace", "monitoring", "--labels", "release=kps,team=gpu"])
+    for file in (tmp_path / "operator").glob("*.yaml"):
+        metadata = yaml.safe_load(file.read_text())["metadata"]
+        assert metadata["namespace"] == "monitoring" and metadata["labels"] == {"release": "kps", "team": "gpu"}
+        assert metadata["name"] == file.stem
+
+
+def test_without_a_stack_the_missing_inventory_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rules.main(["mimir", str(tmp_path)]) == 0
+    assert "Without STACK=... the alerts about missing hosts and GPUs stay silent" in capsys.readouterr().out
+
+
+def test_a_rule_file_that_was_deleted_leaves_the_directory_and_other_files_stay(tmp_path: Path) -> None:
+    directory = tmp_path / "operator"
+    directory.mkdir()
+    (directory / "gpu-fleet-old.yaml").write_text("left by an earlier version")
+    (directory / "kustomization.yaml").write_text("the site's own")
+    rules.main(["operator", str(tmp_path)])
+    assert not (directory / "gpu-fleet-old.yaml").exists()
+    assert (directory / "kustomization.yaml").read_text() == "the site's own"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["cortex"], "invalid choice: 'cortex'"),
+        (["operator", "--labels", "release"], "'release': expected NAME=VALUE,NAME=VALUE"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_what_is_expected(
+    arguments: list[str], error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        rules.main([arguments[0], str(tmp_path), *arguments[1:]])
+    assert error in capsys.readouterr().err
