@@ -4,6 +4,14 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # Runs a command with the toolchain's programs on the PATH.
 WITH_TOOLS := $(PYTHON) -m toolchain run --
+# Gets the programs that a stack needs, or says which one is missing and how to install it.
+PROGRAMS_FOR := $(PYTHON) -m operations.programs --stack
+# The lab's stand-ins of what cannot be installed: to try a stack out. They refuse hosts over SSH and real clusters.
+ifeq ($(STAND_INS),1)
+export STAND_INS
+WITH_TOOLS := $(PYTHON) -m lab.standins run --
+PROGRAMS_FOR := $(PYTHON) -m lab.standins install --stack
+endif
 # `pulumi up` with what many hosts want (docs/operating.md).
 UP := $(WITH_TOOLS) $(PYTHON) -m operations.up
 
@@ -23,42 +31,54 @@ help:
 	@PIP_CACHE_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/gpu-fleet/pip" $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements.txt
 	@touch $@
 
+# What tests, the lab and the bench need beyond that: no command for real stacks does.
+.venv/installed-dev: requirements-dev.txt .venv/installed
+	@echo "==> Python packages of requirements-dev.txt into .venv"
+	@PIP_CACHE_DIR="$${XDG_CACHE_HOME:-$$HOME/.cache}/gpu-fleet/pip" $(PYTHON) -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
+	@touch $@
+
 .PHONY: setup
-setup: .venv/installed ## the Python packages and the toolchain (Pulumi, Alloy, Mimir, Loki, ...)
+setup: .venv/installed ## the Python packages, Pulumi, its plugins and Helm: what every real stack may need
 	@$(PYTHON) -m toolchain install >&2
+
+.PHONY: lab-setup
+lab-setup: .venv/installed-dev
+	@$(PYTHON) -m lab.standins install >&2
 
 # --- the dev datacenter ---------------------------------------------------------------------------------------------
 
 .PHONY: dev dev-xid dev-down
-dev: setup ## this machine as a one-host GPU datacenter with 8 simulated GPUs
+dev: lab-setup ## this machine as a one-host GPU datacenter with 8 simulated GPUs
 	@$(PYTHON) -m lab.dev up
 
-dev-xid: .venv/installed ## inject an XID and wait for its alert: make dev-xid XID=79 GPU=3
+dev-xid: .venv/installed-dev ## inject an XID and wait for its alert: make dev-xid XID=79 GPU=3
 	@$(PYTHON) -m lab.dev xid --code $(or $(XID),79) --gpu $(or $(GPU),3)
 
-dev-down: .venv/installed ## stop and remove everything of the dev datacenter
+dev-down: .venv/installed-dev ## stop and remove everything of the dev datacenter
 	@$(PYTHON) -m lab.dev down
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
 .PHONY: preview preview-examples artifacts up up-all new-stack pull-bundle
-preview: setup ## what `make up` would change: make preview STACK=us-west-training; PLAN=hosts asks the hosts too
+preview: .venv/installed ## what `make up` would change: make preview STACK=us-west-training; PLAN=hosts asks the hosts too
+	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) --parallel 200
 
-up: setup ## bring a stack to its state, after a look at the preview: make up STACK=us-west-training
+up: .venv/installed ## bring a stack to its state, after a look at the preview: make up STACK=us-west-training
+	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(UP) --stack "$(STACK)"
 
-up-all: setup ## every stack file but dev, one after the other, without a question: preview them first
+up-all: .venv/installed ## every stack file but dev, one after the other, without a question: preview them first
 	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
 	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
-	  $(UP) --stack $$stack --yes --skip-preview || failed="$$failed $$stack"; \
+	  { $(PROGRAMS_FOR) "$$stack" >&2 && $(UP) --stack $$stack --yes --skip-preview; } || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 preview-examples: setup ## what every example stack would make, as Markdown
 	@$(WITH_TOOLS) $(PYTHON) -m examples.preview
 
-artifacts: setup ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
-	@$(PYTHON) -m operations.artifacts build/artifacts
+artifacts: .venv/installed ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
+	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts
 
 pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing
 	@$(PYTHON) -m operations.pull_bundle --stack "$(STACK)" --key "$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing)" \
@@ -67,49 +87,55 @@ pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m stackfile new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
 
-known-hosts: setup ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
+known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
+	@$(PYTHON) -m toolchain install pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.known_hosts --stack "$(STACK)"
 
-check: setup ## look for drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
+check: .venv/installed ## look for drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
+	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
 
-gpu-load: setup ## load a GPU and look whether Mimir saw it: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
+gpu-load: .venv/installed ## load a GPU and look whether Mimir saw it: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
+	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test $(or $(TEST),1004) \
 	  --duration $(or $(DURATION),45) --host "$(HOST)" --resource $(or $(RESOURCE),nvidia.com/gpu)
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
 .PHONY: test bench mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
-test: .venv/installed lint ## every test
-	@$(PYTHON) -m toolchain install --for-tests >&2
+test: lint ## every test
+	@$(PYTHON) -m lab.standins install --all >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
-bench: setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on real ones (root); .dev/bench.json
+bench: lab-setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on real ones (root); .dev/bench.json
 	@$(PYTHON) -m bench
 
-mutants: setup ## whether the rule tests notice each changed threshold, operator and `for`; CHANGED=1: of changed rules alone
+mutants: .venv/installed-dev ## whether the rule tests notice each changed threshold, operator and `for`; CHANGED=1: of changed rules alone
+	@$(PYTHON) -m toolchain install promtool >&2
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
-lint: .venv/installed ## ruff, mypy, shellcheck
+lint: .venv/installed-dev ## ruff, mypy, shellcheck
 	@$(PYTHON) -m toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy --no-error-summary
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py
 
-regen: .venv/installed ## rewrite the goldens; review their diff
-	@$(PYTHON) -m toolchain install --for-tests >&2
+regen: .venv/installed-dev ## rewrite the goldens; review their diff
+	@$(PYTHON) -m lab.standins install --all >&2
 	@$(PYTHON) -m pytest --regen
 
-pin: .venv/installed ## write the makers' checksums of unpinned releases into toolchain/versions.yaml; review the diff
+pin: .venv/installed ## write upstream's checksums of unpinned releases into toolchain/versions.yaml; review the diff
 	@$(PYTHON) -m toolchain pin
 
-lock: requirements.in .venv/installed ## requirements.txt from requirements.in, with hashes
+lock: .venv/installed ## requirements.txt and requirements-dev.txt from their .in files, with hashes
 	@$(PYTHON) -m pip install --quiet uv
-	@$(PYTHON) -m uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
-	  requirements.in -o requirements.txt
+	@for name in requirements requirements-dev; do \
+	  $(PYTHON) -m uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	    $$name.in -o $$name.txt || exit 1; \
+	done
 
 dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review and import: make dashboards PRICE=2.5
 	@$(PYTHON) -m dashboards build/dashboards $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
@@ -128,10 +154,10 @@ dashboards-pull: .venv/installed ## hand edits in Grafana, in words: GRAFANA_AUT
 	  . ./.dev/endpoints.env; GRAFANA_AUTH="admin:$$(cat .dev/grafana-password)"; export GRAFANA_URL GRAFANA_AUTH; fi; \
 	$(PYTHON) -m operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
 
-showcase: setup ## look at the dashboards: a small fleet of every exporter with an hour of past and incidents, until Ctrl-C
+showcase: lab-setup ## look at the dashboards: a small fleet of every exporter with an hour of past and incidents, until Ctrl-C
 	@$(PYTHON) -m lab.showcase
 
-pictures: setup ## photographs of every dashboard over the showcase into docs/pictures
+pictures: lab-setup ## photographs of every dashboard over the showcase into docs/pictures
 	@$(PYTHON) -m lab.showcase --pictures docs/pictures
 
 schema: .venv/installed ## the JSON schema of the stack file

@@ -22,7 +22,7 @@ from components.grafana.dashboards import Dashboards
 from components.grafana.wiring import alerting_args, dashboards_args, grafana_provider_args
 from components.kubernetes.gpu_cluster import GpuCluster
 from components.kubernetes.wiring import gpu_cluster_args, kubernetes_provider_args
-from components.preflight import check_signals
+from components.preflight import check_artifacts, check_signals
 from components.provider import Provider, provider_args
 from components.rulers.rulers import Rulers
 from components.rulers.wiring import rulers_args
@@ -33,6 +33,7 @@ patch_sdk()
 loaded = read_stack()
 config = loaded.config
 check_signals(config)
+check_artifacts(config)
 ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", provider_args(loaded)))
 
 backend = Backend("backend", backend_args(loaded)) if config.backend else None

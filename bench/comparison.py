@@ -23,7 +23,7 @@ from typing import Any
 from bench.measure import cost_of
 from host.parts import PROGRAMS
 from lab.hosts import VARIANTS, Site
-from operations.artifacts import gather_artifacts
+from lab.standins.programs import gather
 from provider.envelope import compress
 from tests.checkout import REPO
 from tests.hosts.stack import UP, Backend, Stack, config_of
@@ -42,7 +42,7 @@ def measure(count: int) -> list[dict[str, Any]]:
         Site.up({f"gpu-{number}": VARIANTS["metal"] for number in range(1, count + 1)}) as site,
     ):
         home = Path(directory)
-        gather_artifacts(home / "artifacts", stand_ins=True)
+        gather(home / "artifacts")
         for program in list((home / "artifacts").glob("[0-9a-f]*")):
             compress(program, program.with_name(f"{program.name}.gz"))  # as `make artifacts` does for a fleet
         ours = _Ours(home, site, f"http://{site.relay(port)}")

@@ -15,7 +15,7 @@ from typing import Any
 from bench.answering_hosts import address
 from bench.measure import cost_of
 from lab.ports import free_ports
-from operations.artifacts import gather_artifacts
+from lab.standins.programs import gather
 from operations.up import SAVED_ONCE
 from tests.checkout import REPO
 from tests.hosts.stack import UP, Stack
@@ -28,7 +28,7 @@ def measure(count: int) -> dict[str, Any]:
     """Seconds of each operation, peak memory in MB, size of the state in bytes."""
     with tempfile.TemporaryDirectory() as directory, _hosts(Path(directory), count) as port:
         home = Path(directory)
-        gather_artifacts(home / "artifacts", stand_ins=True)
+        gather(home / "artifacts")
         config = {
             "datacenter": "bench",
             "cluster": "loopback",

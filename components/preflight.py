@@ -7,7 +7,10 @@ import pulumi
 import dashboards
 import signals
 from components.grafana.wiring import price
+from host.artifacts import ArtifactsError
+from stackfile.artifacts import permit_artifacts
 from stackfile.config import StackConfig
+from stackfile.stand_ins import StandInsRefused
 
 
 def check_signals(config: StackConfig) -> None:
@@ -18,3 +21,12 @@ def check_signals(config: StackConfig) -> None:
         signals.check_signals(signals.rule_files(), dashboards.models(price(config.grafana) if config.grafana else None))
     except signals.SignalErrors as errors:
         raise pulumi.RunError(str(errors)) from None
+
+
+def check_artifacts(config: StackConfig) -> None:
+    """Ends the program when this stack would bring simulated programs to its hosts."""
+    try:
+        if warning := permit_artifacts(config, pulumi.get_stack()):
+            pulumi.log.warn(warning)
+    except (ArtifactsError, StandInsRefused) as error:
+        raise pulumi.RunError(str(error)) from None

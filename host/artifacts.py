@@ -17,6 +17,7 @@ from toolchain.versions import ARCHITECTURES, UNPINNED, Release, image, release
 
 INDEX = "SHA256SUMS"
 DCGM_IMAGE = "dcgm-exporter"
+SIMULATED = "+simulated"  # after the version of a program that is not the release: a directory of the lab's
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<what>[^\s/]+-[^\s/]+)\.linux-(?P<arch>\w+)")
 
 
@@ -73,6 +74,15 @@ def from_directory(directory: Path, programs: Iterable[str]) -> dict[str, dict[s
 
 def _index(directory: Path) -> dict[str, dict[str, Source]]:
     """`<name>-<version>` -> architecture -> the file."""
+    return {what.removesuffix(SIMULATED): files for what, files in _lines(directory).items()}
+
+
+def simulated_in(directory: Path) -> list[str]:
+    """`<name>-<version>` of the programs that are not releases. Raises ArtifactsError."""
+    return [what.removesuffix(SIMULATED) for what in _lines(directory) if what.endswith(SIMULATED)]
+
+
+def _lines(directory: Path) -> dict[str, dict[str, Source]]:
     path = directory / INDEX
     try:
         lines = path.read_text().splitlines()

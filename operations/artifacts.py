@@ -1,8 +1,7 @@
 """The programs of a host as a directory of artifacts, in the form that `gpu-fleet:artifacts: {source: controller}` reads.
 
-`make artifacts` (`python -m operations.artifacts DIRECTORY`) fills it for a fleet and refuses stand-ins and builds of another
-version; the lab's own hosts take them. Only this machine's architecture: a fleet of the other one fills its directory on a
-machine like it.
+`make artifacts` (`python -m operations.artifacts DIRECTORY`) fills it for a fleet, with releases alone. Only for this machine's
+architecture: a fleet of the other one fills its directory on a machine like it.
 """
 
 from __future__ import annotations
@@ -11,46 +10,59 @@ import argparse
 import hashlib
 import shutil
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from host.artifacts import DCGM_IMAGE, INDEX
+from host.artifacts import DCGM_IMAGE, INDEX, SIMULATED
 from host.parts import PROGRAMS
 from provider.envelope import compress
 from toolchain.errors import NotInstalled, ToolchainError
-from toolchain.install import architecture
+from toolchain.install import Installer, architecture
 from toolchain.locate import located
 from toolchain.programs import PROGRAMS as TOOLS
 from toolchain.versions import image, release
 
 
-def gather_artifacts(directory: Path, *, stand_ins: bool = False, image_archive: Path | None = None) -> None:
-    """One file per program, named by its sha256, and SHA256SUMS telling which is which. Other files there are removed.
+def gather_artifacts(directory: Path, *, image_archive: Path | None = None) -> None:
+    """Fills the directory with the releases that are installed, compressed as the provider sends them.
 
-    `stand_ins`: take the lab's stand-ins and builds of another version too, for simulated hosts. `image_archive`:
-    dcgm-exporter's image as `docker save` wrote it, for hosts that reach no registry; one that is there from before stays while
-    its tag is pinned. Raises ToolchainError.
+    `image_archive`: dcgm-exporter's image as `docker save` wrote it, for hosts that reach no registry; that of an earlier run
+    stays while its tag is pinned. Raises ToolchainError.
+    """
+    fill(directory, {name: release_of(name) for name in PROGRAMS}, image_archive=image_archive)
+    for line in (directory / INDEX).read_text().splitlines():
+        file = directory / line.split()[0]
+        # Else the provider does it while a host waits.
+        if f"  {DCGM_IMAGE}-" not in line and not (packed := file.with_name(f"{file.name}.gz")).exists():
+            compress(file, packed)
+
+
+def release_of(name: str) -> Path:
+    """A program of the release that hosts run, as it is installed here. Raises ToolchainError."""
+    found = located(name)
+    if found is None:
+        raise NotInstalled(f"{name} is not installed: run `python -m toolchain install {name}`.")
+    if found.how == "go" and (build := TOOLS[name].go) and build.version:
+        raise ToolchainError(
+            f"{name} {release(name).version}: this machine has only its own build of version {build.version}, because the "
+            "release could not be downloaded, and hosts get the release. Fill the directory on a machine that can download "
+            f"it: `python -m toolchain install --ask-again {name}`."
+        )
+    return found.path
+
+
+def fill(
+    directory: Path, programs: Mapping[str, Path], *, simulated: Collection[str] = (), image_archive: Path | None = None
+) -> None:
+    """One file per program, named by its sha256, and SHA256SUMS, which says which is which. Other files there are removed.
+
+    `simulated`: those of `programs` that are not the release: real hosts do not get such a directory. Raises ToolchainError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     lines = _image_lines(directory, image_archive)
-    for name in PROGRAMS:
-        found = located(name)
-        if found is None:
-            raise NotInstalled(f"{name} is not installed: run `python -m toolchain install {name}`.")
-        if found.how == "stand-in" and not stand_ins:
-            raise ToolchainError(
-                f"{name} {release(name).version}: this machine has only the lab's stand-in ({found.path}), which is not for real "
-                f"hosts. Fill the directory where the maker can be reached: `python -m toolchain install --ask-again {name}`."
-            )
-        if found.how == "go" and (build := TOOLS[name].go) and build.version and not stand_ins:
-            raise ToolchainError(
-                f"{name} {release(name).version}: this machine has only its own build of version {build.version}, because the "
-                "release could not be downloaded, and hosts get the release. Fill the directory on a machine that can download "
-                f"it: `python -m toolchain install --ask-again {name}`."
-            )
-        digest = _place(name, found.path.resolve(), directory)
-        if not stand_ins and not (directory / f"{digest}.gz").exists():  # else the provider does it, when a host waits for it
-            compress(directory / digest, directory / f"{digest}.gz")
-        lines.append(f"{digest}  {name}-{release(name).version}.linux-{architecture()}\n")
+    for name, program in programs.items():
+        version = release(name).version + (SIMULATED if name in simulated else "")
+        lines.append(f"{_place(name, program.resolve(), directory)}  {name}-{version}.linux-{architecture()}\n")
     digests = {line.split()[0] for line in lines}
     # Beside each lies what is sent of it, compressed.
     for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
@@ -92,6 +104,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as `docker save` wrote it")
     given = parser.parse_args(arguments)
     try:
+        Installer().install(PROGRAMS)
         gather_artifacts(given.directory, image_archive=given.image)
     except ToolchainError as error:
         print(error, file=sys.stderr)

@@ -11,8 +11,10 @@ from pathlib import Path
 from components.fleet.bundle import bundle
 from host.artifacts import ArtifactsError
 from host.pull.publish import Publication, PublishError, SigningKey
+from stackfile.artifacts import permit_artifacts
 from stackfile.config import ConfigErrors, StackConfig
 from stackfile.settings import shared_settings
+from stackfile.stand_ins import StandInsRefused
 
 _ROOT = Path(__file__).parents[1]  # where the stack files are
 
@@ -27,7 +29,7 @@ def main(arguments: list[str]) -> int:
     try:
         publication = read_publication(given.stack, given.url)
         installer = publication.write(given.to, SigningKey(given.key.expanduser()), now_s=int(time.time()))
-    except (PublishError, ConfigErrors, ArtifactsError) as error:
+    except (PublishError, ConfigErrors, ArtifactsError, StandInsRefused) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{given.to}: bundle {publication.bundle.digest}, {len(publication.bundle.artifacts)} programs in it")
@@ -36,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def read_publication(stack: str, url: str) -> Publication:
-    """Raises PublishError, ConfigErrors, or ArtifactsError when the artifacts are not as the stack file says."""
+    """Raises PublishError, ConfigErrors, ArtifactsError when the artifacts are not as the stack file says, or StandInsRefused."""
     path = _ROOT / f"Pulumi.{stack}.yaml"
     if not re.fullmatch(r"[A-Za-z0-9._-]+", stack) or not path.is_file():
         known = sorted(file.name.split(".")[1] for file in _ROOT.glob("Pulumi.*.yaml"))
@@ -48,6 +50,8 @@ def read_publication(stack: str, url: str) -> Publication:
         url = config.pull.url
     if not config.datacenter or config.metrics is None:
         raise PublishError(f"{path.name}: hosts that pull need gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics")
+    if warning := permit_artifacts(config, stack):
+        print(warning, file=sys.stderr)
     directory = config.artifacts.directory
     return Publication(
         stack=stack,

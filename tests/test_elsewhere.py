@@ -15,6 +15,7 @@ import yaml
 import toolchain
 from host.artifacts import DCGM_IMAGE, INDEX
 from host.parts import PROGRAMS
+from lab.standins import programs
 from tests.checkout import REPO, copy_to
 from tests.provider.ssh_server import SshServer, SshServers
 from toolchain import Cache
@@ -65,7 +66,7 @@ class Place:
         (self.checkout / "Pulumi.training.yaml").write_text(yaml.safe_dump(stack))
         self.environment = {
             **os.environ,
-            **toolchain.environment(),
+            **programs.environment("training"),
             "HOME": str(self.home),
             "PULUMI_BACKEND_URL": f"file://{state}",
             "PULUMI_CONFIG_PASSPHRASE": "a passphrase",

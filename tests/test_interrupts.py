@@ -15,6 +15,7 @@ import yaml
 import toolchain
 from host.artifacts import DCGM_IMAGE, INDEX
 from host.parts import PROGRAMS
+from lab.standins import programs
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServers
 from toolchain.versions import ARCHITECTURES, image, release
@@ -53,7 +54,7 @@ class Stack:
             cwd=self.directory,
             env={
                 **os.environ,
-                **toolchain.environment(),
+                **programs.environment("test"),
                 "PULUMI_BACKEND_URL": f"file://{self.directory}/state",
                 "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
                 "PULUMI_STACK": "test",

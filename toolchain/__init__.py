@@ -1,8 +1,8 @@
 """The programs this project runs on a workstation or in CI: pulumi and its plugins, Alloy, Mimir, Loki, promtool, ...
 
-`install` gets what is missing, in this order: the right version in the cache or on the PATH, the maker's release (verified by
-sha256), a build from the Go module proxy, a stand-in of lab/. It says which it took and why. `find` and `environment` only
-look; they never install. Versions and checksums are in toolchain/versions.yaml. See README.md beside this file.
+`install` gets what is missing, in this order: the right version in the cache or on the PATH, the upstream release (verified by
+sha256), a build from the Go module proxy. It says which it took and why. `find` and `environment` only look; they never install.
+Versions and checksums are in toolchain/versions.yaml. See README.md beside this file.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ __all__ = [
 
 
 def install(names: list[str] | None = None) -> None:
-    """Gets the named programs (all of them by default) that are not there yet; raises ToolchainError with every reason."""
+    """Gets the named programs that are missing, by default those for work on stacks. Raises ToolchainError with every reason."""
     Installer().install(names)

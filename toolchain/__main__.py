@@ -36,8 +36,8 @@ def main() -> int:
 def _do(arguments: argparse.Namespace) -> int:
     match arguments.verb:
         case "install":
-            options = {name: getattr(arguments, name) for name in ("ask_again", "keep_go_caches", "for_tests")}
-            Installer(**options).install(arguments.names)
+            installer = Installer(ask_again=arguments.ask_again, keep_go_caches=arguments.keep_go_caches)
+            installer.install(list(PROGRAMS) if arguments.all else arguments.names)
         case "list":
             _list()
         case "path":
@@ -80,9 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m toolchain", description="The programs this project needs on this machine.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     install = verbs.add_parser("install", help="get what is missing")
-    install.add_argument("names", nargs="*", metavar="NAME", help="default: every program that running stacks needs")
-    install.add_argument("--for-tests", action="store_true", help="and what only the tests need: a Kubernetes cluster")
-    install.add_argument("--ask-again", action="store_true", help="where a stand-in is used, ask the maker now (else once a day)")
+    install.add_argument("names", nargs="*", metavar="NAME", help="default: the programs for work on stacks")
+    install.add_argument("--all", action="store_true", help="also the programs of hosts, of the dev datacenter and of tests")
+    install.add_argument("--ask-again", action="store_true", help="where a build of another version is used, try the release now")
     install.add_argument("--keep-go-caches", action="store_true", help="do not free them when everything is built")
     verbs.add_parser("list", help="what is installed and how it was got")
     verbs.add_parser("path", help="where a program is").add_argument("name", metavar="NAME")

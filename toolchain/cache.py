@@ -2,7 +2,7 @@
 
     $XDG_CACHE_HOME/gpu-fleet/
       tools/NAME/VERSION/      the program and record.json: how it was got, its sha256, when
-      pulumi/                  pulumi's own directory, with the plugins it is to use (pulumi_home.py)
+      pulumi-home/             Pulumi's own directory, with the plugins it is to use (pulumi_home.py)
       go/mod, go/build         Go's module and build caches
       locks/NAME               one installer at a time per program
       partial/NAME.PID/        unfinished work; whoever holds the lock of NAME may remove all of it
@@ -25,17 +25,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, TextIO, get_args
 
-How = Literal["maker", "go", "stand-in", "path"]
+How = Literal["maker", "go", "path"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """How an installed program was got. `why`: the reason it is not the maker's release, or what that was verified against.
 
-    `program` is its path inside the directory of the record, or for a stand-in inside the repository. `sha256` maps every
-    file that is run to its checksum as installed; empty for a stand-in. `at` is a UTC time, ISO 8601.
+    `program` is its path inside the directory of the record. `sha256` maps every file that is run to its checksum as installed.
+    `at` is a UTC time, ISO 8601.
     """
 
     how: How
@@ -84,9 +84,11 @@ class Cache:
     def record(self, name: str, version: str) -> Record | None:
         """None when the program is not there or its record cannot be read: it is then installed again."""
         try:
-            return Record(**json.loads((self.directory(name, version) / "record.json").read_text()))
+            record = Record(**json.loads((self.directory(name, version) / "record.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
+        # Until November 2026 the toolchain itself recorded the lab's stand-ins ("stand-in"): those are not the program.
+        return record if record.how in get_args(How) else None
 
     def damage(self, name: str, version: str, record: Record) -> str:
         """What is wrong with an installed program; empty when every file is as it was installed."""

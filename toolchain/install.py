@@ -1,14 +1,14 @@
-"""Gets programs, each by the first way that is open: what is there, the maker's release, a Go build, a stand-in.
+"""Gets programs, each from the first source that has it: what is there, the upstream release, a Go build.
 
-A way that is closed is told with its reason. A wrong checksum closes no way, it ends everything. Whatever is in place stays
-in place when something else fails, so the next run goes on where this one stopped.
+A source that cannot be used is reported with its reason. A wrong checksum is different: it ends the run. What is in place stays
+in place when something else fails, so the next run continues where this one stopped.
 """
 
 from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from toolchain.cache import Cache, How, Record, sha256_of
 from toolchain.errors import ToolchainError, Unavailable, cache_trouble
 from toolchain.locate import installed, on_path
 from toolchain.maker import Maker
-from toolchain.programs import PROGRAMS, REPO, Program
+from toolchain.programs import PROGRAMS, Program, Purpose
 from toolchain.progress import Progress, duration, size
 
-# How long a stand-in is taken without asking its program's maker again: a machine without internet seldom gets it within
-# the day, and every `make dev` would pay for the question.
+# How long a build of another version is used before upstream is asked again for the release: a machine without internet seldom
+# gets it within the day, and every `make dev` would pay for the question.
 ASK_AGAIN_S = 24 * 3600
 GO_CACHES_BYTES = 29e9  # that Go's caches grow to while everything is built, measured
 
@@ -36,10 +36,7 @@ def architecture() -> str:
 
 
 class Installer:
-    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made).
-
-    `for_tests`: everything means also what only tests need.
-    """
+    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made)."""
 
     def __init__(
         self,
@@ -49,34 +46,44 @@ class Installer:
         progress: Progress | None = None,
         ask_again: bool = False,
         keep_go_caches: bool = False,
-        for_tests: bool = False,
     ):
         self._cache = cache or Cache()
         self._programs = programs
         self._progress = progress or Progress()
         self._ask_again_s = 0 if ask_again else ASK_AGAIN_S
         self._keep_go_caches = keep_go_caches
-        self._all = {name: program for name, program in programs.items() if for_tests or not program.only_for_tests}
         self._maker = Maker()
 
-    def install(self, names: Sequence[str] | None = None) -> None:
-        """Raises ToolchainError: at once for a wrong checksum or a cache that cannot be written, else with all that failed."""
+    def install(self, names: Sequence[str] | None = None, *, optional: Collection[str] = ()) -> dict[str, str]:
+        """Gets the named programs, by default those for work on stacks. Returns which `optional` ones no source has, and why.
+
+        Raises ToolchainError: at once for a wrong checksum or a cache that cannot be written, else with all that failed.
+        """
         if unknown := sorted(set(names or ()) - set(self._programs)):
             raise ToolchainError(f"The toolchain knows no {', '.join(unknown)}. It knows: {', '.join(self._programs)}.")
-        wanted = [self._programs[name] for name in names or self._all]
+        wanted = [program for program in self._programs.values() if _is_wanted(program, names)]
         self._progress.say(f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}")
         try:
-            failures = self._get(wanted)
+            missing, failures = self._get(wanted)
         except OSError as error:
             raise cache_trouble(error, self._cache.root) or error from None
-        if failures:
-            raise ToolchainError("\n".join(["", *failures, "", "What is in place stays; run it again when this is mended."]))
+        needed = [self._by_hand(self._programs[name], why) for name, why in missing.items() if name not in optional]
+        if failures or needed:
+            end = "What is installed stays installed. Run it again when this is fixed."
+            raise ToolchainError("\n".join(["", *needed, *failures, "", end]))
+        return missing
 
-    def _get(self, wanted: Sequence[Program]) -> list[str]:
-        """Returns what failed. First all that is quick, so that what needs a compiler is known before anybody waits."""
+    def _by_hand(self, program: Program, why: str) -> str:
+        return f"{program.title}: {why}. To install it by hand: {program.by_hand(program.release.files[architecture()].url)}."
+
+    def _get(self, wanted: Sequence[Program]) -> tuple[dict[str, str], list[str]]:
+        """Returns the programs that no source has, with the reason, and what failed in words.
+
+        First everything that is quick, so that what needs a compiler is known before anybody waits.
+        """
         self._cache.root.mkdir(parents=True, exist_ok=True)
-        to_build: dict[str, str] = {}  # name -> why not the maker's
-        failures = []
+        to_build: dict[str, str] = {}  # name -> why not the upstream release
+        missing: dict[str, str] = {}
         for program in wanted:
             with self._locked(program):
                 if self._is_there(program):
@@ -84,20 +91,15 @@ class Installer:
                 try:
                     self._from_maker(program)
                 except Unavailable as reason:
-                    if program.go:
-                        to_build[program.name] = str(reason)
-                    elif (REPO / program.stand_in).is_file():
-                        self._stand_in(program, str(reason))
-                    else:
-                        failures.append(f"{program.title}: {reason}, and there is no other way to it.")
+                    (to_build if program.go else missing)[program.name] = str(reason)
         self._offer_plugins(wanted)
-        return failures + self._build_all(to_build)
+        return missing, self._build_all(to_build, {program.purpose for program in wanted})
 
     def _offer_plugins(self, programs: Sequence[Program]) -> None:
         plugins = {program.plugin: installed(program, self._cache) for program in programs if program.plugin}
         pulumi_home.offer(self._cache, {plugin: found.path for plugin, found in plugins.items() if found})
 
-    def _build_all(self, to_build: Mapping[str, str]) -> list[str]:
+    def _build_all(self, to_build: Mapping[str, str], purposes: Collection[Purpose]) -> list[str]:
         if not to_build:
             return []
         programs = [self._programs[name] for name in to_build]
@@ -126,7 +128,7 @@ class Installer:
                 self._progress.line(program.title, "failed, see below")
                 failures.append(str(error))
         if not failures:
-            self._free_go_caches()
+            self._free_go_caches(purposes)
         return failures
 
     def _lacking(self, programs: Sequence[Program]) -> dict[tuple[str, ...], list[Program]]:
@@ -151,13 +153,6 @@ class Installer:
     def _is_there(self, program: Program) -> bool:
         version = program.release.version
         record = self._cache.record(program.name, version)
-        if record and record.how == "stand-in":
-            if on_path(program) or record.age_s > self._ask_again_s or not (REPO / record.program).is_file():
-                shutil.rmtree(self._cache.directory(program.name, version))
-                record = None
-            else:
-                self._progress.line(program.title, f"stand-in {record.program}: {record.why}")
-                return True
         if record:
             if damage := self._cache.damage(program.name, version, record):
                 self._progress.line(program.title, f"is damaged and got again: {damage}")
@@ -206,27 +201,24 @@ class Installer:
         differs = _difference(program, "go")
         self._progress.line(program.title, f"built from the Go module proxy in {duration(step.elapsed_s)}, {built}{differs}")
 
-    def _stand_in(self, program: Program, why: str) -> None:
-        with self._cache.partial(program.name) as partial:
-            prepared = partial / "prepared"
-            prepared.mkdir()
-            record = Record.now(how="stand-in", why=why, program=program.stand_in)
-            self._cache.place(program.name, program.release.version, prepared, record)
-        self._progress.line(program.title, f"stand-in {program.stand_in}: {why}")
-
     def _place(self, program: Program, prepared: Path, how: How, why: str, files: Sequence[str]) -> None:
         sums = {file: sha256_of(prepared / file) for file in files}
         record = Record.now(how=how, why=why, program=files[0], sha256=sums)
         self._cache.place(program.name, program.release.version, prepared, record)
 
-    def _free_go_caches(self) -> None:
+    def _free_go_caches(self, purposes: Collection[Purpose]) -> None:
         """Once everything is built they are of no use until a version changes, and they are by far the largest thing here."""
-        unbuilt = [p for p in self._all.values() if p.go and not self._cache.record(p.name, p.release.version)]
+        programs = [program for program in self._programs.values() if program.go and program.purpose in purposes]
+        unbuilt = [program for program in programs if not self._cache.record(program.name, program.release.version)]
         freed = None if self._keep_go_caches or any(on_path(p) is None for p in unbuilt) else self._cache.free_go()
         if freed is None:
             self._progress.say("Go's caches stay for what is built next; `python -m toolchain clean` frees them.")
         else:
             self._progress.say(f"Everything is built: Go's caches are removed, {size(freed)}.")
+
+
+def _is_wanted(program: Program, names: Collection[str] | None) -> bool:
+    return program.name in names if names else program.purpose == "stacks"
 
 
 def _cannot_build(programs: Sequence[Program], to_build: Mapping[str, str], lacks: Sequence[str]) -> str:

@@ -37,8 +37,7 @@ def installed(program: Program, cache: Cache) -> Located | None:
     if record is None:
         path = on_path(program)
         return Located(path, "path") if path else None
-    directory = REPO if record.how == "stand-in" else cache.directory(program.name, program.release.version)
-    path = directory / record.program
+    path = cache.directory(program.name, program.release.version) / record.program
     return Located(path, record.how) if path.is_file() else None
 
 
@@ -52,16 +51,12 @@ def find(name: str) -> Path:
 def environment() -> dict[str, str]:
     """The variables that make every installed program the one that is found: by its name, and by pulumi as its plugin."""
     cache = Cache()
-    chosen = [found for program in PROGRAMS.values() if _is_for_path(program) and (found := installed(program, cache))]
+    chosen = [found for program in PROGRAMS.values() if not program.plugin and (found := installed(program, cache))]
     inherited = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return {
         "PATH": os.pathsep.join(dict.fromkeys([*(str(found.path.parent) for found in chosen), *inherited])),
         **pulumi_home.environment(cache),
     }
-
-
-def _is_for_path(program: Program) -> bool:
-    return program.on_path and not program.plugin
 
 
 def on_path(program: Program) -> Path | None:
@@ -80,7 +75,7 @@ def on_path(program: Program) -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """The cache's programs are judged by their record and the stand-ins are never the program; both may be on the PATH."""
+    """The cache's programs are known by their record; nothing of a checkout is ever the program. Both may be on the PATH."""
     resolved, cache = path.resolve(), Cache()
     return any(resolved.is_relative_to(place.resolve()) for place in (REPO, cache.root, cache.tools))
 

@@ -1,4 +1,4 @@
-"""How each program is recognised, built and stood in for. Versions are not here: see toolchain/versions.yaml.
+"""How each program is recognised, built and what it is needed for. Versions are not here: see toolchain/versions.yaml.
 
 The modules of go/ pin what is built: a go.mod with a `tool` line and the main module's own `replace` lines, because Go
 refuses `go install pkg@version` for modules that have them. An upgrade changes versions.yaml and go.mod together.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from toolchain.versions import Release, release
 
 REPO = Path(__file__).resolve().parents[1]
 GO_MODULES = Path(__file__).parent / "go"
+# stacks: working on a stack. hosts: what `make artifacts` collects. backend: the embedded backend's servers. tests: only tests.
+Purpose = Literal["stacks", "hosts", "backend", "tests"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +48,14 @@ class Program:
     """`version_args` make the program print its version; empty: it cannot, so a copy on the PATH is never trusted.
 
     `beside`: the program that must lie in the same directory and answer for the version, e.g. pulumi for its language host.
-    `stand_in`: an executable of this repository with the same interface, taken only when the program itself cannot be had.
-    `on_path`: False for what is only ever sent to hosts, so that the directory of its stand-in is not put on the PATH.
-    `only_for_tests`: a person who runs stacks has no use for it, so `install` gets it only when it is asked for.
+    `purpose`: `install` without names gets what is needed to work on stacks.
     """
 
     release: Release
     version_args: tuple[str, ...] = ("--version",)
     beside: str = ""
     go: GoBuild | None = None
-    stand_in: str = ""
-    on_path: bool = True
-    only_for_tests: bool = False
+    purpose: Purpose = "stacks"
 
     @property
     def name(self) -> str:
@@ -72,6 +71,14 @@ class Program:
         kind = re.fullmatch(r"pulumi-(resource|language)-(\w+)", self.name)
         return f"{kind[1]}-{kind[2]}-v{self.release.version}" if kind else ""
 
+    def by_hand(self, url: str) -> str:
+        """How a person installs it from a copy of the release file `url`, where upstream cannot be reached."""
+        kind = re.fullmatch(r"pulumi-resource-(\w+)", self.name)
+        if kind:
+            return f"download {url} and run `pulumi plugin install resource {kind[1]} v{self.release.version} --file FILE`"
+        beside = f", beside {self.beside} {self.release.version}," if self.beside else ""
+        return f"unpack {self.name} from {url}{beside} into a directory on the PATH"
+
 
 def _required(module: str, path: str) -> str:
     """The version of the Go module `path` that go/`module` builds."""
@@ -82,8 +89,7 @@ def _required(module: str, path: str) -> str:
 
 
 def _plugin(name: str) -> Program:
-    program = f"pulumi-resource-{name}"
-    return Program(release=release(program), version_args=(), stand_in=f"lab/standins/bin/{program}")
+    return Program(release=release(f"pulumi-resource-{name}"), version_args=())
 
 
 def _cluster() -> tuple[Program, ...]:
@@ -106,7 +112,7 @@ def _cluster() -> tuple[Program, ...]:
         build = GoBuild(
             module=GO_MODULES / "kubernetes", package=f"k8s.io/kubernetes/cmd/{name}", seconds=seconds, ldflags=kubernetes
         )
-        return Program(release=release(name), only_for_tests=True, go=build)
+        return Program(release=release(name), purpose="tests", go=build)
 
     return (
         of_kubernetes("kube-apiserver", 200),
@@ -114,12 +120,12 @@ def _cluster() -> tuple[Program, ...]:
         of_kubernetes("kube-scheduler", 5),
         Program(
             release=release("etcd"),
-            only_for_tests=True,
+            purpose="tests",
             go=GoBuild(module=GO_MODULES / "kubernetes", package="go.etcd.io/etcd/server/v3", seconds=8),
         ),
         Program(
             release=kwok,
-            only_for_tests=True,
+            purpose="tests",
             go=GoBuild(
                 module=GO_MODULES / "kwok",
                 package="sigs.k8s.io/kwok/cmd/kwok",
@@ -168,13 +174,13 @@ def _programs() -> tuple[Program, ...]:
             release=release("pulumi-language-python"),
             version_args=(),
             beside="pulumi",
-            stand_in="lab/standins/bin/pulumi-language-python",
         ),
         _plugin("command"),
         _plugin("kubernetes"),
         _plugin("grafana"),
         Program(
             release=node_exporter,
+            purpose="hosts",
             go=GoBuild(
                 module=GO_MODULES / "node_exporter",
                 package="github.com/prometheus/node_exporter",
@@ -182,11 +188,11 @@ def _programs() -> tuple[Program, ...]:
                 ldflags=prometheus_version + node_exporter.version,
             ),
         ),
-        # Beside the stand-in lies a simulated nvidia-smi, which must not hide a real one.
-        Program(release=release("nvidia_gpu_exporter"), stand_in="lab/gpu/bin/nvidia_gpu_exporter", on_path=False),
-        Program(release=release("grafana"), stand_in="lab/grafana/bin/grafana"),
+        Program(release=release("nvidia_gpu_exporter"), purpose="hosts"),
+        Program(release=release("grafana"), purpose="backend"),
         Program(
             release=loki,
+            purpose="backend",
             go=GoBuild(
                 module=GO_MODULES / "loki",
                 package="github.com/grafana/loki/v3/cmd/loki",
@@ -197,6 +203,7 @@ def _programs() -> tuple[Program, ...]:
         ),
         Program(
             release=release("mimir"),
+            purpose="backend",
             go=GoBuild(
                 module=GO_MODULES / "mimir",
                 package="github.com/grafana/mimir/cmd/mimir",
@@ -209,7 +216,7 @@ def _programs() -> tuple[Program, ...]:
         Program(
             release=release("mimirtool"),
             version_args=("version",),
-            only_for_tests=True,
+            purpose="tests",
             go=GoBuild(
                 module=GO_MODULES / "mimir",
                 package="github.com/grafana/mimir/cmd/mimirtool",
@@ -221,6 +228,7 @@ def _programs() -> tuple[Program, ...]:
         ),
         Program(
             release=promtool,
+            purpose="tests",
             go=GoBuild(
                 module=GO_MODULES / "prometheus",
                 package="github.com/prometheus/prometheus/cmd/promtool",
@@ -235,6 +243,7 @@ def _programs() -> tuple[Program, ...]:
         # Last: it takes as long as all the others together, and they are of use meanwhile.
         Program(
             release=alloy,
+            purpose="hosts",
             go=GoBuild(
                 module=GO_MODULES / "alloy",
                 package="github.com/grafana/alloy",

@@ -29,7 +29,7 @@ from lab.dev.workspace import (
     write_environment_file,
     write_stack_config,
 )
-from operations.artifacts import gather_artifacts
+from lab.standins.programs import gather
 
 # An XID that asks for nothing (severity info): it proves the log pipeline and pages nobody.
 SELF_TEST_XID = 43
@@ -49,7 +49,7 @@ def up() -> None:
     with step("8 simulated GPUs (nvidia-smi and its kernel log)"):
         gpu.ensure(state=DEV / "gpus" / "state", bin_directory=DEV / "gpus" / "bin")
     with step("binaries for the host"):
-        gather_artifacts(DEV / "artifacts", stand_ins=True)
+        gather(DEV / "artifacts")
     with step(f"stack `{STACK}`: file backend, passphrase and secrets below {relative(DEV)}"):
         prepare_stack()
     endpoints = endpoints_of_stack()

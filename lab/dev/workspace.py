@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 import toolchain
+from lab.standins import programs
 
 REPO = Path(__file__).resolve().parents[2]
 DEV = REPO / ".dev"
@@ -65,7 +66,7 @@ def generated_secret(name: str) -> Path:
 def environment() -> dict[str, str]:
     """What `pulumi` needs to work on the dev stack: tools, a file backend, a passphrase, the stack's own config file."""
     return {
-        **toolchain.environment(),
+        **programs.environment(STACK),
         "PULUMI_BACKEND_URL": f"file://{DEV / 'state'}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(generated_secret("passphrase")),
         # The engine writes the encryption salt into the config file: into our copy, not into the checked-in one.

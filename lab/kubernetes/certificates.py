@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from lab.kubernetes.kubeconfig import AUTHORITY
+
 LIFE = datetime.timedelta(days=1)
 
 
@@ -20,7 +22,7 @@ class Authority:
     def __init__(self, directory: Path):
         self.directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name("gpu-fleet lab authority", ())
+        self._name = _name(AUTHORITY, ())
         certificate = self._builder(self._name, self._key).add_extension(
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )

@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+AUTHORITY = "gpu-fleet lab authority"  # common name of what signs the servers of a cluster of the lab
+
 
 class KubeconfigError(Exception):
     """The kubeconfig cannot be used; the text says which key and why."""
@@ -65,6 +67,17 @@ def connection(config: Mapping[str, Any], context: str = "") -> Connection:
     server = str(cluster.get("server", "")).rstrip("/")
     tls = _tls(cluster, user) if server.startswith("https:") else None
     return Connection(server=server, namespace=chosen.get("namespace", "default"), tls=tls, headers=_login(user))
+
+
+def is_of_lab(path_or_text: str, context: str = "") -> bool:
+    """Whether the cluster is one of lab/kubernetes: whoever uses this kubeconfig trusts no other."""
+    try:
+        tls = connection(read(path_or_text), context).tls
+    except KubeconfigError:
+        return False
+    subjects = [dict(pair for part in ca["subject"] for pair in part) for ca in tls.get_ca_certs()] if tls else []
+    verifies = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
+    return verifies and bool(subjects) and all(subject.get("commonName") == AUTHORITY for subject in subjects)
 
 
 def _entry(config: Mapping[str, Any], kind: str, name: str) -> dict[str, Any]:

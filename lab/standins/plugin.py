@@ -20,10 +20,12 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
+from lab.standins import permission
 from lab.standins.differences import differences, replacing, response
 from lab.standins.properties import UNKNOWN, Properties, Secret, decode, encode, has_unknown, plain, with_secrets_of
 from lab.standins.schema import Mistake, Property, completed, mistakes, specification
 from lab.standins.serving import UNLIMITED, serve
+from stackfile.stand_ins import StandInsRefused
 
 
 class Failure(Exception):
@@ -209,11 +211,13 @@ def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def answered(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
         try:
+            if urn := getattr(request, "urn", ""):
+                self.permit(urn)
             return method(self, request, context)
         except Incomplete as failure:
             context.set_trailing_metadata(_details(failure))
             context.abort(grpc.StatusCode.UNKNOWN, str(failure))
-        except Failure as failure:
+        except (Failure, StandInsRefused) as failure:
             context.abort(grpc.StatusCode.UNKNOWN, str(failure))
 
     return answered
@@ -233,6 +237,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._engine = engine_pb2_grpc.EngineStub(grpc.insecure_channel(engine_address, UNLIMITED)) if engine_address else None
         self._endings: set[Callable[[], None]] = set()
         self._is_cancelled = False
+        self._has_warned = False
         self._lock = threading.Lock()
 
     def Handshake(self, request, context):
@@ -249,6 +254,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def GetMapping(self, request, context):
         return provider_pb2.GetMappingResponse()
 
+    @_failing
     def CheckConfig(self, request, context):
         given = decode(request.news)
         config = _parsed(self._plugin.config, given)
@@ -354,18 +360,27 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         for end in endings:
             end()
 
+    def permit(self, urn: str) -> None:
+        """Raises StandInsRefused when the resource's stack may not use a stand-in; shows the warning of a trial once."""
+        stack = urn.split(":")[2]
+        if (warning := permission.permit(f"pulumi-resource-{self._plugin.name}", stack)) and not self._has_warned:
+            self._has_warned = True
+            self._log(warning, "WARNING")
+
     def _resource(self, urn: str) -> ResourceType:
         return self._plugin.resource(urn.split("::")[2].split("$")[-1])
 
     def _call(self, urn: str, timeout_s: float = 0) -> Call:
-        def log(line: str) -> None:
-            if self._engine is not None:
-                severity = engine_pb2.LogSeverity.Value("INFO")
-                # An engine that is going away must not keep a command's output from being read.
-                with contextlib.suppress(grpc.RpcError):
-                    self._engine.Log(engine_pb2.LogRequest(severity=severity, message=line, urn=urn, ephemeral=True))
+        return Call(
+            _name(urn) if urn else "", lambda line: self._log(line, "INFO", urn=urn, ephemeral=True), self._ending, timeout_s
+        )
 
-        return Call(_name(urn) if urn else "", log, self._ending, timeout_s)
+    def _log(self, line: str, severity: str, **options: Any) -> None:
+        if self._engine is not None:
+            level = engine_pb2.LogSeverity.Value(severity)
+            # An engine that is going away must not keep a command's output from being read.
+            with contextlib.suppress(grpc.RpcError):
+                self._engine.Log(engine_pb2.LogRequest(severity=level, message=line, **options))
 
     @contextlib.contextmanager
     def _ending(self, end: Callable[[], None]) -> Iterator[None]:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
 from components.backend.backend import BackendArgs, services
 from host.artifacts import INDEX
 from lab.gpu.dcgm.image import write_archive
@@ -21,7 +20,8 @@ from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.image import debian_root
 from lab.hosts.packages import build_stand_ins
 from lab.ports import free_ports
-from operations.artifacts import gather_artifacts
+from lab.standins import programs
+from lab.standins.programs import gather
 from provider.envelope import compress
 from tests.checkout import REPO
 from tests.hosts.stack import Backend
@@ -57,7 +57,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with (shared / "artifacts.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / INDEX).exists():
-            gather_artifacts(directory, stand_ins=True)
+            gather(directory)
             for file in [path for path in directory.iterdir() if path.name != INDEX]:
                 compress(file, file.with_name(f"{file.name}.gz"))
     return directory
@@ -94,7 +94,7 @@ def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ba
 
     def run(verb: str) -> None:
         for service in wanted:
-            environment = {**os.environ, **toolchain.environment(), **service.variables(args.directory)}
+            environment = {**os.environ, **programs.environment(), **service.variables(args.directory)}
             command = ["sh", "components/backend/service.sh", verb, service.name]
             subprocess.run(command, cwd=REPO, env=environment, check=True, stdin=subprocess.DEVNULL)
 

@@ -16,6 +16,7 @@ import yaml
 
 import toolchain
 from lab.hosts import Host, Site
+from lab.standins import programs
 from operations.up import FLAGS, SAVED_ONCE
 from tests import checkout
 
@@ -91,7 +92,7 @@ class Stack:
 
     def _environment(self) -> dict[str, str]:
         return {
-            **toolchain.environment(),
+            **programs.environment(self.name),
             "PULUMI_BACKEND_URL": f"file://{self.directory / 'state'}",
             "PULUMI_CONFIG_PASSPHRASE": "of the tests",
             "PULUMI_STACK": self.name,

@@ -29,6 +29,7 @@ from lab.kubernetes.chart_packages import package
 from lab.kubernetes.gpu_nodes import GpuNodes
 from lab.kubernetes.metrics_adapter import MetricsAdapter
 from lab.ports import free_ports
+from lab.standins import programs
 from operations.gpu_load import is_proved, load_cluster, readings, report
 from operations.mimir import Mimir
 from provider.kubernetes import ClusterApi
@@ -56,7 +57,7 @@ def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (service,) = [service for service in services(args) if service.name == "mimir"]
 
     def run(verb: str) -> None:
-        environment = {**os.environ, **toolchain.environment(), **service.variables(args.directory)}
+        environment = {**os.environ, **programs.environment(), **service.variables(args.directory)}
         command = ["sh", "components/backend/service.sh", verb, "mimir"]
         subprocess.run(command, cwd=REPO, env=environment, check=True, stdin=subprocess.DEVNULL)
 

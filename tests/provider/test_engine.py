@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import toolchain
+from lab.standins import programs
 from operations.up import SAVED_ONCE
 from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
 from tests.provider.ruler_server import RulerServer
@@ -90,7 +91,7 @@ class Stack:
         (directory / "state").mkdir()
         self.environment = {
             **os.environ,
-            **toolchain.environment(),
+            **programs.environment("test"),
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
             "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
             "PULUMI_STACK": "test",

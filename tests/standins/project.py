@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from stackfile.stand_ins import LAB_STACKS
 from tests.standins.running import REPO
 from toolchain import find
 
@@ -22,11 +23,12 @@ class Project:
         (directory / "Pulumi.yaml").write_text(
             "name: standins\nruntime: {name: python, options: {toolchain: pip, virtualenv: .venv}}\n"
         )
-        stand_ins = REPO / "lab" / "standins" / "bin"
+        stand_ins = REPO / "lab" / "standins" / "bin"  # on the PATH: an official plugin never takes their place here
         self.environment = {
             **os.environ,
             "PATH": os.pathsep.join([str(find("pulumi").parent), str(stand_ins), os.environ["PATH"]]),
             "PULUMI_HOME": str(directory / "home"),
+            LAB_STACKS: "test",
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
             "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
             "PULUMI_SKIP_UPDATE_CHECK": "true",

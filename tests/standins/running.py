@@ -19,6 +19,7 @@ import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 
+from stackfile.stand_ins import LAB_STACKS
 from toolchain.locate import located
 
 REPO = Path(__file__).parents[2]
@@ -39,7 +40,7 @@ def binaries(name: str) -> list[Path]:
     """
     found = [REPO / "lab" / "standins" / "bin" / name]
     installed = located(name)
-    if installed is not None and installed.how != "stand-in":
+    if installed is not None:
         found.append(installed.path)
     for directory in filter(None, os.environ.get("GPU_FLEET_OFFICIAL_PLUGINS", "").split(os.pathsep)):
         if os.access(Path(directory, name), os.X_OK):
@@ -131,7 +132,7 @@ class RunningPlugin:
         self.process = subprocess.Popen(
             [binary, self.engine.address],
             cwd=directory,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, LAB_STACKS: "test", **(environment or {})},
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -7,7 +7,7 @@ import io
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -117,10 +117,14 @@ class Run:
         self.cache = cache
         self.seen = ""
 
-    def install(self, *programs: Program, names: list[str] | None = None, **options: bool) -> None:
+    def install(
+        self, *programs: Program, names: list[str] | None = None, optional: Collection[str] = (), **options: bool
+    ) -> dict[str, str]:
+        """Which optional programs no source has, and why."""
         out = io.StringIO()
+        installer = Installer(cache=self.cache, programs={p.name: p for p in programs}, progress=Progress(out), **options)
         try:
-            Installer(cache=self.cache, programs={p.name: p for p in programs}, progress=Progress(out), **options).install(names)
+            return installer.install(names, optional=optional)
         finally:
             self.seen = out.getvalue()
 

@@ -52,7 +52,7 @@ def test_failures_come_last_and_all_at_once(command: Command) -> None:
     text = said(command("install", "node_exporter", "loki", "nvidia_gpu_exporter", "promtool"), code=1)
     assert "node_exporter 1.12.1, loki 3.7.8, promtool 3.15.0: github.com cannot be reached (Connection refused)" in text
     assert text.count("or newer is missing") == 1, "one cause is one message"
-    assert text.strip().endswith("run it again when this is mended.")
+    assert text.strip().endswith("Run it again when this is fixed.")
 
 
 def test_clean_frees_gos_caches(command: Command, go: Path, tmp_path: Path) -> None:

@@ -238,6 +238,6 @@ def test_the_needed_go_is_read_from_the_module(run: Run, tool: Program, tmp_path
 
 
 def test_gos_caches_do_not_wait_for_what_only_tests_need(tool: Program, run: Run, go: Path, cache: Cache, maker: Maker) -> None:
-    cluster = replace(tool, release=maker.release("cluster", url=f"{NOBODY}/cluster"), only_for_tests=True)
+    cluster = replace(tool, release=maker.release("cluster", url=f"{NOBODY}/cluster"), purpose="tests")
     run.install(tool, cluster)
     assert not (cache.root / "go").exists()

@@ -14,10 +14,8 @@ from tests.toolchain.fakes import NOBODY, Maker, Run, executable, script, sha256
 from toolchain import Cache, Program, ToolchainError, WrongChecksum
 from toolchain import maker as maker_module
 from toolchain.install import ASK_AGAIN_S
-from toolchain.programs import REPO, GoBuild
+from toolchain.programs import GoBuild
 from toolchain.versions import Release
-
-STAND_IN = "pyproject.toml"  # any file of this repository: stand-ins are not run here
 
 
 def out_of_reach(maker: Maker, **fields: object) -> Release:
@@ -115,10 +113,9 @@ def test_a_download_that_keeps_breaking_off_is_told_and_built_instead(
 
 def test_a_maker_that_sends_us_to_a_host_out_of_reach_is_told_and_nothing_more_is_asked_of_it(maker: Maker, run: Run) -> None:
     maker.moved["/tool-1.2.3"] = f"{NOBODY}/elsewhere"
-    programs = [Program(release=maker.release(name), stand_in=STAND_IN) for name in ("tool", "two")]
-    run.install(*programs)
+    missing = run.install(*[Program(release=maker.release(name)) for name in ("tool", "two")], optional=("tool", "two"))
     assert maker.asked == ["/tool-1.2.3"]
-    assert f"stand-in {STAND_IN}: {maker.url}/tool-1.2.3 cannot be fetched: Connection refused" in run.seen
+    assert missing["tool"] == f"{maker.url}/tool-1.2.3 cannot be fetched: Connection refused"
 
 
 def test_a_file_the_maker_does_not_have_is_told_with_its_address(maker: Maker, run: Run) -> None:
@@ -146,12 +143,12 @@ def test_a_release_that_is_not_pinned_and_does_not_match_the_published_list_stop
 
 @pytest.mark.parametrize("sums", [None, b"c2f1 *tool-1.2.3\n", b"da39a3ee5e6b4b0d3255bfef95601890afd80709  tool-1.2.3\n"])
 def test_a_release_that_nothing_verifies_is_not_taken(sums: bytes | None, maker: Maker, run: Run) -> None:
-    tool = Program(release=maker.release(sha256=None), stand_in=STAND_IN)
+    tool = Program(release=maker.release(sha256=None))
     if sums is not None:
         maker.files["/sums"] = sums
-    run.install(tool)
+    with pytest.raises(ToolchainError, match=rf"its sha256 is not pinned .*{maker.url}/sums"):
+        run.install(tool)
     assert "/tool-1.2.3" not in maker.asked
-    assert "its sha256 is not pinned" in run.seen and f"{maker.url}/sums" in run.seen
 
 
 def test_a_maker_out_of_reach_is_told_and_the_program_is_built(
@@ -168,42 +165,41 @@ def test_a_maker_out_of_reach_is_told_and_the_program_is_built(
 def test_a_maker_out_of_reach_is_asked_once_for_all_programs(maker: Maker, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(maker_module, "_ask", lambda url: asked.append(url) or "no route")
-    programs = [Program(release=maker.release(name), stand_in=STAND_IN) for name in ("one", "two", "three")]
-    run.install(*programs)
+    names = ("one", "two", "three")
+    run.install(*[Program(release=maker.release(name)) for name in names], optional=names)
     assert len(asked) == 1, "an offline machine must lose seconds, not minutes"
 
 
-def test_a_program_that_no_way_leads_to_does_not_hinder_the_others(maker: Maker, run: Run) -> None:
+def test_a_program_that_no_source_has_is_reported_with_how_to_install_it_and_does_not_hinder_the_others(
+    maker: Maker, run: Run
+) -> None:
     lost, kept = Program(release=out_of_reach(maker)), Program(release=maker.release("kept"))
-    with pytest.raises(ToolchainError, match=r"tool 1\.2\.3: 127\.0\.0\.1 cannot be reached .*there is no other way"):
+    wanted = rf"tool 1\.2\.3: 127\.0\.0\.1 cannot be reached .* by hand: unpack tool from {NOBODY}/tool-1\.2\.3 into a directory"
+    with pytest.raises(ToolchainError, match=wanted):
         run.install(lost, kept)
     assert run.installed(kept)
 
 
-def test_a_stand_in_is_taken_only_when_the_maker_is_closed_and_it_is_said(maker: Maker, run: Run, cache: Cache) -> None:
-    tool = Program(release=out_of_reach(maker), stand_in=STAND_IN)
+def test_a_plugin_that_no_source_has_is_reported_with_pulumis_own_command_for_it(maker: Maker, run: Run) -> None:
+    with pytest.raises(ToolchainError, match=r"run `pulumi plugin install resource x v1\.2\.3 --file FILE`"):
+        run.install(Program(release=maker.release("pulumi-resource-x", url=f"{NOBODY}/x")))
+
+
+def test_an_optional_program_that_no_source_has_is_no_failure(maker: Maker, run: Run, cache: Cache) -> None:
+    missing = run.install(Program(release=out_of_reach(maker)), optional=["tool"])
+    assert missing == {"tool": "127.0.0.1 cannot be reached (Connection refused)"}
+    assert cache.record("tool", "1.2.3") is None
+
+
+def test_a_stand_in_that_an_earlier_toolchain_recorded_is_not_the_program(maker: Maker, run: Run, cache: Cache) -> None:
+    record = cache.directory("tool", "1.2.3") / "record.json"
+    record.parent.mkdir(parents=True)
+    old = {"how": "stand-in", "why": "", "program": "lab/x", "sha256": {}, "at": "2026-11-01T00:00:00+00:00"}
+    record.write_text(json.dumps(old))
+    assert cache.record("tool", "1.2.3") is None
+    tool = Program(release=maker.release())
     run.install(tool)
-    record = cache.record("tool", "1.2.3")
-    assert record and record.how == "stand-in" and record.program == STAND_IN
-    assert f"stand-in {STAND_IN}: 127.0.0.1 cannot be reached" in run.seen
-
-
-def test_the_program_replaces_its_stand_in_when_the_maker_is_asked_again(maker: Maker, run: Run, cache: Cache) -> None:
-    run.install(Program(release=out_of_reach(maker), stand_in=STAND_IN))
-    back = Program(release=maker.release(), stand_in=STAND_IN)
-    run.install(back)
-    assert maker.asked == [], "within a day the stand-in stays without a question"
-    run.install(back, ask_again=True)
-    assert run.installed(back) and cache.record("tool", "1.2.3").how == "maker"  # type: ignore[union-attr]
-
-
-def test_the_maker_is_asked_again_after_a_day(maker: Maker, run: Run, cache: Cache) -> None:
-    run.install(Program(release=out_of_reach(maker), stand_in=STAND_IN))
-    file = cache.directory("tool", "1.2.3") / "record.json"
-    yesterday = datetime.now(UTC) - timedelta(seconds=ASK_AGAIN_S + 1)
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"at": yesterday.isoformat()}))
-    run.install(Program(release=maker.release(), stand_in=STAND_IN))
-    assert cache.record("tool", "1.2.3").how == "maker"  # type: ignore[union-attr]
+    assert run.installed(tool)
 
 
 def test_a_build_of_another_version_says_so_and_serves_until_the_release_can_be_downloaded(
@@ -324,24 +320,17 @@ def test_a_full_disk_is_told_with_what_to_do_and_nothing_half_done_stays(
     assert run.installed(tool) is None
 
 
-def test_no_stand_in_is_named_that_is_not_there(maker: Maker, run: Run) -> None:
-    tool = Program(release=out_of_reach(maker), stand_in="lab/no-such-stand-in")
-    assert not (REPO / tool.stand_in).exists()
-    with pytest.raises(ToolchainError, match="there is no other way"):
-        run.install(tool)
-
-
 def test_a_plugin_is_offered_to_pulumi_under_its_version(maker: Maker, run: Run, cache: Cache) -> None:
     plugin = Program(release=maker.release("pulumi-resource-x"))
     run.install(plugin, Program(release=maker.release()))
-    offered = cache.root / "pulumi" / "plugins"
+    offered = cache.root / "pulumi-home" / "plugins"
     assert [path.name for path in offered.iterdir()] == ["resource-x-v1.2.3"]
     assert (offered / "resource-x-v1.2.3" / "pulumi-resource-x").stat().st_mode & 0o111
 
 
-def test_what_only_tests_need_is_got_when_it_is_asked_for(maker: Maker, run: Run) -> None:
-    tool, cluster = Program(release=maker.release()), Program(release=maker.release("cluster"), only_for_tests=True)
+def test_what_work_on_stacks_does_not_need_is_installed_by_name_alone(maker: Maker, run: Run) -> None:
+    tool, cluster = Program(release=maker.release()), Program(release=maker.release("cluster"), purpose="tests")
     run.install(tool, cluster)
     assert run.installed(tool) and not run.installed(cluster)
-    run.install(tool, cluster, for_tests=True)
+    run.install(tool, cluster, names=["cluster"])
     assert run.installed(cluster)

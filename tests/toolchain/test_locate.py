@@ -12,16 +12,16 @@ import pytest
 import toolchain
 from tests.toolchain.fakes import executable, script, sha256
 from toolchain import Cache, NotInstalled, Record, pulumi_home
-from toolchain.programs import PROGRAMS, REPO
+from toolchain.programs import PROGRAMS
 from toolchain.versions import release
 
 
-def put(cache: Cache, name: str, how: str = "maker", program: str | None = None) -> Path:
+def put(cache: Cache, name: str) -> Path:
     """An installed program, as the installer leaves it."""
     content = script(PROGRAMS[name].release.version)
     with cache.partial(name) as partial:
         executable(partial / "prepared" / name, content)
-        record = Record.now(how=how, why="", program=program or name, sha256={name: sha256(content)})  # type: ignore[arg-type]
+        record = Record.now(how="maker", why="", program=name, sha256={name: sha256(content)})
         cache.place(name, PROGRAMS[name].release.version, partial / "prepared", record)
     return cache.directory(name, PROGRAMS[name].release.version) / name
 
@@ -87,30 +87,13 @@ def test_a_plugin_of_unknown_version_on_the_path_is_not_trusted(machine: Path) -
     assert toolchain.located("pulumi-resource-command") is None
 
 
-def test_a_stand_in_is_found_in_this_checkout_and_known_as_one(cache: Cache) -> None:
-    put(cache, "grafana", how="stand-in", program="pyproject.toml")
-    found = toolchain.located("grafana")
-    assert found and found.how == "stand-in" and found.path == REPO / "pyproject.toml"
-
-
-def test_a_stand_in_that_this_checkout_lacks_is_not_installed(cache: Cache) -> None:
-    put(cache, "grafana", how="stand-in", program="lab/no-such-file")
-    assert toolchain.located("grafana") is None
-
-
 def test_the_environment_puts_programs_before_the_rest_of_the_path(cache: Cache, machine: Path) -> None:
-    put(cache, "grafana", how="stand-in", program="pyproject.toml")
     pulumi = put(cache, "pulumi")
-    assert toolchain.environment()["PATH"].split(os.pathsep) == [str(pulumi.parent), str(REPO), str(machine)]
+    assert toolchain.environment()["PATH"].split(os.pathsep) == [str(pulumi.parent), str(machine)]
 
 
-def test_plugins_are_not_on_the_path_where_pulumi_would_warn_of_them(cache: Cache, machine: Path) -> None:
-    put(cache, "pulumi-resource-command", how="stand-in", program="pyproject.toml")
-    assert toolchain.environment()["PATH"] == str(machine)
-
-
-def test_the_environment_does_not_hide_a_real_nvidia_smi(cache: Cache, machine: Path) -> None:
-    put(cache, "nvidia_gpu_exporter", how="stand-in", program="pyproject.toml")
+def test_plugins_are_not_on_the_path_where_pulumi_would_warn_about_them(cache: Cache, machine: Path) -> None:
+    put(cache, "pulumi-resource-command")
     assert toolchain.environment()["PATH"] == str(machine)
 
 
@@ -129,23 +112,19 @@ def test_the_environment_keeps_a_persons_login(tmp_path: Path, monkeypatch: pyte
     assert toolchain.environment() == environment, "make within make"
 
 
-def test_what_install_offered_to_pulumi_is_not_taken_for_an_official_plugin(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("home", ["pulumi-home", "lab-pulumi-home"])
+def test_what_a_pulumi_home_of_the_cache_holds_is_not_taken_for_an_official_plugin(
+    home: str, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = PROGRAMS["pulumi-resource-command"]
-    pulumi_home.offer(cache, {plugin.plugin: REPO / plugin.stand_in})
-    monkeypatch.setenv("PULUMI_HOME", toolchain.environment()["PULUMI_HOME"])
+    pulumi_home.place(cache.root / home, {plugin.plugin: (plugin.name, "/bin/true")})
+    monkeypatch.setenv("PULUMI_HOME", str(cache.root / home))
     assert toolchain.located(plugin.name) is None
 
 
-@pytest.mark.parametrize("place", ["in the checkout", "in the cache"])
-def test_a_plugin_is_offered_as_a_program_that_becomes_it(
-    place: str, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = executable(tmp_path / place / "it's/pulumi-resource-x", b'#!/bin/sh\necho "$0: $1"\n')
-    if place == "in the checkout":
-        monkeypatch.setattr(pulumi_home, "REPO", tmp_path / place)
+def test_a_plugin_is_offered_as_a_program_that_becomes_it(cache: Cache, tmp_path: Path) -> None:
+    plugin = executable(tmp_path / "it's/pulumi-resource-x", b'#!/bin/sh\necho "$0: $1"\n')
     pulumi_home.offer(cache, {"resource-x-v1.0.0": plugin})
-    started = [cache.root / "pulumi/plugins/resource-x-v1.0.0/pulumi-resource-x", "127.0.0.1:5"]
-    said = subprocess.run(started, env=pulumi_home.environment(cache), capture_output=True, text=True, check=True)
+    started = [cache.root / "pulumi-home/plugins/resource-x-v1.0.0/pulumi-resource-x", "127.0.0.1:5"]
+    said = subprocess.run(started, capture_output=True, text=True, check=True)
     assert said.stdout == f"{plugin}: 127.0.0.1:5\n"

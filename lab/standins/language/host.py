@@ -20,11 +20,13 @@ from pathlib import Path
 
 import grpc
 from google.protobuf import empty_pb2, json_format
-from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, language_pb2, language_pb2_grpc, plugin_pb2
 
+from lab.standins import permission
 from lab.standins.language.environment import HERE, BadEnvironment, Package, PythonEnvironment
 from lab.standins.language.run_program import FAILED_AND_TOLD
 from lab.standins.serving import serve
+from stackfile.stand_ins import StandInsRefused
 
 GRACE_S = 5.0  # between asking a program to end and ending it
 WITHOUT_PLUGIN = {"pulumi-policy", "pulumi-esc-sdk"}  # named like an SDK, and none
@@ -85,6 +87,11 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
     def Run(self, request, context):
         if request.attach_debugger:
             return language_pb2.RunResponse(error="this stand-in of pulumi-language-python starts no debugger")
+        try:
+            if warning := permission.permit("pulumi-language-python", request.stack):
+                self._warn(warning)
+        except StandInsRefused as refusal:
+            return language_pb2.RunResponse(error=str(refusal))
         with _told(context):
             environment = _environment(request.info)
             variables = environment.variables() | {
@@ -120,6 +127,11 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         with self._lock:
             programs = list(self._programs)
         _end(programs)
+
+    def _warn(self, text: str) -> None:
+        with grpc.insecure_channel(self._engine_address) as channel, contextlib.suppress(grpc.RpcError):
+            level = engine_pb2.LogSeverity.Value("WARNING")
+            engine_pb2_grpc.EngineStub(channel).Log(engine_pb2.LogRequest(severity=level, message=text))
 
     def _command(self, python: str, request: language_pb2.RunRequest) -> list[str]:
         options = {

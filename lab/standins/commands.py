@@ -1,0 +1,63 @@
+"""`python -m lab.standins`: what the Makefile calls for the dev datacenter, for tests, and with STAND_INS=1."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from lab.standins import permission, programs
+from operations.programs import needed_for
+from operations.stack_file import OperationError, stack_file
+from stackfile.stand_ins import TRIAL, StandInsRefused
+from toolchain import PROGRAMS, ToolchainError
+
+
+def main(arguments: list[str]) -> int:
+    given = _parser().parse_args(arguments)
+    try:
+        match given.verb:
+            case "install":
+                file = stack_file(given.stack) if given.stack is not None else None
+                names = needed_for(file) if file else _standard(given.all)
+                programs.install(names, ask_again=given.ask_again, keep_go_caches=given.keep_go_caches)
+                if file and (replaced := [name for name in programs.in_use() if name in names]):
+                    print(permission.permit_all(replaced, given.stack, file), file=sys.stderr)
+            case "artifacts":
+                programs.gather(given.directory)
+            case "env":
+                print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in programs.environment().items()))
+            case "run":
+                os.environ.update(programs.environment())
+                command = given.command[1:] if given.command[:1] == ["--"] else given.command
+                os.execvp(command[0], command)  # noqa: S606 - the very purpose
+    except (ToolchainError, OperationError, StandInsRefused, OSError) as error:
+        print(f"\n{error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _standard(with_tests: bool) -> list[str]:
+    return [name for name, program in PROGRAMS.items() if with_tests or program.purpose != "tests"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m lab.standins",
+        description=f"Stand-ins for the stack `dev`, for tests and, with {TRIAL}=1, for trials.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    install = verbs.add_parser("install", help="get real programs where they can be had; stand-ins replace the others")
+    which = install.add_mutually_exclusive_group()
+    which.add_argument("--stack", help="what this stack needs, if it may use stand-ins; default: what the dev datacenter needs")
+    which.add_argument("--all", action="store_true", help="and what only tests need")
+    install.add_argument("--ask-again", action="store_true", help="try to get the real ones now (else once a day)")
+    install.add_argument("--keep-go-caches", action="store_true", help="do not remove them when everything is built")
+    artifacts = verbs.add_parser("artifacts", help="a directory of artifacts for simulated hosts")
+    artifacts.add_argument("directory", type=Path, metavar="DIRECTORY")
+    verbs.add_parser("env", help='the environment as shell text: eval "$(python -m lab.standins env)"')
+    run = verbs.add_parser("run", help="run a command in that environment: run -- pulumi preview")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    return parser

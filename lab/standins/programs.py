@@ -1,0 +1,121 @@
+"""Which stand-in replaces which program, and the environment in which Pulumi finds them.
+
+They have a PULUMI_HOME of their own, so that Pulumi finds none of them unless a command was started in this environment; and they
+refuse every stack that is not of the lab (permission.py). The toolchain knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import toolchain
+from host.parts import PROGRAMS as HOST_PROGRAMS
+from operations.artifacts import fill, release_of
+from stackfile.stand_ins import LAB_STACKS
+from toolchain import PROGRAMS, Cache, Installer, ToolchainError
+from toolchain.progress import Progress
+from toolchain.pulumi_home import place
+
+REPO = Path(__file__).resolve().parents[2]
+STAND_INS: Mapping[str, Path] = {
+    **{
+        name: REPO / "lab/standins/bin" / name
+        for name in (
+            "pulumi-language-python",
+            "pulumi-resource-command",
+            "pulumi-resource-kubernetes",
+            "pulumi-resource-grafana",
+        )
+    },
+    "nvidia_gpu_exporter": REPO / "lab/gpu/bin/nvidia_gpu_exporter",
+    "grafana": REPO / "lab/grafana/bin/grafana",
+}
+# How long a program counts as unavailable: a machine without internet seldom gets it within the day, and every `make dev` would
+# wait for the answer.
+ASK_AGAIN_S = 24 * 3600
+_CHECKOUT = "GPU_FLEET_CHECKOUT"  # whose stand-ins the programs of the PULUMI_HOME become: the cache is shared by checkouts
+
+
+def install(names: Collection[str], *, ask_again: bool = False, keep_go_caches: bool = False) -> None:
+    """Gets real programs where they can be had, and says which stand-in replaces which of the others. Raises ToolchainError."""
+    file = Cache().root / "stand-ins.json"
+    noted = {} if ask_again else _read(file)
+    fresh = {
+        name: why
+        for name, (why, at) in noted.items()
+        if name in STAND_INS and time.time() - at < ASK_AGAIN_S and toolchain.located(name) is None
+    }
+    missing: dict[str, str] = {}
+    if wanted := [name for name in names if name not in fresh]:
+        installer = Installer(ask_again=ask_again, keep_go_caches=keep_go_caches)
+        missing = installer.install(wanted, optional=STAND_INS)
+    progress, now = Progress(), time.time()
+    for name, why in {**{name: why for name, why in fresh.items() if name in names}, **missing}.items():
+        progress.line(PROGRAMS[name].title, f"stand-in {STAND_INS[name].relative_to(REPO)}: {why}")
+    if missing:
+        _write(file, {**{name: noted[name] for name in fresh}, **{name: (why, now) for name, why in missing.items()}})
+
+
+def find(name: str) -> Path:
+    """The program, or its stand-in where it is not installed. Raises NotInstalled for one that has none."""
+    found = toolchain.located(name)
+    return found.path if found else STAND_INS[name] if name in STAND_INS else toolchain.find(name)
+
+
+def in_use() -> dict[str, Path]:
+    """The stand-ins of programs that are not installed."""
+    return {name: path for name, path in STAND_INS.items() if toolchain.located(name) is None}
+
+
+def environment(*stacks: str) -> dict[str, str]:
+    """The toolchain's, with stand-ins for what it lacks. `stacks`: those of the lab, which may use them."""
+    real, cache, replaced = toolchain.environment(), Cache(), in_use()
+    home = cache.root / "lab-pulumi-home"
+    place(home, {program.plugin: (name, _target(name, replaced)) for name, program in PROGRAMS.items() if program.plugin})
+    grafana = [str(replaced["grafana"].parent)] if "grafana" in replaced else []
+    return {
+        **real,
+        "PATH": os.pathsep.join(dict.fromkeys([*grafana, *real["PATH"].split(os.pathsep)])),
+        "PULUMI_HOME": str(home),
+        _CHECKOUT: str(REPO),
+        LAB_STACKS: ",".join(stacks),
+    }
+
+
+def gather(directory: Path) -> None:
+    """A directory of artifacts for simulated hosts: releases where they are installed, else builds of another version and
+    stand-ins, marked as such. Raises ToolchainError."""
+    programs, simulated = {}, []
+    for name in HOST_PROGRAMS:
+        try:
+            programs[name] = release_of(name)
+        except ToolchainError:
+            programs[name] = find(name)
+            simulated.append(name)
+    fill(directory, programs, simulated=simulated)
+
+
+def _target(name: str, replaced: Mapping[str, Path]) -> str:
+    """What the program of a PULUMI_HOME becomes, as shell text."""
+    if name in replaced:
+        return f'"${{{_CHECKOUT}:?}}/{replaced[name].relative_to(REPO)}"'
+    return shlex.quote(str(toolchain.find(name)))
+
+
+def _read(file: Path) -> dict[str, tuple[str, float]]:
+    """Name to why it could not be had, and when (Unix time)."""
+    try:
+        return {name: (str(why), float(at)) for name, (why, at) in json.loads(file.read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _write(file: Path, noted: Mapping[str, tuple[str, float]]) -> None:
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(noted, indent=2) + "\n")
+    fresh.rename(file)
