@@ -124,11 +124,11 @@ def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_t
     cache.mkdir(parents=True)
     (cache / "tools").symlink_to(Cache().tools.resolve())
     environment = {"XDG_CACHE_HOME": str(cache.parent), "PATH": f"{closed}:{os.environ['PATH']}"}
-    python = [*as_user, str(place.checkout / ".venv/bin/python"), "-m", "toolchain"]
+    python = [*as_user, str(place.checkout / ".venv/bin/python"), "-m"]
     assert place.run(*as_user, "sh", "-c", f"id -u; ls {closed} 2>/dev/null || echo closed").split()[1:] == ["closed"]
-    for arguments in (["install", "pulumi", "pulumi-language-python", "pulumi-resource-command"], ["list"]):
+    for arguments in (["lab.standins", "install", "--stack", "training"], ["toolchain", "list"]):
         place.run(*python, *arguments, environment=environment)
-    pulumi = [*python, "run", "--", "pulumi", "--non-interactive"]
+    pulumi = [*python, "lab.standins", "run", "--", "pulumi", "--non-interactive"]
     place.run(*pulumi, "stack", "init", "training", environment=environment)
     assert "+ 6 to create" in place.run(*pulumi, "preview", environment=environment)
 

@@ -23,8 +23,9 @@ def main(arguments: list[str]) -> int:
                 file = stack_file(given.stack) if given.stack is not None else None
                 names = needed_for(file) if file else _standard(given.all)
                 programs.install(names, ask_again=given.ask_again, keep_go_caches=given.keep_go_caches)
-                if file and (replaced := [name for name in programs.in_use() if name in names]):
-                    print(permission.permit_all(replaced, given.stack, file), file=sys.stderr)
+                replaced = [name for name in programs.in_use() if name in names]
+                if file and replaced and (warning := permission.permit_all(replaced, given.stack, file)):
+                    print(warning, file=sys.stderr)
             case "artifacts":
                 programs.gather(given.directory)
             case "env":

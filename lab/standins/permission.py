@@ -23,8 +23,6 @@ def permit(program: str, stack: str) -> str:
 
     Raises StandInsRefused.
     """
-    if is_of_lab(stack):
-        return ""
     given = os.environ.get("PULUMI_OPTION_CONFIG_FILE")  # of --config-file
     # The engine starts plugins in the directory of the program.
     return permit_all([program], stack, Path(given) if given else Path(f"Pulumi.{stack}.yaml"))
@@ -32,6 +30,8 @@ def permit(program: str, stack: str) -> str:
 
 def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     """The same for several stand-ins. `file`: the stack's."""
+    if is_of_lab(stack):
+        return ""
     # Not imported before they are needed: the engine waits for each plugin to start.
     from stackfile.config import ConfigErrors, hosts_named_in
     from toolchain import PROGRAMS

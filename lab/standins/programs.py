@@ -73,7 +73,7 @@ def in_use() -> dict[str, Path]:
 
 
 def environment(*stacks: str) -> dict[str, str]:
-    """The toolchain's, with stand-ins for what it lacks. `stacks`: those of the lab, which may use them."""
+    """The toolchain's, with stand-ins for what it lacks. `stacks`: those that may use them; default: as inherited."""
     real, cache, replaced = toolchain.environment(), Cache(), in_use()
     home = cache.root / "lab-pulumi-home"
     place(home, {program.plugin: (name, _target(name, replaced)) for name, program in PROGRAMS.items() if program.plugin})
@@ -83,7 +83,7 @@ def environment(*stacks: str) -> dict[str, str]:
         "PATH": os.pathsep.join(dict.fromkeys([*grafana, *real["PATH"].split(os.pathsep)])),
         "PULUMI_HOME": str(home),
         _CHECKOUT: str(REPO),
-        LAB_STACKS: ",".join(stacks),
+        LAB_STACKS: ",".join(stacks) or os.environ.get(LAB_STACKS, ""),
     }
 
 
