@@ -46,7 +46,7 @@ def release_of(name: str) -> Path:
         raise ToolchainError(
             f"{name} {release(name).version}: this machine has only its own build of version {build.version}, because the "
             "release could not be downloaded, and hosts get the release. Fill the directory on a machine that can download "
-            f"it: `python -m toolchain install --ask-again {name}`."
+            f"it: `python -m toolchain install --retry-upstream {name}`."
         )
     return found.path
 

@@ -28,7 +28,8 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            "\nInterrupted. What is in place stays, and what a build has done is cached: run it again to go on.", file=sys.stderr
+            "\nInterrupted. Installed programs and finished parts of a build are kept: run it again.",
+            file=sys.stderr,
         )
         return 130
 
@@ -36,7 +37,7 @@ def main() -> int:
 def _do(arguments: argparse.Namespace) -> int:
     match arguments.verb:
         case "install":
-            installer = Installer(ask_again=arguments.ask_again, keep_go_caches=arguments.keep_go_caches)
+            installer = Installer(retry_upstream=arguments.retry_upstream, keep_go_caches=arguments.keep_go_caches)
             installer.install(list(PROGRAMS) if arguments.all else arguments.names)
         case "list":
             _list()
@@ -52,7 +53,7 @@ def _do(arguments: argparse.Namespace) -> int:
             pin(arguments.names, Progress())
         case "clean":
             freed = Cache().free_go()
-            print("A build is using Go's caches: try again when it has ended." if freed is None else f"Freed {size(freed)}.")
+            print("A build is using Go's caches: try again when it has finished." if freed is None else f"Freed {size(freed)}.")
     return 0
 
 
@@ -67,7 +68,7 @@ def _run(command: list[str]) -> int:
     command = command[1:] if command[:1] == ["--"] else command
     os.environ.update(environment())
     try:
-        os.execvp(command[0], command)  # noqa: S606 - the very purpose
+        os.execvp(command[0], command)  # noqa: S606 - its purpose
     except OSError as error:
         raise ToolchainError(f"{command[0]}: {error.strerror}. Is it installed? `python -m toolchain install`") from None
 
@@ -77,23 +78,23 @@ def _end(*_: object) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m toolchain", description="The programs this project needs on this machine.")
+    parser = argparse.ArgumentParser(prog="python -m toolchain", description="The programs that this project needs.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    install = verbs.add_parser("install", help="get what is missing")
+    install = verbs.add_parser("install", help="install what is missing")
     install.add_argument("names", nargs="*", metavar="NAME", help="default: the programs for work on stacks")
     install.add_argument("--all", action="store_true", help="also the programs of hosts, of the dev datacenter and of tests")
-    install.add_argument("--ask-again", action="store_true", help="where a build of another version is used, try the release now")
-    install.add_argument("--keep-go-caches", action="store_true", help="do not free them when everything is built")
-    verbs.add_parser("list", help="what is installed and how it was got")
+    install.add_argument("--retry-upstream", action="store_true", help="also where upstream was unreachable within the last day")
+    install.add_argument("--keep-go-caches", action="store_true", help="do not remove them when everything is built")
+    verbs.add_parser("list", help="what is installed, and from which source")
     verbs.add_parser("path", help="where a program is").add_argument("name", metavar="NAME")
     verbs.add_parser("env", help='the environment as shell text: eval "$(python -m toolchain env)"')
     run = verbs.add_parser("run", help="run a command in that environment: run -- pulumi preview")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
-    needs = verbs.add_parser("system", help="check that programs of the distribution are there; as root on Debian, install them")
+    needs = verbs.add_parser("system", help="check for programs of the distribution; as root on Debian, install them")
     needs.add_argument("names", nargs="+", choices=system.PACKAGES, metavar="NAME", help=", ".join(system.PACKAGES))
-    pins = verbs.add_parser("pin", help="write the makers' checksums into toolchain/versions.yaml")
+    pins = verbs.add_parser("pin", help="write upstream's checksums into toolchain/versions.yaml")
     pins.add_argument("names", nargs="*", metavar="NAME", help="default: every unpinned one")
-    verbs.add_parser("clean", help="free the caches of Go builds")
+    verbs.add_parser("clean", help="remove the caches of Go builds")
     return parser
 
 

@@ -1,15 +1,15 @@
-"""The cache of the toolchain: what lies where, who may change it, and how a program gets in whole or not at all.
+"""The cache of the toolchain: its layout, its locks, and how a program is added as a whole or not at all.
 
     $XDG_CACHE_HOME/gpu-fleet/
-      tools/NAME/VERSION/      the program and record.json: how it was got, its sha256, when
+      tools/NAME/VERSION/      the program and record.json: its source, its sha256, when
       pulumi-home/             Pulumi's own directory, with the plugins it is to use (pulumi_home.py)
       go/mod, go/build         Go's module and build caches
       locks/NAME               one installer at a time per program
-      partial/NAME.PID/        unfinished work; whoever holds the lock of NAME may remove all of it
+      partial/NAME.PID/        unfinished work; the holder of the lock of NAME may remove all of it
       logs/NAME.log            what the last build printed
 
 Nothing appears under tools/ before it is complete: a directory is prepared under partial/ and renamed. tools/ may be a link to
-another cache's on the same file system (.ci/run).
+that of another cache on the same file system (.ci/run).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TextIO, get_args
 
-How = Literal["maker", "go", "path"]
+How = Literal["upstream", "go", "path"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """How an installed program was got. `why`: the reason it is not the maker's release, or what that was verified against.
+    """Where an installed program is from. `why`: the reason it is not the upstream release, or what that was verified against.
 
     `program` is its path inside the directory of the record. `sha256` maps every file that is run to its checksum as installed.
     `at` is a UTC time, ISO 8601.
@@ -48,8 +48,8 @@ class Record:
     def now(cls, *, how: How, why: str, program: str, sha256: dict[str, str] | None = None) -> Record:
         return cls(how=how, why=why, program=program, sha256=sha256 or {}, at=datetime.now(UTC).isoformat(timespec="seconds"))
 
-    def asked_now(self) -> Record:
-        """The same, after its release could not be had once more."""
+    def checked_now(self) -> Record:
+        """The same, after its release was unavailable once more."""
         return replace(self, at=datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
@@ -82,10 +82,12 @@ class Cache:
         return path
 
     def record(self, name: str, version: str) -> Record | None:
-        """None when the program is not there or its record cannot be read: it is then installed again."""
+        """None when the program is missing or its record cannot be read: it is then installed again."""
         try:
-            record = Record(**json.loads((self.directory(name, version) / "record.json").read_text()))
-        except (OSError, ValueError, TypeError):
+            fields = json.loads((self.directory(name, version) / "record.json").read_text())
+            # Until November 2026 upstream was called "maker".
+            record = Record(**{**fields, "how": "upstream" if fields["how"] == "maker" else fields["how"]})
+        except (OSError, ValueError, TypeError, KeyError):
             return None
         # Until November 2026 the toolchain itself recorded the lab's stand-ins ("stand-in"): those are not the program.
         return record if record.how in get_args(How) else None
@@ -104,7 +106,7 @@ class Cache:
 
     @contextlib.contextmanager
     def locked(self, name: str, on_wait: Callable[[str], None]) -> Iterator[None]:
-        """Holds the lock of a program; `on_wait` hears once who has it. A killed holder leaves no lock behind."""
+        """Holds the lock of a program; `on_wait` is called once with its holder. A killed holder leaves no lock behind."""
         path = self.root / "locks" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+") as file:
@@ -126,7 +128,7 @@ class Cache:
 
     @contextlib.contextmanager
     def partial(self, name: str) -> Iterator[Path]:
-        """An empty directory for unfinished work; call it with the lock of `name` held. What others left of it goes too."""
+        """An empty directory for unfinished work; call it with the lock of `name` held. Leftovers of killed runs are removed."""
         parent = self.root / "partial"
         parent.mkdir(parents=True, exist_ok=True)
         for left in parent.glob(f"{name}.*"):
@@ -139,7 +141,7 @@ class Cache:
             shutil.rmtree(directory, ignore_errors=True)
 
     def place(self, name: str, version: str, prepared: Path, record: Record) -> None:
-        """Makes `prepared` (a directory inside a partial one) the installed program. Replaces what was there."""
+        """Makes `prepared` (a directory inside a partial one) the installed program. Replaces a previous one."""
         _write(prepared / "record.json", record)
         target = self.directory(name, version)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -155,13 +157,13 @@ class Cache:
 
     @contextlib.contextmanager
     def using_go(self) -> Iterator[None]:
-        """Keeps Go's caches from being freed by another run meanwhile; any number of builds may use them."""
+        """Keeps another run from removing Go's caches meanwhile; any number of builds may use them."""
         with self._go_lock() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
             yield
 
     def free_go(self) -> int | None:
-        """Removes Go's caches; returns the bytes that this freed, None when a build is using them."""
+        """Removes Go's caches; returns the bytes freed, None when a build is using them."""
         with self._go_lock() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

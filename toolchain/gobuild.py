@@ -1,7 +1,7 @@
-"""A program built from the Go module proxy, for machines that reach package registries but not the makers.
+"""Builds a program from the Go module proxy, for machines that reach package registries but not upstream.
 
 The result is the same program: the modules are pinned by go/*/go.sum, -mod=readonly keeps it that way. Not done here: choosing
-this way (install.py), and Go itself, which the person installs.
+this source (install.py), and Go itself, which the user installs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def go_trouble(modules: Iterable[Path]) -> str:
     if shutil.which("go") is None:
         return f"Go {needed} or newer is missing: {remedy}"
     # Outside the module, where an old Go would refuse to say anything about itself.
-    asked = subprocess.run(["go", "env", "GOVERSION", "GOTOOLCHAIN"], cwd="/", capture_output=True, text=True, check=False)
-    version, _, toolchain = asked.stdout.strip().removeprefix("go").partition("\n")
+    done = subprocess.run(["go", "env", "GOVERSION", "GOTOOLCHAIN"], cwd="/", capture_output=True, text=True, check=False)
+    version, _, toolchain = done.stdout.strip().removeprefix("go").partition("\n")
     fetches_newer = toolchain not in ("", "local") and _version(version) >= (1, 21)
     if _version(version) < _version(needed) and not fetches_newer:
         return f"Go is {version or 'there but does not run'}, {needed} or newer is needed: {remedy}"
@@ -53,7 +53,7 @@ def build(program: Program, cache: Cache, into: Path, step: Step) -> None:
     if code != 0:
         tail = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         if any("no space left on device" in line for line in tail):
-            raise OSError(errno.ENOSPC, "No space left on device")  # told like every other full disk
+            raise OSError(errno.ENOSPC, "No space left on device")  # reported like every other full disk
         raise ToolchainError(
             f"{program.title}: `go build` failed (exit {code}), whole log: {log}\n" + "\n".join(f"  {line}" for line in tail)
         )

@@ -16,27 +16,27 @@ from toolchain import gobuild, pulumi_home, system
 from toolchain.cache import Cache, How, Record, sha256_of
 from toolchain.errors import ToolchainError, Unavailable, cache_trouble
 from toolchain.locate import installed, on_path
-from toolchain.maker import Maker
 from toolchain.programs import PROGRAMS, Program, Purpose
 from toolchain.progress import Progress, duration, size
+from toolchain.upstream import Upstream
 
-# How long a build of another version is used before upstream is asked again for the release: a machine without internet seldom
+# How long a build of another version is used before upstream is tried again for the release: a machine without internet seldom
 # gets it within the day, and every `make dev` would pay for the question.
-ASK_AGAIN_S = 24 * 3600
-GO_CACHES_BYTES = 29e9  # that Go's caches grow to while everything is built, measured
+RETRY_S = 24 * 3600
+GO_CACHES_BYTES = 29e9  # size of Go's caches after building everything, measured
 
 
 def architecture() -> str:
-    """This machine's, in the words of versions.yaml. Raises ToolchainError for one that nothing here is released for."""
+    """This machine's, as versions.yaml names it. Raises ToolchainError for one without releases."""
     names = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
     machine = platform.machine()
     if platform.system() != "Linux" or machine not in names:
-        raise ToolchainError(f"The toolchain is for Linux on amd64 and arm64; this is {platform.system()} on {machine}.")
+        raise ToolchainError(f"The toolchain supports Linux on amd64 and arm64; this is {platform.system()} on {machine}.")
     return names[machine]
 
 
 class Installer:
-    """One run. `keep_go_caches`: leave Go's caches although everything is built (they are several times what they made)."""
+    """One run. `keep_go_caches`: keep Go's caches after everything is built; they are several times the size of the programs."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class Installer:
         cache: Cache | None = None,
         programs: Mapping[str, Program] = PROGRAMS,
         progress: Progress | None = None,
-        ask_again: bool = False,
+        retry_upstream: bool = False,
         keep_go_caches: bool = False,
     ):
         self._cache = cache or Cache()
         self._programs = programs
         self._progress = progress or Progress()
-        self._ask_again_s = 0 if ask_again else ASK_AGAIN_S
+        self._retry_upstream_s = 0 if retry_upstream else RETRY_S
         self._keep_go_caches = keep_go_caches
-        self._maker = Maker()
+        self._upstream = Upstream()
 
     def install(self, names: Sequence[str] | None = None, *, optional: Collection[str] = ()) -> dict[str, str]:
         """Gets the named programs, by default those for work on stacks. Returns which `optional` ones no source has, and why.
@@ -60,7 +60,7 @@ class Installer:
         Raises ToolchainError: at once for a wrong checksum or a cache that cannot be written, else with all that failed.
         """
         if unknown := sorted(set(names or ()) - set(self._programs)):
-            raise ToolchainError(f"The toolchain knows no {', '.join(unknown)}. It knows: {', '.join(self._programs)}.")
+            raise ToolchainError(f"Unknown program: {', '.join(unknown)}. Known: {', '.join(self._programs)}.")
         wanted = [program for program in self._programs.values() if _is_wanted(program, names)]
         self._progress.say(f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}")
         try:
@@ -89,7 +89,7 @@ class Installer:
                 if self._is_there(program):
                     continue
                 try:
-                    self._from_maker(program)
+                    self._from_upstream(program)
                 except Unavailable as reason:
                     (to_build if program.go else missing)[program.name] = str(reason)
         self._offer_plugins(wanted)
@@ -104,7 +104,7 @@ class Installer:
             return []
         programs = [self._programs[name] for name in to_build]
         for reason in dict.fromkeys(to_build.values()):
-            self._progress.say(f"Not from the maker: {reason}.")
+            self._progress.say(f"Not from upstream: {reason}.")
         lacking = self._lacking(programs)
         failures = [_cannot_build(group, to_build, lacks) for lacks, group in lacking.items() if lacks]
         buildable = lacking.get((), [])
@@ -112,13 +112,11 @@ class Installer:
             return failures
         total_s = sum(program.go.seconds for program in buildable if program.go)
         self._progress.say(
-            f"Building {len(buildable)} from the Go module proxy, about {duration(total_s)} in all, less what is cached."
+            f"Building {len(buildable)} from the Go module proxy: about {duration(total_s)} in all, less with a warm cache."
         )
         free = shutil.disk_usage(self._cache.root).free
         if free < GO_CACHES_BYTES and len(buildable) > 1:
-            self._progress.say(
-                f"Building everything takes up to {size(GO_CACHES_BYTES)} of disk, {size(free)} are free: it may not fit."
-            )
+            self._progress.say(f"Building everything takes up to {size(GO_CACHES_BYTES)} of disk space; {size(free)} are free.")
         for program in buildable:
             try:
                 with self._locked(program):
@@ -132,7 +130,7 @@ class Installer:
         return failures
 
     def _lacking(self, programs: Sequence[Program]) -> dict[tuple[str, ...], list[Program]]:
-        """The programs by what this machine lacks to build them, after getting what we may get ourselves."""
+        """The programs by what this machine lacks to build them, after installing what we may install."""
         builds = [(program, program.go) for program in programs if program.go]
         go_trouble = gobuild.go_trouble(go.module for _, go in builds)
         if not go_trouble:
@@ -140,14 +138,14 @@ class Installer:
         lacking: dict[tuple[str, ...], list[Program]] = {}
         for program, go in builds:
             missing = system.missing(go.needs)
-            lacks = tuple(filter(None, [go_trouble, system.told(missing) if missing else ""]))
+            lacks = tuple(filter(None, [go_trouble, system.how_to_install(missing) if missing else ""]))
             lacking.setdefault(lacks, []).append(program)
         return lacking
 
     def _locked(self, program: Program) -> AbstractContextManager[None]:
         return self._cache.locked(
             program.name,
-            lambda pid: self._progress.line(program.title, f"waiting: another run (pid {pid}) is getting it"),
+            lambda pid: self._progress.line(program.title, f"waiting: another run (pid {pid}) is installing it"),
         )
 
     def _is_there(self, program: Program) -> bool:
@@ -155,7 +153,7 @@ class Installer:
         record = self._cache.record(program.name, version)
         if record:
             if damage := self._cache.damage(program.name, version, record):
-                self._progress.line(program.title, f"is damaged and got again: {damage}")
+                self._progress.line(program.title, f"is damaged and installed again: {damage}")
                 shutil.rmtree(self._cache.directory(program.name, version))
             elif self._is_outdated(program, record) and self._replaced_by_release(program, record):
                 return True
@@ -163,31 +161,31 @@ class Installer:
                 self._progress.line(program.title, f"in the cache ({_origin(record)}{_difference(program, record.how)})")
                 return True
         if path := on_path(program):
-            self._progress.line(program.title, f"{path}, as it is on this machine")
+            self._progress.line(program.title, f"{path}, found on this machine")
             return True
         return False
 
     def _is_outdated(self, program: Program, record: Record) -> bool:
-        """A build of something else than the release serves only until the release can be downloaded."""
-        return bool(_difference(program, record.how)) and record.age_s > self._ask_again_s
+        """A build that differs from the release is used only until the release can be downloaded."""
+        return bool(_difference(program, record.how)) and record.age_s > self._retry_upstream_s
 
     def _replaced_by_release(self, program: Program, record: Record) -> bool:
         try:
-            self._from_maker(program)
+            self._from_upstream(program)
         except Unavailable:
-            self._cache.note(program.name, program.release.version, record.asked_now())
+            self._cache.note(program.name, program.release.version, record.checked_now())
             return False
         return True
 
-    def _from_maker(self, program: Program) -> None:
+    def _from_upstream(self, program: Program) -> None:
         file = program.release.files[architecture()]
         with self._cache.partial(program.name) as partial:
             prepared = partial / "prepared"
-            with self._progress.step(program.title, "downloading from its maker") as step:
-                against = self._maker.get(file, program.name, prepared, step)
+            with self._progress.step(program.title, "downloading the release") as step:
+                against = self._upstream.get(file, program.name, prepared, step)
             names = [file.tree or program.name, *(Path(member).name for member in file.also)]
-            self._place(program, prepared, "maker", against, names)
-        self._progress.line(program.title, f"its maker's release, {against} ({duration(step.elapsed_s)})")
+            self._place(program, prepared, "upstream", against, names)
+        self._progress.line(program.title, f"upstream release, {against} ({duration(step.elapsed_s)})")
 
     def _build(self, program: Program, why: str) -> None:
         if program.go is None:
@@ -207,14 +205,14 @@ class Installer:
         self._cache.place(program.name, program.release.version, prepared, record)
 
     def _free_go_caches(self, purposes: Collection[Purpose]) -> None:
-        """Once everything is built they are of no use until a version changes, and they are by far the largest thing here."""
+        """Once everything is built they are useless until a version changes, and they are by far the largest thing here."""
         programs = [program for program in self._programs.values() if program.go and program.purpose in purposes]
         unbuilt = [program for program in programs if not self._cache.record(program.name, program.release.version)]
         freed = None if self._keep_go_caches or any(on_path(p) is None for p in unbuilt) else self._cache.free_go()
         if freed is None:
-            self._progress.say("Go's caches stay for what is built next; `python -m toolchain clean` frees them.")
+            self._progress.say("Go's caches are kept for the next build; `python -m toolchain clean` removes them.")
         else:
-            self._progress.say(f"Everything is built: Go's caches are removed, {size(freed)}.")
+            self._progress.say(f"Everything is built: removed Go's caches, {size(freed)}.")
 
 
 def _is_wanted(program: Program, names: Collection[str] | None) -> bool:
@@ -232,4 +230,4 @@ def _difference(program: Program, how: How) -> str:
 
 
 def _origin(record: Record) -> str:
-    return {"maker": "its maker's release", "go": "built from the Go module proxy"}.get(record.how, record.how)
+    return {"upstream": "upstream release", "go": "built from the Go module proxy"}.get(record.how, record.how)

@@ -1,4 +1,4 @@
-"""Where an installed program is. Only looks: what is missing is told, with how to install it."""
+"""Where an installed program is. Only looks: an error for a missing one says how to install it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Located:
 
 
 def located(name: str, cache: Cache | None = None) -> Located | None:
-    """The program and how it was got; None when it is not installed. Raises NotInstalled for a name we do not know."""
+    """The program and its source; None when it is not installed. Raises NotInstalled for an unknown name."""
     program = PROGRAMS.get(name)
     if program is None:
-        raise NotInstalled(f"The toolchain knows no program {name!r}. It knows: {', '.join(PROGRAMS)}.")
+        raise NotInstalled(f"Unknown program {name!r}. Known: {', '.join(PROGRAMS)}.")
     return installed(program, cache or Cache())
 
 
@@ -49,7 +49,7 @@ def find(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """The variables that make every installed program the one that is found: by its name, and by pulumi as its plugin."""
+    """The variables by which every installed program is found: by its name, and by Pulumi as its plugin."""
     cache = Cache()
     chosen = [found for program in PROGRAMS.values() if not program.plugin and (found := installed(program, cache))]
     inherited = os.environ.get("PATH", os.defpath).split(os.pathsep)
@@ -60,15 +60,15 @@ def environment() -> dict[str, str]:
 
 
 def on_path(program: Program) -> Path | None:
-    """The program on the PATH, or among pulumi's own plugins, if it is of the right version and not one of ours."""
+    """The program on the PATH, or among Pulumi's own plugins, if it is of the right version and not one of ours."""
     if program.name.startswith("pulumi-resource-"):
-        # A plugin cannot tell its version, but pulumi installs it under it.
+        # A plugin cannot print its version, but Pulumi installs it in a directory named after it.
         homes: list[str | Path] = [*filter(None, [os.environ.get("PULUMI_HOME")]), Path.home() / ".pulumi"]
         candidates = [Path(home) / "plugins" / program.plugin / program.name for home in homes]
         return next((path for path in candidates if os.access(path, os.X_OK) and not _is_ours(path)), None)
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = Path(directory or ".") / program.name
-        # Access first: a directory of somebody else's says no there, where is_file raises.
+        # os.access first: in a directory that we cannot read, is_file raises.
         if os.access(path, os.X_OK) and path.is_file() and not _is_ours(path) and _is_right(program, path):
             return path.absolute()
     return None
@@ -82,8 +82,8 @@ def _is_ours(path: Path) -> bool:
 
 def _is_right(program: Program, path: Path) -> bool:
     if program.beside:
-        teller = PROGRAMS[program.beside]
-        return _prints_version(path.resolve().with_name(teller.name), teller.version_args, program.release.version)
+        beside = PROGRAMS[program.beside]
+        return _prints_version(path.resolve().with_name(beside.name), beside.version_args, program.release.version)
     return bool(program.version_args) and _prints_version(path, program.version_args, program.release.version)
 
 
@@ -96,7 +96,7 @@ def _prints_version(path: Path, args: tuple[str, ...], version: str) -> bool:
 
 @memoized
 def _printed_version(path: Path, args: tuple[str, ...], mtime_ns: int) -> str:
-    """The first version in what the program prints; asked once per run, unless it was changed (`mtime_ns`) since."""
+    """The first version in what the program prints; run once per process, unless the file changes (`mtime_ns`)."""
     done = subprocess.run([path, *args], capture_output=True, text=True, timeout=VERSION_S, check=False)
     printed = re.search(r"\d+\.\d+\.\d+", done.stdout + done.stderr)
     return printed[0] if printed else ""

@@ -1,4 +1,4 @@
-"""Writes the checksums of makers' files, and the digests of images, into toolchain/versions.yaml, for a person to review."""
+"""Writes the checksums of upstream's files, and the digests of images, into toolchain/versions.yaml, for review."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 from toolchain import versions
 from toolchain.errors import ToolchainError, Unavailable
-from toolchain.maker import Maker
 from toolchain.progress import Progress, Step
 from toolchain.registry import digest_of
+from toolchain.upstream import Upstream
 
-# The line to change, what people call it, and how its value is learned, with where it comes from.
+# The line to change, its title, and a function that returns the value and its source.
 _Pin = tuple[re.Pattern[str], str, Callable[[Step], tuple[str, str]]]
 
 
 def pin(names: Sequence[str], progress: Progress, file: Path = versions.FILE) -> None:
-    """Pins everything unpinned of the named programs and images (all by default), telling where each value comes from.
+    """Pins everything unpinned of the named programs and images (all by default), and prints the source of each value.
 
     Raises ToolchainError with all that could not be pinned, after writing what could.
     """
@@ -33,7 +33,7 @@ def pin(names: Sequence[str], progress: Progress, file: Path = versions.FILE) ->
             if names and name not in names:
                 continue
             try:
-                with progress.step(title, "asking its maker") as step:
+                with progress.step(title, "fetching its checksum") as step:
                     value, source = learn(step)
             except Unavailable as reason:
                 failures.append(f"{title}: {reason}")
@@ -48,12 +48,12 @@ def pin(names: Sequence[str], progress: Progress, file: Path = versions.FILE) ->
 
 
 def _programs(releases: dict[str, versions.Release], scratch: Path) -> Iterator[tuple[str, _Pin]]:
-    maker = Maker()
+    upstream = Upstream()
     for name, release in releases.items():
         for arch, file in release.files.items():
             if not file.sha256:
                 line = rf"(^  {re.escape(name)}:\n(?:    .*\n)*?    sha256:\n(?:      .*\n)*?      {arch}: ){versions.UNPINNED}$"
-                yield name, (re.compile(line, re.M), f"{name} {arch}", partial(maker.learn_sha256, file, scratch))
+                yield name, (re.compile(line, re.M), f"{name} {arch}", partial(upstream.learn_sha256, file, scratch))
 
 
 def _images(images: dict[str, versions.Image]) -> Iterator[tuple[str, _Pin]]:
@@ -62,7 +62,7 @@ def _images(images: dict[str, versions.Image]) -> Iterator[tuple[str, _Pin]]:
             line = rf"(^  {re.escape(name)}:\n(?:    .*\n)*?    digest: ){versions.UNPINNED}$"
 
             def learn(_: Step, of: versions.Image = image) -> tuple[str, str]:
-                return digest_of(of.repository, of.tag), f"{of.repository}:{of.tag} as its registry has it now"
+                return digest_of(of.repository, of.tag), f"{of.repository}:{of.tag} as its registry serves it now"
 
             yield name, (re.compile(line, re.M), f"image {name}", learn)
 

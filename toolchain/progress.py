@@ -1,4 +1,4 @@
-"""What a person sees while programs are got: one line per program, and for a long step how long it runs and may run."""
+"""What the user sees during an installation: one line per program, and for a long step its duration and estimate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Progress:
 
     @contextlib.contextmanager
     def step(self, title: str, doing: str, expected_s: float | None = None) -> Iterator[Step]:
-        """A step that may take long. Its end is told by whoever began it, with `line`."""
+        """A step that may take long. The caller reports its end with `line`."""
         step = Step(doing, expected_s)
         ended = threading.Event()
 
@@ -53,7 +53,7 @@ class Progress:
 
 
 class Step:
-    """A running step; set `detail` to say what it is at."""
+    """A running step; set `detail` to what it is doing."""
 
     def __init__(self, doing: str, expected_s: float | None):
         self.doing = doing
@@ -78,7 +78,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for a reader, in the decimal units of disks."""
+    """Bytes in the decimal units of disks."""
     if count >= 1e9:
         return f"{count / 1e9:.1f} GB"
     return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

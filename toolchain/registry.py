@@ -1,4 +1,4 @@
-"""The digest of a container image, asked of its registry by the OCI distribution protocol. No image is downloaded."""
+"""The digest of a container image, queried from its registry by the OCI distribution protocol. No image is downloaded."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def digest_of(repository: str, tag: str) -> str:
     url = f"{scheme}://{registry}/v2/{name}/manifests/{tag}"
     try:
         try:
-            body, told = _get(url, {})
+            body, named = _get(url, {})
         except urllib.error.HTTPError as error:
             if error.code != 401:
                 raise
-            body, told = _get(url, {"Authorization": f"Bearer {_token(error.headers.get('WWW-Authenticate', ''))}"})
+            body, named = _get(url, {"Authorization": f"Bearer {_token(error.headers.get('WWW-Authenticate', ''))}"})
     except _NETWORK_ERRORS as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise Unavailable(f"the registry {registry} gave no digest of {name}:{tag}: {reason}") from None
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-    if told and told != digest:
-        raise Unavailable(f"the registry {registry} names {told} for {name}:{tag} and sends {digest}; nothing is pinned")
+    if named and named != digest:
+        raise Unavailable(f"the registry {registry} names {named} for {name}:{tag} and sends {digest}; nothing is pinned")
     return digest
 
 
@@ -58,11 +58,11 @@ def _get(url: str, headers: dict[str, str]) -> tuple[bytes, str]:
 
 
 def _token(challenge: str) -> str:
-    """`Bearer realm="https://...",service="...",scope="..."` says where a token is to be had."""
+    """`Bearer realm="https://...",service="...",scope="..."` says where to get a token."""
     values = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     realm = values.pop("realm", "")
     if not realm.startswith(("https://", "http://127.")):
-        raise ValueError(f"it asks for a login in a way that is not known: {challenge[:80]!r}")
+        raise ValueError(f"unsupported authentication challenge: {challenge[:80]!r}")
     with urllib.request.urlopen(f"{realm}?{urllib.parse.urlencode(values)}", timeout=_TIMEOUT_S) as answer:  # noqa: S310
         given = json.load(answer)
     token: str = given.get("token") or given["access_token"]

@@ -1,6 +1,6 @@
-"""What comes from the Linux distribution: how to see that it is there, and the exact command that gets it.
+"""Programs and headers of the Linux distribution: whether they are installed, and the exact command that installs them.
 
-Installed by us only where nobody can mind: as root on a Debian or Ubuntu, and it is said. Everywhere else the person is told.
+We install them only as root on Debian or Ubuntu, and say so. Elsewhere the user gets the command.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def program(name: str) -> str | None:
     return next(filter(None, map(shutil.which, (name, *ALSO_CALLED.get(name, ())))), None)
 
 
-def told(lacks: Sequence[str]) -> str:
-    """What is missing and what a person types to get it."""
+def how_to_install(lacks: Sequence[str]) -> str:
+    """What is missing and the command that installs it."""
     names = " and ".join(f"the C header {name}" if name.endswith(".h") else name for name in lacks)
     debian, fedora = ([package for name in lacks for package in PACKAGES[name][family]] for family in (0, 1))
     command = {
@@ -72,7 +72,7 @@ def require(names: Iterable[str], progress: Progress) -> None:
     """Raises ToolchainError when some are missing and cannot be installed by us."""
     lacks = missing(names)
     if lacks and not install_as_root(lacks, progress):
-        raise ToolchainError(told(lacks))
+        raise ToolchainError(how_to_install(lacks))
 
 
 def _has_header(header: str) -> bool:

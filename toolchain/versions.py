@@ -22,16 +22,16 @@ _Entry = TypeVar("_Entry")
 
 
 class VersionsError(Exception):
-    """versions.yaml does not say what is asked of it; the text names the key and the next step."""
+    """versions.yaml lacks an entry; the text names the key and the next step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseFile:
-    """The maker's file for one architecture.
+    """Upstream's file for one architecture.
 
     `sha256` is None while nobody has pinned it. `member` is the program inside the archive, `also` are members it needs
     beside it; both are empty for a bare binary. `tree` set: the whole archive is the program, without its first directory,
-    and `tree` is the path of the executable in what remains. `checksums_url` is the list the maker publishes beside it.
+    and `tree` is the path of the executable in what remains. `checksums_url` is the list that upstream publishes beside it.
     """
 
     url: str
@@ -44,7 +44,7 @@ class ReleaseFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One version of one program. `files` maps amd64 and arm64 to the maker's file."""
+    """One version of one program. `files` maps amd64 and arm64 to upstream's file."""
 
     name: str
     version: str
@@ -104,7 +104,7 @@ def repository(name: str) -> Repository:
 
 
 def read_releases(file: Path) -> dict[str, Release]:
-    """Every program of a versions file. Raises VersionsError with the key of the first mistake."""
+    """Every program of a versions file. Raises VersionsError with the key of the first error."""
     programs = yaml.safe_load(file.read_text())["programs"]
     return {name: _release(name, entry) for name, entry in programs.items()}
 

@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
             case "install":
                 file = stack_file(given.stack) if given.stack is not None else None
                 names = needed_for(file) if file else _standard(given.all)
-                programs.install(names, ask_again=given.ask_again, keep_go_caches=given.keep_go_caches)
+                programs.install(names, retry_upstream=given.retry_upstream, keep_go_caches=given.keep_go_caches)
                 replaced = [name for name in programs.in_use() if name in names]
                 if file and replaced and (warning := permission.permit_all(replaced, given.stack, file)):
                     print(warning, file=sys.stderr)
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     which = install.add_mutually_exclusive_group()
     which.add_argument("--stack", help="what this stack needs, if it may use stand-ins; default: what the dev datacenter needs")
     which.add_argument("--all", action="store_true", help="and what only tests need")
-    install.add_argument("--ask-again", action="store_true", help="try to get the real ones now (else once a day)")
+    install.add_argument("--retry-upstream", action="store_true", help="try to get the real ones now (else once a day)")
     install.add_argument("--keep-go-caches", action="store_true", help="do not remove them when everything is built")
     artifacts = verbs.add_parser("artifacts", help="a directory of artifacts for simulated hosts")
     artifacts.add_argument("directory", type=Path, metavar="DIRECTORY")

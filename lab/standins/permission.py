@@ -40,7 +40,10 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     chosen = [PROGRAMS[name] for name in programs]
     what = "the lab's stand-in of " + ", ".join(program.title for program in chosen)
     fix = "\n".join(
-        ["Install the real one:", f"    python -m toolchain install --ask-again {' '.join(program.name for program in chosen)}"]
+        [
+            "Install the real one:",
+            f"    python -m toolchain install --retry-upstream {' '.join(program.name for program in chosen)}",
+        ]
         + ["or, where upstream cannot be reached:"]
         + [f"    {program.by_hand(program.release.files[architecture()].url)}" for program in chosen]
     )

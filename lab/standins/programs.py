@@ -37,22 +37,22 @@ STAND_INS: Mapping[str, Path] = {
 }
 # How long a program counts as unavailable: a machine without internet seldom gets it within the day, and every `make dev` would
 # wait for the answer.
-ASK_AGAIN_S = 24 * 3600
+RETRY_S = 24 * 3600
 _CHECKOUT = "GPU_FLEET_CHECKOUT"  # whose stand-ins the programs of the PULUMI_HOME become: the cache is shared by checkouts
 
 
-def install(names: Collection[str], *, ask_again: bool = False, keep_go_caches: bool = False) -> None:
+def install(names: Collection[str], *, retry_upstream: bool = False, keep_go_caches: bool = False) -> None:
     """Gets real programs where they can be had, and says which stand-in replaces which of the others. Raises ToolchainError."""
     file = Cache().root / "stand-ins.json"
-    noted = {} if ask_again else _read(file)
+    noted = {} if retry_upstream else _read(file)
     fresh = {
         name: why
         for name, (why, at) in noted.items()
-        if name in STAND_INS and time.time() - at < ASK_AGAIN_S and toolchain.located(name) is None
+        if name in STAND_INS and time.time() - at < RETRY_S and toolchain.located(name) is None
     }
     missing: dict[str, str] = {}
     if wanted := [name for name in names if name not in fresh]:
-        installer = Installer(ask_again=ask_again, keep_go_caches=keep_go_caches)
+        installer = Installer(retry_upstream=retry_upstream, keep_go_caches=keep_go_caches)
         missing = installer.install(wanted, optional=STAND_INS)
     progress, now = Progress(), time.time()
     for name, why in {**{name: why for name, why in fresh.items() if name in names}, **missing}.items():

@@ -1,4 +1,4 @@
-"""A maker, a Go and a cache that are all on this machine, so that no test needs the network or a compiler."""
+"""An upstream, a Go and a cache that are all on this machine, so that no test needs the network or a compiler."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.toolchain.fakes import NOBODY, Maker, Run, executable, module
+from tests.toolchain.fakes import NOBODY, Run, Upstream, executable, module
 from toolchain import Cache
 from toolchain.programs import REPO, GoBuild
 
 
 @pytest.fixture
-def maker() -> Iterator[Maker]:
-    maker = Maker()
-    thread = threading.Thread(target=maker.server.serve_forever, kwargs={"poll_interval": 0.01})
+def upstream() -> Iterator[Upstream]:
+    upstream = Upstream()
+    thread = threading.Thread(target=upstream.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield maker
-    maker.server.shutdown()
+    yield upstream
+    upstream.server.shutdown()
     thread.join()
-    maker.server.server_close()
+    upstream.server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def run(cache: Cache) -> Run:
 
 @pytest.fixture
 def command(machine: Path) -> Callable[..., subprocess.Popen[str]]:
-    """`python -m toolchain ...` in a process of its own, every maker out of its reach."""
+    """`python -m toolchain ...` in a process of its own, every upstream out of its reach."""
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A maker of programs and what the tests make releases of."""
+"""An upstream of programs and what the tests make releases of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolchain.install import architecture
 from toolchain.progress import Progress
 from toolchain.versions import Release, ReleaseFile
 
-NOBODY = "http://127.0.0.1:1"  # port 1 is refused at once, as a maker out of reach
+NOBODY = "http://127.0.0.1:1"  # port 1 is refused at once, as an upstream out of reach
 
 
 def script(version: str) -> bytes:
@@ -53,8 +53,8 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-class Maker:
-    """Serves `files` (path -> body); `asked` lists the GETs.
+class Upstream:
+    """Serves `files` (path -> body); `requests` lists the GETs.
 
     `cuts` says how often a path's answer breaks off half-way, `moved` where a path redirects to.
     """
@@ -63,8 +63,8 @@ class Maker:
         self.files: dict[str, bytes] = {}
         self.cuts: dict[str, int] = {}
         self.moved: dict[str, str] = {}
-        self.asked: list[str] = []
-        maker = self
+        self.requests: list[str] = []
+        upstream = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_HEAD(self) -> None:
@@ -72,21 +72,21 @@ class Maker:
                 self.end_headers()
 
             def do_GET(self) -> None:
-                maker.asked.append(self.path)
-                if self.path in maker.moved:
+                upstream.requests.append(self.path)
+                if self.path in upstream.moved:
                     self.send_response(302)
-                    self.send_header("Location", maker.moved[self.path])
+                    self.send_header("Location", upstream.moved[self.path])
                     self.end_headers()
                     return
-                body = maker.files.get(self.path)
+                body = upstream.files.get(self.path)
                 if body is None:
                     self.send_error(404)
                     return
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                if maker.cuts.get(self.path, 0) > 0:
-                    maker.cuts[self.path] -= 1
+                if upstream.cuts.get(self.path, 0) > 0:
+                    upstream.cuts[self.path] -= 1
                     body = body[: len(body) // 2]
                 self.wfile.write(body)
 
@@ -97,7 +97,7 @@ class Maker:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def release(self, name: str = "tool", version: str = "1.2.3", *, body: bytes | None = None, **file: object) -> Release:
-        """A release of a bare binary served by this maker, pinned unless `sha256=None`; `file` overrides its fields."""
+        """A release of a bare binary served by this upstream, pinned unless `sha256=None`; `file` overrides its fields."""
         body = script(version) if body is None else body
         self.files[f"/{name}-{version}"] = body
         fields = {"url": f"{self.url}/{name}-{version}", "sha256": sha256(body), "checksums_url": f"{self.url}/sums", **file}

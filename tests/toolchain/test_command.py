@@ -34,7 +34,7 @@ def test_run_hands_on_the_exit_code_and_the_arguments(command: Command) -> None:
     assert said(command("run", "sh", "-c", 'echo "$2"; exit 7', "sh", "a", "b c"), code=7) == "b c\n"
 
 
-def test_run_tells_a_program_that_is_not_there(command: Command) -> None:
+def test_run_shows_a_program_that_is_not_there(command: Command) -> None:
     assert "nosuchprogram: No such file or directory" in said(command("run", "nosuchprogram"), code=1)
 
 
@@ -43,7 +43,7 @@ def test_path_of_what_is_not_installed_says_how_to_install_it(command: Command) 
 
 
 @pytest.mark.parametrize("verb", ["install", "pin"])
-def test_an_unknown_name_is_told_without_a_traceback(verb: str, command: Command) -> None:
+def test_an_unknown_name_is_reported_without_a_traceback(verb: str, command: Command) -> None:
     text = said(command(verb, "aloy"), code=1)
     assert "aloy" in text and "alloy" in text
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.toolchain.fakes import NOBODY, Maker, Run, executable, module, until
+from tests.toolchain.fakes import NOBODY, Run, Upstream, executable, module, until
 from toolchain import Cache, Program, ToolchainError, system
 from toolchain.programs import GoBuild
 
@@ -19,8 +19,8 @@ FEDORA = 'ID="rocky"\nID_LIKE="rhel centos fedora"\n'
 
 
 @pytest.fixture
-def tool(maker: Maker, go_build: GoBuild) -> Program:
-    return Program(release=maker.release(url=f"{NOBODY}/tool"), go=go_build)
+def tool(upstream: Upstream, go_build: GoBuild) -> Program:
+    return Program(release=upstream.release(url=f"{NOBODY}/tool"), go=go_build)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_without_go_it_says_which_go_and_where_to_get_it(tool: Program, run: Run
 
 
 @pytest.mark.parametrize(("version", "toolchain"), [("go1.19.8", "auto"), ("go1.26.0", "local"), ("go1.19.8", "")])
-def test_a_go_that_is_too_old_is_told_with_both_versions(
+def test_a_go_that_is_too_old_is_reported_with_both_versions(
     version: str, toolchain: str, tool: Program, run: Run, go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_GO_VERSION", version)
@@ -81,12 +81,19 @@ def test_a_go_that_fetches_a_newer_one_itself_is_good_enough(
         ("ID=arch\n", "install your distribution's packages of gcc, libc6-dev, libsystemd-dev"),
     ],
 )
-def test_a_missing_compiler_is_told_with_the_command_and_stops_that_program_alone(
-    os_release: str, command: str, tool: Program, run: Run, go: Path, go_build: GoBuild, maker: Maker, distribution: Callable
+def test_a_missing_compiler_is_reported_with_the_command_and_stops_that_program_alone(
+    os_release: str,
+    command: str,
+    tool: Program,
+    run: Run,
+    go: Path,
+    go_build: GoBuild,
+    upstream: Upstream,
+    distribution: Callable,
 ) -> None:
     distribution(os_release, 1000)
     needs_c = Program(
-        release=maker.release("agent", url=f"{NOBODY}/agent"), go=replace(go_build, needs=("gcc", "systemd/sd-journal.h"))
+        release=upstream.release("agent", url=f"{NOBODY}/agent"), go=replace(go_build, needs=("gcc", "systemd/sd-journal.h"))
     )
     with pytest.raises(ToolchainError) as failed:
         run.install(needs_c, tool)
@@ -94,7 +101,7 @@ def test_a_missing_compiler_is_told_with_the_command_and_stops_that_program_alon
     assert run.installed(tool) and not run.installed(needs_c)
 
 
-def test_missing_headers_are_told_although_the_compiler_is_there(
+def test_missing_headers_are_reported_although_the_compiler_is_there(
     tool: Program, run: Run, go: Path, go_build: GoBuild, machine: Path, distribution: Callable
 ) -> None:
     distribution(DEBIAN, 1000)
@@ -106,7 +113,7 @@ def test_missing_headers_are_told_although_the_compiler_is_there(
     assert not go.exists(), "it must not be built without the journal"
 
 
-def test_root_on_debian_gets_the_packages_and_is_told(
+def test_root_on_debian_gets_the_packages_and_is_reported(
     tool: Program, run: Run, go: Path, go_build: GoBuild, machine: Path, distribution: Callable, tmp_path: Path
 ) -> None:
     distribution(DEBIAN, 0)
@@ -131,7 +138,7 @@ def test_packages_are_not_installed_for_a_build_that_go_cannot_do(
     assert not (tmp_path / "apt").exists()
 
 
-def test_a_failed_apt_get_is_told_with_its_reason(
+def test_a_failed_apt_get_is_reported_with_its_reason(
     tool: Program, run: Run, go: Path, go_build: GoBuild, machine: Path, distribution: Callable
 ) -> None:
     distribution(DEBIAN, 0)
@@ -142,17 +149,17 @@ def test_a_failed_apt_get_is_told_with_its_reason(
 
 
 def test_a_failed_build_shows_the_end_of_its_log_and_does_not_hinder_the_others(
-    tool: Program, run: Run, go: Path, maker: Maker, monkeypatch: pytest.MonkeyPatch, cache: Cache
+    tool: Program, run: Run, go: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, cache: Cache
 ) -> None:
     monkeypatch.setenv("FAKE_GO_SAYS", "missing go.sum entry")
-    other = Program(release=maker.release("other"))
+    other = Program(release=upstream.release("other"))
     with pytest.raises(ToolchainError) as failed:
         run.install(tool, other)
     assert "missing go.sum entry" in str(failed.value) and str(cache.log("tool")) in str(failed.value)
     assert run.installed(other) and run.installed(tool) is None
 
 
-def test_a_disk_that_fills_during_a_build_is_told_as_such(
+def test_a_disk_that_fills_during_a_build_is_reported_as_such(
     tool: Program, run: Run, go: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_GO_SAYS", "write: no space left on device")
@@ -163,19 +170,19 @@ def test_a_disk_that_fills_during_a_build_is_told_as_such(
 def test_gos_caches_are_removed_when_everything_is_built(tool: Program, run: Run, go: Path, cache: Cache) -> None:
     run.install(tool)
     assert not (cache.root / "go").exists()
-    assert "Everything is built: Go's caches are removed" in run.seen
+    assert "Everything is built: removed Go's caches" in run.seen
 
 
 def test_gos_caches_stay_while_something_is_left_to_build(
-    tool: Program, run: Run, go: Path, maker: Maker, go_build: GoBuild, cache: Cache
+    tool: Program, run: Run, go: Path, upstream: Upstream, go_build: GoBuild, cache: Cache
 ) -> None:
-    later = Program(release=maker.release("later"), go=go_build)
+    later = Program(release=upstream.release("later"), go=go_build)
     run.install(tool, later, names=["tool"])
     assert cache.go_modules.exists()
-    assert "toolchain clean` frees them" in run.seen
+    assert "toolchain clean` removes them" in run.seen
 
 
-def test_gos_caches_stay_when_asked_or_in_use(tool: Program, run: Run, go: Path, cache: Cache) -> None:
+def test_gos_caches_stay_on_request_and_while_in_use(tool: Program, run: Run, go: Path, cache: Cache) -> None:
     run.install(tool, keep_go_caches=True)
     assert cache.go_modules.exists()
     with cache.using_go():
@@ -193,7 +200,7 @@ def test_an_interrupted_build_ends_with_its_compilers_and_the_next_run_goes_on(
     until((tmp_path / "go.began").exists)
     interrupted.send_signal(ending)
     said = interrupted.communicate()[0]
-    assert interrupted.returncode == 130 and "Interrupted. What is in place stays" in said and "Traceback" not in said
+    assert interrupted.returncode == 130 and "Interrupted. Installed programs" in said and "Traceback" not in said
     assert not list((cache.root / "partial").iterdir()) and not (cache.root / "tools").exists()
     hold.unlink()
     again = command("install", "--keep-go-caches", "node_exporter")
@@ -224,7 +231,7 @@ def test_two_runs_at_once_build_once_and_the_second_says_for_whom_it_waits(
     second = command("install", "node_exporter")
     assert second.stdout
     lines = iter(second.stdout.readline, "")
-    assert any(f"waiting: another run (pid {first.pid}) is getting it" in line for line in lines)
+    assert any(f"waiting: another run (pid {first.pid}) is installing it" in line for line in lines)
     hold.unlink()
     rest = second.communicate()[0]
     assert first.communicate() and (first.returncode, second.returncode) == (0, 0)
@@ -237,7 +244,9 @@ def test_the_needed_go_is_read_from_the_module(run: Run, tool: Program, tmp_path
         run.install(replace(tool, go=replace(go_build, module=module(tmp_path / "newer", "1.99.1"))))
 
 
-def test_gos_caches_do_not_wait_for_what_only_tests_need(tool: Program, run: Run, go: Path, cache: Cache, maker: Maker) -> None:
-    cluster = replace(tool, release=maker.release("cluster", url=f"{NOBODY}/cluster"), purpose="tests")
+def test_gos_caches_do_not_wait_for_what_only_tests_need(
+    tool: Program, run: Run, go: Path, cache: Cache, upstream: Upstream
+) -> None:
+    cluster = replace(tool, release=upstream.release("cluster", url=f"{NOBODY}/cluster"), purpose="tests")
     run.install(tool, cluster)
     assert not (cache.root / "go").exists()

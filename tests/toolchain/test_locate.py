@@ -21,19 +21,19 @@ def put(cache: Cache, name: str) -> Path:
     content = script(PROGRAMS[name].release.version)
     with cache.partial(name) as partial:
         executable(partial / "prepared" / name, content)
-        record = Record.now(how="maker", why="", program=name, sha256={name: sha256(content)})
+        record = Record.now(how="upstream", why="", program=name, sha256={name: sha256(content)})
         cache.place(name, PROGRAMS[name].release.version, partial / "prepared", record)
     return cache.directory(name, PROGRAMS[name].release.version) / name
 
 
-def test_what_is_not_installed_is_told_with_the_command_that_installs_it() -> None:
+def test_a_program_that_is_not_installed_is_reported_with_the_command_that_installs_it() -> None:
     wanted = re.escape(release("alloy").version)
     with pytest.raises(NotInstalled, match=rf"alloy {wanted} is not installed: run `python -m toolchain install alloy`"):
         toolchain.find("alloy")
 
 
-def test_an_unknown_name_is_told_with_the_known_ones() -> None:
-    with pytest.raises(NotInstalled, match=r"knows no program 'aloy'.*alloy"):
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
+    with pytest.raises(NotInstalled, match=r"Unknown program 'aloy'.*alloy"):
         toolchain.find("aloy")
 
 
@@ -67,7 +67,7 @@ def test_tools_that_are_linked_from_another_cache_are_this_caches(
     assert toolchain.located("loki") is None, "taken for a program of this machine"
 
 
-def test_the_language_host_on_the_path_is_judged_by_the_pulumi_beside_it(machine: Path) -> None:
+def test_the_language_host_on_the_path_has_the_version_of_the_pulumi_beside_it(machine: Path) -> None:
     host = executable(machine / "pulumi-language-python", b"#!/bin/sh\n")
     assert toolchain.located("pulumi-language-python") is None
     executable(machine / "pulumi", script(PROGRAMS["pulumi"].release.version))

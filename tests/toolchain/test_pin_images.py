@@ -1,4 +1,4 @@
-"""`pin` of container images: the digest of the pinned tag, asked of a registry as Docker asks it."""
+"""`pin` of container images: the digest of the pinned tag, queried from a registry as Docker does it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_registry_that_sends_something_else_than_it_names_pins_nothing(
 
 
 @pytest.mark.parametrize(("repository", "tag", "says"), [("", "none", "Not Found"), ("127.0.0.1:1/x", "1.2-3", "refused")])
-def test_an_image_that_cannot_be_found_is_told_with_its_registry(
+def test_an_image_that_cannot_be_found_is_reported_with_its_registry(
     tmp_path: Path, registry: str, repository: str, tag: str, says: str
 ) -> None:
     file = versions_file(tmp_path, repository or f"{registry}/nvidia/dcgm-exporter", tag)

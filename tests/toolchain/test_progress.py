@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_long_step_tells_its_time_what_is_expected_and_where_it_is() -> None:
+def test_a_long_step_shows_its_time_what_is_expected_and_where_it_is() -> None:
     out = io.StringIO()
     progress = Progress(out)
     progress.every_s = 0.001

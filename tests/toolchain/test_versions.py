@@ -78,7 +78,7 @@ def test_something_that_is_no_sha256_is_refused_with_its_key(sha256: str, tool) 
         tool(amd64=sha256)
 
 
-def test_an_unknown_name_is_told_with_the_known_ones() -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     with pytest.raises(VersionsError, match=r"no programs\.aloy; it has: .*alloy"):
         release("aloy")
     with pytest.raises(VersionsError, match=r"no images\.dcgm-exporter2; it has: .*dcgm-exporter"):

@@ -1,7 +1,7 @@
-"""The maker's release: downloaded over TLS, verified by sha256, unpacked. Nothing of a file that does not match is kept.
+"""Upstream releases: downloaded over TLS, verified by sha256, unpacked. Nothing of a file that does not match is kept.
 
-A machine without internet must lose seconds here, not minutes: a host is asked once per run, with a deadline that also covers
-name resolution, and is not asked again after it failed.
+A machine without internet must lose seconds here, not minutes: a server is contacted once per run, with a timeout that covers
+name resolution too, and not again after it failed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from toolchain.errors import Unavailable, WrongChecksum
 from toolchain.progress import Step, size
 from toolchain.versions import ReleaseFile
 
-REACH_S = 8  # until a host is taken to be out of reach; a slow proxy needs 2-3 s
-STALL_S = 20  # without a byte, or without a connection to where the host redirects
-ATTEMPTS = 2  # a cut download is begun once more
+REACH_S = 8  # until a server counts as unreachable; a slow proxy needs 2-3 s
+STALL_S = 20  # without a byte, or without a connection to the target of a redirect
+ATTEMPTS = 2  # a broken download is retried once
 CHECKSUM_LIST_BYTES = 1_000_000
 PINNED = "matches its pinned sha256"
 
 _NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
 
 
-class Maker:
+class Upstream:
     """Downloads of one run. Proxies come from the environment (https_proxy, no_proxy), as urllib reads them."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, str] = {}  # host -> why it is not asked again; empty: it answers
+        self._hosts: dict[str, str] = {}  # server -> why it is not contacted again; empty: it answers
 
     def get(self, file: ReleaseFile, name: str, into: Path, step: Step) -> str:
         """Downloads and verifies `file`, puts the program below the new directory `into` as `name`, or as `file.tree` says.
@@ -55,8 +55,8 @@ class Maker:
                 file.url,
                 expected=expected,
                 found=found,
-                next_step="Nothing of it was kept. Either the release was replaced by its maker or something between here and "
-                "there changes downloads: compare with the maker's own list before you change toolchain/versions.yaml "
+                next_step="Nothing of it was kept. Upstream replaced the release, or something on the way changes downloads. "
+                "Compare with the list that upstream publishes before you change toolchain/versions.yaml "
                 f"({file.checksums_url}).",
             )
         step.doing = "unpacking"
@@ -67,7 +67,7 @@ class Maker:
     def learn_sha256(self, file: ReleaseFile, scratch: Path, step: Step) -> tuple[str, str]:
         """The checksum to pin for a file and where it comes from. Raises Unavailable.
 
-        Some makers publish no list, or one of SHA-1 sums: then it is that of the file as it arrives now.
+        Some projects publish no list, or one of SHA-1 sums: then it is that of the file as downloaded now.
         """
         self._reach(file.url)
         try:
@@ -76,7 +76,7 @@ class Maker:
             archive = scratch / "download"
             sha256 = self._download(file.url, archive, step)
             archive.unlink()
-            return sha256, f"the file itself, downloaded now: no sha256 of it at {file.checksums_url}"
+            return sha256, f"the file itself, downloaded now: no sha256 for it at {file.checksums_url}"
 
     def _published(self, file: ReleaseFile) -> tuple[str, str]:
         try:
@@ -84,19 +84,19 @@ class Maker:
                 text = answer.read(CHECKSUM_LIST_BYTES).decode("ascii", "replace")
         except _NETWORK_ERRORS as error:
             raise Unavailable(
-                f"its sha256 is not pinned and the list beside the release is not to be had: {_reason(error)} "
+                f"its sha256 is not pinned and the checksum list of the release cannot be fetched: {_reason(error)} "
                 f"({file.checksums_url})"
             ) from None
         found = checksum_in(text, PurePosixPath(urllib.parse.urlsplit(file.url).path).name)
         if not found:
-            raise Unavailable(f"its sha256 is not pinned and not on the list beside the release ({file.checksums_url})")
-        return found, "matches the list published beside it, not pinned here (`python -m toolchain pin`)"
+            raise Unavailable(f"its sha256 is not pinned and not in the checksum list of the release ({file.checksums_url})")
+        return found, "matches its published checksum list, not pinned here (`python -m toolchain pin`)"
 
     def _reach(self, url: str) -> None:
-        """Raises Unavailable when the host of `url` does not answer, at once if it was asked before."""
+        """Raises Unavailable when the server of `url` does not answer, at once if it was contacted before."""
         parts = urllib.parse.urlsplit(url)
         if parts.netloc not in self._hosts:
-            self._hosts[parts.netloc] = _ask(f"{parts.scheme}://{parts.netloc}/")
+            self._hosts[parts.netloc] = _probe(f"{parts.scheme}://{parts.netloc}/")
         if reason := self._hosts[parts.netloc]:
             raise Unavailable(f"{parts.hostname} cannot be reached ({reason})")
 
@@ -107,23 +107,23 @@ class Maker:
             try:
                 return _stream(url, to, step)
             except urllib.error.HTTPError as error:
-                raise Unavailable(f"its maker answers {error.code} {error.reason} for {url}") from None
+                raise Unavailable(f"{url} answers {error.code} {error.reason}") from None
             except urllib.error.URLError as error:
-                raise self._closed(url, f"{url} cannot be fetched: {_reason(error)}") from None
+                raise self._given_up(url, f"{url} cannot be fetched: {_reason(error)}") from None
             except _NETWORK_ERRORS as error:
                 to.unlink(missing_ok=True)
                 reason = _reason(error)
-                step.detail = "broke off, once more"
-        raise self._closed(url, f"the download broke off {ATTEMPTS} times: {reason}")
+                step.detail = "broke off, retrying"
+        raise self._given_up(url, f"the download broke off {ATTEMPTS} times: {reason}")
 
-    def _closed(self, url: str, reason: str) -> Unavailable:
-        """Nothing else is tried on that host in this run."""
+    def _given_up(self, url: str, reason: str) -> Unavailable:
+        """Nothing else is tried on that server in this run."""
         self._hosts[urllib.parse.urlsplit(url).netloc] = reason
         return Unavailable(reason)
 
 
 def checksum_in(text: str, name: str) -> str:
-    """The sha256 of the file `name` in a list as sha256sum writes it; a list that is one bare sum is that of the one file."""
+    """The sha256 of the file `name` in a list as sha256sum writes it; a single sum without a name is that of the one file."""
     if re.fullmatch(r"\s*[0-9a-f]{64}\s*", text):
         return text.strip()
     for line in text.splitlines():
@@ -133,7 +133,7 @@ def checksum_in(text: str, name: str) -> str:
 
 
 def unpack(archive: Path, file: ReleaseFile, name: str, into: Path) -> None:
-    """Puts the program (and what it needs) of a verified download below `into`, executable. Raises Unavailable."""
+    """Puts the program of a verified download, and what it needs, below `into`, executable. Raises Unavailable."""
     into.mkdir()
     try:
         if file.tree:
@@ -164,7 +164,7 @@ def _unpack_member(archive: Path, member: str, to: Path) -> None:
 
 
 def _unpack_tree(archive: Path, into: Path) -> None:
-    """All of a .tar.gz without its first directory, whose name is the maker's choice."""
+    """All of a .tar.gz without its first directory, whose name varies."""
 
     def below_first(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
         parts = PurePosixPath(member.name).parts[1:]
@@ -192,33 +192,33 @@ def _stream(url: str, to: Path, step: Step) -> str:
 def _read(answer: http.client.HTTPResponse) -> bytes:
     try:
         return answer.read(1 << 20)
-    except OSError as error:  # told apart from those of the disk, which end the run
+    except OSError as error:  # not those of the disk, which end the run
         raise ConnectionError(_reason(error)) from None
 
 
 def _open(url: str) -> http.client.HTTPResponse:
     parts = urllib.parse.urlsplit(url)
-    if parts.scheme != "https" and parts.hostname != "127.0.0.1":  # the tests' maker is on loopback
+    if parts.scheme != "https" and parts.hostname != "127.0.0.1":  # tests serve on loopback
         raise Unavailable(f"{url} is not an https address")
     answer: http.client.HTTPResponse = urllib.request.urlopen(url, timeout=STALL_S)  # noqa: S310 - the scheme was checked
     return answer
 
 
-def _ask(url: str) -> str:
-    """Why `url` gives no HTTP answer at all; empty when it does. In a thread: name resolution knows no timeout."""
+def _probe(url: str) -> str:
+    """Why `url` gives no HTTP answer at all; empty when it does. In a thread: name resolution has no timeout."""
     reasons: list[str] = []
 
-    def ask() -> None:
+    def probe() -> None:
         request = urllib.request.Request(url, method="HEAD")  # noqa: S310 - comes from versions.yaml, checked by _open
         try:
             urllib.request.urlopen(request, timeout=REACH_S).close()  # noqa: S310
             reasons.append("")
         except urllib.error.HTTPError:
-            reasons.append("")  # an answer all the same
+            reasons.append("")  # also an answer
         except _NETWORK_ERRORS as error:
             reasons.append(_reason(error))
 
-    thread = _daemon(ask)
+    thread = _daemon(probe)
     thread.join(REACH_S)
     return reasons[0] if reasons else f"no answer within {REACH_S} s"
 
