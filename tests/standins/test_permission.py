@@ -37,7 +37,7 @@ def test_a_stack_that_is_not_of_the_lab_is_refused_with_what_to_install(project:
     project.program("open('ran', 'w')\n")
     output = project.run("preview", fails=True)
     assert "The stack test cannot use the lab's stand-in of pulumi-language-python" in output
-    assert "python -m toolchain install --ask-again pulumi-language-python" in output
+    assert "python -m toolchain install --retry-upstream pulumi-language-python" in output
     assert "unpack pulumi-language-python from https://" in output, "for a machine that reaches no upstream"
     assert "STAND_INS=1" in output and "Traceback" not in output
     assert not (project.directory / "ran").exists()
