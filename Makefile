@@ -6,8 +6,8 @@ PYTHON := .venv/bin/python
 WITH_TOOLS := $(PYTHON) -m toolchain run --
 # Gets the programs that a stack needs, or says which one is missing and how to install it.
 PROGRAMS_FOR := $(PYTHON) -m operations.programs --stack
-# The lab's stand-ins of what cannot be installed: to try a stack out. They refuse hosts over SSH and real clusters.
-ifeq ($(STAND_INS),1)
+# The lab's stand-ins for what cannot be installed: for the stack `dev`, and to try out a stack without real hosts or clusters.
+ifneq ($(filter 1,$(STAND_INS))$(filter dev,$(STACK)),)
 export STAND_INS
 WITH_TOOLS := $(PYTHON) -m lab.standins run --
 PROGRAMS_FOR := $(PYTHON) -m lab.standins install --stack

@@ -11,12 +11,16 @@ from pathlib import Path
 from lab.standins import permission, programs
 from operations.programs import needed_for
 from operations.stack_file import OperationError, stack_file
-from stackfile.stand_ins import TRIAL, StandInsRefused
+from stackfile.stand_ins import LAB_STACKS, TRIAL, StandInsRefused
 from toolchain import PROGRAMS, ToolchainError
+
+DEV = "dev"  # the stack of `make dev`
 
 
 def main(arguments: list[str]) -> int:
     given = _parser().parse_args(arguments)
+    # Whoever calls this is in the lab. Its stack needs no other mark; those of tests are in the environment.
+    os.environ[LAB_STACKS] = ",".join(filter(None, [DEV, os.environ.get(LAB_STACKS)]))
     try:
         match given.verb:
             case "install":

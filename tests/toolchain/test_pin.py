@@ -66,7 +66,7 @@ def test_without_a_published_sha256_it_is_that_of_the_file_and_this_is_said(
 def test_what_can_be_pinned_is_written_although_the_rest_fails(file: Path, upstream: Upstream) -> None:
     upstream.files["/sums"] = published(upstream, "amd64").encode()
     del upstream.files["/tool-1.2.3-arm64"]
-    with pytest.raises(ToolchainError, match="tool arm64: .* answers 404"):
+    with pytest.raises(ToolchainError, match=r"tool arm64: .* answers 404"):
         pin([], Progress(io.StringIO()), file)
     files = versions.read_releases(file)["tool"].files
     assert files["amd64"].sha256 == sha256(script("amd64")) and files["arm64"].sha256 is None
