@@ -15,6 +15,7 @@ from host.parts import HostOptions, standard_parts
 from host.pull.publish import SigningKey
 from lab.hosts import Host, Site
 from operations import pull_bundle as command
+from stackfile.stand_ins import LAB_STACKS
 from tests.host.pull.pulled import make_key
 from tests.hosts.served import serving
 
@@ -53,6 +54,7 @@ class Published:
 @pytest.fixture
 def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published]:
     monkeypatch.setattr(command, "_ROOT", tmp_path)
+    monkeypatch.setenv(LAB_STACKS, "pulled")
     (tmp_path / "Pulumi.pulled.yaml").write_text(STACK.format(artifacts=artifacts))
     (tmp_path / "site").mkdir()
     with serving(site, tmp_path / "site") as url:

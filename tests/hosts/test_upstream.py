@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import toolchain
 from host.parts import PROGRAMS
 from lab.dev import query
 from lab.hosts import Host, Site
+from lab.standins import programs
 from tests.hosts.outside import make_certificate
 from tests.hosts.stack import Backend, Stack, config_of, left_as_found
 from toolchain.install import architecture
@@ -40,7 +40,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name in PROGRAMS:
         file = _file(name)
         packed[file.url] = directory / file.url.rpartition("/")[2]
-        _pack(file, toolchain.find(name), packed[file.url])
+        _pack(file, programs.find(name), packed[file.url])
     return packed
 
 
