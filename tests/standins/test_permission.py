@@ -57,7 +57,7 @@ def test_a_trial_works_where_everything_is_simulated_and_every_run_says_so(proje
     project.environment |= {LAB_STACKS: "", "STAND_INS": "1"}
     write_stack(project.directory / "Pulumi.test.yaml", hosts={"this": SIMULATED_HOST})
     project.program(PROGRAM)
-    for command in (["preview"], ["up", "--yes", "--skip-preview"], ["up", "--yes", "--skip-preview"]):
+    for command in (["preview"], ["up", "--yes", "--skip-preview"]):
         output = project.run(*command)
         assert "STAND_INS=1: the stack test uses the lab's stand-in of pulumi-language-python" in output
         assert "STAND_INS=1: the stack test uses the lab's stand-in of pulumi-resource-command" in output
