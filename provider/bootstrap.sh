@@ -12,6 +12,12 @@ tidy() {
   rmdir "$state" "$prefix/var/lib" "$prefix/var" 2>/dev/null
 }
 trap tidy EXIT
+# sweep_incoming: removes what killed runs left, secrets among it. Whoever works in such a directory holds its lock.
+sweep_incoming() {
+  for left in "$state"/incoming.*; do
+    [ -d "$left" ] && flock -n "$left" true 2>/dev/null && rm -rf "$left"
+  done
+}
 # roomy DIRECTORY...: sets base to the first one where a bundle has room. On many hosts /tmp is small, and full.
 roomy() {
   for base; do
@@ -29,7 +35,7 @@ if [ "$size" = 0 ]; then
       echo "$state/current/converge, the program that checks and removes what was placed here, is missing or empty; nothing was done; the next \`up\` places it again" >&2
       exit 11
     fi
-    rm -rf "$state"/incoming.*
+    sweep_incoming
     echo '{"event":"absent"}'
     exit 3
   fi
@@ -40,11 +46,12 @@ else
   base=$state
   if [ "$verb" = apply ]; then
     (umask 022 && mkdir -p "$state") || exit 10
-    find "$state" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} +
+    sweep_incoming
   elif [ ! -w "$state" ]; then
     roomy "${TMPDIR:-/tmp}" /var/tmp
   fi
   incoming=$(mktemp -d "$base/incoming.XXXXXX") || cannot_unpack
+  exec 8<"$incoming" && flock -s 8 2>/dev/null
   {
     mkdir "$incoming/bundle" &&
       head -c "$size" | gzip -dc | tar -xf - -C "$incoming" &&

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import io
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from host.part import Download, Part, Source
-from tests.host.hosts import SimulatedHost, page
+from tests.host.hosts import SimulatedHost, page, path_without
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 PATH = "/opt/gpu-fleet/bin/tool"
@@ -40,6 +41,7 @@ class Mirror:
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     cut: int | None = None
+    sent: int = 0
     requests: list[str] = field(default_factory=list)
 
 
@@ -50,6 +52,13 @@ def mirror() -> Iterator[Mirror]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             mirror.requests.append(self.path)
+            if self.path == "/endless":
+                self.send_response(200)
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    while mirror.sent < 50_000_000:
+                        mirror.sent += self.wfile.write(bytes(1_000_000))
+                return
             content = mirror.files.get(self.path)
             if content is None:
                 self.send_error(404)
@@ -239,3 +248,29 @@ def test_a_full_disk_is_told_and_leaves_nothing_half_written(host: SimulatedHost
     assert apply.error("tool")["code"] == "disk-full"
     assert "free some space" in apply.error("tool")["message"]
     assert not host.at(PATH).exists()
+
+
+@pytest.mark.parametrize("client", ["curl", "wget"])
+def test_a_mirror_that_sends_without_end_cannot_fill_the_disk(
+    host: SimulatedHost, mirror: Mirror, tmp_path: Path, client: str
+) -> None:
+    programs = tmp_path / "programs"
+    host.path = path_without(programs, *({"curl", "wget"} - {client}))
+    (programs / "df").unlink()
+    (programs / "df").write_text("#!/bin/sh\necho header; echo /dev/vda 9000000 1 $(((128 + 4) * 1024)) 0% /var\n")
+    (programs / "df").chmod(0o755)
+    apply = host.run("apply", [_part("0" * 64, f"{mirror.url}/endless")])
+    assert apply.error("tool")["code"] == "disk-full"
+    assert "is larger than the 4 MiB that can be used below" in apply.error("tool")["message"]
+    assert mirror.sent < 30_000_000, "what is sent on after the limit is still in the buffers of the connection"
+
+
+def test_the_last_space_of_a_disk_is_not_used_for_downloads(host: SimulatedHost, mirror: Mirror, tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small/df").write_text("#!/bin/sh\necho header; echo /dev/vda 9000000 1 100000 0% /var\n")
+    (tmp_path / "small/df").chmod(0o755)
+    host.path = f"{tmp_path / 'small'}:{host.path}"
+    apply = host.run("apply", [_part(_sum(TOOL), f"{mirror.url}/tool")])
+    assert apply.error("tool")["code"] == "disk-full"
+    assert "128 MiB stay free" in apply.error("tool")["message"]
+    assert mirror.requests == []

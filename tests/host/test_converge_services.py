@@ -323,3 +323,17 @@ def _eventual_process(host: SimulatedHost) -> str:
         except OSError:
             time.sleep(0.05)
     raise AssertionError("the service did not come back")
+
+
+def test_a_clock_that_is_set_while_a_service_starts_ends_no_wait(host: SimulatedHost, tmp_path: Path) -> None:
+    """Time synchronization after boot moves the time of day by hours."""
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs/date").write_text(
+        f"#!/bin/sh\nn=$(cat '{tmp_path}/n' 2>/dev/null || echo 0); echo $((n + 1)) >'{tmp_path}/n'\n"
+        '[ "$*" != +%s ] || { echo $(($(/bin/date +%s) + n * 3600)); exit; }\nexec /bin/date "$@"\n'
+    )
+    (tmp_path / "programs/date").chmod(0o755)
+    host.path = f"{tmp_path / 'programs'}:{host.path}"
+    part = web(host)
+    slow = [replace(file, content=file.content.replace(b"#!/bin/sh\n", b"#!/bin/sh\nsleep 2.5\n")) for file in part.files]
+    host.apply([replace(part, files=tuple(slow))])

@@ -91,6 +91,23 @@ def test_the_work_ends_when_nobody_listens_any_more(shell: str, tmp_path: Path) 
     assert not list(state.glob("incoming.*")), "secrets must not stay in temporary files"
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_check_beside_a_first_apply_leaves_its_files_alone_and_removes_those_of_a_killed_one(shell: str, tmp_path: Path) -> None:
+    process = start(shell, tmp_path, "apply", "hang")
+    while b"waiting" not in process.stderr.readline():
+        pass
+    state = tmp_path / "a host/var/lib/gpu-fleet"
+    (state / "current").rename(tmp_path / "not yet")
+    (state / "incoming.killed").mkdir()
+    [at_work] = [path for path in state.glob("incoming.*") if path.name != "incoming.killed"]
+    for verb in ("check", "remove"):
+        assert ended(start(shell, tmp_path, verb)) == (3, '{"event":"absent"}\n')
+        assert list(state.glob("incoming.*")) == [at_work]
+        assert (at_work / "bundle/converge").exists()
+    process.stdin.close()
+    ended(process)
+
+
 def test_a_small_tmp_is_passed_over_by_what_only_looks(tmp_path: Path) -> None:
     programs, asked = tmp_path / "programs", tmp_path / "asked"
     programs.mkdir()

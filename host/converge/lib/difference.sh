@@ -202,9 +202,9 @@ work_difference() {
   records "$1" check
   [ "$RECORDS" != /dev/null ] && [ ! -s "$SCRATCH/changes" ] || return 0
   cp "$RECORDS" "$SCRATCH/checks"
-  work_until=$(($(date +%s) + 5)) # a service may be starting anew at this moment
+  work_until=$(($(uptime_s) + 5)) # a service may be starting anew at this moment
   until do_checks_pass; do
-    [ "$(date +%s)" -lt "$work_until" ] || break
+    [ "$(uptime_s)" -lt "$work_until" ] || break
     pause
   done
   [ -n "$UNMET" ] || return 0

@@ -47,23 +47,50 @@ find_source() {
   SOURCE=$SCRATCH/$1
   SOURCE_NAME=$(printf '%s\n' "$2" | sed 's|//[^/@]*@|//|') # a mirror's URL may hold a password
   [ -f "$SOURCE" ] && return 0
+  find_most=$(most_download_kib)
+  if [ "$find_most" -lt 1024 ]; then
+    fail disk-full "no room to download $SOURCE_NAME: of the space below $STATE, $KEEP_FREE_MIB MiB stay free; free some space and apply again"
+    return 1
+  fi
   say "downloading $SOURCE_NAME"
+  # A server that sends more than it should must not fill the disk before the checksum is compared. ulimit counts blocks of 512 bytes
+  # (bash outside POSIX mode: 1024); what is cut off there ends curl and wget.
   if command -v curl >/dev/null; then
-    find_said=$(curl -fsSL --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 -o "$SOURCE" "$2" 2>&1 </dev/null)
+    find_said=$(ulimit -f "$((find_most * 2))" && curl -fsSL --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 -o "$SOURCE" "$2" 2>&1 </dev/null)
   elif command -v wget >/dev/null; then
-    find_said=$(within 1800 wget -O "$SOURCE" "$2" 2>&1 </dev/null)
+    find_said=$(ulimit -f "$((find_most * 2))" && within 1800 wget -O "$SOURCE" "$2" 2>&1 </dev/null)
   else
     fail unsupported "curl or wget is needed to download $SOURCE_NAME; install one, or have the controller bring the files (artifacts: controller)"
     return 1
   fi
   find_code=$?
   [ "$find_code" -eq 0 ] && return 0
+  find_kib=$(($(wc -c <"$SOURCE" 2>/dev/null || echo 0) / 1024))
   rm -f "$SOURCE"
+  if [ "$find_kib" -ge "$find_most" ]; then
+    if [ "$find_most" -eq "$((MOST_DOWNLOAD_MIB * 1024))" ]; then
+      fail download "$SOURCE_NAME is larger than $MOST_DOWNLOAD_MIB MiB, which no program of this bundle is; nothing of it was kept; see what the server sends"
+    else
+      fail disk-full "$SOURCE_NAME is larger than the $((find_most / 1024)) MiB that can be used below $STATE; free some space and apply again, or see what the server sends"
+    fi
+    return 1
+  fi
   if [ "$find_code" -eq 23 ]; then # curl does not say why it could not write
     fail disk-full "cannot store $SOURCE_NAME below $STATE; free some space and apply again"
     return 1
   fi
   fail_as download "cannot download $SOURCE_NAME" "$(printf '%s\n' "$find_said" | sed 's|//[^/@]*@|//|g')"
+}
+
+MOST_DOWNLOAD_MIB=4096 # the largest, an archive of dcgm-exporter's image, has about 1.5 GiB
+KEEP_FREE_MIB=128      # for everything else that writes to this file system
+
+# most_download_kib: how large a download may become.
+most_download_kib() {
+  most_free=$(df -Pk "$SCRATCH" 2>/dev/null | awk 'NR == 2 { print $4 }')
+  most_kib=$((MOST_DOWNLOAD_MIB * 1024))
+  [ "$((${most_free:-$most_kib} - KEEP_FREE_MIB * 1024))" -ge "$most_kib" ] || most_kib=$((most_free - KEEP_FREE_MIB * 1024))
+  echo "$most_kib"
 }
 
 # verify FILE SHA256 NAME

@@ -5,6 +5,13 @@ pause() {
   sleep 0.2 2>/dev/null || sleep 1
 }
 
+# uptime_s: seconds since this host booted. Unlike the time of day, nobody sets it: a clock that time synchronization corrects by an hour
+# during an apply would end every wait at once.
+uptime_s() {
+  IFS=. read -r uptime_whole _ </proc/uptime
+  echo "$uptime_whole"
+}
+
 # within SECONDS COMMAND...: ends it after that time, where this host has `timeout`.
 within() {
   command -v timeout >/dev/null || shift
@@ -20,14 +27,14 @@ wait_ready() {
   cp "$RECORDS" "$SCRATCH/checks"
   wait_longest=$(awk -F "$TAB" '$2 > longest { longest = $2 } END { print longest + 0 }' "$SCRATCH/checks")
   [ "$wait_longest" -gt 0 ] || wait_longest=10
-  wait_until=$(($(date +%s) + wait_longest))
+  wait_until=$(($(uptime_s) + wait_longest))
   records "$1" unit
   [ "$RECORDS" = /dev/null ] && [ ! -s "$SCRATCH/checks" ] && return 0
   say "$1: waiting until it works, at most $wait_longest seconds"
   GAVE_UP=no
   until are_steady && do_checks_pass; do
-    [ "$(date +%s)" -lt "$wait_until" ] || ! is_pulling || wait_until=$(($(date +%s) + wait_longest))
-    if [ "$GAVE_UP" = yes ] || [ "$(date +%s)" -ge "$wait_until" ]; then
+    [ "$(uptime_s)" -lt "$wait_until" ] || ! is_pulling || wait_until=$(($(uptime_s) + wait_longest))
+    if [ "$GAVE_UP" = yes ] || [ "$(uptime_s)" -ge "$wait_until" ]; then
       not_ready "$wait_longest"
       return 1
     fi

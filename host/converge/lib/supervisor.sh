@@ -15,7 +15,7 @@ find_supervisord() {
 # The socket is named through /proc/self/cwd, since a whole path could be longer than the 107 bytes a socket may have; so both
 # programs have to be started in its directory.
 supervisorctl() {
-  (cd "$PREFIX$SUPERVISOR_RUN" && GPU_FLEET_PREFIX=$PREFIX exec "$SUPERVISORCTL" -c "$PREFIX$SUPERVISOR_CONFIG" "$@") </dev/null 2>&1 9>&-
+  (cd "$PREFIX$SUPERVISOR_RUN" && GPU_FLEET_PREFIX=$PREFIX exec "$SUPERVISORCTL" -c "$PREFIX$SUPERVISOR_CONFIG" "$@") </dev/null 2>&1 8>&- 9>&-
 }
 
 supervisor_missing() {
@@ -73,7 +73,7 @@ supervisor_prepare() {
 start_supervisord() {
   # A clean environment: programs get their values from the environment file, whoever runs this.
   (cd "$PREFIX$SUPERVISOR_RUN" && exec env -i PATH="$PATH" HOME=/ GPU_FLEET_PREFIX="$PREFIX" "$SUPERVISORD" -c "$PREFIX$SUPERVISOR_CONFIG") \
-    >/dev/null 9>&-
+    >/dev/null 8>&- 9>&-
 }
 
 # stop_supervisord: by a signal, since its configuration may be gone or broken; it ends its programs first.

@@ -154,6 +154,7 @@ IMAGE = "gpu-fleet/dcgm-exporter:0123456789ab"
 def test_dcgm_exporter_runs_without_any_capability(prefix: Path) -> None:
     command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker")
     assert command[0] == "P/opt/gpu-fleet/tools/docker" and "--privileged" not in command
+    assert "--log-driver local --log-opt max-size=5m" in " ".join(command), "a chatty exporter must not fill the host's disk"
     assert "SYS_ADMIN" not in command
     assert command[command.index("--cap-drop") + 1] == "ALL"
     assert command[command.index("--gpus") + 1] == "all"
@@ -179,6 +180,7 @@ def test_dcgm_exporter_gets_sys_admin_for_profiling_alone(prefix: Path) -> None:
 
 def test_podman_is_a_client_of_its_service_and_is_given_the_gpus_by_cdi(prefix: Path) -> None:
     command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="podman")
+    assert "--log-driver k8s-file --log-opt max-size=5m" in " ".join(command)
     assert command[:5] == ["P/opt/gpu-fleet/tools/podman", "--remote", "--url", "unix:///run/podman/podman.sock", "run"]
     assert command[command.index("--device") + 1] == "nvidia.com/gpu=all" and "--gpus" not in command
 
