@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from host.part import ROOTFS, Check, Directory, File, FileCheck, HttpCheck, Part, Source, Unit, User
+from host.part import ROOTFS, Check, Directory, File, FileCheck, HttpCheck, Part, Source, Unit, User, secret_group
 
 CONVERGE = Path(__file__).parent / "converge"
 MANIFEST_FORMAT = 1
@@ -320,6 +320,8 @@ def _mistakes_of_names(part: Part, known: set[str], has_facts: bool) -> Iterator
     for secret in part.secrets:
         if not _NAME.fullmatch(secret):
             yield f"secret {secret!r}: use lower-case letters, digits and '-'"
+        elif len(secret_group(secret)) > 32:
+            yield f"secret {secret!r}: its group {secret_group(secret)!r} is longer than the 32 characters that groupadd accepts"
 
 
 def _mistakes_of_paths(part: Part) -> Iterator[str]:

@@ -123,6 +123,11 @@ class FileCheck:
 Check = HttpCheck | FileCheck
 
 
+def secret_group(secret: str) -> str:
+    """The group that owns a secret's file on a host. The users of the programs that read the secret join it, and nobody else."""
+    return f"gpu-fleet-{secret}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """One concern on a host, in the order the bundle lists it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, User
+from host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, User, secret_group
 
 PROGRAM = "/opt/gpu-fleet/bin/alloy"
 START = "/opt/gpu-fleet/libexec/start-alloy"
@@ -71,8 +71,10 @@ class Alloy:
         return ("discover", "collect_metrics", "collect_agent", *docker, "process_kernel", metrics, logs)
 
     def _groups(self) -> tuple[str, ...]:
-        """gpu-fleet: secrets; systemd-journal, adm: the kernel's messages. docker is as good as root, so only when asked."""
-        return ("gpu-fleet", "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
+        """gpu-fleet: the directory of the secrets; systemd-journal, adm: kernel messages. Members of docker can become root, so only
+        where the stack wants container logs."""
+        secrets = map(secret_group, self._secrets())
+        return ("gpu-fleet", *secrets, "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
 
     def _secrets(self) -> tuple[str, ...]:
         metrics = ("metrics-password",) if self.metrics_login else ()

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host.part import File, FileCheck, Part, Unit, User
+from host.part import File, FileCheck, Part, Unit, User, secret_group
 from host.parts import node_exporter, nvidia_gpu_exporter
 from host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
 from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
 
 WEB_CONFIG = "scrape-web-config"  # secret: the exporters' web configuration, with the login's hash
+# gpu-fleet: the directory of the secrets, and the site's TLS key; ssl-cert: TLS keys as Debian keeps them.
+_GROUPS = ("gpu-fleet", secret_group(WEB_CONFIG), "ssl-cert")
 _PUSHED = {"GPU_FLEET_MODE": ("push",)}  # a host that pulls is handed no secret of the stack
 _START = "/opt/gpu-fleet/libexec/start-scrape"
 _START_NODE = f"{_START}-node"
@@ -36,8 +38,7 @@ class Scrape:
             Part(
                 name="scrape-node",
                 when={**_PUSHED, NODE_EXPORTER_ADOPTED: ("no",)},
-                # gpu-fleet: the secret and the site's key; ssl-cert: keys as Debian keeps them.
-                users=(User(name="gpu-fleet-scrape-node", groups=("gpu-fleet", "ssl-cert")),),
+                users=(User(name="gpu-fleet-scrape-node", groups=_GROUPS),),
                 files=(File.from_rootfs(_START_NODE),),
                 settings={"GPU_FLEET_SCRAPE_NODE_LISTEN": self.node_exporter_listen},
                 secrets=(WEB_CONFIG,),
@@ -46,7 +47,7 @@ class Scrape:
             Part(
                 name="scrape-gpu",
                 when={**_PUSHED, "GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
-                users=(User(name="gpu-fleet-scrape-gpu", groups=("gpu-fleet", "ssl-cert", "video", "render")),),
+                users=(User(name="gpu-fleet-scrape-gpu", groups=(*_GROUPS, "video", "render")),),
                 files=(File.from_rootfs(_START_GPU),),
                 settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
                 secrets=(WEB_CONFIG,),
@@ -60,7 +61,7 @@ class Scrape:
                     GPU_EXPORTER_ADOPTED: ("no",),
                     NODE_EXPORTER_ADOPTED: ("no",),  # else ours is not there
                 },
-                users=(User(name="gpu-fleet-scrape-dcgm", groups=("gpu-fleet", "ssl-cert")),),
+                users=(User(name="gpu-fleet-scrape-dcgm", groups=_GROUPS),),
                 files=(File.from_rootfs(_START_DCGM),),
                 settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
                 secrets=(WEB_CONFIG,),

@@ -42,8 +42,8 @@ def fleet(
 ) -> Iterator[Stack]:
     """Not up yet."""
     hosts = {name: {**site.stack_hosts()[name], "exporter": "nvidia_gpu_exporter"} for name in HOSTS}
-    config = {**config_of(site, hosts, artifacts, backend), "scrape": SECTION}
-    secrets = {"scrapePassword": PASSWORD}
+    config = {**config_of(site, hosts, artifacts, backend, username="writer"), "scrape": SECTION}
+    secrets = {"scrapePassword": PASSWORD, "metricsPassword": "of-metrics", "logsPassword": "of-logs"}
     stack = Stack(tmp_path_factory.mktemp("scraped") / "checkout", "scraped", config, secrets).create()
     with left_as_found(*(site.hosts[name] for name in HOSTS)):
         yield stack
@@ -76,6 +76,24 @@ def test_hosts_let_the_login_in_and_nobody_else_and_keep_no_password(fleet: Stac
         assert asked(f"http://{host.address}:9100/metrics", ca)[0] == "000", "Alloy's stays on loopback"
         assert host.ssh(f"grep -rlF {PASSWORD} /etc /var /opt /run", check=False).stdout == "", "no host has it"
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_each_secret_can_be_read_by_the_programs_that_use_it_and_by_no_other(fleet: Stack, site: Site) -> None:
+    """What answers to the network must not give away what Alloy logs in with."""
+    readers = {
+        "metrics-password": {"gpu-fleet-alloy"},
+        "logs-password": {"gpu-fleet-alloy"},
+        "scrape-web-config": {"gpu-fleet-scrape-node", "gpu-fleet-scrape-gpu"},
+    }
+    for name in HOSTS:
+        host = site.hosts[name]
+        assert set(host.ssh("ls /etc/gpu-fleet/secrets").stdout.split()) == set(readers)
+        users = host.ssh("getent passwd | cut -d : -f 1 | grep ^gpu-fleet-").stdout.split()
+        assert len(users) >= 5
+        for secret, expected in readers.items():
+            read = f"cat /etc/gpu-fleet/secrets/{secret} >/dev/null 2>&1"
+            script = f'for u in {" ".join(users)} ops; do setpriv --reuid=$u --regid=$u --init-groups sh -c "{read}" && echo $u; done'
+            assert set(host.ssh(script, check=False).stdout.split()) == expected, f"{secret} on {name}"
 
 
 def test_prometheus_takes_the_output_as_it_is_and_finds_every_host(

@@ -232,7 +232,7 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
         assert commands and max(map(len, commands)) < 400, f"each login fills the host's log with our program: {commands[0]}"
         files = host.ssh("stat --format '%n %a %U:%G' /etc/gpu-fleet/secrets/*").stdout.splitlines()
         assert len(files) == 2
-        assert all(re.fullmatch(r"\S+ (0?600|0?640) root:(root|gpu-fleet)", line) for line in files), files
+        assert all(re.fullmatch(r"\S+ (0?600|0?640) root:(root|gpu-fleet-[a-z-]+)", line) for line in files), files
         stack.destroy()
 
 

@@ -92,7 +92,7 @@ def test_the_work_ends_when_nobody_listens_any_more(shell: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_check_beside_a_first_apply_leaves_its_files_alone_and_removes_those_of_a_killed_one(shell: str, tmp_path: Path) -> None:
+def test_a_check_beside_a_first_apply_leaves_its_files_and_removes_those_of_a_killed_one(shell: str, tmp_path: Path) -> None:
     process = start(shell, tmp_path, "apply", "hang")
     while b"waiting" not in process.stderr.readline():
         pass

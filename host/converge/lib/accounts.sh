@@ -1,13 +1,28 @@
-# Users, and the group of those who may read our values.
+# Users, and groups: one for those who may read the environment file and look into the directory of the secrets, and one for each secret,
+# so that a program that answers to the network cannot read what another one logs in with.
 # shellcheck shell=sh
 
 GROUP=gpu-fleet
+
+# secret_group NAME: the group that may read this secret. host/part.py has the same rule.
+secret_group() {
+  echo "$GROUP-$1"
+}
+
+# our_groups: all of them that this host needs, one a line.
+our_groups() {
+  [ "$OWNERS" = yes ] || return 0
+  echo "$GROUP"
+  for our_secret in "$SCRATCH/secrets"/*; do
+    [ ! -f "$our_secret" ] || secret_group "${our_secret##*/}"
+  done
+}
 
 has_group() {
   grep -q "^$1:" /etc/group || getent group "$1" >/dev/null 2>&1
 }
 
-# user_difference NAME HOME GROUPS: sets DIFF. Groups that this host does not have are no difference. Of a user that was here before
+# user_difference NAME HOME GROUPS: sets DIFF, and REGROUPED where the user's processes have other groups than they should. Groups that this host does not have are no difference. Of a user that was here before
 # us, everything else is the administrator's choice.
 user_difference() {
   DIFF=
@@ -26,9 +41,10 @@ user_difference() {
   for user_group in $user_wants; do
     is_among "$user_group" "$user_has" || DIFF="is not in group $user_group"
   done
+  [ -z "$DIFF" ] || REGROUPED="user $1"
   placed_get user "$1" || return 0
   for user_group in $user_has; do
-    is_among "$user_group" "$1 $user_wants" || DIFF="is in group $user_group"
+    is_among "$user_group" "$1 $user_wants" || { DIFF="is in group $user_group" && REGROUPED="user $1"; }
   done
   IFS=: read -r _ _ _ _ _ user_home user_shell <<END
 $user_entry

@@ -6,7 +6,7 @@
 part_difference() {
   : >"$SCRATCH/actions"
   : >"$SCRATCH/changes"
-  [ "$1" != host ] || group_difference
+  [ "$1" != host ] || group_differences
   package_differences "$1" || return 1
   user_differences "$1"
   dir_differences "$1"
@@ -36,13 +36,14 @@ unless_ours() {
   [ -n "$DIFF" ] || placed_get "$1" "$2" || DIFF="is there already and will be ours"
 }
 
-group_difference() {
-  [ "$OWNERS" = yes ] || return 0
-  if ! has_group "$GROUP"; then
-    differs "group $GROUP: missing" group "$GROUP"
-  elif is_lost_account group group "$GROUP"; then
-    differs "group $GROUP: is there already and will be ours" group "$GROUP"
-  fi
+group_differences() {
+  for diff_group in $(our_groups); do
+    if ! has_group "$diff_group"; then
+      differs "group $diff_group: missing" group "$diff_group"
+    elif is_lost_account group group "$diff_group"; then
+      differs "group $diff_group: is there already and will be ours" group "$diff_group"
+    fi
+  done
 }
 
 package_differences() {
@@ -61,6 +62,7 @@ package_differences() {
 }
 
 user_differences() {
+  REGROUPED=
   records "$1" user
   while IFS=$TAB read -r diff_user diff_home diff_groups; do
     user_difference "$diff_user" "$diff_home" "$diff_groups"
@@ -115,6 +117,7 @@ values_difference() {
     diff_sum=$(sha256 "$diff_secret")
     # Without an envelope nothing but the record tells what the secret was.
     [ -n "$ENVELOPE" ] || ! placed_get file "$diff_path" || diff_sum=$PLACED_A
+    [ "$OWNERS" = no ] || values_group=$(secret_group "${diff_secret##*/}")
     file_difference "$diff_path" "$values_mode" root "$values_group" "$diff_sum"
     unless_ours file "$diff_path"
     [ -z "$DIFF" ] || differs "file $diff_path: $DIFF" file "$diff_path" "$values_mode" root "$values_group" "$diff_secret"
@@ -145,7 +148,7 @@ obsolete_differences() {
   done <"$SCRATCH/obsolete"
 }
 
-# obsolete PART: its records of things that no wanted part has. Packages stay, and so does the group while anything is here.
+# obsolete PART: its records of things that no wanted part has. Packages stay until the host is removed.
 # Directories that others may use too are left to sweep_directories.
 obsolete() {
   if [ "$VERB" = check ]; then
@@ -159,9 +162,9 @@ obsolete() {
 
 # obsolete_records: those of the records on standard input.
 obsolete_records() {
-  awk -F "$TAB" -v manager="$MANAGER" -v verb="$VERB" '
+  awk -F "$TAB" -v manager="$MANAGER" '
     FILENAME == ARGV[1] { wanted[$1 FS $2]; next }
-    $1 == "with" || $1 == "format" || $1 == "package" || ($1 == "group" && verb != "remove") || ($1 == "dir" && $4 != "runtime") { next }
+    $1 == "with" || $1 == "format" || $1 == "package" || ($1 == "dir" && $4 != "runtime") { next }
     !(($1 FS $2) in wanted) || ($1 == "unit" && $5 != manager)
   ' "$SCRATCH/expected" -
 }
@@ -216,8 +219,13 @@ work_difference() {
 }
 
 # restart_cause PART restart|reload UNIT: sets CAUSE to the first thing that is new since the unit was last brought up with it, by
-# the records; or that this run changes, unless this is a check, which has told that already.
+# the records; or that this run changes, unless this is a check, which has reported that already. A process keeps the groups that its
+# user had when it started.
 restart_cause() {
+  if [ "$2" = restart ] && [ -n "$REGROUPED" ] && [ "$VERB" != check ]; then
+    CAUSE=$REGROUPED
+    return 0
+  fi
   records "$1" "$2"
   [ "$RECORDS" = /dev/null ] && return 1
   if [ "$VERB" = check ]; then

@@ -27,6 +27,7 @@ records() {
 list_wanted_things() {
   printf 'settings\t%s\n' "$(sha256 "$SCRATCH/env")" >"$SCRATCH/causes"
   printf 'file\t%s\n' "$ENV_FILE" >"$SCRATCH/expected"
+  our_groups | sed "s/^/group$TAB/" >>"$SCRATCH/expected"
   for list_secret in "$SCRATCH/secrets"/*; do
     [ -f "$list_secret" ] || continue
     printf 'secrets/%s\t%s\n' "${list_secret##*/}" "$(sha256 "$list_secret")" >>"$SCRATCH/causes"

@@ -13,7 +13,7 @@ converge_part() {
   say "$1: $(wc -l <"$SCRATCH/changes" | tr -d ' ') changes"
   undo_begin "$1" || return 1
   if change_part "$1" && wait_ready "$1"; then
-    record_units "$1" && drop_records "$SCRATCH/obsolete" "bin dir user" && placed_forget "$SCRATCH/obsolete" || return 1
+    record_units "$1" && drop_records "$SCRATCH/obsolete" "bin dir user group" && placed_forget "$SCRATCH/obsolete" || return 1
     awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
     [ "$1" = host ] || undo_end # the old values are needed until the last part is done
     return 0
