@@ -92,7 +92,9 @@ def test_each_secret_can_be_read_by_the_programs_that_use_it_and_by_no_other(fle
         assert len(users) >= 5
         for secret, expected in readers.items():
             read = f"cat /etc/gpu-fleet/secrets/{secret} >/dev/null 2>&1"
-            script = f'for u in {" ".join(users)} ops; do setpriv --reuid=$u --regid=$u --init-groups sh -c "{read}" && echo $u; done'
+            script = (
+                f'for u in {" ".join(users)} ops; do setpriv --reuid=$u --regid=$u --init-groups sh -c "{read}" && echo $u; done'
+            )
             assert set(host.ssh(script, check=False).stdout.split()) == expected, f"{secret} on {name}"
 
 

@@ -91,6 +91,7 @@ list_words() {
 
 # place_user NAME HOME GROUPS PART
 place_user() {
+  will_flush "$PREFIX/etc" # the tools for accounts flush their files, not the directory in which they rename them
   no_login_shell
   ! is_lost_account passwd user "$1" || placed_add user "$1" "$4"
   if ! id -u "$1" >/dev/null 2>&1; then
@@ -119,16 +120,19 @@ stop_units() {
 }
 
 place_group() {
+  will_flush "$PREFIX/etc"
   placed_add group "$1" "$2"
   has_group "$1" || attempt "cannot make group $1" groupadd --system "$1"
 }
 
 drop_user() {
   id -u "$1" >/dev/null 2>&1 || return 0
+  will_flush "$PREFIX/etc"
   attempt "cannot remove user $1" userdel "$1"
 }
 
 drop_group() {
   has_group "$1" || return 0
+  will_flush "$PREFIX/etc"
   attempt "cannot remove group $1" groupdel "$1"
 }

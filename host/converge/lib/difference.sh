@@ -5,7 +5,7 @@
 # Returns 1 with the error set when the part cannot be had on this host.
 part_difference() {
   : >"$SCRATCH/actions"
-  : >"$SCRATCH/changes"
+  cat "$SCRATCH/said.$1" >"$SCRATCH/changes" 2>/dev/null
   [ "$1" != host ] || group_differences
   package_differences "$1" || return 1
   user_differences "$1"

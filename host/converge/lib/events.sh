@@ -50,6 +50,7 @@ tell_facts() {
 # finish: prints the result and leaves with the exit code that belongs to it, or with $1.
 finish() {
   write_metrics
+  flush_changes
   finish_ok=true finish_code=0
   [ "$COUNT_DRIFT" -eq 0 ] || { finish_ok=false finish_code=4; }
   [ "$COUNT_FAILED" -eq 0 ] || { finish_ok=false finish_code=1; }

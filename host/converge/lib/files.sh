@@ -74,7 +74,7 @@ swap_in() {
   [ "$OWNERS" = no ] || attempt "cannot give $PREFIX$1 to $3:$4" chown "$3:$4" "$NEW" || return 1
   # mv would follow a link to a directory and put the file inside.
   [ ! -L "$PREFIX$1" ] || rm -f "$PREFIX$1"
-  attempt "cannot write $PREFIX$1" mv -f "$NEW" "$PREFIX$1"
+  attempt "cannot write $PREFIX$1" commit "$NEW" "$PREFIX$1"
 }
 
 # make_parent PATH: the directories above it, each recorded as ours when it was not there.
@@ -88,6 +88,7 @@ make_parent() {
   done
   placed_merge "$SCRATCH/parents" && attempt "cannot make the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}" || return 1
   while IFS=$TAB read -r _ parent _; do
+    will_flush "$PREFIX${parent%/*}"
     label "$parent"
   done <"$SCRATCH/parents"
 }
@@ -113,6 +114,8 @@ place_dir() {
     attempt "cannot make the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
     label "$1"
   fi
+  will_flush "$PREFIX$1"
+  will_flush "$PREFIX${1%/*}"
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   [ "$OWNERS" = yes ] || return 0
   place_whole=
@@ -132,12 +135,14 @@ replace_link() {
 drop_file() {
   unlock "$1"
   new_name "$1"
+  will_flush "$PREFIX${1%/*}"
   attempt "cannot remove $PREFIX$1" rm -f "$PREFIX$1" "$NEW"
 }
 
 # drop_dir PATH: a directory that our programs filled.
 drop_dir() {
   unlock "$1"
+  will_flush "$PREFIX${1%/*}"
   attempt "cannot remove $PREFIX$1" rm -rf "$PREFIX$1"
 }
 
@@ -157,6 +162,7 @@ sweep() {
     elif [ -d "$PREFIX$sweep_path" ]; then
       rmdir "$PREFIX$sweep_path" 2>/dev/null || continue
     fi
+    will_flush "$PREFIX${sweep_path%/*}"
     printf 'dir\t%s\n' "$sweep_path"
   done <"$SCRATCH/sweeping" >"$SCRATCH/swept"
   placed_forget "$SCRATCH/swept"

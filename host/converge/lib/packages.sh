@@ -18,66 +18,134 @@ has_package() {
   esac
 }
 
-# list_packages FAMILY: their names, sorted. The distribution's keys, which dnf imports with the first package it installs, are in
-# rpm's list too; but other packages are verified by them, so they never count as brought by one.
-list_packages() {
+# is_present FAMILY NAME: on this host in whatever state, an interrupted installation among them.
+is_present() {
   case $1 in
-    debian) dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' ;;
-    rhel) rpm -qa --qf '%{NAME}\n' | grep -vx gpg-pubkey ;;
-  esac | sort -u
+    debian)
+      case $(dpkg-query -W -f '${db:Status-Status}' "$2" 2>/dev/null) in
+        '' | not-installed | config-files) return 1 ;;
+      esac
+      ;;
+    rhel) rpm -q "$2" >/dev/null 2>&1 ;;
+  esac
 }
 
-# place_package FAMILY NAME PART: records what came along with it too, so that all of it can go.
+# place_package FAMILY NAME PART: records what its transaction brought, so that all of it can go.
 place_package() {
   if [ "$OWNERS" = no ]; then
     fail unsupported "package $2 is missing, and only root can install it; install it and apply again"
     return 1
   fi
   say "$3: installing package $2"
-  list_packages "$1" >"$SCRATCH/packages"
-  # A fresh Debian image has no package lists yet.
-  if install_package "$1" install "$2" || { [ "$1" = debian ] && install_package debian update && install_package debian install "$2"; }; then
-    : >"$SCRATCH/log"
-    list_packages "$1" | comm -13 "$SCRATCH/packages" - | PART=$3 awk '{ print "package\t" $0 "\t" ENVIRON["PART"] "\t-\t-\t-" }' >"$SCRATCH/records"
-    placed_merge "$SCRATCH/records"
-    return
-  fi
+  transact "$3" "$1" install "$2"
+  place_code=$?
+  [ "$place_code" -eq 0 ] || [ -s "$STATE/packages/status" ] || return 1 # the next run settles it
+  cp "$STATE/packages/stderr" "$SCRATCH/stderr"
+  [ ! -f "$STATE/packages/said" ] || cat "$STATE/packages/said" >>"$SCRATCH/changes"
+  record_transaction "$3" || return 1
+  [ "$place_code" -ne 0 ] || return 0
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
   # What could not be fetched explains what was not found, which is what they end with.
   package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata |nothing provides ' "$SCRATCH/stderr" | sed 's/^ *- *//')
   fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr" && printf '%s\n' "$package_cause")"
 }
 
-install_package() {
-  install_family=$1
+# --- transactions: what is begun is never cut by the end of this run, see transaction.sh ---------------------------------------------
+
+# transact PART FAMILY VERB NAME...: begins a transaction and waits for its end. Returns its exit code; with the error set where it
+# could not be begun, or was killed.
+transact() {
+  rm -rf "$STATE/packages"
+  # A copy of the script: the bundle that it comes from may be deleted while it runs.
+  (umask 077 && mkdir "$STATE/packages" && cp "$HERE/lib/transaction.sh" "$STATE/packages/" && printf '%s\n' "$*" >"$STATE/packages/request.new") &&
+    commit "$STATE/packages/request.new" "$STATE/packages/request" || return 1
+  transact_part=$1
   shift
-  if [ "$install_family" = debian ]; then
-    # What another package conflicts with is not ours to remove: DCGM 3 makes room for DCGM 4.
-    set -- apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends --no-remove "$@"
-  elif command -v dnf >/dev/null; then
-    set -- dnf -y "$@" # with -q it does not say which address failed
+  set -- sh "$STATE/packages/transaction.sh" "$STATE/packages" "$@"
+  if [ -d /run/systemd/system ]; then
+    # mixed: a shutdown's signal reaches the script alone, which goes on; the shutdown waits for it.
+    attempt "systemd does not start the unit in which packages are installed" systemd-run --quiet --collect --unit=gpu-fleet-packages \
+      --description="Package manager, started by gpu-fleet" --property=KillMode=mixed --property=TimeoutStopSec=15min "$@" || return 1
   else
-    set -- yum -y "$@"
+    setsid "$@" >/dev/null 2>&1 </dev/null 8>&- 9>&- &
   fi
-  ! is_confined || set -- systemd-run --quiet --collect --wait --pipe --setenv=DEBIAN_FRONTEND=noninteractive "$@"
-  DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
+  await_transaction "$transact_part" 50
 }
 
-# is_confined: does this run in a service like pull's? There rpm cannot change its root, no file may be set-user-id or have
-# capabilities, and what packages run to set themselves up wants all of the system. systemd starts the package manager beside it.
-is_confined() {
-  [ -d /run/systemd/system ] && grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status
+# await_transaction PART TRIES: until it has ended; TRIES: how often it may be seen neither at work nor done.
+await_transaction() {
+  await_began=$(uptime_s) await_next=30 await_tries=$2
+  until [ -s "$STATE/packages/status" ]; do
+    if is_transaction_running; then
+      await_tries=3
+    else
+      await_tries=$((await_tries - 1))
+    fi
+    if [ "$await_tries" -le 0 ] && [ ! -s "$STATE/packages/status" ]; then
+      fail internal "the package manager was killed half-way; apply again: what it left is repaired first"
+      return 1
+    fi
+    await_s=$(($(uptime_s) - await_began))
+    if [ "$await_s" -ge "$await_next" ]; then
+      say "$1: the package manager is at work since $await_s seconds"
+      await_next=$((await_next + 30))
+    fi
+    pause
+  done
+  return "$(cat "$STATE/packages/status")"
+}
+
+is_transaction_running() {
+  ! flock -s -n "$STATE/packages/lock" true
+}
+
+# record_transaction PART: what the transaction brought is ours from now on; the transaction itself is forgotten.
+record_transaction() {
+  PART=$1 awk -F "$TAB" '{ print "package" FS $1 FS ENVIRON["PART"] FS $2 FS "-" FS "-" }' "$STATE/packages/names" >"$SCRATCH/records" 2>/dev/null
+  placed_merge "$SCRATCH/records" && rm -rf "$STATE/packages"
+}
+
+# settle_transaction: one that an earlier run began and did not wait for. What it brought is recorded; $SCRATCH/said.PART is what was
+# repaired after one that was killed. dpkg is repaired before it is used next.
+settle_transaction() {
+  [ -f "$STATE/packages/request" ] || return 0
+  IFS=' ' read -r settle_part settle_family settle_verb settle_names <"$STATE/packages/request"
+  ! is_transaction_running || say "$settle_part: waiting for the package manager, which an earlier run started ($settle_verb $settle_names)"
+  await_transaction "$settle_part" 3 || true
+  no_error
+  settle_again=
+  if [ ! -s "$STATE/packages/status" ]; then
+    sh "$HERE/lib/transaction.sh" "$STATE/packages" "$settle_family" resolve 9>&-
+    say "$settle_part: the package manager was killed half-way during an earlier run ($settle_verb $settle_names)"
+    [ "$VERB:$settle_verb:$settle_family" != apply:install:rhel ] || settle_again=$(cut -f 1 "$STATE/packages/names")
+  fi
+  record_transaction "$settle_part" || return 1
+  [ -n "$settle_again" ] || return 0
+  # shellcheck disable=SC2086 # names of packages have no spaces
+  if transact "$settle_part" rhel reinstall $settle_again; then
+    settle_said="rpm had been interrupted; it was repaired by dnf reinstall"
+  else
+    settle_said="rpm had been interrupted, and dnf reinstall failed: $(tail -n 1 "$STATE/packages/stderr")"
+  fi
+  printf '%s %s\n' "$settle_said" "$(echo "$settle_again" | tr '\n' ' ')" | sed 's/ $//' >"$SCRATCH/said.$settle_part"
+  no_error
+  rm -rf "$STATE/packages"
 }
 
 # drop_packages PART: what the part brought, all together since they need each other; unless others need them by now, which is told.
 # Only a host that is left for good is asked: another exporter for a while is no reason to take a container runtime away.
 drop_packages() {
-  placed_of "$1" package | cut -f 2 >"$SCRATCH/packages"
-  [ -s "$SCRATCH/packages" ] || return 0
   drop_family=$(package_family)
+  placed_of "$1" package | while IFS=$TAB read -r _ drop_name _ drop_how _; do
+    is_present "$drop_family" "$drop_name" || continue
+    [ "$drop_how" != remove ] || drop_name=$drop_name/remove
+    echo "$drop_name"
+  done >"$SCRATCH/dropping"
+  sed 's,/remove$,,' "$SCRATCH/dropping" >"$SCRATCH/packages"
+  [ -s "$SCRATCH/packages" ] || return 0
   drop_why=$(packages_in_use "$1")
   # shellcheck disable=SC2046 # names of packages have no spaces
-  if [ -z "$drop_why" ] && ! purge "$drop_family" test $(cat "$SCRATCH/packages"); then
+  if [ -z "$drop_why" ] && ! can_purge "$drop_family" $(cat "$SCRATCH/packages"); then
     drop_why="other packages need it"
   fi
   if [ -z "$drop_why" ]; then
@@ -85,7 +153,9 @@ drop_packages() {
     # shellcheck disable=SC2046
     stop_services "$drop_family" $(cat "$SCRATCH/packages")
     # shellcheck disable=SC2046
-    purge "$drop_family" go $(cat "$SCRATCH/packages") || drop_why="it could not be removed: $(tail -n 1 "$SCRATCH/stderr")"
+    transact "$1" "$drop_family" purge $(cat "$SCRATCH/dropping") || drop_why="it could not be removed: $(tail -n 1 "$STATE/packages/stderr" 2>/dev/null)"
+    no_error
+    rm -rf "$STATE/packages"
   fi
   WHY=$drop_why awk '{ print "package " $0 ": " (ENVIRON["WHY"] == "" ? "removed" : "stays, since " ENVIRON["WHY"]) }' \
     "$SCRATCH/packages" >>"$SCRATCH/changes"
@@ -112,14 +182,13 @@ stop_services() {
   [ ! -s "$SCRATCH/services" ] || systemctl --quiet disable --now $(cat "$SCRATCH/services") >/dev/null 2>&1 </dev/null || true
 }
 
-# purge FAMILY test|go NAME...
-purge() {
-  case $1:$2 in
-    debian:test) shift 2 && set -- dpkg --simulate --purge "$@" ;;
-    debian:go) shift 2 && set -- dpkg --purge "$@" ;;
-    rhel:test) shift 2 && set -- rpm --erase --test "$@" ;;
-    rhel:go) shift 2 && set -- rpm --erase "$@" ;;
-    *) return 1 ;;
-  esac
-  DEBIAN_FRONTEND=noninteractive "$@" >"$SCRATCH/log" 2>"$SCRATCH/stderr" </dev/null 9>&-
+# can_purge FAMILY NAME...: does nothing else need them?
+can_purge() {
+  purge_family=$1
+  shift
+  case $purge_family in
+    debian) dpkg --simulate --purge "$@" ;;
+    rhel) rpm --erase --test "$@" ;;
+    *) false ;;
+  esac >/dev/null 2>&1 </dev/null
 }

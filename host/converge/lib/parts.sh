@@ -43,7 +43,7 @@ perform() {
     esac
     case $do_operation in
       group) place_group "$do_key" "$1" ;;
-      package) placed_add package "$do_key" "$1" && place_package "$do_1" "$do_key" "$1" ;;
+      package) place_package "$do_1" "$do_key" "$1" ;;
       user) place_user "$do_key" "$do_1" "$do_2" "$1" ;;
       dir) place_dir "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
       foreign) save_foreign "$do_key" && attempt "cannot remove $PREFIX$do_key" rm -rf "$PREFIX$do_key" && sweep_override "$do_key" ;;
@@ -152,9 +152,11 @@ put_back() {
   drop_records "$SCRATCH/made" user
   placed_forget "$SCRATCH/now"
   placed_merge "$UNDO/placed"
-  # A directory with something in it stays, and stays known as ours.
+  # A directory with something in it stays, and stays known as ours. So do packages, until the host is removed.
   awk -F "$TAB" '$1 == "dir"' "$SCRATCH/made" >"$SCRATCH/made.directories"
   placed_merge "$SCRATCH/made.directories"
+  awk -F "$TAB" '$1 == "package"' "$SCRATCH/made" >"$SCRATCH/made.packages"
+  placed_merge "$SCRATCH/made.packages"
   sweep "$SCRATCH/made.directories"
   service definitions
   if grep -q "^unit$TAB" "$UNDO/placed"; then
@@ -227,5 +229,10 @@ drop_records() {
 
 restore_foreign() {
   [ -e "$STATE/saved$1" ] || [ -L "$STATE/saved$1" ] || return 0
-  attempt "cannot put back $PREFIX$1, which was there before us" mv -f "$STATE/saved$1" "$PREFIX$1"
+  # It may be another file system: a copy first, on disk before the saved one is removed.
+  new_name "$1"
+  rm -rf "$NEW"
+  attempt "cannot put back $PREFIX$1, which was there before us" cp -pPR "$STATE/saved$1" "$NEW" || return 1
+  find "$NEW" -type f -exec sync {} + 2>/dev/null || sync
+  attempt "cannot put back $PREFIX$1, which was there before us" mv -fT "$NEW" "$PREFIX$1" && flush "$PREFIX${1%/*}" && rm -rf "$STATE/saved$1"
 }

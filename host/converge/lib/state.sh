@@ -114,7 +114,23 @@ is_lock_in_place() {
 # commit NEW PATH: NEW becomes PATH once its content is on disk. A rename may reach the disk before the data does (XFS; ext4 without
 # auto_da_alloc), and after a power cut PATH would be an empty file. Source: ext4(5), auto_da_alloc, read 2026-11-22.
 commit() {
-  flush "$1" && mv -fT "$1" "$2"
+  flush "$1" && mv -fT "$1" "$2" && will_flush "${2%/*}"
+}
+
+# will_flush PATH: the file or directory there, or the directory that it was removed from, has to be on disk before this run reports
+# its result.
+will_flush() {
+  printf '%s\n' "$1" >>"$SCRATCH/unflushed"
+}
+
+# flush_changes: a directory's flush brings every rename, removal and new name in it to disk.
+flush_changes() {
+  [ -s "$SCRATCH/unflushed" ] || return 0
+  sort -u "$SCRATCH/unflushed" | while IFS= read -r flush_path; do
+    until [ -e "$flush_path" ]; do flush_path=${flush_path%/*}; done
+    printf '%s\n' "${flush_path:-/}"
+  done | sort -u | tr '\n' '\0' | xargs -0 sync 2>/dev/null || sync
+  : >"$SCRATCH/unflushed"
 }
 
 # flush FILE...: their content is on disk. Only theirs: `sync` alone waits for everything that a training job is writing.
@@ -189,7 +205,9 @@ has_our_name() {
 # save_foreign PATH: puts a file of others out of the way, to be put back by remove.
 save_foreign() {
   attempt "cannot keep $PREFIX$1, which is not ours" mkdir -p "$STATE/saved${1%/*}" || return 1
-  attempt "cannot keep $PREFIX$1, which is not ours" cp -pPR "$PREFIX$1" "$STATE/saved$1"
+  attempt "cannot keep $PREFIX$1, which is not ours" cp -pPR "$PREFIX$1" "$STATE/saved$1" || return 1
+  # Its name is ours from now on; were the copy not on disk yet, a power cut would leave an empty one.
+  find "$STATE/saved$1" -type f -exec sync {} + 2>/dev/null || sync
 }
 
 # record_bundle: keeps the bundle and what it is applied with. From here on `remove` works, even when the rest is interrupted.
@@ -209,8 +227,11 @@ record_bundle() {
     [ ! -d "$record_copy" ] || mv "$record_copy" "$record_copy.old" || return 1
     mv "$record_copy.new" "$record_copy" || return 1
   fi
-  rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1
-  mv -fT "$STATE/current.new" "$STATE/current" || return 1
+  if [ "$(readlink "$STATE/current")" != "bundles/$DIGEST" ]; then
+    rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1
+    mv -fT "$STATE/current.new" "$STATE/current" || return 1
+    will_flush "$STATE"
+  fi
   for record_old in "$STATE/bundles"/*; do
     [ "$record_old" = "$record_copy" ] || rm -rf "$record_old"
   done

@@ -71,6 +71,7 @@ systemd_reload() {
 # ever that the unit changed on disk.
 systemd_enable() {
   enable_how=
+  will_flush_links
   case $(systemctl is-enabled "$1" 2>/dev/null </dev/null) in
     enabled) enable_how=--no-reload ;;
     masked*)
@@ -82,7 +83,15 @@ systemd_enable() {
   attempt "$1 cannot be enabled" systemctl --quiet $enable_how enable "$1"
 }
 
+# will_flush_links: of enabled units.
+will_flush_links() {
+  for links_directory in /etc/systemd/system /etc/systemd/system/*.wants; do
+    will_flush "$links_directory"
+  done
+}
+
 systemd_stop() {
+  will_flush_links
   systemctl --quiet --no-reload disable --now "$1.$2" >/dev/null 2>&1 </dev/null
   # A timer's service may be at work.
   [ "$2" = service ] || systemctl stop "$1.service" >/dev/null 2>&1 </dev/null

@@ -35,11 +35,12 @@ undo_files() {
   while IFS=$TAB read -r undo_path undo_name; do
     if [ "$undo_name" = - ]; then
       rm -f "$PREFIX$undo_path"
+      will_flush "$PREFIX${undo_path%/*}"
     else
       new_name "$undo_path"
       rm -f "$NEW"
       ln "$UNDO/$undo_name" "$NEW" 2>/dev/null || cp -pP "$UNDO/$undo_name" "$NEW"
-      mv -f "$NEW" "$PREFIX$undo_path"
+      commit "$NEW" "$PREFIX$undo_path"
       rm -f "$NEW" # where both were the same file already, renaming did nothing
     fi
   done <"$UNDO/list"
@@ -55,5 +56,6 @@ undo_forget() {
 # undo_end: forgets, all at once, so that an interrupted clean-up is not taken for something to put back.
 undo_end() {
   mv "$UNDO" "$UNDO.gone" && rm -rf "$UNDO.gone"
+  will_flush "$STATE/undo"
   UNDO=''
 }

@@ -55,6 +55,7 @@ verb_apply() {
   clear_scratch
   look_at_host
   record_bundle || { explain_state; refuse; }
+  settle_transaction || { explain_state; refuse; }
   converge_and_tell host
   if [ "$COUNT_FAILED" -gt 0 ]; then
     say "nothing else was tried: the parts need what failed"
@@ -148,6 +149,7 @@ verb_remove() {
     refuse
   fi
   recall_host
+  settle_transaction || { explain_state; refuse; }
   : >"$SCRATCH/wanted"
   : >"$SCRATCH/expected"
   OBSOLETE_WHY=removed
@@ -161,14 +163,18 @@ verb_remove() {
   [ "$COUNT_FAILED" -eq 0 ] || finish
   sweep_directories
   restore_all_foreign
+  flush_changes # before what is known of it is deleted
   # The program's own copy goes late: while it is there, an interrupted removal can be run again. Its list stays as long.
-  for remove_name in digest stack settings facts undo saved current placed bundles lock; do
+  for remove_name in digest stack settings facts undo saved packages current placed bundles lock; do
     rm -rf "${STATE:?}/$remove_name" "$STATE/$remove_name.new"
   done
   rm -rf "$STATE"/scratch.*
   rmdir "$STATE" 2>/dev/null
   # A real host has these anyway; below a prefix they came with the state directory.
   [ -z "$PREFIX" ] || rmdir "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
+  for remove_name in "$STATE" "$PREFIX/var/lib" "$PREFIX"; do
+    [ ! -d "$remove_name" ] || { flush "$remove_name" && break; }
+  done
   finish
 }
 

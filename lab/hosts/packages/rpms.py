@@ -21,7 +21,7 @@ DISTRIBUTION = "appstream"
 DISTRIBUTION_KEY = f"{DISTRIBUTION}/RPM-GPG-KEY-lab"
 
 
-def _spec(package: Package) -> str:
+def spec(package: Package) -> str:
     """With the files' contents in it."""
     version, release = VERSION.split("-")
     relations = {"Requires": package.depends, "Conflicts": package.conflicts}
@@ -79,7 +79,7 @@ rm /var/cache/apt/archives/*.deb
 
 def _layer() -> Layer:
     specs = "".join(
-        f"cat >/tmp/specs/{package.name}.spec <<'END_OF_SPEC'\n{_spec(package)}END_OF_SPEC\n"
+        f"cat >/tmp/specs/{package.name}.spec <<'END_OF_SPEC'\n{spec(package)}END_OF_SPEC\n"
         f"build nvidia /tmp/specs/{package.name}.spec\n"
         for package in packages()
     )

@@ -101,10 +101,10 @@ def packages() -> list[Package]:
 def build_stand_ins(directory: Path) -> list[Path]:
     """Their .deb files in the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    return [_build(package, directory) for package in packages()]
+    return [build_deb(package, directory) for package in packages()]
 
 
-def _build(package: Package, directory: Path) -> Path:
+def build_deb(package: Package, directory: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "root"
         control = root / "DEBIAN" / "control"

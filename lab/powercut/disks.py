@@ -1,0 +1,80 @@
+"""File systems in files: mounted through loop devices with direct I/O, and copied at one instant."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+KINDS = ("ext4", "xfs")
+# With the block and sector size of a loop device whose I/O is direct.
+_MAKE = {
+    "ext4": ("mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-s", "size=4096"),
+}
+_SIZE = 352 << 20  # bytes; mkfs.xfs makes none below 300 MiB
+_SHELF_SIZE = 16 << 30  # sparse
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise RuntimeError(f"`{' '.join(map(str, command))}` exited {done.returncode}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+@contextmanager
+def mounted(image: Path, kind: str, at: Path) -> Iterator[Path]:
+    """A copy of a mounted XFS has its UUID, which the kernel refuses without nouuid."""
+    at.mkdir(parents=True, exist_ok=True)
+    device = run("losetup", "--find", "--show", "--direct-io=on", image)
+    try:
+        run("mount", "-t", kind, *(("-o", "nouuid") if kind == "xfs" else ()), device, at)
+        try:
+            yield at
+        finally:
+            run("umount", at)
+    finally:
+        run("losetup", "--detach", device)
+
+
+@dataclass(frozen=True)
+class Disk:
+    image: Path
+    kind: str
+
+    @contextmanager
+    def mounted(self, at: Path) -> Iterator[Path]:
+        with mounted(self.image, self.kind, at):
+            yield at
+
+    def copy(self, name: str) -> Disk:
+        """As it is at this instant, whatever is being written."""
+        image = self.image.with_name(name)
+        run("cp", "--reflink=always", self.image, image)
+        return Disk(image, self.kind)
+
+    def remove(self) -> None:
+        self.image.unlink()
+
+
+@contextmanager
+def shelf(directory: Path) -> Iterator[Path]:
+    """A directory whose files can be copied at one instant: an XFS of its own."""
+    image = directory / "shelf.img"
+    with image.open("wb") as file:
+        file.truncate(_SHELF_SIZE)
+    run(*_MAKE["xfs"], "-m", "reflink=1", image)
+    with mounted(image, "xfs", directory / "shelf") as at:
+        yield at
+    image.unlink()
+
+
+def new_disk(shelf: Path, name: str, kind: str) -> Disk:
+    image = shelf / name
+    with image.open("wb") as file:
+        file.truncate(_SIZE)
+    run(*_MAKE[kind], image)
+    return Disk(image, kind)

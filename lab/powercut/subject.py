@@ -1,0 +1,121 @@
+"""What is applied to the machines: two versions of a bundle with everything that a bundle can hold, small enough for hundreds of runs;
+and what the administrator had there before."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+from host.bundle import Bundle
+from host.part import ROOTFS, Directory, Download, File, Part, Source, Unit, User, secret_group
+from host.parts.pull import Pull
+from host.pull.publish import Publication, SigningKey
+from provider.envelope import Archive, Envelope
+
+STACK, INSTANCE = "lab-west/training", "cut-001"
+PASSWORDS = {1: "of-the-first-version", 2: "of-the-second-version"}
+_SETTINGS = {
+    "GPU_FLEET_SERVICE_MANAGER": "supervisor",
+    "GPU_FLEET_DATACENTER": "lab-west",
+    "GPU_FLEET_CLUSTER": "training",
+    "GPU_FLEET_METRICS_URL": "http://127.0.0.1:9/push",
+    "GPU_FLEET_METRICS_USERNAME": "writer",
+}
+# Of the administrator, and in the way of ours: one where a file of ours will be, one in a directory that will be ours alone.
+OTHERS = {
+    "/etc/fleet-app/config": "the administrator's configuration\n" * 400,
+    "/etc/fleet-app/theirs": "the administrator's notes\n" * 400,
+    "/etc/fleet-other/untouched": "not in the way\n" * 400,
+}
+_UNITS = {
+    "etc/gpu-fleet/supervisor.d/gpu-fleet-agent.conf": (
+        "[program:gpu-fleet-agent]\ncommand = /opt/gpu-fleet/bin/agent\nstartsecs = 0\nuser = gpu-fleet-agent\n"
+    ),
+    "etc/systemd/system/gpu-fleet-agent.service": "[Service]\nExecStart=/opt/gpu-fleet/bin/agent\n",
+}
+
+
+def _program(version: int) -> bytes:
+    return f"#!/bin/sh\nexec sleep infinity # version {version}\n".encode() + b"# padding\n" * 40_000
+
+
+def _parts(version: int) -> list[Part]:
+    sha256 = hashlib.sha256(_program(version)).hexdigest()
+    only = {1: "only-in-the-first", 2: "only-in-the-second"}[version]
+    texts = {"config": f"ours {version}\n" * 300, "same": "the same in both\n" * 300, only: "leaves or comes\n" * 300}
+    return [
+        Part(
+            name="app",
+            directories=(Directory(path="/etc/fleet-app", contents="placed"),),
+            files=tuple(File(path=f"/etc/fleet-app/{name}", content=text.encode()) for name, text in texts.items()),
+            settings={"APP_VERSION": str(version)},
+        ),
+        Part(
+            name="agent",
+            users=(User(name="gpu-fleet-agent", groups=("gpu-fleet", secret_group("metrics-password"))),),
+            directories=(
+                Directory(
+                    path="/var/lib/gpu-fleet/agent",
+                    mode=0o750,
+                    owner="gpu-fleet-agent",
+                    group="gpu-fleet-agent",
+                    contents="runtime",
+                ),
+            ),
+            downloads=(
+                Download(path="/opt/gpu-fleet/bin/agent", sources={arch: Source(sha256=sha256) for arch in ("amd64", "arm64")}),
+            ),
+            secrets=("metrics-password",),
+            units=(Unit(name="gpu-fleet-agent", restart_on=("settings", "/opt/gpu-fleet/bin/agent")),),
+        ),
+        Pull().part(),
+    ]
+
+
+def prepare(shared: Path, bootstrap: bytes) -> None:
+    """What the machines find in /srv:
+
+    envelope-N/      as the provider unpacks it on a host, for version N
+    archive-N        the same, as it travels
+    publication-N/   for gpu-fleet-pull, each with the earlier ones' key
+    """
+    rootfs = shared / "rootfs"
+    for source in ROOTFS.rglob("gpu-fleet-pull*"):
+        target = rootfs / source.relative_to(ROOTFS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+    for path, text in _UNITS.items():
+        (rootfs / path).parent.mkdir(parents=True, exist_ok=True)
+        (rootfs / path).write_text(text)
+    (shared / "bootstrap.sh").write_bytes(bootstrap)
+    (shared / "publication").mkdir()
+    (shared / "password").write_text(PASSWORDS[1])
+    key = shared / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", key], check=True)
+    programs = shared / "programs"
+    programs.mkdir()
+    for version in (1, 2):
+        program = _program(version)
+        (programs / hashlib.sha256(program).hexdigest()).write_bytes(program)
+    for version in (1, 2):
+        bundle = Bundle.of(_parts(version), rootfs=rootfs)
+        envelope = Envelope(
+            bundle=bundle.tar,
+            settings={**_SETTINGS, "GPU_FLEET_STACK": STACK, "GPU_FLEET_INSTANCE": INSTANCE},
+            secrets={"metrics-password": PASSWORDS[version]},
+        )
+        program = _program(version)
+        members = {**envelope.members(), f"artifacts/{hashlib.sha256(program).hexdigest()}": program}
+        directory = shared / f"envelope-{version}"
+        for name, content in members.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(content)
+        with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
+            tar.extractall(directory / "bundle", filter="data")
+        (shared / f"digest-{version}").write_text(bundle.digest)
+        (shared / f"archive-{version}").write_bytes(b"".join(Archive(members).chunks()))
+        publication = Publication(stack="lab-west-training", bundle=bundle, settings=_SETTINGS, artifacts=programs)
+        publication.write(shared / f"publication-{version}", SigningKey(key), now_s=1_790_000_000 + version)

@@ -1,0 +1,314 @@
+"""One power cut or kill: the run that is cut, the state it leaves, and what has to be true of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.powercut import subject
+from lab.powercut.disks import Disk, new_disk
+from lab.powercut.machine import Machine
+
+STATE = "var/lib/gpu-fleet"
+CUTS_PER_RUN = 10
+_AFTER_S = 1.5  # cuts come until so long after the end of the run: what was reported as done has to be on disk by then
+
+_APPLY = "sh /srv/envelope-{0}/bundle/converge apply --prefix '' --envelope /srv/envelope-{0}"
+# As the provider does it, whose connection stays open until the host's answer.
+_ABOUT = f"{subject.STACK} {subject.INSTANCE}"
+_BOOTSTRAP = "{{ mkfifo /tmp/open; exec 5<>/tmp/open; sh /srv/bootstrap.sh {} '' " + _ABOUT + " 0 '' <&5; }}"
+_PUBLISHED = "mount --bind /srv/publication-{} /srv/publication && "
+_INSTALL = _PUBLISHED.format(1) + (
+    f"sh /srv/publication/install-gpu-fleet --instance {subject.INSTANCE} --password-file /srv/password"
+)
+_PULL = _PUBLISHED.format(2) + "/opt/gpu-fleet/bin/gpu-fleet-pull"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`before`: how the machine got to where it is when `command` runs. `version`: of the bundle afterwards, 0: none."""
+
+    name: str
+    before: str
+    command: str
+    version: int
+
+
+SCENARIOS = (
+    Scenario("first apply", "true", _APPLY.format(1), 1),
+    Scenario("upgrade", _APPLY.format(1), _APPLY.format(2), 2),
+    Scenario("removal", _APPLY.format(1), _BOOTSTRAP.format("remove"), 0),
+    Scenario("pull", _INSTALL, _PULL, 2),
+)
+
+# Every file, account and link, but for logs, locks and what useradd keeps of the version before.
+_LISTING = r"""
+find /etc /opt /usr/local /var/lib /root -xdev \( -name '*-' -o -name .pwd.lock -o -regex '/etc/\(passwd\|group\|g?shadow\|sub[gu]id\)\(\.[a-z0-9]+\|\+\)?' \
+  \) -prune -o -printf '%p %y %m %u:%g %l\n' | sort
+find /etc/fleet-app /etc/fleet-other -type f -exec sha256sum {} + | sort
+getent passwd | sort; getent group | sort
+"""
+
+
+def _section(name: str, command: str) -> str:
+    """Its output between marks, in a session of its own."""
+    return (
+        f"echo '== {name}'; setsid -w sh -c {shlex.quote(command)} 2>/tmp/stderr; code=$?\n"
+        'echo; echo "== end $code"; tail -n 3 /tmp/stderr\n'
+    )
+
+
+def sections(output: str) -> dict[str, tuple[int, str]]:
+    """By name: exit code, and what was printed with the last lines of stderr."""
+    found = {}
+    name = text = ""
+    for part in output.split("== ")[1:]:
+        if part.startswith("end "):
+            code, _, errors = part.removeprefix("end ").partition("\n")
+            found[name] = (int(code), text + errors)
+        else:
+            name, _, text = part.partition("\n")
+    return found
+
+
+@dataclass
+class Trial:
+    kind: str
+    scenario: str
+    at_s: float
+    was_done: bool  # the run had reported success before the cut
+    found: str = ""  # what the cut left, in a word
+    wrong: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Laboratory:
+    """`shelf`: where the images are. `work`: for mounts. `pristine`: the listing of a machine that nothing was ever placed on."""
+
+    shelf: Path
+    work: Path
+    shared: Path
+    layers: tuple[Path, ...]
+    templates: dict[tuple[str, str], Disk] = field(default_factory=dict)
+    pristine: dict[str, str] = field(default_factory=dict)
+    _number: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def name(self) -> str:
+        with self._lock:
+            self._number += 1
+            return f"disk-{self._number}"
+
+    def machine(self, at: Path) -> Machine:
+        return Machine(at, self.layers, self.shared)
+
+    def template(self, kind: str, scenario: Scenario) -> Disk:
+        """A disk with the state before the scenario, unmounted in order."""
+        key = (kind, scenario.before)
+        if key not in self.templates:
+            disk = new_disk(self.shelf, self.name(), kind)
+            at = self.work / disk.image.name
+            with disk.mounted(at):
+                for path, text in subject.OTHERS.items():
+                    file = at / "upper" / path.lstrip("/")
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(text)
+                for directory in (at / "upper").rglob("*"):
+                    directory.chmod(0o755 if directory.is_dir() else 0o644)
+                (at / "upper").chmod(0o755)
+                if kind not in self.pristine:
+                    self.pristine[kind] = self.machine(at).run(_LISTING)[1]
+                code, out, err = self.machine(at).run(scenario.before)
+                if code != 0:
+                    raise RuntimeError(f"{scenario.before} exited {code}:\n{out}{err}")
+            self.templates[key] = disk
+        return self.templates[key]
+
+    # --- power cuts -----------------------------------------------------------------------------------------------------------------
+
+    def cut(self, kind: str, scenario: Scenario, rng: random.Random, cuts: int) -> Iterator[Trial]:
+        """One run, of which the disk is copied at `cuts` random instants; each copy is then looked at by itself."""
+        disk = self.template(kind, scenario).copy(self.name())
+        usual_s = self.duration(kind, scenario)
+        instants = sorted(rng.uniform(0, usual_s + _AFTER_S) for _ in range(cuts))
+        # Others write too: a sync now and then brings to disk what is half done.
+        syncs = sorted(rng.uniform(0, usual_s) for _ in range(rng.choice((0, 1, 3))))
+        copies: list[tuple[Trial, Disk]] = []
+        at = self.work / disk.image.name
+        with disk.mounted(at):
+            process = self.machine(at).start(scenario.command + "; echo ended $?; sleep 60")
+            lines: list[str] = []
+            reader = threading.Thread(target=lambda: lines.extend(iter(process.stdout.readline, "")), daemon=True)  # type: ignore[union-attr]
+            reader.start()
+            began = time.monotonic()
+            events = sorted([(instant, "cut") for instant in instants] + [(instant, "sync") for instant in syncs])
+            for instant, what in events:
+                time.sleep(max(0.0, began + instant - time.monotonic()))
+                if what == "sync":
+                    subprocess.run(["sync", "--file-system", at], check=True)
+                    continue
+                was_done = reported(lines)
+                copies.append((Trial(kind, scenario.name, time.monotonic() - began, was_done), disk.copy(self.name())))
+            process.kill()
+            process.wait()
+            reader.join()
+        disk.remove()
+        for trial, copy in copies:
+            self.examine(trial, copy, scenario)
+            copy.remove()
+            yield trial
+
+    def duration(self, kind: str, scenario: Scenario) -> float:
+        """Of an undisturbed run on this machine, now."""
+        disk = self.template(kind, scenario).copy(self.name())
+        at = self.work / disk.image.name
+        with disk.mounted(at):
+            began = time.monotonic()
+            code, out, err = self.machine(at).run(scenario.command)
+            took_s = time.monotonic() - began
+        disk.remove()
+        if code != 0:
+            raise RuntimeError(f"{scenario.command} exited {code}:\n{out}{err}")
+        return took_s
+
+    def examine(self, trial: Trial, disk: Disk, scenario: Scenario) -> None:
+        at = self.work / disk.image.name
+        with disk.mounted(at):
+            for path, text in subject.OTHERS.items():
+                places = [at / "upper" / path.lstrip("/"), at / "upper" / STATE / "saved" / path.lstrip("/")]
+                if not any(place.is_file() and place.read_text() == text for place in places):
+                    trial.wrong.append(f"{path}, which is not ours, is lost")
+            self.judge(trial, scenario, *self.machine(at).run(after(scenario)))
+        shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
+
+    def judge(self, trial: Trial, scenario: Scenario, code: int, out: str, err: str) -> None:
+        """Of what `after` printed."""
+        seen = sections(out)
+        wrong = trial.wrong
+        digest = {0: ""} | {version: (self.shared / f"digest-{version}").read_text() for version in (1, 2)}
+        try:
+            (found_code, found), (next_code, said), (check_code, checked) = seen["found"], seen["next"], seen["check"]
+            (gone_code, gone), (_, listing), (_, ours) = seen["remove"], seen["listing"], seen["ours"]
+        except KeyError as missing:
+            wrong.append(f"the machine did not come to {missing}: {code} {out[-300:]} {err[-300:]}")
+            return
+        drift = [line for event in _events(found) if event["event"] == "part" for line in event.get("drift", ())]
+        lasting = [line for line in drift if "is not running" not in line and "/run/gpu-fleet:" not in line]
+        trial.found = {0: "no drift", 3: "absent", 4: "drift" if lasting else "as new", 11: "damaged"}.get(
+            found_code, f"code {found_code}"
+        )
+        has_ours = bool(seen["before"][1].strip())
+        here = seen["digest"][1].strip()
+        if trial.was_done and scenario.version:
+            if lasting or found_code not in (0, 4) or here != digest[scenario.version]:
+                wrong.append(f"reported as done, but not on disk: {trial.found}, {lasting or found[-300:]}")
+        elif trial.was_done and (has_ours or found_code != 3):
+            wrong.append(f"reported as removed, but on disk: {trial.found}, {seen['before'][1][:300]}")
+        if found_code == 3 and has_ours:
+            wrong.append(f"called absent, but this is there: {seen['before'][1][:300]}")
+        if next_code not in ((0,) if scenario.version else (0, 3)):
+            wrong.append(f"the next run exited {next_code}: {said[-600:]}")
+        if scenario.version and check_code != 0:
+            wrong.append(f"after the next run there is drift: {checked[-600:]}")
+        if gone_code not in (0, 3):
+            wrong.append(f"the removal exited {gone_code}: {gone[-600:]}")
+        before, after_ = set(self.pristine[trial.kind].split("\n")) - {""}, set(listing.split("\n")) - {""}
+        if before != after_:
+            changes = [f"-{line}" for line in sorted(before - after_)] + [f"+{line}" for line in sorted(after_ - before)]
+            wrong.append(f"after the removal the machine is not as it was: {changes[:6]}")
+
+    # --- kills ----------------------------------------------------------------------------------------------------------------------
+
+    def kill(self, kind: str, scenario: Scenario, how: str, rng: random.Random) -> Trial:
+        """A kill that met the run between its begin and its end; one that came too late is tried again, earlier."""
+        usual_s = self.duration(kind, scenario)
+        while True:
+            at_s = rng.uniform(0.02, usual_s)
+            disk = self.template(kind, scenario).copy(self.name())
+            at = self.work / disk.image.name
+            trial = Trial(kind, scenario.name, at_s, was_done=False)
+            with disk.mounted(at):
+                code, out, err = self.machine(at).run(_killed(scenario, how, at_s) + after(scenario))
+            shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
+            disk.remove()
+            if sections(out).get("proof", (1, ""))[0] == 0:
+                self.judge(trial, scenario, code, out, err)
+                return trial
+            usual_s = at_s
+
+
+def _killed(scenario: Scenario, how: str, at_s: float) -> str:
+    """`host program`: SIGKILL of the whole run. `connection`: the end of what the bootstrap reads, which it answers by ending all.
+
+    Proof: it was alive when it was killed, had begun, and reported no result before its end."""
+    if how == "connection":
+        verb = "remove" if scenario.version == 0 else "apply"
+        version = scenario.version or 1
+        arguments = (
+            f"'' {subject.STACK} {subject.INSTANCE} $(stat -c %s /srv/archive-{version}) ''"
+            if scenario.version
+            else f"'' {subject.STACK} {subject.INSTANCE} 0 ''"
+        )
+        feed = f"cat /srv/archive-{version}; " if scenario.version else ""
+        return f"""
+mkfifo /tmp/connection
+( {feed}exec sleep 1000 ) >/tmp/connection & feeder=$!
+setsid sh /srv/bootstrap.sh {verb} {arguments} </tmp/connection >/tmp/out 2>/tmp/err & run=$!
+sleep {at_s:.3f}
+kill -0 $run 2>/dev/null; alive=$?
+kill -KILL $feeder
+wait $run
+echo '== proof'; [ $alive = 0 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
+while pgrep -f '[c]onverge (apply|remove)' >/dev/null; do sleep 0.05; done
+"""
+    return f"""
+setsid sh -c {shlex.quote(scenario.command)} >/tmp/out 2>/tmp/err & run=$!
+sleep {at_s:.3f}
+kill -0 $run 2>/dev/null; alive=$?
+kill -KILL -- -$run
+echo '== proof'; [ $alive = 0 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"\\|^ended' /tmp/out; echo "== end $?"
+"""
+
+
+def after(scenario: Scenario) -> str:
+    """What a person, or the host's timer, does after it; then the machine is left for good."""
+    again = scenario.command
+    if scenario.version == 0:
+        # Where the program itself was hit, the message says that an apply repairs it.
+        again = f"{{ {scenario.command}; }} || {{ code=$?; [ $code -eq 11 ] && rm -f /tmp/open && {_APPLY.format(1)} && {scenario.command}; }}"
+    check = _BOOTSTRAP.format("check")
+    ours = "find / -xdev \\( -path /proc -o -path /srv -o -path /tmp \\) -prune -o -path '*gpu-fleet*' -print | grep -v '^/var/lib/gpu-fleet' ; cat /etc/fleet-app/same /etc/fleet-app/only* 2>/dev/null; true"
+    return "".join(
+        f"rm -f /tmp/open; {_section(name, command)}"
+        for name, command in (
+            ("before", ours),
+            ("digest", f"cat /{STATE}/digest 2>/dev/null"),
+            ("found", check),
+            ("next", again),
+            ("check", check),
+            ("remove", _BOOTSTRAP.format("remove")),
+            ("ours", ours),
+            ("listing", _LISTING),
+        )
+    )
+
+
+def reported(lines: Sequence[str]) -> bool:
+    return any(line.startswith("ended 0") for line in lines)
+
+
+def _events(text: str) -> list[dict]:
+    events = []
+    for line in text.splitlines():
+        with suppress(ValueError):
+            events.append(json.loads(line))
+    return [event for event in events if isinstance(event, dict) and "event" in event]

@@ -1,0 +1,227 @@
+"""Distribution packages by real apt and by real dnf: what another installer brings at the same time is not ours, a transaction
+that has begun is not cut, and one that was killed is repaired."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from host.bundle import Bundle
+from host.part import Part
+from lab.hosts import VARIANTS, Host, Site
+from lab.hosts.packages.repository import Repository
+from lab.hosts.packages.rpms import spec
+from lab.hosts.packages.stand_ins import Package, build_deb
+from provider.envelope import Archive, Envelope
+from provider.host import BOOTSTRAP, Place, start_command
+from tests.hosts.placed import PlacedHost, Run
+
+REPOSITORY = "/srv/packages"
+UNIT = "gpu-fleet-packages"
+
+
+def slow(name: str) -> list[Package]:
+    """A package whose installation waits for /run/NAME-go, and one that it needs."""
+    installed = f"touch /run/{name}-began\nwhile [ ! -e /run/{name}-go ]; do sleep 0.1; done\ntouch /run/{name}-done\n"
+    return [Package(name=name, depends=f"{name}-helper", installed=installed), Package(name=f"{name}-helper")]
+
+
+PACKAGES = [*slow("ours"), *slow("theirs")]
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site.up({"metal": VARIANTS["metal"], "rhel": VARIANTS["rhel"]}) as site:
+        yield site
+
+
+@dataclass
+class Installing(PlacedHost):
+    """Its bundle is one part that needs the package `ours`."""
+
+    pool: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
+
+    def parts(self) -> list[Part]:
+        return [Part(name="tools", packages={"debian": ("ours",), "rhel": ("ours",)})]
+
+    def bring_artifacts(self) -> None:
+        pass
+
+    @property
+    def is_debian(self) -> bool:
+        return self.host.name == "metal"
+
+    def applying(self) -> Future[Run]:
+        return self.pool.submit(self.apply)
+
+    def install(self, name: str) -> Future:
+        """As an administrator, or another tool."""
+        command = "apt-get install --yes" if self.is_debian else "dnf --assumeyes install"
+        return self.pool.submit(self.host.ssh, f"DEBIAN_FRONTEND=noninteractive {command} {name}")
+
+    def packages(self) -> set[str]:
+        """Those of the tests that are on the host, however far."""
+        query = (
+            "dpkg-query --show --showformat '${db:Status-Status} ${Package}\\n'"
+            if self.is_debian
+            else "rpm --query --all --qf 'installed %{NAME}\\n'"
+        )
+        lines = self.host.ssh(query).stdout.splitlines()
+        present = {line.split()[1] for line in lines if line.split()[0] not in ("not-installed", "config-files")}
+        return present & {package.name for package in PACKAGES}
+
+    def wait_for(self, condition: str) -> None:
+        self.host.ssh(f"for i in $(seq 600); do {condition} && exit 0; sleep 0.1; done; exit 1")
+
+    def go(self, name: str) -> None:
+        self.host.ssh(f"touch /run/{name}-go")
+
+
+@pytest.fixture(scope="module", params=["metal", "rhel"])
+def host(request: pytest.FixtureRequest, site: Site, tmp_path_factory: pytest.TempPathFactory) -> Host:
+    """Its only repository is a directory of its own."""
+    host = site.hosts[request.param]
+    host.ssh(f"mkdir -p {REPOSITORY}")
+    if request.param == "metal":
+        repository = Repository(tmp_path_factory.mktemp("debs"), packages_below=".")
+        for package in PACKAGES:
+            build_deb(package, repository.packages)
+        repository.publish()
+        for file in repository.packages.iterdir():
+            host.copy(file, f"{REPOSITORY}/{file.name}")
+        host.ssh(f"echo 'deb [trusted=yes] file:{REPOSITORY} /' >/etc/apt/sources.list && apt-get update")
+        return host
+    for package in PACKAGES:
+        build = f"rpmbuild --quiet -bb --define '_topdir /tmp/build' --define '_rpmdir {REPOSITORY}' /tmp/{package.name}.spec"
+        host.ssh(f"cat >/tmp/{package.name}.spec && {build}", stdin=spec(package))
+    listed = f"[lab]\nname=lab\nbaseurl=file://{REPOSITORY}\ngpgcheck=0\n"
+    host.ssh(f"createrepo_c --quiet {REPOSITORY} && cat >/etc/yum.repos.d/lab.repo", stdin=listed)
+    return host
+
+
+@pytest.fixture
+def placed(host: Host) -> Iterator[Installing]:
+    """Nothing of the tests' packages is on it, before and after."""
+    placed = Installing(host, Path("/nonexistent"), secrets={})
+    yield placed
+    placed.go("ours")
+    placed.go("theirs")
+    placed.pool.shutdown()
+    placed.leave()
+    names = " ".join(package.name for package in PACKAGES)
+    purge = "dpkg --force-depends --purge" if placed.is_debian else "rpm --erase --nodeps"
+    host.ssh(f"for n in {names}; do {purge} $n; done", check=False)
+    host.ssh("rm -f /run/ours-* /run/theirs-*")
+    assert placed.packages() == set()
+
+
+def test_what_another_installer_brings_at_the_same_time_stays_on_removal(placed: Installing) -> None:
+    placed.go("ours")
+    theirs = placed.install("theirs")
+    placed.wait_for("[ -e /run/theirs-began ]")
+    apply = placed.applying()
+    placed.wait_for(f"systemctl --quiet is-active {UNIT}")
+    time.sleep(1)  # by now ours waits for the lock of theirs
+    assert not apply.done()
+    placed.go("theirs")
+    assert (apply.result().errors, theirs.result().returncode) == ({}, 0)
+    assert placed.packages() == {package.name for package in PACKAGES}
+    removed = placed.remove()
+    assert {line for line in removed.changes["tools"] if line.startswith("package")} == {
+        "package ours: removed",
+        "package ours-helper: removed",
+    }
+    assert placed.packages() == {"theirs", "theirs-helper"}
+
+
+def test_a_package_that_somebody_installs_while_ours_waits_is_theirs(placed: Installing) -> None:
+    """The very package that the bundle needs."""
+    theirs = placed.install("ours")
+    placed.wait_for("[ -e /run/ours-began ]")
+    apply = placed.applying()
+    time.sleep(2)
+    placed.go("ours")
+    assert (apply.result().errors, theirs.result().returncode) == ({}, 0)
+    placed.remove()
+    assert placed.packages() == {"ours", "ours-helper"}
+
+
+def test_a_cut_connection_does_not_cut_the_package_manager_and_the_next_run_takes_its_result(
+    placed: Installing, site: Site, eventually: Callable
+) -> None:
+    members = Envelope(
+        bundle=Bundle.of(placed.parts()).tar, settings={"GPU_FLEET_INSTANCE": placed.host.name}, secrets={}
+    ).members()
+    archive = Archive(members)
+    command = shlex.join(start_command("apply", Place(connection={"kind": "ssh"}, stack="lab-west/training"), archive))
+    ssh = ["ssh", "-F", str(site.directory / "ssh_config"), "-l", "root", placed.host.name, command]
+    with subprocess.Popen(ssh, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.write(BOOTSTRAP + b"".join(archive.chunks()))
+        process.stdin.flush()
+        placed.wait_for("[ -e /run/ours-began ]")
+        process.kill()
+    placed.wait_for("! pgrep -f '[c]onverge apply' >/dev/null")
+    assert placed.host.ssh(f"systemctl is-active {UNIT}").stdout == "active\n"
+    assert placed.host.ssh("ls -d /var/lib/gpu-fleet/incoming.*", check=False).stdout == ""
+
+    again = placed.applying()
+    time.sleep(2)
+    assert not again.done(), "it waits for what the first one began"
+    placed.go("ours")
+    assert (again.result().code, again.result().errors) == (0, {})
+    assert placed.host.ssh("ls /run/ours-done /var/lib/gpu-fleet/packages 2>/dev/null", check=False).stdout == "/run/ours-done\n"
+    assert placed.check().drift == []
+    placed.remove()
+    assert placed.packages() == set(), "both packages were ours, though no run saw the end of their installation"
+
+
+def test_a_removal_waits_for_what_a_lost_run_began(placed: Installing) -> None:
+    apply = placed.applying()
+    placed.wait_for("[ -e /run/ours-began ]")
+    placed.host.ssh("kill -KILL $(pgrep -f '[c]onverge apply')")
+    apply.result()
+    removal = placed.pool.submit(placed.remove)
+    time.sleep(2)
+    assert not removal.done()
+    placed.go("ours")
+    assert removal.result().code == 0
+    assert placed.packages() == set()
+
+
+def test_a_killed_package_manager_is_repaired_by_the_next_apply_and_said(placed: Installing) -> None:
+    apply = placed.applying()
+    placed.wait_for("[ -e /run/ours-began ]")
+    placed.host.ssh(f"systemctl kill --signal KILL {UNIT}")
+    assert "the package manager was killed half-way; apply again" in apply.result().errors["tools"]
+    placed.go("ours")
+    again = placed.apply()
+    assert again.errors == {}
+    repaired = [line for line in again.changes["tools"] if "interrupted" in line]
+    if placed.is_debian:
+        assert repaired == ["dpkg had been interrupted; it was repaired by dpkg --configure -a"]
+    else:
+        assert repaired == ["rpm had been interrupted; it was repaired by dnf reinstall ours ours-helper"]
+    placed.host.ssh("test -e /run/ours-done")
+    assert placed.check().drift == []
+    placed.remove()
+    assert placed.packages() == set()
+
+
+def test_a_shutdown_waits_for_the_package_manager(placed: Installing) -> None:
+    """As systemd stops the unit then."""
+    apply = placed.applying()
+    placed.wait_for("[ -e /run/ours-began ]")
+    placed.host.ssh(f"systemctl stop --no-block {UNIT}")
+    time.sleep(2)
+    assert placed.host.ssh(f"systemctl is-active {UNIT}", check=False).stdout == "deactivating\n"
+    placed.go("ours")
+    assert apply.result().errors == {}
+    assert placed.packages() == {"ours", "ours-helper"}
