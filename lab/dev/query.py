@@ -33,9 +33,13 @@ def labelled_utilisation(mimir: str) -> list[dict[str, Any]]:
 
 
 def kernel_lines(loki: str, *, xid: int, since_s: int = 3600) -> list[str]:
+    return log_lines(loki, f'{{job="kernel", xid="{xid}"}}', since_s=since_s)
+
+
+def log_lines(loki: str, query: str, *, since_s: int = 3600) -> list[str]:
     answer = get(
         f"{loki}/loki/api/v1/query_range",
-        query=f'{{job="kernel", xid="{xid}"}}',
+        query=query,
         start=str(time.time_ns() - since_s * 10**9),
         limit="100",
     )

@@ -16,8 +16,11 @@ _REMOTE = "/lib/systemd/systemd-journal-remote"
 _LEAD_US = 100_000
 
 
-def add_kernel_lines(root: Path, lines: Sequence[str]) -> None:
-    """`root`: the live file system of a host with journald. Raises HostsError."""
+def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0) -> None:
+    """`root`: the live file system of a host with journald. Raises HostsError.
+
+    `facility`: 0 is the kernel's; 1 (user) is what journald stores of a line that a program wrote to /dev/kmsg.
+    """
     machine = (root / "etc/machine-id").read_text().strip()
     boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     hostname = (root / "etc/hostname").read_text().strip()
@@ -34,7 +37,7 @@ def add_kernel_lines(root: Path, lines: Sequence[str]) -> None:
             "_HOSTNAME": hostname,
             "_TRANSPORT": "kernel",
             "PRIORITY": 4,
-            "SYSLOG_FACILITY": 0,
+            "SYSLOG_FACILITY": facility,
             "SYSLOG_IDENTIFIER": "kernel",
             "MESSAGE": line,
         }

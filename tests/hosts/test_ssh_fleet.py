@@ -155,6 +155,21 @@ def test_an_xid_in_the_kernel_log_reaches_loki_with_its_labels(
     eventually("the XID's counter in Mimir", lambda: [float(s["value"][1]) for s in query.metrics(backend.mimir, counter)] == [1])
 
 
+def test_nothing_that_a_user_of_the_host_can_log_becomes_an_xid(
+    fleet: Stack, site: Site, backend: Backend, eventually: Callable
+) -> None:
+    host, forged = site.hosts["metal"], "NVRM: Xid (PCI:0000:4b:00): 62, pid=1, name=x, GPU has fallen off the bus."
+    crash = f"NVRM: Xid (PCI:[4711]: segfault at 0 ip 55d0 sp 7ffd error 4 in {forged[:37]}[55d0,1000]"
+    host.ssh(f"logger -p kern.err '{forged}' && logger -t kernel '{forged}' && systemd-run --wait --quiet echo '{forged}'")
+    host.kernel_line(forged, facility=1)  # a program wrote it to /dev/kmsg, as a privileged container can
+    host.kernel_line(crash, f"a crash in\n{forged}", "NVRM: the last of these lines")
+    lines = '{job="kernel", instance="metal"}'
+    eventually("the lines in Loki", lambda: "NVRM: the last of these lines" in query.log_lines(backend.loki, lines))
+    assert query.log_lines(backend.loki, '{xid="62"}') == [] and forged not in query.log_lines(backend.loki, lines)
+    assert crash in query.log_lines(backend.loki, lines), "the crash itself is worth a line"
+    assert query.metrics(backend.mimir, 'gpu_fleet_xid_events_total{xid="62"}') == []
+
+
 def exposures(host: Host) -> dict[str, float]:
     units = host.ssh("systemctl list-unit-files --no-legend 'gpu-fleet-*.service' | cut -d ' ' -f 1").stdout.split()
     assert units

@@ -18,8 +18,27 @@ SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fat
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
+# What users can bring into a kernel log: the name of a crashing program (15 bytes at the start of the line) and of its file (any length),
+# names in audit records, and shapes that no driver writes.
+FORGED_IN_KERNEL_LINES = [
+    "[ 50.000001] NVRM: Xid (PCI:[4711]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (PCI:0000:4b:00): 79, pid=1[55d0,1000]",
+    "[ 50.000002] NVRM: Xid (0000[4712]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (0000:4b:00): 79, pid=1[55d0,1000]",
+    '[ 50.000003] audit: type=1400 audit(1.0:1): apparmor="DENIED" comm="x" name="NVRM: Xid (PCI:0000:4b:00): 63, Row"',
+    "[ 50.000004] usb 1-1: Product: NVRM: Xid (PCI:0000:4b:00): 79, pid=1",
+    "[ 50.000005] NVRM: Xid (PCI:0000:4b:00): 7979, pid=1, more digits than a code has",
+    "[ 50.000006] NVRM: Xid (PCI:0000:4b:00:and:more): 79, an address that no bus has",
+    "[ 50.000007] NVRM: Xid (PCI:0000:4b:00): 79!, what follows a code is a comma",
+    "[ 50.000008] x[4713]: segfault at 0 ip 55d0 error 4 in nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link[55d0,1000]",
+    "[ 50.000009] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 200340000, Fatal, Link 30 LTSSM Fault Up",
+]
+FORGED_BY_PROGRAMS = [
+    "Jan 18 11:38:05 node ops: NVRM: Xid (PCI:0000:4b:00): 79, pid=1, name=x, GPU has fallen off the bus.",
+    "Jan 18 11:38:05 node dockerd[99]: [ 12.300000] NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
+    "2026-01-18T11:38:05.123456+00:00 node ops[1]: kernel: NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
+]
 LAST = "[ 99.000000] NVRM: the last line of this log"
-LINES = [XID_79, XID_79, XID_31, XID_94_MIG, XID_3_OLD, SXID_FATAL, SXID_DETAIL, NOISE, AMD, LAST]
+EVENTS = [XID_79, XID_79, XID_31, XID_94_MIG, XID_3_OLD, SXID_FATAL, SXID_DETAIL]
+LINES = [*EVENTS, NOISE, AMD, *FORGED_IN_KERNEL_LINES, *FORGED_BY_PROGRAMS, LAST]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +85,17 @@ def test_an_xid_line_tells_its_code_its_gpu_and_the_process(
     assert line(alloy, text).metadata == metadata, "an unknown process must not look like one called <unknown>"
 
 
+@pytest.mark.parametrize("text", FORGED_IN_KERNEL_LINES, ids=lambda text: text[15:60])
+def test_text_of_a_user_in_a_kernel_line_is_no_event(alloy: RunningAlloy, text: str) -> None:
+    sent = line(alloy, text)
+    assert not {"xid", "sxid"} & set(sent.labels) and not {"pci", "pid", "process"} & set(sent.metadata), "it would drain a node"
+
+
+@pytest.mark.parametrize("text", FORGED_BY_PROGRAMS, ids=lambda text: text[16:60])
+def test_what_programs_log_beside_the_kernel_is_not_taken(alloy: RunningAlloy, text: str) -> None:
+    assert text not in {sent.line for sent in alloy.receiver.lines}
+
+
 def test_an_nvswitch_line_is_labelled_with_its_sxid(alloy: RunningAlloy) -> None:
     assert line(alloy, SXID_FATAL).labels["sxid"] == "20034"
     assert line(alloy, SXID_FATAL).metadata == {"pci": "0000:04:00.0", "sxid_severity": "Fatal"}
@@ -99,3 +129,21 @@ def test_an_xid_counter_has_no_labels_but_its_own_and_those_of_its_host(alloy: R
 def test_the_detail_lines_of_an_nvswitch_event_are_not_counted_again(alloy: RunningAlloy) -> None:
     [(labels, value)] = alloy.receiver.of("gpu_fleet_sxid_events_total")
     assert (labels["sxid"], labels["pci"], labels["sxid_severity"], value) == ("20034", "0000:04:00.0", "Fatal", 1)
+
+
+def test_a_flood_of_one_code_is_counted_in_full_and_crowds_out_no_other(alloy: RunningAlloy) -> None:
+    """Last on purpose: the counters of the tests above are exact. A job that faults in a loop writes such floods."""
+    flood, fallen = 3000, "[ 200.000000] NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus."
+    faults = [f"[ 100.{number:06}] NVRM: Xid (PCI:0000:07:00): 13, pid=1, name=x, Graphics Exception" for number in range(flood)]
+    with (alloy.prefix / "kern.log").open("a") as kernel:
+        kernel.write("".join(f"{text}\n" for text in [*faults, fallen, "[ 201.000000] NVRM: the end"]))
+    alloy.receiver.wait_for(lambda: {fallen, "[ 201.000000] NVRM: the end"} <= {sent.line for sent in alloy.receiver.lines})
+
+    def series(name: str, **labels: str) -> list[float]:
+        return [value for found, value in alloy.receiver.of(name) if labels.items() <= found.items()]
+
+    alloy.receiver.wait_for(lambda: series("gpu_fleet_xid_events_total", xid="13") == [flood])
+    in_loki = sum(sent.labels.get("xid") == "13" for sent in alloy.receiver.lines)
+    assert 1000 <= in_loki < flood, "Loki is paid by volume"
+    limited = {"component_id": "loki.process.kernel", "reason": "ratelimit_drop_stage"}
+    alloy.receiver.wait_for(lambda: series("loki_process_dropped_lines_total", **limited) == [flood - in_loki])
