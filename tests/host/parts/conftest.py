@@ -93,7 +93,7 @@ def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> 
         receiver.close()
 
 
-def serve_metrics(body: str) -> ThreadingHTTPServer:
+def serve_metrics(body: str, at: tuple[str, int] = ("127.0.0.1", 0)) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -104,7 +104,7 @@ def serve_metrics(body: str) -> ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(at, Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
 

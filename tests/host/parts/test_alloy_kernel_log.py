@@ -18,17 +18,17 @@ SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fat
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
-# What users can bring into a kernel log: the name of a crashing program (15 bytes at the start of the line) and of its file (any length),
+# Text of users in a kernel log: the name of a crashing program (15 bytes at the start of a line) and of its file (of any length),
 # names in audit records, and shapes that no driver writes.
 FORGED_IN_KERNEL_LINES = [
-    "[ 50.000001] NVRM: Xid (PCI:[4711]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (PCI:0000:4b:00): 79, pid=1[55d0,1000]",
+    "[ 50.000001] NVRM: Xid (PCI:[4711]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (PCI:0000:4b:00): 79, pid[55d0,1000]",
     "[ 50.000002] NVRM: Xid (0000[4712]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (0000:4b:00): 79, pid=1[55d0,1000]",
     '[ 50.000003] audit: type=1400 audit(1.0:1): apparmor="DENIED" comm="x" name="NVRM: Xid (PCI:0000:4b:00): 63, Row"',
     "[ 50.000004] usb 1-1: Product: NVRM: Xid (PCI:0000:4b:00): 79, pid=1",
     "[ 50.000005] NVRM: Xid (PCI:0000:4b:00): 7979, pid=1, more digits than a code has",
     "[ 50.000006] NVRM: Xid (PCI:0000:4b:00:and:more): 79, an address that no bus has",
     "[ 50.000007] NVRM: Xid (PCI:0000:4b:00): 79!, what follows a code is a comma",
-    "[ 50.000008] x[4713]: segfault at 0 ip 55d0 error 4 in nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link[55d0,1000]",
+    "[ 50.000008] x[4713]: segfault at 0 ip 55d0 error 4 in nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal[55d0,1000]",
     "[ 50.000009] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 200340000, Fatal, Link 30 LTSSM Fault Up",
 ]
 FORGED_BY_PROGRAMS = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
+from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy, serve_metrics
 
 LABELS = {
     "instance": "gpu-node-001",
@@ -78,3 +79,31 @@ def test_without_a_loki_the_xids_are_still_counted(other_alloy: RunningAlloy) ->
 def test_without_a_login_no_authorization_is_sent(alloy: RunningAlloy) -> None:
     alloy.receiver.wait_for(lambda: alloy.receiver.headers)
     assert "Authorization" not in alloy.receiver.headers["/api/v1/push"], "a gateway may refuse empty credentials"
+
+
+def test_an_exporter_that_sends_too_much_loses_its_scrape_and_nobody_elses(tmp_path: Path) -> None:
+    """What took an exporter's port, or a label of free text: Mimir is paid by series, and a label is sent with each sample."""
+    series = serve_metrics("".join(f'flood{{number="{number}"}} 1\n' for number in range(20_001)))
+    labels = serve_metrics(f'long{{text="{"x" * 2049}"}} 1\n')
+    facts = {
+        "GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter",
+        "GPU_FLEET_GPU_EXPORTER_LISTEN": f"127.0.0.1:{series.server_port}",
+        "GPU_FLEET_NODE_EXPORTER_LISTEN": f"127.0.0.1:{labels.server_port}",
+    }
+    with running_alloy(tmp_path, facts) as alloy:
+
+        def value(name: str, **wanted: str) -> list[float]:
+            return [number for found, number in alloy.receiver.of(name) if wanted.items() <= found.items()]
+
+        def exceeded(limit: str, scrape: str) -> list[float]:
+            return value(f"prometheus_target_{limit}_total", component_id=f"prometheus.scrape.{scrape}")
+
+        alloy.receiver.wait_for(lambda: (exceeded("scrapes_exceeded_sample_limit", "gpu_exporter") or [0])[0] >= 1)
+        alloy.receiver.wait_for(lambda: (exceeded("scrape_pool_exceeded_label_limits", "node_exporter") or [0])[0] >= 1)
+        assert alloy.receiver.of("flood") == [] and alloy.receiver.of("long") == []
+        assert value("up", job="gpu-exporter") == [0] and value("up", job="node-exporter") == [0]
+        assert value("up", job="alloy") == [1], "the XID counters are there"
+        assert value("scrape_samples_scraped", job="gpu-exporter") == [20_001], "ScrapeLimitExceeded compares it for Alloy itself"
+    for server in (series, labels):
+        server.shutdown()
+        server.server_close()
