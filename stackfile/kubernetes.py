@@ -136,6 +136,18 @@ class Kubernetes(Section):
     """Install the GPU Operator and set its dcgm-exporter up, instead of dcgm-exporter by its own chart."""
     exporter: Literal["install", "existing"] = "install"
     """`existing`: a dcgm-exporter of others (or of their GPU Operator) is in the cluster; it is only scraped."""
+    exporter_namespaces: Annotated[tuple[Namespace, ...], Texts] = Field(
+        default=("gpu-operator", "nvidia-gpu-operator", "gke-managed-system", "kube-system", "monitoring", "prometheus"),
+        min_length=1,
+        examples=[["gpu-operator"]],
+    )
+    """Namespaces of `existing` exporters; a pod elsewhere is never scraped, whatever its labels. List those where only
+    administrators can create pods."""
+    kubelet_certificates: Literal["cluster", "self-signed"] = "cluster"
+    """`cluster`: kubelets have certificates of the cluster's authority (serverTLSBootstrap), and are verified; `self-signed`:
+    each kubelet signs its own, and an agent trusts the one of its own node without verification."""
+    network_policies: bool = True
+    """Place a NetworkPolicy that lets only our scrapers reach our exporters and agents."""
     prometheus_operator: Literal["none", "install", "existing"] = "none"
     """Scrape and push by the Prometheus Operator instead of Alloy; Alloy still reads the logs."""
     monitor_labels: dict[LabelKey, LabelValue] = Field(default={}, examples=[{"release": "kube-prometheus-stack"}])

@@ -67,12 +67,16 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A Helm chart of a repository. `name`: what this project calls it, and its release; `chart`: as the repository does."""
+    """A Helm chart of a repository. `name`: what this project calls it, and its release; `chart`: as the repository does.
+
+    `sha256`: of the archive of this version; None while it is not pinned.
+    """
 
     name: str
     chart: str
     version: str
     repository: str
+    sha256: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +139,16 @@ def read_images(file: Path) -> dict[str, Image]:
 @cache
 def _charts(file: Path) -> dict[str, Chart]:
     charts = yaml.safe_load(file.read_text())["charts"]
-    return {name: Chart(name=name, **{key: str(value) for key, value in entry.items()}) for name, entry in charts.items()}
+    return {
+        name: Chart(
+            name=name,
+            chart=entry["chart"],
+            version=str(entry["version"]),
+            repository=entry["repository"],
+            sha256=_sha256(f"charts.{name}.sha256", str(entry["sha256"])),
+        )
+        for name, entry in charts.items()
+    }
 
 
 @cache

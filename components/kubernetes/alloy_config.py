@@ -29,8 +29,9 @@ def alloy_config(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> st
 def _files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> Iterator[Path]:
     yield HOSTS / "discover.alloy"
     yield HOSTS / "collect_agent.alloy"
-    if section.prometheus_operator == "none":
+    if section.prometheus_operator == "none" or section.pod_logs:
         yield OURS / "discover_pods.alloy"
+    if section.prometheus_operator == "none":
         yield OURS / "collect_dcgm.alloy"
         yield OURS / "collect_kubelet.alloy"
         if section.node_exporter != "none":

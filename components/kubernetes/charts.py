@@ -59,6 +59,7 @@ class ChartSource:
     version: str
     repository: str = ""
     path: str = ""  # of a file, as the stack file has it
+    sha256: str | None = None  # of the archive, where versions.yaml knows it
 
     @property
     def written(self) -> str:
@@ -79,7 +80,13 @@ def chart_source(name: str, section: ChartSection, base: Path) -> ChartSource:
     pinned = versions.chart(name)
     version = section.version or pinned.version
     if section.chart is None:
-        return ChartSource(name=name, reference=pinned.chart, version=version, repository=section.repository or pinned.repository)
+        return ChartSource(
+            name=name,
+            reference=pinned.chart,
+            version=version,
+            repository=section.repository or pinned.repository,
+            sha256=pinned.sha256 if version == pinned.version else None,  # a mirror serves the same archive
+        )
     if section.chart.startswith("oci://"):
         return ChartSource(name=name, reference=section.chart, version=version)
     path = str(Path(section.chart).expanduser())
@@ -194,7 +201,7 @@ class Chart:
 
 
 def fetched(source: ChartSource) -> Chart:
-    """The chart, from the cache when it was fetched before. Raises ChartError."""
+    """The chart, from the cache when it was fetched before, verified where its checksum is known. Raises ChartError."""
     if source.is_file:
         return Chart(source=source, file=Path(source.reference))
     cache = _cache() / re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source.repository}-{source.reference}-{source.version}").strip("-")
@@ -214,7 +221,13 @@ def fetched(source: ChartSource) -> Chart:
     files = list(cache.glob("*.tgz"))
     if len(files) != 1:
         raise ChartError(f"{cache} should hold one chart: remove it, and it is fetched again")
-    return Chart(source=source, file=files[0])
+    chart = Chart(source=source, file=files[0])
+    if source.sha256 and chart.sha256 != source.sha256:
+        raise ChartError(
+            f"the chart {source.described} is not the one that toolchain/versions.yaml pins: found sha256 {chart.sha256}, "
+            f"expected {source.sha256}. Compare with the publisher's index; fix the mirror, or remove {cache} to fetch it again"
+        )
+    return chart
 
 
 def _cache() -> Path:

@@ -14,7 +14,7 @@ from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
 
 from components.kubernetes import resources
 from components.kubernetes.releases import Release
-from components.kubernetes.values import SECRET, ClusterPlan, node_terms
+from components.kubernetes.values import SECRET, ClusterPlan, Values, network_policies, node_terms
 from stackfile.naming import type_token
 
 # hostPath and host ports: what agents of nodes need, and what the stricter levels of pod security refuse.
@@ -55,6 +55,8 @@ class GpuCluster(pulumi.ComponentResource):
             first.append(self._namespace(name, first))
         if args.secrets:
             first.append(self._secret(name, first))
+        if self._section.network_policies:
+            first += [self._network_policy(policy, first) for policy in network_policies(args.plan)]
         made: dict[str, HelmRelease] = {}
         for release in args.releases:
             made[release.name] = self._release(release, [*first, *(made[other] for other in release.after)])
@@ -69,6 +71,9 @@ class GpuCluster(pulumi.ComponentResource):
             namespace=section.namespace,
             exporter="operator" if section.gpu_operator else section.exporter,
             node_terms=node_terms(section),
+            exporter_namespaces=section.exporter_namespaces if section.exporter == "existing" else (),
+            kubelet_certificates=None if args.plan.scrapes_by_operator else section.kubelet_certificates,
+            network_policies=section.network_policies,
             node_exporter=section.node_exporter,
             prometheus_operator=section.prometheus_operator,
             dra=section.dra,
@@ -88,6 +93,14 @@ class GpuCluster(pulumi.ComponentResource):
             f"{name}-secrets",
             metadata={"name": SECRET, "namespace": self._section.namespace},
             string_data=pulumi.Output.secret(dict(self._args.secrets)),
+            opts=self._child(after),
+        )
+
+    def _network_policy(self, policy: Values, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        return kubernetes.networking.v1.NetworkPolicy(
+            policy["name"],
+            metadata={"name": policy["name"], "namespace": self._section.namespace},
+            spec=policy["spec"],
             opts=self._child(after),
         )
 

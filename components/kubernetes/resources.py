@@ -12,7 +12,8 @@ class Cluster(pulumi.CustomResource):
     """A look at the cluster before anything is installed: what depends on it is not reached when something would fail.
 
     `node_terms`: labels of the nodes that the exporter runs on, one of these sets must hold; empty: every node. `remove_crds`:
-    CustomResourceDefinitions that go when this goes. `place`: kubeconfig (a path) and context; None: a secret has them. `gpus`,
+    CustomResourceDefinitions that go when this goes. `kubelet_certificates`: None where Alloy scrapes no kubelet.
+    `place`: kubeconfig (a path) and context; None: a secret has them. `gpus`,
     `version`: None while the cluster does not answer a preview.
     """
 
@@ -27,6 +28,9 @@ class Cluster(pulumi.CustomResource):
         namespace: str,
         exporter: Literal["install", "operator", "existing"],
         node_terms: Sequence[Mapping[str, str]],
+        exporter_namespaces: Sequence[str],
+        kubelet_certificates: str | None,
+        network_policies: bool,
         node_exporter: str,
         prometheus_operator: str,
         dra: bool,
@@ -39,6 +43,9 @@ class Cluster(pulumi.CustomResource):
             "namespace": namespace,
             "exporter": exporter,
             "nodeTerms": [dict(term) for term in node_terms],
+            "exporterNamespaces": list(exporter_namespaces),
+            "kubeletCertificates": kubelet_certificates,
+            "networkPolicies": network_policies,
             "nodeExporter": node_exporter,
             "prometheusOperator": prometheus_operator,
             "dra": dra,

@@ -201,15 +201,20 @@ def alloy(plan: ClusterPlan) -> Values:
         "alloy": {
             # The chart takes it for a template.
             "configMap": {"content": _as_helm_literal(alloy_config(section, plan.metrics, plan.logs))},
-            "clustering": {"enabled": not plan.scrapes_by_operator},
             "storagePath": "/var/lib/alloy",
             "listenPort": ALLOY_PORT,
             "enableReporting": False,
             "extraEnv": _environment(plan),
             "mounts": {"varlog": True, "extra": mounts},
             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
+            # User 0 owns what it reads (the journal, logs of pods, its directory on the node), so it needs no capability.
+            "securityContext": {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
         },
-        # What this configuration asks of the API server, and no more; the chart's own rules would let it read every secret.
+        # What this configuration reads from the API server, and no more; the chart's own rules would let it read every secret.
         "rbac": {
             "rules": rules,
             "clusterRules": [
@@ -249,10 +254,23 @@ def _environment(plan: ClusterPlan) -> list[Values]:
             "GPU_FLEET_LOGS_TENANT": logs.tenant or "",
             "GPU_FLEET_LOGS_USERNAME": logs.username or "",
         }
+    if not plan.scrapes_by_operator:
+        section = plan.section
+        fixed |= {
+            "GPU_FLEET_GPU_EXPORTER_NAMESPACES": _namespaces(section, section.exporter),
+            "GPU_FLEET_NODE_EXPORTER_NAMESPACES": _namespaces(section, section.node_exporter),
+            "GPU_FLEET_STATE_METRICS_NAMESPACES": _namespaces(section, section.kube_state_metrics),
+            "GPU_FLEET_KUBELET_CERTIFICATES": section.kubelet_certificates,
+        }
     if plan.section.pod_logs:
         fixed["GPU_FLEET_POD_LOG_NAMESPACES"] = ",".join(plan.section.pod_logs)
     node = {"name": "GPU_FLEET_INSTANCE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     return [node, *({"name": name, "value": value} for name, value in fixed.items())]
+
+
+def _namespaces(section: Kubernetes, exporter: str) -> str:
+    """Regular expression of where an exporter can run: our namespace, and for an existing one also those of the stack file."""
+    return "|".join([section.namespace, *(section.exporter_namespaces if exporter == "existing" else ())])
 
 
 # --- the nodes and the cluster ------------------------------------------------------------------------------------------
@@ -268,6 +286,8 @@ def node_exporter(plan: ClusterPlan) -> Values:
     return {
         "tolerations": _EVERYWHERE,
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": _AT_ONCE}},
+        # It runs in the node's network, where no NetworkPolicy holds: so it listens on the address that Kubernetes knows.
+        "service": {"listenOnAllInterfaces": False},
         "prometheus": {"monitor": monitor},
     }
 
@@ -357,6 +377,30 @@ def _kubelet_relabelings(plan: ClusterPlan) -> Values:
         return [path, node, *({"action": "replace", "targetLabel": k, "replacement": v} for k, v in fixed.items())]
 
     return {"relabelings": rules("kubelet"), "cAdvisorRelabelings": rules("cadvisor"), "probesRelabelings": rules("kubelet")}
+
+
+# --- who may connect ------------------------------------------------------------------------------------------------------
+
+
+def network_policies(plan: ClusterPlan) -> list[Values]:
+    """name and spec of each: only the scraper connects to our exporters and to Alloy, whose interface shows its configuration.
+
+    They hold where the cluster's network enforces them, and not for node_exporter, which runs in the node's network.
+    """
+    section = plan.section
+    program = "prometheus" if plan.scrapes_by_operator else "alloy"
+    scraper: Values = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": program}}}
+    if section.prometheus_operator == "existing":
+        scraper["namespaceSelector"] = {}  # it is in a namespace of its own
+
+    def policy(name: str, pods: Values) -> Values:
+        return {"name": name, "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [scraper]}]}}
+
+    releases = {"key": "app.kubernetes.io/instance", "operator": "In", "values": ["alloy", "dcgm-exporter", "kube-state-metrics"]}
+    made = [policy("gpu-fleet", {"matchExpressions": [releases]})]
+    if section.gpu_operator:
+        made.append(policy("gpu-fleet-operator", {"matchLabels": {"app": "nvidia-dcgm-exporter"}}))
+    return made
 
 
 # --- scaling ------------------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class Cluster:
         labels: Mapping[str, str] | None = None,
         taints: Sequence[Mapping[str, str]] = (),
         address: str = "127.0.0.1",
+        kubelet_port: int = 10250,
     ) -> Manifest:
         """A node that becomes Ready within a second. One with GPUs has the labels of NVIDIA's GPU feature discovery.
 
@@ -106,6 +107,7 @@ class Cluster:
                     "allocatable": resources,
                     "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}],
                     "nodeInfo": {"kubeletVersion": self.version},
+                    "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
                 },
             }
         )

@@ -39,6 +39,7 @@ _MADE: Final = (
     ("apps", "deployments", True),
     ("rbac.authorization.k8s.io", "clusterroles", False),
     ("rbac.authorization.k8s.io", "clusterrolebindings", False),
+    ("networking.k8s.io", "networkpolicies", True),
 )
 
 
@@ -60,6 +61,7 @@ class Seen:
     exporters: Mapping[str, Sequence[str]]
     node_exporters: Sequence[str]  # of others
     interrupted: Mapping[str, str]  # release -> what Helm was doing
+    kubelets_self_signed: bool = False  # False also where this login may not see it
 
     @property
     def gpu_nodes(self) -> list[Node]:
@@ -145,10 +147,12 @@ def look(api: ClusterApi, inputs: Inputs) -> Seen:
     version = api.get("/version")
     major, minor = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
     exists = api.find(f"/api/v1/namespaces/{namespace}") is not None
-    made = [entry for entry in _MADE if not (exists and entry[1] == "namespaces")]
+    nodes = [_node(node) for node in api.list("/api/v1/nodes")]
+    wanted = {"namespaces": not exists, "networkpolicies": inputs.get("networkPolicies", False)}
+    made = [entry for entry in _MADE if wanted.get(entry[1], True)]
     return Seen(
         version=(int(major[0]) if major else 0, int(minor[0]) if minor else 0),
-        nodes=[_node(node) for node in api.list("/api/v1/nodes")],
+        nodes=nodes,
         forbidden=[
             f"create {resource}{f'.{group}' if group else ''}"
             for group, resource, namespaced in made
@@ -158,7 +162,25 @@ def look(api: ClusterApi, inputs: Inputs) -> Seen:
         exporters={who: _pods_of_others(api, selector, namespace) for selector, who in _EXPORTERS.items()},
         node_exporters=_pods_of_others(api, _NODE_EXPORTER, namespace),
         interrupted=_interrupted(api, namespace, inputs.get("releases") or ()) if exists else {},
+        kubelets_self_signed=_kubelets_sign_themselves(api, nodes),
     )
+
+
+def _kubelets_sign_themselves(api: ClusterApi, nodes: Sequence[Node]) -> bool:
+    """What the configuration of one kubelet says; all of a cluster are usually set up alike."""
+    if not nodes:
+        return False
+    try:
+        found = api.get(f"/api/v1/nodes/{nodes[0].name}/proxy/configz")
+    except (
+        Refused,
+        Unreachable,
+        ValueError,
+    ):  # no permission for nodes/proxy, or a kubelet that is down: the scrape will show it
+        return False
+    config = (found or {}).get("kubeletconfig") or {}
+    own = config.get("tlsCertFile") or "/kubelet.crt"  # what a kubelet calls the one that it signed (kubernetes, cmd/kubelet)
+    return bool(config) and not config.get("serverTLSBootstrap") and own.endswith("/kubelet.crt")
 
 
 def _node(manifest: Manifest) -> Node:
@@ -205,7 +227,13 @@ def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str
             "write `prometheusOperator: install`, or install the operator first"
         )
     yield from _gpus(seen, inputs, is_new)
-    yield from _other_exporters(seen, exporter)
+    yield from _other_exporters(seen, exporter, inputs.get("exporterNamespaces") or ())
+    if inputs.get("kubeletCertificates") == "cluster" and seen.kubelets_self_signed:
+        yield (
+            "the kubelets of this cluster sign their own certificates (serverTLSBootstrap is not set), and Alloy would refuse "
+            "them: set serverTLSBootstrap in the kubelets' configuration and approve their CSRs, or write "
+            "`kubeletCertificates: self-signed` (the kubelet of an agent's own node is then trusted unverified)"
+        )
     if inputs.get("nodeExporter") == "install" and seen.node_exporters:
         yield (
             f"a node_exporter of others runs already ({_some(seen.node_exporters)}), and two cannot have one port: "
@@ -246,11 +274,17 @@ def _described(term: Mapping[str, Any]) -> str:
     return " and ".join(f"{key}={value}" if value else key for key, value in term.items())
 
 
-def _other_exporters(seen: Seen, exporter: str) -> Iterator[str]:
+def _other_exporters(seen: Seen, exporter: str, scraped: Sequence[str]) -> Iterator[str]:
     found = {who: pods for who, pods in seen.exporters.items() if pods}
     if exporter == "existing":
         if not found:
             yield "exporter is existing, and no dcgm-exporter runs in the cluster: remove `exporter`, and this stack installs one"
+        elif scraped and not any(pod.partition("/")[0] in scraped for pods in found.values() for pod in pods):
+            yield (
+                f"exporter is existing, and dcgm-exporter runs only where it is not scraped "
+                f"({_some([pod for pods in found.values() for pod in pods])}): "
+                f"add its namespace to kubernetes.exporterNamespaces, which has {', '.join(scraped)}"
+            )
         return
     for who, pods in found.items():
         yield (

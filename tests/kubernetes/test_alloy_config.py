@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components.kubernetes.alloy_config import OURS, alloy_config, alloy_files
+from components.kubernetes.alloy_config import HOSTS, OURS, alloy_config, alloy_files
 from components.kubernetes.values import alloy
 from tests.kubernetes.plans import LOKI, MIMIR, plan
 from toolchain import find
@@ -31,6 +31,24 @@ def test_a_file_is_written_as_alloy_formats_it(file: Path) -> None:
 def test_every_file_is_used() -> None:
     used = {file for of in VARIANTS for file in alloy_files(of.section, of.metrics, of.logs)}
     assert set(OURS.glob("*.alloy")) <= used
+
+
+def test_an_agent_watches_its_own_node_and_the_pods_on_it_once() -> None:
+    """The API server of 1,000 nodes would otherwise tell 1,000 agents of every change of every node."""
+    of = plan(podLogs=["jobs"])
+    config = alloy_config(of.section, of.metrics, of.logs)
+    watches = config.split("\ndiscovery.kubernetes ")[1:]
+    fields = [watch.partition("field = ")[2].partition("\n")[0].strip() for watch in watches]
+    node = 'sys.env("GPU_FLEET_INSTANCE")'
+    assert sorted(fields) == [f'"metadata.name=" + {node}', f'"spec.nodeName=" + {node}'] and "clustering" not in config
+
+
+def test_every_scrape_has_limits() -> None:
+    for file in sorted(OURS.glob("*.alloy")) + sorted(HOSTS.glob("*.alloy")):
+        for scrape in file.read_text().split("\nprometheus.scrape ")[1:]:
+            block = scrape.partition("\n}\n")[0]
+            assert "sample_limit" in block and "body_size_limit" in block, file.name
+            assert "label_value_length_limit" in block or file.name == "collect_agent.alloy", "Alloy's own labels are known"
 
 
 def test_alloy_validates_every_variant(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,20 @@ def test_a_fetched_chart_is_fetched_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert fetched(source).metadata["version"] == "1.0.0"
 
 
+def test_a_chart_that_is_not_the_pinned_one_is_refused_before_anything_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository or a mirror that serves another archive under the version, or somebody who wrote into the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = ChartSource(name="a", reference="a", version="1.0.0", repository="http://127.0.0.1:9", sha256="0" * 64)
+    kept = tmp_path / "gpu-fleet/charts/http-127.0.0.1-9-a-1.0.0"
+    kept.mkdir(parents=True)
+    given = chart_file(kept, MEMBERS).sha256
+    with pytest.raises(ChartError, match=f"not the one that toolchain/versions.yaml pins: found sha256 {given}, expected 0000"):
+        fetched(source)
+    assert fetched(replace(source, sha256=given)).sha256 == given
+
+
 def test_without_helm_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ChartError, match="make preview"):
@@ -127,7 +142,11 @@ def test_a_chart_comes_from_its_maker_a_mirror_a_registry_or_a_file(tmp_path: Pa
 
     pinned = source()
     assert pinned.repository.startswith("https://") and pinned.version and pinned.reference == "alloy"
-    assert source(repository="https://mirror.example.com").repository == "https://mirror.example.com"
+    mirrored = source(repository="https://mirror.example.com")
+    assert mirrored.repository == "https://mirror.example.com" and mirrored.sha256 == pinned.sha256, (
+        "a mirror has the same archive"
+    )
+    assert pinned.sha256 and source(version="9.9.9").sha256 is None
     assert source(chart="oci://r.example/charts/alloy").reference == "oci://r.example/charts/alloy"
     assert source(chart="oci://r.example/charts/alloy", version="9.9.9").version == "9.9.9"
     assert source(chart="charts/a.tgz").reference == str(tmp_path / "charts/a.tgz")

@@ -82,7 +82,7 @@ def ours(cluster: Cluster) -> set[str]:
 
 def test_a_preview_shows_every_object_and_makes_none(stack: Stack, cluster: Cluster) -> None:
     told = stack.pulumi("preview", "--diff")
-    assert "+ 15 to create" in told
+    assert "+ 16 to create" in told
     assert f"DaemonSet {NAMESPACE}/dcgm-exporter" in told and "gpus   : 16" in told
     assert PASSWORD not in told
     assert cluster.api.read("v1", "Namespace", NAMESPACE) is None
@@ -90,7 +90,7 @@ def test_a_preview_shows_every_object_and_makes_none(stack: Stack, cluster: Clus
 
 def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, cluster: Cluster) -> None:
     told = stack.up()
-    assert "15 created" in told and PASSWORD not in told
+    assert "16 created" in told and PASSWORD not in told
     status = daemon_set(cluster)["status"]
     assert (status["desiredNumberScheduled"], status["numberReady"]) == (2, 2)
     assert daemon_set(cluster, "alloy")["status"]["desiredNumberScheduled"] == 3
@@ -108,7 +108,7 @@ def assert_nothing_to_do(stack: Stack, count: int | None = None) -> None:
 
 
 def test_the_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
-    assert_nothing_to_do(stack, 15)
+    assert_nothing_to_do(stack, 16)
 
 
 def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: Stack, cluster: Cluster) -> None:

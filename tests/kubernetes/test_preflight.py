@@ -44,6 +44,13 @@ CASES = [
     ),
     ("two exporters", {"exporters": OPERATORS}, {}, "gpu-operator/nvidia-dcgm-exporter-x on gpu-1"),
     ("no exporter to scrape", {}, {"exporter": "existing"}, "no dcgm-exporter runs in the cluster"),
+    (
+        "an exporter where it is not scraped",
+        {"exporters": OPERATORS},
+        {"exporter": "existing", "exporterNamespaces": ["kube-system"]},
+        "add its namespace to kubernetes.exporterNamespaces",
+    ),
+    ("kubelets that nothing verifies", {"kubelets_self_signed": True}, {"kubeletCertificates": "cluster"}, "self-signed"),
     ("two node_exporters", {"node_exporters": ["monitoring/node-exporter-x on gpu-1"]}, {}, "write `nodeExporter: existing`"),
     ("interrupted", {"interrupted": {"alloy": "pending-upgrade (revision 3)"}}, {}, "helm rollback alloy --namespace gpu-fleet"),
 ]
@@ -58,6 +65,9 @@ def test_what_would_fail_is_told_once_with_the_way_out(what: str, seen: dict, in
 def test_a_good_cluster_is_left_alone() -> None:
     assert list(problems(GOOD, INPUTS)) == []
     assert list(problems(replace(GOOD, exporters=OPERATORS), {**INPUTS, "exporter": "existing"})) == []
+    scraped = {"exporter": "existing", "exporterNamespaces": ["gpu-operator"], "kubeletCertificates": "cluster"}
+    assert list(problems(replace(GOOD, exporters=OPERATORS), {**INPUTS, **scraped})) == []
+    assert list(problems(replace(GOOD, kubelets_self_signed=True), {**INPUTS, "kubeletCertificates": "self-signed"})) == []
 
 
 def test_any_of_the_labels_marks_a_gpu_node() -> None:

@@ -63,9 +63,9 @@ def test_another_file_of_the_same_version_is_another_description_of_the_release(
 
 def test_a_chart_of_a_repository_is_described_by_its_version_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = tmp_path / "gpu-fleet/charts/http-127.0.0.1-9-alloy-1.11.1"
+    kept = tmp_path / "gpu-fleet/charts/http-127.0.0.1-9-alloy-1.99.0"
     kept.mkdir(parents=True)
     package("alloy", kept)
-    section = {**ONLY_ALLOY, "charts": {"alloy": {"repository": "http://127.0.0.1:9", "version": "1.11.1"}}}
+    section = {**ONLY_ALLOY, "charts": {"alloy": {"repository": "http://127.0.0.1:9", "version": "1.99.0"}}}
     (release,) = releases(plan(**section), tmp_path)
-    assert release.description is None and release.source.version == "1.11.1"
+    assert release.description is None and release.source.version == "1.99.0"

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ from operations.mimir import Mimir
 from provider.kubernetes import ClusterApi
 from tests.checkout import REPO
 from tests.helm import helm
+from tests.host.parts.conftest import serve_metrics
+from tests.kubernetes.agents import agent
 from tests.kubernetes.plans import plan
 
 VOCABULARY = ("gpu-info", "gpu-usage", "gpu-profiling")
@@ -92,25 +94,13 @@ def wanted(space: str, mimir: str) -> ClusterPlan:
 def alloy(
     cluster: Cluster, wanted: ClusterPlan, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
-    """Exporters on the GPU nodes, and Alloy as on a node. Gives what Mimir answers to a query."""
+    """Exporters on the GPU nodes, and Alloy on each. Gives what Mimir answers to a query."""
     directory = tmp_path_factory.mktemp("alloy")
     install(cluster, wanted, "dcgm-exporter", values.dcgm_exporter(wanted), directory)
-    given = values.alloy(wanted)["alloy"]
-    config = given["configMap"]["content"].replace('{{ "{{" }}', "{{")  # as Helm would
-    (directory / "config.alloy").write_text(re.sub(r'= "(15|10|30|20|60)s"', '= "1s"', config))
-    (port,) = free_ports(1)
-    of_pod = {one["name"]: one.get("value", "gpu-node-1") for one in given["extraEnv"]}
-    of_pod |= {"KUBECONFIG": str(cluster.kubeconfig), "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{port}"}
-    command = [toolchain.find("alloy"), "run", directory / "config.alloy", f"--storage.path={directory / 'data'}"]
-    options = [f"--server.http.listen-addr=127.0.0.1:{port}", "--disable-reporting", "--stability.level=generally-available"]
-    with GpuNodes(cluster, interval_s=0.2), (directory / "log").open("wb") as log:
-        process = subprocess.Popen([*command, *options], env={"PATH": os.environ["PATH"], **of_pod}, stdout=log, stderr=log)
-        try:
-            yield lambda query: asked(wanted.metrics.query_url, query)
-            assert process.poll() is None, (directory / "log").read_text()[-4000:]
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
+    with GpuNodes(cluster, interval_s=0.2), ExitStack() as agents:
+        for node in ("gpu-node-1", "gpu-node-2"):
+            agents.enter_context(agent(cluster, wanted, node, directory / node))
+        yield lambda query: asked(wanted.metrics.query_url, query)
 
 
 def install(cluster: Cluster, wanted: ClusterPlan, name: str, given: dict[str, Any], directory: Path) -> None:
@@ -160,8 +150,57 @@ def test_every_node_is_scraped_once_under_its_own_name(alloy: Callable[[str], li
 
 
 def test_the_agent_tells_of_itself_under_its_nodes_name(alloy: Callable[[str], list[dict[str, Any]]]) -> None:
-    (own,) = within(30, "Alloy's own metrics", lambda: alloy('up{job="alloy"}'))
-    assert own["metric"]["instance"] == "gpu-node-1"
+    def own() -> set[str]:
+        return {series["metric"]["instance"] for series in alloy('up{job="alloy"}')}
+
+    within(30, "Alloy's own metrics", lambda: own() == {"gpu-node-1", "gpu-node-2"})
+
+
+def test_a_tenants_pods_that_look_like_exporters_are_not_scraped(
+    cluster: Cluster, space: str, namespace: str, alloy: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    """The same objects in our namespace are scraped: kube-state-metrics is made twice, dcgm-exporter is ours already."""
+    tenant = namespace
+    exporter = {"name": "exporter", "image": "r.example/dcgm-exporter:1", "ports": [{"name": "metrics", "containerPort": 9400}]}
+    state = {"name": "state", "image": "r.example/x:1", "ports": [{"name": "http", "containerPort": 8080}]}
+    false_exporter = workload("DaemonSet", "dcgm-exporter", tenant, exporter)
+    cluster.apply(false_exporter, *(workload("Deployment", "kube-state-metrics", of, state) for of in (space, tenant)))
+
+    def addresses(of: str, name: str) -> list[str]:
+        pods = [pod for pod in cluster.api.list("v1", "Pod", of) if _name_label(pod) == name]
+        return [pod["status"]["podIP"] for pod in pods if pod["status"].get("phase") == "Running"]
+
+    within(30, "the tenant's exporters", lambda: len(addresses(tenant, "dcgm-exporter")) == 2)
+    servers = []
+    for of, gpus in ((space, 8), (tenant, 999)):
+        (address,) = within(30, f"kube-state-metrics of {of}", lambda of=of: addresses(of, "kube-state-metrics"))
+        body = f'kube_node_status_allocatable{{node="gpu-node-1",resource="nvidia_com_gpu"}} {gpus}\n'
+        servers.append(serve_metrics(body, (address, 8080)))
+    within(30, "our kube-state-metrics", lambda: alloy("kube_node_status_allocatable"))
+    time.sleep(3)  # two more scrapes
+    assert [series["value"][1] for series in alloy("kube_node_status_allocatable")] == ["8"]
+    assert {series["value"][1] for series in alloy('count by (instance) (up{job="gpu-exporter"})')} == {"1"}
+    assert {series["value"][1] for series in alloy('max_over_time(scrape_samples_scraped{job="kube-state-metrics"}[1m])')} == {
+        "1"
+    }
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def _name_label(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"].get("labels", {}).get("app.kubernetes.io/name", ""))
+
+
+def workload(kind: str, name: str, namespace: str, container: dict[str, Any]) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": "of-the-test"}
+    on_gpu_nodes = {"nvidia.com/gpu.present": "true"}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [container], "tolerations": TOLERATIONS, "nodeSelector": on_gpu_nodes},
+    }
+    spec = {"selector": {"matchLabels": labels}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def test_a_load_is_found_again_in_mimir(

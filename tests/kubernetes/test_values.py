@@ -98,7 +98,6 @@ def test_the_operators_prometheus_takes_every_monitor_and_pushes_with_our_labels
 
 def test_alloy_scrapes_only_where_no_operator_does() -> None:
     alone, beside = values.alloy(plan()), values.alloy(plan(prometheusOperator="existing"))
-    assert alone["alloy"]["clustering"] == {"enabled": True} and beside["alloy"]["clustering"] == {"enabled": False}
     assert "gpu-exporter" in alone["alloy"]["configMap"]["content"]
     assert "gpu-exporter" not in beside["alloy"]["configMap"]["content"]
     assert "NVRM: Xid" in beside["alloy"]["configMap"]["content"], "the kernel log is read in any case"
@@ -136,3 +135,43 @@ def test_the_adapter_asks_mimir_for_this_cluster_alone() -> None:
 
 def test_a_users_values_win_and_lists_are_replaced_as_helm_does() -> None:
     assert merged({"a": {"b": 1, "c": [1, 2]}}, {"a": {"c": [3]}, "d": 4}) == {"a": {"b": 1, "c": [3]}, "d": 4}
+
+
+@pytest.mark.parametrize(
+    ("section", "program", "anywhere"),
+    [
+        ({}, "alloy", False),
+        ({"prometheusOperator": "install"}, "prometheus", False),
+        ({"prometheusOperator": "existing"}, "prometheus", True),
+    ],
+)
+def test_only_the_scraper_may_connect_to_exporters_and_agents(section: dict, program: str, anywhere: bool) -> None:
+    (policy,) = values.network_policies(plan(**section))
+    (rule,) = policy["spec"]["ingress"]
+    (peer,) = rule["from"]
+    assert (
+        peer["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": program}} and ("namespaceSelector" in peer) is anywhere
+    )
+    (selected,) = policy["spec"]["podSelector"]["matchExpressions"]
+    assert {"alloy", "dcgm-exporter", "kube-state-metrics"} <= set(selected["values"]) and policy["spec"]["policyTypes"] == [
+        "Ingress"
+    ]
+    names = [policy["name"] for policy in values.network_policies(plan(gpuOperator=True, **section))]
+    assert names == ["gpu-fleet", "gpu-fleet-operator"], "the operator's exporter has other labels"
+
+
+def test_the_agent_has_no_capability_and_the_node_exporter_one_address() -> None:
+    given = values.alloy(plan())["alloy"]["securityContext"]
+    assert given["capabilities"] == {"drop": ["ALL"]} and given["allowPrivilegeEscalation"] is False
+    assert values.node_exporter(plan())["service"] == {"listenOnAllInterfaces": False}
+
+
+def test_exporters_are_scraped_in_our_namespace_and_existing_ones_also_where_the_stack_file_says() -> None:
+    def namespaces(**section: object) -> dict[str, str]:
+        environment = values.alloy(plan(**section))["alloy"]["extraEnv"]
+        return {one["name"]: one["value"] for one in environment if one["name"].endswith("_NAMESPACES")}
+
+    assert set(namespaces(namespace="gpus").values()) == {"gpus"}
+    existing = namespaces(namespace="gpus", exporter="existing", exporterNamespaces=["nvidia"])
+    assert existing["GPU_FLEET_GPU_EXPORTER_NAMESPACES"] == "gpus|nvidia"
+    assert existing["GPU_FLEET_NODE_EXPORTER_NAMESPACES"] == "gpus", "that one is ours"

@@ -436,6 +436,26 @@ def test_a_wish_that_cannot_be_met_stops_before_anything_is_placed(
     assert why in done.stderr
 
 
+# --- find-tool --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [("", True), ("chown 1000 home/kubernetes", False), ("chmod 0775 home/kubernetes/bin", False), ("chmod 0757 .", True)],
+)
+def test_gkes_tool_below_home_is_run_only_where_root_alone_can_have_put_it(tmp_path: Path, harm: str, found: bool) -> None:
+    place = tmp_path / "home/kubernetes/bin/nvidia/bin"
+    place.mkdir(parents=True)
+    (place / "only-on-gke").write_text("#!/bin/sh\n")
+    (place / "only-on-gke").chmod(0o755)
+    subprocess.run(["sh", "-c", harm], cwd=tmp_path, check=True)
+    command = ["sh", ROOTFS / "opt/gpu-fleet/libexec/find-tool", "only-on-gke"]
+    done = subprocess.run(
+        command, env={"PATH": os.environ["PATH"], "GPU_FLEET_ROOT": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.stdout == (f"{place}/only-on-gke\n" if found else "") and done.returncode == (0 if found else 1)
+
+
 # --- choose-kernel-log ------------------------------------------------------------------------------------------------
 
 
