@@ -1,7 +1,7 @@
-"""What is wrong with rules and dashboards, found before anything is touched: queries that do not parse, metrics and labels that
-nothing gives, rules without what the person with the pager needs. Pure.
+"""Errors in rules and dashboards, found before anything is changed: queries that do not parse, metrics and labels that do
+not exist, alerts without what the on-call engineer needs. Pure.
 
-Not done here: whether a query returns data (the panels' tests ask the lab's Mimir and Loki).
+Not done here: whether a query returns data (the panels' tests query the lab's Mimir and Loki).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from stackfile.problems import ConfigErrors, Problem
 
 ROOT: Final = Path(alerts.__file__).parents[1]
 _LANGUAGES: Final[Mapping[alerts.Backend, str]] = {"mimir": "promql", "loki": "logql", "grafana": "promql"}
-# Recorded per stack from its hosts, by no rule file.
+# Written per stack from its hosts, not by a rule file.
 _INVENTORY: Final = dict.fromkeys((inventory.HOST, inventory.GPUS), frozenset({"datacenter", "cluster", "instance"}))
 
 
 class SignalErrors(ConfigErrors):
-    """Every mistake of rules and dashboards at once."""
+    """All errors in rules and dashboards at once."""
 
     SUBJECT = "rules and dashboards"
 
@@ -47,11 +47,11 @@ def check_signals(files: Sequence[RuleFile], dashboards: Sequence[Mapping[str, A
         ) from None
     problems += check_rules(rules, known)
     problems += check_dashboards(dashboards, known)
-    if not problems:  # what is malformed cannot be compared
+    if not problems:  # a malformed file cannot be compared
         problems += [
             Problem(
                 path.relative_to(ROOT).as_posix(),
-                f"is not what alerts/{source} says",
+                f"does not match alerts/{source}",
                 fix="run python -m alerts.generate, and review the diff",
             )
             for path, source in generate.outdated().items()

@@ -1,4 +1,4 @@
-"""Reads every rule file and dashboard as a preview does, without a stack: `python -m signals`, 1 on a mistake."""
+"""Reads every rule file and dashboard as a preview does, without a stack: `python -m signals`; exits 1 on an error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every metric that a known exporter gives and its labels, and every kind of log line and its labels: alerts/catalogue.
+"""The metrics of known exporters with their labels, and the kinds of log lines with theirs: alerts/catalogue.
 
 One file per exporter, one metric per line, `name {label, label}`; a line `* {...}` has the labels of all metrics of the file. The
-labels that the scrape itself adds stand in no file. What the rules record comes from the rules (`Catalogue.with_rules`).
+labels that the scrape adds are in no file. Recorded metrics come from the rules (signals.rules.with_records).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOGS: Final = "logs"
 
 Labels = frozenset[str]
 
-# On every series, whatever gives it: discover.alloy on hosts, the scrape itself.
+# On every series: set by discover.alloy on hosts, by the scrape in clusters.
 TARGET_LABELS: Final[Labels] = frozenset({"datacenter", "cluster", "instance", "job", "exporter_mode"})
 # Beside them where a target is a pod. The exporter's own labels of these names become exported_... unless they are honoured.
 POD_LABELS: Final[Labels] = frozenset({"namespace", "pod", "container", "node", "service", "endpoint"})
@@ -45,7 +45,7 @@ class CatalogueError(ValueError):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """`metrics`, `logs`: name (job) to labels; None: any label may be there."""
+    """`metrics`, `logs`: name (job) to labels; None: any label is possible."""
 
     metrics: Mapping[str, Labels | None]
     logs: Mapping[str, Labels]
@@ -97,6 +97,6 @@ def plain_names(pattern: str) -> tuple[str, ...] | None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that was most likely meant."""
+    """The known name closest to a word."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
     return found[0] if found else None

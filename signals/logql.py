@@ -14,7 +14,7 @@ import promql_parser
 
 from signals import promql
 from signals.catalogue import Catalogue, Labels, nearest, plain_names
-from signals.promql import Answer, Mistake, Reader
+from signals.promql import Answer, Finding, Reader
 from stackfile.problems import listed
 
 _STRING: Final = r'(?:"(?:[^"\\]|\\.)*"|`[^`]*`)'
@@ -50,15 +50,15 @@ _SELECTOR: Final = re.compile(rf"\{{(?:[^{{}}\"`]|{_STRING})*\}}")
 _RANGE: Final = re.compile(r"\s*\[[^\]]*\](?:\s*offset\s+\S+?(?=[\s)|]|$))?")
 _LINE_FUNCTIONS: Final = re.compile(r"\b(?:bytes_rate|bytes_over_time|rate_counter)(?=\s*\()")
 _SPACE: Final = re.compile(r"\s*")
-_PIPELINE: Final = "__pipeline__"  # a matcher that stands for a pipeline in what PromQL reads
+_PIPELINE: Final = "__pipeline__"  # a matcher in place of a pipeline, in the text that the PromQL parser reads
 
 
 @dataclass
 class _Pipeline:
-    """`made`, `asked`: labels that its stages make and use, in order. `any`: a parser makes labels nobody can list."""
+    """`made`, `used`: labels that its stages create and use, in order. `any`: a parser creates labels that cannot be listed."""
 
     made: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
     any: bool = False
 
 
@@ -68,16 +68,16 @@ def read(expression: str, catalogue: Catalogue) -> Answer:
         text, pipelines = _without_pipelines(expression)
         tree = promql_parser.parse(text)
     except ValueError as error:
-        return Answer(None, (Mistake(f"the query does not parse: {error}"),))
+        return Answer(None, (Finding(f"the query does not parse: {error}"),))
     reader = _LogReader(catalogue, pipelines)
     if not list(promql.selectors(tree)):
-        return Answer(None, (Mistake('the query selects no stream, {job="kernel"} for example'),))
+        return Answer(None, (Finding('the query selects no stream, {job="kernel"} for example'),))
     labels = reader.labels_of(tree)
-    return Answer(labels, tuple(dict.fromkeys(reader.mistakes)))
+    return Answer(labels, tuple(dict.fromkeys(reader.findings)))
 
 
 class _LogReader(Reader):
-    """A stream takes the place of a metric."""
+    """Reads a log stream as PromQL reads a metric."""
 
     def __init__(self, catalogue: Catalogue, pipelines: list[_Pipeline]) -> None:
         super().__init__(catalogue)
@@ -86,23 +86,23 @@ class _LogReader(Reader):
     def labels_of_selector(self, selector: promql_parser.VectorSelector) -> Labels | None:
         pipeline = _Pipeline()
         labels: Labels | None = frozenset().union(*self.catalogue.logs.values())
-        asked = []
+        used = []
         for matcher in selector.matchers.matchers:
             if matcher.name == _PIPELINE:
                 pipeline = self.pipelines[int(matcher.value)]
             elif matcher.name == "job" and (jobs := _jobs(matcher)):
                 labels = promql.together(self._labels_of_job(job) for job in jobs)
             else:
-                asked.append(matcher.name)
+                used.append(matcher.name)
         if labels is None or pipeline.any:
             return None
-        for name in asked:
+        for name in used:
             if name not in labels:
                 self._unknown_label(name, labels, f"the log stream has no label {name!r}")
         labels |= pipeline.made
-        for name in pipeline.asked:
+        for name in pipeline.used:
             if name not in labels:
-                self._unknown_label(name, labels, f"the pipeline uses the label {name!r}, which no line has there")
+                self._unknown_label(name, labels, f"the pipeline uses the label {name!r}, which no line has at that point")
         return labels
 
     def _labels_of_job(self, job: str) -> Labels | None:
@@ -110,12 +110,12 @@ class _LogReader(Reader):
             return self.catalogue.logs[job]
         meant = nearest(job, self.catalogue.logs)
         known = f"known: {listed(sorted(self.catalogue.logs), 'and')}; add one of yours to alerts/catalogue/logs.txt"
-        self.mistakes.append(Mistake(f"no logs have job={job!r}", f"did you mean {meant!r}? ({known})" if meant else known))
+        self.findings.append(Finding(f"no logs have job={job!r}", f"did you mean {meant!r}? ({known})" if meant else known))
         return None
 
 
 def _jobs(matcher: promql_parser.Matcher) -> tuple[str, ...] | None:
-    """The jobs that a matcher lists; None: not said by it alone."""
+    """The jobs that a matcher lists; None: it does not list them."""
     if matcher.op == promql_parser.MatchOp.Equal:
         return (matcher.value,)
     return plain_names(matcher.value) if matcher.op == promql_parser.MatchOp.Re else None
@@ -128,7 +128,7 @@ def _without_pipelines(expression: str) -> tuple[str, list[_Pipeline]]:
     while found := _SELECTOR.search(expression, position):
         pipeline = _Pipeline()
         text += expression[position : found.start()]
-        # The range may stand before the pipeline or behind it.
+        # The range can be before or after the pipeline.
         time_range, end = _range_at(expression, found.end())
         end = _read_stages(expression, end, pipeline)
         if not time_range:
@@ -153,7 +153,7 @@ def _after_space(expression: str, start: int) -> int:
 
 
 def _read_stages(expression: str, start: int, pipeline: _Pipeline) -> int:
-    """Reads stages until something else comes; where that is."""
+    """Reads stages up to the first text that is not one; returns its position."""
     while (position := _after_space(expression, start)) < len(expression) and expression[position] in "|!":
         stage = _FILTER.match(expression, position)
         if stage is None:
@@ -178,7 +178,7 @@ def _note(kind: str, stage: re.Match[str], pipeline: _Pipeline) -> None:
     elif kind == "format":
         pipeline.made |= set(re.findall(rf"({_NAME})\s*=", re.sub(_STRING, '""', stage["text"])))
     elif kind == "unwrap":
-        pipeline.asked += [stage["text"]] if stage["text"] not in pipeline.made else []
+        pipeline.used += [stage["text"]] if stage["text"] not in pipeline.made else []
     elif kind == "where":
         names = re.findall(rf"({_NAME})\s*{_OPERATOR}", re.sub(_STRING, '""', stage["text"]))
-        pipeline.asked += [name for name in names if name not in pipeline.made]
+        pipeline.used += [name for name in names if name not in pipeline.made]

@@ -72,8 +72,8 @@ def _check_query(
             meant = nearest(name, variables)
             known = f"known: {', '.join('$' + one for one in sorted(variables))}" if variables else "the dashboard has none"
             yield Problem(where, f"there is no variable ${name}", fix=f"did you mean ${meant}? ({known})" if meant else known)
-    for mistake in language.read(filled_in(expression, variables), catalogue).mistakes:
-        yield Problem(where, f"{mistake.what}\nquery:   {' '.join(expression.split())}", fix=mistake.fix)
+    for finding in language.read(filled_in(expression, variables), catalogue).findings:
+        yield Problem(where, f"{finding.what}\nquery:   {' '.join(expression.split())}", fix=finding.fix)
 
 
 def _check_variable(
@@ -93,7 +93,7 @@ def _check_variable(
             meant = nearest(found["label"], labels)
             yield Problem(
                 where,
-                f"asks for the label {found['label']!r}, which no series has there",
+                f"uses the label {found['label']!r}, which no series has there",
                 fix=f"did you mean {meant!r}?" if meant else "",
             )
 

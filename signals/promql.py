@@ -1,7 +1,7 @@
-"""Reads a PromQL expression: what it asks for that nothing gives, and which labels its result can have.
+"""Reads a PromQL expression: the metrics and labels in it that do not exist, and the labels that its result can have.
 
 Parsing is promql-parser's, whose grammar is that of Prometheus 3. It leaves some types unchecked; promtool in the tests does not.
-Labels are followed through aggregations, matching and label_replace: a label that no series can have there is a mistake, because
+Labels are followed through aggregations, matching and label_replace: a label that no series can have there is a finding, because
 the expression then joins on, or groups by, something that is always empty.
 """
 
@@ -26,7 +26,7 @@ _HOW_TO_ADD: Final = "if an exporter of yours gives it, add it to alerts/catalog
 
 
 @dataclass(frozen=True)
-class Mistake:
+class Finding:
     """`what`: found in the expression. `fix`: the next step."""
 
     what: str
@@ -38,7 +38,7 @@ class Answer:
     """What reading an expression gave. `labels`: those its result can have; None: any."""
 
     labels: Labels | None
-    mistakes: tuple[Mistake, ...]
+    findings: tuple[Finding, ...]
 
 
 @cache
@@ -52,10 +52,10 @@ def read(expression: str, catalogue: Catalogue) -> Answer:
     try:
         tree = parse(expression)
     except ValueError as error:
-        return Answer(None, (Mistake(f"the query does not parse: {error}"),))
+        return Answer(None, (Finding(f"the query does not parse: {error}"),))
     reader = Reader(catalogue)
     labels = reader.labels_of(tree)
-    return Answer(labels, tuple(dict.fromkeys(reader.mistakes)))
+    return Answer(labels, tuple(dict.fromkeys(reader.findings)))
 
 
 def together(sets: Iterable[Labels | None]) -> Labels | None:
@@ -69,11 +69,11 @@ def together(sets: Iterable[Labels | None]) -> Labels | None:
 
 
 class Reader:
-    """Walks one expression; `mistakes` fills on the way."""
+    """Walks one expression; `findings` fills on the way."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self.mistakes: list[Mistake] = []
+        self.findings: list[Finding] = []
 
     def labels_of(self, node: promql.Expr) -> Labels | None:
         match node:
@@ -92,7 +92,7 @@ class Reader:
         return frozenset()  # numbers and strings
 
     def labels_of_selector(self, selector: promql.VectorSelector) -> Labels | None:
-        """Of the metrics that a selector takes; a name or a label that nothing gives is a mistake."""
+        """Of the metrics that a selector takes; a name or a label that nothing gives is a finding."""
         alternatives = [matchers for matchers in (selector.matchers.matchers, *selector.matchers.or_matchers) if matchers]
         names: list[str] | None = [] if selector.name is None else [selector.name]
         for matcher in (matcher for matchers in alternatives for matcher in matchers if matcher.name == "__name__"):
@@ -122,7 +122,7 @@ class Reader:
         except re.error:
             return None
         if not found:
-            self.mistakes.append(Mistake(f"no known metric matches {matcher.value!r}", _HOW_TO_ADD))
+            self.findings.append(Finding(f"no known metric matches {matcher.value!r}", _HOW_TO_ADD))
             return None
         return found
 
@@ -130,8 +130,8 @@ class Reader:
         if name in self.catalogue.metrics:
             return self.catalogue.metrics[name]
         meant = nearest(name, self.catalogue.metrics)
-        self.mistakes.append(
-            Mistake(
+        self.findings.append(
+            Finding(
                 f"no exporter and no rule gives the metric {name}",
                 f"did you mean {meant}? {_HOW_TO_ADD}" if meant else _HOW_TO_ADD,
             )
@@ -209,7 +209,7 @@ class Reader:
     def _unknown_label(self, name: str, labels: Labels, what: str) -> None:
         meant = nearest(name, labels)
         known = f"known there: {listed(sorted(labels), 'and')}" if labels else "no label is left there"
-        self.mistakes.append(Mistake(what, f"did you mean {meant!r}? ({known})" if meant else known))
+        self.findings.append(Finding(what, f"did you mean {meant!r}? ({known})" if meant else known))
 
 
 def _is_scalar(node: promql.Expr) -> bool:

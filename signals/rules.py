@@ -1,6 +1,6 @@
-"""Checks rule files: their form, their queries, and that each alert says who is hurt and what to do.
+"""Checks rule files: their form, their queries, and that each alert has a severity, a summary, an action and a runbook.
 
-A file is a Prometheus rule file. What Mimir or Loki refuses, and what nobody could act on at night, is a mistake here.
+A file is a Prometheus rule file. An error is what Mimir or Loki refuses, and an alert that an on-call engineer cannot act on.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from stackfile.problems import Problem, listed, unknown_key
 SEVERITIES: Final = ("critical", "warning", "info")
 # Annotation -> what it is for.
 NEEDED: Final = {
-    "summary": "what is wrong and on which host: the title of the page",
-    "action": "what the person who is called does first",
+    "summary": "the problem and its host: the title of the page",
+    "action": "the first step of the on-call engineer",
     "runbook": "alerts/runbooks/<AlertName>.md, or an https address",
 }
 _GROUP_KEYS: Final = ("name", "interval", "rules", "limit", "query_offset", "labels")
@@ -39,7 +39,7 @@ _LABEL_IN_TEXT: Final = re.compile(r"\$labels\.(\w+)")
 
 @dataclass(frozen=True)
 class RuleFile:
-    """`backend`: the rules of one backend are judged together. `language`: of its queries, promql or logql."""
+    """`backend`: the rules of one backend are checked together. `language`: of its queries, promql or logql."""
 
     path: Path
     root: Path  # of the checkout: messages name paths from there
@@ -65,7 +65,7 @@ class PlacedRule:
 
 
 def read_rules(files: Iterable[RuleFile]) -> tuple[list[PlacedRule], list[Problem]]:
-    """The rules whose form is right, and what is wrong with the others."""
+    """The well-formed rules, and the errors of the others."""
     rules: list[PlacedRule] = []
     problems: list[Problem] = []
     seen: dict[tuple[str, str], str] = {}
@@ -110,7 +110,7 @@ def _problems_of_group(where: str, group: Mapping[str, Any]) -> Iterator[Problem
             where,
             f"`interval` is {group.get('interval')!r}",
             "a duration like 30s or 1m",
-            "say how often its rules are evaluated",
+            "set how often its rules are evaluated",
         )
     if not group["rules"]:
         yield Problem(where, "has no rules", fix="remove the group")
@@ -147,7 +147,7 @@ def _rules(file: RuleFile, where: str, group: Mapping[str, Any], problems: list[
 
 
 def _which(rule: Rule) -> str:
-    """What tells a rule from others of its name: a label, where it has one."""
+    """What distinguishes a rule from others of the same name: a label, if it has one."""
     labels = rule.get("labels")
     fixed = {name: labels[name] for name in ("xid", "severity") if name in labels} if isinstance(labels, Mapping) else {}
     return "".join(f" ({name} {value})" for name, value in list(fixed.items())[:1])
@@ -165,9 +165,9 @@ def _problems_of_form(placed: PlacedRule, kind: str) -> Iterator[Problem]:
     for key in ("labels", "annotations"):
         values = rule.get(key, {})
         if not isinstance(values, Mapping) or not all(isinstance(value, str) for value in values.values()):
-            yield Problem(where, f"`{key}` holds something else than text", "names with texts", 'put numbers in quotes: "79"')
+            yield Problem(where, f"`{key}` holds a value that is not text", "names with texts", 'put numbers in quotes: "79"')
     if kind == "record" and not _METRIC_NAME.fullmatch(rule["record"]):
-        yield Problem(where, "is no name of a metric", "letters, digits, _ and :")
+        yield Problem(where, "is not a metric name", "letters, digits, _ and :")
 
 
 def with_records(catalogue: Catalogue, rules: Sequence[PlacedRule], others: Mapping[str, Labels]) -> Catalogue:
@@ -186,7 +186,7 @@ def with_records(catalogue: Catalogue, rules: Sequence[PlacedRule], others: Mapp
     known = catalogue.with_metrics(others)
     unread = set(expressions)
     while unread:
-        ready = {name for name in unread if unread.isdisjoint(uses[name])} or unread  # records that use each other in a ring
+        ready = {name for name in unread if unread.isdisjoint(uses[name])} or unread  # records that use each other in a cycle
         known = known.with_metrics({name: _labels_of_record(expressions[name], known) for name in sorted(ready)})
         unread = unread - ready
     return known
@@ -212,8 +212,8 @@ def check_rules(rules: Sequence[PlacedRule], catalogue: Catalogue) -> Iterator[P
             yield Problem(placed.where, f"the same rule with the same labels is in {seen[key].file.name} already", fix=fix)
         seen[key] = placed
         answer = _answer(placed, catalogue)
-        for mistake in answer.mistakes:
-            yield Problem(placed.where, mistake.what, fix=mistake.fix)
+        for finding in answer.findings:
+            yield Problem(placed.where, finding.what, fix=finding.fix)
         if "alert" in placed.rule:
             yield from _check_alert(placed, answer.labels)
 
@@ -228,21 +228,21 @@ def _check_alert(placed: PlacedRule, labels: Labels | None) -> Iterator[Problem]
     severity = placed.labels.get("severity")
     if severity not in SEVERITIES:
         what = "has no severity" if severity is None else f"has the severity {severity!r}"
-        yield Problem(where, what, listed(SEVERITIES), "set the label `severity`: it decides who is told, and how")
+        yield Problem(where, what, listed(SEVERITIES), "set the label `severity`: it decides who is notified, and how")
     for name, use in NEEDED.items():
         if not annotations.get(name):
             yield Problem(where, f"has no {name}", fix=f"add the annotation `{name}`: {use}")
     if (runbook := annotations.get("runbook")) and not _is_there(str(runbook), placed.file.root):
         yield Problem(
             where,
-            f"its runbook {runbook} is not there",
-            fix="write it: what it means, who is hurt, the first three commands, how it ends",
+            f"its runbook {runbook} does not exist",
+            fix="write it, with Meaning, Impact, Diagnosis and Mitigation",
         )
     if any("$value" in str(value) for value in placed.labels.values()):
         yield Problem(
             where,
-            "a label is made of $value",
-            fix="put it into an annotation: with a label that changes, each value is a new alert",
+            "a label contains $value",
+            fix="move it to an annotation: a label that changes makes each value a new alert",
         )
     if labels is not None:
         yield from _check_texts(placed, labels | placed.labels.keys() | {"alertname"})

@@ -1,6 +1,6 @@
-"""Alloy's configuration on a Kubernetes cluster: the hosts' files where a node is a host, and its own for the rest.
+"""Alloy's configuration on a Kubernetes cluster: files of hosts for what a node shares with a host, and its own for the rest.
 
-The same on every node: what differs comes from the pod's environment, passwords from a mounted Secret, as on hosts.
+The same on every node: values that differ come from the pod's environment, passwords from a mounted Secret, as on hosts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def alloy_files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> tup
 
 
 def alloy_config(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> str:
-    """The whole configuration, as the one file that Alloy's chart takes."""
+    """The whole configuration as one file, for Alloy's chart."""
     return "\n".join(file.read_text() for file in alloy_files(section, metrics, logs))
 
 

@@ -1,7 +1,6 @@
-"""Helm charts on this machine: fetched once, looked into, and rendered before anything reaches a cluster.
+"""Helm charts on this machine: fetched once, checked, and rendered before anything reaches a cluster.
 
-Uses the `helm` on the PATH (`make` brings it), which talks to chart repositories and OCI registries with the logins that it has.
-Nothing here contacts a cluster.
+Uses the `helm` on the PATH (`make` installs it), with its logins to chart repositories and OCI registries. Contacts no cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from stackfile.kubernetes import Chart as ChartSection
 from stackfile.problems import nearest
 from toolchain import versions
 
-# Rendering contacts no cluster, and helm's own idea of a version differs from build to build. The newest that the lab runs.
+# Rendering contacts no cluster, and helm's default version differs between builds. The newest that the lab runs.
 _KUBERNETES = "1.36.3"
 _TIMEOUT_S = 120  # of one helm command; a repository's index can have 20 MB
 
@@ -44,14 +43,14 @@ Loader.yaml_implicit_resolvers = {
 
 
 class ChartError(Exception):
-    """A chart that cannot be had or does not render; the text says why and what to do."""
+    """A chart that cannot be fetched or does not render; the text has the cause and the fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChartSource:
     """`reference`: a .tgz file, oci://…, or the chart's name in `repository`. `version` is empty for a file.
 
-    `written`: the reference as the state keeps it, where a path of one machine would be another on the next.
+    `written`: the reference as the state keeps it: the same on every machine.
     """
 
     name: str  # ours: dcgm-exporter, alloy, …
@@ -76,7 +75,7 @@ class ChartSource:
 
 
 def chart_source(name: str, section: ChartSection, base: Path) -> ChartSource:
-    """Where the stack file has a chart from, else its maker's pinned one. `base`: the directory of Pulumi.yaml."""
+    """The chart that the stack file names, else the pinned upstream one. `base`: the directory of Pulumi.yaml."""
     pinned = versions.chart(name)
     version = section.version or pinned.version
     if section.chart is None:
@@ -133,7 +132,7 @@ class Chart:
         conditions = {one["name"]: one.get("condition", "") for one in self.metadata.get("dependencies") or ()}
         for path, text in self._members.items():
             if (match := re.match(r"(?:charts/([^/]+)/)?crds/", path)) and _holds(conditions.get(match[1], ""), filled):
-                # Not parsed: they are megabytes, and hold what YAML readers do not agree about.
+                # Not parsed: they are megabytes of YAML that readers interpret differently.
                 names.update(re.findall(r"^metadata:\n(?:  .*\n)*?  name: (\S+)$", text, re.MULTILINE))
         return tuple(sorted(names))
 
@@ -150,13 +149,13 @@ class Chart:
                     if member.isfile() and (match := wanted.fullmatch(member.name)) and (data := archive.extractfile(member)):
                         found[match[1]] = data.read().decode()
         except (tarfile.TarError, OSError, UnicodeDecodeError) as error:
-            raise ChartError(f"{self.source.described}: {self.file} is no chart: {error}") from None
+            raise ChartError(f"{self.source.described}: {self.file} is not a chart: {error}") from None
         if "Chart.yaml" not in found:
-            raise ChartError(f"{self.source.described}: {self.file} is no chart: there is no Chart.yaml in it")
+            raise ChartError(f"{self.source.described}: {self.file} is not a chart: there is no Chart.yaml in it")
         return found
 
-    def mistakes(self, values: Mapping[str, Any]) -> Iterator[str]:
-        """What the chart would not take, or would take and ignore: `path: what is wrong`, one per mistake."""
+    def errors(self, values: Mapping[str, Any]) -> Iterator[str]:
+        """Values that the chart would refuse or ignore, one `path: error` each."""
         yield from self._unknown(values, self.values, ())
         if self.schema is not None:
             validator = jsonschema.validators.validator_for(self.schema)(self.schema)
@@ -171,16 +170,16 @@ class Chart:
             if key not in known:
                 if not self._reads(path):
                     meant = nearest(key, known)
-                    hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+                    hint = f"did you mean {meant}?" if meant else f"expected one of {', '.join(known)}"
                     yield f"{'.'.join(path)}: the chart {self.metadata['name']} has no such value; {hint}"
-            elif isinstance(default, Mapping) and default:  # an empty one takes whatever a user writes
+            elif isinstance(default, Mapping) and default:  # an empty one accepts any value
                 if isinstance(value, Mapping):
                     yield from self._unknown(value, default, path)
                 else:
-                    yield f"{'.'.join(path)}: is no mapping; the chart has {', '.join(default)} there"
+                    yield f"{'.'.join(path)}: is not a mapping; the chart has {', '.join(default)} there"
 
     def _reads(self, path: tuple[str, ...]) -> bool:
-        """Whether a value without a default has a meaning: a template reads it, or values.yaml shows it in a comment."""
+        """Whether the chart uses a value without a default: a template reads it, or values.yaml has it in a comment."""
         if path[0] == "global":
             return True
         read = re.compile(rf"\.Values\.{re.escape('.'.join(path))}\b")
@@ -214,7 +213,7 @@ def fetched(source: ChartSource) -> Chart:
                 ["pull", source.reference, "--version", source.version, "--destination", str(partial), *repository],
                 f"the chart {source.described} cannot be fetched (kubernetes.charts says where charts come from)",
             )
-            with contextlib.suppress(OSError):  # another run was quicker
+            with contextlib.suppress(OSError):  # another run was faster
                 partial.rename(cache)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -238,7 +237,7 @@ def _helm(arguments: list[str], what: str) -> str:
     try:
         done = subprocess.run(["helm", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except FileNotFoundError:
-        raise ChartError("helm is not on the PATH, and a Kubernetes cluster needs it: `make preview` brings its own") from None
+        raise ChartError("helm is not on the PATH, and a Kubernetes cluster needs it: `make preview` installs its own") from None
     except subprocess.TimeoutExpired:
         raise ChartError(f"{what}: helm {arguments[0]} took more than {_TIMEOUT_S} s") from None
     if done.returncode != 0:
@@ -251,7 +250,7 @@ def _parsed(text: str) -> Any:
 
 
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
-    """Whether a subchart is wanted; as in Helm it is where its condition names no value."""
+    """Whether a subchart is enabled; as in Helm, it is when its condition names no value."""
     node: Any = values
     for step in condition.split(".") if condition else ():
         if not isinstance(node, Mapping) or step not in node:
@@ -261,7 +260,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 
 
 def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with what they leave out; as in Helm, null takes a default away."""
+    """The values with their defaults; as in Helm, null removes a default."""
     result = dict(defaults)
     for key, value in values.items():
         before = result.get(key)

@@ -1,4 +1,4 @@
-"""A GPU cluster that gets the same monitoring as hosts, through Helm. Not done here: what the charts are given (values.py)."""
+"""A GPU cluster with the same monitoring as hosts, installed by Helm. Not done here: the values of the charts (values.py)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from components.kubernetes.releases import Release
 from components.kubernetes.values import SECRET, ClusterPlan, Values, network_policies, node_terms
 from stackfile.naming import type_token
 
-# hostPath and host ports: what agents of nodes need, and what the stricter levels of pod security refuse.
+# Agents of nodes need hostPath and host ports, which the stricter levels of pod security refuse.
 _POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuClusterArgs:
-    """`releases`: what others need first. `secrets`: file name to content, placed as one Secret; empty: none.
+    """`releases`: in the order in which they need each other. `secrets`: file name to content of one Secret; empty: none.
 
     `rules`: whole PrometheusRule objects. `kubernetes`: Pulumi's Kubernetes provider; the component's own is gpu-fleet.
-    `place`: kubeconfig (a path) and context of the cluster; None: a secret holds the kubeconfig.
+    `place`: kubeconfig (a path) and context of the cluster; None: the kubeconfig is in a secret.
     """
 
     plan: ClusterPlan
@@ -38,9 +38,9 @@ class GpuClusterArgs:
 
 
 class GpuCluster(pulumi.ComponentResource):
-    """Namespace, Secret and Helm releases of one cluster; nothing of it before `Cluster` has found that it would work.
+    """Namespace, Secret and Helm releases of one cluster, created only after `Cluster` found no error.
 
-    `facts`: version, nodes and gpus, as found there; None while the cluster does not answer a preview.
+    `facts`: version, nodes and gpus of the cluster; None while it does not answer a preview.
     """
 
     facts: dict[str, pulumi.Output[Any]]
@@ -115,13 +115,13 @@ class GpuCluster(pulumi.ComponentResource):
             repository_opts=RepositoryOptsArgs(repo=source.repository) if source.repository else None,
             values=release.values,
             description=release.description,
-            atomic=True,  # an upgrade that does not come up is rolled back
+            atomic=True,  # an upgrade that does not become ready is rolled back
             cleanup_on_fail=True,
             timeout=self._section.timeout,
             max_history=5,
             opts=self._child(after),
         )
-        # After the release: a preview shows both, and one that failed is shown as it still is to be done.
+        # After the release: a preview shows both, and shows again what a failed run did not install.
         resources.Manifest(
             f"{release.name}-objects",
             release=release.name,

@@ -1,6 +1,6 @@
-"""Which Helm releases a cluster gets, with their charts looked into and rendered: everything that can be wrong is told here.
+"""The Helm releases of a cluster, with their charts checked and rendered: every error in them is reported here.
 
-Reads charts (components.kubernetes.charts), contacts no cluster and makes no resource.
+Reads charts (components.kubernetes.charts), contacts no cluster and creates no resource.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from stackfile.kubernetes import Charts, Kubernetes
 from stackfile.naming import PROJECT
 
 _OPERATOR: Final = "kube-prometheus-stack"
-# What a cluster with the Prometheus Operator knows: some charts make their monitors only then.
+# The API of the Prometheus Operator: some charts render their monitors only when it exists.
 _MONITORS: Final = ("monitoring.coreos.com/v1",)
 _HIDDEN: Final = "(not shown)"
 
 
 class ReleaseErrors(Exception):
-    """Every chart that cannot be had and every value that one does not take; str() is the whole text for the user."""
+    """Every chart that cannot be fetched and every value that a chart refuses; str() is the whole text for the user."""
 
     def __init__(self, problems: list[str]):
         self.problems = problems
-        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
         numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(problems, 1))
         super().__init__(f"{count} in the Helm charts of this stack; nothing was changed.\n\n{numbered}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One Helm release. `objects`: what it makes, as YAML by kind and name. `crds`: names of those that go with it.
+    """One Helm release. `objects`: what it creates, as YAML by kind and name. `crds`: names of those removed with it.
 
     `description`: of its revisions, as `helm history` shows it; None: Helm's own words.
     """
@@ -63,7 +63,7 @@ _VALUES: Final[Mapping[str, Callable[[ClusterPlan], Values]]] = {
 
 
 def release_names(section: Kubernetes) -> list[str]:
-    """The releases that the section asks for, what others need first."""
+    """The releases of the section, in the order in which they need each other."""
     wanted = {
         "kube-prometheus-stack": section.prometheus_operator == "install",
         "gpu-operator": section.gpu_operator,
@@ -77,16 +77,16 @@ def release_names(section: Kubernetes) -> list[str]:
 
 
 def releases(plan: ClusterPlan, base: Path) -> list[Release]:
-    """All of them, checked. `base`: the directory of Pulumi.yaml. Raises ReleaseErrors with everything that is wrong."""
+    """All releases, checked. `base`: the directory of Pulumi.yaml. Raises ReleaseErrors with all errors."""
     made, found = [], []
     for name in release_names(plan.section):
         section = getattr(plan.section.charts, name.replace("-", "_"))
         given = values.merged(_VALUES[name](plan), section.values)
         try:
             chart = fetched(chart_source(name, section, base))
-            mistakes = [_told(name, mistake, chart, section.values) for mistake in chart.mistakes(given)]
-            found += mistakes
-            if not mistakes:
+            errors = [_placed(name, error, chart, section.values) for error in chart.errors(given)]
+            found += errors
+            if not errors:
                 made.append(_release(plan, name, chart, given))
         except ChartError as error:
             found.append(f"{_key(name)}: {error}")
@@ -99,12 +99,12 @@ def _key(name: str) -> str:
     return f"{PROJECT}:kubernetes.charts.{Charts.model_fields[name.replace('-', '_')].alias}"
 
 
-def _told(name: str, mistake: str, chart: Chart, theirs: Mapping[str, Any]) -> str:
-    """A mistake at the place of the stack file that it comes from."""
-    if _is_set(theirs, mistake.partition(":")[0].split(".")):
-        return f"{_key(name)}.values.{mistake}"
+def _placed(name: str, error: str, chart: Chart, theirs: Mapping[str, Any]) -> str:
+    """An error at the key of the stack file that causes it."""
+    if _is_set(theirs, error.partition(":")[0].split(".")):
+        return f"{_key(name)}.values.{error}"
     version = chart.metadata.get("version", "?")
-    return f"{_key(name)}: version {version} does not take what gpu-fleet gives it ({mistake}); use the pinned version"
+    return f"{_key(name)}: version {version} refuses a value of gpu-fleet ({error}); use the pinned version"
 
 
 def _is_set(values: Any, path: list[str]) -> bool:

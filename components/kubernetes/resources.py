@@ -9,12 +9,11 @@ import pulumi
 
 
 class Cluster(pulumi.CustomResource):
-    """A look at the cluster before anything is installed: what depends on it is not reached when something would fail.
+    """Checks the cluster before anything is installed; where something would fail, nothing that depends on it is created.
 
-    `node_terms`: labels of the nodes that the exporter runs on, one of these sets must hold; empty: every node. `remove_crds`:
-    CustomResourceDefinitions that go when this goes. `kubelet_certificates`: None where Alloy scrapes no kubelet.
-    `place`: kubeconfig (a path) and context; None: a secret has them. `gpus`,
-    `version`: None while the cluster does not answer a preview.
+    `node_terms`: labels of the nodes that the exporter runs on, one of these sets must match; empty: every node.
+    `remove_crds`: CustomResourceDefinitions removed with this. `kubelet_certificates`: None where Alloy scrapes no kubelet. `place`:
+    kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None while the cluster does not answer a preview.
     """
 
     version: pulumi.Output[str | None]
@@ -60,7 +59,7 @@ class Cluster(pulumi.CustomResource):
 
 
 class Manifest(pulumi.CustomResource):
-    """The objects of a Helm release as text: previews show how they change, refresh finds what was changed by hand (`drift`)."""
+    """The objects of a Helm release as text: previews show how they change, refresh finds manual changes (`drift`)."""
 
     drift: pulumi.Output[Sequence[str]]
 

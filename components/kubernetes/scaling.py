@@ -16,7 +16,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True, kw_only=True)
 class CustomMetric:
-    """`name`: as an HPA asks for it. `series`: the word of the vocabulary. `over_gpus`: what a pod with several GPUs has."""
+    """`name`: as an HPA queries it. `series`: the name in the vocabulary. `over_gpus`: what a pod with several GPUs has."""
 
     name: str
     series: str

@@ -42,7 +42,7 @@ _GPU_NODE_LABELS: Final[tuple[Values, ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlan:
-    """What the values depend on. It holds no secret: logins reach the cluster as a Secret of its own."""
+    """What the values depend on. It holds no secret: logins are in a Secret of their own."""
 
     datacenter: str
     cluster: str
@@ -71,11 +71,11 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Values:
 def dcgm_exporter(plan: ClusterPlan) -> Values:
     section, pinned = plan.section, image("dcgm-exporter")
     values: Values = {
-        # The chart joins repository and tag, whatever the tag holds: so it takes a digest in every version.
+        # The chart joins repository and tag without looking at the tag, so every version accepts a digest.
         "image": {"repository": pinned.repository, "tag": _tag(pinned)},
         "arguments": ["-f", "/etc/dcgm-exporter/default-counters.csv"],
         "customMetrics": plan.counters.text,
-        # The list is mounted by subPath, which never changes in a running pod, and the exporter reads it once.
+        # The list is mounted by subPath, which is never updated in a running pod, and the exporter reads it once.
         "podAnnotations": {"gpu-fleet/counters": hashlib.sha256(plan.counters.text.encode()).hexdigest()[:16]},
         "securityContext": {
             "capabilities": {"add": ["SYS_ADMIN"] if plan.counters.needs_sys_admin else [], "drop": ["ALL"]},
@@ -106,7 +106,7 @@ def gpu_operator(plan: ClusterPlan) -> Values:
         "enabled": True,
         "repository": repository,
         "image": name,
-        # The operator takes a digest for a version, and joins it with @.
+        # The operator accepts a digest as version, and joins it with @.
         "version": pinned.digest or pinned.tag,
         "config": {"create": True, "name": "gpu-fleet-counters", "data": plan.counters.text},
         "serviceMonitor": _service_monitor(plan),
@@ -142,7 +142,7 @@ def node_terms(section: Kubernetes) -> list[dict[str, str]]:
 
 
 def _mig_env() -> list[Values]:
-    # f: every GPU that is whole, and the instances of every one that is cut; so nothing counts twice.
+    # f: GPUs without MIG, and the instances of those with it, so nothing is counted twice.
     return [{"name": "DCGM_EXPORTER_DEVICES_STR", "value": "f"}]
 
 
@@ -155,7 +155,7 @@ def _service_monitor(plan: ClusterPlan) -> Values:
         return {"enabled": False}
     return {
         "enabled": True,
-        # As often as hosts are scraped; the exporter itself reads the GPUs every 30 s.
+        # The interval of hosts; the exporter itself reads the GPUs every 30 s.
         "interval": "15s",
         "scrapeTimeout": "10s",
         # pod, namespace and container are of the pod that holds the GPU, not of the exporter.
@@ -166,7 +166,7 @@ def _service_monitor(plan: ClusterPlan) -> Values:
 
 
 def relabelings(plan: ClusterPlan, job: str) -> list[Values]:
-    """What makes the operator's targets carry the labels that hosts have."""
+    """Gives the operator's targets the labels that hosts have."""
     fixed = {"datacenter": plan.datacenter, "cluster": plan.cluster, "exporter_mode": DCGM_EXPORTER, "job": job}
     return [
         {"action": "replace", "sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "instance"},
@@ -181,14 +181,14 @@ def alloy(plan: ClusterPlan) -> Values:
     section, pinned = plan.section, image("alloy")
     registry, _, repository = pinned.repository.partition("/")
     mounts = [
-        {"name": "machine-id", "mountPath": "/etc/machine-id", "readOnly": True},  # a journal is found by it
-        {"name": "run-log", "mountPath": "/run/log", "readOnly": True},  # a journal that is not kept over reboots
+        {"name": "machine-id", "mountPath": "/etc/machine-id", "readOnly": True},  # identifies the journal
+        {"name": "run-log", "mountPath": "/run/log", "readOnly": True},  # a journal that is not persistent
         {"name": "state", "mountPath": "/var/lib/alloy"},
     ]
     volumes: list[Values] = [
         {"name": "machine-id", "hostPath": {"path": "/etc/machine-id", "type": "File"}},
         {"name": "run-log", "hostPath": {"path": "/run/log", "type": "DirectoryOrCreate"}},
-        # On the node: a new pod goes on where the old one was, in what it had not sent and in what it had read.
+        # On the node, so that a new pod continues where the old one stopped sending and reading.
         {"name": "state", "hostPath": {"path": "/var/lib/gpu-fleet/alloy", "type": "DirectoryOrCreate"}},
     ]
     if plan.metrics.username or (plan.logs and plan.logs.username):
@@ -199,7 +199,7 @@ def alloy(plan: ClusterPlan) -> Values:
         "image": {"registry": registry, "repository": repository, "tag": pinned.tag, "digest": pinned.digest},
         "crds": {"create": False},  # PodLogs, which this configuration does not use
         "alloy": {
-            # The chart takes it for a template.
+            # The chart renders it as a template.
             "configMap": {"content": _as_helm_literal(alloy_config(section, plan.metrics, plan.logs))},
             "storagePath": "/var/lib/alloy",
             "listenPort": ALLOY_PORT,
@@ -303,7 +303,7 @@ def kube_state_metrics(plan: ClusterPlan) -> Values:
 
 
 def _state_relabelings(plan: ClusterPlan) -> list[Values]:
-    """The state is the cluster's, whatever node tells it."""
+    """The state is the cluster's, not that of the node where kube-state-metrics runs."""
     fixed = {
         "datacenter": plan.datacenter,
         "cluster": plan.cluster,
@@ -333,7 +333,7 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
             "prometheusSpec": {
                 **selects_all,
                 "externalLabels": labels,
-                # Its own name and its replica's would be labels of every series, which those of hosts do not have.
+                # Otherwise its name and its replica's would be labels of every series, which series of hosts do not have.
                 "replicaExternalLabelNameClear": True,
                 "prometheusExternalLabelNameClear": True,
                 "remoteWrite": [write],
@@ -341,12 +341,12 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
             }
         },
         "grafana": _operator_grafana(section),
-        # Alerts are Mimir's business, which hears of every cluster.
+        # Mimir sends the alerts: it has the metrics of every cluster.
         "alertmanager": {"enabled": False},
         "defaultRules": {"create": False},
-        # Of the control plane no rule and no panel asks for anything, and the API server alone has more series than all GPUs.
+        # No rule and no panel uses the control plane's metrics, and the API server alone has more series than all GPUs.
         **{part: {"enabled": False} for part in _CONTROL_PLANE},
-        # Releases of their own with every way of scraping: as subcharts they would start while the old still hold their port.
+        # Always releases of their own: as subcharts they would start while the old ones still hold their port.
         "nodeExporter": {"enabled": False},
         "kubeStateMetrics": {"enabled": False},
         "kubelet": {"serviceMonitor": _kubelet_relabelings(plan)},
@@ -359,7 +359,7 @@ def _operator_grafana(section: Kubernetes) -> Values:
     return {
         "enabled": True,
         "service": {"type": section.operator_grafana},
-        # Left to itself the chart makes a new password up at each rendering, and restarts Grafana for it.
+        # By default the chart generates a new password at each rendering, and restarts Grafana for it.
         "admin": {"existingSecret": SECRET, "userKey": GRAFANA_USER_KEY, "passwordKey": GRAFANA_PASSWORD_KEY},
     }
 
@@ -368,7 +368,7 @@ _CONTROL_PLANE: Final = ("kubeApiServer", "kubeControllerManager", "coreDns", "k
 
 
 def _kubelet_relabelings(plan: ClusterPlan) -> Values:
-    """The chart keeps its own path label first; lists are replaced as a whole, so it is written out here."""
+    """The chart keeps its path label first; a list replaces the whole default, so it is repeated here."""
     path = {"action": "replace", "sourceLabels": ["__metrics_path__"], "targetLabel": "metrics_path"}
     node = {"action": "replace", "sourceLabels": ["__meta_kubernetes_endpoint_address_target_name"], "targetLabel": "instance"}
 
@@ -410,13 +410,13 @@ def prometheus_adapter(plan: ClusterPlan) -> Values:
     """Queries Mimir, where the vocabulary is: the same metric names whatever exporter or version measures."""
     url = plan.metrics.query_url
     values: Values = {
-        # The chart joins url, port and path; port 0 leaves its own out.
+        # The chart joins url, port and path; port 0 omits its default.
         "prometheus": {"url": url, "port": 0, "path": ""},
         "rules": {"default": False, "custom": adapter_rules(plan.datacenter, plan.cluster)},
     }
     arguments = [f"--prometheus-header=X-Scope-OrgID={plan.metrics.tenant}"] if plan.metrics.tenant else []
     if plan.metrics.username:
-        # A kubeconfig is how the adapter takes a login; as a file, for arguments can be read by everybody on the node.
+        # The adapter reads a login from a kubeconfig; a file, because every user of the node can read arguments.
         arguments.append(f"--prometheus-auth-config={SECRETS_DIRECTORY}/{ADAPTER_AUTH_KEY}")
         values["extraVolumes"] = [{"name": "secrets", "secret": {"secretName": SECRET}}]
         values["extraVolumeMounts"] = [{"name": "secrets", "mountPath": SECRETS_DIRECTORY, "readOnly": True}]

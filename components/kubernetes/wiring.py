@@ -1,6 +1,6 @@
-"""From the stack's configuration to the arguments of GpuCluster. Makes no resource but what it is given.
+"""From the stack's configuration to the arguments of GpuCluster. Creates no resource.
 
-A mistake found here (a chart that cannot be had, a value that one does not take) ends the program with its text alone.
+An error found here (a chart that cannot be fetched, a value that it refuses) ends the program with its text, without a traceback.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def kubernetes_provider_args(loaded: LoadedConfig) -> dict[str, Any]:
     """For Pulumi's Kubernetes provider. Without any: as kubectl finds the cluster."""
     place = kubernetes_place(loaded.config) or {}
     # Not None: pulumi_kubernetes would write the KUBECONFIG of whoever runs it into the state (4.32.0, provider.py); the provider
-    # reads that variable by itself.
+    # reads that variable itself.
     no_file = pulumi.Output.from_input(None)
     return {
         "context": place.get("context"),
@@ -86,7 +86,7 @@ def _rules(config: StackConfig) -> list[dict[str, Any]]:
 
 
 def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Input[str]]:
-    """Logins of Mimir and Loki by file name, as on hosts; Prometheus wants the user there too, the adapter a kubeconfig.
+    """Logins of Mimir and Loki by file name, as on hosts; Prometheus also needs the user, the adapter a kubeconfig.
 
     And the first login of the operator's Grafana.
     """
@@ -104,7 +104,7 @@ def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Inp
 
 
 def _adapter_login(metrics: Metrics, password: str) -> str:
-    """A kubeconfig that says nothing but the login: the form in which Prometheus Adapter takes one."""
+    """A kubeconfig with the login alone: the form in which Prometheus Adapter reads one."""
     login = {
         "apiVersion": "v1",
         "kind": "Config",

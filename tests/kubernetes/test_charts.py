@@ -47,31 +47,31 @@ def helm_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
             {"serviceMonitor": {"interval": "15s"}},
             "serviceMonitor.interval: the chart sample has no such value",
         ),
-        ({"image": "r.example/x:1"}, "image: is no mapping; the chart has repository, tag there"),
+        ({"image": "r.example/x:1"}, "image: is not a mapping; the chart has repository, tag there"),
     ],
 )
 def test_a_value_that_the_chart_does_not_have_is_told_with_the_nearest(values: dict, words: str, tmp_path: Path) -> None:
-    found = list(chart_file(tmp_path, MEMBERS).mistakes(values))
+    found = list(chart_file(tmp_path, MEMBERS).errors(values))
     assert len(found) == 1 and found[0].startswith(words), found
 
 
 def test_values_that_are_read_without_a_default_are_known(tmp_path: Path) -> None:
     chart = chart_file(tmp_path, MEMBERS)
     values = {"customMetrics": "a", "nodeSelector": {"any": "label"}, "serviceMonitor": {"scrapeLimit": 1}, "global": {"x": 1}}
-    assert list(chart.mistakes(values)) == []
+    assert list(chart.errors(values)) == []
 
 
 def test_values_of_a_subchart_are_those_below_its_name_or_alias(tmp_path: Path) -> None:
     metadata = "apiVersion: v2\nname: sample\nversion: 1.0.0\ndependencies: [{name: sub, version: 1.0.0, alias: under}]\n"
     chart = chart_file(tmp_path, {**MEMBERS, "Chart.yaml": metadata, "charts/sub/values.yaml": "replicas: 1\n"})
-    assert list(chart.mistakes({"under": {"replicas": 2}})) == []
-    assert next(chart.mistakes({"under": {"replica": 2}})).startswith("under.replica: ")
+    assert list(chart.errors({"under": {"replicas": 2}})) == []
+    assert next(chart.errors({"under": {"replica": 2}})).startswith("under.replica: ")
 
 
 def test_the_charts_schema_is_kept(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"image": {"properties": {"tag": {"type": "string"}}}}}
     chart = chart_file(tmp_path, {**MEMBERS, "values.schema.json": json.dumps(schema)})
-    assert list(chart.mistakes({"image": {"tag": 1}})) == ["image.tag: 1 is not of type 'string'"]
+    assert list(chart.errors({"image": {"tag": 1}})) == ["image.tag: 1 is not of type 'string'"]
 
 
 def test_a_bare_equals_sign_is_text_as_for_helm(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_a_chart_that_does_not_render_is_told_in_helms_words(tmp_path: Path) -> 
 def test_a_file_that_is_no_chart_is_told(tmp_path: Path) -> None:
     file = tmp_path / "x.tgz"
     file.write_text("hello")
-    with pytest.raises(ChartError, match=r"x\.tgz is no chart"):
-        list(fetched(ChartSource(name="x", reference=str(file), version="")).mistakes({}))
+    with pytest.raises(ChartError, match=r"x\.tgz is not a chart"):
+        list(fetched(ChartSource(name="x", reference=str(file), version="")).errors({}))
 
 
 def test_a_chart_that_cannot_be_fetched_is_told_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def official(directory: Path, name: str) -> Chart:
 @pytest.mark.parametrize("of", PLANS)
 @pytest.mark.parametrize("name", CHARTS)
 def test_every_key_is_one_of_the_official_chart(name: str, of: str, tmp_path: Path) -> None:
-    found = list(official(tmp_path, name).mistakes(CHARTS[name][0](PLANS[of])))
+    found = list(official(tmp_path, name).errors(CHARTS[name][0](PLANS[of])))
     # Grafana's own values are not among the samples; its chart has service.type.
     assert [line for line in found if not line.startswith("grafana.service")] == []
 
@@ -67,11 +67,11 @@ def test_keys_hold_for_the_newest_dcgm_exporter_chart_too(tmp_path: Path) -> Non
     """Its sample has no comments, and customMetrics is in one: the key is read by its template."""
     text = (HELM / "dcgm-exporter-4.8.4/values-without-comments.yaml").read_text()
     chart = chart_file(tmp_path, {"values.yaml": text, "templates/a.yaml": "{{ .Values.customMetrics }}"})
-    assert [line for of in PLANS.values() for line in chart.mistakes(values.dcgm_exporter(of))] == []
+    assert [line for of in PLANS.values() for line in chart.errors(values.dcgm_exporter(of))] == []
 
 
 def test_a_wrong_key_is_found_in_an_official_chart(tmp_path: Path) -> None:
-    found = list(official(tmp_path, "kube-prometheus-stack").mistakes({"prometheus": {"prometheusSpec": {"remoteWrites": []}}}))
+    found = list(official(tmp_path, "kube-prometheus-stack").errors({"prometheus": {"prometheusSpec": {"remoteWrites": []}}}))
     assert found == [
         "prometheus.prometheusSpec.remoteWrites: the chart kube-prometheus-stack has no such value; did you mean remoteWrite?"
     ]

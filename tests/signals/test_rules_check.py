@@ -167,12 +167,12 @@ def test_an_alert_without_what_the_night_needs(tmp_path, remove, expected):
     ("before", "after", "expected"),
     [
         ("severity: warning", "severity: urgent", "has the severity 'urgent'\n   allowed: critical, warning or info"),
-        ("https://wiki.example.com/hot", "alerts/runbooks/Nowhere.md", "its runbook alerts/runbooks/Nowhere.md is not there"),
+        ("https://wiki.example.com/hot", "alerts/runbooks/Nowhere.md", "its runbook alerts/runbooks/Nowhere.md does not exist"),
         ("$labels.gpu ", "$labels.gpuu ", "`summary` names the label 'gpuu', which the alert never has"),
-        ("severity: warning", "severity: warning, value: '{{ $value }}'", "a label is made of $value"),
+        ("severity: warning", "severity: warning, value: '{{ $value }}'", "a label contains $value"),
         ("for: 5m", "for: 5 minutes", "`for` is '5 minutes'\n   allowed: a duration like 5m"),
         ("for: 5m", "fro: 5m", "unknown key 'fro', did you mean 'for'?"),
-        ("severity: warning", "severity: warning, xid: 79", "`labels` holds something else than text"),
+        ("severity: warning", "severity: warning, xid: 79", "`labels` holds a value that is not text"),
         ("interval: 30s", "interval: often", "`interval` is 'often'"),
         ("name: mine", "name: gpu-usage", "a group of this name is in alerts/rules/vocabulary.yaml too"),
         ("alert: GpuTooHot", "alert: GpuTooHot\n        record: x", "is neither an alert nor a record"),
@@ -207,7 +207,7 @@ def test_more_rules_than_mimir_takes_in_a_group(tmp_path):
         ('sum by (instanc) (count_over_time({job="kernel"}[5m])) > 0', "`sum by` names the label 'instanc'"),
         (
             'sum(count_over_time({job="kernel"} | xidd="79" [5m])) > 0',
-            "the pipeline uses the label 'xidd', which no line has there",
+            "the pipeline uses the label 'xidd', which no line has at that point",
         ),
         ('sum(count_over_time({job="kernel"} | jsonn [5m])) > 0', "the stage beginning with '| jsonn"),
         ('sum(count_over_time({job="kernel"} |= "x" [5m]) > 0', "does not parse: unclosed left parenthesis"),
@@ -234,6 +234,6 @@ def test_a_query_of_logs_is_read_with_its_pipeline(tmp_path, query):
 
 def test_a_table_changed_without_writing_its_rules_anew_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("alerts.xid_rules.INTERVAL", "20s")
-    assert "alerts/rules/xid.yaml: is not what alerts/xid.csv says\n   to do:   run python -m alerts.generate" in told(
+    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   to do:   run python -m alerts.generate" in told(
         tmp_path, rule()
     )
