@@ -12,8 +12,9 @@ class Cluster(pulumi.CustomResource):
     """Checks the cluster before anything is installed; where something would fail, nothing that depends on it is created.
 
     `node_terms`: labels of the nodes that the exporter runs on, one of these sets must match; empty: every node.
-    `remove_crds`: CustomResourceDefinitions removed with this. `kubelet_certificates`: None where Alloy scrapes no kubelet. `place`:
-    kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None while the cluster does not answer a preview.
+    `remove_crds`: CustomResourceDefinitions removed with this. `kubelet_certificates`: None where Alloy scrapes no kubelet.
+    `place`: kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None while the cluster does not answer
+    a preview.
     """
 
     version: pulumi.Output[str | None]
