@@ -13,7 +13,7 @@ class Cluster(pulumi.CustomResource):
 
     `node_terms`: labels of the nodes that the exporter runs on, one of these sets must match; empty: every node.
     `remove_crds`: CustomResourceDefinitions removed with this. `kubelet_certificates`: None where Alloy scrapes no kubelet.
-    `place`: kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None while the cluster does not answer
+    `place`: kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None until the cluster answers
     a preview.
     """
 
