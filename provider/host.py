@@ -88,7 +88,7 @@ class PartReport:
 @dataclass
 class Outcome:
     """What the converge program told. `is_absent`: nothing of ours is on the host. `renamed_from`: the name
-    in the host's own record when this run came to give it another one."""
+    in the host's own record when this run came to give it another one. `is_first`: the host had no record of ours."""
 
     facts: dict[str, str] = field(default_factory=dict)
     parts: dict[str, PartReport] = field(default_factory=dict)
@@ -96,6 +96,7 @@ class Outcome:
     result: Mapping[str, Any] | None = None
     is_absent: bool = False
     renamed_from: str = ""
+    is_first: bool = False
 
     def add(self, line: str) -> None:
         try:
@@ -116,6 +117,8 @@ class Outcome:
                 self.is_absent = True
             case "renamed":
                 self.renamed_from = event["from"]
+            case "first":
+                self.is_first = True
 
     def drift(self) -> list[str]:
         return [f"{name}: {line}" for name, report in self.parts.items() for line in report.drift]
@@ -129,8 +132,8 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a host is: `connection` as in the schema's type Connection. `stack` and `instance`: who it belongs to and
-    who it is. Where its own record names another one it is neither checked nor removed."""
+    """Where a host is: `connection` as in the schema's type Connection. `stack`: who it may belong to, names separated by blanks.
+    `instance`: who it is. Where its own record names another one it is neither checked nor removed."""
 
     connection: Mapping[str, Any]
     stack: str = ""

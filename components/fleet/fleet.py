@@ -1,5 +1,5 @@
-"""Every host of a stack brought to one bundle, wave by wave. Not done here: what the bundle holds (host/parts), and doing it or
-judging a wave (the provider).
+"""Every host of a stack brought to one bundle, wave by wave. Not done here: what the bundle holds (host/parts), applying it and
+stopping a rollout (the provider).
 
 A wave waits for the one before it without depending on it: a dependency of every host on every earlier one would be in the state
 of each, and a host that failed would take the later ones along however many may fail.
@@ -15,6 +15,7 @@ from functools import partial
 import pulumi
 
 from components.fleet import resources
+from components.fleet.renames import moves
 from host.bundle import Bundle
 from stackfile.config import HostSpec
 from stackfile.naming import resource_name, type_token
@@ -45,6 +46,7 @@ class Fleet(pulumi.ComponentResource):
         bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
         self.facts = {}
         digest = bundle.digest
+        since = moves(spec for wave in args.waves for spec in wave)
         for number, wave in enumerate(args.waves):
             hosts = [
                 resources.Host(
@@ -54,7 +56,8 @@ class Fleet(pulumi.ComponentResource):
                     bundle=digest,
                     settings=args.settings[spec.name],
                     wave=number if len(args.waves) > 1 else None,
-                    opts=child,
+                    leaves=since.left.get(spec.name),
+                    opts=_renamed(child, since.old_names.get(spec.name)),
                 )
                 for spec in wave
             ]
@@ -64,6 +67,11 @@ class Fleet(pulumi.ComponentResource):
         self.register_outputs({})
 
 
+def _renamed(opts: pulumi.ResourceOptions, old_name: str | None) -> pulumi.ResourceOptions:
+    aliases = [pulumi.Alias(name=resource_name(old_name))] if old_name else None
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=aliases))
+
+
 async def _once_finished(hosts: Sequence[resources.Host], digest: str) -> str:
     """The digest, once the engine is done with the hosts, failed ones among them: it answers a registration only then."""
     await asyncio.gather(*(host.urn.future() for host in hosts), return_exceptions=True)
@@ -71,8 +79,8 @@ async def _once_finished(hosts: Sequence[resources.Host], digest: str) -> str:
 
 
 def own_connection(spec: HostSpec, ssh: Mapping[str, object]) -> dict[str, object]:
-    """Where the host is and what its way in has of its own; the rest comes from the provider's `ssh`, today's and not that of the
-    day when the host was last changed."""
+    """Where the host is and what differs from the provider's `ssh`: the login of today counts, not that of the day when the host
+    was last changed."""
     return {name: value for name, value in connection(spec).items() if name not in ssh or ssh[name] != value}
 
 

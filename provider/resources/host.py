@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from provider.envelope import Envelope
@@ -30,7 +30,9 @@ _WAYS_IN = (
 )
 _NO = ("", "no", "none")
 _LEFT_ALONE = "nothing was removed from it, and {} leaves this stack"
-_ANOTHER_HOST = ("host", "connection.kind", "connection.prefix")
+_ANOTHER_HOST = ("connection.kind", "connection.prefix")
+# Output of a host that failed when its stack was given another datacenter or cluster: its own record may still have the old one.
+_FORMER_STACKS = "formerStacks"
 
 
 class Host:
@@ -44,6 +46,7 @@ class Host:
         self._rollout = Rollout(settings.rollout)
         self._replaced: set[str] = set()  # hosts whose old one is deleted in this run only to be made anew
         self._renames = Renames()
+        self._left: dict[str, str] = {}  # by host: the address that it had before, and that no host has now
         self._plans: dict[str, asyncio.Task[Outcome]] = {}  # by URN: Diff and Update of one preview ask a host once
 
     def check(self, inputs: Inputs) -> Checked:
@@ -54,8 +57,11 @@ class Host:
             self._rollout.place(inputs["host"], inputs["wave"])
         if is_known(inputs["host"]) and is_known(inputs["connection"]) and not mistakes:
             self._renames.expect(inputs["host"], inputs["connection"])
-        # The wave stays out of the state: another canary is no change of any host.
-        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=("wave",), mistakes=tuple(mistakes))
+        if not mistakes and inputs.get("leaves"):
+            self._left[inputs["host"]] = inputs["leaves"]
+        # What is about this run stays out of the state: another canary is no change of any host.
+        transient = ("wave", "leaves")
+        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=transient, mistakes=tuple(mistakes))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         found = [
@@ -67,95 +73,129 @@ class Host:
         if any(change.replaces for change in found):
             self._replaced.add(old["host"])
         if not found and self._settings.plans_on_hosts:
-            found = await self._planned_changes(new, call)
+            found = await self._planned_changes(_place(new, _owners(new, old, outputs)), new, call)
         if not found:
             self._renames.settle(new["host"])
         return found
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
-        return inputs["host"], await self._apply(inputs, {}, call)
+        return inputs["host"], await self._apply(inputs, {}, {}, call)
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
-        return await self._apply(new, outputs, call)
+        if call.is_preview:
+            for line in self._moves(old, new):
+                call.note(line)
+        return await self._apply(new, old, outputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
             raise ResourceError(
                 "a host cannot be imported: declare it, and `pulumi up` brings it to its state whatever that is now"
             )
-        if id_ in self._settings.lost_hosts:
+        name = inputs["host"]  # not the id, which is the name that the host was created with
+        if name in self._settings.lost_hosts:
             return Current(id_)
         try:
             async with _limited(call):
-                outcome = await self._hosts.check(_place(inputs), call.tell)
+                outcome = await self._hosts.check(_place(inputs, _owners(inputs, {}, outputs)), call.tell)
         except HostError as error:
             # Kept as it was, and marked: the engine warns, and the next `up` goes there even when nothing changed.
-            raise Unhealthy(id_, dict(outputs), f"{id_}: {error}") from None
+            raise Unhealthy(id_, dict(outputs), f"{name}: {error}") from None
         if outcome.is_absent:
-            call.warn(f"{id_}: nothing of gpu-fleet is there any more; the next `up` brings it back")
+            call.warn(f"{name}: nothing of gpu-fleet is there any more; the next `up` brings it back")
             return Current("")
-        return Current(id_, _outputs(outcome, outputs))
+        return Current(id_, _outputs(inputs, outcome, outputs))
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        if id_ in self._settings.lost_hosts:
+        name = inputs["host"]
+        if name in self._settings.lost_hosts:
             return
         try:
-            if id_ in self._replaced:
-                self._rollout.judge(id_)
-            elif new_name := self._renames.new_name(id_, inputs["connection"]):
-                call.warn(f"{id_}: this machine is managed as {new_name} now; {_LEFT_ALONE.format(id_)}")
+            if name in self._replaced:
+                self._rollout.judge(name)
+            elif new_name := self._renames.new_name(name, inputs["connection"]):
+                call.warn(f"{name} → {new_name} (same machine); {_LEFT_ALONE.format(name)}")
                 return
             async with _limited(call):
-                await self._hosts.remove(_place(inputs), call.tell)
+                await self._hosts.remove(_place(inputs, _owners(inputs, {}, outputs)), call.tell)
         except HostError as error:
             # Nothing of this stack, or of this host, is there, so nothing is left to remove.
             if error.code in ("other-stack", "other-instance"):
-                call.warn(f"{id_}: {error.message.partition(';')[0]}; {_LEFT_ALONE.format(id_)}")
+                call.warn(f"{name}: {error.message.partition(';')[0]}; {_LEFT_ALONE.format(name)}")
                 return
             hint = (
                 "\nWhen the machine is gone for good, set `lost: true` for it and run `up`."
                 if error.code == "unreachable"
                 else ""
             )
-            raise ResourceError(f"{id_}: {error}{hint}") from None
+            raise ResourceError(f"{name}: {error}{hint}") from None
 
-    async def _apply(self, inputs: Inputs, before: Inputs, call: Call) -> Outputs:
+    async def _apply(self, inputs: Inputs, old: Inputs, before: Inputs, call: Call) -> Outputs:
         if call.is_preview:
             if self._settings.plans_on_hosts:
-                await self._tell_plan(inputs, call)
-            return {"facts": UNKNOWN, "drift": []}
+                await self._tell_plan(inputs, _owners(inputs, old, before), call)
+            return {"facts": UNKNOWN, "drift": [], **_address(inputs)}
         try:
             async with self._rollout.turn(inputs["host"], call.tell):
-                return await self._apply_now(inputs, before, call)
+                return await self._apply_now(inputs, old, before, call)
         except HostError as error:  # held back
             raise ResourceError(f"{inputs['host']}: {error}") from None
 
-    async def _apply_now(self, inputs: Inputs, before: Inputs, call: Call) -> Outputs:
+    async def _apply_now(self, inputs: Inputs, old: Inputs, before: Inputs, call: Call) -> Outputs:
+        owners = _owners(inputs, old, before)
         try:
             async with _limited(call):
-                outcome = await self._hosts.apply(_place(inputs), self._envelope(inputs), call.tell)
+                outcome = await self._hosts.apply(_place(inputs, owners), self._envelope(inputs), call.tell)
         except HostError as error:
             self._tell_rename(inputs, error.outcome, call)
             message = f"{inputs['host']}: {error}"
             # Never reached, or another stack's: nothing of ours is there, and nothing may be removed there later.
             if error.outcome is None or error.code == "other-stack":
                 raise ResourceError(message) from None
-            raise Unhealthy(inputs["host"], _outputs(error.outcome, before), message) from None
+            outputs = _outputs(inputs, error.outcome, before)
+            if len(owners) > 1:
+                outputs[_FORMER_STACKS] = list(owners)  # this one too: the engine keeps the old inputs of an update that failed
+            raise Unhealthy(inputs["host"], outputs, message) from None
         self._tell_rename(inputs, outcome, call)
         self._renames.settle(inputs["host"])
+        if old and (outcome.is_first or outcome.renamed_from):
+            self._tell_left_behind(old, inputs, call)
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())
         call.tell(f"{changed} of {len(outcome.parts)} parts changed")
-        return _outputs(outcome, before)
+        return _outputs(inputs, outcome, before)
+
+    def _moves(self, old: Inputs, new: Inputs) -> list[str]:
+        """What a preview says of a host with another name or another address."""
+        lines = []
+        if is_known(new["host"]) and old["host"] != new["host"]:
+            lines.append(f"{old['host']} → {new['host']} (same machine)")
+        before, after = old["connection"].get("address"), new["connection"].get("address")
+        if is_known(after) and before != after:
+            left = f"; the machine at {before} is left as it is, unless it is the same one" if new["host"] in self._left else ""
+            lines.append(f"{new['host']}: address {before} → {after}{left}")
+        return lines
+
+    def _tell_left_behind(self, old: Inputs, new: Inputs, call: Call) -> None:
+        """The machine at the new address is another one. That at the old address is not cleaned from here: who answers there now
+        may be another's machine, or the same one through its other network card."""
+        if not (before := self._left.get(new["host"])):
+            return
+        name, stack = old["host"], old["settings"].get(_STACK_SETTING, "")
+        call.warn(
+            f"{new['host']}: the machine at its new address is another one than before. The one at {before} was left as it is; "
+            f"if it still runs, it reports as {name} too. To clean it, run there: sudo sh /var/lib/gpu-fleet/current/converge "
+            f"remove --prefix / --stack '{stack}' --instance '{name}'"
+        )
 
     def _tell_rename(self, inputs: Inputs, outcome: Outcome | None, call: Call) -> None:
         if outcome is not None and outcome.renamed_from:
             self._renames.take(outcome.renamed_from, inputs["host"])
-            call.note(f"{inputs['host']}: this machine was {outcome.renamed_from} until now")
+            call.note(f"{outcome.renamed_from} → {inputs['host']} (same machine)")
 
-    async def _planned_changes(self, inputs: Inputs, call: Call) -> list[Change]:
+    async def _planned_changes(self, place: Place, inputs: Inputs, call: Call) -> list[Change]:
         """A host that the state calls unchanged may still differ: PLAN=hosts asks it."""
         try:
-            outcome = await self._plan(inputs, call)
+            outcome = await self._plan(place, inputs, call)
         except (HostError, ResourceError) as error:
             call.warn(f"{inputs['host']}: {error}")
             return []
@@ -165,31 +205,31 @@ class Host:
             call.warn(f"{inputs['host']}: {part}: would fail: {failure['message']}")
         return []
 
-    async def _tell_plan(self, inputs: Inputs, call: Call) -> None:
+    async def _tell_plan(self, inputs: Inputs, owners: Sequence[str], call: Call) -> None:
         name = inputs["host"] if inputs["host"] is not UNKNOWN else call.urn.rpartition("::")[2]
         if not is_known(inputs):
             call.note(f"{name}: not asked; some of its values exist only after the update")
             return
         try:
-            outcome = await self._plan(inputs, call)
+            outcome = await self._plan(_place(inputs, owners), inputs, call)
         except (HostError, ResourceError) as error:
             call.warn(f"{name}: {error}")
             return
         would_change = {part: report for part, report in outcome.parts.items() if report.changes}
         lines = [f"{name}: {len(would_change)} of {len(outcome.parts)} parts would change"]
         if outcome.renamed_from:
-            lines.append(f"  this machine is {outcome.renamed_from} now and gets the name {name}; nothing is removed from it")
+            lines.append(f"  {outcome.renamed_from} → {name} (same machine); nothing is removed from it")
         for part, report in would_change.items():
             lines += [f"  {part}:", *(f"    {change}" for change in report.changes)]
         for part, failure in outcome.failures().items():
             lines += [f"  {part}: would fail: {failure['message']}"]
         call.note("\n".join(lines))
 
-    async def _plan(self, inputs: Inputs, call: Call) -> Outcome:
+    async def _plan(self, place: Place, inputs: Inputs, call: Call) -> Outcome:
         if call.urn not in self._plans:
             envelope = self._envelope(inputs)
             # Quiet: `preview --diff` would keep each line of progress, without its host, among the changes.
-            self._plans[call.urn] = asyncio.create_task(self._hosts.plan(_place(inputs), envelope, lambda line: None))
+            self._plans[call.urn] = asyncio.create_task(self._hosts.plan(place, envelope, lambda line: None))
         return await self._plans[call.urn]
 
     def _envelope(self, inputs: Inputs) -> Envelope:
@@ -211,18 +251,28 @@ async def _limited(call: Call) -> AsyncIterator[None]:
         raise
 
 
-def _place(inputs: Inputs) -> Place:
-    settings = inputs["settings"]
-    return Place(
-        connection=inputs["connection"], stack=settings.get(_STACK_SETTING, ""), instance=settings.get(_INSTANCE_SETTING, "")
-    )
+def _owners(inputs: Inputs, old: Inputs, outputs: Inputs) -> tuple[str, ...]:
+    """What the host's record may name as its stack: this one first, then what the same Pulumi stack was called when the host was
+    last brought to its state. So the datacenter and the cluster of a stack can change."""
+    named = [values["settings"].get(_STACK_SETTING) for values in (inputs, old) if is_known(values.get("settings", UNKNOWN))]
+    return tuple(dict.fromkeys(name for name in (*named, *outputs.get(_FORMER_STACKS, ())) if name))
 
 
-def _outputs(outcome: Outcome, before: Inputs) -> Outputs:
+def _place(inputs: Inputs, owners: Sequence[str]) -> Place:
+    return Place(connection=inputs["connection"], stack=" ".join(owners), instance=inputs["settings"].get(_INSTANCE_SETTING, ""))
+
+
+def _outputs(inputs: Inputs, outcome: Outcome, before: Inputs) -> Outputs:
     """Nothing of what this run did, so that a second run and a refresh give the same. Facts that say no stay out: of a thousand
     hosts they are a quarter of a megabyte in the state."""
     facts = {name: value for name, value in outcome.facts.items() if value not in _NO}
-    return {"facts": facts or dict(before.get("facts") or {}), "drift": outcome.drift()}
+    return {"facts": facts or dict(before.get("facts") or {}), "drift": outcome.drift(), **_address(inputs)}
+
+
+def _address(inputs: Inputs) -> Outputs:
+    """An output too, since a program can read those alone from the state: so it finds the machine of a host with a new name."""
+    connection = inputs["connection"]
+    return {"address": connection.get("address") or connection.get("prefix") or ""} if is_known(connection) else {}
 
 
 def _mistakes_of_connection(connection: Any) -> list[Mistake]:

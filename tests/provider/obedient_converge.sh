@@ -35,8 +35,17 @@ place() {
 
 # As the real one does: who the machine is, its own record says.
 here=$(named "$state/settings")
+owner=$(sed -n 's/^GPU_FLEET_STACK=//p' "$state/settings" 2>/dev/null)
+case " $stack " in
+  *" ${owner:-$stack} "*) ;;
+  *)
+    part host failed ",\"error\":{\"code\":\"other-stack\",\"message\":\"this host belongs to stack $owner, not to ${stack%% *}; remove it there first\"}"
+    result false 1
+    ;;
+esac
 case $verb in
   plan | apply)
+    [ -n "$here" ] || [ -f "$state/settings" ] || echo '{"event":"first"}'
     [ -z "$here" ] || [ "$here" = "$(named "$settings")" ] || echo "{\"event\":\"renamed\",\"from\":\"$here\",\"to\":\"$(named "$settings")\"}"
     ;;
   check | remove)

@@ -38,7 +38,9 @@ import pulumi
 from components.provider import Provider, ProviderArgs
 from components.fleet.resources import Bundle, Host
 from components.rulers.resources import AlertmanagerConfig, RuleGroup
+from components.fleet.renames import moves
 from components.sdk_patches import patch_sdk
+from types import SimpleNamespace
 
 patch_sdk()
 wish = json.loads(Path("wish.json").read_text())
@@ -53,10 +55,23 @@ with tarfile.open(fileobj=archive, mode="w") as tar:
     info.size = len(text.encode())
     tar.addfile(info, io.BytesIO(text.encode()))
 bundle = Bundle("bundle", files={{"converge": text}}, tar=archive.getvalue(), opts=ours)
+prefixes = {{name: str(Path("hosts", wish["machines"].get(name, name)).absolute()) for name in wish["hosts"]}}
+old_names = {{}}
+if wish["aliases"]:
+    pulumi.export("hosts", len(prefixes))
+    old_names = moves([SimpleNamespace(name=name, connection="local", prefix=at) for name, at in prefixes.items()]).old_names
 for name, do in wish["hosts"].items():
-    connection = {{"kind": "local", "prefix": str(Path("hosts", wish["machines"].get(name, name)).absolute())}}
-    settings = {{"DO": do, "GPU_FLEET_INSTANCE": name}}
-    host = Host(name, host=name, connection=connection, bundle=bundle.digest, settings=settings, opts=ours)
+    settings = {{"DO": do, "GPU_FLEET_INSTANCE": name, "GPU_FLEET_STACK": wish["stack"]}}
+    host = Host(
+        name,
+        host=name,
+        connection={{"kind": "local", "prefix": prefixes[name]}},
+        bundle=bundle.digest,
+        settings=settings,
+        opts=pulumi.ResourceOptions.merge(
+            ours, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=old_names[name])] if name in old_names else None)
+        ),
+    )
     if wish["exports"]:
         pulumi.export(name, host.facts)
 if wish["ruler"]:
@@ -74,6 +89,8 @@ class Stack:
         self.wish: dict[str, Any] = {
             "hosts": {"node-1": "", "node-2": ""},
             "exports": True,  # without them the program goes on after a host that failed
+            "stack": "us-west/training",
+            "aliases": False,  # look for hosts that have another name in the state
             "machines": {},  # host to its directory, where that has another name
             "converge": CONVERGE.read_text(),
             "password": PASSWORD,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pulumi.runtime.proto import engine_pb2
 
+from components.fleet.renames import Moves
 from tests.provider.plugin import HOST, Failure, LocalHost, Plugin
 from tests.provider.test_engine import Stack
 
@@ -44,13 +45,11 @@ def test_a_renamed_host_keeps_its_machine_and_both_say_so(plugin: Plugin, host: 
     plugin.create(HOST, old)
     next_run(plugin, host)
     plugin.create(HOST, inputs_of(plugin, host, "node-007"))
-    assert plugin.engine.texts(engine_pb2.INFO) == ["node-007: this machine was gpu-007 until now"]
+    assert plugin.engine.texts(engine_pb2.INFO) == ["gpu-007 → node-007 (same machine)"]
     before = host.everything()
     plugin.delete(HOST, "gpu-007", old)
     assert host.everything() == before
-    assert warnings(plugin) == [
-        "gpu-007: this machine is managed as node-007 now; nothing was removed from it, and gpu-007 leaves this stack"
-    ]
+    assert warnings(plugin) == ["gpu-007 → node-007 (same machine); nothing was removed from it, and gpu-007 leaves this stack"]
 
 
 def test_a_machine_that_says_another_name_is_left_alone_by_a_run_that_knows_nothing_of_it(
@@ -124,7 +123,7 @@ def test_a_new_name_that_needs_no_change_in_this_run_counts_as_in_place(plugin: 
     assert not plugin.diff(HOST, again, again).diffs
     plugin.delete(HOST, "gpu-007", old)
     (warning,) = warnings(plugin)
-    assert "managed as node-007 now" in warning
+    assert "gpu-007 → node-007 (same machine)" in warning
 
 
 def test_a_preview_that_asks_the_hosts_says_who_the_machine_is(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
@@ -133,10 +132,92 @@ def test_a_preview_that_asks_the_hosts_says_who_the_machine_is(new_plugin: Calla
     plugin.create(HOST, inputs_of(plugin, host, "gpu-007"))
     plugin.create(HOST, inputs_of(plugin, host, "node-007"), preview=True)
     (text,) = plugin.engine.texts(engine_pb2.INFO)
-    assert "  this machine is gpu-007 now and gets the name node-007; nothing is removed from it" in text.splitlines()
+    assert "  gpu-007 → node-007 (same machine); nothing is removed from it" in text.splitlines()
+
+
+# --- which machine has which name now, by the addresses of the last run ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "now", "old_names", "left"),
+    [
+        ("a rename", {"a": "1", "b": "2"}, {"x": "1", "b": "2"}, {"x": "a"}, {}),
+        ("a move", {"a": "1"}, {"a": "9"}, {}, {"a": "1"}),
+        ("swapped addresses", {"a": "1", "b": "2"}, {"a": "2", "b": "1"}, {}, {}),
+        ("numbers that shift", {"n1": "1", "n2": "2"}, {"n2": "1", "n3": "2"}, {}, {}),
+        ("a name that goes on elsewhere", {"a": "1"}, {"a": "9", "x": "1"}, {}, {}),
+        ("a rename and a move at once", {"a": "1"}, {"x": "9"}, {}, {}),
+        ("one address behind two ports", {"a": "1", "b": "1"}, {"x": "1", "b": "1"}, {}, {}),
+        ("a new host", {}, {"a": "1"}, {}, {}),
+    ],
+)
+def test_what_became_of_the_hosts(what: str, before: dict, now: dict, old_names: dict, left: dict) -> None:
+    assert Moves.of(before, now) == Moves(old_names, left), what
 
 
 # --- by the real engine -------------------------------------------------------------------------------------------------------
+
+
+def renumbered(stack: Stack, *names: str) -> None:
+    stack.wish |= {"hosts": dict.fromkeys(names, ""), "machines": dict(zip(names, "abc", strict=False))}
+
+
+def test_a_rename_is_shown_and_done_as_an_update_of_the_machine(stack: Stack) -> None:
+    stack.wish["aliases"] = True
+    renumbered(stack, "gpu-1", "gpu-2", "gpu-3")
+    stack.up()
+    before = stack.placed()
+    renumbered(stack, "gpu-001", "gpu-002", "gpu-003")
+    preview = stack.run("preview", "--diff")
+    assert "~ 3 to update" in preview and "create" not in preview and "delete" not in preview, preview
+    output = stack.run("up", "--yes")
+    assert "~ 3 updated" in output and "created" not in output and "deleted" not in output, output
+    for number in "123":
+        assert f"gpu-{number} → gpu-00{number} (same machine)" in preview, preview
+        assert f"gpu-{number} → gpu-00{number} (same machine)" in output, output
+    assert stack.placed() == before
+    assert "unchanged" in (again := stack.up()) and "updated" not in again, again
+
+    stack.wish |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "a"}}
+    assert "- 2 deleted" in stack.up()
+    assert {path.split("/hosts/")[1][0] for path in stack.placed()} == {"a"}, "a renamed host is removed under its new name"
+    stack.wish["hosts"] = {}
+    stack.up()
+    assert not stack.placed()
+
+
+def test_a_rename_that_failed_is_an_update_in_the_next_run_too(stack: Stack) -> None:
+    stack.wish["aliases"] = True
+    renumbered(stack, "gpu-1")
+    stack.up()
+    stack.wish |= {"hosts": {"gpu-001": "no-driver"}, "machines": {"gpu-001": "a"}}
+    before = stack.placed()
+    assert "gpu-001: no driver" in stack.up(fails=True)
+    assert stack.placed() == before
+    stack.wish["hosts"] = {"gpu-001": ""}
+    output = stack.up()
+    assert "~ 1 updated" in output and "created" not in output and "deleted" not in output, output
+    assert stack.placed() == before
+
+
+def test_a_stack_changes_its_datacenter_and_still_owns_its_hosts_and_no_others(stack: Stack) -> None:
+    stack.up()
+    stack.wish |= {"stack": "us-east/training", "hosts": {"node-1": "fail", "node-2": ""}}
+    output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
+    assert "service did not start" in output and "belongs to" not in output, output
+    stack.wish |= {"stack": "us-east/inference", "hosts": {"node-1": "", "node-2": ""}}
+    assert "~ 2 updated" in stack.up(), "after a change that failed half-way too"
+    assert "formerStacks" not in stack.resource("Host::node-1")["outputs"]
+    stack.run("refresh", "--yes", "--expect-no-changes")
+
+    (settings,) = (stack.directory / "hosts/node-2").rglob("var/lib/gpu-fleet/settings")
+    settings.write_text(settings.read_text().replace("us-east/inference", "other/stack"))
+    stack.wish["stack"] = "us-east/research"
+    assert "belongs to stack other/stack, not to us-east/research" in stack.up(fails=True)
+    before = settings.read_text()
+    output = stack.run("destroy", "--yes")
+    assert "nothing was removed from it" in output
+    assert settings.read_text() == before
 
 
 def test_a_rename_ends_well_with_all_in_place_and_the_next_run_unchanged(stack: Stack) -> None:
@@ -146,7 +227,7 @@ def test_a_rename_ends_well_with_all_in_place_and_the_next_run_unchanged(stack: 
     stack.wish |= {"hosts": {"node-007": ""}, "machines": {"node-007": "machine"}}
     output = stack.up()
     assert "+ 1 created" in output and "- 1 deleted" in output
-    assert "gpu-007: this machine is managed as node-007 now; nothing was removed from it" in output
+    assert "gpu-007 → node-007 (same machine); nothing was removed from it" in output
     assert stack.placed() == before
     assert "unchanged" in (again := stack.up()) and "created" not in again and "updated" not in again, again
     stack.run("destroy", "--yes")
@@ -163,7 +244,7 @@ def test_a_pattern_that_numbers_its_hosts_anew_removes_none_of_them(stack: Stack
     output = stack.up()
     assert "+ 3 created" in output and "- 3 deleted" in output
     for number in "123":
-        assert f"gpu-{number}: this machine is managed as gpu-00{number} now" in output
+        assert f"gpu-{number} → gpu-00{number} (same machine)" in output
     assert stack.placed() == before
     for directory, name in {"a": "gpu-001", "b": "gpu-002", "c": "gpu-003"}.items():
         env = (stack.directory / "hosts" / directory / "etc/gpu-fleet/gpu-fleet.env").read_text()
@@ -185,7 +266,7 @@ def test_a_rename_that_fails_with_continue_on_error_is_finished_by_the_next_run(
 
     stack.wish["hosts"] = {"node-007": ""}
     output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error")
-    assert "gpu-007: this machine is managed as node-007 now" in output
+    assert "gpu-007 → node-007 (same machine)" in output
     assert stack.placed() == before
     stack.run("destroy", "--yes")
     assert not stack.placed()

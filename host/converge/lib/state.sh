@@ -213,7 +213,7 @@ save_foreign() {
 # record_bundle: keeps the bundle and what it is applied with. From here on `remove` works, even when the rest is interrupted.
 record_bundle() {
   (umask 077 && record settings <"$SCRATCH/settings.given" && record facts <"$SCRATCH/facts") || return 1
-  [ -z "$STACK" ] || printf '%s\n' "$STACK" | record stack || return 1
+  [ -z "$STACK" ] || printf '%s\n' "${STACK%% *}" | record stack || return 1
   printf '%s\n' "$DIGEST" | record digest || return 1
   # The first record, there as long as a bundle is: a list without it was lost.
   placed_get format 1 || placed_add format 1 host || return 1

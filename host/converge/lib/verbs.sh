@@ -237,8 +237,8 @@ recall_host() {
 is_ours() {
   if [ -n "$STACK" ] && [ -f "$STATE/stack" ]; then
     stack_here=$(cat "$STATE/stack")
-    if [ "$stack_here" != "$STACK" ]; then
-      fail other-stack "this host belongs to stack $stack_here, not to $STACK; remove it there first, or take it out of this stack"
+    if ! is_among "$stack_here" "$STACK"; then
+      fail other-stack "this host belongs to stack $stack_here, not to ${STACK%% *}; remove it there first, or take it out of this stack"
       return 1
     fi
   fi
@@ -252,8 +252,10 @@ instance_here() {
   INSTANCE_HERE=$(sed -n 's/^GPU_FLEET_INSTANCE=//p' "$STATE/settings" 2>/dev/null)
 }
 
-# tell_rename: this run gives the host another name. Told before a probe can end the run: whoever removes the old name has to know.
+# tell_rename: this run gives the host another name, or its first. Told before a probe can end the run: whoever removes the old name
+# has to know.
 tell_rename() {
+  [ -f "$STATE/settings" ] || echo '{"event":"first"}'
   setting GPU_FLEET_INSTANCE || return 0
   [ -n "$INSTANCE_HERE" ] && [ "$INSTANCE_HERE" != "$VALUE" ] || return 0
   printf '{"event":"renamed","from":%s,"to":%s}\n' "$(json_text "$INSTANCE_HERE")" "$(json_text "$VALUE")"

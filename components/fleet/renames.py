@@ -1,0 +1,68 @@
+"""Hosts that have another name or address in the stack file than in the state: `gpu-007` at 10.0.1.7 is `node-007` there now.
+
+The engine knows a resource by its name, so without an alias a rename is one host created and another one deleted. The provider
+leaves the machine alone then too (provider/renames.py), but a preview could not say what happens. Source of both functions that
+are invoked here: pulumi 3.259.0, pkg/resource/deploy/builtins.go, read 2026-11-22. They read the state as the last run left it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi.runtime import invoke
+
+from stackfile.hostspec import HostSpec
+from stackfile.naming import type_token
+
+_HOST = type_token("host", "Host")
+
+
+@dataclass(frozen=True)
+class Moves:
+    """`old_names`: new name to old name, of each host that has another name at its old address. `left`: by host, the address that
+    it had and no host has now."""
+
+    old_names: Mapping[str, str]
+    left: Mapping[str, str]
+
+    @classmethod
+    def of(cls, before: Mapping[str, str], now: Mapping[str, str]) -> Moves:
+        """`before`, `now`: address by host. One that hosts share, behind different ports or bastions, names no machine."""
+        taken = set(now.values())
+        shared = {address for hosts in (before, now) for address, count in Counter(hosts.values()).items() if count > 1}
+        gone = {address: name for name, address in before.items() if name not in now and address not in shared}
+        left = {name: before[name] for name in now if before.get(name, now[name]) != now[name]}
+        return cls(
+            old_names={name: gone[address] for name, address in now.items() if name not in before and address in gone},
+            left={name: address for name, address in left.items() if address not in taken},
+        )
+
+
+def moves(hosts: Iterable[HostSpec]) -> Moves:
+    """What became of the hosts since the last run."""
+    now = {host.name: host.prefix if host.connection == "local" else host.address for host in hosts}
+    return Moves.of(_addresses_in_state(), now)
+
+
+def _addresses_in_state() -> dict[str, str]:
+    """Address by host. Empty where the state cannot be read: then a rename is shown as two hosts, and harms none."""
+    stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
+    try:
+        # A stack that never had hosts has no such output; in one without any state the second function ends the engine.
+        if "hosts" not in _invoked("readStackOutputs", {"name": stack}):
+            return {}
+        resources = _invoked("readStackResourceOutputs", {"stackName": stack})
+    except Exception as error:
+        pulumi.log.debug(f"renamed hosts are not looked for, since the state of {stack} could not be read: {error}")
+        return {}
+    hosts = {urn: resource["outputs"] for urn, resource in resources.items() if resource["type"] == _HOST}
+    return {urn.rpartition("::")[2]: outputs["address"] for urn, outputs in hosts.items() if outputs.get("address")}
+
+
+def _invoked(function: str, arguments: Mapping[str, str]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = invoke(f"pulumi:pulumi:{function}", dict(arguments)).value["outputs"]
+    return found
