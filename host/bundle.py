@@ -249,7 +249,7 @@ def _check_record(check: Check) -> tuple[str, ...]:
 def _mistakes(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File], ...]]) -> Iterator[str]:
     yield from _mistakes_between(parts, unit_files)
     known = set(GIVEN_NAMES) | set(_settings(parts))
-    causes = {"settings"}
+    causes = {"settings", "identity"}
     has_facts = False  # a probe's facts are not declared, so after one any name may be a fact
     for part in parts:
         has_facts = has_facts or bool(part.probe)

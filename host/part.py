@@ -90,7 +90,8 @@ class Unit:
     rootfs/etc/gpu-fleet/supervisor.d/<name>.conf, a [program:<name>]; both are shipped by the bundle without being named among
     the part's files, and the host's service manager takes its own. A change of that file restarts the unit by itself.
     `restart_on`: what restarts it when it changes: paths of files or downloads of this part or of one before it, or the names
-    "settings" and "secrets/<name>". `reload_on`: the same, for a reload instead.
+    "identity" (the host's name, datacenter and cluster), "settings" (all others) and "secrets/<name>". `reload_on`: the same, for
+    a reload instead.
     """
 
     name: str

@@ -13,6 +13,7 @@ from host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, 
 
 PROGRAM = "/opt/gpu-fleet/bin/alloy"
 START = "/opt/gpu-fleet/libexec/start-alloy"
+RELOAD = "/opt/gpu-fleet/libexec/start-reload-alloy"
 CONFIG = "/etc/gpu-fleet/alloy"
 STATE = "/var/lib/gpu-fleet/alloy"
 USER = "gpu-fleet-alloy"
@@ -20,7 +21,7 @@ USER = "gpu-fleet-alloy"
 
 @dataclass(frozen=True, kw_only=True)
 class Alloy:
-    """`optional_config`: files below /etc/gpu-fleet/alloy of other parts, whose coming and going restarts Alloy."""
+    """`optional_config`: files below /etc/gpu-fleet/alloy of other parts; Alloy reloads when one comes or goes."""
 
     sources: Mapping[str, Source]  # by architecture
     metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password
@@ -40,7 +41,7 @@ class Alloy:
                 Directory(path=CONFIG, contents="placed"),
                 Directory(path=STATE, mode=0o750, owner=USER, group=USER, contents="runtime"),
             ),
-            files=(File.from_rootfs(START), *config),
+            files=(File.from_rootfs(START), File.from_rootfs(RELOAD), *config),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
             settings={
                 "GPU_FLEET_ALLOY_LISTEN": self.listen,
@@ -54,8 +55,9 @@ class Alloy:
             units=(
                 Unit(
                     name="gpu-fleet-alloy",
-                    # Not on secrets: Alloy reads their files again for every request.
-                    restart_on=(PROGRAM, START, "settings", *(file.path for file in config), *self.optional_config),
+                    # Not on secrets: Alloy reads their files again for every request. Its environment it reads once.
+                    restart_on=(PROGRAM, START, "settings", "identity"),
+                    reload_on=(*(file.path for file in config), *self.optional_config),
                 ),
             ),
             # Where no name server answers, Alloy asks for the host's full name for 10 s before each thing that it scrapes.

@@ -43,24 +43,82 @@ def stack(
         stack.destroy()
 
 
+def processes(host: Host) -> dict[str, str]:
+    pids = host.ssh("systemctl show --value -p MainPID gpu-fleet-alloy gpu-fleet-node-exporter").stdout.split()
+    assert len(pids) == 2 and "0" not in pids, pids
+    return dict(zip(("alloy", "node-exporter"), pids, strict=True))
+
+
+def name_on(host: Host) -> str:
+    return host.ssh("sed -n 's/^GPU_FLEET_INSTANCE=//p' /var/lib/gpu-fleet/settings").stdout.strip()
+
+
 def test_renamed_hosts_keep_what_they_have_and_report_under_their_new_names(
     machines: tuple[Host, Host], stack: Callable[..., Stack], backend: Backend, eventually: Callable[..., None]
 ) -> None:
     stack("gpu-1", "gpu-2").up()
-    before = {host.name: (host.ssh(INODES).stdout, int(host.ssh(SEGMENTS).stdout)) for host in machines}
-    assert all("/opt/gpu-fleet/bin/" in files and segments for files, segments in before.values())
+    before = {host.name: (host.ssh(INODES).stdout, int(host.ssh(SEGMENTS).stdout), processes(host)) for host in machines}
+    assert all("/opt/gpu-fleet/bin/" in files and segments for files, segments, _ in before.values())
 
     renamed = stack("gpu-001", "gpu-002")
+    preview = renamed.pulumi("preview")
     output = renamed.up()
-    assert re.search(r"\+ 2 created\s+- 2 deleted", output), output
-    for old, new in {"gpu-1": "gpu-001", "gpu-2": "gpu-002"}.items():
-        assert f"{new}: this machine was {old} until now" in output, output
-        assert f"{old}: this machine is managed as {new} now; nothing was removed from it" in output, output
+    for text in (preview, output):
+        assert re.search(r"~ 2 (to update|updated)", text) and not re.search(r"creat|delet", text), text
+        for old, new in {"gpu-1": "gpu-001", "gpu-2": "gpu-002"}.items():
+            assert f"{old} → {new} (same machine)" in text, text
     for host, name in zip(machines, ("gpu-001", "gpu-002"), strict=True):
-        files, segments = before[host.name]
+        files, segments, pids = before[host.name]
         assert host.ssh(INODES).stdout == files, "no file but the environment was written again"
         assert int(host.ssh(SEGMENTS).stdout) >= segments, "what Alloy has not sent yet is kept"
-        assert host.ssh("systemctl is-active gpu-fleet-alloy gpu-fleet-node-exporter").stdout.split() == ["active"] * 2
+        now = processes(host)
+        assert now["node-exporter"] == pids["node-exporter"] and now["alloy"] != pids["alloy"], "only Alloy knows the name"
         eventually(f"metrics of {name}", lambda name=name: query.metrics(backend.mimir, f'node_uname_info{{instance="{name}"}}'))
     renamed.up("--expect-no-changes")
     renamed.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+    metal, _ = machines
+    pids = processes(metal)
+    metal.ssh("echo '// by hand' >>/etc/gpu-fleet/alloy/discover.alloy")
+    renamed.pulumi("refresh", "--yes", "--skip-preview")
+    renamed.up()
+    assert metal.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout.count("by hand") == 0
+    assert processes(metal) == pids, "Alloy reads a changed configuration without a restart"
+
+
+def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, Host], stack: Callable[..., Stack]) -> None:
+    """Swapped addresses, another cluster, another machine under an old name, one that was installed anew."""
+    metal, metal_b = machines
+    stack("gpu-1", "gpu-2").up()
+    exporters = [processes(host)["node-exporter"] for host in machines]
+    swapped = stack("gpu-2", "gpu-1")
+    swapped.config["cluster"] = "inference"
+    swapped.write()
+    preview = swapped.pulumi("preview")
+    assert f"gpu-1: address {metal.address} → {metal_b.address}\n" in preview, preview
+    output = swapped.up()
+    assert "~ 3 updated" in output and "another one than before" not in output, output  # the bundle too
+    assert "gpu-2 → gpu-1 (same machine)" in output and "gpu-1 → gpu-2 (same machine)" in output, output
+    assert [name_on(host) for host in machines] == ["gpu-2", "gpu-1"]
+    assert [processes(host)["node-exporter"] for host in machines] == exporters
+    assert metal.ssh("cat /var/lib/gpu-fleet/stack").stdout.strip() == "lab-west/inference"
+    swapped.up("--expect-no-changes")
+
+    alone = stack("gpu-2")
+    alone.up()
+    alone.config["hosts"] = {"gpu-2": {"address": metal_b.address, "hostKey": metal_b.host_key}}
+    alone.write()
+    preview = alone.pulumi("preview")
+    told = f"gpu-2: address {metal.address} → {metal_b.address}; the machine at {metal.address} is left as it is"
+    assert told in preview, preview
+    output = alone.up()
+    [command] = re.findall(r"To clean it, run there: sudo (sh /var/lib/gpu-fleet/current/converge remove .*)", output)
+    assert [name_on(host) for host in machines] == ["gpu-2", "gpu-2"], "who is at the old address now is not known from here"
+    metal.ssh(command)
+    assert metal.ssh("ls -d /etc/gpu-fleet /opt/gpu-fleet /var/lib/gpu-fleet 2>/dev/null", check=False).stdout == ""
+
+    metal_b.ssh("sh /var/lib/gpu-fleet/current/converge remove --prefix ''")
+    output = alone.pulumi("refresh", "--yes", "--skip-preview")
+    assert "gpu-2: nothing of gpu-fleet is there any more; the next `up` brings it back" in output, output
+    assert "+ 1 created" in alone.up()
+    assert name_on(metal_b) == "gpu-2"

@@ -111,6 +111,9 @@ values_difference() {
     DIFF=${DIFF% }
   fi
   [ -z "$DIFF" ] || differs "file $ENV_FILE: $DIFF" file "$ENV_FILE" "$values_mode" root "$values_group" "$SCRATCH/env"
+  for diff_cause in settings identity; do
+    [ "$(values_digest "$diff_cause" "$PREFIX$ENV_FILE")" = "$(values_digest "$diff_cause" "$SCRATCH/env")" ] || echo "$diff_cause" >>"$SCRATCH/changed"
+  done
   for diff_secret in "$SCRATCH/secrets"/*; do
     [ -f "$diff_secret" ] || continue
     diff_path=$SECRETS_DIRECTORY/${diff_secret##*/}
@@ -234,14 +237,14 @@ restart_cause() {
     # The host's values and files of earlier parts are in `changed`; this part's are in `actions`.
     awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" | cat - "$SCRATCH/changed" >"$SCRATCH/changing"
   fi
-  CAUSE=$(UNIT=$3 ENV_FILE=$ENV_FILE SECRETS=$SECRETS_DIRECTORY awk -F "$TAB" '
+  CAUSE=$(UNIT=$3 SECRETS=$SECRETS_DIRECTORY awk -F "$TAB" '
     FNR == 1 { file = FILENAME; sub(/.*\//, "", file) }
     file == "placed" { if ($1 == "with") with[$2] = $4; next }
     file == "causes" { digest[$1] = $2; next }
     file == "changing" { changing[$1]; next }
     $1 == ENVIRON["UNIT"] && (($1 ":" $2) in with) && !($2 in digest) { print $2; exit } # its part left this host
     $1 == ENVIRON["UNIT"] && ($2 in digest) {
-      path = $2 == "settings" ? ENVIRON["ENV_FILE"] : $2
+      path = $2
       sub(/^secrets/, ENVIRON["SECRETS"], path)
       if (path in changing || with[$1 ":" $2] != digest[$2]) { print $2; exit }
     }' "$PLACED" "$SCRATCH/causes" "$SCRATCH/changing" "$RECORDS")

@@ -25,7 +25,9 @@ records() {
 # list_wanted_things: $SCRATCH/causes, CAUSE TAB DIGEST of everything on this host whose change restarts or reloads a unit;
 # $SCRATCH/expected, KIND TAB KEY of everything the wanted parts place.
 list_wanted_things() {
-  printf 'settings\t%s\n' "$(sha256 "$SCRATCH/env")" >"$SCRATCH/causes"
+  for list_cause in settings identity; do
+    printf '%s\t%s\n' "$list_cause" "$(values_digest "$list_cause" "$SCRATCH/env")"
+  done >"$SCRATCH/causes"
   printf 'file\t%s\n' "$ENV_FILE" >"$SCRATCH/expected"
   our_groups | sed "s/^/group$TAB/" >>"$SCRATCH/expected"
   for list_secret in "$SCRATCH/secrets"/*; do
@@ -56,6 +58,15 @@ list_wanted_things() {
       kind == "user" || kind == "unit" { expect(kind, $1) }
     ' "$@"
   done <"$SCRATCH/wanted"
+}
+
+# values_digest settings|identity FILE: of an environment file. A new name, datacenter or cluster restarts only what reads them, and
+# what no service reads restarts nothing.
+values_digest() {
+  case $1 in
+    settings) grep -vE '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER|STACK|PULL_[A-Z]*)=' "$2" 2>/dev/null ;;
+    identity) grep -E '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER)=' "$2" 2>/dev/null ;;
+  esac | sha256sum | cut -c 1-64
 }
 
 sha256() {

@@ -178,7 +178,12 @@ supervisor_reload() {
   supervisorctl update "$1" >/dev/null
   supervisor_status
   supervisor_program "$1"
-  if [ "$PROGRAM_STATE" = RUNNING ]; then
+  reload_program=$PREFIX/opt/gpu-fleet/libexec/start-reload-${1#gpu-fleet-}
+  if [ "$PROGRAM_STATE" = RUNNING ] && [ -x "$reload_program" ]; then
+    GPU_FLEET_PREFIX=$PREFIX "${reload_program%/*}/run" "reload-${1#gpu-fleet-}" >"$SCRATCH/log" 2>&1 </dev/null 9>&- && return
+    fail service-failed "service $1 did not accept its new configuration"
+    return
+  elif [ "$PROGRAM_STATE" = RUNNING ]; then
     supervisorctl signal HUP "$1" >/dev/null
   else
     supervisorctl start "$1" >/dev/null

@@ -63,7 +63,10 @@ systemd_restart() {
 }
 
 systemd_reload() {
-  systemd_enable "$1.$2" && attempt "$1.$2 did not reload" systemctl reload-or-restart "$1.$2"
+  systemd_enable "$1.$2" || return 1
+  systemctl reload-or-restart "$1.$2" >/dev/null 2>&1 </dev/null && return
+  systemd_log "$1" >"$SCRATCH/log"
+  fail service-failed "service $1 did not accept its new configuration"
 }
 
 # Reading all unit files again, which enable, disable and unmask do by themselves, takes a host with hundreds of units a second:

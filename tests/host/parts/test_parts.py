@@ -52,10 +52,10 @@ def test_alloy_keeps_samples_half_as_long_again_as_the_stated_outage() -> None:
     assert part("alloy", metrics_outage_s=6 * 3600).settings["GPU_FLEET_METRICS_WAL_KEEP"] == "32400s"
 
 
-def test_alloy_starts_anew_when_a_file_of_its_directory_comes_from_another_part() -> None:
+def test_alloy_reloads_its_configuration_also_when_a_file_of_another_part_comes() -> None:
     parts = standard_parts(HostOptions(programs=NO_PROGRAMS))
     config = {file.path for part in parts for file in part.files if file.path.startswith("/etc/gpu-fleet/alloy/")}
-    assert config <= set(part("alloy").units[0].restart_on)
+    assert config <= set(part("alloy").units[0].reload_on)
 
 
 def test_no_two_exporters_are_wanted_on_one_host() -> None:
