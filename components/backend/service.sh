@@ -3,11 +3,14 @@
 #
 #   service.sh start NAME    starts it, or restarts it when its definition changed; waits until it is ready
 #   service.sh stop NAME     stops it and removes its directory, data included
-#   service.sh revive        starts again every service that was started here and has died (a reboot, a kill)
+#   service.sh revive        starts again every service that was started here and has ended (a reboot, a kill)
 #
-# Input is the environment, set by the Command resource: SERVICE_DIR (where the services of this stack live), SERVICE_COMMAND
-# (one command line, run by sh), SERVICE_READY (URL that answers 200 when ready), SERVICE_LISTEN (host:port ... it will bind),
-# and whatever SERVICE_COMMAND itself reads; the names to hand down are in SERVICE_ENV. `start` keeps all of it in
+# A supervisord would restart them by itself, but it knows no readiness and no busy port, and it is one more process to start, find
+# and end by four resources at the same time: no less code than this.
+#
+# Input is the environment, set by the Command resource: SERVICE_DIR (directory of this stack's services), SERVICE_COMMAND
+# (one command line, run by sh), SERVICE_READY (URL that answers 200 when ready), SERVICE_LISTEN (each host:port it will bind),
+# and whatever SERVICE_COMMAND itself reads; SERVICE_ENV has the names to pass on. `start` keeps all of it in
 # SERVICE_DIR/NAME/definition (0600), which is what `revive` reads: no resource has to change for a dead process to come back.
 set -eu
 umask 077
@@ -39,7 +42,7 @@ definition() {
   done
 }
 
-listener_taken() { # host:port that already answers, so that we say it before the program's own stack trace does
+listener_taken() { # host:port that already answers: reported before the program's own stack trace
   for address in ${SERVICE_LISTEN:-}; do
     refused=0
     curl -s -o /dev/null --max-time 1 "telnet://$address" </dev/null 2>/dev/null || refused=$?
@@ -59,32 +62,41 @@ launch() {
   setsid sh -c "exec $SERVICE_COMMAND" >"$dir/log" 2>&1 </dev/null &
   pid=$!
   echo "$pid $(started_at "$pid")" >"$dir/pid"
-  waited=0
+  await_ready "$dir"
+}
+
+# A process that does not get ready is stopped: the engine records no resource for it, so no later run would.
+await_ready() {
+  dir=$1
+  trap 'halt "$dir"; exit 143' HUP INT TERM
+  deadline=$(($(date +%s) + ready_within_s))
   until curl -sf -o /dev/null --max-time 2 "$SERVICE_READY"; do
+    failure=
     if ! running_pid "$dir" >/dev/null; then
-      say "$(basename "$dir") ended while starting; its last lines (all of them: $dir/log):"
+      failure="ended while starting"
+    elif [ "$(date +%s)" -ge "$deadline" ]; then
+      failure="was not ready after $ready_within_s s ($SERVICE_READY) and was stopped"
+    fi
+    if [ -n "$failure" ]; then
+      halt "$dir"
+      say "$(basename "$dir") $failure; its last lines (all of them: $dir/log):"
       last_lines "$dir"
       return 1
     fi
-    if [ "$waited" -ge $((ready_within_s * 2)) ]; then
-      say "$(basename "$dir") is not ready after $ready_within_s s ($SERVICE_READY); its last lines (all of them: $dir/log):"
-      last_lines "$dir"
-      return 1
-    fi
-    waited=$((waited + 1))
     sleep 0.5
   done
-  say "$(basename "$dir") is ready (pid $pid)"
+  trap - HUP INT TERM
+  say "$(basename "$dir") is ready (pid $(running_pid "$dir"))"
 }
 
 halt() {
   dir=$1
   pid=$(running_pid "$dir") || { rm -f "$dir/pid"; return 0; }
-  kill "$pid" 2>/dev/null || true
+  kill -- "-$pid" 2>/dev/null || true # its whole group: setsid made it the leader
   waited=0
   while running_pid "$dir" >/dev/null; do
     # Mimir flushes its head block on SIGTERM; after 20 s nothing useful is left to wait for.
-    if [ "$waited" -ge 40 ]; then kill -9 "$pid" 2>/dev/null || true; fi
+    if [ "$waited" -ge 40 ]; then kill -9 -- "-$pid" 2>/dev/null || true; fi
     waited=$((waited + 1))
     sleep 0.5
   done
@@ -99,7 +111,8 @@ start)
   definition >"$dir/definition.new"
   if running_pid "$dir" >/dev/null && cmp -s "$dir/definition.new" "$dir/definition"; then
     rm "$dir/definition.new"
-    exit 0
+    await_ready "$dir" # a run that was killed while it waited may have left it
+    exit
   fi
   halt "$dir"
   mv "$dir/definition.new" "$dir/definition"
@@ -116,10 +129,10 @@ revive)
   failed=0
   for dir in "$SERVICE_DIR"/*/; do
     [ -f "$dir/definition" ] || continue
-    running_pid "$dir" >/dev/null && continue
-    say "$(basename "$dir") is not running: starting it again"
+    running_pid "$dir" >/dev/null && begin=await_ready || begin=launch
+    [ "$begin" = await_ready ] || say "$(basename "$dir") is not running: starting it again"
     # shellcheck source=/dev/null
-    (. "$dir/definition" && launch "${dir%/}") || failed=1
+    (. "$dir/definition" && "$begin" "${dir%/}") || failed=1
   done
   exit $failed
   ;;

@@ -1,0 +1,116 @@
+"""service.sh of the embedded backend: what it calls ready is ready, and what it gives up is not left running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lab.ports import free_ports
+from tests.checkout import REPO
+
+SERVER = "import http.server, time; time.sleep({delay}); http.server.HTTPServer(('127.0.0.1', {port}), {handler}).serve_forever()"
+ANSWERING, REFUSING = "http.server.SimpleHTTPRequestHandler", "http.server.BaseHTTPRequestHandler"
+
+
+@dataclass
+class Service:
+    directory: Path
+    script: Path  # service.sh with a patience of 2 s
+    port: int
+    marker: str = field(default_factory=lambda: f"service-{os.urandom(8).hex()}")
+
+    def environment(self, handler: str = ANSWERING, delay: float = 0) -> dict[str, str]:
+        program = SERVER.format(port=self.port, handler=handler, delay=delay)
+        return {
+            **os.environ,
+            "SERVICE_DIR": str(self.directory),
+            "SERVICE_COMMAND": f'{sys.executable} -c "{program}" {self.marker}',
+            "SERVICE_READY": f"http://127.0.0.1:{self.port}/",
+            "SERVICE_LISTEN": f"127.0.0.1:{self.port}",
+            "SERVICE_ENV": "",
+        }
+
+    def run(self, *arguments: str, handler: str = ANSWERING, delay: float = 0) -> subprocess.CompletedProcess[str]:
+        command = ["sh", str(self.script), *arguments]
+        environment = self.environment(handler, delay)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    def processes(self) -> list[str]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = entry.read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue
+            if self.marker in words:
+                found.append(entry.parent.name)
+        return found
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    text = (REPO / "components/backend/service.sh").read_text()
+    assert "ready_within_s=90 " in text
+    script = tmp_path / "service.sh"
+    script.write_text(text.replace("ready_within_s=90 ", "ready_within_s=2 "))
+    (port,) = free_ports(1)
+    service = Service(tmp_path / "services", script, port)
+    yield service
+    service.run("stop", "web")
+    assert service.processes() == []
+
+
+def test_a_service_that_does_not_get_ready_is_stopped_and_the_next_run_starts_it(service: Service) -> None:
+    for _ in range(2):
+        run = service.run("start", "web", handler=REFUSING)
+        assert run.returncode == 1 and "web was not ready after 2 s" in run.stderr, run.stderr
+        assert service.processes() == []
+    assert service.run("start", "web").returncode == 0
+    assert len(service.processes()) == 1
+
+
+def test_a_service_that_a_killed_run_left_behind_is_not_ready_before_it_answers(service: Service) -> None:
+    slow = {"delay": 1.0}
+    killed = subprocess.Popen(["sh", service.script, "start", "web"], env=service.environment(**slow), start_new_session=True)
+    while not service.processes():
+        assert killed.poll() is None
+    killed.kill()
+    killed.wait()
+    [before] = service.processes()
+    run = service.run("start", "web", **slow)
+    assert run.returncode == 0 and f"web is ready (pid {before})" in run.stderr, "it waits, and starts no second one"
+    assert service.processes() == [before]
+
+
+def test_a_run_that_is_interrupted_while_it_waits_leaves_no_process(service: Service) -> None:
+    environment = service.environment(handler=REFUSING)
+    running = subprocess.Popen(["sh", service.script, "start", "web"], env=environment, start_new_session=True)
+    while not service.processes():
+        assert running.poll() is None
+    running.terminate()
+    assert running.wait(timeout=20) != 0
+    assert service.processes() == []
+
+
+def test_a_busy_port_is_named_before_anything_is_started(service: Service) -> None:
+    assert service.run("start", "web").returncode == 0
+    run = service.run("start", "other")
+    assert run.returncode == 1 and f"another program already listens on 127.0.0.1:{service.port}" in run.stderr
+    assert len(service.processes()) == 1
+
+
+def test_revive_starts_what_has_ended_and_nothing_else(service: Service) -> None:
+    service.run("start", "web")
+    [before] = service.processes()
+    assert service.run("revive").returncode == 0
+    assert service.processes() == [before]
+    os.kill(int(before), 9)
+    run = service.run("revive")
+    assert run.returncode == 0 and "web is not running: starting it again" in run.stderr, run.stderr
+    assert service.processes() not in ([], [before])
