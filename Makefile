@@ -80,9 +80,9 @@ preview-examples: setup ## what every example stack would make, as Markdown
 artifacts: .venv/installed ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
 	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts
 
-pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing
-	@$(PYTHON) -m operations.pull_bundle --stack "$(STACK)" --key "$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing)" \
-	  --to "$(or $(OUT),build/pull)" --url "$(URL)"
+pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing [NOW=1] [STOP=1]
+	@$(PYTHON) -m operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \
+	  --to "$(or $(OUT),build/pull)" --url "$(URL)" $(if $(NOW),--now) $(if $(STOP),--stop)
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m stackfile new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"

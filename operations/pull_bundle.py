@@ -7,10 +7,11 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from components.fleet.bundle import bundle
 from host.artifacts import ArtifactsError
-from host.pull.publish import Publication, PublishError, SigningKey
+from host.pull.publish import ALL, Publication, PublishError, Schedule, SigningKey, Written
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import ConfigErrors, StackConfig
 from stackfile.settings import shared_settings
@@ -22,22 +23,45 @@ _ROOT = Path(__file__).parents[1]  # where the stack files are
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m operations.pull_bundle", description="Publish a stack for hosts that pull.")
     parser.add_argument("--stack", required=True)
-    parser.add_argument("--key", type=Path, required=True, help="SSH key that signs, or the .pub of one in the ssh-agent")
+    parser.add_argument(
+        "--key",
+        type=Path,
+        action="append",
+        required=True,
+        help="SSH key that signs, or the .pub of one in the ssh-agent; several: each signs, and hosts trust all of them",
+    )
     parser.add_argument("--to", type=Path, required=True, help="directory to write")
-    parser.add_argument("--url", default="", help="where hosts will find it; default: gpu-fleet:pull, else beside the installer")
+    parser.add_argument("--url", default="", help="where hosts find it; default: gpu-fleet:pull, else beside the installer")
+    parser.add_argument("--now", action="store_true", help="without waves: every host takes it at its next run")
+    parser.add_argument("--stop", action="store_true", help="hosts that have not taken this bundle yet keep the one they have")
     given = parser.parse_args(arguments)
     try:
-        publication = read_publication(given.stack, given.url)
-        installer = publication.write(given.to, SigningKey(given.key.expanduser()), now_s=int(time.time()))
+        publication = read_publication(given.stack, given.url, is_at_once=given.now, is_stopped=given.stop)
+        written = publication.write(given.to, [SigningKey(key.expanduser()) for key in given.key], now_s=int(time.time()))
     except (PublishError, ConfigErrors, ArtifactsError, StandInsRefused) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{given.to}: bundle {publication.bundle.digest}, {len(publication.bundle.artifacts)} programs in it")
-    print(f"Copy the directory to where the hosts find it, `latest` last; then, on each host: sh {installer.name} --help")
+    print(_schedule_in_words(publication, written))
+    print(f"Copy the directory to where the hosts find it, `latest` last; then, on each host: sh {written.installer.name} --help")
     return 0
 
 
-def read_publication(stack: str, url: str) -> Publication:
+def _schedule_in_words(publication: Publication, written: Written) -> str:
+    expires = f"The publication expires on {_at(written.expires_s)}: publish again before that."
+    if publication.is_stopped:
+        return f"The rollout is stopped: hosts that have not taken this bundle yet keep the one they have. {expires}"
+    each = f"{written.size / 1e6:,.1f} MB for each host"
+    if hosts := publication.schedule.hosts:
+        each += f", {written.size * hosts / 1e9:,.1f} GB for {hosts:,} hosts"
+    return f"{each}; the last host's turn is on {_at(written.done_s)}. {expires}"
+
+
+def _at(seconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def read_publication(stack: str, url: str, *, is_at_once: bool = False, is_stopped: bool = False) -> Publication:
     """Raises PublishError, ConfigErrors, ArtifactsError when the artifacts are not as the stack file says, or StandInsRefused."""
     path = _ROOT / f"Pulumi.{stack}.yaml"
     if not re.fullmatch(r"[A-Za-z0-9._-]+", stack) or not path.is_file():
@@ -46,6 +70,11 @@ def read_publication(stack: str, url: str) -> Publication:
     if url and not re.fullmatch(r"(https?|file)://[^\s@]+", url):
         raise PublishError(f"URL {url}: give https://..., http://... or file:///..., without a login")
     config = StackConfig.from_file(path, _ROOT)
+    if url.startswith("http://") and not (config.pull and config.pull.insecure):
+        raise PublishError(
+            f"URL {url}: http:// lets anyone on the path replace what hosts run as root. Give https://, or write "
+            f"`insecure: true` below gpu-fleet:pull in {path.name}"
+        )
     if not url and config.pull:
         url = config.pull.url
     if not config.datacenter or config.metrics is None:
@@ -59,7 +88,23 @@ def read_publication(stack: str, url: str) -> Publication:
         settings=shared_settings(config),
         artifacts=config.local_path(directory) if directory else None,
         url=url,
+        is_stopped=is_stopped,
+        **_pull_options(config, is_at_once),
     )
+
+
+def _pull_options(config: StackConfig, is_at_once: bool) -> dict[str, Any]:
+    section = config.pull
+    if section is None:
+        return {}
+    schedule = Schedule(
+        shares=(ALL,) if is_at_once else [round(share * ALL) for share in section.shares],
+        pause_s=section.pause_s,
+        hosts=section.hosts or sum(host.connection == "pull" for host in config.hosts.values()),
+        bytes_per_s=0.0 if is_at_once else section.bytes_per_s,
+    )
+    spare = " ".join((section.spare_key or "").split()[:2])
+    return {"valid_s": section.valid_s, "spare_key": spare, "schedule": schedule}
 
 
 if __name__ == "__main__":

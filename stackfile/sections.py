@@ -1,4 +1,4 @@
-"""Sections about where metrics and logs go, what is installed, and who rules and shows it; and the file as a whole."""
+"""Sections about where metrics and logs go, what is installed, rulers and Grafana; and the file as a whole."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stackfile.kubernetes import Kubernetes
 from stackfile.rollout import Rollout
 from stackfile.scrape import Scrape
 from stackfile.values import (
+    Bandwidth,
     BaseUrl,
     Currency,
     ImageDigest,
@@ -23,6 +24,8 @@ from stackfile.values import (
     Price,
     Section,
     Sha256,
+    Share,
+    SigningPublicKey,
     Tenant,
     Texts,
     Username,
@@ -71,7 +74,7 @@ class Artifacts(Section):
     """Where hosts get exporters and Alloy from; every file is verified by sha256 whatever the source."""
 
     source: Literal["upstream", "mirror", "controller"] = "upstream"
-    """`upstream`: the makers' releases; `mirror`: a file server of yours; `controller`: sent by this machine over SSH."""
+    """`upstream`: the upstream releases; `mirror`: a file server of yours; `controller`: sent by this machine over SSH."""
     url: BaseUrl | None = None
     """Mirror only: its URL, under which the releases keep their upstream path."""
     directory: LocalPath | None = None
@@ -82,7 +85,7 @@ class PackageRepository(Section):
     """A copy of NVIDIA's repository of distribution packages, below the same paths."""
 
     url: BaseUrl
-    """URL that takes the place of https://nvidia.github.io/libnvidia-container."""
+    """URL that replaces https://nvidia.github.io/libnvidia-container."""
     key_sha256: Sha256 | None = None
     """sha256 of the file `gpgkey` below it, where a key of yours signs the copy. Default: that of NVIDIA's key."""
 
@@ -91,7 +94,40 @@ class Pull(Section):
     """Hosts that provision themselves: they fetch what `make pull-bundle` publishes."""
 
     url: WebUrl
-    """Where the published directory will be found: a file server, an object store."""
+    """Where the hosts find the published directory: a file server, an object store."""
+    insecure: bool = False
+    """Allow http:// in `url`: anyone on the path can replace the installer, which runs as root. Later updates are signed."""
+    spare_key: SigningPublicKey | None = None
+    """Public key that the hosts trust beside the one that signs, kept offline for the day when that one is lost or stolen."""
+    valid_for: Annotated[str, *duration("1h", "8760h", "720h")] = "720h"
+    """How long after signing hosts accept a publication: publish again before it ends. Default: 30 days."""
+    waves: Annotated[tuple[Share, ...], Texts] = ("100%",)
+    """Share of the hosts that have a new bundle after each wave, such as [1%, 10%, 100%]. Default: all at once."""
+    pause: Annotated[str, *duration("0s", "168h", "2h")] = "1h"
+    """Time between two waves. `make pull-bundle STOP=1` stops a rollout between them."""
+    hosts: int | None = Field(default=None, ge=1, examples=[10000])
+    """How many hosts pull, where `bandwidth` is set. Default: those of the stack file with `connection: pull`."""
+    bandwidth: Bandwidth | None = None
+    """What all hosts together may take from the server, such as 1Gbit/s: their downloads are spread over the time that needs."""
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        return tuple(float(share[:-1]) / 100 for share in self.waves)
+
+    @property
+    def valid_s(self) -> int:
+        return round(duration_s(self.valid_for) or 0)
+
+    @property
+    def pause_s(self) -> int:
+        return round(duration_s(self.pause) or 0)
+
+    @property
+    def bytes_per_s(self) -> float:
+        if self.bandwidth is None:
+            return 0.0
+        number, unit = self.bandwidth.removesuffix("bit/s")[:-1], self.bandwidth.removesuffix("bit/s")[-1]
+        return float(number) * {"k": 1e3, "M": 1e6, "G": 1e9}[unit] / 8
 
 
 class Dcgm(Section):
@@ -134,7 +170,7 @@ class Grafana(Section):
     folder_permissions: Annotated[tuple[FolderPermission, ...], Texts] = ()
     """All permissions on both folders. Default: as Grafana gives them, viewers view and editors edit."""
     cost_per_gpu_hour: Price | None = None
-    """What a GPU costs for an hour, used or not; the capacity dashboard counts with it. Default: it says nothing of money."""
+    """What a GPU costs for an hour, used or not; the capacity dashboard calculates with it. Default: it shows no cost."""
     currency: Currency = "USD"
     """Currency of costPerGpuHour, ISO 4217."""
 
@@ -151,7 +187,7 @@ class Ruler(Section):
 
 
 class Rulers(Section):
-    """Mimir and Loki as judges: recording rules, alerts, and Mimir's Alertmanager."""
+    """The rulers of Mimir and Loki: recording rules, alerts, and Mimir's Alertmanager."""
 
     mimir: Ruler | None = None
     """Mimir: metric rules and the Alertmanager configuration."""
@@ -199,7 +235,7 @@ class Backend(Section):
 
 
 class StackFile(Section):
-    """The section of a stack file that is ours: every key stands there as `gpu-fleet:<key>`. Secrets are keys of their own."""
+    """Our section of a stack file: every key is written as `gpu-fleet:<key>`. Secrets are keys of their own."""
 
     datacenter: Name | None = None
     """Label `datacenter` on everything this stack sends."""
@@ -222,7 +258,7 @@ class StackFile(Section):
     artifacts: Artifacts = Artifacts()
     """Where hosts get programs from."""
     pull: Pull | None = None
-    """Where hosts that provision themselves fetch from; an output tells the command that installs them."""
+    """Where hosts that provision themselves fetch from; an output has the command that installs them."""
     dcgm: Dcgm = Dcgm()
     """What dcgm-exporter collects, and how it is run."""
     kubernetes: Kubernetes | None = None
@@ -232,7 +268,7 @@ class StackFile(Section):
     rulers: Rulers | None = None
     """Servers that evaluate our rules."""
     alerts: Alerts | None = None
-    """Who evaluates the alerts and who is told."""
+    """Who evaluates the alerts and who is notified."""
     backend: Backend | None = None
     """Servers on this machine, for trying things out."""
 
@@ -240,7 +276,7 @@ class StackFile(Section):
 # Secret keys by what they are for. Receivers name further ones (`urlSecret: slackUrl`).
 SECRETS = {
     "sshPrivateKey": "private key for the hosts, where there is neither an agent nor a file (CI)",
-    "sudoPassword": "password that sudo asks for on the hosts",
+    "sudoPassword": "password for sudo on the hosts",
     "metricsPassword": "password of gpu-fleet:metrics.username",
     "logsPassword": "password of gpu-fleet:logs.username",
     "scrapePassword": "password of gpu-fleet:scrape.username",

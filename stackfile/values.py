@@ -1,4 +1,4 @@
-"""Single values of the stack file: what is allowed, and what to do about the rest."""
+"""Single values of the stack file: what is expected, and how to fix what is not."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Section(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True)
 
 
-def refuse(what: str, *, allowed: str = "", fix: str = "") -> PydanticCustomError:
-    """The error of a validator: what was found, what is allowed, what to do. Never put a possible secret into it."""
-    return PydanticCustomError("refused", "{what}", {"what": what, "allowed": allowed, "fix": fix})
+def refuse(what: str, *, expected: str = "", fix: str = "") -> PydanticCustomError:
+    """The error of a validator: what was found, what is expected, how to fix it. Never put a possible secret into it."""
+    return PydanticCustomError("refused", "{what}", {"what": what, "expected": expected, "fix": fix})
 
 
 # What follows `str` in a type such as `Annotated[str, *text_type(...)]`: the check, and what the schema says of it. They are
@@ -36,25 +36,25 @@ def refuse(what: str, *, allowed: str = "", fix: str = "") -> PydanticCustomErro
 TextType = tuple[AfterValidator, FieldInfo]
 
 
-def text_type(check: Callable[[str], str], allowed: str, *examples: str, **schema: JsonValue) -> TextType:
-    """Text that `check` accepts (or rewrites); `allowed` is shown to people and to editors."""
-    extra: JsonDict = {"x-allowed": allowed, "examples": list(examples), **schema}
+def text_type(check: Callable[[str], str], expected: str, *examples: str, **schema: JsonValue) -> TextType:
+    """Text that `check` accepts (or rewrites); `expected` is shown to people and to editors."""
+    extra: JsonDict = {"x-expected": expected, "examples": list(examples), **schema}
     field: FieldInfo = Field(json_schema_extra=extra)
     return AfterValidator(check), field
 
 
-def _pattern(pattern: str, allowed: str, fix: str, *examples: str, longest: int, is_secret: bool = False) -> TextType:
-    secret = ("secret",) if is_secret else ()  # what people put here by mistake is not shown
+def _pattern(pattern: str, expected: str, fix: str, *examples: str, longest: int, is_secret: bool = False) -> TextType:
+    secret = ("secret",) if is_secret else ()  # what people put here by error is not shown
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise refuse(f"found {shown(text, *secret)}" if text else "is empty", allowed=allowed, fix=fix)
+            raise refuse(f"found {shown(text, *secret)}" if text else "is empty", expected=expected, fix=fix)
         if len(text) > longest:
             what = f"{shown(text, *secret)} has {len(text)} characters"
-            raise refuse(what, allowed=f"{allowed}, at most {longest} characters", fix="shorten it")
+            raise refuse(what, expected=f"{expected}, at most {longest} characters", fix="shorten it")
         return text
 
-    return text_type(check, allowed, *examples, pattern=f"^{pattern}$", maxLength=longest)
+    return text_type(check, expected, *examples, pattern=f"^{pattern}$", maxLength=longest)
 
 
 Name = Annotated[
@@ -137,6 +137,32 @@ HostKey = Annotated[
         longest=4096,
     ),
 ]
+SigningPublicKey = Annotated[
+    str,
+    *_pattern(
+        r"(sk-)?(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp\d+)(@openssh\.com)? [A-Za-z0-9+/]+=*( .*)?",
+        "a public SSH key: its type, a space, its base64 text",
+        "copy the text of the .pub file",
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI…",
+        longest=4096,
+    ),
+]
+Share = Annotated[
+    str,
+    *_pattern(
+        r"(100|[1-9]?\d(\.\d{1,2})?)%", "a share of the hosts from 0.01% to 100%", "write for example 10%", "10%", longest=8
+    ),
+]
+Bandwidth = Annotated[
+    str,
+    *_pattern(
+        r"[1-9]\d*(\.\d+)?[kMG]bit/s",
+        "a bandwidth in kbit/s, Mbit/s or Gbit/s",
+        "write for example 1Gbit/s",
+        "1Gbit/s",
+        longest=20,
+    ),
+]
 AbsolutePath = Annotated[
     str, *_pattern(r"/[^\0\n]*", "an absolute path on the host", "start it with /", "/usr/local/bin", longest=4096)
 ]
@@ -165,7 +191,9 @@ Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
 def _price(number: float) -> float:
     if not 0 < number < 1000:
         raise refuse(
-            f"found {number:g}", allowed="a price above 0 and below 1000", fix="write what one GPU costs in one hour, such as 2.5"
+            f"found {number:g}",
+            expected="a price above 0 and below 1000",
+            fix="write what one GPU costs in one hour, such as 2.5",
         )
     return number
 
@@ -202,35 +230,37 @@ def address_problem(text: str) -> str | None:
 
 def _address(text: str) -> str:
     if reason := address_problem(text):
-        raise refuse(f"{shown(text)} {reason}", allowed=ADDRESS_ALLOWED, fix="write the address alone: no user, no port, no URL")
+        raise refuse(
+            f"{shown(text)} {reason}", expected=ADDRESS_EXPECTED, fix="write the address alone: no user, no port, no URL"
+        )
     return text
 
 
-ADDRESS_ALLOWED = "an IP address or a host name"
-Address = Annotated[str, *text_type(_address, ADDRESS_ALLOWED, "jump.example.com")]
+ADDRESS_EXPECTED = "an IP address or a host name"
+Address = Annotated[str, *text_type(_address, ADDRESS_EXPECTED, "jump.example.com")]
 
 
 def _url(text: str, fix: str) -> str:
-    allowed = "a URL with http:// or https:// and a host"
+    expected = "a URL with http:// or https:// and a host"
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise refuse("is not a URL", allowed=allowed, fix=fix) from None
+        raise refuse("is not a URL", expected=expected, fix=fix) from None
     if parts.username is not None or parts.password is not None:
         raise refuse(
             "the URL holds a user name or a password (not shown)",
-            allowed="a URL without credentials",
+            expected="a URL without credentials",
             fix="write `username` beside it, and the password as a secret key of its own (`pulumi config set --secret …`)",
         )
     if parts.scheme not in ("http", "https"):
-        raise refuse(f"{shown(text)} does not start with http:// or https://", allowed=allowed, fix=fix)
+        raise refuse(f"{shown(text)} does not start with http:// or https://", expected=expected, fix=fix)
     if not parts.hostname or address_problem(parts.hostname):
-        raise refuse(f"{shown(text)} names no host", allowed=allowed, fix=fix)
+        raise refuse(f"{shown(text)} names no host", expected=expected, fix=fix)
     if port == 0:
-        raise refuse(f"{shown(text)} has port 0", allowed="a port from 1 to 65535", fix=fix)
+        raise refuse(f"{shown(text)} has port 0", expected="a port from 1 to 65535", fix=fix)
     if parts.query or parts.fragment or re.search(r"\s", text):
-        raise refuse(f"{shown(text.split('?')[0])} has a query, a fragment or a space in it", allowed=allowed, fix=fix)
+        raise refuse(f"{shown(text.split('?')[0])} has a query, a fragment or a space in it", expected=expected, fix=fix)
     return text.rstrip("/")
 
 
@@ -246,7 +276,7 @@ def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> TextType:
         base = re.sub(foreign, "", parts.path)
         raise refuse(
             f"{shown(url)} is not where {product} takes pushes",
-            allowed=f"a URL that ends with {' or '.join(ends)}",
+            expected=f"a URL that ends with {' or '.join(ends)}",
             fix=f"write {parts.scheme}://{parts.netloc}{base}{ends[0]}",
         )
 
@@ -262,7 +292,7 @@ def _base_url(text: str) -> str:
     if cut := re.search(r"/(api/v1/push|api/prom/push|loki/api|prometheus/(config|api)|api/dashboards)(/.*)?$", url):
         raise refuse(
             f"{shown(url)} is one endpoint of the server",
-            allowed="the server's own URL, without an API path",
+            expected="the server's own URL, without an API path",
             fix=f"write {url[: cut.start()]}",
         )
     return url
@@ -292,17 +322,17 @@ def duration_s(text: str) -> float | None:
 
 
 def duration(shortest: str, longest: str, example: str) -> TextType:
-    allowed = f"a duration from {shortest} to {longest}, with the units h, m, s"
+    expected = f"a duration from {shortest} to {longest}, with the units h, m, s"
     low, high = duration_s(shortest), duration_s(longest)
     assert low is not None and high is not None, "the limits are written in this repository"
 
     def check(text: str) -> str:
         seconds = duration_s(text)
         if seconds is None:
-            raise refuse(f"{shown(text)} is not a duration", allowed=allowed, fix=f"write for example {example}")
+            raise refuse(f"{shown(text)} is not a duration", expected=expected, fix=f"write for example {example}")
         if not low <= seconds <= high:
             what = f"{shown(text)} is too {'short' if seconds < low else 'long'}"
-            raise refuse(what, allowed=allowed, fix=f"write for example {example}")
+            raise refuse(what, expected=expected, fix=f"write for example {example}")
         return text
 
-    return text_type(check, allowed, example)
+    return text_type(check, expected, example)

@@ -1,4 +1,4 @@
-"""How many series the hosts of a stack send to Mimir, and how many its ruler records from them: what a preview says of the cost.
+"""How many series the hosts of a stack send to Mimir, and how many its ruler records from them: the cost that a preview shows.
 
 An estimate: what a host has beside its GPUs is known only on the host, so a usual GPU server is assumed (HostShape). The tests
 hold it against what the simulators, node_exporter and Alloy give, within a tenth. Not done here: logs, whose volume nobody knows.
@@ -55,12 +55,12 @@ _ALLOY: Final = 50
 # up and scrape_*.
 _PER_SCRAPE: Final = 5
 
-# What a host tells of itself by textfiles. Of its own check: how it differs, a series for each of its parts (dcgm-exporter: in a
-# container), success and time. Of the collector: success, and the time of each file.
+# What a host reports about itself through textfiles. Of its own check: drift, a series for each of its parts (dcgm-exporter: in
+# a container), success and time. Of the collector: success, and the time of each file.
 _PARTS: Final = {DCGM_EXPORTER: 17, NVIDIA_GPU_EXPORTER: 13, TEXTFILE: 12}
 _CHECK: Final = 2
 _TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
-_PULL: Final = 4  # of hosts that provision themselves: a part, a file, success and time
+_PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six of gpu-fleet-pull
 
 # As the exporters' simulators give them for an H100.
 _PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 129.5, TEXTFILE: 7}
@@ -93,7 +93,7 @@ def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = F
 
 
 def of_fleet(mode: str, *, is_amd: bool = False, pulls: bool = False) -> int:
-    """What tells of drift, of the host's own runs, and of the textfiles that say so; links are nobody's with AMD."""
+    """Series about drift, the host's own runs, and the textfiles with them; AMD hosts have no links."""
     links = 2 if is_amd else 0
     return _PARTS[mode] + _CHECK + _TEXTFILES[mode] + 1 - links + (_PULL if pulls else 0)
 
@@ -116,7 +116,7 @@ def _given(counters: Counters) -> frozenset[str]:
 
 
 def _of_health(counters: Counters) -> int:
-    """What the watches of DCGM add to the one series that their row stands for."""
+    """What the health watches of DCGM add to the one series of their row."""
     return _HEALTH_WATCHES - 1 if "DCGM_EXP_GPU_HEALTH_STATUS" in _given(counters) else 0
 
 

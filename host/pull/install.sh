@@ -1,5 +1,5 @@
 # The installer's own half: flags, passwords, the first envelope. publish.py puts a line of constants and pull.sh before it:
-# PUBLIC_KEY, PUBLISHED_STACK, PUBLISHED_VERSION, PUBLISHED_FROM. A second run changes what is given anew and keeps the rest.
+# PUBLIC_KEYS, PUBLISHED_STACK, PUBLISHED_VERSION, PUBLISHED_FROM. A second run changes what is given anew and keeps the rest.
 # shellcheck shell=sh
 
 usage() {
@@ -7,11 +7,11 @@ usage() {
 usage: sh install-gpu-fleet [OPTION...]
   --datacenter NAME, --cluster NAME    labels of this host's metrics and logs; default: the stack's
   --instance NAME                      label of this host; default: its host name
-  --from URL|DIR                       where the publication lies; default: as published, else this installer's directory
-  --metrics-url URL, --logs-url URL    where metrics and logs go; default: the stack's
+  --from URL|DIR                       location of the publication; default: as published, else this installer's directory
+  --metrics-url URL, --logs-url URL    push URLs of metrics and logs; default: the stack's
   --username NAME                      login there; default: the stack's
-  --password-file FILE                 its password; without one it is asked for on the terminal
-  --logs-username NAME, --logs-password-file FILE     where the login for logs is another one
+  --password-file FILE                 file with its password; default: a prompt on the terminal
+  --logs-username NAME, --logs-password-file FILE     where logs have another login
   --setting NAME=VALUE                 any other value of this host, such as GPU_FLEET_GPUS=8; may be given again
   --prefix DIR                         put everything below DIR, without root
 END
@@ -34,7 +34,7 @@ main() {
     case $1 in
       -h | --help) usage; exit 0 ;;
       --password | --password=* | --logs-password | --logs-password=*)
-        wrong_use "a password on the command line is seen by everybody in the list of processes; use ${1%%=*}-file FILE, or none to be asked" ;;
+        wrong_use "a password on the command line is visible in the process list; use ${1%%=*}-file FILE, or omit it for a prompt" ;;
       --datacenter | --cluster | --instance | --from | --metrics-url | --logs-url | --username | --password-file | --logs-username | \
         --logs-password-file | --setting | --prefix) ;;
       *) wrong_use "there is no option $1" ;;
@@ -92,7 +92,7 @@ give() {
 # origin URL|DIR: the timer reads it too, from another directory.
 origin() {
   case $1 in
-    http://*@* | https://*@*) wrong_use "--from: a login in the URL would be shown by many tools; let the server admit this host, or use a directory" ;;
+    http://*@* | https://*@*) wrong_use "--from: a login in the URL would show up in logs and process lists; let the server admit this host without one, or use a directory" ;;
     http://?* | https://?* | file:///*) ORIGIN=${1%/} ;;
     *) ORIGIN=$(cd -- "$1" 2>/dev/null && pwd) || wrong_use "--from \"$1\" is neither a URL nor a directory here" ;;
   esac
@@ -108,10 +108,13 @@ can_timer_see() {
 }
 
 install() {
-  KEY=$PUBLIC_KEY STACK=$PUBLISHED_STACK FLOOR=$PUBLISHED_VERSION
+  KEYS=$PUBLIC_KEYS STACK=$PUBLISHED_STACK FLOOR=$PUBLISHED_VERSION
   [ -n "$ORIGIN" ] || origin "${PUBLISHED_FROM:-$(dirname -- "$0")}"
   can_timer_see "${ORIGIN#file://}" || return 1
-  seen=$(cat "$PULL/version" 2>/dev/null || echo 0)
+  FORMER_STACK=
+  ! grep -qx "GPU_FLEET_PULL_STACK=$STACK" "$STATE/settings" 2>/dev/null || FORMER_STACK=$(cat "$STATE/stack" 2>/dev/null)
+  recover_good
+  seen=$(seen_version)
   [ "$seen" -le "$FLOOR" ] || FLOOR=$seen
   need_tools && open_work && read_index || return 1
   say "bundle $BUNDLE of stack $STACK, version $VERSION: the signature is good"
@@ -120,14 +123,14 @@ install() {
   [ ! -d "$PULL" ] || take_lock 60 || return 1
   apply_envelope "$newest"
   install_code=$?
-  [ ! -d "$PULL" ] || echo "$VERSION" | keep "$PULL/version"
+  [ ! -d "$PULL" ] || remember_index || return 1
   if [ "$install_code" -ne 0 ]; then
     [ ! -f "$STATE/settings" ] || PROBLEM="$PROBLEM; what did come up stays, and the rest is tried again every 15 minutes"
     return 1
   fi
   keep_good "$newest"
   rm -f "$PULL/refused"
-  tell ok "bundle $(printf '%.12s' "$BUNDLE") came up; from now on this host keeps itself at what $ORIGIN publishes"
+  tell ok "bundle $(printf '%.12s' "$BUNDLE") is running; from now on this host follows what $ORIGIN publishes"
 }
 
 # make_settings: the published ones, then what this host was given before, then what it is given now.
@@ -152,7 +155,7 @@ make_settings() {
 GPU_FLEET_STACK=$stack
 GPU_FLEET_MODE=pull
 GPU_FLEET_PULL_FROM=$ORIGIN
-GPU_FLEET_PULL_KEY=$KEY
+GPU_FLEET_PULL_KEY=$KEYS
 GPU_FLEET_PULL_STACK=$STACK
 END
   # The names that a later publication does not change.
@@ -195,7 +198,7 @@ make_secrets() {
 # ask PROMPT: sets password. Standard input may be this script itself, so the terminal is asked.
 ask() {
   if ! (: </dev/tty) 2>/dev/null; then
-    problem "a password is needed, and there is no terminal to ask for it on: give --password-file FILE"
+    problem "a password is needed, and there is no terminal to prompt on: give --password-file FILE"
     return 1
   fi
   TERMINAL=$(stty -g </dev/tty)

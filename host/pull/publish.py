@@ -1,24 +1,26 @@
 """Writes one publication of a stack: everything a host needs to bring itself to the stack's state and to stay there.
 
-    latest                  the signed index: version, the bundle's sha256 and size, the stack's settings; and its signature
+    latest                  the signed index, then its signatures; docs/pull.md has its lines
     bundle-<sha256>.tar     the bundle, byte by byte what push sends
     artifacts/<sha256>      programs, where the stack says `artifacts: controller`
     install-gpu-fleet       the installer, with the public key in it
     SHA256SUMS              of all of these but the index
 
-A host takes an index only when its signature is good and its version is not lower than any it has seen. The index is written last
-and in one file with its signature, so a copy of the directory taken at any moment is a whole publication.
-Not done here: bringing the directory anywhere.
+A host accepts an index only with a signature of a key it trusts, before the index expires, and when its version is not lower than
+any it has seen. The index is written last and in one file with its signatures, so a copy of the directory taken at any moment is
+a whole publication. Not done here: copying the directory anywhere.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from host.bundle import Bundle
@@ -27,51 +29,129 @@ from host.part import ROOTFS
 INDEX = "latest"
 INSTALLER = "install-gpu-fleet"
 NAMESPACE = "gpu-fleet"  # of the signatures: one made for something else with the same key is refused
+ALL = 10_000  # shares of the hosts are counted in this many
+DAY_S = 86_400
 _SIGNATURE_BEGIN = "-----BEGIN SSH SIGNATURE-----"
 
 
 class PublishError(Exception):
-    """There is no publication; the text says why and what to do."""
+    """Nothing was published; the text gives the reason and the fix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """When which hosts take a new bundle. A host's place among all of them, from 0 to 9999, follows from its name.
+
+    `shares`: the hosts up to and with each wave, of 10,000; the last is 10,000. `pause_s`: from the last host of a wave to the
+    first of the next. `hosts`, `bytes_per_s`: what all of them fetch is spread so that it takes no more than this; 0: not spread.
+    """
+
+    shares: Sequence[int] = (ALL,)
+    pause_s: int = 0
+    hosts: int = 0
+    bytes_per_s: float = 0.0
+
+    @property
+    def has_waits(self) -> bool:
+        return len(self.shares) > 1 or self.bytes_per_s > 0
+
+    def waves(self, begins_s: int, size: int) -> list[tuple[int, int, int]]:
+        """Of each wave: its share, when its first host may begin, and over how many seconds the others follow. `size`: bytes that
+        one host fetches."""
+        whole_s = self.hosts * size / self.bytes_per_s if self.bytes_per_s else 0.0
+        waves, before = [], 0
+        for share in self.shares:
+            spread_s = math.ceil(whole_s * (share - before) / ALL)
+            waves.append((share, begins_s, spread_s))
+            begins_s, before = begins_s + spread_s + self.pause_s, share
+        return waves
 
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """`settings`: what every host of the stack gets in its environment file, unless its installer was told otherwise.
-    `artifacts`: directory of the files that the bundle leaves to us, by sha256. `url`: where the hosts find all of it, empty when
-    that is not known; the installer then looks beside itself."""
+    """`settings`: the environment file of every host of the stack, except for what its installer was given.
+    `artifacts`: directory of the files that the bundle expects from us, by sha256. `url`: where the hosts find all of it; empty
+    when that is not known, and the installer then looks beside itself. `valid_s`: from signing to the expiry of the index.
+    `spare_key`: public key that hosts trust too; an index signed by another key cannot replace it. `is_stopped`: hosts that have
+    not taken this bundle yet do not."""
 
     stack: str
     bundle: Bundle
     settings: Mapping[str, str]
     artifacts: Path | None = None
     url: str = ""
+    valid_s: int = 30 * DAY_S
+    spare_key: str = ""
+    schedule: Schedule = field(default_factory=Schedule)
+    is_stopped: bool = False
 
-    def write(self, directory: Path, key: SigningKey, *, now_s: int) -> Path:
-        """Returns the installer's path. `now_s`: becomes the version, or the one after the last in `directory` if that is higher.
+    def write(self, directory: Path, keys: Sequence[SigningKey], *, now_s: int) -> Written:
+        """`keys`: each of them signs, and hosts trust these and no others from then on. `now_s`: becomes the version, or the one
+        after the last in `directory` if that is higher.
 
         Raises PublishError.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        version = max(now_s, _version(directory / INDEX) + 1)
-        files = {f"bundle-{self.bundle.digest}.tar": self.bundle.tar, INSTALLER: self._installer(key.public, version).encode()}
-        index = self._index(version)
-        signed = index + key.sign(index)
-        for name, content in files.items():
-            _replace(directory / name, content)
-        sums = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        before = _lines(directory / INDEX)
+        version = max(now_s, *(int(line.split()[1]) + 1 for line in before if line.startswith("version ")), 0)
+        if version > now_s + DAY_S:
+            raise PublishError(
+                f"{directory / INDEX} has version {version - 1}, which is more than a day after now ({now_s}): no host accepts "
+                "that. Correct the clock of this machine, or publish into an empty directory"
+            )
+        signers = [key.public for key in keys]
+        spare = [f"spare {self.spare_key}"] if self.spare_key else []
+        content = self._content()
+        size = self._new_bytes(directory)
+        if set(content) <= set(before) and self.schedule.has_waits:  # signed again: whoever has not had its turn yet keeps it
+            waves = [line for line in before if line.startswith("wave ")]
+        else:
+            waves = [f"wave {share} {begins} {spread}" for share, begins, spread in self.schedule.waves(now_s, size)]
+        index = "".join(
+            f"{line}\n"
+            for line in (
+                "gpu-fleet 1",
+                f"stack {self.stack}",
+                f"version {version}",
+                f"expires {now_s + self.valid_s}",
+                *spare,
+                *(f"key {key}" for key in signers),
+                *waves,
+                *(["stop"] if self.is_stopped else []),
+                *content,
+            )
+        )
+        signed = index + "".join(key.sign(index) for key in keys)
+        files = {
+            f"bundle-{self.bundle.digest}.tar": self.bundle.tar,
+            INSTALLER: self._installer([*spare, *signers], version).encode(),
+        }
+        for name, text in files.items():
+            _replace(directory / name, text)
+        sums = {name: hashlib.sha256(text).hexdigest() for name, text in files.items()}
         sums |= {f"artifacts/{digest}": digest for digest in self._copy_artifacts(directory / "artifacts")}
         _replace(directory / "SHA256SUMS", "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode())
         _replace(directory / INDEX, signed.encode())
-        return directory / INSTALLER
+        *_, (_, last_begins, last_spread) = (tuple(int(word) for word in line.split()[1:]) for line in waves)
+        return Written(directory / INSTALLER, size=size, done_s=last_begins + last_spread, expires_s=now_s + self.valid_s)
 
-    def _index(self, version: int) -> str:
-        settings = "".join(f"setting {name}={value}\n" for name, value in sorted(self.settings.items()))
-        bundle = f"bundle {self.bundle.digest} {len(self.bundle.tar)}"
-        return f"gpu-fleet 1\nstack {self.stack}\nversion {version}\n{bundle}\n{settings}"
+    def _content(self) -> list[str]:
+        """What hosts are brought to."""
+        settings = [f"setting {name}={value}" for name, value in sorted(self.settings.items())]
+        return [f"bundle {self.bundle.digest} {len(self.bundle.tar)}", *settings]
 
-    def _installer(self, public_key: str, version: int) -> str:
+    def _new_bytes(self, directory: Path) -> int:
+        """What a host that had the publication before fetches for this one, of the architecture that needs most."""
+        sizes = Counter[str]()
+        for digest, artifact in self.bundle.artifacts.items():
+            source = self.artifacts / digest if self.artifacts else None
+            if source and source.is_file() and not (directory / "artifacts" / digest).exists():
+                sizes[artifact.arch] += source.stat().st_size
+        return len(self.bundle.tar) + max(sizes.values(), default=0)
+
+    def _installer(self, trusted: Sequence[str], version: int) -> str:
         constants = {
-            "PUBLIC_KEY": public_key,
+            "PUBLIC_KEYS": ",".join(trusted),
             "PUBLISHED_STACK": self.stack,
             "PUBLISHED_VERSION": str(version),
             "PUBLISHED_FROM": self.url.rstrip("/"),
@@ -79,22 +159,31 @@ class Publication:
         values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in constants.items())
         library = (ROOTFS / "opt/gpu-fleet/lib/pull.sh").read_text()
         own = (Path(__file__).parent / "install.sh").read_text()
-        return (
-            f"#!/bin/sh\n# Makes this host one of the stack {self.stack}; --help tells how.\nset -u\n\n{values}\n{library}\n{own}"
-        )
+        return f"#!/bin/sh\n# Makes this host one of the stack {self.stack}; see --help.\nset -u\n\n{values}\n{library}\n{own}"
 
     def _copy_artifacts(self, directory: Path) -> list[str]:
-        """Their names. Files that are there already are not copied again: they are named by what they hold."""
+        """Their names. Existing files are not copied again: they are named by their content."""
         for digest, artifact in sorted(self.bundle.artifacts.items()):
             source = self.artifacts / digest if self.artifacts else None
             if source is None or not source.is_file():
-                raise PublishError(f"{artifact.path} ({artifact.arch}) is not in {self.artifacts}: no file {digest} there")
+                missing = f"{self.artifacts} has no file {digest}; `make artifacts` fetches it"
+                raise PublishError(f"{artifact.path} ({artifact.arch}) is missing: {missing}")
             directory.mkdir(exist_ok=True)
             if not (directory / digest).exists():
                 partial = directory / f"{digest}.partial"
                 shutil.copyfile(source, partial)
                 partial.rename(directory / digest)
         return sorted(self.bundle.artifacts)
+
+
+@dataclass(frozen=True)
+class Written:
+    """`size`: bytes that each host fetches. `done_s`: when the last host has had its turn. Times are seconds since 1970."""
+
+    installer: Path
+    size: int
+    done_s: int
+    expires_s: int
 
 
 @dataclass(frozen=True)
@@ -116,7 +205,7 @@ class SigningKey:
             ) from None
 
     def sign(self, text: str) -> str:
-        """The detached signature, in armour. ssh-keygen asks for a passphrase on the terminal. Raises PublishError."""
+        """The detached signature, armored. ssh-keygen prompts for a passphrase on the terminal. Raises PublishError."""
         command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(self.path)]
         try:
             done = subprocess.run(command, input=text, capture_output=True, text=True)
@@ -127,10 +216,9 @@ class SigningKey:
         return done.stdout
 
 
-def _version(index: Path) -> int:
-    """Of the publication that lies there; 0 when none does."""
-    lines = index.read_text().splitlines() if index.is_file() else []
-    return next((int(line.split()[1]) for line in lines if line.startswith("version ")), 0)
+def _lines(index: Path) -> list[str]:
+    """Of the index of the publication in the directory, none when there is none."""
+    return index.read_text().splitlines() if index.is_file() else []
 
 
 def _replace(path: Path, content: bytes) -> None:

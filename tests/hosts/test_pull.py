@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ config:
   gpu-fleet:cluster: training
   gpu-fleet:metrics: {{url: "http://127.0.0.1:9/api/v1/push", username: writer}}
   gpu-fleet:metricsPassword: {{secure: "v1:encrypted"}}
+  gpu-fleet:pull: {{url: "{url}", insecure: true}}
   gpu-fleet:artifacts: {{source: controller, directory: "{artifacts}"}}
 """
 
@@ -43,7 +45,7 @@ class Published:
 
     def publish(self) -> str:
         publication = command.read_publication("pulled", self.url)
-        publication.write(self.directory, self.key, now_s=0)
+        publication.write(self.directory, [self.key], now_s=int(time.time()))
         return publication.bundle.digest
 
     @functools.cached_property
@@ -55,9 +57,9 @@ class Published:
 def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published]:
     monkeypatch.setattr(command, "_ROOT", tmp_path)
     monkeypatch.setenv(LAB_STACKS, "pulled")
-    (tmp_path / "Pulumi.pulled.yaml").write_text(STACK.format(artifacts=artifacts))
     (tmp_path / "site").mkdir()
     with serving(site, tmp_path / "site") as url:
+        (tmp_path / "Pulumi.pulled.yaml").write_text(STACK.format(artifacts=artifacts, url=url))
         yield Published(tmp_path, url)
 
 

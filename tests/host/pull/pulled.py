@@ -8,9 +8,11 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from host.bundle import Bundle
 from host.part import ROOTFS, Part
@@ -50,7 +52,7 @@ class Site:
     key: SigningKey
     rootfs: Path
     url: str = ""
-    time_s: int = 1_790_000_000
+    time_s: int = field(default_factory=lambda: int(time.time()) - 7200)
     artifacts: Path | None = None
     settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))
 
@@ -60,7 +62,9 @@ class Site:
         *,
         key: SigningKey | None = None,
         stack: str = STACK,
+        keys: Sequence[SigningKey] = (),
         settings: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> str:
         """Returns the bundle's digest. Each publication is a minute after the last."""
         self.time_s += 60
@@ -70,9 +74,14 @@ class Site:
             shutil.copyfile(path, target)
         bundle = Bundle.of([*parts, Pull().part()], rootfs=self.rootfs)
         publication = Publication(
-            stack=stack, bundle=bundle, settings={**self.settings, **(settings or {})}, artifacts=self.artifacts, url=self.url
+            stack=stack,
+            bundle=bundle,
+            settings={**self.settings, **(settings or {})},
+            artifacts=self.artifacts,
+            url=self.url,
+            **options,
         )
-        publication.write(self.directory, key or self.key, now_s=self.time_s)
+        publication.write(self.directory, keys or [key or self.key], now_s=self.time_s)
         return bundle.digest
 
     def serve(self) -> http.server.ThreadingHTTPServer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -47,6 +49,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _publish(repository: Path, *arguments: str, stack: str = "autoscaled", key: str = "key") -> int:
     given = ["--stack", stack, "--key", str(repository / key), "--to", str(repository / "out"), *arguments]
     return command.main(given)
+
+
+def _index(repository: Path) -> str:
+    return (repository / "out/latest").read_text()
 
 
 def test_a_publication_holds_the_bundle_of_push_the_programs_and_the_installer(repository: Path) -> None:
@@ -106,6 +112,36 @@ def test_publishing_again_replaces_the_index_and_keeps_the_bundle(repository: Pa
     assert {name for name in after if after[name] != before[name]} == {"latest", "install-gpu-fleet", "SHA256SUMS"}
 
 
+def test_what_a_publication_costs_and_how_long_it_takes_is_printed(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """10,000 hosts that fetch 400 MB each need nine hours of a 1 Gbit/s line."""
+    for program in (repository / "artifacts").iterdir():
+        if program.name == hashlib.sha256(b"alloy").hexdigest():
+            os.truncate(program, 400_000_000)
+    section = "{url: https://files, waves: [1%, 100%], pause: 2h, hosts: 10000, bandwidth: 1Gbit/s, validFor: 48h}"
+    (repository / "Pulumi.autoscaled.yaml").write_text(f"{STACK}  gpu-fleet:pull: {section}\n")
+    assert _publish(repository) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"400\.\d MB for each host, 4,00\d\.\d GB for 10,000 hosts; the last host's turn is on 20", text), text
+    [version, expires] = [int(word) for word in re.findall(r"^(?:version|expires) (\d+)$", _index(repository), re.MULTILINE)]
+    assert expires - version == 48 * 3600
+    waves = [tuple(map(int, line.split()[1:])) for line in _index(repository).splitlines() if line.startswith("wave ")]
+    whole_s = sum(spread for *_, spread in waves)
+    assert 32_000 < whole_s < 32_400, "400 MB x 10,000 x 8 bit / 1 Gbit/s"
+    assert [share for share, *_ in waves] == [100, 10_000]
+    assert waves[1][1] == waves[0][1] + waves[0][2] + 2 * 3600, "a wave begins two hours after the one before it has ended"
+
+    assert _publish(repository, "--stop") == 0
+    assert "The rollout is stopped" in capsys.readouterr().out
+    assert "\nstop\n" in _index(repository)
+    assert _publish(repository) == 0
+    again = [tuple(map(int, line.split()[1:])) for line in _index(repository).splitlines() if line.startswith("wave ")]
+    assert again == waves, "what is signed again keeps its times"
+    assert "stop" not in _index(repository)
+    assert _publish(repository, "--now") == 0
+    [wave] = [line.split() for line in _index(repository).splitlines() if line.startswith("wave ")]
+    assert (wave[1], wave[3]) == ("10000", "0") and int(wave[2]) >= waves[0][1], "a way back does not wait"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -113,6 +149,7 @@ def test_publishing_again_replaces_the_index_and_keeps_the_bundle(repository: Pa
         ({"stack": "../autoscaled"}, "there is no stack file"),
         ({"key": "nokey"}, "ssh-keygen -t ed25519 -C gpu-fleet -f"),
         ({"arguments": ("--url", "https://user:hunter2@files")}, "without a login"),
+        ({"arguments": ("--url", "http://files")}, "http:// lets anyone on the path replace what hosts run as root"),
     ],
 )
 def test_what_is_missing_is_told_in_words(
@@ -134,4 +171,4 @@ def test_a_stack_that_says_nothing_about_metrics_cannot_be_published(
 def test_a_program_that_is_listed_but_not_there_is_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "artifacts" / hashlib.sha256(b"alloy").hexdigest()).unlink()
     assert _publish(repository) == 1
-    assert "/opt/gpu-fleet/bin/alloy (amd64) is not in" in capsys.readouterr().err
+    assert "/opt/gpu-fleet/bin/alloy (amd64) is missing: " in capsys.readouterr().err

@@ -138,7 +138,7 @@ WRONG_USE = {
     ("--cluster",): "--cluster needs a value",
     ("--cluster", "a b"): '--cluster "a b": use letters, digits',
     ("--metrics-url", "mimir:9009"): '--metrics-url "mimir:9009": give a URL that begins with https://',
-    ("--password", "hunter2"): "seen by everybody in the list of processes; use --password-file FILE",
+    ("--password", "hunter2"): "visible in the process list; use --password-file FILE",
     ("--password=hunter2",): "use --password-file FILE",
     ("--from", "https://user:hunter2@files/x"): "--from: a login in the URL",
     ("--from", "/nonexistent"): '--from "/nonexistent" is neither a URL nor a directory here',

@@ -102,7 +102,7 @@ def test_a_password_file_without_a_password_is_named(
 def test_without_a_file_and_without_a_terminal_the_option_is_named(with_login: PulledHost) -> None:
     run = with_login.install()
     assert run.code == 1
-    assert run.said.splitlines()[-1].endswith("no terminal to ask for it on: give --password-file FILE")
+    assert run.said.splitlines()[-1].endswith("no terminal to prompt on: give --password-file FILE")
     assert snapshot(with_login.prefix) == {}
 
 

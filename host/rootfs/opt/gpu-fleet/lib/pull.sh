@@ -1,6 +1,7 @@
 # What the installer and gpu-fleet-pull share: the newest publication, fetched, verified, and applied by its own converge program.
-# Whoever reads this sets PREFIX, ORIGIN (URL or directory), KEY (the public key), STACK (whose publications) and FLOOR (the oldest
-# version taken). A function that cannot do its work sets PROBLEM, one sentence, and returns 1.
+# Whoever reads this sets PREFIX, ORIGIN (URL or directory), KEYS (the public keys trusted, with commas between them, the spare one
+# after the word `spare`), STACK (whose publications), FLOOR (the oldest version accepted) and FORMER_STACK (datacenter/cluster so far, empty on a host
+# that did not pull from this stack). A function that fails sets PROBLEM, one sentence, and returns 1.
 #
 # Nothing that was fetched is run or unpacked before the signature of the index and the sha256 it gives have been checked.
 # shellcheck shell=sh
@@ -133,33 +134,107 @@ sha256() {
 
 # --- the index: the newest publication, in one file with its signature, so that the two never come from different moments ------------
 
-# read_index: INDEX, the verified text; VERSION, BUNDLE and BUNDLE_BYTES as it gives them.
+# read_index: INDEX, the verified text; VERSION, EXPIRES, BUNDLE and BUNDLE_BYTES as it gives them; NEXT_KEYS, those trusted from now on.
 read_index() {
   fetch latest "$WORK/latest" "$INDEX_BYTES" || return 1
   INDEX=$WORK/index
   sed '/^-----BEGIN SSH SIGNATURE-----$/,$d' "$WORK/latest" >"$INDEX"
-  sed -n '/^-----BEGIN SSH SIGNATURE-----$/,$p' "$WORK/latest" >"$INDEX.sig"
-  printf 'gpu-fleet namespaces="gpu-fleet" %s\n' "$KEY" >"$WORK/signers"
-  if ! ssh-keygen -Y verify -f "$WORK/signers" -I gpu-fleet -n gpu-fleet -s "$INDEX.sig" <"$INDEX" >"$WORK/said" 2>&1; then
-    case $(cat "$WORK/said") in
-      *option*) problem "this host's ssh-keygen cannot check signatures; OpenSSH 8.1 or newer is needed" ;;
-      *) problem "$ORIGIN/latest does not have a signature of this fleet's key ($(tail -n 1 "$WORK/said" | cut -c 1-200)); nothing was run" ;;
-    esac
-    return 1
-  fi
+  verify_index || return 1
   if [ "$(head -n 1 "$INDEX")" != "gpu-fleet 1" ]; then
-    problem "$ORIGIN/latest is of another format than this program reads; install again with the installer beside it"
+    problem "$ORIGIN/latest has a format that this program does not read; install again with the installer beside it"
     return 1
   fi
   index_stack=$(indexed stack)
   VERSION=$(indexed version)
+  EXPIRES=$(indexed expires)
   BUNDLE=$(indexed bundle | cut -d ' ' -f 1)
   BUNDLE_BYTES=$(indexed bundle | cut -d ' ' -f 2)
+  now=$(date +%s)
   if [ "$index_stack" != "$STACK" ]; then
     problem "$ORIGIN/latest is of stack $index_stack, and this host belongs to $STACK; nothing was run"
+  elif ! is_number "$VERSION" || ! is_number "$EXPIRES"; then
+    problem "$ORIGIN/latest has no version or no time of expiry; publish it again with the release that this host has, or a newer one"
+  elif [ "$VERSION" -gt "$((now + 86400))" ]; then
+    # Otherwise one index with a huge version, signed with a stolen key, would make every later one too old for ever.
+    problem "$ORIGIN/latest was published on $(at_time "$VERSION"), and this host's clock says $(at_time "$now"): correct the clock; where it is right, publish again on a machine whose clock is; nothing was run"
   elif [ "$VERSION" -lt "$FLOOR" ]; then
     problem "$ORIGIN/latest is older (version $VERSION) than what was seen before ($FLOOR): an old copy, or somebody replays it; nothing was run"
+  elif [ "$EXPIRES" -lt "$now" ]; then
+    problem "$ORIGIN/latest expired on $(at_time "$EXPIRES"): publish again (make pull-bundle), or look for who serves an old copy; nothing was run"
+  else
+    next_keys
   fi
+}
+
+# verify_index: SIGNER, `key` or `spare`, which of ours signed. Each signature is by one key.
+verify_index() {
+  rm -f "$INDEX.sig".*
+  awk -v to="$INDEX.sig." '/^-----BEGIN SSH SIGNATURE-----$/ { n++ } n && n < 9 { print >(to n) }' "$WORK/latest"
+  printf '%s\n' "$KEYS" | tr , '\n' >"$WORK/keys" # the spare one is the first
+  echo "it has none" >"$WORK/said"
+  while IFS= read -r key; do
+    case $key in spare*) SIGNER=spare ;; *) SIGNER=key ;; esac
+    printf 'gpu-fleet namespaces="gpu-fleet" %s\n' "${key#spare }" >"$WORK/signers"
+    for signature in "$INDEX.sig".*; do
+      [ -f "$signature" ] || continue
+      ssh-keygen -Y verify -f "$WORK/signers" -I gpu-fleet -n gpu-fleet -s "$signature" <"$INDEX" >"$WORK/said" 2>&1 && return 0
+    done
+  done <"$WORK/keys"
+  case $(cat "$WORK/said") in
+    *option*) problem "this host's ssh-keygen cannot check signatures; OpenSSH 8.1 or newer is needed" ;;
+    *) problem "$ORIGIN/latest does not have a signature of this fleet's key ($(tail -n 1 "$WORK/said" | cut -c 1-200)); nothing was run" ;;
+  esac
+}
+
+# next_keys: the keys that the index lists replace ours. A spare key is replaced by itself alone: so whoever steals the key in use cannot
+# shut out the spare one.
+next_keys() {
+  NEXT_KEYS=$KEYS
+  grep -q '^key ' "$INDEX" || return 0
+  if [ "$SIGNER" = key ] && grep -q '^spare ' "$WORK/keys"; then
+    grep '^spare ' "$WORK/keys"
+  else
+    grep '^spare ' "$INDEX"
+  fi >"$WORK/next"
+  indexed key >>"$WORK/next"
+  NEXT_KEYS=$(tr '\n' , <"$WORK/next")
+  NEXT_KEYS=${NEXT_KEYS%,}
+}
+
+# remember_index: what later runs compare with.
+remember_index() {
+  if ! { echo "$VERSION" | keep "$PULL/version"; } || ! { echo "$NEXT_KEYS" | keep "$PULL/keys"; } || ! { echo "$EXPIRES" | keep "$PULL/expires"; }; then
+    problem "cannot write below $STATE; free some space"
+  fi
+}
+
+# seen_version: the version seen last. A file that is empty or damaged, or that a forged index filled, counts for nothing: then it is
+# that of the bundle that runs.
+seen_version() {
+  for seen_file in version good/version; do
+    seen=$(cat "$PULL/$seen_file" 2>/dev/null)
+    if is_number "$seen" && [ "$seen" -le "$(($(date +%s) + 86400))" ]; then
+      echo "$seen"
+      return
+    fi
+  done
+  echo 0
+}
+
+# recover_good: a power cut between the two renames of keep_good.
+recover_good() {
+  [ -d "$PULL/good" ] || [ ! -d "$PULL/good.old" ] || mv "$PULL/good.old" "$PULL/good"
+}
+
+# is_number TEXT: of at most twelve digits, which sh can count with.
+is_number() {
+  case $1 in
+    '' | *[!0-9]* | ?????????????*) return 1 ;;
+  esac
+}
+
+at_time() {
+  date -u -d "@$1" '+%Y-%m-%d %H:%M UTC'
 }
 
 indexed() {
@@ -190,7 +265,10 @@ apply_envelope() {
     return 1
   fi
   get_artifacts "$1" || [ "${2:-}" = offline ] || return 1
-  sh "$1/bundle/converge" apply --prefix "$PREFIX" --envelope "$1" --artifacts "$PULL/good/artifacts" >"$1/report" </dev/null 8>&-
+  # A host that pulls from this stack already may get another datacenter or cluster.
+  apply_stack="$(sed -n 's/^GPU_FLEET_STACK=//p' "$1/settings") $FORMER_STACK"
+  sh "$1/bundle/converge" apply --prefix "$PREFIX" --envelope "$1" --artifacts "$PULL/good/artifacts" --stack "$apply_stack" \
+    >"$1/report" </dev/null 8>&-
   apply_code=$?
   [ "$apply_code" -ne 0 ] || has_result "$1/report" apply || apply_code=1
   [ "$apply_code" -eq 0 ] || problem "$(first_cause "$1/report")"
@@ -216,15 +294,17 @@ first_cause() {
 # keep_good ENVELOPE: what came up is what a later one that does not is rolled back to.
 keep_good() {
   rm -rf "$1/bundle" "$1/artifacts" "$PULL/good.old"
+  echo "$VERSION" >"$1/version"
   find "$1" -type f -exec sync {} + 2>/dev/null || sync
   [ ! -d "$PULL/good" ] || mv "$PULL/good" "$PULL/good.old"
   mv "$1" "$PULL/good" && rm -rf "$PULL/good.old"
 }
 
-# tell ok|failed TEXT: for whoever looks now, for --status, and as metrics, since nobody logs in to these hosts.
+# tell ok|failed TEXT: on the terminal, for --status, and as metrics, since nobody logs in to these hosts.
 tell() {
   if [ -d "$PULL" ]; then
     printf '%s\n%s\n%s\n' "$(date -u '+%Y-%m-%d %H:%M:%S UTC')" "$1" "$2" >"$PULL/status"
+    [ "$1" != ok ] || date +%s >"$PULL/succeeded"
     if [ "$1" = ok ]; then write_metrics 1; else write_metrics 0; fi
   fi
   say "$2"
@@ -233,13 +313,19 @@ tell() {
 # write_metrics 1|0: for the textfile collector of node_exporter. With -T, since others may write in that directory too.
 write_metrics() {
   [ -d "$STATE/textfile" ] || return 0
-  cat >"$PULL/metrics" <<END
-# HELP gpu_fleet_pull_success 1 when the last run brought this host to the newest publication, or found it there.
-# TYPE gpu_fleet_pull_success gauge
-gpu_fleet_pull_success $1
-# HELP gpu_fleet_pull_timestamp_seconds When the last run ended.
-# TYPE gpu_fleet_pull_timestamp_seconds gauge
-gpu_fleet_pull_timestamp_seconds $(date +%s)
-END
+  {
+    gauge success "$1" "1 when the last run brought this host to the newest publication, or found it there."
+    gauge timestamp_seconds "$(date +%s)" "When the last run ended."
+    gauge last_success_timestamp_seconds "$(cat "$PULL/succeeded" 2>/dev/null)" "When a run last ended well."
+    gauge version "$(cat "$PULL/good/version" 2>/dev/null)" "Version of the publication that runs here: when it was published."
+    gauge seen_version "$(seen_version)" "Version of the newest publication seen."
+    gauge expires_timestamp_seconds "$(cat "$PULL/expires" 2>/dev/null)" "When the newest publication seen expires."
+  } >"$PULL/metrics"
   chmod 0644 "$PULL/metrics" && mv -fT "$PULL/metrics" "$STATE/textfile/fleet_pull.prom"
+}
+
+# gauge NAME VALUE HELP: nothing where there is no value yet.
+gauge() {
+  is_number "$2" || return 0
+  printf '# HELP gpu_fleet_pull_%s %s\n# TYPE gpu_fleet_pull_%s gauge\ngpu_fleet_pull_%s %s\n' "$1" "$3" "$1" "$1" "$2"
 }
