@@ -8,7 +8,7 @@ from typing import Any
 from alerts import notifications as described
 from stackfile.alerts import Alerts, Receiver
 
-NOBODY = "nobody"  # receiver of a stack that evaluates alerts and tells no one: they are seen at Alertmanager and on dashboards
+NOBODY = "nobody"  # receiver of a stack without receivers: its alerts are seen in Alertmanager and on dashboards
 
 
 def secret_names(section: Alerts) -> set[str]:

@@ -1,4 +1,4 @@
-"""Section `alerts`: which servers evaluate the alerts, who is told, and when nobody wants to be.
+"""Section `alerts`: which servers evaluate the alerts, who is notified, and when notifications are muted.
 
 Receivers, routes and mute timings keep Alertmanager's meaning, so that one description becomes Mimir's Alertmanager
 configuration and Grafana's notification policy.
@@ -24,11 +24,11 @@ Month = Literal[
 
 class Channel(Section):
     send_resolved: bool = True
-    """Tell when an alert is over, too."""
+    """Notify when an alert is resolved, too."""
 
 
 class Webhook(Channel):
-    """A web server that takes Alertmanager's JSON; Opsgenie and the like are reached this way."""
+    """A web server that takes Alertmanager's JSON; Opsgenie and similar services are reached this way."""
 
     url: WebUrl | None = None
     """Where to post. A URL that is itself a secret goes into urlSecret."""
@@ -68,7 +68,7 @@ class Email(Channel):
 
 
 class Receiver(Section):
-    """Who is told: one or several ways at once. One without any, `nobody: {}`, is for routes whose alerts nobody wants."""
+    """Who is notified, through one or several channels. One without channels, `nobody: {}`, drops the alerts of its routes."""
 
     webhook: Webhook | None = None
     """A web server that takes Alertmanager's JSON."""
@@ -81,20 +81,20 @@ class Receiver(Section):
 
 
 class Route(Section):
-    """Alerts that match go to this receiver; the first route that matches wins unless it says `continue`."""
+    """Alerts that match go to this receiver; the first route that matches wins unless it has `continue`."""
 
     matchers: Annotated[tuple[Matcher, ...], Texts] = Field(min_length=1, examples=["[severity=critical]"])
     """All of them must match, as in Alertmanager."""
     receiver: str
     """Name under `receivers`."""
     group_by: Annotated[tuple[Label, ...], Texts] | None = None
-    """Labels whose values make one notification; default: that of the alerts as a whole."""
+    """Labels whose values make one notification; default: `groupBy` of the section."""
     group_wait: Wait | None = None
     """How long to wait for more alerts of a new group."""
     group_interval: Interval | None = None
-    """How long to wait before telling of new alerts in a group."""
+    """How long to wait before notifying of new alerts in a group."""
     repeat_interval: Interval | None = None
-    """How long until a lasting alert is told again."""
+    """How long until an alert that still fires is sent again."""
     mute_timings: Annotated[tuple[str, ...], Texts] = ()
     """Names under `muteTimings`: in these times the route is silent."""
     go_on: bool = Field(default=False, alias="continue")
@@ -109,7 +109,7 @@ class TimeRange(Section):
 
 
 class MuteTiming(Section):
-    """A time in which nobody is told, every condition given must hold."""
+    """A time in which nobody is notified; every condition given must hold."""
 
     weekdays: Annotated[tuple[Weekday, ...], Texts] = ()
     """Days of the week; default: all."""
@@ -126,25 +126,25 @@ class MuteTiming(Section):
 
 
 class Alerts(Section):
-    """Who evaluates the alerts and who is told."""
+    """Who evaluates the alerts and who is notified."""
 
     targets: Annotated[tuple[Literal["ruler", "grafana"], ...], Texts] = Field(default=("ruler",), min_length=1)
     """Where alerts are evaluated: `ruler` (gpu-fleet:rulers) or `grafana` (gpu-fleet:grafana). Recording rules are Mimir's."""
     runbook_url: WebUrl | None = None
     """Where this repository's files can be read in a browser; alerts then link their runbooks. Default: no link."""
     receiver: str | None = None
-    """Receiver of alerts that no route takes; default: the only one."""
+    """Receiver of alerts that match no route; default: the only one."""
     receivers: dict[str, Receiver] = Field(default={})
-    """Who is told, by name."""
+    """Who is notified, by name."""
     routes: Annotated[tuple[Route, ...], Texts] = ()
-    """Which alerts go to whom; the first that matches wins."""
+    """Which alerts go to which receiver; the first route that matches wins."""
     group_by: Annotated[tuple[Label, ...], Texts] = ("alertname", "datacenter", "cluster")
     """Labels whose values make one notification."""
     group_wait: Wait = "30s"
     """How long to wait for more alerts of a new group."""
     group_interval: Interval = "5m"
-    """How long to wait before telling of new alerts in a group."""
+    """How long to wait before notifying of new alerts in a group."""
     repeat_interval: Interval = "4h"
-    """How long until a lasting alert is told again."""
+    """How long until an alert that still fires is sent again."""
     mute_timings: dict[str, MuteTiming] = Field(default={})
-    """Times in which nobody is told, by name; routes refer to them."""
+    """Times in which nobody is notified, by name; routes refer to them."""

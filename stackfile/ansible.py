@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from stackfile.hosts import HostEntry
-from stackfile.patterns import PATTERN_ALLOWED, Listed, PatternError, expand
+from stackfile.patterns import PATTERN_EXPECTED, Listed, PatternError, expand
 from stackfile.problems import Location, Problem, nearest, shown, unknown_key, why_unreadable
 from stackfile.yaml_text import VaultText, YamlError, YamlText
 
@@ -66,7 +66,7 @@ class Value:
     owner: str  # the host or group it was set on
     name: str
     file: str
-    line: int | tuple[YamlText, Location]  # finding the line of a YAML key is slow, and only mistakes need it
+    line: int | tuple[YamlText, Location]  # finding the line of a YAML key is slow, and only errors need it
 
     def __str__(self) -> str:
         line = self.line if isinstance(self.line, int) else self.line[0].line_of(self.line[1])
@@ -111,15 +111,15 @@ class AnsibleInventory:
         try:
             hosts = expand(name)
         except PatternError as error:
-            self.problem(place, f'"{name}": {error}', PATTERN_ALLOWED, "correct the range")
+            self.problem(place, f'"{name}": {error}', PATTERN_EXPECTED, "correct the range")
             return
         for host in hosts:
             group.hosts.setdefault(host, []).append(values)
             self.listed_at.setdefault(host, place)
 
-    def problem(self, place: object, what: str, allowed: str = "", fix: str = "") -> None:
+    def problem(self, place: object, what: str, expected: str = "", fix: str = "") -> None:
         self.is_whole = False
-        self.problems.append(Problem(str(place), what, allowed, fix))
+        self.problems.append(Problem(str(place), what, expected, fix))
 
 
 def read_yaml(text: YamlText, content: Mapping[str, object], problems: list[Problem], warnings: list[str]) -> AnsibleInventory:
@@ -189,8 +189,8 @@ def read_ini(file: str, text: str, problems: list[Problem], warnings: list[str])
         if header := re.fullmatch(r"\[([^\[\]:]+)(?::(\w+))?\]\s*(?:[#;].*)?", line):
             group, kind = inventory.group(header.group(1)), header.group(2) or "hosts"
             if kind not in ("hosts", "children", "vars"):
-                allowed = "[group], [group:children] or [group:vars]"
-                inventory.problem(place, f"unknown kind of section {kind!r}", allowed, "correct it")
+                expected = "[group], [group:children] or [group:vars]"
+                inventory.problem(place, f"unknown kind of section {kind!r}", expected, "correct it")
         elif kind == "children":
             group.children.append(line.split()[0])
         elif kind == "vars":
@@ -498,7 +498,7 @@ def _jump_of(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def _jump_of_command(words: Sequence[str]) -> str:
     """The same of `ssh -W %h:%p -p 2022 -q -l jump HOST` and of `ssh HOST nc %h %p`; empty for another command. A key for the
-    jump host alone cannot be told here: the host's opens both."""
+    jump host alone cannot be expressed here: the host's key is used for both."""
     if not words or Path(words[0]).name != "ssh" or not any("%h" in word for word in words):
         return ""
     user, port = "", ""

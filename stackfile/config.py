@@ -1,4 +1,4 @@
-"""The one reader of stack configuration: everything is read, checked and filled in here, and all mistakes are told at once.
+"""The one reader of stack configuration: everything is read, checked and filled in here, and all errors are reported at once.
 
 Pure but for looking at the files that the stack file names. Not done here: asking Pulumi for the stack's configuration
 (components/stack.py).
@@ -79,7 +79,7 @@ class StackConfig:
     alerts: Alerts | None
     backend: Backend | None
     base: Path  # the directory of Pulumi.yaml, where relative paths of a stack file start
-    warnings: tuple[str, ...]  # what is allowed and probably not meant
+    warnings: tuple[str, ...]  # what is accepted and probably not meant
 
     @classmethod
     def load(cls, raw: Mapping[str, object], base: Path, secrets_set: Set[str] = frozenset()) -> StackConfig:

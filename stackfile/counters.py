@@ -5,7 +5,7 @@
     counters("my.csv", base)        your list, as it is
 
 A list has lines "field, Prometheus type, help"; the exporter takes neither a comma in the help nor a field that it does not
-know, and ends itself over either. `find_mistakes` says so beforehand, line by line.
+know, and ends itself over either. `find_errors` says so beforehand, line by line.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Mistake:
+class LineError:
     """`line` counts from 1. `fix`: the next step."""
 
     line: int
     what: str
-    allowed: str
+    expected: str
     fix: str
 
 
@@ -77,14 +77,14 @@ class Counters:
         """Profiling is the one thing that does."""
         return any(row.name.startswith(_PROFILING) for row in self.rows)
 
-    def find_mistakes(self) -> Iterator[Mistake]:
+    def find_errors(self) -> Iterator[LineError]:
         """Everything that would end the exporter or spoil its answer, line by line."""
         if not self.rows:
-            yield Mistake(1, "lists no counter", "lines `field, type, help`", "add some, or write `counters: standard`")
+            yield LineError(1, "lists no counter", "lines `field, type, help`", "add some, or write `counters: standard`")
         seen: dict[int, Row] = {}
         for row in self.rows:
             if len(row.cells) != 3:
-                yield Mistake(
+                yield LineError(
                     row.line, f"has {len(row.cells)} fields", "three: field, type, help", "take the commas out of the help"
                 )
                 continue
@@ -92,12 +92,12 @@ class Counters:
                 yield _unknown(row)
                 continue
             if row.kind not in _TYPES:
-                yield Mistake(row.line, f'type "{row.kind[:40]}"', ", ".join(_TYPES), "write one of them")
+                yield LineError(row.line, f'type "{row.kind[:40]}"', ", ".join(_TYPES), "write one of them")
             first = seen.setdefault(row.number, row)
             if first is not row:
                 same = "" if first.name == row.name else f", which is the same field as {row.name}"
                 what = f"line {first.line} has {first.name}{same}"
-                yield Mistake(row.line, what, "each field once", "remove one of the two")
+                yield LineError(row.line, what, "each field once", "remove one of the two")
 
     def find_warnings(self) -> Iterator[str]:
         """What the exporter takes and is probably not meant."""
@@ -130,7 +130,7 @@ def _is_comment(line: str) -> bool:
     return not line.strip() or line.startswith("#")
 
 
-def _unknown(row: Row) -> Mistake:
+def _unknown(row: Row) -> LineError:
     """An old spelling in lower case (dcgm-exporter 1.x) finds its field too."""
     meant = nearest(row.name, known_fields())
     fix = (
@@ -138,4 +138,6 @@ def _unknown(row: Row) -> Mistake:
         if meant
         else "see https://docs.nvidia.com/datacenter/dcgm/latest/reference/field-identifiers.html"
     )
-    return Mistake(row.line, f"dcgm-exporter {image('dcgm-exporter').tag} does not know {row.name[:80]}", "a field of DCGM", fix)
+    return LineError(
+        row.line, f"dcgm-exporter {image('dcgm-exporter').tag} does not know {row.name[:80]}", "a field of DCGM", fix
+    )

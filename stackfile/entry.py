@@ -9,7 +9,7 @@ from stackfile.patterns import Listed
 from stackfile.problems import Problem
 
 _ONLY_SSH = {"address", "port", "user", "private_key_file", "bastion", "sudo", "host_key"}
-_OF_PULLED = {"connection", "gpus", "lost"}  # what is expected of it; all else its installer is told, on the host
+_OF_PULLED = {"connection", "gpus", "lost"}  # what is expected of it; all else is given to its installer, on the host
 
 
 def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
@@ -35,7 +35,7 @@ def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
 def _local(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
     yield from _without_meaning(entry, listed, entry.model_fields_set & _ONLY_SSH)
     if len(listed.names) > 1:
-        what = f"stands for {len(listed.names)} hosts, and all of them are this machine"
+        what = f"expands to {len(listed.names)} hosts, and all of them are this machine"
         yield Problem(listed.place(()), what, "one name", "write one name, or remove `connection: local`")
 
 
@@ -57,5 +57,5 @@ def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
         paths.append(("supervisord", entry.supervisord))
     for key, path in paths:
         if not path.startswith("/"):
-            allowed = "auto, journal, or an absolute path on the host" if key == "kernelLog" else "an absolute path on the host"
-            yield Problem(listed.place((key,)), f'"{path}" is not an absolute path', allowed, "start it with /")
+            expected = "auto, journal, or an absolute path on the host" if key == "kernelLog" else "an absolute path on the host"
+            yield Problem(listed.place((key,)), f'"{path}" is not an absolute path', expected, "start it with /")

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from stackfile.entry import check_entry
 from stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ssh
 from stackfile.hostspec import HostSpec
-from stackfile.patterns import PATTERN_ALLOWED, Listed, PatternError, expand, is_pattern
+from stackfile.patterns import PATTERN_EXPECTED, Listed, PatternError, expand, is_pattern
 from stackfile.problems import Location, Place, Problem, explain, first_causes, shown
-from stackfile.values import ADDRESS_ALLOWED, address_problem, local_path
+from stackfile.values import ADDRESS_EXPECTED, address_problem, local_path
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _LONGEST_HOST_NAME = 100  # label value and part of resource names; the longest name DNS allows would fill a screen
@@ -99,7 +99,7 @@ class HostList:
         try:
             addresses = _addresses(entry, names)
         except PatternError as error:
-            return [Problem(place(key), f'"{entry.address}": {error}', PATTERN_ALLOWED, "correct the range")]
+            return [Problem(place(key), f'"{entry.address}": {error}', PATTERN_EXPECTED, "correct the range")]
         if len(addresses) != len(names):
             count = "1 address" if len(addresses) == 1 else f"{len(addresses)} addresses"
             what = f'"{entry.address}" gives {count} for {len(names)} {"host" if len(names) == 1 else "hosts"}'
@@ -107,13 +107,13 @@ class HostList:
             fix = "make both ranges equally long" if is_range else "write a pattern as long as the name's, such as 10.0.1.[1:16]"
             return [Problem(place(key), what, "one address per host", fix)]
         for address in addresses if entry.connection == "ssh" else ():
-            if reason := address_problem(address):  # once: the other hosts of a pattern have the same mistake
+            if reason := address_problem(address):  # once: the other hosts of a pattern have the same error
                 fix = (
                     "write `address`, or a name that DNS knows"
                     if entry.address is None
                     else "write the address alone: no user, no port"
                 )
-                return [Problem(place(key), f'"{address}" {reason}', ADDRESS_ALLOWED, fix)]
+                return [Problem(place(key), f'"{address}" {reason}', ADDRESS_EXPECTED, fix)]
         return []
 
 
@@ -130,12 +130,12 @@ def entries_of(section: Mapping[str, object], place: Place, problems: list[Probl
         try:
             names = expand(str(key))
         except PatternError as error:
-            problems.append(Problem(place((key,)), str(error), PATTERN_ALLOWED, "correct the range"))
+            problems.append(Problem(place((key,)), str(error), PATTERN_EXPECTED, "correct the range"))
             continue
         if not _HOST_NAME.fullmatch(names[-1]) or len(names[-1]) > _LONGEST_HOST_NAME:
-            allowed = f"letters, digits and . _ - between them, at most {_LONGEST_HOST_NAME} characters"
+            expected = f"letters, digits and . _ - between them, at most {_LONGEST_HOST_NAME} characters"
             what = f'"{names[-1]}" cannot be the name of a host'
-            problems.append(Problem(place((key,)), what, allowed, "rename it; its address goes into `address`"))
+            problems.append(Problem(place((key,)), what, expected, "rename it; its address goes into `address`"))
         elif isinstance(values, Mapping) or values is None:
             entries.append(Listed(names, values or {}, partial(_below, place, key)))
         else:

@@ -1,4 +1,4 @@
-"""Sections about hosts: how to log in, which hosts, what each of them is."""
+"""Sections about hosts: how to log in, which hosts there are, what each of them is."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class HostEntry(Section):
     prefix: LocalPath | None = None
     """Local hosts only: everything is placed below this directory, and nothing needs root."""
     gpus: int | None = Field(default=None, ge=1, le=64, examples=[8])
-    """How many GPUs the host must have; fewer or more fail its driver check and fire an alert. Default: not checked."""
+    """How many GPUs the host must have; any other count fails its driver check and fires an alert. Default: not checked."""
     exporter: Exporter = "auto"
     """GPU exporter; `auto` chooses on the host by what it is (container, bare metal or VM; NVIDIA or AMD)."""
     vendor: Vendor = "auto"
-    """Maker of the GPUs; `auto` looks for nvidia-smi, then rocm-smi and amd-smi."""
+    """Vendor of the GPUs; `auto` looks for nvidia-smi, then rocm-smi and amd-smi."""
     kernel_log: LocalPath = Field(default="auto", examples=["auto", "journal", "/var/log/kern.log"])
     """Where kernel lines (XID) are read: `journal`, the absolute path of a file, or `auto` to look on the host."""
     tool_path: Annotated[tuple[LocalPath, ...], Texts] = ()
@@ -93,9 +93,9 @@ class HostEntry(Section):
     ports: Ports = Ports()
     """Ports that the exporters and Alloy listen on."""
     adopt: bool = False
-    """Keep exporters that were there before, when they answer: node_exporter, and a GPU exporter also on 9400 and 9835."""
+    """Keep existing exporters that answer: node_exporter, and a GPU exporter also on 9400 and 9835."""
     lost: bool = False
-    """The host is gone for good: it is taken out of the stack without being contacted."""
+    """The host is gone for good: it is removed from the stack without being contacted."""
 
 
 def _path_alone(value: Any) -> Any:

@@ -15,11 +15,11 @@ from stackfile.problems import Location, Problem, shown, unknown_key, why_unread
 from stackfile.yaml_text import YamlError, YamlText
 
 _WHERE = f"{PROJECT}:inventory"
-_YAML_SUFFIXES = (".yml", ".yaml", ".json")  # the ones by which Ansible, too, tells YAML from INI
+_YAML_SUFFIXES = (".yml", ".yaml", ".json")  # those by which Ansible, too, distinguishes YAML from INI
 
 
 def read_inventory(inventory: InventoryFile, stack: Membership, listing: HostList) -> list[Listed]:
-    """The entries of the file that belong to this stack; mistakes go to the listing's problems.
+    """The entries of the file that belong to this stack; errors go to the listing's problems.
 
     `stack`: datacenter and cluster of the stack, see `stackfile.ansible.select`.
     """
@@ -40,7 +40,10 @@ def read_inventory(inventory: InventoryFile, stack: Membership, listing: HostLis
         listing.problems.append(Problem(f"{inventory.path}:1", f"found {shown(content)}", "a mapping", fix))
         return []
     if "_meta" in content:
-        what, fix = "is what Ansible's programs tell each other", "`ansible-inventory --list --yaml --output FILE` writes a file"
+        what, fix = (
+            "is the output of an Ansible inventory script",
+            "`ansible-inventory --list --yaml --output FILE` writes a file",
+        )
         listing.problems.append(Problem(f"{inventory.path}:1", what, "an inventory file", fix))
         return []
     if "hosts" in content:
@@ -49,13 +52,16 @@ def read_inventory(inventory: InventoryFile, stack: Membership, listing: HostLis
 
 
 def _text_of(name: str, path: Path, problems: list[Problem]) -> str | None:
-    listed = "`ansible-inventory --list --yaml --output FILE` writes what it stands for into one file"
+    listed = "`ansible-inventory --list --yaml --output FILE` writes its hosts into one file"
     try:
         text = path.read_text()
         if text.startswith("$ANSIBLE_VAULT"):
-            what, fix = "is encrypted by ansible-vault, which is not read here", "keep the hosts in clear, they are no secret"
+            what, fix = (
+                "is encrypted by ansible-vault, which is not supported here",
+                "keep the hosts in clear text, they are no secret",
+            )
         elif text.startswith("#!") and os.access(path, os.X_OK):
-            what, fix = "is a program that makes an inventory", listed
+            what, fix = "is an Ansible inventory script", listed
         else:
             return text
     except (OSError, UnicodeDecodeError) as error:

@@ -16,14 +16,14 @@ _LABEL_KEY = r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-
 _LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?"
 
 
-def _matching(pattern: str, allowed: str, fix: str, *examples: str, is_key: bool = False) -> TextType:
+def _matching(pattern: str, expected: str, fix: str, *examples: str, is_key: bool = False) -> TextType:
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise refuse(f"found {shown(text)}", allowed=allowed, fix=fix)
+            raise refuse(f"found {shown(text)}", expected=expected, fix=fix)
         return text
 
     # A pattern of keys hides what their values are from those who follow the schema.
-    return text_type(check, allowed, *examples, **({} if is_key else {"pattern": f"^{pattern}$"}))
+    return text_type(check, expected, *examples, **({} if is_key else {"pattern": f"^{pattern}$"}))
 
 
 Namespace = Annotated[
@@ -50,8 +50,8 @@ def _chart(text: str) -> str:
     if not (text.startswith("oci://") or text.endswith(".tgz")):
         raise refuse(
             f"found {shown(text)}",
-            allowed="the path of a .tgz file, or an OCI reference that starts with oci://",
-            fix="a chart of a Helm repository needs no `chart`: write `repository` where that is another than its maker's",
+            expected="the path of a .tgz file, or an OCI reference that starts with oci://",
+            fix="a chart of a Helm repository needs no `chart`: write `repository` where that is not the upstream one",
         )
     return text
 
@@ -59,7 +59,7 @@ def _chart(text: str) -> str:
 ChartReference = Annotated[
     LocalPath,
     AfterValidator(_chart),
-    Field(json_schema_extra={"x-allowed": "the path of a .tgz file, or oci://…", "examples": ["charts/alloy-1.11.1.tgz"]}),
+    Field(json_schema_extra={"x-expected": "the path of a .tgz file, or oci://…", "examples": ["charts/alloy-1.11.1.tgz"]}),
 ]
 
 
@@ -68,21 +68,21 @@ def _regex(text: str) -> str:
         re.compile(text)
     except re.error as error:
         raise refuse(
-            f"{shown(text)} is not a regular expression: {error}", allowed="a regular expression", fix="write for example ^app$"
+            f"{shown(text)} is not a regular expression: {error}", expected="a regular expression", fix="write for example ^app$"
         ) from None
     return text
 
 
-Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"x-allowed": "a regular expression"})]
+Regex = Annotated[str, AfterValidator(_regex), Field(json_schema_extra={"x-expected": "a regular expression"})]
 
 
 class Chart(Section):
-    """Where a chart comes from when not from its maker, and what it is given on top of our values."""
+    """Source of a chart where it is not the upstream one, and values over ours."""
 
     chart: ChartReference | None = None
     """A .tgz file of this machine (air-gapped sites) or oci://…; default: the chart of `repository`."""
     repository: BaseUrl | None = None
-    """URL of a Helm repository that mirrors the chart; default: its maker's."""
+    """URL of a Helm repository that mirrors the chart; default: upstream."""
     version: ChartVersion | None = None
     """Version of the chart; default: the one of toolchain/versions.yaml."""
     values: dict[str, Any] = Field(default={}, examples=[{"resources": {"limits": {"memory": "1Gi"}}}])
@@ -131,11 +131,11 @@ class Kubernetes(Section):
     namespace: Namespace = "gpu-fleet"
     """Namespace of everything we place."""
     create_namespace: bool = True
-    """Make the namespace, and remove it with the section; false: it is there, and stays."""
+    """Create the namespace, and delete it with the section; false: it exists, and stays."""
     gpu_operator: bool = False
     """Install the GPU Operator and set its dcgm-exporter up, instead of dcgm-exporter by its own chart."""
     exporter: Literal["install", "existing"] = "install"
-    """`existing`: a dcgm-exporter of others (or of their GPU Operator) is in the cluster; it is only scraped."""
+    """`existing`: the cluster has a dcgm-exporter (or a GPU Operator with one); it is only scraped."""
     exporter_namespaces: Annotated[tuple[Namespace, ...], Texts] = Field(
         default=("gpu-operator", "nvidia-gpu-operator", "gke-managed-system", "kube-system", "monitoring", "prometheus"),
         min_length=1,
@@ -153,14 +153,14 @@ class Kubernetes(Section):
     monitor_labels: dict[LabelKey, LabelValue] = Field(default={}, examples=[{"release": "kube-prometheus-stack"}])
     """Labels by which an existing Prometheus Operator selects ServiceMonitors and rules."""
     prometheus_rules: bool | None = None
-    """Place alerts and recording rules as PrometheusRules, for the operator's Prometheus to judge. Default: yes with an operator,
-    unless this stack has gpu-fleet:rulers; rules that Mimir judges too would alert twice."""
+    """Place alerts and recording rules as PrometheusRules, evaluated by the operator's Prometheus. Default: yes with an operator,
+    unless this stack has gpu-fleet:rulers; rules that Mimir evaluates too would alert twice."""
     operator_grafana: Literal["none", "ClusterIP", "NodePort", "LoadBalancer"] = "none"
     """With `prometheusOperator: install`: Grafana of that chart, and how its service is exposed."""
     node_exporter: Literal["install", "existing", "none"] = "install"
-    """The nodes' own metrics; `existing`: a node_exporter of others is only scraped."""
+    """The nodes' own metrics; `existing`: the cluster has a node_exporter, which is only scraped."""
     kube_state_metrics: Literal["install", "existing", "none"] = "install"
-    """State of pods and nodes; `existing`: one of others is only scraped. The cluster's GPU inventory comes from it."""
+    """State of pods and nodes; `existing`: the cluster has one, which is only scraped. Source of the cluster's GPU inventory."""
     pod_logs: Annotated[tuple[Namespace, ...], Texts] = ()
     """Namespaces whose pods' logs go to Loki."""
     pod_labels: Annotated[tuple[Regex, ...], Texts] = Field(default=(), examples=[["^app$", "^team$"]])
@@ -170,16 +170,16 @@ class Kubernetes(Section):
     tolerations: Annotated[tuple[Toleration, ...], Texts] = (Toleration(key="nvidia.com/gpu"),)
     """Taints of the GPU nodes."""
     mig: Literal["none", "single", "mixed"] = "none"
-    """Strategy by which GPUs are cut into instances (MIG), as the device plugin has it."""
+    """MIG strategy, as in the configuration of the device plugin."""
     dra: bool = False
     """GPUs are handed out by Dynamic Resource Allocation (NVIDIA's DRA driver)."""
     pod_resources: AbsolutePath = "/var/lib/kubelet/pod-resources"
-    """Directory of the kubelet's pod-resources socket on the nodes: it tells which pod has which GPU."""
+    """Directory of the kubelet's pod-resources socket on the nodes: it maps GPUs to pods."""
     custom_metrics: Literal["none", "install"] = "none"
     """Prometheus Adapter, which offers GPU use per pod to the HorizontalPodAutoscaler."""
     keep_crds: bool = True
-    """Keep the CustomResourceDefinitions of charts when the section goes; false takes them and all their objects away."""
+    """Keep the CustomResourceDefinitions of charts when the section is removed; false deletes them and all their objects."""
     timeout: Annotated[int, Field(ge=5, le=3600)] = 600
-    """Seconds until an installation or upgrade that does not come up is rolled back."""
+    """Seconds until an installation or upgrade that does not become ready is rolled back."""
     charts: Charts = Charts()
     """Other sources and values of the charts."""

@@ -40,7 +40,7 @@ def slug(text: str) -> str:
 def grafana_uid(kind: str, *names: str) -> str:
     """`<kind>-<name>-…`, at most 40 characters, the same for the same names forever.
 
-    A uid that does not tell its names exactly (characters lost, shortened, or a hyphen that could be the border between
+    A uid from which its names cannot be read back (characters lost, shortened, or a hyphen that could be the border between
     two names) ends with a hash of them, so that two never meet.
     """
     parts = (kind, *names)

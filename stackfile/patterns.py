@@ -1,6 +1,6 @@
 """Host patterns, host files and known_hosts: which hosts a stack names, as plain data.
 
-Pure: texts in, data out. Files of hosts are read, and values judged, in `stackfile`.
+Pure: texts in, data out. Files of hosts are read, and values checked, elsewhere in `stackfile`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from stackfile.problems import Place
 
 MOST_HOSTS_OF_A_PATTERN = 100_000  # a typo such as [1:99999999] must not eat the memory
 
-PATTERN_ALLOWED = "ranges such as [001:016] or [a:d], as in Ansible"
+PATTERN_EXPECTED = "ranges such as [001:016] or [a:d], as in Ansible"
 
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
 @dataclass(frozen=True)
 class Listed:
-    """One entry of a list of hosts: the names it stands for and its values, keyed as in the stack file."""
+    """One entry of a list of hosts: the names it expands to and its values, keyed as in the stack file."""
 
     names: tuple[str, ...]
     values: Mapping[str, object]
@@ -39,7 +39,7 @@ def is_pattern(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def expand(pattern: str) -> tuple[str, ...]:
-    """The names a pattern stands for, in order: `gpu-[01:03]`, `r[1:2]n[a:b]`, `n[0:10:5]` as Ansible expands them.
+    """The names a pattern expands to, in order: `gpu-[01:03]`, `r[1:2]n[a:b]`, `n[0:10:5]` as Ansible expands them.
 
     Both ends count. A start with leading zeroes fixes the width. Several ranges multiply, the last runs fastest.
     Raises PatternError.
@@ -53,7 +53,7 @@ def expand(pattern: str) -> tuple[str, ...]:
         texts += [(pattern[end : match.start()],), _range(match.group(1))]
         count *= len(texts[-1])
         if count > MOST_HOSTS_OF_A_PATTERN:
-            raise PatternError(f"stands for more than {MOST_HOSTS_OF_A_PATTERN:,} hosts")
+            raise PatternError(f"expands to more than {MOST_HOSTS_OF_A_PATTERN:,} hosts")
         end = match.end()
     texts.append((pattern[end:],))
     if any(is_pattern(literal[0]) for literal in texts[::2]):
@@ -80,7 +80,7 @@ def _range(text: str) -> Sequence[str]:
     if is_padded and len(start) != len(end):
         raise PatternError(f"[{text}] has ends of {len(start)} and {len(end)} digits, and leading zeroes fix the width")
     if int(end) - int(start) > MOST_HOSTS_OF_A_PATTERN * step:
-        raise PatternError(f"stands for more than {MOST_HOSTS_OF_A_PATTERN:,} hosts")
+        raise PatternError(f"expands to more than {MOST_HOSTS_OF_A_PATTERN:,} hosts")
     width = len(start) if is_padded else 0
     return [str(number).zfill(width) for number in range(int(start), int(end) + 1, step)]
 

@@ -1,6 +1,6 @@
-"""Mistakes in configuration, told the way a person reads them: where, what was found, what is allowed, what to do.
+"""Errors in configuration as an operator reads them: where, what was found, what is expected, how to fix it.
 
-pydantic finds most mistakes; `explain` rewrites its errors in plain words with the help of the JSON schema that editors use,
+pydantic finds most errors; `explain` rewrites its errors in plain words with the help of the JSON schema that editors use,
 so that a message and an editor's hint never disagree. Values are shown only where they cannot be secrets.
 """
 
@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 Location = tuple[str | int, ...]
 Place = Callable[[Location], str]  # names a location inside a section as a person finds it in the file
 
-# Keys whose values are never shown, wherever they stand, and values that betray themselves.
+# Keys whose values are never shown, wherever they occur, and values that look like a secret.
 _SECRET_KEY = re.compile(
     r"pass|secret|token|credential|auth|private|pwd|(api|routing|integration|service|license).?key", re.IGNORECASE
 )
@@ -32,24 +32,24 @@ _LONGEST_VALUE_SHOWN = 80
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. `where` is its place in the file, `what` says what was found there."""
+    """One error. `where` is its place in the file, `what` says what was found there."""
 
     where: str
     what: str
-    allowed: str = ""
+    expected: str = ""
     fix: str = ""
 
     def __str__(self) -> str:
         lines = [f"{self.where}: {self.what}"]
-        if self.allowed:
-            lines.append(f"allowed: {self.allowed}")
+        if self.expected:
+            lines.append(f"expected: {self.expected}")
         if self.fix:
-            lines.append(f"to do:   {self.fix}")
+            lines.append(f"fix:      {self.fix}")
         return "\n".join(lines)
 
 
 class ConfigErrors(Exception):
-    """Every mistake of a configuration at once; str() is the whole text for the user."""
+    """Every error of a configuration at once; str() is the whole text for the user."""
 
     SUBJECT: ClassVar = "the configuration of this stack"
 
@@ -60,7 +60,7 @@ class ConfigErrors(Exception):
     def _text(self) -> str:
         count = len(self.problems)
         width = len(str(count))
-        lines = [f"{count} {'mistake' if count == 1 else 'mistakes'} in {self.SUBJECT}; nothing was changed."]
+        lines = [f"{count} {'error' if count == 1 else 'errors'} in {self.SUBJECT}; nothing was changed."]
         for number, problem in enumerate(self.problems, start=1):
             first, *rest = str(problem).split("\n")
             lines += ["", f"{number:>{width}}. {first}", *(" " * (width + 2) + line for line in rest)]
@@ -83,7 +83,7 @@ def _plain(key: str) -> str:
 
 
 def shown(value: object, *keys: object) -> str:
-    """`value` for an error text; `keys` lead to it. Whatever may be a secret is only said to be there."""
+    """`value` for an error text; `keys` lead to it. Whatever may be a secret is only named."""
     if isinstance(value, Mapping):
         names = ", ".join(sorted(str(key) for key in value))
         return f"a mapping with {names}" if value else "an empty mapping"
@@ -128,7 +128,7 @@ def unknown_key(where: str, key: str, known: Iterable[str], fix: str = "") -> Pr
     return Problem(
         where,
         f"unknown key {key!r}" + (f", did you mean {meant!r}?" if meant else ""),
-        allowed=", ".join(known),
+        expected=", ".join(known),
         fix=fix or (f"rename it to {meant}, or remove it" if meant else "remove it"),
     )
 
@@ -156,7 +156,7 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
     key = str(location[-1]) if location else ""
 
     if kind == "refused":
-        return Problem(where, context["what"], context["allowed"], context["fix"])
+        return Problem(where, context["what"], context["expected"], context["fix"])
     if kind == "extra_forbidden":
         known = parent.get("properties", {})
         if is_secret_key(key) and _plain(key) not in map(_plain, known):
@@ -165,17 +165,17 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
     if kind == "missing":
         example = next(iter(node.get("examples", ())), None)
         fix = f"add `{key}: {example}`" if example is not None else f"add `{key}`"
-        return Problem(where, "is missing", _allowed(node), f"{fix} ({node['description']})" if "description" in node else fix)
-    return Problem(where, f"found {shown(value, *location)}", _allowed(node), _fix(value, node))
+        return Problem(where, "is missing", _expected(node), f"{fix} ({node['description']})" if "description" in node else fix)
+    return Problem(where, f"found {shown(value, *location)}", _expected(node), _fix(value, node))
 
 
-# What people write who know another tool, and how to say it here.
+# Keys of other tools, and ours for the same thing.
 _FOREIGN_KEYS = {
-    "opsgenie": "use `webhook` with `authorizationSecret` for Opsgenie and the like",
+    "opsgenie": "use `webhook` with `authorizationSecret` for Opsgenie and similar services",
     "hostname": "write `address`",
-    "ansible_host": "write `address`; files that use Ansible's names are read by gpu-fleet:inventory",
-    "ansible_user": "write `user`; files that use Ansible's names are read by gpu-fleet:inventory",
-    "ansible_port": "write `port`; files that use Ansible's names are read by gpu-fleet:inventory",
+    "ansible_host": "write `address`; gpu-fleet:inventory reads files with Ansible's names",
+    "ansible_user": "write `user`; gpu-fleet:inventory reads files with Ansible's names",
+    "ansible_port": "write `port`; gpu-fleet:inventory reads files with Ansible's names",
     "become": "write `sudo: true`",
     "instance": "the label `instance` is the host's name: change the key of this entry",
 }
@@ -200,17 +200,17 @@ def _types(node: Mapping[str, Any]) -> set[str]:
     return {option["type"] for option in node.get("anyOf", [node]) if "type" in option}
 
 
-def _allowed(node: Mapping[str, Any]) -> str:
+def _expected(node: Mapping[str, Any]) -> str:
     """What a JSON schema node accepts, in words."""
-    if "x-allowed" in node:
-        return str(node["x-allowed"])
+    if "x-expected" in node:
+        return str(node["x-expected"])
     if "const" in node:
         return str(node["const"])
     if "enum" in node:
         return listed(str(name) for name in node["enum"])
     options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
     if options:
-        return " or ".join(filter(None, (_allowed(option) for option in options)))
+        return " or ".join(filter(None, (_expected(option) for option in options)))
     match node.get("type"):
         case "integer" | "number" as kind:
             noun = "a whole number" if kind == "integer" else "a number"
@@ -223,7 +223,7 @@ def _allowed(node: Mapping[str, Any]) -> str:
         case "string":
             return "text"
         case "array":
-            return f"a list, each item {_allowed(node.get('items', {}))}".removesuffix(", each item ")
+            return f"a list, each item {_expected(node.get('items', {}))}".removesuffix(", each item ")
         case "object":
             keys = node.get("properties")
             return "a mapping with the keys " + ", ".join(sorted(keys)) if keys else "a mapping"

@@ -1,4 +1,4 @@
-"""The section about which hosts are changed first, and when the others follow."""
+"""The section about staged rollouts: which hosts are changed first, and when the others follow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stackfile.problems import shown
 from stackfile.values import Section, duration, duration_s, refuse
 
 _CANARY = "how many hosts, 1 or more, or their names and patterns: [gpu-node-001, gpu-node-[010:012]]"
-_BATCH = "how many hosts, 1 or more, or a part of them from 1% to 100%"
+_BATCH = "how many hosts, 1 or more, or a percentage of them from 1% to 100%"
 
 
 def _canary(value: Any) -> int | tuple[str, ...]:
@@ -23,7 +23,7 @@ def _canary(value: Any) -> int | tuple[str, ...]:
         return value
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return tuple(names)
-    raise refuse(f"found {shown(value)}", allowed=_CANARY, fix="write for example `canary: 1`")
+    raise refuse(f"found {shown(value)}", expected=_CANARY, fix="write for example `canary: 1`")
 
 
 def _batch(value: Any) -> int | str:
@@ -31,19 +31,21 @@ def _batch(value: Any) -> int | str:
         return value
     if isinstance(value, str) and re.fullmatch(r"([1-9]\d?|100)%", value):
         return value
-    raise refuse(f"found {shown(value)}", allowed=_BATCH, fix="write for example `batch: 10%`")
+    raise refuse(f"found {shown(value)}", expected=_BATCH, fix="write for example `batch: 10%`")
 
 
 _COUNT = {"type": "integer", "minimum": 1}
 _CanaryHosts = Annotated[
     int | tuple[str, ...],
     PlainValidator(_canary),
-    WithJsonSchema({"anyOf": [_COUNT, {"type": "string"}, {"type": "array", "items": {"type": "string"}}], "x-allowed": _CANARY}),
+    WithJsonSchema(
+        {"anyOf": [_COUNT, {"type": "string"}, {"type": "array", "items": {"type": "string"}}], "x-expected": _CANARY}
+    ),
 ]
 _BatchSize = Annotated[
     int | str,
     PlainValidator(_batch),
-    WithJsonSchema({"anyOf": [_COUNT, {"type": "string", "pattern": r"^([1-9]\d?|100)%$"}], "x-allowed": _BATCH}),
+    WithJsonSchema({"anyOf": [_COUNT, {"type": "string", "pattern": r"^([1-9]\d?|100)%$"}], "x-expected": _BATCH}),
 ]
 
 
@@ -51,9 +53,9 @@ class Rollout(Section):
     """Which hosts are changed first, and when the others follow. Default: all at once."""
 
     canary: _CanaryHosts | None = None
-    """The hosts that go first: how many, or which. When one of them fails, no other host is touched."""
+    """The hosts that are changed first: how many, or which. When one of them fails, no other host is touched."""
     batch: _BatchSize = "100%"
-    """How many of the others go at a time: a number, or a part of them."""
+    """How many of the others are changed at a time: a number, or a percentage of them."""
     max_failures: int = Field(default=0, ge=0)
     """How many hosts of the batches may fail before the batches that follow are held back."""
     pause: Annotated[str, *duration("0s", "24h", "2m")] = "0s"
@@ -64,13 +66,13 @@ class Rollout(Section):
         return round(duration_s(self.pause) or 0)
 
     def canaries(self, hosts: Sequence[str]) -> list[str]:
-        """Those of the hosts that go first; a name that is no host is left in, for a check to find."""
+        """Those of the hosts that are changed first; a name that is no host is left in, for a check to find."""
         if isinstance(self.canary, int):
             return list(hosts[: self.canary])
         return list(dict.fromkeys(name for pattern in self.canary or () for name in expand(pattern)))
 
     def waves(self, hosts: Sequence[str]) -> list[list[str]]:
-        """The hosts in the order in which they go; none is empty."""
+        """The waves in order; none is empty."""
         first = [name for name in self.canaries(hosts) if name in set(hosts)]
         rest = [name for name in hosts if name not in set(first)]
         size = self.batch if isinstance(self.batch, int) else math.ceil(len(rest) * int(self.batch[:-1]) / 100)

@@ -3,7 +3,7 @@
 For the dev stack, and for whoever wants to see the whole thing before there is a monitoring server. Each process is one
 pulumi-command resource that runs service.sh; its configuration is a file under config/ that the program expands itself.
 Everything listens on 127.0.0.1 and lives under one directory. Not done here: storage that outlasts `destroy`, several
-machines, users; real fleets push to a Mimir and a Loki that others run.
+machines, users; real fleets push to a Mimir and a Loki of their own.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Service:
 
 
 def _path(file: Path) -> str:
-    """For a command line: relative where it lies below the checkout, so that state does not depend on it."""
+    """For a command line: relative where it is below the checkout, so that state does not depend on it."""
     return shlex.quote(str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file))
 
 

@@ -1,4 +1,4 @@
-"""Both sides of scraping hosts from outside: what the exporters demand, and what a Prometheus has to be told."""
+"""Both sides of scraping hosts from outside: the exporters' web configuration, and the scrape configuration of a Prometheus."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _salt(seed: bytes) -> bytes:
 def scrape_config(config: StackConfig, facts: Mapping[str, Mapping[str, str]]) -> str:
     """`scrape_configs` of Prometheus: a job per exporter, with the labels that Alloy gives. `facts`: of each host by name.
 
-    Hosts whose exporter was adopted are left out: only who runs it knows how it is reached. So is dcgm-exporter beside an adopted
+    Hosts whose exporter was adopted are left out: only its owner knows how it is reached. So is dcgm-exporter beside an adopted
     node_exporter, since it is reached through ours.
     """
     section = config.scrape
@@ -61,7 +61,7 @@ def scrape_config(config: StackConfig, facts: Mapping[str, Mapping[str, str]]) -
     targets: dict[str, list[dict[str, Any]]] = {job: [] for job in ports}
     for name, known in sorted(facts.items()):
         host = config.hosts[name]
-        mode = known.get("GPU_FLEET_EXPORTER_MODE", "")  # empty where the host has not answered
+        mode = known.get("GPU_FLEET_EXPORTER_MODE", "")  # empty where the host has not reported
         has_node_exporter = known.get(NODE_EXPORTER_ADOPTED) != "yes"
         can_be_reached = {NVIDIA_GPU_EXPORTER: True, DCGM_EXPORTER: has_node_exporter}
         jobs = {

@@ -24,13 +24,13 @@ from stackfile.settings import host_settings
 
 
 def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
-    """The hosts that exist, and the one bundle that brings each of them what it needs.
+    """The hosts that exist, and the one bundle for all of them.
 
-    With an embedded backend they come after it and go before it, so that an agent which stops can still send what it holds.
+    With an embedded backend they are created after it and deleted before it, so that an agent which stops can still flush.
     """
     built, names = _bundle(config), pushed_to(config)
     waves = config.rollout.waves(names) if config.rollout else [names]
-    # The state of a thousand hosts need not say a thousand times what the bundle says already.
+    # The state of a thousand hosts need not repeat what the bundle has.
     defaults = built.settings.items()
     settings: dict[str, dict[str, pulumi.Input[str]]] = {
         name: dict(host_settings(config.hosts[name], config).items() - defaults) for name in names
@@ -48,7 +48,7 @@ def pushed_to(config: StackConfig) -> list[str]:
 
 
 def estimated_series(config: StackConfig) -> dict[str, int]:
-    """What the stack's hosts will cost in Mimir, as an output; a preview tells it in words."""
+    """How many series the stack's hosts cost in Mimir, as an output; a preview prints it in words."""
     estimate = series.summary(config.hosts.values(), counters(config.dcgm.counters, config.base), config.dcgm.counters)
     if estimate is None:
         return {"sent": 0, "recorded": 0}
@@ -59,18 +59,18 @@ def estimated_series(config: StackConfig) -> dict[str, int]:
 
 
 def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping[str, str]]]) -> pulumi.Output[str]:
-    """What a Prometheus needs to scrape the hosts, as text; known once the hosts have said which exporter they run. One that
-    failed has said nothing, and takes the others' targets not along."""
+    """What a Prometheus needs to scrape the hosts, as text; known once the hosts have reported which exporter they run. One that
+    failed has no facts, and must not hide the targets of the others."""
     if not pulumi.runtime.is_dry_run():
         facts = {
-            name: told.apply(lambda known: known if isinstance(known, Mapping) else {}, True) for name, told in facts.items()
+            name: found.apply(lambda known: known if isinstance(known, Mapping) else {}, True) for name, found in facts.items()
         }
     return pulumi.Output.all(**facts).apply(lambda known: scrape_config(config, known))
 
 
 def pull_output(config: StackConfig) -> dict[str, str]:
-    """For hosts that provision themselves. `bundle`: sha256 of what is to be published, and named by `latest` below `url` once it
-    is. `install`: what each host runs, once; the password is in a file there."""
+    """For hosts that provision themselves. `bundle`: sha256 of what `make pull-bundle` publishes, named by `latest` then.
+    `install`: the command that each host runs once, with the password in a file there."""
     assert config.pull is not None
     url = config.pull.url.rstrip("/")
     login = " --password-file /root/metrics-password" if config.metrics and config.metrics.username else ""

@@ -1,10 +1,10 @@
-"""Grafana as judge and messenger: alert rules, contact points, the notification policy and mute timings.
+"""Alerting by Grafana: alert rules, contact points, the notification policy and mute timings.
 
 An organisation of Grafana has one notification policy, and whoever writes it owns all of it. It is written only for a stack that
 names receivers; and the rules' folder has one fixed uid, which Grafana gives to one stack only: a second one is refused before it
 touches the policy.
 
-Not done here: what the rules say (alerts/), the data sources that they ask (dashboards.py).
+Not done here: the rules themselves (alerts/), the data sources that they query (dashboards.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLDER_UID: Final = f"{PROJECT}-alerts"
 class AlertingArgs:
     """`folder`: title. `data_sources`: what a rule calls its source, to the uid in Grafana. `permissions`: see FolderPermission.
 
-    `notifications`: None leaves who is told to the policy that Grafana has.
+    `notifications`: None leaves Grafana's existing policy as it is.
     """
 
     folder: str
@@ -59,10 +59,10 @@ class Alerting(pulumi.ComponentResource):
                 opts=child,
             )
         if args.notifications:
-            self._tell(name, policy.as_grafana_can(args.notifications), folder)
+            self._notify(name, policy.as_grafana_can(args.notifications), folder)
         self.register_outputs({})
 
-    def _tell(self, name: str, notifications: Notifications, folder: grafana.oss.Folder) -> None:
+    def _notify(self, name: str, notifications: Notifications, folder: grafana.oss.Folder) -> None:
         owned = pulumi.ResourceOptions(parent=self, depends_on=[folder])
         texts = grafana.alerting.MessageTemplate(f"{name}-texts", name=PROJECT, template=TEMPLATE_FILE.read_text(), opts=owned)
         after_texts = pulumi.ResourceOptions(parent=self, depends_on=[texts])

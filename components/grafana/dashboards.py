@@ -94,8 +94,8 @@ class Dashboards(pulumi.ComponentResource):
                 f"{name}-{uid}",
                 folder=folder.uid,
                 config_json=text,
-                # A dashboard edited by hand is overwritten: the code is the truth, `message` tells the editor why. It changes
-                # with the JSON, as pulumi prints all of a resource whose every change is hidden (diff.go, renderDiff).
+                # A dashboard edited by hand is overwritten: the code is authoritative, and `message` gives the editor the reason.
+                # It changes with the JSON, as pulumi prints all of a resource whose every change is hidden (diff.go, renderDiff).
                 overwrite=True,
                 message=f"written by the gpu-fleet Pulumi program (version {_version(text)}); edit it in dashboards/",
                 opts=owned,
@@ -117,9 +117,9 @@ def _reporting(name: str) -> pulumi.ResourceHook:
 def _report(update: pulumi.ResourceHookArgs) -> None:
     assert update.old_inputs and update.old_outputs and update.new_inputs
     written, kept, wanted = (json.loads(of["configJson"]) for of in (update.old_inputs, update.old_outputs, update.new_inputs))
-    # What a refresh found in Grafana, or else what was written: the plugin keeps no ids of panels, and they tell a renamed one.
+    # What a refresh found in Grafana, or else what was written: the plugin keeps no ids of panels, which identify a renamed one.
     old = written if _without_panel_ids(written) == kept else kept
-    found = [f"  {change}" for change in changes(old, wanted)] or ["  nothing that anybody would see"]
+    found = [f"  {change}" for change in changes(old, wanted)] or ["  nothing visible"]
     pulumi.log.info("\n".join([f"{wanted['title']} ({wanted['uid']}):", *found]))
 
 

@@ -1,11 +1,11 @@
 """Grafana's contact points, notification policy and mute timings from the description in alerts/notifications.py. Pure.
 
-What is told, when and to whom is the same as in Mimir's Alertmanager configuration (alerts/alertmanager.py), but for this:
+Notifications, times and receivers are the same as in Mimir's Alertmanager configuration (alerts/alertmanager.py), except:
 
 - Mail is sent by the server of Grafana's own configuration (its section smtp): `from` and `smarthost` have no meaning there.
-- A contact point tells somebody; a route to a receiver without channels is one that is muted for ever.
+- A contact point needs an integration; a route to a receiver without channels is one that is always muted.
 - The name that the stack file calls `alertname` is a label of its own (grafana_rules.ALERT_LABEL).
-- Queries that fail are alerts too, one per rule: they are told together, and only when they last.
+- Queries that fail are alerts too, one per rule: they are grouped, and sent only when they last.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Integrations(TypedDict, total=False):
     emails: list[ContactPointEmailArgsDict]
 
 
-# For routes to a receiver that tells nobody.
+# For routes to a receiver without channels.
 FOR_EVER: Final = MuteTiming(name=f"{PROJECT}-nobody", weekdays=("sunday:saturday",))
 
 
 def as_grafana_can(notifications: Notifications) -> Notifications:
-    """The same without receivers that tell nobody. The default receiver must have channels."""
+    """The same without receivers that have no channels. The default receiver must have channels."""
     silent = {receiver.name for receiver in notifications.receivers if not receiver.channels}
     if not silent:
         return notifications
@@ -84,11 +84,11 @@ def as_grafana_can(notifications: Notifications) -> Notifications:
 def contact_point(receiver: Receiver) -> Integrations:
     integrations: Integrations = {}
     for channel in receiver.channels:
-        is_silent_at_the_end = not channel.send_resolved
+        is_resolve_muted = not channel.send_resolved
         match channel:
             case Webhook():
                 webhook = _webhook(channel)
-                webhook["disable_resolve_message"] = is_silent_at_the_end
+                webhook["disable_resolve_message"] = is_resolve_muted
                 integrations.setdefault("webhooks", []).append(webhook)
             case Slack():
                 slack: ContactPointSlackArgsDict = {
@@ -96,7 +96,7 @@ def contact_point(receiver: Receiver) -> Integrations:
                     "recipient": channel.channel,
                     "title": TITLE,
                     "text": TEXT,
-                    "disable_resolve_message": is_silent_at_the_end,
+                    "disable_resolve_message": is_resolve_muted,
                 }
                 integrations.setdefault("slacks", []).append(slack)
             case PagerDuty():
@@ -105,7 +105,7 @@ def contact_point(receiver: Receiver) -> Integrations:
                     "summary": TITLE,
                     "severity": '{{ or .CommonLabels.severity "error" }}',
                     "details": {"what to do": TEXT},
-                    "disable_resolve_message": is_silent_at_the_end,
+                    "disable_resolve_message": is_resolve_muted,
                 }
                 integrations.setdefault("pagerduties", []).append(pager)
             case Email():
@@ -114,7 +114,7 @@ def contact_point(receiver: Receiver) -> Integrations:
                     "subject": TITLE,
                     "message": TEXT,
                     "single_email": True,
-                    "disable_resolve_message": is_silent_at_the_end,
+                    "disable_resolve_message": is_resolve_muted,
                 }
                 integrations.setdefault("emails", []).append(email)
     return integrations
@@ -135,7 +135,7 @@ def _webhook(channel: Webhook) -> ContactPointWebhookArgsDict:
 def policy(notifications: Notifications) -> dict[str, Any]:
     """The whole tree, as arguments of grafana.alerting.NotificationPolicy."""
     policies = [_policy(route) for route in notifications.routes]
-    # After a route that goes on, an alert it took would reach the default receiver as well.
+    # After a route with `continue`, an alert that matched it would reach the default receiver as well.
     if not any(route.go_on for route in notifications.routes):
         policies += _branches({})
     return {
@@ -167,7 +167,7 @@ def _policy(route: Route) -> dict[str, Any]:
 
 
 def _branches(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The branches of a route for alerts about queries and for pages. What the route says of grouping counts for pages."""
+    """Child routes for alerts about queries and for pages. The grouping of the route itself applies to pages."""
     silence = {name: value for name, value in given.items() if name == "mute_timings"}  # it is not inherited
     yield {
         "matchers": [{"label": "alertname", "match": "=~", "value": ABOUT_QUERIES}],

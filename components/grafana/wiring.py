@@ -59,7 +59,7 @@ def price(grafana: Grafana) -> dashboards.Price | None:
 
 
 def alerting_args(loaded: LoadedConfig) -> AlertingArgs:
-    """The alerts that Grafana judges, and who is told; its policy is left alone where the stack names no receiver."""
+    """The alerts that Grafana evaluates, and who is notified; its policy is left alone where the stack names no receiver."""
     config = loaded.config
     section, rulers = config.alerts, config.rulers
     assert config.grafana is not None and section is not None and rulers is not None

@@ -1,4 +1,4 @@
-"""What Mimir and Loki judge by: recording rules and alerts as rule groups, and Mimir's Alertmanager configuration.
+"""What the rulers of Mimir and Loki evaluate: recording rules and alerts as rule groups, and Mimir's Alertmanager configuration.
 
 Not done here: what the rules say (alerts/).
 """

@@ -18,18 +18,18 @@ from components.stack import LoadedConfig
 def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
     """What this stack gives to the rulers it names.
 
-    The rules and who is told come from the stack that has an `alerts` section, one per ruler and tenant; where only Grafana
-    judges, the ruler still records what its rules ask for. Every stack with hosts adds the inventory it expects, under a name of
-    its own.
+    The rules and receivers come from the stack that has an `alerts` section, one per ruler and tenant; where only Grafana
+    evaluates alerts, the ruler still records what their queries need. Every stack with hosts adds the inventory it expects,
+    under a name of its own.
     """
     config = loaded.config
     assert config.rulers is not None
     mimir, loki = config.rulers.mimir, config.rulers.loki
     section = config.alerts
-    judges = section is not None and "ruler" in section.targets
+    evaluates = section is not None and "ruler" in section.targets
     if section is None:
         mimir_groups, loki_groups = [], []
-    elif judges:
+    elif evaluates:
         mimir_groups, loki_groups = (alerts.rule_groups(of, runbook_url=section.runbook_url) for of in ("mimir", "loki"))
     else:
         mimir_groups, loki_groups = alerts.recording_groups(), []
@@ -43,7 +43,7 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
         ],
         loki=RulerServer(url=once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
         loki_groups=loki_groups,
-        alertmanager=_alertmanager(loaded) if judges else None,
+        alertmanager=_alertmanager(loaded) if evaluates else None,
         alertmanager_templates=templates(),
     )
 

@@ -35,12 +35,12 @@ def _targets(stack: Stack, alerts: Alerts) -> Iterator[Problem]:
                 yield problem("alerts.targets", what, fix=f"add {PROJECT}:{section}, or remove {target}")
     records = "rulers" in stack.broken or (stack.file.rulers and stack.file.rulers.mimir)
     if "grafana" in alerts.targets and not stack.is_absent("rulers") and not records:
-        what = f"holds grafana, and {PROJECT}:rulers has no mimir: Grafana judges what Mimir's recording rules make"
+        what = f"holds grafana, and {PROJECT}:rulers has no mimir: Grafana evaluates what Mimir's recording rules record"
         yield problem("alerts.targets", what, fix=f"add mimir to {PROJECT}:rulers")
     if set(alerts.targets) == {"ruler", "grafana"} and alerts.receivers:
         stack.listing.warnings.append(
-            f"{PROJECT}:alerts.targets: Mimir's Alertmanager and Grafana both tell the receivers, so each is told twice; "
-            "name one target once both have been seen to work"
+            f"{PROJECT}:alerts.targets: Mimir's Alertmanager and Grafana both notify the receivers: each notification comes "
+            "twice; keep one target once you have seen both work"
         )
     if len(set(alerts.targets)) < len(alerts.targets):
         yield problem("alerts.targets", "names a target twice", "each once", "remove one")
@@ -51,7 +51,7 @@ def _routing(alerts: Alerts) -> Iterator[Problem]:
     if alerts.receiver is not None:
         yield from _reference("alerts.receiver", alerts.receiver, names, "receivers")
     elif len(names) > 1:
-        fix = "name the one that gets the alerts which no route takes"
+        fix = "name the one that gets the alerts that match no route"
         yield problem("alerts.receiver", f"is missing: there are {len(names)} receivers", listed(names), fix)
     for index, route in enumerate(alerts.routes):
         path = f"alerts.routes[{index}]"
@@ -70,13 +70,13 @@ def _reference(path: str, name: str, known: list[str], section: str) -> Iterator
 def _receiver(path: str, receiver: Receiver, stack: Stack, *, is_default: bool) -> Iterator[Problem]:
     channels = {kind: channel for kind in Receiver.model_fields if (channel := getattr(receiver, kind))}
     if is_default and not channels:
-        what = "gets the alerts that no route takes, and says no way to tell anybody"
+        what = "gets the alerts that match no route, and has no channel"
         yield problem(path, what, listed(Receiver.model_fields), "add one of them")
     for kind, channel in channels.items():
         for key, secret in _secrets(channel):
             where, fix = f"{path}.{kind}.{key}", f"`pulumi config set --secret {PROJECT}:{secret}`"
             if secret in SECRETS:
-                what, fix = f"{PROJECT}:{secret} is there for another use: {SECRETS[secret]}", "name a secret of its own"
+                what, fix = f"{PROJECT}:{secret} has another use: {SECRETS[secret]}", "use a secret of its own"
                 yield problem(where, what, fix=fix)
             elif secret not in stack.secrets_set:
                 yield problem(where, f"the secret {PROJECT}:{secret} is not set", fix=fix)
@@ -103,11 +103,11 @@ def _mute_timing(path: str, timing: MuteTiming) -> Iterator[Problem]:
     zones = _time_zones()
     if timing.location not in zones:
         meant = nearest(timing.location, zones)
-        fix = f"did you mean {meant}?" if meant else "write the zone's name of the tz database"
+        fix = f"did you mean {meant}?" if meant else "write the name of a zone of the tz database"
         yield problem(f"{path}.location", f'"{timing.location}" is no time zone', "a name such as Europe/Berlin", fix)
     if not (timing.weekdays or timing.times or timing.days_of_month or timing.months or timing.years):
-        what, allowed = "has no condition and would be silent for ever", "weekdays, times, daysOfMonth, months or years"
-        yield problem(path, what, allowed, "add one")
+        what, expected = "has no condition and would be silent for ever", "weekdays, times, daysOfMonth, months or years"
+        yield problem(path, what, expected, "add one")
     for index, times in enumerate(timing.times):
         if times.start >= times.end:
             what, fix = f"runs from {times.start} to {times.end}", "write two ranges for a time that crosses midnight"
@@ -120,7 +120,7 @@ def _time_zones() -> set[str]:
 
 
 def _unused_secrets(stack: Stack) -> Iterator[Problem]:
-    """A secret that nobody reads is a slip of its name, or one to take back."""
+    """A secret that nothing uses has a misspelled name, or can be removed."""
     receivers: Iterable[Receiver] = stack.file.alerts.receivers.values() if stack.file.alerts else ()
     used = {secret for receiver in receivers for kind in Receiver.model_fields for _, secret in _secrets(getattr(receiver, kind))}
     sections = {field.alias or name for name, field in StackFile.model_fields.items()}

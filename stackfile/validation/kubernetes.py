@@ -32,7 +32,7 @@ def check(stack: Stack) -> Iterator[Problem]:
         if (toleration.operator == "Equal") != (toleration.value is not None):
             yield problem(
                 f"kubernetes.tolerations[{index}].value",
-                f"does not go with `operator: {toleration.operator}`",
+                f"does not match `operator: {toleration.operator}`",
                 "a value with Equal, none with Exists",
                 "correct the operator or the value",
             )
@@ -54,7 +54,7 @@ def _needed(stack: Stack, section: Kubernetes) -> Iterator[Problem]:
             yield problem("metrics", "is missing, and the stack has a Kubernetes cluster: its metrics would go nowhere", fix=fix)
     if section.pod_logs and stack.is_absent("logs"):
         fix = f"add `{PROJECT}:logs: {{url: https://loki.example.com/loki/api/v1/push}}`, or remove podLogs"
-        yield problem("logs", "is missing, and kubernetes.podLogs asks for the logs of pods", fix=fix)
+        yield problem("logs", "is missing, and kubernetes.podLogs collects the logs of pods", fix=fix)
 
 
 def _kubeconfig(stack: Stack, section: Kubernetes) -> Iterator[Problem]:
@@ -78,7 +78,7 @@ def _exporter(section: Kubernetes) -> Iterator[Problem]:
             "kubernetes.exporter",
             "existing, and `gpuOperator: true` installs one",
             "one exporter per node",
-            "remove gpuOperator where others installed the operator; else remove exporter",
+            "remove gpuOperator where the cluster has the operator; else remove exporter",
         )
 
 
@@ -117,9 +117,9 @@ def _rules(section: Kubernetes) -> Iterator[Problem]:
     if section.prometheus_rules and section.prometheus_operator == "none":
         yield problem(
             "kubernetes.prometheusRules",
-            "true, and there is no Prometheus Operator to judge them",
+            "true, and there is no Prometheus Operator to evaluate them",
             "only with `prometheusOperator: install` or `existing`",
-            "remove it: gpu-fleet:rulers judges",
+            "remove it: gpu-fleet:rulers evaluates them",
         )
 
 

@@ -68,24 +68,24 @@ def _private_keys(stack: Stack) -> Iterator[Problem]:
         if host.private_key_file and host.private_key_file not in places:
             places[host.private_key_file] = stack.listing.places[host.name](("privateKeyFile",))
     for file, where in places.items():
-        if mistake := _mistake_of_key(stack.listing.local_path(file)):
-            yield Problem(where, *mistake)
+        if error := _error_of_key(stack.listing.local_path(file)):
+            yield Problem(where, *error)
 
 
-def _mistake_of_key(file: Path) -> tuple[str, str, str] | None:
-    """(what, allowed, fix), or None when the key can be used without asking anybody. As in OpenSSH, others must not read it."""
+def _error_of_key(file: Path) -> tuple[str, str, str] | None:
+    """(what, expected, fix), or None when the key can be used without a prompt. As in OpenSSH, others must not read it."""
     import asyncssh  # here because it takes 0.2 s to load, and a stack without key files does not need it
 
-    allowed = "a private key without passphrase that you alone can read"
+    expected = "a private key without passphrase that you alone can read"
     try:
         mode = file.stat().st_mode
         if mode & 0o077:
-            return f"{file} can be read by others (mode {mode & 0o777:04o})", allowed, f"`chmod 600 {file}`"
+            return f"{file} can be read by others (mode {mode & 0o777:04o})", expected, f"`chmod 600 {file}`"
         asyncssh.import_private_key(file.read_bytes())
     except OSError as error:
-        return f"{file} {why_unreadable(error)}", allowed, "correct the path, or remove the key to use the ssh-agent"
+        return f"{file} {why_unreadable(error)}", expected, "correct the path, or remove the key to use the ssh-agent"
     except asyncssh.KeyImportError as error:
         if "Passphrase" in str(error):  # asyncssh has no type of its own for it
-            return f"{file} has a passphrase", allowed, "load it into the ssh-agent (`ssh-add`) and remove privateKeyFile"
-        return f"{file} is not a private key", allowed, "write the path of the private half, without .pub"
+            return f"{file} has a passphrase", expected, "load it into the ssh-agent (`ssh-add`) and remove privateKeyFile"
+        return f"{file} is not a private key", expected, "write the path of the private half, without .pub"
     return None

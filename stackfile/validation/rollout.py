@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stackfile.patterns import PATTERN_ALLOWED, PatternError
+from stackfile.patterns import PATTERN_EXPECTED, PatternError
 from stackfile.problems import Problem, nearest
 from stackfile.validation.subject import Stack, problem, some
 
@@ -21,10 +21,10 @@ def check(stack: Stack) -> Iterator[Problem]:
     try:
         unknown = [name for name in section.canaries(list(hosts)) if name not in hosts]
     except PatternError as error:
-        yield problem("rollout.canary", str(error), PATTERN_ALLOWED, "correct the range")
+        yield problem("rollout.canary", str(error), PATTERN_EXPECTED, "correct the range")
         return
     if unknown:
         meant = nearest(unknown[0], hosts)
-        fix = f"did you mean {meant}?" if meant else "write names as they stand in hosts or in the inventory"
+        fix = f"did you mean {meant}?" if meant else "write names as in hosts or in the inventory"
         what = f"{some(unknown)} {'is no host' if len(unknown) == 1 else 'are no hosts'} of this stack"
         yield problem("rollout.canary", what, "hosts of this stack", fix)

@@ -34,7 +34,7 @@ def _credentials(stack: Stack, servers: Mapping[str, Metrics | Logs | Ruler | No
     users = {path: server for path, server in servers.items() if server and server.username}
     for path, server in users.items():
         if urlsplit(server.url).scheme == "http" and not _is_loopback(server.url):
-            stack.listing.warnings.append(f"{PROJECT}:{path}.url: the password travels in clear to {server.url}; use https")
+            stack.listing.warnings.append(f"{PROJECT}:{path}.url: the password is sent in clear text to {server.url}; use https")
     if users and secret not in stack.secrets_set:
         path, server = next(iter(users.items()))
         fix = f"`pulumi config set --secret {PROJECT}:{secret}`"
@@ -79,23 +79,23 @@ def _artifacts(stack: Stack) -> Iterator[Problem]:
 
 
 def _counters(stack: Stack) -> Iterator[Problem]:
-    setting, allowed = stack.file.dcgm.counters, "standard, profiling, or the path of a .csv file"
+    setting, expected = stack.file.dcgm.counters, "standard, profiling, or the path of a .csv file"
     if setting in PRESETS:
         return
     if not setting.endswith(".csv"):
         meant = nearest(setting, PRESETS)
-        yield problem("dcgm.counters", f'found "{setting}"', allowed, f"did you mean {meant}?" if meant else "write one of them")
+        yield problem("dcgm.counters", f'found "{setting}"', expected, f"did you mean {meant}?" if meant else "write one of them")
         return
     try:
         counters = read_counters(setting, stack.listing.base)
     except OSError as error:
         what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        yield problem("dcgm.counters", f"{setting} {what}", allowed, "correct the path, relative to Pulumi.yaml")
+        yield problem("dcgm.counters", f"{setting} {what}", expected, "correct the path, relative to Pulumi.yaml")
     except UnicodeDecodeError:
-        yield problem("dcgm.counters", f"{setting} is no text file", allowed, "save it as UTF-8")
+        yield problem("dcgm.counters", f"{setting} is no text file", expected, "save it as UTF-8")
     else:
-        for mistake in counters.find_mistakes():
-            yield Problem(f"{setting}, line {mistake.line}", mistake.what, mistake.allowed, mistake.fix)
+        for error in counters.find_errors():
+            yield Problem(f"{setting}, line {error.line}", error.what, error.expected, error.fix)
         stack.listing.warnings += [f"{PROJECT}:dcgm.counters: {setting}: {warning}" for warning in counters.find_warnings()]
 
 

@@ -16,7 +16,7 @@ _NAMED = 5  # a message names so many hosts and counts the others
 
 @dataclass(frozen=True)
 class Stack:
-    """What the checks look at. A section in `broken` has mistakes of its own: it is neither missing nor contradicted."""
+    """What the checks look at. A section in `broken` has errors of its own: it is neither missing nor contradicted."""
 
     file: StackFile
     listing: HostList
@@ -32,9 +32,9 @@ class Stack:
         return [host for host in self.listing.hosts.values() if host.connection == "ssh" and not host.lost]
 
 
-def problem(path: str, what: str, allowed: str = "", fix: str = "") -> Problem:
-    """A mistake at a path of the stack file, `gpu-fleet:` left out."""
-    return Problem(f"{PROJECT}:{path}", what, allowed, fix)
+def problem(path: str, what: str, expected: str = "", fix: str = "") -> Problem:
+    """An error at a path of the stack file, `gpu-fleet:` left out."""
+    return Problem(f"{PROJECT}:{path}", what, expected, fix)
 
 
 def some(names: list[str]) -> str:

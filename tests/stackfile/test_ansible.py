@@ -42,7 +42,7 @@ def load(base: Path, text: str, file: str = "hosts.yml", **changes: object) -> S
     return StackConfig.load(stack(hosts=REMOVED, **{"inventory": file, **changes}), base)
 
 
-def mistakes(base: Path, text: str, file: str = "hosts.yml", **changes: object) -> list[tuple[str, str]]:
+def errors(base: Path, text: str, file: str = "hosts.yml", **changes: object) -> list[tuple[str, str]]:
     (base / file).write_text(text)
     errors = problems(stack(hosts=REMOVED, **{"inventory": file, **changes}), base)
     return [(problem.where, str(problem)) for problem in errors.problems] if errors else []
@@ -55,8 +55,8 @@ def test_one_inventory_serves_the_stacks_of_several_clusters(base: Path) -> None
     assert list(inference.hosts) == ["gpu-node-900", "nested-gpu-node"]
 
 
-def test_an_inventory_of_other_clusters_is_a_mistake(base: Path) -> None:
-    found = mistakes(base, SEED, inventory={"path": "hosts.yml", "limit": ["inference_cluster"]})
+def test_an_inventory_of_other_clusters_is_an_error(base: Path) -> None:
+    found = errors(base, SEED, inventory={"path": "hosts.yml", "limit": ["inference_cluster"]})
     assert [where for where, _ in found] == ["gpu-fleet:inventory.path"]
     assert "no host of hosts.yml belongs to us-west/training" in found[0][1]
     assert "us-east/inference (1)" in found[0][1]
@@ -107,7 +107,7 @@ def test_a_jump_host_may_have_an_ipv6_address_and_a_port(base: Path, arguments: 
     assert (host.bastion.host, host.bastion.port) == ("2001:db8::1", 2022)
 
 
-def test_two_jump_hosts_in_a_row_are_a_mistake(base: Path) -> None:
+def test_two_jump_hosts_in_a_row_are_an_error(base: Path) -> None:
     with pytest.raises(ConfigErrors, match=r'goes through "a\.example\.com,b'):
         load(base, "all: {hosts: {gpu1: {ansible_ssh_common_args: '-J a.example.com,b.example.com'}}}\n")
 
@@ -220,7 +220,7 @@ nowhere
 
 
 def test_a_password_with_a_space_is_not_shown(base: Path) -> None:
-    found = mistakes(base, "[gpus]\ngpu1 ansible_password=correct hunter2\n", file="hosts")
+    found = errors(base, "[gpus]\ngpu1 ansible_password=correct hunter2\n", file="hosts")
     assert [place for place, _ in found] == ["hosts:2: gpu1"]
     assert "hunter2" not in found[0][1]
 
@@ -275,8 +275,8 @@ def test_an_ini_inventory_says_the_same(base: Path) -> None:
         ("_meta: {hostvars: {}}\nall: {children: [a]}\n", "hosts.yml:1", "ansible-inventory --list --yaml"),
     ],
 )
-def test_a_mistake_names_file_line_and_variable(base: Path, text: str, where: str, says: str) -> None:
-    found = mistakes(base, text)
+def test_an_error_names_file_line_and_variable(base: Path, text: str, where: str, says: str) -> None:
+    found = errors(base, text)
     assert [place for place, _ in found] == [where], found
     assert says in found[0][1]
 
@@ -290,8 +290,8 @@ def test_a_mistake_names_file_line_and_variable(base: Path, text: str, where: st
         ("[gpus]\ngpu1\n[gpus:vars]\nansible_port=ssh\n", "hosts:4: gpus.ansible_port", 'found "ssh"'),
     ],
 )
-def test_a_mistake_in_an_ini_inventory_names_its_line(base: Path, text: str, where: str, says: str) -> None:
-    found = mistakes(base, text, file="hosts")
+def test_an_error_in_an_ini_inventory_names_its_line(base: Path, text: str, where: str, says: str) -> None:
+    found = errors(base, text, file="hosts")
     assert [place for place, _ in found] == [where], found
     assert says in found[0][1]
 
@@ -299,7 +299,7 @@ def test_a_mistake_in_an_ini_inventory_names_its_line(base: Path, text: str, whe
 def test_a_broken_variable_file_is_named(base: Path) -> None:
     (base / "group_vars").mkdir()
     (base / "group_vars" / "all.yml").write_text("ansible_user: ops\nansible_port: [\n")
-    found = mistakes(base, "all: {hosts: {gpu1: }}\n")
+    found = errors(base, "all: {hosts: {gpu1: }}\n")
     assert [place for place, _ in found] == ["group_vars/all.yml:3"]
 
 

@@ -11,13 +11,13 @@ from stackfile.counters import PRESETS, Counters, counters
 from toolchain.versions import image
 
 
-def mistakes(text: str) -> list[tuple[int, str, str]]:
-    return [(mistake.line, mistake.what, mistake.fix) for mistake in Counters(text).find_mistakes()]
+def errors(text: str) -> list[tuple[int, str, str]]:
+    return [(error.line, error.what, error.fix) for error in Counters(text).find_errors()]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_we_ship_has_no_mistake_and_no_warning(preset: str) -> None:
-    assert not mistakes(counters(preset).text) and not list(counters(preset).find_warnings())
+    assert not errors(counters(preset).text) and not list(counters(preset).find_warnings())
 
 
 def test_the_standard_list_has_what_breaks_first() -> None:
@@ -74,7 +74,7 @@ def test_every_wrong_line_is_named_with_its_number_and_the_field_that_was_meant(
             "ANYTHING, gauge, a",
         ]
     )
-    found = mistakes(text)
+    found = errors(text)
     assert [line for line, _, _ in found] == [2, 4, 5, 6, 7, 8]
     assert "4.6.0-4.8.3-distroless does not know DCGM_FI_DEV_GPU_UTILS" in found[0][1]
     assert found[0][2] == "did you mean DCGM_FI_DEV_GPU_UTIL?" and found[1][2] == "did you mean DCGM_FI_DEV_GPU_TEMP?"
@@ -82,12 +82,12 @@ def test_every_wrong_line_is_named_with_its_number_and_the_field_that_was_meant(
 
 
 def test_a_field_that_is_listed_twice_is_found_under_either_name() -> None:
-    [(line, what, _)] = mistakes("DCGM_FI_DEV_GPU_TEMP, gauge, a\nDCGM_FI_DEV_GPU_TEMP_CELSIUS, gauge, a\n")
+    [(line, what, _)] = errors("DCGM_FI_DEV_GPU_TEMP, gauge, a\nDCGM_FI_DEV_GPU_TEMP_CELSIUS, gauge, a\n")
     assert line == 2 and what == "line 1 has DCGM_FI_DEV_GPU_TEMP, which is the same field as DCGM_FI_DEV_GPU_TEMP_CELSIUS"
 
 
-def test_an_empty_list_is_a_mistake() -> None:
-    assert mistakes("# nothing\n") == [(1, "lists no counter", "add some, or write `counters: standard`")]
+def test_an_empty_list_is_an_error() -> None:
+    assert errors("# nothing\n") == [(1, "lists no counter", "add some, or write `counters: standard`")]
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_what_is_allowed_and_probably_not_meant_is_warned_of(lines: str, says: s
 def test_a_list_with_the_new_names_leaves_nothing_out() -> None:
     numbers = {number: name for name, number in known_fields().items()}
     renamed = "\n".join(f"{numbers[row.number]}, {row.kind}, a" for row in counters("standard").rows if row.number is not None)
-    assert not mistakes(renamed) and not list(Counters(renamed).find_warnings())
+    assert not errors(renamed) and not list(Counters(renamed).find_warnings())

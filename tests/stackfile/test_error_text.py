@@ -1,4 +1,4 @@
-"""How many mistakes read together."""
+"""How many errors read together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.stackfile.stacks import REMOVED, problems, stack
 GOLDEN = Path(__file__).parents[1] / "golden" / "config_errors.txt"
 
 
-def test_many_mistakes_read_as_one_text(base: Path, request: pytest.FixtureRequest) -> None:
+def test_many_errors_read_as_one_text(base: Path, request: pytest.FixtureRequest) -> None:
     (base / "hosts.yml").write_text("hosts:\n  spare-[1:2]:\n    address: 10.0.7.[1:3]\n  late: {adress: 10.0.7.9}\n")
     raw = stack(
         datacenter="US West",
@@ -36,7 +36,7 @@ def test_many_mistakes_read_as_one_text(base: Path, request: pytest.FixtureReque
     assert "hunter2" not in text
 
 
-def test_mistakes_are_sorted_as_people_count_and_told_once() -> None:
+def test_errors_are_sorted_as_people_count_and_told_once() -> None:
     errors = ConfigErrors([Problem("hosts.yml:10", "b"), Problem("hosts.yml:9", "a"), Problem("hosts.yml:10", "b")])
     assert re.findall(r"hosts\.yml:\d+", str(errors)) == ["hosts.yml:9", "hosts.yml:10"]
 

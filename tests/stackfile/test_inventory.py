@@ -78,7 +78,7 @@ def test_a_host_is_known_by_any_kind_of_line(line: str, host: tuple[str, int], i
     assert (list(KnownHosts(line).missing([host])) == []) is is_known
 
 
-def test_hosts_without_a_key_are_counted_in_one_mistake(base: Path) -> None:
+def test_hosts_without_a_key_are_counted_in_one_error(base: Path) -> None:
     errors = problems(stack(**{"hosts__far-[1:9]": {"address": "10.99.0.[1:9]"}}), base)
     assert errors is not None and len(errors.problems) == 1
     assert "no key for far-1, far-2, far-3, far-4, far-5 and 4 more" in str(errors)
@@ -125,7 +125,7 @@ def test_a_file_of_hosts_reads_as_the_section_does(base: Path) -> None:
         ("$ANSIBLE_VAULT;1.1;AES256\n6162\n", "gpu-fleet:inventory.path", "encrypted by ansible-vault"),
     ],
 )
-def test_a_mistake_in_a_file_of_hosts_names_file_and_line(base: Path, text: str, where: str, says: str) -> None:
+def test_an_error_in_a_file_of_hosts_names_file_and_line(base: Path, text: str, where: str, says: str) -> None:
     (base / "hosts.yml").write_text(text)
     errors = problems(stack(hosts=REMOVED, inventory="hosts.yml"), base)
     assert errors is not None

@@ -1,4 +1,4 @@
-"""Whatever stands in a stack file or an inventory, the answer is a list of mistakes and never a traceback."""
+"""Whatever stands in a stack file or an inventory, the answer is a list of errors and never a traceback."""
 
 from __future__ import annotations
 

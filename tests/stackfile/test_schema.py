@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 VALIDATOR = jsonschema.Draft202012Validator(editor_schema())
 
 
-def mistakes(config: dict[str, object]) -> list[str]:
+def errors(config: dict[str, object]) -> list[str]:
     return [error.json_path for error in VALIDATOR.iter_errors({"config": config})]
 
 
@@ -49,7 +49,7 @@ def test_a_new_stack_passes() -> None:
 
 def test_a_good_stack_with_secrets_and_foreign_keys_passes() -> None:
     secrets = {"gpu-fleet:metricsPassword": {"secure": "v1:x"}, "gpu-fleet:slackUrl": {"secure": "v1:y"}}
-    assert mistakes({**ours(stack()), **secrets, "aws:region": "eu-west-1"}) == []
+    assert errors({**ours(stack()), **secrets, "aws:region": "eu-west-1"}) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_good_stack_with_secrets_and_foreign_keys_passes() -> None:
     ids=["unknown section", "secret in clear", "unknown key", "text for a number", "unknown exporter", "bad name", "port 0"],
 )
 def test_an_editor_underlines_what_the_checks_refuse(raw: dict[str, object]) -> None:
-    assert mistakes(ours(raw))
+    assert errors(ours(raw))
 
 
 def test_every_key_says_what_it_means() -> None:

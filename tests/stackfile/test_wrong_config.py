@@ -1,4 +1,4 @@
-"""Every kind of mistake in a stack file: told once, at its path, with what is allowed and what to do, and nothing else told."""
+"""Every kind of error in a stack file: told once, at its path, with what is expected and what to do, and nothing else told."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WRONG = [
     wrong("cluster ends with a hyphen", "gpu-fleet:cluster", '"training-"', cluster="training-"),
     # sections
     wrong("unknown section", "gpu-fleet:metric", "unknown key 'metric'", "did you mean 'metrics'", metric={}),
-    wrong("unknown section far from all", "gpu-fleet:zzzz", "unknown key 'zzzz'", "allowed:", zzzz="x"),
+    wrong("unknown section far from all", "gpu-fleet:zzzz", "unknown key 'zzzz'", "expected:", zzzz="x"),
     wrong(
         "login of a host that pulls",
         "gpu-fleet:hosts.gpu1.user",
@@ -848,7 +848,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
+def test_an_error_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
     (base / "known.yml").write_text("hosts: {spare: {address: 10.0.7.7}}\n")
     errors = problems(stack(**case.changes), base, case.secrets)
     assert errors is not None, f"{case.what} was accepted"
@@ -857,9 +857,9 @@ def test_a_mistake_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
     for words in case.says:
         assert words in text, f"{words!r} is missing in:\n{text}"
     problem = errors.problems[0]
-    assert problem.allowed or problem.fix, f"nobody learns what to do:\n{text}"
+    assert problem.expected or problem.fix, f"nobody learns what to do:\n{text}"
     assert PLANTED not in text, "a message shows what may be a secret"
 
 
-def test_there_are_at_least_sixty_kinds_of_mistakes() -> None:
+def test_there_are_at_least_sixty_kinds_of_errors() -> None:
     assert len({param.values[0].what for param in WRONG}) == len(WRONG) >= 60

@@ -18,17 +18,17 @@ def told(base: Path, name: str = "mine.csv") -> str:
 def test_every_wrong_line_is_told_with_the_file_and_the_way_out(base: Path) -> None:
     (base / "mine.csv").write_text(f"{GOOD}DCGM_FI_DEV_GPU_UTILS, gauge, a\nDCGM_FI_DEV_FB_USED, guage, a\n")
     text = told(base)
-    assert "2 mistakes" in text
+    assert "2 errors" in text
     assert "mine.csv, line 2: dcgm-exporter 4.6.0-4.8.3-distroless does not know DCGM_FI_DEV_GPU_UTILS" in text
     assert "did you mean DCGM_FI_DEV_GPU_UTIL?" in text and 'mine.csv, line 3: type "guage"' in text
 
 
-def test_a_list_without_mistakes_is_taken(base: Path) -> None:
+def test_a_list_without_errors_is_taken(base: Path) -> None:
     (base / "mine.csv").write_text(GOOD)
     assert problems(stack(dcgm={"counters": "mine.csv"}), base) is None
 
 
-def test_a_list_that_cannot_be_read_is_told_as_the_setting_s_mistake(base: Path) -> None:
+def test_a_list_that_cannot_be_read_is_told_as_the_setting_s_error(base: Path) -> None:
     assert "gpu-fleet:dcgm.counters: none.csv does not exist" in told(base, "none.csv")
     (base / "image.csv").write_bytes(b"\xff\xfe\x00")
     assert "gpu-fleet:dcgm.counters: image.csv is no text file" in told(base, "image.csv")
@@ -55,7 +55,7 @@ def test_a_list_that_cannot_be_read_is_told_as_the_setting_s_mistake(base: Path)
         ({"source": "packages", "runtime": "podman"}, "dcgm.runtime", "has no meaning with `source: packages`"),
     ],
 )
-def test_a_mistake_about_how_it_is_run_is_told_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
+def test_an_error_about_how_it_is_run_is_told_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
     errors = problems(stack(dcgm=section), base)
     assert errors is not None
     assert [problem.where for problem in errors.problems] == [f"gpu-fleet:{where}"], str(errors)

@@ -1,4 +1,4 @@
-"""Mistakes in the section `kubernetes`: each told once, where it is, with what to do."""
+"""Errors in the section `kubernetes`: each told once, where it is, with what to do."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("what", "changes", "where", "words"), WRONG, ids=[case[0] for case in WRONG])
-def test_a_mistake_is_told_once_where_it_is(what: str, changes: dict, where: str, words: str, base: Path) -> None:
+def test_an_error_is_told_once_where_it_is(what: str, changes: dict, where: str, words: str, base: Path) -> None:
     errors = problems(stack(**changes), base)
     assert errors is not None, f"{what} was accepted"
     where = where if where.startswith("gpu-fleet:") else f"gpu-fleet:kubernetes.{where}"
@@ -84,7 +84,7 @@ def test_a_mistake_is_told_once_where_it_is(what: str, changes: dict, where: str
     assert words in str(errors)
 
 
-def test_all_mistakes_come_at_once(base: Path) -> None:
+def test_all_errors_come_at_once(base: Path) -> None:
     section = {"namespace": "A", "podLabels": ["("], "charts": {"alloy": {"chart": "x", "version": "latest"}}}
     errors = problems(stack(kubernetes=section), base)
     assert errors is not None and len(errors.problems) == 4
@@ -102,7 +102,7 @@ def test_the_kubeconfig_is_a_file_or_a_secret(base: Path) -> None:
     assert errors is not None and [problem.where for problem in errors.problems] == ["gpu-fleet:kubernetes.kubeconfig"]
 
 
-def test_a_kubeconfig_without_a_cluster_is_a_mistake(base: Path) -> None:
+def test_a_kubeconfig_without_a_cluster_is_an_error(base: Path) -> None:
     errors = problems(stack(), base, {"kubeconfig"})
     assert errors is not None and [problem.where for problem in errors.problems] == ["gpu-fleet:kubernetes"]
 
