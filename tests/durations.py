@@ -1,6 +1,6 @@
 """What each test costs: its seconds, and the CPU seconds of the worker and of the programs it waited for.
 
-`make test` ends with the twenty slowest tests and the twenty slowest groups, and leaves all of them in .pytest_cache/d/durations.json:
+`make test` ends with the twenty slowest tests and files, and leaves all in .pytest_cache/d/durations/durations.json:
 whoever adds a test sees there what it costs. Of a program that a test leaves running (a host, a server) the CPU is not counted.
 """
 
