@@ -103,11 +103,11 @@ gpu-load: .venv/installed ## load a GPU and look whether Mimir saw it: make gpu-
 # --- working on the project -----------------------------------------------------------------------------------------
 
 .PHONY: test bench mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
-test: lint ## every test
+test: lint ## every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --all >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
-	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
+	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all)
 
 bench: lab-setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on real ones (root); .dev/bench.json
 	@$(PYTHON) -m bench

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.kubernetes import Cluster
+from tests import selection
 from tests.durations import Durations
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -31,10 +32,12 @@ FIRST = ("tests/hosts/", "tests/kubernetes/", "tests/e2e/", "tests/dashboards/")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regen", action="store_true", help="write the golden files anew; review their diff")
+    selection.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations(), "durations")
+    config.pluginmanager.register(selection.Selection(config), "selection")
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

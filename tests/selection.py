@@ -1,0 +1,156 @@
+"""The lab's own tests run where something that they guard has changed since the main branch, and always by `make test ALL=1`.
+
+They are a third of all tests, and guard what stands between the other tests and the world: stand-ins, simulators, hosts. What a
+folder of them guards is what its tests import, directly or not, whole rooms at a time. A change of what nobody imports (Makefile,
+requirements, toolchain/versions.yaml, what all tests share) runs them all, as does a checkout whose history does not say what
+changed. On the main branch itself its last commit counts. Whoever names tests on the command line gets what was named.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+LAB_S_OWN = (
+    "tests/lab/gpu",
+    "tests/lab/grafana",
+    "tests/lab/kubernetes",
+    "tests/lab/showcase",
+    "tests/standins/kubernetes",
+    "tests/standins",
+    "tests/hosts/test_lab_hosts.py",
+    "tests/hosts/test_empty_cache.py",
+)
+PEOPLE_S = (".github/", "docs/", "examples/", "LICENSE")  # for people to read, and pages in any room
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="the lab's own tests too, whatever changed")
+
+
+# --- what changed -----------------------------------------------------------------------------------------------------------
+
+
+def _git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=REPO, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def base() -> str | None:
+    """The commit that the changes are counted from; None where the history does not tell."""
+    head = _git("rev-parse", "HEAD")
+    for main in ("origin/main", "main"):
+        if (common := _git("merge-base", "HEAD", main)) is not None:
+            return common if common != head else _git("rev-parse", "HEAD^")
+    return None
+
+
+def changed(since: str) -> list[str] | None:
+    committed, new = _git("diff", "--name-only", since), _git("ls-files", "--others", "--exclude-standard")
+    return None if committed is None or new is None else [*committed.splitlines(), *new.splitlines()]
+
+
+# --- what a folder of tests guards ------------------------------------------------------------------------------------------
+
+
+def room(path: str) -> str:
+    """`lab/gpu` of lab/gpu/machine.py, `host` of host/parts/alloy.py, the file itself at the top."""
+    parts = path.split("/")
+    return "/".join(parts[:2] if parts[0] in ("lab", "tests") else parts[:1])
+
+
+@cache
+def _imports(file: Path) -> frozenset[Path]:
+    """The files of the repository that a file imports, in functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    places = [REPO / name.replace(".", "/") for name in names]
+    return frozenset(file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
+
+
+def guarded(tests: str) -> set[str]:
+    """Rooms that a folder or file of tests reaches, its own among them."""
+    found = REPO / tests
+    todo = list(found.rglob("*.py")) if found.is_dir() else [found, found.parent / "conftest.py"]
+    seen: set[Path] = set()
+    rooms = {room(tests)}
+    while todo:
+        file = todo.pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        reached = room(file.relative_to(REPO).as_posix())
+        if reached not in rooms and not reached.startswith("tests/"):
+            rooms.add(reached)
+            todo += (REPO / reached).rglob("*.py")  # a program that is started is imported by nobody
+        rooms.add(reached)
+        todo += _imports(file)
+    return rooms
+
+
+def left_out(changes: list[str]) -> set[str]:
+    """Of LAB_S_OWN those that guard nothing of what changed."""
+    read = [path for path in changes if not path.startswith(PEOPLE_S) and not path.endswith(".md")]
+    rooms = {room(path) for path in read}
+    if any(not is_known(one) for one in rooms):
+        return set()
+    return {tests for tests in LAB_S_OWN if not rooms & guarded(tests)}
+
+
+def is_known(room: str) -> bool:
+    """A folder of Python, or of tests; everybody's are those that lie beside the folders, and whatever is new."""
+    return (REPO / room).is_dir() and any((REPO / room).rglob("*.py")) and room != "toolchain"
+
+
+# --- what pytest is told ----------------------------------------------------------------------------------------------------
+
+
+class Selection:
+    """In a worker of pytest-xdist it leaves out what the process that started it says."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.left_out: set[str] = set()
+        self.count = 0
+        self.since = None
+        if hasattr(config, "workerinput"):
+            self.left_out = set(config.workerinput["left_out"])
+        elif config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.getoption("all"):
+            self.since = base()
+            changes = changed(self.since) if self.since else None
+            self.left_out = set() if changes is None else left_out(changes)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node) -> None:
+        node.workerinput["left_out"] = sorted(self.left_out)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.count = max(self.count, getattr(node, "workeroutput", {}).get("left_out", 0))
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        without = [item for item in items if self._is_left_out(item.nodeid.partition("::")[0])]
+        self.count = len(without)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left_out"] = self.count
+        if without:
+            config.hook.pytest_deselected(items=without)
+            items[:] = [item for item in items if item not in set(without)]
+
+    def _is_left_out(self, file: str) -> bool:
+        return next((tests in self.left_out for tests in LAB_S_OWN if file == tests or file.startswith(f"{tests}/")), False)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.left_out and self.since:
+            terminalreporter.write_line(
+                f"{self.count} of the lab's own tests were left out: nothing that they guard changed since {self.since[:9]} "
+                f"({', '.join(sorted(self.left_out))}). `make test ALL=1` runs them too."
+            )
