@@ -1,11 +1,13 @@
 """The life of a cluster with the real pulumi: preview, installation, change, failure, drift, other ways, and nothing left.
 
-One stack, worked on in the order of the tests.
+One stack for all, as an installation takes most of the time. A test that needs it installed says so, changes its own copy of the
+configuration, and can be run alone.
 """
 
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import os
 import re
@@ -54,6 +56,21 @@ def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     stack.destroy()
 
 
+@pytest.fixture(scope="module")
+def installation(stack: Stack) -> str:
+    """What the first run printed."""
+    return stack.up()
+
+
+@pytest.fixture
+def section(stack: Stack, installation: str) -> Iterator[dict[str, Any]]:
+    """`gpu-fleet:kubernetes` of the installed stack, for a test to change; afterwards the whole stack file is as it was."""
+    before = copy.deepcopy(stack.config)
+    yield stack.config["kubernetes"]
+    stack.config = before
+    stack.write()
+
+
 def chart(directory: Path, name: str) -> str:
     """A lab chart, as the stack file names it."""
     return str(package(name, directory / "charts").relative_to(directory))
@@ -88,9 +105,8 @@ def test_a_preview_shows_every_object_and_makes_none(stack: Stack, cluster: Clus
     assert cluster.api.read("v1", "Namespace", NAMESPACE) is None
 
 
-def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, cluster: Cluster) -> None:
-    told = stack.up()
-    assert "16 created" in told and PASSWORD not in told
+def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, installation: str, cluster: Cluster) -> None:
+    assert "16 created" in installation and PASSWORD not in installation
     status = daemon_set(cluster)["status"]
     assert (status["desiredNumberScheduled"], status["numberReady"]) == (2, 2)
     assert daemon_set(cluster, "alloy")["status"]["desiredNumberScheduled"] == 3
@@ -99,18 +115,20 @@ def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, c
     assert PASSWORD not in (stack.directory / "state").joinpath(".pulumi/stacks/gpu-fleet/cluster.json").read_text()
 
 
-def assert_nothing_to_do(stack: Stack, count: int | None = None) -> None:
-    """Not for a run, not for a refresh, and not for a run after it."""
-    for command in ("up", "refresh", "up"):
-        told = stack.up() if command == "up" else stack.pulumi("refresh", "--yes", "--skip-preview", "--suppress-permalink")
+def assert_nothing_to_do(stack: Stack) -> None:
+    """Not for a refresh, and not for the run after it."""
+    refreshed = stack.pulumi("refresh", "--yes", "--skip-preview", "--suppress-permalink")
+    for told in (refreshed, stack.up()):
         summary = told.partition("Resources:")[2].partition("Duration:")[0].strip()
-        assert re.fullmatch(rf"{count or '[0-9]+'} unchanged", summary), f"{command}: {told}"
+        assert re.fullmatch(r"[0-9]+ unchanged", summary), told
 
 
-def test_the_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
-    assert_nothing_to_do(stack, 16)
+def test_the_second_run_and_a_refresh_change_nothing(stack: Stack, installation: str) -> None:
+    assert re.search(r"Resources:\s+16 unchanged", stack.up())
+    assert_nothing_to_do(stack)
 
 
+@pytest.mark.usefixtures("installation")
 def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: Stack, cluster: Cluster) -> None:
     template = stack.directory / "charts/sources/alloy/templates/all.yaml"
     as_it_was = template.read_text()
@@ -123,7 +141,6 @@ def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: 
         assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE) is None
         assert "2 updated" in stack.up(), "the release, and its objects as text"
         assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE), "up said so, and the cluster has to have it"
-        assert_nothing_to_do(stack)
     finally:
         template.write_text(as_it_was)
         chart(stack.directory, "alloy")
@@ -131,6 +148,7 @@ def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: 
     assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE) is None
 
 
+@pytest.mark.usefixtures("section")
 def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster: Cluster) -> None:
     stack.config["dcgm"] = {"counters": "profiling"}
     stack.write()
@@ -141,9 +159,8 @@ def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster
     assert "SYS_ADMIN" in json.dumps(daemon_set(cluster))
 
 
-def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, cluster: Cluster) -> None:
+def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, section: dict[str, Any], cluster: Cluster) -> None:
     before = daemon_set(cluster)["spec"]["template"]
-    section = stack.config["kubernetes"]
     section["charts"]["dcgmExporter"]["values"] = {"image": {"tag": "missing"}}
     section["timeout"] = 5
     stack.write()
@@ -151,13 +168,14 @@ def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, cluster: 
     assert "what depends on it was left as it is: resource dcgm-exporter" in told and "Traceback" not in told
     assert " - " not in told.partition("Diagnostics:")[0], "what a failed release keeps from being registered is not deleted"
     assert daemon_set(cluster)["spec"]["template"]["spec"]["containers"] == before["spec"]["containers"]
-    del section["charts"]["dcgmExporter"]["values"]
     section["timeout"] = 60
+    del section["charts"]["dcgmExporter"]["values"]
     stack.write()
+    assert re.search(r"[0-9]+ (updated|unchanged)", stack.up()), "the next run takes up the release that failed"
 
 
+@pytest.mark.usefixtures("installation")
 def test_what_is_changed_by_hand_is_found_by_a_check_and_set_back_by_the_next_run(stack: Stack, cluster: Cluster) -> None:
-    """The next run also takes up the release that failed before."""
     live = daemon_set(cluster)
     (container,) = live["spec"]["template"]["spec"]["containers"]
     container["env"].append({"name": "BY_HAND", "value": "1"})
@@ -189,69 +207,48 @@ def check(stack: Stack) -> str:
     return done.stdout
 
 
-def test_a_value_that_a_chart_does_not_have_stops_everything(stack: Stack) -> None:
-    stack.config["kubernetes"]["charts"]["alloy"]["values"] = {"controler": {"replicas": 1}}
+def test_a_value_that_a_chart_does_not_have_stops_everything(stack: Stack, section: dict[str, Any]) -> None:
+    section["charts"]["alloy"]["values"] = {"controler": {"replicas": 1}}
     stack.write()
     told = stack.pulumi("preview", ok=False)
     assert "gpu-fleet:kubernetes.charts.alloy.values.controler: the chart alloy has no such value" in told
     assert "did you mean controller?" in told
     assert "Traceback" not in told
-    del stack.config["kubernetes"]["charts"]["alloy"]["values"]
 
 
-def test_a_cluster_out_of_reach_stops_a_run_before_anything(stack: Stack, tmp_path: Path) -> None:
-    section = stack.config["kubernetes"]
-    there = section["kubeconfig"]
+def test_a_cluster_out_of_reach_stops_a_run_before_anything(stack: Stack, section: dict[str, Any]) -> None:
     section["context"] = "elsewhere"
     stack.write()
-    try:
-        told = stack.up(ok=False)
-    finally:  # what the next tests begin with, and what the end destroys with
-        del section["context"]
-        section["kubeconfig"] = there
-        stack.write()
+    told = stack.up(ok=False)
     assert "elsewhere" in told and "gpu-fleet:kubernetes names kubeconfig and context" in told and "Traceback" not in told
 
 
-def test_with_the_options_of_the_example_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
+def test_with_the_options_of_the_example_a_second_run_and_a_refresh_change_nothing(stack: Stack, section: dict[str, Any]) -> None:
     example = yaml.safe_load((REPO / "examples/kubernetes/Pulumi.eu-west-serving.yaml").read_text())["config"]
-    options = {key: value for key, value in example["gpu-fleet:kubernetes"].items() if key != "context"}
-    stack.config |= {"dcgm": example["gpu-fleet:dcgm"], "logs": {"url": "http://127.0.0.1:3100/loki/api/v1/push"}}
-    section = stack.config["kubernetes"]
-    section |= options
+    section |= {key: value for key, value in example["gpu-fleet:kubernetes"].items() if key != "context"}
     section["charts"]["prometheusAdapter"] = {"chart": chart(stack.directory, "prometheus-adapter")}
+    stack.config |= {"dcgm": example["gpu-fleet:dcgm"], "logs": {"url": "http://127.0.0.1:3100/loki/api/v1/push"}}
     stack.write()
     stack.up()
     assert_nothing_to_do(stack)
 
 
-def test_with_every_other_option_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
-    section = stack.config["kubernetes"]
-    before = dict(section)
-    section |= {"mig": "mixed", "dra": True, "podResources": "/var/lib/kubelet/others", "nodeSelector": {}}
-    section |= {"tolerations": [{"operator": "Exists"}]}
-    stack.write()
-    try:
-        stack.up()
-        assert_nothing_to_do(stack)
-    finally:
-        stack.config["kubernetes"] = before
-
-
-def test_with_the_operator_of_somebody_else_a_second_run_and_a_refresh_change_nothing(stack: Stack, cluster: Cluster) -> None:
-    """Its kinds are there already; the rules have the labels that its Prometheus selects by."""
+def test_with_every_other_option_a_second_run_and_a_refresh_change_nothing(
+    stack: Stack, section: dict[str, Any], cluster: Cluster
+) -> None:
+    """With somebody else's operator: its kinds exist already; the rules have the labels that its Prometheus selects by."""
     crds = REPO / "lab/kubernetes/charts/kube-prometheus-stack/crds"
     cluster.apply(*(yaml.safe_load(file.read_text()) for file in crds.glob("*.yaml")))
     kinds = lambda: [served(cluster, kind) for kind in ("ServiceMonitor", "PrometheusRule")]  # noqa: E731
     cluster.wait_for("the operator's kinds", lambda: all(kinds()))
-    section = stack.config["kubernetes"]
+    section |= {"mig": "mixed", "dra": True, "podResources": "/var/lib/kubelet/others", "nodeSelector": {}}
+    section |= {"tolerations": [{"operator": "Exists"}]}
     section |= {"prometheusOperator": "existing", "monitorLabels": {"release": "theirs"}}
     stack.write()
     stack.up()
     rule = cluster.api.read("monitoring.coreos.com/v1", "PrometheusRule", "gpu-fleet-xid", NAMESPACE)
     assert rule["metadata"]["labels"] == {"release": "theirs"}
     assert_nothing_to_do(stack)
-    del section["monitorLabels"]
 
 
 def served(cluster: Cluster, kind: str) -> bool:
@@ -259,7 +256,9 @@ def served(cluster: Cluster, kind: str) -> bool:
     return kind in {resource["kind"] for resource in resources}
 
 
-def test_with_the_operators_their_exporter_is_the_only_one(stack: Stack, cluster: Cluster) -> None:
+@pytest.fixture(scope="module")
+def operators(stack: Stack, installation: str) -> None:
+    """The stack with both operators instead of what they bring; it stays so."""
     section = stack.config["kubernetes"]
     section |= {"gpuOperator": True, "prometheusOperator": "install", "operatorGrafana": "ClusterIP", "keepCrds": False}
     del section["charts"]["dcgmExporter"]
@@ -267,6 +266,10 @@ def test_with_the_operators_their_exporter_is_the_only_one(stack: Stack, cluster
     stack.write()
     stack.pulumi("config", "set", "--secret", "gpu-fleet:operatorGrafanaPassword", stdin=GRAFANA_PASSWORD)
     stack.up()
+
+
+@pytest.mark.usefixtures("operators")
+def test_with_the_operators_their_exporter_is_the_only_one(cluster: Cluster) -> None:
     assert daemon_set(cluster) is None, "two exporters on a node report every GPU twice"
     (monitor,) = [
         one
@@ -278,10 +281,12 @@ def test_with_the_operators_their_exporter_is_the_only_one(stack: Stack, cluster
     assert {"gpu-fleet-gpu", "gpu-fleet-xid", "gpu-fleet-vocabulary"} <= {rule["metadata"]["name"] for rule in rules}
 
 
+@pytest.mark.usefixtures("operators")
 def test_with_the_operators_a_second_run_and_a_refresh_change_nothing(stack: Stack) -> None:
     assert_nothing_to_do(stack)
 
 
+@pytest.mark.usefixtures("operators")
 def test_the_operators_grafana_has_the_password_of_the_stack_file(stack: Stack, cluster: Cluster) -> None:
     grafana = cluster.api.read("apps/v1", "Deployment", "kube-prometheus-stack-grafana", NAMESPACE)
     (container,) = grafana["spec"]["template"]["spec"]["containers"]
@@ -292,6 +297,7 @@ def test_the_operators_grafana_has_the_password_of_the_stack_file(stack: Stack, 
     assert GRAFANA_PASSWORD not in (stack.directory / "state").joinpath(".pulumi/stacks/gpu-fleet/cluster.json").read_text()
 
 
+@pytest.mark.usefixtures("operators")
 def test_without_the_section_nothing_is_left(stack: Stack, cluster: Cluster) -> None:
     stack.destroy()
     cluster.wait_for("the namespace to go", lambda: cluster.api.read("v1", "Namespace", NAMESPACE) is None, within_s=60)
