@@ -14,10 +14,24 @@ from tests.durations import Durations
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
-# The tests of one file stay in one process of pytest-xdist; those of these places do all together: they share a cluster, or a
-# datacenter that each leaves as it was.
+# The tests of one file stay in one process of pytest-xdist; those of these places do all together: they share hosts, a cluster
+# or a datacenter that each leaves as it was. Groups begin in this order, the longest first, so that no process is left with one
+# alone at the end; a run prints what each file takes (durations.py).
 TOGETHER = {
-    "tests/dashboards/": "showcase",
+    "tests/hosts/test_ssh_faults.py": "hosts of all kinds",
+    "tests/hosts/test_rename.py": "hosts of all kinds",
+    "tests/hosts/test_scrape.py": "hosts of all kinds",
+    "tests/hosts/test_lab_hosts.py": "hosts of all kinds",
+    "tests/hosts/test_ssh_fleet.py": "hosts of a fleet",
+    "tests/hosts/test_pull.py": "hosts of a fleet",
+    "tests/hosts/test_upstream.py": "hosts of a fleet",
+    "tests/hosts/test_dcgm.py": "hosts of a fleet",
+    "tests/hosts/test_dcgm_registry.py": "hosts of a fleet",
+    "tests/hosts/test_adoption.py": "one host",
+    "tests/hosts/test_dcgm_install.py": "one host",
+    "tests/hosts/test_dcgm_packages.py": "one host",
+    "tests/hosts/test_drift.py": "one host",
+    "tests/hosts/test_lifecycle.py": "one host",
     "tests/e2e/test_dev_datacenter.py": "datacenter",
     "tests/e2e/test_operations.py": "datacenter",
     "tests/e2e/test_signals.py": "datacenter",
@@ -25,9 +39,9 @@ TOGETHER = {
     "tests/kubernetes/": "cluster",
     "tests/lab/kubernetes/": "cluster",
     "tests/standins/kubernetes/": "cluster",
+    "tests/dashboards/": "showcase",
 }
-# What waits longest starts first, so that no process is left with it alone at the end.
-FIRST = ("tests/hosts/", "tests/kubernetes/", "tests/e2e/", "tests/dashboards/")
+ORDER = [*dict.fromkeys(TOGETHER.values()), "tests/hosts/", "tests/e2e/", "tests/host/", "tests/provider/", "tests/operations/"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,12 +59,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+    items.sort(key=lambda item: place_of(group_of(item)))
     for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(
-            pytest.mark.xdist_group(next((name for folder, name in TOGETHER.items() if file.startswith(folder)), file))
-        )
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def group_of(item: pytest.Item) -> str:
+    file = item.nodeid.partition("::")[0]
+    return next((name for start, name in TOGETHER.items() if file.startswith(start)), file)
+
+
+def place_of(group: str) -> int:
+    return next((place for place, start in enumerate(ORDER) if group.startswith(start)), len(ORDER))
 
 
 @pytest.fixture(scope="session")

@@ -36,10 +36,15 @@ from toolchain.progress import Progress
 
 @dataclass(frozen=True)
 class Site:
+    """`boots_on_use`: a host is started when it is first taken out of `hosts`."""
+
     directory: Path
+    boots_on_use: bool = False
 
     @classmethod
-    def up(cls, hosts: Mapping[str, Variant], *, owned: bool = True, progress: Progress | None = None) -> Site:
+    def up(
+        cls, hosts: Mapping[str, Variant], *, owned: bool = True, boots_on_use: bool = False, progress: Progress | None = None
+    ) -> Site:
         """Makes the hosts (name -> variant) and waits until each is there. Raises HostsError, leaving nothing.
 
         `owned`: it belongs to this process, and whoever makes a site later takes it down when this process is gone.
@@ -48,7 +53,7 @@ class Site:
         needs.require(progress)
         reap()
         layers = {variant.layer: image.ensure(variant.layer, progress) for variant in hosts.values()}
-        site = cls._claim(hosts, owned=owned)
+        site = cls._claim(hosts, owned=owned, boots_on_use=boots_on_use)
         try:
             site._make_login()
             site.network.create()
@@ -56,21 +61,22 @@ class Site:
                 host.prepare(layers[host.variant.layer])
             site._write_ssh_files()
             site._serve("stall", site.network.misbehaving, str(PORT))
-            for host in site.hosts.values():
+            booted = [] if boots_on_use else list(site.hosts.values())
+            for host in booted:
                 host.start()
-            with ThreadPoolExecutor(len(site.hosts) or 1) as pool:
-                list(pool.map(Host.wait, site.hosts.values()))
+            with ThreadPoolExecutor(len(booted) or 1) as pool:
+                list(pool.map(Host.wait, booted))
         except BaseException:
             site.down()
             raise
         return site
 
     @classmethod
-    def _claim(cls, hosts: Mapping[str, Variant], *, owned: bool) -> Site:
+    def _claim(cls, hosts: Mapping[str, Variant], *, owned: bool, boots_on_use: bool) -> Site:
         with _lock():
             numbers = {int(each.directory.name) for each in all_sites()}
             number = network.free(numbers).number
-            site = cls(_sites() / str(number))
+            site = cls(_sites() / str(number), boots_on_use)
             site.directory.mkdir(mode=0o700)
             about = {
                 "hosts": {name: variant.name for name, variant in hosts.items()},
@@ -86,7 +92,7 @@ class Site:
     @cached_property
     def hosts(self) -> dict[str, Host]:
         key = (self.directory / "key.pub").read_text()
-        return {
+        hosts = {
             name: Host(
                 name=name,
                 variant=VARIANTS[variant],
@@ -97,6 +103,7 @@ class Site:
             )
             for index, (name, variant) in enumerate(self._about()["hosts"].items())
         }
+        return _BootedOnUse(hosts) if self.boots_on_use else hosts
 
     @property
     def key_file(self) -> Path:
@@ -194,6 +201,15 @@ class Site:
         )
         if not process.stdout.readline():
             raise HostsError(f"`{' '.join(arguments)}` did not start:\n{(self.directory / 'servers.log').read_text()}")
+
+
+class _BootedOnUse(dict[str, Host]):
+    def __getitem__(self, name: str) -> Host:
+        host = super().__getitem__(name)
+        if not host.group.is_alive():
+            host.start()
+            host.wait()
+        return host
 
 
 def all_sites() -> list[Site]:

@@ -1,4 +1,8 @@
-"""One site of throw-away hosts for all tests here, with a real Mimir and a real Loki that the hosts can push to."""
+"""A site of throw-away hosts with a real Mimir and a real Loki that the hosts can push to.
+
+A process of pytest-xdist has one, and tests/conftest.py says which tests share it; a kind of host is booted in it when a test
+first needs it, so that no process boots what only others use.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ from toolchain.versions import image
 def site() -> Iterator[Site]:
     """Each test leaves its hosts as they were: bare."""
     hosts = {kind: kind for kind in ("metal", "docker", "container", "amd", "broken")} | {"metal-b": "metal"}
-    with Site.up({name: VARIANTS[kind] for name, kind in hosts.items()}) as site:
+    with Site.up({name: VARIANTS[kind] for name, kind in hosts.items()}, boots_on_use=True) as site:
         yield site
 
 

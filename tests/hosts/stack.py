@@ -104,6 +104,8 @@ def config_of(
     site: Site, hosts: Mapping[str, Mapping[str, Any]], artifacts: Path, backend: Backend, username: str | None = None
 ) -> dict[str, Any]:
     """A stack file's keys for some hosts of the site. `username`: of Mimir and Loki, which here let everybody in."""
+    for name in hosts.keys() & site.hosts.keys():
+        _ = site.hosts[name]  # boots it
     login = {"username": username} if username else {}
     return {
         "datacenter": DATACENTER,
