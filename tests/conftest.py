@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -52,6 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations(), "durations")
     config.pluginmanager.register(selection.Selection(config), "selection")
+    # The tests start Python a thousand times. Without bytecode each start compiles all that it imports, half of its time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -73,6 +73,22 @@ class Datacenter:
         assert (done.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {done.returncode}:\n{output}"
         return output
 
+    def make(self, target: str, *more: str) -> str:
+        """What a make target does with the stack, as a person runs it after `. .dev/env`, with `more` arguments at its end."""
+        dry = ["make", "--dry-run", "--no-print-directory", target, "STACK=dev"]
+        *_, command = subprocess.run(dry, cwd=self.directory, capture_output=True, text=True, check=True).stdout.splitlines()
+        done = subprocess.run(
+            ["sh", "-c", f". .dev/env && {command} {' '.join(more)}"],
+            cwd=self.directory,
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     @property
     def endpoints(self) -> dict[str, str]:
         text = (self.directory / ".dev/endpoints.env").read_text()
@@ -96,6 +112,12 @@ class Datacenter:
             except OSError:
                 continue
         return found
+
+
+@pytest.fixture(scope="session")
+def preview(datacenter: Datacenter) -> str:
+    """What `make preview STACK=dev` prints of the running datacenter, without its set-up."""
+    return datacenter.make("preview")
 
 
 def eventually(what: str, holds: Any, within_s: float = 60) -> None:

@@ -50,10 +50,9 @@ def test_a_wrong_rule_ends_the_preview_with_every_mistake_before_the_first_resou
     assert "gpu-fleet:host:Host" not in output, "a resource was looked at"
 
 
-def test_a_preview_tells_the_cost_and_mimir_has_as_many_series(datacenter: Datacenter) -> None:
-    output = datacenter.pulumi("preview")
-    assert re.search(r"Series in Mimir, estimated: up to [\d,]+ sent by 1 host, and [\d,]+ recorded from them", output), output
-    assert re.search(r"1 host with 8 GPUs: [\d,]+ with nvidia_gpu_exporter", output), output
+def test_a_preview_tells_the_cost_and_mimir_has_as_many_series(datacenter: Datacenter, preview: str) -> None:
+    assert re.search(r"Series in Mimir, estimated: up to [\d,]+ sent by 1 host, and [\d,]+ recorded from them", preview), preview
+    assert re.search(r"1 host with 8 GPUs: [\d,]+ with nvidia_gpu_exporter", preview), preview
 
     def number(promql: str) -> int:
         found = datacenter.metrics(promql)
