@@ -73,8 +73,8 @@ class Alloy:
         return ("discover", "collect_metrics", "collect_agent", *docker, "process_kernel", metrics, logs)
 
     def _groups(self) -> tuple[str, ...]:
-        """gpu-fleet: the directory of the secrets; systemd-journal, adm: kernel messages. Members of docker can become root, so only
-        where the stack wants container logs."""
+        """gpu-fleet: the directory of the secrets; systemd-journal, adm: kernel messages. docker: its members can become root, so
+        only where the stack collects container logs."""
         secrets = map(secret_group, self._secrets())
         return ("gpu-fleet", *secrets, "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
 

@@ -94,8 +94,8 @@ def _counters(stack: Stack) -> Iterator[Problem]:
     except UnicodeDecodeError:
         yield problem("dcgm.counters", f"{setting} is no text file", expected, "save it as UTF-8")
     else:
-        for error in counters.find_errors():
-            yield Problem(f"{setting}, line {error.line}", error.what, error.expected, error.fix)
+        for found in counters.find_errors():
+            yield Problem(f"{setting}, line {found.line}", found.what, found.expected, found.fix)
         stack.listing.warnings += [f"{PROJECT}:dcgm.counters: {setting}: {warning}" for warning in counters.find_warnings()]
 
 

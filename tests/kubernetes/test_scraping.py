@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from components.backend.backend import BackendArgs, services
 from components.kubernetes import values
 from components.kubernetes.load_job import load_job
