@@ -9,15 +9,17 @@ from typing import cast
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
-_BETWEEN_STATUSES_S = 0.5  # per resource: a person reads no faster, and 1,000 hosts tell a lot
+from provider.terminal import printable
+
+_BETWEEN_STATUSES_S = 0.5  # per resource: nobody reads faster, and 1,000 hosts send many lines
 
 
 class EngineLog:
-    """Sends lines without making anyone wait. Before `connect` they go nowhere."""
+    """Sends log lines without blocking the caller. Before `connect` they are dropped."""
 
     def __init__(self) -> None:
         self._stub: engine_pb2_grpc.EngineAsyncStub | None = None
-        self._waiting: dict[str, str] = {}  # last line of each resource that told one a moment ago
+        self._waiting: dict[str, str] = {}  # latest unsent line of each resource that sent one a moment ago
         self._sending: set[asyncio.Task[None]] = set()
 
     def connect(self, address: str) -> None:
@@ -25,15 +27,15 @@ class EngineLog:
         self._stub = cast("engine_pb2_grpc.EngineAsyncStub", engine_pb2_grpc.EngineStub(grpc.aio.insecure_channel(address)))
 
     def status(self, urn: str, line: str) -> None:
-        """What a resource is doing now; the next line takes its place, and lines that come too fast give way to the last one."""
+        """What a resource is doing now. The next line replaces it; of lines that come too fast only the last is sent."""
         if urn in self._waiting:
             self._waiting[urn] = line
             return
         self._send(engine_pb2.INFO, urn, line, ephemeral=True)
         self._waiting[urn] = ""
-        asyncio.get_running_loop().call_later(_BETWEEN_STATUSES_S, self._tell_waiting, urn)
+        asyncio.get_running_loop().call_later(_BETWEEN_STATUSES_S, self._send_waiting, urn)
 
-    def _tell_waiting(self, urn: str) -> None:
+    def _send_waiting(self, urn: str) -> None:
         if line := self._waiting.pop(urn):
             self.status(urn, line)
 
@@ -48,13 +50,13 @@ class EngineLog:
         self._send(engine_pb2.DEBUG, "", text)
 
     async def flush(self) -> None:
-        """Until all lines are with the engine: what comes after an answer may find its display gone."""
+        """Waits until the engine has all lines: its display may be gone once the answer has been sent."""
         if self._sending:
             await asyncio.wait(self._sending, timeout=5)
 
     def _send(self, severity: engine_pb2.LogSeverity.ValueType, urn: str, message: str, *, ephemeral: bool = False) -> None:
         if self._stub:
-            request = engine_pb2.LogRequest(severity=severity, message=message, urn=urn, ephemeral=ephemeral)
+            request = engine_pb2.LogRequest(severity=severity, message=printable(message), urn=urn, ephemeral=ephemeral)
             task = asyncio.get_running_loop().create_task(self._log(self._stub, request))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -63,11 +65,11 @@ class EngineLog:
         try:
             await stub.Log(request, timeout=30)
         except grpc.aio.AioRpcError:
-            return  # a line less to read; the work goes on
+            return  # one line is lost; the work goes on
 
 
 class EngineLogHandler(logging.Handler):
-    """What libraries log, for --debug. Standard error is no place for it: the engine shows that to everybody."""
+    """Sends what libraries log to --debug. Not to standard error: the engine shows that to every user."""
 
     def __init__(self, log: EngineLog):
         super().__init__(logging.WARNING)
@@ -76,5 +78,5 @@ class EngineLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._log.debug(self.format(record))
-        except RuntimeError:  # no running loop: the process is ending
+        except RuntimeError:  # no running event loop: the process is ending
             return

@@ -1,7 +1,7 @@
-"""What travels to a host: a tar archive, as one gzip stream whose pieces may have been compressed long before.
+"""What is sent to a host: a tar archive as one gzip stream, whose members may have been compressed earlier.
 
-A gzip file may be several in a row (RFC 1952, section 2.2). So a program of 400 MB is compressed once, and the bundle once per
-run; each of a thousand hosts gets them without that work, and in a third of the time that the wire would take.
+A gzip file may consist of several concatenated members (RFC 1952, section 2.2). So a 400 MB program is compressed once, and the
+bundle once per run; sending them to a thousand hosts costs no further compression and a third of the network time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import shutil
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -19,7 +20,7 @@ from pathlib import Path
 
 _BLOCK = 512  # of a tar archive
 _CHUNK = 256 * 1024
-_QUICKLY = 1  # levels above take three times as long to save a tenth more of a program
+_QUICKLY = 1  # higher levels take three times as long to save another 10 % of a program
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Compressed:
-    """A file that is compressed already. `size`: of what it holds."""
+    """A file that is already compressed. `size`: uncompressed, in bytes."""
 
     file: Path
     size: int
@@ -48,17 +49,24 @@ Members = Mapping[str, bytes | Compressed]
 
 
 class Artifacts:
-    """Files that hosts may need, named by their sha256. `NAME.gz` beside one is made when a host first needs it, and kept."""
+    """Files that hosts may need, named by their sha256. `NAME.gz` is created beside a file when a host first needs it, and
+    kept."""
 
     def __init__(self, directory: Path):
         self.directory = directory
         self._making: dict[str, asyncio.Task[Compressed]] = {}
+        self._lock = threading.Lock()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     async def compressed(self, digest: str) -> Compressed:
         """Raises FileNotFoundError."""
         if digest not in self._making:
             self._making[digest] = asyncio.create_task(asyncio.to_thread(self._compressed, self.directory / digest))
         return await asyncio.shield(self._making[digest])
+
+    def close(self) -> None:
+        if self._temporary:
+            self._temporary.cleanup()
 
     def _compressed(self, file: Path) -> Compressed:
         size = file.stat().st_size
@@ -67,17 +75,20 @@ class Artifacts:
             return Compressed(beside, size)
         try:
             return Compressed(compress(file, beside), size)
-        except OSError:  # a directory that is not ours to write in, or full
-            return Compressed(compress(file, self._elsewhere / beside.name), size)
+        except OSError:  # the directory is read-only or full
+            return Compressed(compress(file, self._elsewhere() / beside.name), size)
 
-    @cached_property
     def _elsewhere(self) -> Path:
-        self._temporary = tempfile.TemporaryDirectory(prefix="gpu-fleet-artifacts-")  # goes with this object
-        return Path(self._temporary.name)
+        """One directory for all files. Each file has its own thread: two directories at once, and the first one, with the
+        files in it, would be deleted when the second takes its place."""
+        with self._lock:
+            if self._temporary is None:
+                self._temporary = tempfile.TemporaryDirectory(prefix="gpu-fleet-artifacts-")
+            return Path(self._temporary.name)
 
 
 def compress(file: Path, target: Path) -> Path:
-    """Makes the target, at once or not at all. Raises OSError."""
+    """Creates the target atomically. Raises OSError."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".partial")
     partial = Path(name)
     try:
@@ -94,7 +105,7 @@ def compress(file: Path, target: Path) -> Path:
 
 @dataclass(frozen=True)
 class Archive:
-    """The archive of some members, ready to be sent: `size` in bytes, and its chunks, as often as asked for."""
+    """An archive of members, ready to be sent. `size` in bytes; `chunks` may be iterated several times."""
 
     members: Members
 
@@ -103,7 +114,7 @@ class Archive:
         return sum(len(piece) if isinstance(piece, bytes) else piece.stat().st_size for piece in self._pieces)
 
     def chunks(self) -> Iterable[bytes]:
-        """Piece by piece: artifacts are too large to hold for hundreds of hosts at once."""
+        """Read chunk by chunk: artifacts are too large to keep in memory for hundreds of hosts at once."""
         for piece in self._pieces:
             if isinstance(piece, bytes):
                 yield piece
@@ -126,5 +137,5 @@ class Archive:
 
 @lru_cache(maxsize=256)
 def _packed(data: bytes) -> bytes:
-    """The bundle and the ends of archives are the same for all hosts; their secrets are forgotten with the process."""
+    """The bundle and the archive's trailer are the same for all hosts. Cached secrets live no longer than the process."""
     return gzip.compress(data, mtime=0)

@@ -1,8 +1,10 @@
-"""What to do on a host: bring it to a bundle, say what that would change, look for drift, take everything away. Knows no Pulumi.
+"""The operations on a host: bring it to a bundle, plan that, check for drift, remove everything. Knows no Pulumi.
 
-Every verb is one short command whose arguments hold no secret. It says that it is ready, takes bootstrap.sh and an archive on
-standard input (bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read here. Standard
-input stays open while that runs: when it closes, because we stop or because we are gone, the work ends too.
+Every verb is one short command whose arguments hold no secret. It reports that it is ready, reads bootstrap.sh and an archive
+from standard input (bundle, settings, secrets, artifacts), and runs the converge program, whose JSON lines are read here.
+Standard input stays open meanwhile: when it closes, because we stop or because we are gone, the work ends too.
+
+A host is believed nothing: what it prints is bounded, cleaned and parsed in outcome.py, and one that prints nothing is given up.
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import re
+import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +22,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from provider.envelope import Archive, Artifacts, Compressed, Envelope, Members
-from provider.transport import Running, Session, Transport, TransportError
+from provider.lines import Lines
+from provider.outcome import Cleaner, Outcome
+from provider.transport import LOST, Running, Session, Transport, TransportError
 
-# All that sudo writes to the host's log: the program itself comes by standard input. `dd` reads not a byte too many, as busybox's
-# `head` would.
+# All that sudo writes to the host's log: the program itself comes on standard input. `dd` reads not one byte too many, as
+# busybox's `head` would.
 _START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$7" 2>/dev/null)\""""
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
 _CANNOT_UNPACK: Final = 10
 _DAMAGED: Final = 11
-_NOTHING_INSTALLED: Final = 3
+_BY_SIGNAL: Final = 128  # a shell ends with 128 and the number of the signal
 
-# What converge and the transports give as causes, in the words of the one line that people see first.
+# The causes that converge and the transports report, as the first line of an error names them.
 CAUSES: Final[Mapping[str, str]] = {
     "unreachable": "unreachable",
     "host-key": "host key",
@@ -50,15 +54,28 @@ CAUSES: Final[Mapping[str, str]] = {
     "other-instance": "has another name",
     "damaged": "damaged",
     "bundle": "bundle",
+    "silent": "no output",
+    "flood": "too much output",
     "stopped": "stopped",
     "held-back": "held back",
     "internal": "internal error",
 }
+# What a verb that ended early may have left, and what to run next.
+_LEFT: Final[Mapping[str, str]] = {
+    "apply": "what was changed until then stays, and the next `up` finishes it",
+    "remove": "what was removed until then is gone, and the next `up` or `destroy` removes the rest",
+}
+_NOTHING_LEFT: Final = "nothing was changed on the host"
 
-READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for a host's own name
+READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for the host's own name
+IDLE_S: Final = 600.0  # without a line; long steps print one a minute (host/converge/lib/heartbeat.sh)
 _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
-_SUDO_PROMPT = "gpu-fleet asks for the sudo password:"
-_LOG_LINES = 20
+_SUDO_PROMPT: Final = "gpu-fleet asks for the sudo password:"
+_LOG_LINES: Final = 20
+_LONGEST_EVENT: Final = 4 << 20  # bytes; one event may carry the diff of a large file
+_LONGEST_LOG_LINE: Final = 16 << 10
+_MOST_OUTPUT: Final = 1 << 30  # bytes of one verb; a host prints some kilobytes
+_BETWEEN_PROGRESS_S: Final = 0.25
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 256 * 1024
 
@@ -77,65 +94,14 @@ class HostError(Exception):
         return "\n".join([first, *(f"    {line}" for line in self.log)])
 
 
-@dataclass
-class PartReport:
-    status: str
-    changes: list[str] = field(default_factory=list)
-    drift: list[str] = field(default_factory=list)
-    error: Mapping[str, Any] | None = None
-
-
-@dataclass
-class Outcome:
-    """What the converge program told. `is_absent`: nothing of ours is on the host. `renamed_from`: the name
-    in the host's own record when this run came to give it another one. `is_first`: the host had no record of ours."""
-
-    facts: dict[str, str] = field(default_factory=dict)
-    parts: dict[str, PartReport] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)  # output that is no JSON: the answer to `needs`
-    result: Mapping[str, Any] | None = None
-    is_absent: bool = False
-    renamed_from: str = ""
-    is_first: bool = False
-
-    def add(self, line: str) -> None:
-        try:
-            event = json.loads(line)
-            kind = event["event"]
-        except (ValueError, TypeError, KeyError):
-            self.lines.append(line)
-            return
-        match kind:
-            case "part":
-                report = PartReport(event["status"], event.get("changes", []), event.get("drift", []), event.get("error"))
-                self.parts[event["part"]] = report
-            case "facts":
-                self.facts.update(event["facts"])
-            case "result":
-                self.result = event
-            case "absent":
-                self.is_absent = True
-            case "renamed":
-                self.renamed_from = event["from"]
-            case "first":
-                self.is_first = True
-
-    def drift(self) -> list[str]:
-        return [f"{name}: {line}" for name, report in self.parts.items() for line in report.drift]
-
-    def changes(self) -> list[str]:
-        return [f"{name}: {line}" for name, report in self.parts.items() for line in report.changes]
-
-    def failures(self) -> dict[str, Mapping[str, Any]]:
-        return {name: report.error for name, report in self.parts.items() if report.error}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a host is: `connection` as in the schema's type Connection. `stack`: who it may belong to, names separated by blanks.
-    `instance`: who it is. Where its own record names another one it is neither checked nor removed."""
+    """Where a host is: `name` as in the inventory, `connection` as in the schema's type Connection. `stack`: who it may belong
+    to, names separated by blanks. `instance`: who it is. Where its own record names another one it is neither checked nor
+    removed."""
 
     connection: Mapping[str, Any]
+    name: str = ""
     stack: str = ""
     instance: str = ""
 
@@ -146,6 +112,20 @@ class Place:
     @property
     def prefix(self) -> str:
         return self.connection.get("prefix") or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SudoPasswords:
+    """`common`: of every host that is not in `of_hosts`, which is by name."""
+
+    common: str | None = None
+    of_hosts: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def of(self, host: str) -> tuple[str | None, str]:
+        """The password, None where there is none, and the key of the stack file that holds it."""
+        if host in self.of_hosts:
+            return self.of_hosts[host], f"gpu-fleet:sudoPasswords for {host}"
+        return self.common, "gpu-fleet:sudoPassword"
 
 
 Progress = Callable[[str], None]
@@ -159,16 +139,19 @@ class Hosts:
         local: Transport,
         ssh: Callable[[], Transport],
         *,
-        sudo_password: str | None = None,
+        sudo_passwords: SudoPasswords = SudoPasswords(),  # noqa: B008 - frozen
         artifacts: Path | None = None,
-        hide: Iterable[str] = (),
+        secrets: Iterable[str] = (),
+        idle_s: float = IDLE_S,
     ):
-        """`ssh`: makes the transport when the first host needs it. `artifacts`: directory of files named by sha256 that hosts may
-        need. `hide`: what no message may show."""
+        """`ssh`: creates the transport when the first host needs it. `artifacts`: directory of files named by sha256 that
+        hosts may need. `secrets`: what no message may show. `idle_s`: after how many seconds without a line a host is given
+        up."""
         self._local, self._ssh = local, cache(ssh)
-        self._sudo_password = sudo_password
+        self._sudo_passwords = sudo_passwords
         self._artifacts = Artifacts(artifacts) if artifacts else None
-        self._hide = tuple(sorted(hide, key=len, reverse=True))
+        self._cleaner = Cleaner(secrets)
+        self._idle_s = idle_s
 
     async def apply(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
         members: dict[str, bytes | Compressed] = dict(envelope.members())
@@ -177,10 +160,10 @@ class Hosts:
                 needed = await self._converse(session, place, "needs", members, progress)
                 digests = [line for line in needed.lines if _SHA256.fullmatch(line)]
                 members |= {f"artifacts/{digest}": await _artifact(self._artifacts, digest) for digest in digests}
-            return self._judged(await self._converse(session, place, "apply", members, progress))
+            return _raise_failures(await self._converse(session, place, "apply", members, progress))
 
     async def plan(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
-        """What `apply` would change. Failures are part of the answer here, not an error."""
+        """What `apply` would change. Failures are part of the answer, not an error."""
         async with self._session(place) as session:
             return await self._converse(session, place, "plan", envelope.members(), progress)
 
@@ -188,12 +171,16 @@ class Hosts:
         """How the host differs from what was applied last; `is_absent` where nothing was."""
         async with self._session(place) as session:
             outcome = await self._converse(session, place, "check", {}, progress)
-            return outcome if outcome.is_absent else self._judged(outcome)
+            return outcome if outcome.is_absent else _raise_failures(outcome)
 
     async def remove(self, place: Place, progress: Progress) -> Outcome:
         async with self._session(place) as session:
             outcome = await self._converse(session, place, "remove", {}, progress)
-            return outcome if outcome.is_absent else self._judged(outcome)
+            return outcome if outcome.is_absent else _raise_failures(outcome)
+
+    def close(self) -> None:
+        if self._artifacts:
+            self._artifacts.close()
 
     @contextlib.asynccontextmanager
     async def _session(self, place: Place) -> AsyncIterator[Session]:
@@ -202,69 +189,40 @@ class Hosts:
             async with transport.session(dict(place.connection)) as session:
                 yield session
         except TransportError as error:
-            raise HostError(error.code, self._clean(error.message)) from None
+            raise HostError(error.code, self._cleaner.message(error.message)) from None
 
     async def _converse(self, session: Session, place: Place, verb: str, members: Members, progress: Progress) -> Outcome:
         artifacts = str(self._artifacts.directory) if self._artifacts and place.is_local and verb == "apply" else ""
         archive = Archive(members)
         argv = start_command(verb, place, archive, artifacts)
-        if session.sudo:
-            how = ["-S", "-p", _SUDO_PROMPT] if self._sudo_password else ["-n"]
-            argv = ["sudo", *how, "--", *argv]
-        running = await session.start(argv)
-        sudo_password = self._sudo_password if session.sudo else None
-        talk = _Talk(running, session.sudo, sudo_password, self._clean, progress)
+        sudo = _Sudo(*self._sudo_passwords.of(place.name)) if session.sudo else None
+        running = await session.start([*sudo.command(), *argv] if sudo else argv)
+        conversation = _Conversation(verb, running, sudo, self._cleaner, progress, self._idle_s)
         try:
-            await talk.until_ready()
-            await talk.send(archive)
-            outcome = await talk.listen()
+            await conversation.until_ready()
+            outcome = await conversation.work(archive)
         except BaseException as error:
+            is_stopped = isinstance(error, asyncio.CancelledError) and conversation.outcome is not None
+            stopped = conversation.stopped() if is_stopped else None  # before the shell there prints that it was ended
             await asyncio.shield(running.stop())
-            if isinstance(error, asyncio.CancelledError) and talk.outcome is not None:
-                raise HostError(
-                    "stopped", "the work on the host was stopped; the next run finishes it", outcome=talk.outcome
-                ) from None
+            if stopped:
+                raise stopped from None
             raise
         finally:
-            talk.close()
-        return self._explained(verb, outcome, talk)
+            conversation.close()
+        return conversation.explained(outcome)
 
-    def _explained(self, verb: str, outcome: Outcome, talk: _Talk) -> Outcome:
-        """Turns what is no answer of the converge program into a cause. Only its result says that it did what was asked; `needs`
-        prints lines instead."""
-        if outcome.is_absent or outcome.result is not None or (verb == "needs" and talk.exit_code == 0):
-            return outcome
-        log = list(talk.log)
-        if talk.exit_code == -1:
-            raise HostError("unreachable", "the connection broke while the host was being worked on", log, outcome)
-        if talk.exit_code == _CANNOT_UNPACK:
-            text = " ".join(log)
-            code = "disk-full" if "No space left" in text or "quota" in text else "no-write"
-            if "gzip: " in text and "not found" in text:
-                raise HostError("unsupported", "the host has no gzip; install it", log, outcome)
-            raise HostError(code, log[-1] if log else "the bundle could not be unpacked on the host", log[:-1], outcome)
-        if talk.exit_code == _DAMAGED:
-            raise HostError("damaged", log[-1], log[:-1], outcome)
-        message = f"the converge program ended with code {talk.exit_code} and no result"
-        if verb in ("check", "remove"):
-            message += "; the host's own copy of it may be damaged, and the next `up` places it again"
-        raise HostError("internal", message, log, outcome)
 
-    def _judged(self, outcome: Outcome) -> Outcome:
-        """Raises for the parts that failed: the first is the cause, the others are told below it."""
-        failures = outcome.failures()
-        if not failures:
-            return outcome
-        (first, error), *others = failures.items()
-        log = list(error.get("log", ()))
-        for name, other in others:
-            log += [f"{name}: {CAUSES.get(other['code'], other['code'])}: {other['message']}", *other.get("log", ())]
-        raise HostError(error["code"], self._clean(f"{first}: {error['message']}"), [self._clean(line) for line in log], outcome)
-
-    def _clean(self, text: str) -> str:
-        for secret in self._hide:
-            text = text.replace(secret, "[secret]")
-        return text
+def _raise_failures(outcome: Outcome) -> Outcome:
+    """Raises for parts that failed: the first is the cause, the others are reported below it."""
+    failures = outcome.failures()
+    if not failures:
+        return outcome
+    (first, error), *others = failures.items()
+    log = list(error.log)
+    for name, other in others:
+        log += [f"{name}: {CAUSES.get(other.code, other.code)}: {other.message}", *other.log]
+    raise HostError(error.code, f"{first}: {error.message}", log, outcome)
 
 
 async def _artifact(artifacts: Artifacts, digest: str) -> Compressed:
@@ -275,106 +233,249 @@ async def _artifact(artifacts: Artifacts, digest: str) -> Compressed:
         raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
 
 
-class _Talk:
-    """One conversation with bootstrap.sh. `outcome` is None until the host may have been changed."""
+@dataclass(frozen=True)
+class _Sudo:
+    password: str | None
+    key: str
 
-    def __init__(
-        self, running: Running, is_sudo: bool, sudo_password: str | None, clean: Callable[[str], str], progress: Progress
-    ):
+    def command(self) -> list[str]:
+        return ["sudo", *(["-S", "-p", _SUDO_PROMPT] if self.password else ["-n"]), "--"]
+
+    def hint(self, output: str) -> str:
+        if " tty" in output:
+            return "; standard input carries the bundle, so exempt the login: `Defaults:LOGIN !requiretty` in sudoers"
+        if "not found" in output.lower() or "unknown command" in output.lower():
+            return "; install it, or set `user` to root"
+        return "" if self.password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"
+
+
+class _Conversation:
+    """One exchange with bootstrap.sh. `outcome` is None until the host may have been changed."""
+
+    def __init__(self, verb: str, running: Running, sudo: _Sudo | None, cleaner: Cleaner, progress: Progress, idle_s: float):
+        self._verb = verb
         self._running = running
-        self._is_sudo = is_sudo
-        self._sudo_password = sudo_password
-        self._clean = clean
+        self._sudo = sudo
+        self._cleaner = cleaner
         self._progress = progress
+        self._idle_s = idle_s
+        self._silence: asyncio.Timeout | None = None  # while the host is at work
+        self._began_at = 0.0
         self._prompts = 0
-        self._is_wrong_password = False
+        self._received = 0  # bytes
+        self._log: deque[bytes] = deque(maxlen=_LOG_LINES)  # cleaned only when shown: a host may print more than that costs
+        self._latest = b""
+        self._showing: asyncio.TimerHandle | None = None
+        self._output = self._lines_of_output()
         self._errors = asyncio.create_task(self._read_errors())
-        self.log: deque[str] = deque(maxlen=_LOG_LINES)
         self.outcome: Outcome | None = None
-        self.exit_code: int | None = None
+        self._exit_code: int | None = None
 
     async def until_ready(self) -> None:
-        last = b""  # nologin and forced commands speak there
+        last = b""  # nologin and forced commands print there
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                while line := await self._running.stdout.readline():
+                async for line in self._output:
                     if b'"ready"' in line:
                         return
-                    last = line.strip() or last
+                    last = line[:_LONGEST_LOG_LINE].strip() or last
                 await self._running.wait()
                 await asyncio.wait([self._errors], timeout=1)
         except TimeoutError:
-            message = f"the host let us in and then said nothing for {READY_TIMEOUT_S:.0f} s"
-            if self._is_sudo:
-                message += "; sudo may ask a name server that does not answer, where /etc/hosts lacks the host's own name"
-            raise HostError("unreachable", message, list(self.log)) from None
-        if self._is_wrong_password:
-            raise HostError("sudo", "the password of gpu-fleet:sudoPassword was refused")
-        said = self.log[-1] if self.log else self._clean(last.decode(errors="replace")) or "it gave no reason"
-        if "sudo" in said:
-            raise HostError("sudo", said.removeprefix("sudo: ") + self._what_sudo_lacks(said))
-        raise HostError("unsupported", f"the host does not run sh: {said}")
+            message = f"the login succeeded and no command ran within {READY_TIMEOUT_S:.0f} s"
+            if self._sudo:
+                message += "; sudo may be waiting for a name server, where /etc/hosts lacks the host's own name"
+            raise HostError("unreachable", message, self._log_lines()) from None
+        if self._sudo and self._prompts > 1:
+            raise HostError("sudo", f"the password of {self._sudo.key} was refused")
+        log = self._log_lines()
+        output = log[-1] if log else self._shown(last) or "it gave no reason"
+        if self._sudo and "sudo" in output:
+            raise HostError("sudo", output.removeprefix("sudo: ") + self._sudo.hint(output))
+        raise HostError("unsupported", f"the host does not run sh: {output}")
 
-    async def send(self, archive: Archive) -> None:
-        self.outcome = Outcome()
-        with contextlib.suppress(ConnectionError):  # the command ended early: what it said tells why
-            for chunk in itertools.chain([BOOTSTRAP], archive.chunks()):
-                self._running.stdin.write(chunk)
-                await self._running.stdin.drain()
-
-    async def listen(self) -> Outcome:
-        outcome = self.outcome
-        assert outcome is not None, "after `send`"
-        while outcome.result is None and (line := await self._running.stdout.readline()):
-            outcome.add(self._clean(line.decode(errors="replace").rstrip("\n")))
+    async def work(self, archive: Archive) -> Outcome:
+        """Sends the archive and reads until the end. Each line from the host, and each chunk that it takes, shows that it is
+        alive."""
+        outcome = self.outcome = Outcome()
+        self._began_at = asyncio.get_running_loop().time()
+        silence = asyncio.timeout(self._idle_s)
         try:
-            async with asyncio.timeout(_EXIT_TIMEOUT_S if outcome.result else None):
-                self.exit_code = await self._running.wait()
-        except TimeoutError:  # something it started still holds its output; the result was complete
-            await self._running.stop()
+            async with silence:
+                self._silence = silence
+                await self._send(archive)
+                async for line in self._output:
+                    outcome.add(line, self._cleaner)
+                    if outcome.has_result:
+                        break
+                if self._received > _MOST_OUTPUT:
+                    await self._running.stop()
+                elif not outcome.has_result:
+                    self._exit_code = await self._running.wait()
+        except TimeoutError:
+            if not silence.expired():
+                raise
+            if self._received <= _MOST_OUTPUT:  # else its errors are read no more
+                raise self._silent(outcome) from None
+        finally:
+            self._silence = None
+        if outcome.has_result:
+            try:
+                async with asyncio.timeout(_EXIT_TIMEOUT_S):
+                    self._exit_code = await self._running.wait()
+            except TimeoutError:  # something it started still holds its output; the result was complete
+                await self._running.stop()
         await asyncio.wait([self._errors], timeout=1)
         return outcome
 
-    def close(self) -> None:
-        self._errors.cancel()
-        with contextlib.suppress(OSError):
-            self._running.stdin.close()
+    def explained(self, outcome: Outcome) -> Outcome:
+        """Raises the cause where the converge program gave no answer. Only its result says that it did its work; `needs`
+        prints lines instead."""
+        code = self._exit_code
+        if outcome.is_absent or outcome.has_result or (self._verb == "needs" and code == 0):
+            return outcome
+        log = self._log_lines()
+        left = _LEFT.get(self._verb, _NOTHING_LEFT)
+        if self._received > _MOST_OUTPUT:
+            message = f"the host printed more than {_MOST_OUTPUT >> 20} MB while `{self._verb}` ran, and was stopped; {left}"
+            raise HostError("flood", message, log, outcome)
+        if code == LOST:
+            message = f"the connection broke while `{self._verb}` ran; the host may have rebooted or lost its network; {left}"
+            raise HostError("unreachable", message, log, outcome)
+        if code is not None and (name := _signal_of(code)):
+            message = f"`{self._verb}` was ended on the host by {name}: it shut down, or somebody ended it; {left}"
+            raise HostError("stopped", message, log, outcome)
+        if code == _CANNOT_UNPACK:
+            text = " ".join(log)
+            cause = "disk-full" if "No space left" in text or "quota" in text else "no-write"
+            if "gzip: " in text and "not found" in text:
+                raise HostError("unsupported", "the host has no gzip; install it", log, outcome)
+            raise HostError(cause, log[-1] if log else "the bundle could not be unpacked on the host", log[:-1], outcome)
+        if code == _DAMAGED and log:
+            raise HostError("damaged", log[-1], log[:-1], outcome)
+        message = f"the converge program ended with code {code} and no result"
+        if self._verb in ("check", "remove"):
+            message += "; the host's own copy of it may be damaged, and the next `up` places it again"
+        raise HostError("internal", message, log, outcome)
+
+    def stopped(self) -> HostError:
+        seconds = asyncio.get_running_loop().time() - self._began_at
+        message = f"`{self._verb}` was stopped after {seconds:.0f} s{self._at_last()}; {_LEFT.get(self._verb, _NOTHING_LEFT)}"
+        return HostError("stopped", message, outcome=self.outcome)
+
+    def _silent(self, outcome: Outcome) -> HostError:
+        message = (
+            f"`{self._verb}` printed nothing for {_duration(self._idle_s)}{self._at_last()}, and was stopped; "
+            f"{_LEFT.get(self._verb, _NOTHING_LEFT)}; `idleTimeout` of gpu-fleet:ssh sets this limit"
+        )
+        return HostError("silent", message, self._log_lines()[:-1], outcome)
+
+    def _at_last(self) -> str:
+        log = self._log_lines()
+        return f' (its last line: "{log[-1]}")' if log else ""
+
+    async def _send(self, archive: Archive) -> None:
+        with contextlib.suppress(ConnectionError):  # the command ended early: its output explains why
+            for chunk in itertools.chain([BOOTSTRAP], archive.chunks()):
+                self._running.stdin.write(chunk)
+                await self._running.stdin.drain()
+                self._is_alive()
+
+    async def _lines_of_output(self) -> AsyncIterator[bytes]:
+        lines = Lines(_LONGEST_EVENT)
+        while data := await self._running.stdout.read(_CHUNK):
+            if self._is_flood(data):
+                return
+            ended = lines.feed(data)
+            if ended:
+                self._is_alive()
+            for line in ended:
+                yield line
+        if lines.rest:
+            yield lines.rest
 
     async def _read_errors(self) -> None:
         """Progress for people, line by line, and sudo's prompt, which ends without a newline."""
-        rest = ""
+        lines = Lines(_LONGEST_LOG_LINE)
+        prompt = _SUDO_PROMPT.encode()
         while data := await self._running.stderr.read(_CHUNK):
-            *lines, rest = (rest + data.decode(errors="replace")).split("\n")
-            for line in (*lines, rest):
-                if _SUDO_PROMPT in line:
+            if self._is_flood(data):
+                return
+            ended = lines.feed(data)
+            if self.outcome is not None:
+                if ended:
+                    self._is_alive()
+                self._add_to_log(ended[-_LOG_LINES:])
+                continue
+            for line in ended:
+                for _ in range(line.count(prompt)):
                     self._answer_sudo()
-            rest = rest.replace(_SUDO_PROMPT, "")
-            for line in lines:
-                if line := self._clean(line.replace(_SUDO_PROMPT, "")).strip():
-                    self.log.append(line)
-                    if self.outcome is not None:  # what the login says before is no progress
-                        self._progress(line)
-        if rest.strip():
-            self.log.append(self._clean(rest.strip()))
+            self._add_to_log(line.replace(prompt, b"") for line in ended)
+            if lines.drop(prompt):
+                self._answer_sudo()
+        self._add_to_log([lines.rest])
 
-    def _what_sudo_lacks(self, said: str) -> str:
-        if " tty" in said:
-            return "; standard input brings the bundle, so exempt the login: `Defaults:LOGIN !requiretty` in sudoers"
-        if "not found" in said.lower() or "unknown command" in said.lower():
-            return "; install it, or let `user` be root"
-        return "" if self._sudo_password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"
+    def _is_flood(self, data: bytes) -> bool:
+        """Whether the host has printed so much that it is stopped: it never falls silent."""
+        self._received += len(data)
+        if self._received <= _MOST_OUTPUT:
+            return False
+        with contextlib.suppress(OSError):
+            self._running.stdin.close()
+        return True
+
+    def _is_alive(self) -> None:
+        if self._silence is not None and not self._silence.expired():
+            self._silence.reschedule(asyncio.get_running_loop().time() + self._idle_s)
+
+    def _add_to_log(self, lines: Iterable[bytes]) -> None:
+        lines = [line for line in lines if line.strip()]
+        self._log.extend(lines)
+        if lines and self.outcome is not None:  # what the login prints before is not progress
+            self._latest = lines[-1]
+            if self._showing is None:
+                self._show_latest()
+
+    def _show_latest(self) -> None:
+        self._showing = None
+        if self._latest:
+            self._progress(self._shown(self._latest))
+            self._latest = b""
+            self._showing = asyncio.get_running_loop().call_later(_BETWEEN_PROGRESS_S, self._show_latest)
+
+    def _log_lines(self) -> list[str]:
+        return [line for line in map(self._shown, self._log) if line]
+
+    def _shown(self, line: bytes) -> str:
+        return self._cleaner.message(line.decode(errors="replace"))
+
+    def close(self) -> None:
+        self._errors.cancel()
+        if self._showing:
+            self._showing.cancel()
+        with contextlib.suppress(OSError):
+            self._running.stdin.close()
 
     def _answer_sudo(self) -> None:
         """Once: sudo asks again after a wrong password, and each wrong one may count towards a lock-out."""
         self._prompts += 1
-        if self._prompts == 1:
-            self._running.stdin.write(f"{self._sudo_password}\n".encode())
+        if self._prompts == 1 and self._sudo and self._sudo.password:
+            self._running.stdin.write(f"{self._sudo.password}\n".encode())
         else:
-            self._is_wrong_password = True
             self._running.stdin.close()
 
 
+def _signal_of(code: int) -> str:
+    """The name of the signal that ended a command, empty where none did: a shell adds 128 to it, Python negates it."""
+    number = -code if code < 0 else code - _BY_SIGNAL
+    return signal.Signals(number).name if number in {signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM} else ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:g} s"
+
+
 def start_command(verb: str, place: Place, archive: Archive, artifacts: str = "") -> list[str]:
-    """What takes BOOTSTRAP and the archive on its standard input. `artifacts`: a directory of the host that has them already."""
+    """What reads BOOTSTRAP and the archive from standard input. `artifacts`: a directory of the host that already has them."""
     size, bootstrap_size = str(archive.size), str(len(BOOTSTRAP))
     return ["sh", "-c", _START, "gpu-fleet", verb, place.prefix, place.stack, place.instance, size, artifacts, bootstrap_size]

@@ -1,6 +1,6 @@
-"""The API server of a cluster, as far as the checks need it: plain requests with the login of a kubeconfig. Knows no Pulumi.
+"""The part of the Kubernetes API that the checks need: plain requests with a kubeconfig's credentials. Knows no Pulumi.
 
-The `kubernetes` package reads kubeconfigs, runs their login helpers and speaks TLS; its typed models are not used.
+The `kubernetes` package reads kubeconfigs, runs their credential plugins and speaks TLS; its typed models are not used.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = (5.0, 30.0)  # to connect, to answer
 _PAGE = 500  # objects per answer of a list
+_JSON = "application/json"
+# Metadata alone: the data of a Secret stays in the cluster. Not with JSON as a second choice, which would bring it after all.
+# Source: Kubernetes API concepts, "Receiving resources as metadata only"; every server since 1.15 knows it.
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 Manifest = Mapping[str, Any]
 
 
 @dataclass
 class KubeconfigError(Exception):
-    """The kubeconfig is not there, is none, or lacks the context."""
+    """The kubeconfig is missing, invalid, or lacks the context."""
 
     message: str
 
@@ -45,7 +49,7 @@ class Unreachable(Exception):
 
 @dataclass
 class Refused(Exception):
-    """The API server answered with an error. `status`: HTTP; `reason`: as Kubernetes names it (NotFound, Forbidden, …)."""
+    """The API server answered with an error. `status`: HTTP; `reason`: the Kubernetes reason (NotFound, Forbidden, …)."""
 
     status: int
     reason: str
@@ -56,10 +60,10 @@ class Refused(Exception):
 
 
 class ClusterApi:
-    """One cluster. Connects with the first request; every method may raise KubeconfigError, Unreachable and Refused."""
+    """One cluster. Connects on the first request; every method may raise KubeconfigError, Unreachable and Refused."""
 
     def __init__(self, *, file: str | None = None, text: str | None = None, context: str | None = None):
-        """`text`: a whole kubeconfig, which wins over a `file`. Default: as kubectl finds it."""
+        """`text`: a whole kubeconfig, preferred to a `file`. Default: the one that kubectl uses."""
         self._file, self._text, self._context = file, text, context
         self._client: ApiClient | None = None
 
@@ -71,7 +75,7 @@ class ClusterApi:
         return self._request("GET", path)
 
     def find(self, path: str) -> Any:
-        """The object, or None when there is none."""
+        """The object, or None when it does not exist."""
         try:
             return self.get(path)
         except Refused as error:
@@ -79,11 +83,13 @@ class ClusterApi:
                 return None
             raise
 
-    def list(self, path: str, **query: str) -> Iterator[Manifest]:
+    def list(self, path: str, *, only_metadata: bool = False, **query: str) -> Iterator[Manifest]:
         """Every object below a path, page by page. `query`: labelSelector, fieldSelector."""
+        accept = _METADATA if only_metadata else _JSON
         token = ""
         while True:
-            page = self.get(f"{path}?{urlencode({**query, 'limit': _PAGE, **({'continue': token} if token else {})})}")
+            steps = {**query, "limit": _PAGE, **({"continue": token} if token else {})}
+            page = self._request("GET", f"{path}?{urlencode(steps)}", accept=accept)
             yield from page["items"]
             token = page["metadata"].get("continue", "")
             if not token:
@@ -97,7 +103,7 @@ class ClusterApi:
         self._request("PUT", path, manifest)
 
     def delete(self, path: str) -> None:
-        """It is no error when it is gone already."""
+        """Deleting a missing object is not an error."""
         try:
             self._request("DELETE", path)
         except Refused as error:
@@ -114,7 +120,8 @@ class ClusterApi:
         return bool(self.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)["status"].get("allowed"))
 
     def resources(self, api_version: str) -> dict[str, tuple[str, bool]]:
-        """Kinds of an API version: kind to (resource name in paths, whether it is namespaced). Empty: the cluster lacks it."""
+        """Kinds of an API version: kind to (resource name in paths, whether it is namespaced). Empty: the cluster lacks the
+        version."""
         prefix = "/api" if "/" not in api_version else "/apis"
         found = self.find(f"{prefix}/{api_version}") or {"resources": []}
         return {
@@ -129,7 +136,7 @@ class ClusterApi:
         return self._client
 
     def _load(self) -> ApiClient:
-        # A quarter of a second to import, which a stack without a cluster need not wait.
+        # Takes 0.25 s to import, which a stack without a cluster need not pay.
         from kubernetes import config
         from kubernetes.client import Configuration
         from kubernetes.config.config_exception import ConfigException
@@ -143,15 +150,15 @@ class ClusterApi:
                 )
             loaded = safe_load(self._text)
             if not isinstance(loaded, dict):
-                raise ConfigException("is no kubeconfig")
+                raise ConfigException("is not a kubeconfig")
             return config.new_client_from_config_dict(loaded, context=self._context, client_configuration=settings)
         except (ConfigException, YAMLError, OSError, KeyError, TypeError) as error:
             where = self._file or "the default kubeconfig" if self._text is None else "the secret gpu-fleet:kubeconfig"
-            # YAML's own text would quote the file.
-            cause = "is no YAML" if isinstance(error, YAMLError) else str(error).removeprefix("Invalid kube-config file. ")
+            # The YAML library's message would quote the file.
+            cause = "is not YAML" if isinstance(error, YAMLError) else str(error).removeprefix("Invalid kube-config file. ")
             raise KubeconfigError(f"{where}: {cause}") from None
 
-    def _request(self, method: str, path: str, body: Manifest | None = None) -> Any:
+    def _request(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON) -> Any:
         from kubernetes.client import ApiException
 
         client = self._connected()
@@ -159,7 +166,7 @@ class ClusterApi:
             response = client.call_api(
                 path,
                 method,
-                header_params={"Accept": "application/json", "Content-Type": "application/json"},
+                header_params={"Accept": accept, "Content-Type": "application/json"},
                 body=body,
                 auth_settings=["BearerToken"],
                 _return_http_data_only=True,
@@ -179,12 +186,12 @@ def _json(text: str | bytes | None) -> Mapping[str, Any]:
     try:
         answer = json.loads(text or "{}")
     except ValueError:
-        return {}  # a proxy in between answers in HTML
+        return {}  # a proxy answers in HTML
     return answer if isinstance(answer, dict) else {}
 
 
 def _cause(error: Exception) -> str:
-    """The innermost reason, without the pool and object addresses that urllib3 wraps it in."""
+    """The innermost reason, without the pool and object addresses of urllib3."""
     while (inner := getattr(error, "reason", None)) and isinstance(inner, Exception):
         error = inner
     text = str(error)

@@ -1,8 +1,7 @@
 """The objects of a Helm release as they should be, compared with those on the cluster. Knows no Pulumi.
 
-What a manifest means only its API server knows (defaults, quantities, order of lists), so the server is asked what it would make
-of it now: a dry-run creation under another name. That answer and the live object must be the same, which also finds what was
-added by hand. Changes nothing but in `repair`.
+Only the API server knows what a manifest expands to (defaults, quantities, list order). So each object is created as a dry run
+under another name, and the answer must equal the live object, which also finds manual additions. Only `repair` changes anything.
 """
 
 from __future__ import annotations
@@ -13,16 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provider.kubernetes import ClusterApi, Manifest, object_path
+from provider.terminal import printable_line
 
-# Their name is part of what they are, so none can be tried under another; Helm itself leaves CRDs alone after installation.
+# Their name is part of their meaning, so a dry run under another name is impossible; Helm itself never updates CRDs.
 _NOT_COMPARED: Final = frozenset({"CustomResourceDefinition", "APIService", "Job"})
-_EXISTENCE_ONLY: Final = frozenset({"Secret"})  # a manifest for people to read does not hold what is in them
-# Given by the cluster, filled in by controllers, or of no meaning: last steps of their paths.
-_GIVEN: Final = frozenset(
+_EXISTENCE_ONLY: Final = frozenset({"Secret"})  # the rendered manifest shown to people omits their data
+# Assigned by the cluster, filled in by controllers, or irrelevant: the last elements of their paths.
+_ASSIGNED: Final = frozenset(
     {
         *("clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "caBundle", "volumeName", "secrets"),
-        "kubectl.kubernetes.io/restartedAt",  # a restart is no change
-        "checksum/secret",  # of what a chart makes up anew each time it is rendered
+        "kubectl.kubernetes.io/restartedAt",  # `kubectl rollout restart` is not drift
+        "checksum/secret",  # of values that the chart generates anew on each rendering
     }
 )
 _LONGEST_SHOWN: Final = 160  # an image with its digest
@@ -31,7 +31,7 @@ _TRIAL: Final = "gpu-fleet-check"
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """`path` is empty when the object is missing."""
+    """One difference. `path` is empty when the object is missing."""
 
     object: str  # DaemonSet dcgm-exporter
     path: str = ""
@@ -41,14 +41,14 @@ class Difference:
     def __str__(self) -> str:
         if not self.path:
             return f"{self.object}: is missing"
-        return f"{self.object}: {self.path}: {_shown(self.found)} instead of {_shown(self.expected)}"
+        return printable_line(f"{self.object}: {self.path}: {_shown(self.found)} instead of {_shown(self.expected)}")
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, (Mapping, list)):
-        return "something else" if value else "nothing"
+        return "another value" if value else "nothing"
     text = str(value)
     return text if len(text) <= _LONGEST_SHOWN and "\n" not in text else "another text"
 
@@ -61,19 +61,26 @@ class Objects:
         self._release, self._namespace = release, namespace
         self._manifests = manifests
         self._kinds: dict[str, dict[str, tuple[str, bool]]] = {}
+        self._is_stopped = False
 
     def differences(self) -> list[Difference]:
-        """How the cluster differs from the manifests. Raises what ClusterApi raises."""
+        """How the cluster differs from the manifests. Raises the exceptions of ClusterApi."""
         return [difference for manifest in self._manifests for difference in self._compare(manifest)]
 
     def repair(self) -> list[Difference]:
-        """Makes what is missing anew and sets back what was changed; what it found. Raises what ClusterApi raises."""
+        """Recreates missing objects and reverts changed ones; returns what it found. Raises the exceptions of ClusterApi."""
         found = []
         for manifest in self._manifests:
+            if self._is_stopped:
+                break
             if differences := list(self._compare(manifest)):
                 found += differences
-                self._set_back(manifest)
+                self._revert(manifest)
         return found
+
+    def stop(self) -> None:
+        """Ends `repair` after the object that it is at."""
+        self._is_stopped = True
 
     def _compare(self, manifest: Manifest) -> Iterator[Difference]:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
@@ -85,10 +92,10 @@ class Objects:
         if live is None:
             yield Difference(object=title)
         elif kind not in _EXISTENCE_ONLY:
-            yield from _differences(title, manifest, self._meant(manifest, path), live)
+            yield from _differences(title, manifest, self._expected(manifest, path), live)
 
     def _path(self, manifest: Manifest) -> str:
-        """Where objects of its kind are; empty when the cluster does not know the kind."""
+        """The API path of objects of this kind; empty when the cluster does not know the kind."""
         api_version = manifest["apiVersion"]
         if api_version not in self._kinds:
             self._kinds[api_version] = self._api.resources(api_version)
@@ -96,11 +103,11 @@ class Objects:
         namespace = manifest["metadata"].get("namespace") or self._namespace
         return object_path(resource, namespaced, api_version, namespace) if resource else ""
 
-    def _meant(self, manifest: Manifest, path: str) -> Manifest:
-        """What the server makes of it now."""
+    def _expected(self, manifest: Manifest, path: str) -> Manifest:
+        """The manifest as the server expands it now."""
         trial = copy.deepcopy(dict(manifest))
         trial["metadata"] = {**trial["metadata"], "name": _TRIAL}
-        # A wished address or port is taken, by the object itself; any will do.
+        # A requested address or port is already used, by the object itself; any other will do.
         spec = trial.get("spec")
         if trial["kind"] == "Service" and isinstance(spec, dict):
             if spec.get("clusterIP") != "None":
@@ -109,24 +116,24 @@ class Objects:
                 port.pop("nodePort", None)
         return self._api.create(path, trial, dry_run=True)
 
-    def _set_back(self, manifest: Manifest) -> None:
+    def _revert(self, manifest: Manifest) -> None:
         name, path = manifest["metadata"]["name"], self._path(manifest)
         owned = self._owned(manifest)
         live = self._api.find(f"{path}/{name}")
         if live is None:
             self._api.create(path, owned)
             return
-        meant = copy.deepcopy(dict(self._meant(manifest, path)))
+        expected = copy.deepcopy(dict(self._expected(manifest, path)))
         for key, value in live.items():
             if key in ("metadata", "status"):
-                meant[key] = value
-        _keep_given(meant, live)
+                expected[key] = value
+        _keep_assigned(expected, live)
         for part in ("labels", "annotations"):
-            meant["metadata"][part] = {**(meant["metadata"].get(part) or {}), **(owned["metadata"].get(part) or {})}
-        self._api.replace(f"{path}/{name}", meant)
+            expected["metadata"][part] = {**(expected["metadata"].get(part) or {}), **(owned["metadata"].get(part) or {})}
+        self._api.replace(f"{path}/{name}", expected)
 
     def _owned(self, manifest: Manifest) -> dict[str, Any]:
-        """With the marks by which Helm knows its own."""
+        """The manifest with the labels and annotations by which Helm recognizes its objects."""
         owned = copy.deepcopy(dict(manifest))
         metadata = owned["metadata"]
         marks = {"meta.helm.sh/release-name": self._release, "meta.helm.sh/release-namespace": self._namespace}
@@ -135,22 +142,22 @@ class Objects:
         return owned
 
 
-def _differences(title: str, manifest: Manifest, meant: Manifest, live: Manifest) -> Iterator[Difference]:
-    for part in ("labels", "annotations"):  # the server and controllers add some of their own
+def _differences(title: str, manifest: Manifest, expected: Manifest, live: Manifest) -> Iterator[Difference]:
+    for part in ("labels", "annotations"):  # the server and controllers add their own
         expected, found = manifest["metadata"].get(part) or {}, live["metadata"].get(part) or {}
         for key in sorted(expected):
             if found.get(key) != expected[key]:
                 path = f"metadata.{part}[{key}]"
                 yield Difference(object=title, path=path, found=found.get(key), expected=expected[key])
-    for key in sorted({*meant, *live} - {"apiVersion", "kind", "metadata", "status"}):
-        yield from _values(title, key, meant.get(key), live.get(key))
+    for key in sorted({*expected, *live} - {"apiVersion", "kind", "metadata", "status"}):
+        yield from _values(title, key, expected.get(key), live.get(key))
 
 
 def _values(title: str, path: str, expected: Any, found: Any) -> Iterator[Difference]:
     if expected == found:
         return
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        for key in sorted({*expected, *found} - _GIVEN):
+        for key in sorted({*expected, *found} - _ASSIGNED):
             yield from _values(title, f"{path}.{key}", expected.get(key), found.get(key))
     elif isinstance(expected, list) and isinstance(found, list) and (names := _names(expected, found)):
         by_name = [{item["name"]: item for item in items} for items in (expected, found)]
@@ -164,7 +171,7 @@ def _values(title: str, path: str, expected: Any, found: Any) -> Iterator[Differ
 
 
 def _names(*lists: list[Any]) -> list[str]:
-    """The names in lists of named things, in order; empty when the lists are of something else, or a name is there twice."""
+    """The names in lists of named items, in order; empty when items lack names or a name is repeated."""
     names: list[str] = []
     for items in lists:
         own = [item["name"] for item in items if isinstance(item, Mapping) and item.get("name") is not None]
@@ -174,16 +181,16 @@ def _names(*lists: list[Any]) -> list[str]:
     return names
 
 
-def _keep_given(meant: Any, live: Any) -> None:
-    """Takes over what only the cluster decides, at every depth."""
-    if isinstance(meant, dict) and isinstance(live, Mapping):
-        for key in _GIVEN & {*meant, *live}:
+def _keep_assigned(expected: Any, live: Any) -> None:
+    """Copies what only the cluster assigns, at every depth."""
+    if isinstance(expected, dict) and isinstance(live, Mapping):
+        for key in _ASSIGNED & {*expected, *live}:
             if key in live:
-                meant[key] = live[key]
+                expected[key] = live[key]
             else:
-                meant.pop(key)
-        for key in meant.keys() & live.keys() - _GIVEN:
-            _keep_given(meant[key], live[key])
-    elif isinstance(meant, list) and isinstance(live, list):
-        for one, other in zip(meant, live, strict=False):
-            _keep_given(one, other)
+                expected.pop(key)
+        for key in expected.keys() & live.keys() - _ASSIGNED:
+            _keep_assigned(expected[key], live[key])
+    elif isinstance(expected, list) and isinstance(live, list):
+        for one, other in zip(expected, live, strict=False):
+            _keep_assigned(one, other)

@@ -1,8 +1,8 @@
-"""Staged rollout: a host of a later wave is left alone once too many hosts of the waves before it failed.
+"""Staged rollout: a host of a later wave is held back once too many hosts of the earlier waves have failed.
 
-Judged here, ordered elsewhere: the program registers a wave only when the one before it is done (components/fleet/fleet.py). So
-nothing here waits for another host, and no number of `--parallel` can make a run wait for ever. Hosts that do not change are
-never called, and count as good; a preview and a deletion ask nobody.
+Only the decision is made here. The order comes from the program, which registers a wave once the previous one is done
+(components/fleet/fleet.py), so nothing here waits for another host and no `--parallel` value can deadlock a run. Hosts without
+changes are never called and count as successful. Previews, and deletions of hosts that leave the stack, are never held back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from provider.host import HostError
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutRules:
-    """`has_canary`: the first wave is one where no host may fail. `max_failures`: of the other waves together. `pause_s`: between
-    the last host of a wave that was changed and the first of the next."""
+    """`has_canary`: no host of the first wave may fail. `max_failures`: how many hosts of all other waves together may fail.
+    `pause_s`: between the last changed host of a wave and the first of the next."""
 
     has_canary: bool = False
     max_failures: int = 0
@@ -27,26 +27,27 @@ class RolloutRules:
 
 
 class Rollout:
-    """What became of the hosts of one run, by wave."""
+    """The outcome of one run's hosts, by wave."""
 
     def __init__(self, rules: RolloutRules):
         self._rules = rules
         self._waves: dict[str, int] = {}
-        self._failed: dict[str, str] = {}  # host to its cause, in the order they failed
-        self._worked_until: dict[int, float] = {}  # by wave: when its last host was done, of the monotonic clock
+        self._failed: dict[str, str] = {}  # host to cause, in the order of failure
+        self._worked_until: dict[int, float] = {}  # wave to the end of its last host, on the monotonic clock
 
-    def place(self, host: str, wave: int) -> None:
+    def assign(self, host: str, wave: int) -> None:
         self._waves[host] = wave
 
     @contextlib.asynccontextmanager
-    async def turn(self, host: str, tell: Callable[[str], None]) -> AsyncIterator[None]:
-        """Around the work on a host. Raises HostError where it is held back; what else is raised inside is its failure."""
+    async def turn(self, host: str, progress: Callable[[str], None]) -> AsyncIterator[None]:
+        """Wraps the work on a host. Raises HostError when the host is held back; any other exception inside counts as its
+        failure."""
         if (wave := self._waves.get(host)) is None:
             yield
             return
-        self.judge(host)
-        await self._pause(wave, tell)
-        self.judge(host)
+        self.check_not_held_back(host)
+        await self._pause(wave, progress)
+        self.check_not_held_back(host)
         try:
             yield
         except Exception as error:
@@ -55,8 +56,8 @@ class Rollout:
         finally:
             self._worked_until[wave] = time.monotonic()
 
-    def judge(self, host: str) -> None:
-        """Raises HostError when the waves before the host's own went wrong."""
+    def check_not_held_back(self, host: str) -> None:
+        """Raises HostError when too many hosts of earlier waves failed."""
         if (wave := self._waves.get(host)) is None:
             return
         failed = {name: cause for name, cause in self._failed.items() if self._waves[name] < wave}
@@ -67,14 +68,14 @@ class Rollout:
             raise HostError("held-back", f"canary {canary} failed: {failed[canary]}")
         if len(failed) > self._rules.max_failures:
             first, cause = next(iter(failed.items()))
-            many = "1 host" if len(failed) == 1 else f"{len(failed)} hosts"
+            count = "1 host" if len(failed) == 1 else f"{len(failed)} hosts"
             raise HostError(
-                "held-back", f"{many} before it failed, maxFailures is {self._rules.max_failures}; first {first}: {cause}"
+                "held-back", f"{count} before it failed, maxFailures is {self._rules.max_failures}; first {first}: {cause}"
             )
 
-    async def _pause(self, wave: int, tell: Callable[[str], None]) -> None:
+    async def _pause(self, wave: int, progress: Callable[[str], None]) -> None:
         ends = [at for earlier, at in self._worked_until.items() if earlier < wave]
         left_s = max(ends) + self._rules.pause_s - time.monotonic() if ends else 0
         if left_s > 0:
-            tell(f"wave {wave + 1} begins in {left_s:.0f} s")
+            progress(f"wave {wave + 1} begins in {left_s:.0f} s")
             await asyncio.sleep(left_s)

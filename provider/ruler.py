@@ -14,14 +14,17 @@ from urllib.parse import quote
 
 import yaml
 
-if TYPE_CHECKING:  # imported by the first request: a run that changes no rule needs no HTTP
+from provider.terminal import printable
+
+if TYPE_CHECKING:  # imported on the first request: a run that changes no rule needs no HTTP
     import aiohttp
 
 _RULES_PATH: Final = {"mimir": "/prometheus/config/v1/rules", "loki": "/loki/api/v1/rules"}
 _ALERTS_PATH: Final = "/api/v1/alerts"
-_PAUSES_S: Final = (1, 2, 4)  # a server that has just started answers 5xx until its ring has settled
+_PAUSES_S: Final = (1, 2, 4)  # a server that has just started answers 5xx until its ring is ready
 _TIMEOUT_S: Final = 30
 _CONNECT_TIMEOUT_S: Final = 10
+_LONGEST_BODY: Final = 16 << 20  # bytes
 _GROUP_KEYS: Final = (
     "name",
     "interval",
@@ -34,7 +37,7 @@ _GROUP_KEYS: Final = (
 )
 _RULE_KEYS: Final = ("alert", "record", "expr", "for", "keep_firing_for", "labels", "annotations")
 _DURATION_KEYS: Final = {"interval", "query_offset", "for", "keep_firing_for"}
-# milliseconds, and whether Prometheus writes the unit only when nothing is left over. Source: prometheus/common model.Duration.
+# milliseconds, and whether Prometheus uses the unit only without a remainder. Source: prometheus/common model.Duration.
 _UNITS: Final = (
     ("y", 31_536_000_000, True),
     ("w", 604_800_000, True),
@@ -48,7 +51,7 @@ _UNITS: Final = (
 
 @dataclass
 class RulerError(Exception):
-    """The server refused, or could not be asked. `message` is for people."""
+    """The server refused a request or could not be reached. `message` is shown to the user."""
 
     message: str
 
@@ -57,12 +60,12 @@ class RulerError(Exception):
 
 
 class InvalidRules(ValueError):
-    """The YAML is not one rule group."""
+    """The YAML is not a rule group."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A Mimir or Loki. `url`: base URL. `tenant`, `username`: empty where there are none."""
+    """A Mimir or Loki server. `url`: base URL. `tenant`, `username`: empty when unused."""
 
     url: str
     tenant: str = ""
@@ -70,48 +73,63 @@ class Server:
 
 
 class Rulers:
-    """All servers of a run, with one HTTP session."""
+    """All ruler servers of a run, with one HTTP session."""
 
     def __init__(self, password: str | None = None):
         self._password = password
         self._session: aiohttp.ClientSession | None = None
 
     async def get_group(self, server: Server, backend: str, namespace: str, name: str) -> str | None:
-        """The group as `normalised` writes it; None when there is none."""
-        body = await self._request("GET", server, f"{_rules_url(backend, namespace)}/{_quoted(name)}", missing_is_none=True)
-        return None if body is None else normalised(body)
+        """The group as `normalised` writes it; None when it does not exist."""
+        body = await self._request("GET", server, group_path(backend, namespace, name), missing_is_none=True)
+        try:
+            return None if body is None else normalised(body)
+        except InvalidRules as error:
+            raise RulerError(f"{server.url} answered with what is not a rule group: it {error}; is this the base URL?") from None
 
     async def put_group(self, server: Server, backend: str, namespace: str, rules: str) -> None:
         await self._request("POST", server, _rules_url(backend, namespace), body=rules)
 
-    async def delete_group(self, server: Server, backend: str, namespace: str, name: str) -> None:
-        await self._request("DELETE", server, f"{_rules_url(backend, namespace)}/{_quoted(name)}", missing_is_none=True)
+    async def delete_group(self, server: Server, backend: str, namespace: str, name: str, *, retries: bool = True) -> None:
+        await self._request("DELETE", server, group_path(backend, namespace, name), missing_is_none=True, retries=retries)
 
     async def get_alertmanager(self, server: Server) -> tuple[str, dict[str, str]] | None:
-        """The configuration and the templates of a tenant; None when it has no configuration of its own."""
+        """A tenant's configuration and templates; None when it has no configuration."""
         body = await self._request("GET", server, _ALERTS_PATH, missing_is_none=True)
         if body is None:
             return None
-        stored = yaml.safe_load(body) or {}
+        try:
+            stored = yaml.safe_load(body) or {}
+        except yaml.YAMLError:
+            stored = None
+        if not isinstance(stored, dict):
+            raise RulerError(f"{server.url} answered with what is not an Alertmanager configuration; is this the base URL?")
         return stored.get("alertmanager_config") or "", stored.get("template_files") or {}
 
     async def put_alertmanager(self, server: Server, config: str, templates: Mapping[str, str]) -> None:
         body = yaml.safe_dump({"template_files": dict(templates), "alertmanager_config": config}, sort_keys=False)
         await self._request("POST", server, _ALERTS_PATH, body=body)
 
-    async def delete_alertmanager(self, server: Server) -> None:
-        await self._request("DELETE", server, _ALERTS_PATH, missing_is_none=True)
+    async def delete_alertmanager(self, server: Server, *, retries: bool = True) -> None:
+        await self._request("DELETE", server, _ALERTS_PATH, missing_is_none=True, retries=retries)
 
     async def close(self) -> None:
         if self._session:
             await self._session.close()
 
     async def _request(
-        self, method: str, server: Server, path: str, *, body: str | None = None, missing_is_none: bool = False
+        self,
+        method: str,
+        server: Server,
+        path: str,
+        *,
+        body: str | None = None,
+        missing_is_none: bool = False,
+        retries: bool = True,
     ) -> str | None:
         url = server.url.rstrip("/") + path
-        for pause_s in (*_PAUSES_S, None):
-            status, text = await self._ask(method, server, url, body)
+        for pause_s in (*_PAUSES_S, None) if retries else (None,):
+            status, text = await self._send(method, server, url, body)
             if status == 404 and missing_is_none:
                 return None
             if 200 <= status < 300:
@@ -121,8 +139,8 @@ class Rulers:
             await asyncio.sleep(pause_s)
         raise RulerError(_explain(server, status, text))
 
-    async def _ask(self, method: str, server: Server, url: str, body: str | None) -> tuple[int, str]:
-        """The answer's status and text; status 0 and the reason where there was no answer."""
+    async def _send(self, method: str, server: Server, url: str, body: str | None) -> tuple[int, str]:
+        """The response's status and text; status 0 and the reason when there was no response."""
         import aiohttp
 
         if self._session is None:
@@ -133,17 +151,27 @@ class Rulers:
         auth = aiohttp.BasicAuth(server.username, self._password or "") if server.username else None
         try:
             async with self._session.request(method, url, data=body and body.encode(), headers=headers, auth=auth) as response:
-                return response.status, await response.text()
+                return response.status, await _bounded(response)
         except TimeoutError:
             return 0, f"no answer within {_TIMEOUT_S} s"
         except (aiohttp.ClientError, OSError) as error:
             return 0, str(error) or type(error).__name__
 
 
-def normalised(rules: str) -> str:
-    """A rule group in one spelling: order of keys, durations as Prometheus writes them, nothing that is empty.
+async def _bounded(response: aiohttp.ClientResponse) -> str:
+    """The body; of one that is longer than any group of rules, the beginning."""
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 << 10):
+        body += chunk[: _LONGEST_BODY - len(body)]
+        if len(body) >= _LONGEST_BODY:
+            break
+    return body.decode(errors="replace")
 
-    The server gives back what it parsed, so only texts brought to one spelling can be compared. Raises InvalidRules.
+
+def normalised(rules: str) -> str:
+    """A rule group in one canonical form: fixed key order, durations as Prometheus writes them, no empty values.
+
+    The server returns what it parsed, so only canonical texts can be compared. Raises InvalidRules.
     """
     try:
         group = yaml.safe_load(rules)
@@ -154,16 +182,21 @@ def normalised(rules: str) -> str:
     if not isinstance(group, dict) or not group.get("name") or not isinstance(group.get("rules"), list):
         raise InvalidRules("must be one group: a mapping with `name` and `rules`")
     if not all(isinstance(rule, dict) for rule in group["rules"]):
-        raise InvalidRules("has a rule that is no mapping")
+        raise InvalidRules("has a rule that is not a mapping")
     ordered = _ordered({**group, "rules": [_ordered(rule, _RULE_KEYS) for rule in group["rules"]]}, _GROUP_KEYS)
-    return yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    text: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+    if printable(text) == text:
+        return text
+    # Previews show it as a diff: characters that a terminal would hide or reorder are written as escapes.
+    escaped: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=1000)
+    return escaped
 
 
 def duration(text: str) -> str:
-    """As Prometheus writes it: 60s is 1m, 90m is 1h30m."""
+    """A duration as Prometheus writes it: 60s is 1m, 90m is 1h30m."""
     parts = re.findall(r"(\d+)(ms|[ywdhms])", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        return text  # the server says what is wrong with it
+        return text  # invalid; the server reports it
     rest = sum(int(number) * next(size for name, size, _ in _UNITS if name == unit) for number, unit in parts)
     if rest == 0:
         return "0s"
@@ -194,7 +227,7 @@ def _ordered(values: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]
 
 
 class _Dumper(yaml.SafeDumper):
-    """Long texts as blocks, so that a preview's diff reads line by line; lists indented under their key."""
+    """Multi-line texts as blocks, so that a preview shows their diff by line; lists indented under their key."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)
@@ -211,12 +244,20 @@ def _rules_url(backend: str, namespace: str) -> str:
     return f"{_RULES_PATH[backend]}/{_quoted(namespace)}"
 
 
+def group_path(backend: str, namespace: str, name: str) -> str:
+    return f"{_rules_url(backend, namespace)}/{_quoted(name)}"
+
+
+def alertmanager_path() -> str:
+    return _ALERTS_PATH
+
+
 def _quoted(name: str) -> str:
     return quote(name, safe="")
 
 
 def _explain(server: Server, status: int, text: str) -> str:
-    reason = " ".join(text.split())[:500] or "no reason was given"
+    reason = " ".join(text.split())[:500] or "no reason given"
     if status == 0:
         return f"{server.url} cannot be reached: {reason}"
     if status in (401, 403):

@@ -1,4 +1,4 @@
-"""The package's schema, and whether inputs obey it. What the schema says is what Check accepts: there is no second list."""
+"""The package's schema, and validation of inputs against it: Check accepts what the schema says, and there is no second list."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """One wrong input: `path` as in `connection.port`."""
+class InputError:
+    """One invalid input. `path` as in `connection.port`."""
 
     path: str
     reason: str
@@ -40,60 +40,60 @@ def version() -> str:
     return str(schema()["version"])
 
 
-def mistakes_of_inputs(type_name: str, inputs: Mapping[str, Any]) -> list[Mistake]:
-    """Everything wrong with the inputs of a resource: unknown, missing, of another type. Unknown values are of any type."""
+def errors_of_inputs(type_name: str, inputs: Mapping[str, Any]) -> list[InputError]:
+    """All errors in a resource's inputs: unknown keys, missing keys, wrong types. Unknown values match any type."""
     definition = schema()["resources"][type_name]
-    return list(_object_mistakes("", definition["inputProperties"], definition.get("requiredInputs", ()), inputs))
+    return list(_object_errors("", definition["inputProperties"], definition.get("requiredInputs", ()), inputs))
 
 
-def mistakes_of_config(config: Mapping[str, Any]) -> list[Mistake]:
-    """The same for the provider's configuration. Keys it does not know are let through: the project has the package's name, so
-    the engine hands a default provider the whole stack file."""
+def errors_of_config(config: Mapping[str, Any]) -> list[InputError]:
+    """The same for the provider's configuration. Unknown keys are accepted: the project has the package's name, so the engine
+    passes the whole stack file to a default provider."""
     known = schema()["provider"]["inputProperties"]
-    return list(_object_mistakes("", known, (), {key: value for key, value in config.items() if key in known}))
+    return list(_object_errors("", known, (), {key: value for key, value in config.items() if key in known}))
 
 
 def secret_config() -> frozenset[str]:
     return frozenset(name for name, given in schema()["provider"]["inputProperties"].items() if given.get("secret"))
 
 
-def _object_mistakes(
+def _object_errors(
     path: str, properties: Mapping[str, Any], required: tuple[str, ...] | list[str], values: Mapping[str, Any]
-) -> Iterator[Mistake]:
+) -> Iterator[InputError]:
     below = f"{path}." if path else ""
     for name, value in values.items():
         if name.startswith("__") or value is None:
             continue
         if name in properties:
-            yield from _mistakes(below + name, properties[name], value)
+            yield from _value_errors(below + name, properties[name], value)
         else:
             near = difflib.get_close_matches(name, properties, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(properties))}"
-            yield Mistake(below + name, f"there is no such input; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"known inputs: {', '.join(sorted(properties))}"
+            yield InputError(below + name, f"unknown input; {hint}")
     for name in required:
         if values.get(name) is None:
-            yield Mistake(below + name, "is missing")
+            yield InputError(below + name, "is missing")
 
 
-def _mistakes(path: str, definition: Mapping[str, Any], value: Any) -> Iterator[Mistake]:
+def _value_errors(path: str, definition: Mapping[str, Any], value: Any) -> Iterator[InputError]:
     if value is UNKNOWN:
         return
     if "$ref" in definition:
         definition = schema()["types"][definition["$ref"].removeprefix("#/types/")]
     kind: str = definition["type"]
-    is_right = isinstance(value, _PYTHON_TYPES[kind]) and not (kind == "integer" and isinstance(value, bool))
-    if not is_right:
-        yield Mistake(path, f"must be {'an' if kind[0] in 'aio' else 'a'} {kind}, not {_name_of(value)}")
+    is_valid = isinstance(value, _PYTHON_TYPES[kind]) and not (kind == "integer" and isinstance(value, bool))
+    if not is_valid:
+        yield InputError(path, f"must be {'an' if kind[0] in 'aio' else 'a'} {kind}, not {_name_of(value)}")
     elif "enum" in definition and value not in (allowed := [item["value"] for item in definition["enum"]]):
-        yield Mistake(path, f'"{value}" is not allowed; allowed are {", ".join(allowed)}')
+        yield InputError(path, f'found "{value}", expected one of {", ".join(allowed)}')
     elif kind == "array":
         for index, item in enumerate(value):
-            yield from _mistakes(f"{path}[{index}]", definition["items"], item)
+            yield from _value_errors(f"{path}[{index}]", definition["items"], item)
     elif kind == "object" and "additionalProperties" in definition:
         for key, item in value.items():
-            yield from _mistakes(f'{path}["{key}"]', definition["additionalProperties"], item)
+            yield from _value_errors(f'{path}["{key}"]', definition["additionalProperties"], item)
     elif kind == "object":
-        yield from _object_mistakes(path, definition["properties"], definition.get("required", ()), value)
+        yield from _object_errors(path, definition["properties"], definition.get("required", ()), value)
 
 
 def _name_of(value: Any) -> str:

@@ -1,8 +1,7 @@
 """The gpu-fleet plugin: answers the engine's ResourceProvider calls. Each method decodes, calls, and encodes.
 
-No traceback reaches a user: what a person can mend is told in words, anything else as an internal error whose traceback goes to
-the engine's debug log (`pulumi up --debug`).
-"""
+No traceback reaches a user: what the user can fix is an error message, anything else an internal error whose traceback goes to
+the engine's debug log (`pulumi up --debug`)."""
 
 from __future__ import annotations
 
@@ -14,8 +13,11 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -24,7 +26,7 @@ from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from provider.engine import EngineLog, EngineLogHandler
-from provider.host import Hosts
+from provider.host import Hosts, SudoPasswords
 from provider.kubernetes import ClusterApi
 from provider.resources.bundle import Archives, Bundle
 from provider.resources.cluster import Cluster
@@ -33,8 +35,9 @@ from provider.resources.manifest import Manifest
 from provider.resources.resource import Call, Change, Resource, ResourceError, Unhealthy, changes
 from provider.resources.rulers import AlertmanagerConfig, RuleGroup
 from provider.ruler import Rulers
-from provider.schema import Mistake, schema, secret_config, version
+from provider.schema import InputError, schema, secret_config, version
 from provider.settings import Settings, digest_key, parse
+from provider.terminal import printable
 from provider.transport import LocalTransport, Transport
 from provider.values import Secret, decode, encode, replace_value
 
@@ -47,6 +50,7 @@ _KINDS = {
     ("delete", True): provider_pb2.PropertyDiff.DELETE_REPLACE,
 }
 _ORPHAN_CHECK_S = 0.5
+_CLOSE_S = 15  # for calls that were cancelled to end the work on their hosts, each of which has its own limit below that
 # gRPC would refuse messages above 4 MB, and end calls that wait 30 s for a busy process.
 # Source of both values: Pulumi's Python SDK, runtime/_grpc_settings.py, 3.259, read 2026-11-22.
 _CHANNEL_OPTIONS = (
@@ -59,23 +63,46 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Method = Callable[["Provider", Any, Context], Coroutine[Any, Any, Any]]
 
 
-def told_in_words(method: Method) -> Method:
-    """What the method raises becomes an answer; while it runs, Cancel can stop it."""
+@dataclass
+class Work:
+    """What one call is doing, for the answer when it is stopped."""
+
+    began_at: float = field(default_factory=time.monotonic)
+    sent: tuple[str, str] | None = None
+
+    def sending(self, what: str, then: str) -> None:
+        self.sent = (what, then)
+
+    def stopped(self) -> str:
+        if self.sent is None:
+            return "stopped before anything was changed"
+        what, then = self.sent
+        seconds = time.monotonic() - self.began_at
+        return f"stopped after {seconds:.0f} s while {what}, which may have been done or not; {then}"
+
+
+_WORK: ContextVar[Work] = ContextVar("work of the call")
+
+
+def answers_the_engine(method: Method) -> Method:
+    """What the method raises becomes an answer. Cancel can stop it while it runs, and says what may have been changed."""
 
     @functools.wraps(method)
     async def answer(self: Provider, request: Any, context: Context) -> Any:
-        work = asyncio.ensure_future(method(self, request, context))
-        self.in_flight.add(work)
+        work = Work()
+        _WORK.set(work)
+        running = asyncio.ensure_future(method(self, request, context))
+        self.in_flight.add(running)
         if self.is_cancelled:
-            work.cancel()
+            running.cancel()
         detail = None
         try:
-            return await work
+            return await running
         except asyncio.CancelledError:
-            if not work.cancelled():  # nobody waits for the answer any more
-                work.cancel()
+            if not running.cancelled():  # the engine no longer waits for the answer
+                running.cancel()
                 raise
-            code, message = grpc.StatusCode.CANCELLED, "stopped before anything was changed"
+            code, message = grpc.StatusCode.CANCELLED, work.stopped()
         except Unhealthy as error:
             code, message = grpc.StatusCode.UNKNOWN, str(error)
             detail = _init_failed(error, request)
@@ -85,19 +112,20 @@ def told_in_words(method: Method) -> Method:
             self.log.debug(traceback.format_exc())
             code = grpc.StatusCode.INTERNAL
             message = (
-                f"internal error in the gpu-fleet provider ({type(error).__name__} in {method.__name__}); this is a mistake in "
-                "gpu-fleet, not in your stack: please report it with what `--debug` shows"
+                f"internal error in the gpu-fleet provider ({type(error).__name__} in {method.__name__}); this is a bug in "
+                "gpu-fleet, not in your stack: please report it with the output of `--debug`"
             )
         finally:
-            self.in_flight.discard(work)
+            self.in_flight.discard(running)
             await self.log.flush()
+        message = printable(message)
         await context.abort(code, message, _trailing(code, message, detail))
 
     return answer
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """`is_cancelled` and `in_flight`: whether the engine asked to stop, and the calls that it would stop."""
+    """`is_cancelled`: whether the engine has cancelled the operation. `in_flight`: the calls that a cancellation stops."""
 
     def __init__(self, log: EngineLog):
         self.log = log
@@ -105,29 +133,30 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self.is_cancelled = False
         self._resources: dict[str, Resource] = {}
         self._rulers = Rulers()
+        self._hosts: Hosts | None = None
 
     # --- the plugin ---------------------------------------------------------------------------------------------------------
 
-    @told_in_words
+    @answers_the_engine
     async def Handshake(self, request: Any, context: Context) -> Any:
         self.log.connect(request.engine_address)
         return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
 
-    @told_in_words
+    @answers_the_engine
     async def Attach(self, request: Any, context: Context) -> Any:
         self.log.connect(request.address)
         return Empty()
 
-    @told_in_words
+    @answers_the_engine
     async def GetPluginInfo(self, request: Any, context: Context) -> Any:
         return plugin_pb2.PluginInfo(version=version())
 
-    @told_in_words
+    @answers_the_engine
     async def GetSchema(self, request: Any, context: Context) -> Any:
         return provider_pb2.GetSchemaResponse(schema=json.dumps(schema()))
 
     async def Cancel(self, request: Any, context: Context) -> Any:
-        """Answers at once; what is in flight ends its work on the hosts and then answers for itself."""
+        """Answers at once. Each call in flight ends its work on the host and then answers with what may have been changed."""
         self.cancel()
         return Empty()
 
@@ -138,12 +167,14 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     async def close(self) -> None:
         if self.in_flight:
-            await asyncio.wait(self.in_flight)
+            await asyncio.wait(self.in_flight, timeout=_CLOSE_S)
         await self._rulers.close()
+        if self._hosts:
+            self._hosts.close()
 
     # --- its configuration --------------------------------------------------------------------------------------------------
 
-    @told_in_words
+    @answers_the_engine
     async def CheckConfig(self, request: Any, context: Context) -> Any:
         config, old = decode(request.news), decode(request.olds)
         inputs = _copy(request.news)
@@ -152,22 +183,23 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         replace_value(inputs, "digestKey", Secret(digest_key(config, old)))
         return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(parse(config)[1]))
 
-    @told_in_words
+    @answers_the_engine
     async def DiffConfig(self, request: Any, context: Context) -> Any:
-        """Another login or password makes no other provider: hosts notice by their secretsDigest alone."""
+        """Another login or password never replaces the provider: hosts see a changed secret by their secretsDigest."""
         return _diff_response(changes(decode(request.old_inputs), decode(request.news)))
 
-    @told_in_words
+    @answers_the_engine
     async def Configure(self, request: Any, context: Context) -> Any:
         settings = Settings.of(decode(request.args))
         archives = Archives()
         self._rulers = Rulers(settings.ruler_password)
-        hosts = Hosts(
+        hosts = self._hosts = Hosts(
             LocalTransport(),
             functools.partial(_ssh_transport, settings),
-            sudo_password=settings.sudo_password,
+            sudo_passwords=SudoPasswords(common=settings.sudo_password, of_hosts=settings.sudo_passwords),
             artifacts=settings.artifact_directory,
-            hide=settings.every_secret(),
+            secrets=settings.every_secret(),
+            idle_s=settings.idle_s,
         )
         cluster = _cluster_api(settings)
         resources = (
@@ -183,7 +215,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     # --- its resources ------------------------------------------------------------------------------------------------------
 
-    @told_in_words
+    @answers_the_engine
     async def Check(self, request: Any, context: Context) -> Any:
         checked = self._resource(request).check(decode(request.news))
         inputs = _copy(request.news)
@@ -191,21 +223,21 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             replace_value(inputs, name, value)
         for name in checked.dropped:
             inputs.fields.pop(name, None)
-        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(checked.mistakes))
+        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(checked.errors))
 
-    @told_in_words
+    @answers_the_engine
     async def Diff(self, request: Any, context: Context) -> Any:
         resource = self._resource(request)
         old, new, outputs = decode(request.old_inputs), decode(request.news), decode(request.olds)
         found = await resource.diff(old, new, outputs, self._call(request))
         return _diff_response(found, deletes_first=resource.replaces_by_deleting_first)
 
-    @told_in_words
+    @answers_the_engine
     async def Create(self, request: Any, context: Context) -> Any:
         id_, outputs = await self._resource(request).create(decode(request.properties), self._call(request))
         return provider_pb2.CreateResponse(id="" if request.preview else id_, properties=encode(outputs))
 
-    @told_in_words
+    @answers_the_engine
     async def Read(self, request: Any, context: Context) -> Any:
         resource, inputs = self._resource(request), decode(request.inputs)
         current = await resource.read(request.id, inputs, decode(request.properties), self._call(request))
@@ -217,13 +249,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         properties = request.properties if current.outputs is None else encode(current.outputs)
         return provider_pb2.ReadResponse(id=current.id, properties=properties, inputs=now)
 
-    @told_in_words
+    @answers_the_engine
     async def Update(self, request: Any, context: Context) -> Any:
         old, new, outputs = decode(request.old_inputs), decode(request.news), decode(request.olds)
         outputs = await self._resource(request).update(request.id, old, new, outputs, self._call(request))
         return provider_pb2.UpdateResponse(properties=encode(outputs))
 
-    @told_in_words
+    @answers_the_engine
     async def Delete(self, request: Any, context: Context) -> Any:
         inputs, outputs = decode(request.old_inputs), decode(request.properties)
         await self._resource(request).delete(request.id, inputs, outputs, self._call(request))
@@ -240,9 +272,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             urn=request.urn,
             is_preview=getattr(request, "preview", False),
             timeout_s=getattr(request, "timeout", 0) or None,
-            tell=functools.partial(self.log.status, request.urn),
-            note=functools.partial(self.log.info, request.urn),
-            warn=functools.partial(self.log.warning, request.urn),
+            progress=functools.partial(self.log.status, request.urn),
+            info=functools.partial(self.log.info, request.urn),
+            warning=functools.partial(self.log.warning, request.urn),
+            sending=_WORK.get().sending,
         )
 
 
@@ -255,7 +288,7 @@ def _cluster_api(settings: Settings) -> ClusterApi | None:
 
 
 def _ssh_transport(settings: Settings) -> Transport:
-    from provider.ssh import SshTransport  # asyncssh takes longer to import than a run that contacts no host
+    from provider.ssh import SshTransport  # importing asyncssh takes longer than a run that contacts no host
 
     return SshTransport(settings)
 
@@ -266,8 +299,8 @@ def _copy(struct: Struct) -> Struct:
     return copy
 
 
-def _failures(mistakes: Iterable[Mistake]) -> list[provider_pb2.CheckFailure]:
-    return [provider_pb2.CheckFailure(property=mistake.path, reason=f"{mistake.path}: {mistake.reason}") for mistake in mistakes]
+def _failures(errors: Iterable[InputError]) -> list[provider_pb2.CheckFailure]:
+    return [provider_pb2.CheckFailure(property=error.path, reason=f"{error.path}: {error.reason}") for error in errors]
 
 
 def _diff_response(found: Iterable[Change], *, deletes_first: bool = False) -> provider_pb2.DiffResponse:
@@ -291,14 +324,14 @@ def _top_level(path: str) -> str:
 
 
 def _type_of(urn: str) -> str:
-    """urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME, for engines that do not send the type beside it."""
+    """urn:pulumi:STACK::PROJECT::PARENT$TYPE::NAME, for engines that do not send the type separately."""
     return urn.split("::")[2].rpartition("$")[2]
 
 
 def _init_failed(error: Unhealthy, request: Any) -> provider_pb2.ErrorResourceInitFailed:
     inputs = request.inputs if isinstance(request, provider_pb2.ReadRequest) else None
     return provider_pb2.ErrorResourceInitFailed(
-        id=error.id, properties=encode(error.outputs), reasons=[error.reason], inputs=inputs
+        id=error.id, properties=encode(error.outputs), reasons=[printable(error.reason)], inputs=inputs
     )
 
 
@@ -333,10 +366,13 @@ async def serve(arguments: list[str]) -> None:
     provider.cancel()
     await provider.close()
     await server.stop(grace=1)
+    # A thread that waits for a name server or a kubeconfig's credential plugin cannot be interrupted, and Python would wait for
+    # it.
+    os._exit(0)
 
 
 async def _until_orphaned(engine_pid: int, ended: asyncio.Event) -> None:
-    """An engine that is killed takes its plugins along only when they notice."""
+    """A killed engine does not end its plugins: they have to notice."""
     while os.getppid() == engine_pid:
         await asyncio.sleep(_ORPHAN_CHECK_S)
     ended.set()

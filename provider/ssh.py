@@ -1,8 +1,8 @@
 """Hosts reached by SSH: one verified connection per host and operation, one shared connection per bastion.
 
-Host keys are always verified. A host that does not answer is dialled twice; one that refuses the login or shows another key is
-not asked again: every attempt may count towards a lock-out, and a wrong key does not become right.
-"""
+Host keys are always verified. A host that does not answer is dialled twice. One that refuses the login or shows another key is
+not tried again: every attempt may count towards a lock-out, and a wrong key does not become right. The same goes for a
+bastion, which is tried once for all hosts behind it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,24 +21,24 @@ from typing import Any
 import asyncssh
 
 from provider.settings import Settings
-from provider.transport import TransportError
+from provider.transport import LOST, TransportError
 
-_DIALS = 2  # of a host that does not answer; one that refuses has answered
-_KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies while it works is noticed within a minute
+_DIALS = 2  # to a host that does not answer; a refusal is an answer
+_KEEPALIVE_S = 15  # three unanswered ones end a connection, so a host that dies is noticed within a minute
 _GRACE_S = 3
-_SESSION_ENDS_S = 0.2  # until sshd has put the last command's session away
-# asyncssh would take ChaCha20 first, which is slower on processors that have AES built in; programs are large.
+_SESSION_ENDS_S = 0.2  # until sshd has closed the previous command's session
+# asyncssh prefers ChaCha20, which is slower on processors with AES instructions; programs are large.
 _CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
-_PREFERRED_HOST_KEYS = ("ssh-ed25519", "ecdsa-*")  # asyncssh would take RSA first
+_PREFERRED_HOST_KEYS = ("ssh-ed25519", "ecdsa-*")  # asyncssh prefers RSA
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: for the login after it, and
-    `start_s`: for a command to start there; with host.READY_TIMEOUT_S one that accepts and stalls costs 60 s. `parallel`:
-    connections at once. `logins`: of them that are being let in. That is work for a processor here: more at a time are not done
-    sooner, and on a busy machine hosts would look as if they stalled. `per_bastion`: connections through one bastion, each of
-    which costs it a descriptor and a channel of the one connection to it."""
+    """`dial_s`: for one of two dials, so that a host which drops packets costs 20 s. `login_s`: for the login after it.
+    `start_s`: for a command to start; with host.READY_TIMEOUT_S a host that accepts and stalls costs 60 s. `parallel`:
+    connections at once. `logins`: logins at once; they cost CPU time here, so more at a time are not faster, and on a busy
+    machine hosts would look as if they stalled. `per_bastion`: connections through one bastion, each of which costs it a
+    descriptor and a channel of the one connection to it."""
 
     dial_s: float = 10.0
     login_s: float = 25.0
@@ -51,24 +52,24 @@ class SshTransport:
     def __init__(self, settings: Settings, limits: Limits = Limits()):  # noqa: B008 - frozen
         self._settings = settings
         self._limits = limits
-        self._room = asyncio.Semaphore(limits.parallel)
-        self._turns = asyncio.Semaphore(limits.logins)
+        self._slots = asyncio.Semaphore(limits.parallel)
+        self._logins = asyncio.Semaphore(limits.logins)
         self._bastions: dict[tuple[Any, ...], _Bastion] = {}
 
     @contextlib.asynccontextmanager
     async def session(self, connection: dict[str, Any]) -> AsyncIterator[_SshSession]:
-        async with self._way_to(connection) as (target, through), contextlib.AsyncExitStack() as stack:
-            login = await self._login(target, through)
+        async with self._route(connection) as (target, bastion), contextlib.AsyncExitStack() as stack:
+            login = await self._login(target, bastion)
             stack.push_async_callback(_close, login)
             user = target.get("user")
             yield _SshSession(login, sudo=target.get("sudo", user != "root"), start_s=self._limits.start_s)
 
     async def shown_key(self, connection: dict[str, Any], known: Sequence[asyncssh.SSHKey] = ()) -> asyncssh.SSHKey:
-        """The host key that is shown there, taken without trusting it and without a login; a bastion on the way is verified.
+        """The host key that is presented there, without trusting it and without a login; a bastion on the way is verified.
 
-        A host has keys of several types: one of the types in `known` is asked for first, so that the two can be compared.
+        A host has keys of several types: the types in `known` are requested first, so that the two can be compared.
         """
-        async with self._way_to(connection) as (target, through):
+        async with self._route(connection) as (target, bastion):
             address, port, where = _endpoint(target)
             algorithms = [algorithm.decode() for key in known for algorithm in key.sig_algorithms]
             try:
@@ -76,8 +77,8 @@ class SshTransport:
                     key = await asyncssh.get_server_host_key(
                         address,
                         port,
-                        # asyncssh's type asks for `close` too, which it calls only on tunnels that it opened itself (2.24.1).
-                        tunnel=_Dialler(through, where, self._limits.dial_s),  # type: ignore[arg-type]
+                        # asyncssh's type requires `close` too, which it calls only on tunnels that it opened itself (2.24.1).
+                        tunnel=_Dialer(bastion, where, self._limits.dial_s),  # type: ignore[arg-type]
                         server_host_key_algs="^" + ",".join([*algorithms, *_PREFERRED_HOST_KEYS]),
                         config=None,
                     )
@@ -87,22 +88,20 @@ class SshTransport:
                 raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
             except OSError as error:
                 raise TransportError("unreachable", f"{where}: {_reason(error)}") from None
-            assert key is not None, "only key exchanges by GSS show none, and none is offered"
+            assert key is not None, "only GSS key exchanges present none, and none is offered"
             return key
 
     @contextlib.asynccontextmanager
-    async def _way_to(
-        self, connection: dict[str, Any]
-    ) -> AsyncIterator[tuple[Mapping[str, Any], asyncssh.SSHClientConnection | None]]:
-        """Room for one more connection, what is known of its target, and the bastion that it goes through."""
+    async def _route(self, connection: dict[str, Any]) -> AsyncIterator[tuple[Mapping[str, Any], _Bastion | None]]:
+        """Waits until one more connection may be opened. The settings of its target, and the bastion that it goes through."""
         target = {**self._settings.ssh, **{key: value for key, value in connection.items() if value not in (None, "")}}
-        async with self._room, contextlib.AsyncExitStack() as stack:
-            through = None
+        async with self._slots, contextlib.AsyncExitStack() as stack:
+            bastion = None
             if target.get("bastion"):
                 bastion = self._bastion(target)
-                await stack.enter_async_context(bastion.room)
-                through = await bastion.connection()
-            yield target, through
+                await stack.enter_async_context(bastion.slots)
+                await bastion.connection()
+            yield target, bastion
 
     def _bastion(self, target: Mapping[str, Any]) -> _Bastion:
         jump = target["bastion"]
@@ -115,31 +114,30 @@ class SshTransport:
         }
         key = tuple(place.values())
         if key not in self._bastions:
-            self._bastions[key] = _Bastion(self._limits.per_bastion, lambda: self._login(place, None, role="bastion "))
+            name = _endpoint(place, "bastion ")[2]
+            self._bastions[key] = _Bastion(name, self._limits.per_bastion, lambda: self._login(place, None, role="bastion "))
         return self._bastions[key]
 
-    async def _login(
-        self, target: Mapping[str, Any], through: asyncssh.SSHClientConnection | None, role: str = ""
-    ) -> asyncssh.SSHClientConnection:
+    async def _login(self, target: Mapping[str, Any], bastion: _Bastion | None, role: str = "") -> asyncssh.SSHClientConnection:
         address, port, where = _endpoint(target, role)
         known_hosts = self._known_hosts(target, where)
         watch = _HostKeyWatch(known_hosts, where)
-        dialler = _Dialler(through, where, self._limits.dial_s)
+        dialer = _Dialer(bastion, where, self._limits.dial_s)
         try:
-            async with dialler.in_turn(self._turns, self._limits.login_s):
+            async with dialer.in_turn(self._logins, self._limits.login_s):
                 return await asyncssh.connect(
                     address,
                     port,
-                    tunnel=dialler,
+                    tunnel=dialer,
                     client_factory=lambda: watch,
                     known_hosts=known_hosts,
                     username=target.get("user") or (),
                     preferred_auth="publickey",
                     encryption_algs=_CIPHERS,
-                    login_timeout=0,  # ours holds
+                    login_timeout=0,  # the limit of in_turn applies
                     keepalive_interval=_KEEPALIVE_S,
                     keepalive_count_max=3,
-                    config=None,  # ~/.ssh/config would make the result depend on who runs it
+                    config=None,  # ~/.ssh/config would make the result depend on the user
                     **self._keys(target),
                 )
         except TimeoutError:
@@ -151,14 +149,14 @@ class SshTransport:
         except asyncssh.DisconnectError as error:
             if "Too many authentication failures" in error.reason:
                 raise TransportError(
-                    "auth", f"{self._refused(target, where)}; it stopped after too many keys of the agent"
+                    "auth", f"{self._refused(target, where)}; it gave up after too many keys of the agent"
                 ) from None
             raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
         except OSError as error:
             raise TransportError("unreachable", f"{where}: {_reason(error)}") from None
 
     def _stalled(self, where: str) -> str:
-        return f"{where} accepted the connection and then said nothing for {self._limits.login_s:.0f} s"
+        return f"{where} accepted the connection and then sent nothing for {self._limits.login_s:.0f} s"
 
     def _refused(self, target: Mapping[str, Any], where: str) -> str:
         if self._settings.ssh_private_key:
@@ -169,11 +167,11 @@ class SshTransport:
             key = "any key of the ssh-agent or of ~/.ssh"
         else:
             key = "any key of ~/.ssh, and there is no ssh-agent (SSH_AUTH_SOCK is not set)"
-        return f"{where} does not let {target.get('user') or 'you'} in with {key}"
+        return f"{where} refused the login of {target.get('user') or 'the current user'} with {key}"
 
     def _keys(self, target: Mapping[str, Any]) -> dict[str, Any]:
-        """The configured key alone when there is one: an agent's other keys would each count as a failed attempt. The secret
-        comes first, so that CI can use the stack file of a person who names a file at home."""
+        """Only the configured key when there is one: each further key of an agent would count as a failed attempt. The secret
+        takes precedence, so that CI can use a stack file that names a file in somebody's home directory."""
         if self._settings.ssh_private_key:
             return {"client_keys": [self._given_key], "agent_path": None}
         if path := target.get("privateKeyFile"):
@@ -182,7 +180,7 @@ class SshTransport:
 
     @cached_property
     def _given_key(self) -> asyncssh.SSHKey:
-        assert self._settings.ssh_private_key, "asked for only where the stack has one"
+        assert self._settings.ssh_private_key, "called only when the stack has one"
         try:
             return asyncssh.import_private_key(self._settings.ssh_private_key)
         except asyncssh.KeyImportError as error:
@@ -232,36 +230,63 @@ class SshTransport:
 
 
 class _Bastion:
-    """One shared connection; whoever comes while it is being made waits for it, and a broken one is made again."""
+    """One shared connection. Hosts that need it while it is being made wait for it, and a broken one is made again.
 
-    def __init__(self, parallel: int, login: Any):
-        self.room = asyncio.Semaphore(parallel)
+    A bastion that was never reached, or refused the login, is not tried again in this run: that costs every host behind it the
+    same 20 s, and each attempt may count towards a lock-out. The host that tried reports the cause, the others refer to it."""
+
+    def __init__(self, name: str, parallel: int, login: Callable[[], Awaitable[asyncssh.SSHClientConnection]]):
+        self.name = name
+        self.slots = asyncio.Semaphore(parallel)
         self._login = login
         self._pending: asyncio.Task[asyncssh.SSHClientConnection] | None = None
+        self._has_connected = False
+        self._refusal: TransportError | None = None
 
     async def connection(self) -> asyncssh.SSHClientConnection:
-        if self._pending is None or (self._pending.done() and not self._usable(self._pending)):
-            self._pending = asyncio.create_task(self._login())
-        return await asyncio.shield(self._pending)
+        if self._refusal:
+            raise self._referring(self._refusal)
+        is_first = self._pending is None or (self._pending.done() and not self._is_usable(self._pending))
+        if is_first:
+            self._pending = asyncio.create_task(self._connect())
+        assert self._pending is not None, "made above"
+        try:
+            return await asyncio.shield(self._pending)
+        except TransportError as error:
+            raise error if is_first else self._referring(error) from None
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        try:
+            login = await self._login()
+        except TransportError as error:
+            if not self._has_connected or error.code in ("auth", "host-key"):
+                self._refusal = error
+            raise
+        self._has_connected = True
+        return login
+
+    def _referring(self, error: TransportError) -> TransportError:
+        what = {"auth": "refused the login", "host-key": "presented a host key that is not trusted"}.get(error.code, "failed")
+        return TransportError(error.code, f"{self.name} {what}; the first host behind it reports why")
 
     @staticmethod
-    def _usable(pending: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
+    def _is_usable(pending: asyncio.Task[asyncssh.SSHClientConnection]) -> bool:
         return not pending.cancelled() and pending.exception() is None and not pending.result().is_closed()
 
 
-class _Dialler:
-    """What asyncssh takes for a tunnel: opens the byte stream, so that the dial alone has a limit and a second attempt, and the
-    login may wait for its turn."""
+class _Dialer:
+    """Takes the place of a tunnel in asyncssh: opens the byte stream, so that the dial has its own limit and a second attempt,
+    and the login can wait for its turn."""
 
-    def __init__(self, through: asyncssh.SSHClientConnection | None, where: str, timeout_s: float):
-        self._through = through
+    def __init__(self, bastion: _Bastion | None, where: str, timeout_s: float):
+        self._bastion = bastion
         self._where = where
         self._timeout_s = timeout_s
         self._turn: Callable[[], Awaitable[None]] | None = None
 
     @contextlib.asynccontextmanager
     async def in_turn(self, turns: asyncio.Semaphore, limit_s: float) -> AsyncIterator[None]:
-        """Around a login: what is dialled inside is read once there is room, and from then on there are so many seconds."""
+        """Wraps a login: what was dialled inside is read once it is its turn, and from then on the limit applies."""
         async with contextlib.AsyncExitStack() as stack, asyncio.timeout(None) as limit:
 
             async def begin() -> None:
@@ -274,22 +299,35 @@ class _Dialler:
     async def create_connection(self, factory: Any, host: str, port: int) -> tuple[Any, Any]:
         stream, connection = await self._dial(factory, host, port)
         if self._turn:
-            stream.pause_reading()  # or the login would go on by itself
+            stream.pause_reading()  # or the login would begin at once
             await self._turn()
             stream.resume_reading()
         return stream, connection
 
     async def _dial(self, factory: Any, host: str, port: int) -> tuple[Any, Any]:
-        open_stream = self._through.create_connection if self._through else asyncio.get_running_loop().create_connection
+        broken = ""
         for _ in range(_DIALS):
             try:
+                # Not within the limit of the dial: it has its own, and a connection to the bastion that broke is made again.
+                through = await self._bastion.connection() if self._bastion else None
+                open_stream = through.create_connection if through else asyncio.get_running_loop().create_connection
                 async with asyncio.timeout(self._timeout_s):
                     return await open_stream(factory, host, port)
             except TimeoutError:
+                broken = ""
                 continue
-            except (OSError, asyncssh.ChannelOpenError) as error:
+            except asyncssh.ChannelOpenError as error:
+                if through is None or not through.is_closed():
+                    raise TransportError("unreachable", f"{self._where}: {_reason(error)}") from None
+                broken = error.reason
+            except asyncssh.DisconnectError as error:
+                broken = error.reason
+            except OSError as error:
                 raise TransportError("unreachable", f"{self._where}: {_reason(error)}") from None
-        raise TransportError("unreachable", f"{self._where}: no answer within {self._timeout_s * _DIALS:.0f} s")
+        by = f" by {self._bastion.name}" if self._bastion else ""
+        if broken:
+            raise TransportError("unreachable", f"{self._where}: the connection{by} broke: {broken}")
+        raise TransportError("unreachable", f"{self._where}: no answer{by} within {self._timeout_s * _DIALS:.0f} s")
 
 
 def _endpoint(target: Mapping[str, Any], role: str = "") -> tuple[str, int, str]:
@@ -301,7 +339,7 @@ def _endpoint(target: Mapping[str, Any], role: str = "") -> tuple[str, int, str]
 def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:
     if isinstance(error, asyncssh.ChannelOpenError):
         if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
-            return "the bastion lets nobody through to it: see AllowTcpForwarding and PermitOpen in its sshd_config"
+            return "the bastion does not permit connections to it: see AllowTcpForwarding and PermitOpen in its sshd_config"
         return f"the bastion cannot reach it: {error.reason}"
     if isinstance(error, socket.gaierror) or not error.errno:
         return error.strerror or str(error)
@@ -309,7 +347,7 @@ def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:
 
 
 class _HostKeyWatch(asyncssh.SSHClient):
-    """Is asked about a key that is not known: refuses it, and remembers what to tell."""
+    """Called for a host key that does not match: rejects it, and keeps the reason for the error."""
 
     def __init__(self, known_hosts: Any, where: str):
         self._known_hosts = known_hosts
@@ -321,14 +359,16 @@ class _HostKeyWatch(asyncssh.SSHClient):
             is_known = any(self._known_hosts.match(host, addr, port)[:2])
         else:
             is_known = True
-        shown = f"{key.get_algorithm()} {key.get_fingerprint()}"
+        presented = f"{key.get_algorithm()} {key.get_fingerprint()}"
         if is_known:
             self.reason = (
-                f"{self._where} shows another host key than the known one: {shown}. Was it re-imaged, or is something in between?"
+                f"{self._where} presented another host key than the known one: {presented}. "
+                "Was it re-imaged, or is this a man in the middle?"
             )
         else:
             self.reason = (
-                f"{self._where} is not in the known hosts file; `make known-hosts` collects keys for review. It shows {shown}"
+                f"{self._where} is not in the known hosts file; `make known-hosts` collects keys for review. "
+                f"It presented {presented}"
             )
         return False
 
@@ -344,7 +384,7 @@ class _SshSession:
             async with asyncio.timeout(self._start_s):
                 try:
                     return await self._process(argv)
-                except asyncssh.ChannelOpenError:  # with `MaxSessions 1` the session of the command before may still count
+                except asyncssh.ChannelOpenError:  # with `MaxSessions 1` the previous command's session may still count
                     await asyncio.sleep(_SESSION_ENDS_S)
                     return await self._process(argv)
         except TimeoutError:
@@ -364,10 +404,11 @@ class _SshProcess:
         self.stdout, self.stderr = _Reader(process.stdout), _Reader(process.stderr)
 
     async def wait(self) -> int:
-        """The exit status; -1 where there is none because the connection broke or a signal ended the command."""
         await self._process.wait_closed()
+        if ended_by := self._process.exit_signal:
+            return -int(getattr(signal, f"SIG{ended_by[0]}", signal.SIGTERM))
         status = self._process.exit_status
-        return -1 if status is None else status
+        return LOST if status is None or status < 0 else status
 
     async def stop(self) -> None:
         self.stdin.close()
@@ -378,16 +419,10 @@ class _SshProcess:
 
 
 class _Reader:
-    """A stream of a connection; where that breaks, the stream ends, and the missing exit status tells why."""
+    """A stream of a connection. When that breaks, the stream ends, and the missing exit status shows why."""
 
     def __init__(self, stream: asyncssh.SSHReader[bytes]):
         self._stream = stream
-
-    async def readline(self) -> bytes:
-        try:
-            return await self._stream.readline()
-        except (asyncssh.Error, OSError):
-            return b""
 
     async def read(self, n: int) -> bytes:
         try:
@@ -410,7 +445,7 @@ class _Writer:
             raise ConnectionResetError(error.reason) from None
 
     def close(self) -> None:
-        """Ends the stream, not the command: its output is still to come."""
+        """Ends the stream, not the command: its output is still being read."""
         if not self._stream.is_closing():
             with contextlib.suppress(OSError):
                 self._stream.write_eof()

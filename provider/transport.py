@@ -1,4 +1,4 @@
-"""Ways to run a command on a host. Knows no converge program, no Pulumi."""
+"""How a command is run on a host. Knows neither the converge program nor Pulumi."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-# A local process gets these alone: the engine's environment holds passphrases and tokens, and what a process starts inherits it.
+from provider.terminal import printable
+
+# A local process gets only these: the engine's environment holds passphrases and tokens, and child processes inherit it.
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
-_LONGEST_LINE = 4 << 20  # bytes; one JSON line may carry the diff of a large file
+_BUFFER = 256 << 10  # bytes of a stream that wait to be read; the process waits while twice as many do
 _GRACE_S = 3  # from closing standard input, which asks the work to stop, to ending it
+
+LOST: Final = -1000  # exit status of a command whose connection broke
 
 
 @dataclass
 class TransportError(Exception):
-    """The host could not be reached or logged in on. `code` is a cause, one of host.CAUSES."""
+    """The host could not be reached, or refused the login. `code`: one of host.CAUSES."""
 
     code: str
     message: str
+
+    def __post_init__(self) -> None:
+        self.message = printable(self.message)  # servers choose some of it, before any login
 
     def __str__(self) -> str:
         return self.message
 
 
 class Reader(Protocol):
-    async def readline(self) -> bytes: ...
     async def read(self, n: int) -> bytes: ...
 
 
@@ -39,7 +45,7 @@ class Writer(Protocol):
 
 
 class Running(Protocol):
-    """A command on a host. Closing its standard input asks it to stop; `stop` makes sure that it does."""
+    """A running command on a host. Closing its standard input asks it to stop; `stop` makes sure that it ends."""
 
     @property
     def stdin(self) -> Writer: ...
@@ -48,43 +54,45 @@ class Running(Protocol):
     @property
     def stderr(self) -> Reader: ...
 
-    async def wait(self) -> int: ...
+    async def wait(self) -> int:
+        """The exit status, the negative number of the signal that ended the command, or LOST."""
+
     async def stop(self) -> None: ...
 
 
 class Session(Protocol):
-    """A login on one host; several commands may run in it, one after the other."""
+    """A login on one host. Several commands may run in it, one after another."""
 
     @property
     def sudo(self) -> bool:
-        """Whether commands have to become root by sudo."""
+        """Whether commands need sudo."""
 
     async def start(self, argv: Sequence[str]) -> Running: ...
 
 
 class Transport(Protocol):
     def session(self, connection: dict[str, Any]) -> contextlib.AbstractAsyncContextManager[Session]:
-        """Opens a session when there is room for one more. Raises TransportError."""
+        """Opens a session once the limit on parallel sessions permits. Raises TransportError."""
 
 
 class LocalTransport:
-    """This machine. `parallel` bounds how many hosts are worked on at once: each costs processes here."""
+    """This machine. `parallel` limits how many local hosts are changed at once: each needs processes here."""
 
     sudo = False
 
     def __init__(self, parallel: int = 16):
-        self._room = asyncio.Semaphore(parallel)
+        self._slots = asyncio.Semaphore(parallel)
 
     @contextlib.asynccontextmanager
     async def session(self, connection: dict[str, Any]) -> AsyncIterator[LocalTransport]:
-        async with self._room:
+        async with self._slots:
             yield self
 
     async def start(self, argv: Sequence[str]) -> _LocalProcess:
         pipe = asyncio.subprocess.PIPE
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         process = await asyncio.create_subprocess_exec(
-            *argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=environment, start_new_session=True, limit=_LONGEST_LINE
+            *argv, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=environment, start_new_session=True, limit=_BUFFER
         )
         return _LocalProcess(process)
 
@@ -107,4 +115,6 @@ class _LocalProcess:
                     return
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, ending)
-        await self._process.wait()
+        with contextlib.suppress(TimeoutError):  # not even SIGKILL ends one that waits for a disk
+            async with asyncio.timeout(_GRACE_S):
+                await self._process.wait()

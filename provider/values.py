@@ -1,7 +1,7 @@
 """Property values on the wire, and as plain Python.
 
-Decoding forgets which values are secret: whoever builds an answer starts from the request's own struct (which keeps the marks)
-or marks values with `Secret`. Unknown values of a preview decode to UNKNOWN, whatever their type, and encode back.
+Decoding drops the secret marks: whoever builds an answer starts from the request's own struct, which keeps them, or marks values
+with `Secret`. Unknown values of a preview decode to UNKNOWN, whatever their type, and encode back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
 
-# The key that marks an object as something else, and what it is then. Source: pulumi sdk/go/common/resource/sig/sig.go, 3.259.
+# The key that marks an object as a special value, and the kinds of special values. Source: pulumi
+# sdk/go/common/resource/sig/sig.go, 3.259.
 _SIGNATURE: Final = "4dabf18193072939515e22adb298388d"
 _SECRET: Final = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105 - the same for every secret
 _OUTPUT: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
@@ -32,7 +33,7 @@ _UNKNOWNS: Final = frozenset(
 
 
 class _Unknown:
-    """A value that only exists after the update."""
+    """A value that is known only after the update."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -70,7 +71,7 @@ def _decode(value: Value) -> Any:
                 return decode(value.struct_value)
             if fields[_SIGNATURE].string_value in (_SECRET, _OUTPUT):
                 return _decode(fields["value"]) if "value" in fields else UNKNOWN
-            raise ValueError("assets, archives and resource references are no inputs of this provider")
+            raise ValueError("assets, archives and resource references are not inputs of this provider")
     return None
 
 
@@ -96,7 +97,7 @@ def encode_value(value: Any) -> Value:
             return Value(struct_value=encode(value))
         case list() | tuple():
             return Value(list_value=ListValue(values=[encode_value(item) for item in value]))
-    raise TypeError(f"{type(value).__name__} is no property value")
+    raise TypeError(f"{type(value).__name__} is not a property value")
 
 
 def _secret(value: Value) -> Value:
@@ -104,7 +105,7 @@ def _secret(value: Value) -> Value:
 
 
 def replace_value(struct: Struct, key: str, value: Any) -> None:
-    """Sets `key`, keeping the secret mark of the value that was there."""
+    """Sets `key`, keeping the secret mark of the previous value."""
     encoded = encode_value(value)
     was_secret = key in struct.fields and is_secret(struct.fields[key])
     struct.fields[key].CopyFrom(_secret(encoded) if was_secret and not is_secret(encoded) else encoded)
@@ -116,7 +117,7 @@ def is_secret(value: Value) -> bool:
 
 
 def is_known(value: Any) -> bool:
-    """Whether no part of the value is unknown."""
+    """Whether every part of the value is known."""
     match value:
         case _Unknown():
             return False

@@ -1,4 +1,4 @@
-"""gpu-fleet:host:Bundle: keeps the archive for the hosts of this run, and shows what is in it."""
+"""gpu-fleet:host:Bundle: keeps the archive for this run's hosts, and shows its content."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import gzip
 import hashlib
 
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
-from provider.schema import Mistake, mistakes_of_inputs
+from provider.schema import InputError, errors_of_inputs
 from provider.values import UNKNOWN
 
 
 class Archives:
-    """The archives this run was given, uncompressed, by digest. The engine checks a Bundle before any host that depends on it."""
+    """The archives of this run, uncompressed, by digest. The engine checks a Bundle before any host that depends on it."""
 
     def __init__(self) -> None:
         self._tars: dict[str, bytes] = {}
 
-    def remember(self, archive: str) -> str:
-        """The digest of a base64 gzip archive. Raises ValueError."""
+    def add(self, archive: str) -> str:
+        """Keeps a base64 gzip archive and returns its digest. Raises ValueError."""
         try:
             tar = gzip.decompress(base64.b64decode(archive, validate=True))
         except (binascii.Error, OSError, EOFError) as error:
@@ -46,16 +46,16 @@ class Bundle:
         self._archives = archives
 
     def check(self, inputs: Inputs) -> Checked:
-        """The archive goes no further than this: hundreds of kB in every state would be written on every checkpoint."""
-        mistakes = mistakes_of_inputs(self.type_name, inputs)
+        """The archive is not stored: hundreds of kB would be written with every checkpoint of the state."""
+        errors = errors_of_inputs(self.type_name, inputs)
         archive = inputs.get("archive")
         digest: object = UNKNOWN
         if isinstance(archive, str):
             try:
-                digest = self._archives.remember(archive)
+                digest = self._archives.add(archive)
             except ValueError as error:
-                mistakes.append(Mistake("archive", f"is not a gzip file in base64: {error}"))
-        return Checked(changed={"digest": digest}, dropped=("archive",), mistakes=tuple(mistakes))
+                errors.append(InputError("archive", f"is not a base64-encoded gzip file: {error}"))
+        return Checked(changed={"digest": digest}, dropped=("archive",), errors=tuple(errors))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         return list(changes(old, new))
@@ -70,4 +70,4 @@ class Bundle:
         return {"digest": new["digest"]}
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        """Nothing to do: hosts keep their own copy until they are deleted themselves."""
+        """Nothing to delete: hosts keep their own copy until they are deleted."""

@@ -1,8 +1,10 @@
-"""gpu-fleet:kubernetes:Cluster: looks at a Kubernetes cluster before anything is installed there, and says what would fail.
+"""gpu-fleet:kubernetes:Cluster: preflight check of a Kubernetes cluster, which reports what would fail before anything is
+installed.
 
-It makes no object. Everything installed on the cluster depends on it, so what it refuses stops before a half installation.
-In a preview an API server that does not answer is a warning: what can be previewed without it is for other providers to say.
-"""
+It creates no object. Everything installed on the cluster depends on it, so an error here prevents a half installation. When
+nothing of its inputs changes, what it finds is a warning: the same stack may have hosts and rules to which the cluster does
+not matter. In a preview an API server that does not answer is a warning too; other providers decide what can be previewed
+without it."""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from typing import Any, Final
 
 from provider.kubernetes import ClusterApi, KubeconfigError, Manifest, Refused, Unreachable
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
-from provider.schema import mistakes_of_inputs
+from provider.schema import errors_of_inputs
 
-# The oldest release that all pinned charts take (kube-prometheus-stack 88: 1.25).
+# The oldest release that all pinned charts support (kube-prometheus-stack 88: 1.25).
 OLDEST: Final = (1, 25)
 _GPU_RESOURCE: Final = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
 _EXPORTERS: Final = {
@@ -27,8 +29,9 @@ _NODE_EXPORTER: Final = "app.kubernetes.io/name in (prometheus-node-exporter,nod
 _MONITORS: Final = "monitoring.coreos.com/v1"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SHOWN: Final = 5  # of a list of names in a message
+_LIMIT_S: Final = 300  # the client's own limits hold for single requests, and not for a credential plugin
 
-# What an installation makes: group, resource, whether it is namespaced.
+# What an installation creates: group, resource, whether it is namespaced.
 _MADE: Final = (
     ("", "namespaces", False),
     ("", "secrets", True),
@@ -46,20 +49,20 @@ _MADE: Final = (
 @dataclass(frozen=True, kw_only=True)
 class Node:
     name: str
-    gpus: int  # NVIDIA GPUs and instances of them that it offers
+    gpus: int  # NVIDIA GPUs and MIG instances that it advertises
     labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a look at the cluster found. `exporters`: GPU exporter pods of others, "namespace/pod on node" by who runs them."""
+    """What the check found. `exporters`: GPU exporter pods of other installations, "namespace/pod on node" by who runs them."""
 
     version: tuple[int, int]
     nodes: Sequence[Node]
     forbidden: Sequence[str]  # "create daemonsets.apps"
     has_monitors: bool
     exporters: Mapping[str, Sequence[str]]
-    node_exporters: Sequence[str]  # of others
+    node_exporters: Sequence[str]  # of other installations
     interrupted: Mapping[str, str]  # release -> what Helm was doing
     kubelets_self_signed: bool = False  # False also where this login may not see it
 
@@ -73,16 +76,20 @@ class Cluster:
     replaces_by_deleting_first = False
 
     def __init__(self, api: ClusterApi | None):
-        """`api` is None where the stack has no cluster any more."""
+        """`api` is None when the stack no longer has a cluster."""
         self._api = api
 
     def check(self, inputs: Inputs) -> Checked:
-        return Checked(mistakes=tuple(mistakes_of_inputs(self.type_name, inputs)))
+        return Checked(errors=tuple(errors_of_inputs(self.type_name, inputs)))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
-        if self._api is not None:
-            await self._look(new, call, is_preview=True, is_new=False)
-        return list(changes(old, new))
+        found = list(changes(old, new))
+        if self._api is not None and not found:
+            try:
+                await self._look(new, call, is_preview=True, is_new=False)
+            except ResourceError as error:
+                call.warning(f"{error}\nNothing of the cluster changes in this run, so it goes on")
+        return found
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
         return "cluster", await self._look(inputs, call, is_preview=call.is_preview, is_new=True)
@@ -94,21 +101,26 @@ class Cluster:
         return await self._look(new, call, is_preview=call.is_preview, is_new=False)
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        """Everything else is gone by now. Helm never removes the CRDs of a chart; where the stack file says so, this does."""
+        """Everything else has been deleted by now. Helm never deletes the CRDs of a chart; if the stack file says so, this
+        does."""
         names, place = inputs.get("removeCrds") or (), inputs.get("place")
         api = self._api
-        if api is None and place is not None:  # the section has gone from the stack file, and with it the provider's
+        if (
+            api is None and place is not None
+        ):  # the section was removed from the stack file, and from the provider's configuration with it
             api = ClusterApi(file=place.get("kubeconfig"), context=place.get("context"))
         if not names:
             return
         if api is None:
-            call.warn(f"these stay, as the stack file does not name the cluster any more: kubectl delete crd {' '.join(names)}")
+            call.warning(f"these stay, since the stack file no longer names the cluster: kubectl delete crd {' '.join(names)}")
             return
-        for name in names:
+        for number, name in enumerate(names):
+            what = f"deleting the CustomResourceDefinition {name}, after {number} of {len(names)}"
+            call.sending(what, "the next run deletes the rest")
             try:
                 await asyncio.to_thread(api.delete, f"{_CRDS}/{name}")
             except (KubeconfigError, Unreachable, Refused) as error:
-                raise ResourceError(f"the CustomResourceDefinition {name} was not removed: {error}") from None
+                raise ResourceError(f"the CustomResourceDefinition {name} was not deleted: {error}") from None
 
     def _of(self) -> ClusterApi:
         if self._api is None:
@@ -117,12 +129,18 @@ class Cluster:
 
     async def _look(self, inputs: Inputs, call: Call, *, is_preview: bool, is_new: bool) -> Outputs:
         if not is_preview:
-            call.tell("looking at the cluster")
+            call.progress("checking the cluster")
         try:
-            seen = await asyncio.to_thread(look, self._of(), inputs)
+            async with asyncio.timeout(_LIMIT_S):
+                seen = await asyncio.to_thread(look, self._of(), inputs)
+        except TimeoutError:
+            raise ResourceError(
+                f"the cluster was not checked within {_LIMIT_S} s: the API server answers slowly, or the credential plugin that "
+                "the kubeconfig names (`exec`) waits for somebody. Nothing was changed"
+            ) from None
         except Unreachable as error:
             if is_preview:
-                call.warn(f"{error}; so nothing of the cluster could be checked, and `up` would stop here")
+                call.warning(f"{error}; the cluster could not be checked, and `up` would stop here")
                 return {}
             raise ResourceError(f"{error}. Nothing was changed. Is the VPN up, and is it the right context?") from None
         except KubeconfigError as error:
@@ -142,7 +160,7 @@ class Cluster:
 
 
 def look(api: ClusterApi, inputs: Inputs) -> Seen:
-    """Reads what `problems` judges, changing nothing. Raises what ClusterApi raises."""
+    """Reads what `problems` needs; changes nothing. Raises the exceptions of ClusterApi."""
     namespace = inputs["namespace"]
     version = api.get("/version")
     major, minor = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
@@ -199,9 +217,9 @@ def _pods_of_others(api: ClusterApi, selector: str, ours: str) -> list[str]:
 
 
 def _interrupted(api: ClusterApi, namespace: str, releases: Sequence[str]) -> dict[str, str]:
-    """Releases that a killed run left in the middle: Helm refuses to touch them."""
+    """Releases that a killed run left unfinished: Helm refuses to change them."""
     found: dict[str, str] = {}
-    for secret in api.list(f"/api/v1/namespaces/{namespace}/secrets", labelSelector="owner=helm"):
+    for secret in api.list(f"/api/v1/namespaces/{namespace}/secrets", only_metadata=True, labelSelector="owner=helm"):
         labels = secret["metadata"]["labels"]
         if labels.get("name") in releases and labels.get("status", "").startswith("pending-"):
             found[labels["name"]] = f"{labels['status']} (revision {labels.get('version', '?')})"
@@ -209,7 +227,7 @@ def _interrupted(api: ClusterApi, namespace: str, releases: Sequence[str]) -> di
 
 
 def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str]:
-    """What would fail, each with what to do. `inputs`: as in the schema. `is_new`: nothing of this stack is there yet."""
+    """What would fail, each with its fix. `inputs`: as in the schema. `is_new`: nothing of this stack is installed yet."""
     namespace, exporter = inputs["namespace"], inputs["exporter"]
     if seen.version < OLDEST:
         yield (
@@ -218,8 +236,8 @@ def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str
         )
     if seen.forbidden:
         yield (
-            f"this login may not {', '.join(seen.forbidden)} (namespace {namespace}): "
-            "ask for a role that may, or use another context"
+            f"this login lacks permission to {', '.join(seen.forbidden)} (namespace {namespace}): "
+            "use a role that has it, or another context"
         )
     if inputs["prometheusOperator"] == "existing" and not seen.has_monitors:
         yield (
@@ -236,22 +254,22 @@ def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str
         )
     if inputs.get("nodeExporter") == "install" and seen.node_exporters:
         yield (
-            f"a node_exporter of others runs already ({_some(seen.node_exporters)}), and two cannot have one port: "
+            f"another node_exporter already runs ({_some(seen.node_exporters)}), and two cannot share a port: "
             "write `nodeExporter: existing`"
         )
     for release, state in seen.interrupted.items():
         yield (
-            f"the Helm release {release} is {state}: a run was killed there, and Helm refuses to go on. If none is running now: "
+            f"the Helm release {release} is {state}: a run was killed, and Helm refuses to continue. If none is running now: "
             f"helm rollback {release} --namespace {namespace} (first installation: helm uninstall), then `up` again"
         )
 
 
 def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:
     if not seen.gpu_nodes:
-        # Later on an autoscaler may have taken them all away. And the operator brings the device plugin that offers GPUs.
+        # Later an autoscaler may have removed them all. And the operator installs the device plugin that advertises GPUs.
         if is_new and inputs["exporter"] != "operator" and not inputs.get("dra"):
             yield (
-                f"no node offers a GPU ({len(seen.nodes)} nodes, none with nvidia.com/gpu): is NVIDIA's device plugin running? "
+                f"no node advertises a GPU ({len(seen.nodes)} nodes, none with nvidia.com/gpu): does NVIDIA's device plugin run? "
                 "With `gpuOperator: true` this stack installs it; or is this the wrong context?"
             )
         return
@@ -259,14 +277,14 @@ def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:
     left_out = [node.name for node in seen.gpu_nodes if not _matches(node, terms)]
     if inputs["exporter"] == "install" and terms and left_out:
         yield (
-            f"dcgm-exporter would not run on {_some(left_out)}: they have GPUs and lack the labels it looks for "
+            f"dcgm-exporter would not run on {_some(left_out)}: they have GPUs and lack the labels of its node selector "
             f"({' or '.join(_described(term) for term in terms)}). "
             "Label them (kubectl label node NAME nvidia.com/gpu.present=true), or set kubernetes.nodeSelector; {} is every node"
         )
 
 
 def _matches(node: Node, terms: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether one of the terms, each a mapping of labels, holds; None for a value is any value."""
+    """Whether one of the terms, each a mapping of labels, matches; None means any value."""
     return any(all(key in node.labels and value in (None, "", node.labels[key]) for key, value in term.items()) for term in terms)
 
 
@@ -288,7 +306,7 @@ def _other_exporters(seen: Seen, exporter: str, scraped: Sequence[str]) -> Itera
         return
     for who, pods in found.items():
         yield (
-            f"a dcgm-exporter of {who} runs already ({_some(pods)}): two on a node report every GPU twice. "
+            f"a dcgm-exporter of {who} already runs ({_some(pods)}): two on a node report every GPU twice. "
             "Write `exporter: existing` to use it, or remove it"
         )
 

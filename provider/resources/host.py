@@ -9,18 +9,19 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from provider.envelope import Envelope
-from provider.host import HostError, Hosts, Outcome, Place
+from provider.host import HostError, Hosts, Place
+from provider.outcome import Outcome
 from provider.renames import Renames
 from provider.resources.bundle import Archives
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
 from provider.rollout import Rollout
-from provider.schema import Mistake, mistakes_of_inputs
+from provider.schema import InputError, errors_of_inputs
 from provider.settings import Settings
 from provider.values import UNKNOWN, is_known
 
 _STACK_SETTING, _INSTANCE_SETTING = "GPU_FLEET_STACK", "GPU_FLEET_INSTANCE"
-# How we get there says nothing about the host: a new port, login or bastion contacts nobody.
-_WAYS_IN = (
+# How a host is reached changes nothing on it: a new port, login or bastion contacts no host.
+_LOGIN_INPUTS = (
     "connection.port",
     "connection.user",
     "connection.privateKeyFile",
@@ -37,37 +38,37 @@ _FORMER_STACKS = "formerStacks"
 
 class Host:
     type_name = "gpu-fleet:host:Host"
-    replaces_by_deleting_first = True  # two of them on one machine would want the same ports
+    replaces_by_deleting_first = True  # two of them on one machine would need the same ports
 
     def __init__(self, hosts: Hosts, archives: Archives, settings: Settings):
         self._hosts = hosts
         self._archives = archives
         self._settings = settings
         self._rollout = Rollout(settings.rollout)
-        self._replaced: set[str] = set()  # hosts whose old one is deleted in this run only to be made anew
+        self._replaced: set[str] = set()  # hosts that are deleted in this run only to be created again
         self._renames = Renames()
         self._left: dict[str, str] = {}  # by host: the address that it had before, and that no host has now
-        self._plans: dict[str, asyncio.Task[Outcome]] = {}  # by URN: Diff and Update of one preview ask a host once
+        self._plans: dict[str, asyncio.Task[Outcome]] = {}  # by URN: Diff and Update of one preview plan a host once
 
     def check(self, inputs: Inputs) -> Checked:
-        mistakes = mistakes_of_inputs(self.type_name, inputs)
-        if not mistakes:
-            mistakes = [*_mistakes_of_connection(inputs["connection"]), *_mistakes_of_settings(inputs["settings"])]
-        if not mistakes and inputs.get("wave") is not None:
-            self._rollout.place(inputs["host"], inputs["wave"])
-        if is_known(inputs["host"]) and is_known(inputs["connection"]) and not mistakes:
+        errors = errors_of_inputs(self.type_name, inputs)
+        if not errors:
+            errors = [*_errors_of_connection(inputs["connection"]), *_errors_of_settings(inputs["settings"])]
+        if not errors and inputs.get("wave") is not None:
+            self._rollout.assign(inputs["host"], inputs["wave"])
+        if is_known(inputs["host"]) and is_known(inputs["connection"]) and not errors:
             self._renames.expect(inputs["host"], inputs["connection"])
-        if not mistakes and inputs.get("leaves"):
+        if not errors and inputs.get("leaves"):
             self._left[inputs["host"]] = inputs["leaves"]
-        # What is about this run stays out of the state: another canary is no change of any host.
+        # What concerns only this run is not stored: another canary changes no host.
         transient = ("wave", "leaves")
-        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=transient, mistakes=tuple(mistakes))
+        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=transient, errors=tuple(errors))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         found = [
             Change(change.path, change.kind, replaces=change.path in _ANOTHER_HOST)
             for change in changes(old, new)
-            if not change.path.startswith(_WAYS_IN)
+            if not change.path.startswith(_LOGIN_INPUTS)
         ]
         found += [Change(f"drift[{index}]", "delete", of_inputs=False) for index in range(len(outputs.get("drift") or ()))]
         if any(change.replaces for change in found):
@@ -84,7 +85,7 @@ class Host:
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
         if call.is_preview:
             for line in self._moves(old, new):
-                call.note(line)
+                call.info(line)
         return await self._apply(new, old, outputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
@@ -97,12 +98,12 @@ class Host:
             return Current(id_)
         try:
             async with _limited(call):
-                outcome = await self._hosts.check(_place(inputs, _owners(inputs, {}, outputs)), call.tell)
+                outcome = await self._hosts.check(_place(inputs, _owners(inputs, {}, outputs)), call.progress)
         except HostError as error:
-            # Kept as it was, and marked: the engine warns, and the next `up` goes there even when nothing changed.
+            # Kept as it was, and marked: the engine warns, and the next `up` updates it even without a change.
             raise Unhealthy(id_, dict(outputs), f"{name}: {error}") from None
         if outcome.is_absent:
-            call.warn(f"{name}: nothing of gpu-fleet is there any more; the next `up` brings it back")
+            call.warning(f"{name}: nothing of gpu-fleet is on this host any more; the next `up` places it again")
             return Current("")
         return Current(id_, _outputs(inputs, outcome, outputs))
 
@@ -111,18 +112,15 @@ class Host:
         if name in self._settings.lost_hosts:
             return
         try:
-            if name in self._replaced:
-                self._rollout.judge(name)
-            elif new_name := self._renames.new_name(name, inputs["connection"]):
-                call.warn(f"{name} → {new_name} (same machine); {_LEFT_ALONE.format(name)}")
+            if name in self._replaced:  # a failure is one of its wave: the machine is neither what it was nor what it is to be
+                async with self._rollout.turn(name, call.progress):
+                    await self._remove(inputs, outputs, call)
                 return
-            async with _limited(call):
-                await self._hosts.remove(_place(inputs, _owners(inputs, {}, outputs)), call.tell)
+            if new_name := self._renames.new_name(name, inputs["connection"]):
+                call.warning(f"{name} → {new_name} (same machine); {_LEFT_ALONE.format(name)}")
+                return
+            await self._remove(inputs, outputs, call)
         except HostError as error:
-            # Nothing of this stack, or of this host, is there, so nothing is left to remove.
-            if error.code in ("other-stack", "other-instance"):
-                call.warn(f"{name}: {error.message.partition(';')[0]}; {_LEFT_ALONE.format(name)}")
-                return
             hint = (
                 "\nWhen the machine is gone for good, set `lost: true` for it and run `up`."
                 if error.code == "unreachable"
@@ -130,13 +128,23 @@ class Host:
             )
             raise ResourceError(f"{name}: {error}{hint}") from None
 
+    async def _remove(self, inputs: Inputs, outputs: Inputs, call: Call) -> None:
+        try:
+            async with _limited(call):
+                await self._hosts.remove(_place(inputs, _owners(inputs, {}, outputs)), call.progress)
+        except HostError as error:
+            # Nothing of this stack, or of this host, is on the machine, so there is nothing to remove.
+            if error.code not in ("other-stack", "other-instance"):
+                raise
+            call.warning(f"{inputs['host']}: {error.message.partition(';')[0]}; {_LEFT_ALONE.format(inputs['host'])}")
+
     async def _apply(self, inputs: Inputs, old: Inputs, before: Inputs, call: Call) -> Outputs:
         if call.is_preview:
             if self._settings.plans_on_hosts:
-                await self._tell_plan(inputs, _owners(inputs, old, before), call)
+                await self._log_plan(inputs, _owners(inputs, old, before), call)
             return {"facts": UNKNOWN, "drift": [], **_address(inputs)}
         try:
-            async with self._rollout.turn(inputs["host"], call.tell):
+            async with self._rollout.turn(inputs["host"], call.progress):
                 return await self._apply_now(inputs, old, before, call)
         except HostError as error:  # held back
             raise ResourceError(f"{inputs['host']}: {error}") from None
@@ -145,27 +153,27 @@ class Host:
         owners = _owners(inputs, old, before)
         try:
             async with _limited(call):
-                outcome = await self._hosts.apply(_place(inputs, owners), self._envelope(inputs), call.tell)
+                outcome = await self._hosts.apply(_place(inputs, owners), self._envelope(inputs), call.progress)
         except HostError as error:
-            self._tell_rename(inputs, error.outcome, call)
+            self._log_rename(inputs, error.outcome, call)
             message = f"{inputs['host']}: {error}"
-            # Never reached, or another stack's: nothing of ours is there, and nothing may be removed there later.
+            # Never reached, or another stack's: nothing of ours is on it, and nothing may be removed from it later.
             if error.outcome is None or error.code == "other-stack":
                 raise ResourceError(message) from None
             outputs = _outputs(inputs, error.outcome, before)
             if len(owners) > 1:
-                outputs[_FORMER_STACKS] = list(owners)  # this one too: the engine keeps the old inputs of an update that failed
+                outputs[_FORMER_STACKS] = list(owners)  # this one too: the engine keeps the old inputs of a failed update
             raise Unhealthy(inputs["host"], outputs, message) from None
-        self._tell_rename(inputs, outcome, call)
+        self._log_rename(inputs, outcome, call)
         self._renames.settle(inputs["host"])
         if old and (outcome.is_first or outcome.renamed_from):
-            self._tell_left_behind(old, inputs, call)
+            self._warn_of_former_machine(old, inputs, call)
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())
-        call.tell(f"{changed} of {len(outcome.parts)} parts changed")
+        call.progress(f"{changed} of {len(outcome.parts)} parts changed")
         return _outputs(inputs, outcome, before)
 
     def _moves(self, old: Inputs, new: Inputs) -> list[str]:
-        """What a preview says of a host with another name or another address."""
+        """What a preview reports of a host with another name or another address."""
         lines = []
         if is_known(new["host"]) and old["host"] != new["host"]:
             lines.append(f"{old['host']} → {new['host']} (same machine)")
@@ -175,45 +183,45 @@ class Host:
             lines.append(f"{new['host']}: address {before} → {after}{left}")
         return lines
 
-    def _tell_left_behind(self, old: Inputs, new: Inputs, call: Call) -> None:
-        """The machine at the new address is another one. That at the old address is not cleaned from here: who answers there now
-        may be another's machine, or the same one through its other network card."""
+    def _warn_of_former_machine(self, old: Inputs, new: Inputs, call: Call) -> None:
+        """The machine at the new address is another one. The one at the old address is not cleaned from here: what answers there
+        now may belong to somebody else, or be the same machine on its other network interface."""
         if not (before := self._left.get(new["host"])):
             return
         name, stack = old["host"], old["settings"].get(_STACK_SETTING, "")
-        call.warn(
+        call.warning(
             f"{new['host']}: the machine at its new address is another one than before. The one at {before} was left as it is; "
             f"if it still runs, it reports as {name} too. To clean it, run there: sudo sh /var/lib/gpu-fleet/current/converge "
             f"remove --prefix / --stack '{stack}' --instance '{name}'"
         )
 
-    def _tell_rename(self, inputs: Inputs, outcome: Outcome | None, call: Call) -> None:
+    def _log_rename(self, inputs: Inputs, outcome: Outcome | None, call: Call) -> None:
         if outcome is not None and outcome.renamed_from:
             self._renames.take(outcome.renamed_from, inputs["host"])
-            call.note(f"{outcome.renamed_from} → {inputs['host']} (same machine)")
+            call.info(f"{outcome.renamed_from} → {inputs['host']} (same machine)")
 
     async def _planned_changes(self, place: Place, inputs: Inputs, call: Call) -> list[Change]:
-        """A host that the state calls unchanged may still differ: PLAN=hosts asks it."""
+        """A host without changes in the state may still differ: PLAN=hosts finds out."""
         try:
             outcome = await self._plan(place, inputs, call)
         except (HostError, ResourceError) as error:
-            call.warn(f"{inputs['host']}: {error}")
+            call.warning(f"{inputs['host']}: {error}")
             return []
         if outcome.changes():
             return [Change("drift", "update", of_inputs=False)]
         for part, failure in outcome.failures().items():
-            call.warn(f"{inputs['host']}: {part}: would fail: {failure['message']}")
+            call.warning(f"{inputs['host']}: {part}: would fail: {failure.message}")
         return []
 
-    async def _tell_plan(self, inputs: Inputs, owners: Sequence[str], call: Call) -> None:
+    async def _log_plan(self, inputs: Inputs, owners: Sequence[str], call: Call) -> None:
         name = inputs["host"] if inputs["host"] is not UNKNOWN else call.urn.rpartition("::")[2]
         if not is_known(inputs):
-            call.note(f"{name}: not asked; some of its values exist only after the update")
+            call.info(f"{name}: not planned; some of its values are known only after the update")
             return
         try:
             outcome = await self._plan(_place(inputs, owners), inputs, call)
         except (HostError, ResourceError) as error:
-            call.warn(f"{name}: {error}")
+            call.warning(f"{name}: {error}")
             return
         would_change = {part: report for part, report in outcome.parts.items() if report.changes}
         lines = [f"{name}: {len(would_change)} of {len(outcome.parts)} parts would change"]
@@ -222,13 +230,13 @@ class Host:
         for part, report in would_change.items():
             lines += [f"  {part}:", *(f"    {change}" for change in report.changes)]
         for part, failure in outcome.failures().items():
-            lines += [f"  {part}: would fail: {failure['message']}"]
-        call.note("\n".join(lines))
+            lines += [f"  {part}: would fail: {failure.message}"]
+        call.info("\n".join(lines))
 
     async def _plan(self, place: Place, inputs: Inputs, call: Call) -> Outcome:
         if call.urn not in self._plans:
             envelope = self._envelope(inputs)
-            # Quiet: `preview --diff` would keep each line of progress, without its host, among the changes.
+            # Without progress: `preview --diff` would keep each line, without its host, among the changes.
             self._plans[call.urn] = asyncio.create_task(self._hosts.plan(place, envelope, lambda line: None))
         return await self._plans[call.urn]
 
@@ -239,7 +247,7 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def _limited(call: Call) -> AsyncIterator[None]:
-    """The time a stack's `customTimeouts` gives the operation; without one the transports' own limits hold."""
+    """The limit of `customTimeouts`. Without one the limits of connections and of silence apply."""
     try:
         async with asyncio.timeout(call.timeout_s) as limit:
             yield
@@ -259,12 +267,17 @@ def _owners(inputs: Inputs, old: Inputs, outputs: Inputs) -> tuple[str, ...]:
 
 
 def _place(inputs: Inputs, owners: Sequence[str]) -> Place:
-    return Place(connection=inputs["connection"], stack=" ".join(owners), instance=inputs["settings"].get(_INSTANCE_SETTING, ""))
+    return Place(
+        connection=inputs["connection"],
+        name=inputs["host"],
+        stack=" ".join(owners),
+        instance=inputs["settings"].get(_INSTANCE_SETTING, ""),
+    )
 
 
 def _outputs(inputs: Inputs, outcome: Outcome, before: Inputs) -> Outputs:
-    """Nothing of what this run did, so that a second run and a refresh give the same. Facts that say no stay out: of a thousand
-    hosts they are a quarter of a megabyte in the state."""
+    """Independent of what this run changed, so that a second run and a refresh give the same. Negative facts are left out: for a
+    thousand hosts they are 250 kB of state."""
     facts = {name: value for name, value in outcome.facts.items() if value not in _NO}
     return {"facts": facts or dict(before.get("facts") or {}), "drift": outcome.drift(), **_address(inputs)}
 
@@ -275,23 +288,25 @@ def _address(inputs: Inputs) -> Outputs:
     return {"address": connection.get("address") or connection.get("prefix") or ""} if is_known(connection) else {}
 
 
-def _mistakes_of_connection(connection: Any) -> list[Mistake]:
+def _errors_of_connection(connection: Any) -> list[InputError]:
     if not is_known(connection):
         return []
     if connection["kind"] == "ssh" and not connection.get("address"):
-        return [Mistake("connection.address", "is missing; an ssh host needs one")]
+        return [InputError("connection.address", "is missing; an ssh host needs one")]
     prefix = connection.get("prefix") or ""
-    return [Mistake("connection.prefix", f'"{prefix}" is not an absolute path')] if prefix and not prefix.startswith("/") else []
+    return (
+        [InputError("connection.prefix", f'"{prefix}" is not an absolute path')] if prefix and not prefix.startswith("/") else []
+    )
 
 
-def _mistakes_of_settings(settings: Any) -> list[Mistake]:
-    """What the envelope's lines cannot carry. The values are not shown: an environment may hold anything."""
+def _errors_of_settings(settings: Any) -> list[InputError]:
+    """What the lines of the environment file cannot hold. Values are not shown: they may be secret."""
     if settings is UNKNOWN:
         return []
-    mistakes = []
+    errors = []
     for name, value in settings.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            mistakes.append(Mistake(f'settings["{name}"]', "is not a name that an environment file can carry"))
+            errors.append(InputError(f'settings["{name}"]', "is not a valid name of an environment variable"))
         elif isinstance(value, str) and not value.isprintable():
-            mistakes.append(Mistake(f"settings.{name}", "must be one line of printable characters"))
-    return mistakes
+            errors.append(InputError(f"settings.{name}", "must be one line of printable characters"))
+    return errors

@@ -1,8 +1,8 @@
 """gpu-fleet:kubernetes:Manifest: the objects of one Helm release, as text for the preview, and whether the cluster has them.
 
-Pulumi's Kubernetes provider installs the release itself; it shows values and never objects, and does not look at the objects
-again (pulumi-kubernetes 4.32, helm.v3.Release). Here a preview shows every changed object as a diff of its YAML, a refresh finds
-what was changed by hand, and the next update sets it back.
+Pulumi's Kubernetes provider installs the release; it shows values, never objects, and does not read the objects again
+(pulumi-kubernetes 4.32, helm.v3.Release). Here a preview shows every changed object as a diff of its YAML, a refresh finds manual
+changes, and the next update reverts them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from provider.manifest import Objects
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
-from provider.schema import mistakes_of_inputs
+from provider.schema import errors_of_inputs
 
 
 class Manifest:
@@ -22,11 +22,11 @@ class Manifest:
     replaces_by_deleting_first = False
 
     def __init__(self, api: ClusterApi | None):
-        """`api` is None where the stack has no cluster any more."""
+        """`api` is None when the stack no longer has a cluster."""
         self._api = api
 
     def check(self, inputs: Inputs) -> Checked:
-        return Checked(mistakes=tuple(mistakes_of_inputs(self.type_name, inputs)))
+        return Checked(errors=tuple(errors_of_inputs(self.type_name, inputs)))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         found = list(changes(old, new))
@@ -38,7 +38,7 @@ class Manifest:
         return inputs["release"], {"drift": []}
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
-        """Looks at every object; changes nothing."""
+        """Reads every object; changes nothing."""
         objects = self._objects(inputs)
         try:
             found = await asyncio.to_thread(objects.differences)
@@ -49,17 +49,22 @@ class Manifest:
         return Current(id_, outputs={"drift": [str(difference) for difference in found]})
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
-        """The release is up to date by now; what was changed by hand beside it is set back."""
+        """The release is already up to date; manual changes to its objects are reverted."""
         if outputs.get("drift") and not call.is_preview:
-            call.tell("setting back what was changed by hand")
+            call.progress("reverting manual changes")
+            call.sending(f"reverting manual changes to {new['release']}", "the next `pulumi refresh` and `up` find what is left")
+            objects = self._objects(new)
             try:
-                await asyncio.to_thread(self._objects(new).repair)
+                await asyncio.to_thread(objects.repair)
+            except asyncio.CancelledError:
+                objects.stop()  # a thread cannot be interrupted
+                raise
             except (KubeconfigError, Unreachable, Refused) as error:
-                raise ResourceError(f"{new['release']}: what was changed by hand was not set back: {error}") from None
+                raise ResourceError(f"{new['release']}: manual changes were not reverted: {error}") from None
         return {"drift": []}
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        """Nothing to do: the objects go with their release."""
+        """Nothing to delete: Helm deletes the objects with their release."""
 
     def _objects(self, inputs: Inputs) -> Objects:
         if self._api is None:

@@ -1,4 +1,4 @@
-"""What every resource type offers, and the words it answers in."""
+"""The interface of every resource type, and the types of its answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from provider.schema import Mistake
+from provider.schema import InputError
 from provider.values import UNKNOWN
 
 Inputs = Mapping[str, Any]
@@ -16,16 +16,17 @@ Outputs = dict[str, Any]
 
 @dataclass(frozen=True)
 class Checked:
-    """The inputs as they go into the state: `changed` values replace or join those given, `dropped` ones are left out."""
+    """The inputs as they are stored in the state: `changed` values replace or extend the given ones, `dropped` ones are left
+    out."""
 
     changed: Mapping[str, Any] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
-    mistakes: tuple[Mistake, ...] = ()
+    errors: tuple[InputError, ...] = ()
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. `path` as the engine writes property paths; `of_inputs` is False for one that only outputs show."""
+    """One difference. `path` in the engine's property path syntax; `of_inputs` is False for a difference of outputs."""
 
     path: str
     kind: Literal["add", "update", "delete"]
@@ -35,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Current:
-    """What a resource is now. `id` is empty when it does not exist any more; `inputs` and `outputs` None: as in the state."""
+    """What Read found. `id` is empty when the resource no longer exists; `inputs` and `outputs` None: as in the state."""
 
     id: str
     outputs: Outputs | None = None
@@ -44,19 +45,22 @@ class Current:
 
 @dataclass(frozen=True)
 class Call:
-    """One operation as a resource sees it: `tell` reports progress, `note` and `warn` leave a line for good."""
+    """One operation as a resource sees it. `progress` lines replace each other, `info` and `warning` lines stay. `sending`
+    says what is about to be changed and what to do when the call is stopped before the answer: until then it has changed
+    nothing."""
 
     urn: str
     is_preview: bool
     timeout_s: float | None
-    tell: Callable[[str], None]
-    note: Callable[[str], None]
-    warn: Callable[[str], None]
+    progress: Callable[[str], None]
+    info: Callable[[str], None]
+    warning: Callable[[str], None]
+    sending: Callable[[str, str], None]
 
 
 @dataclass
 class ResourceError(Exception):
-    """Something a person can mend; nothing was changed."""
+    """An error that the user can fix. Nothing was changed, or the message says what was."""
 
     message: str
 
@@ -66,7 +70,7 @@ class ResourceError(Exception):
 
 @dataclass
 class Unhealthy(Exception):
-    """The resource is there and not as it should be: it stays in the state, the next `up` tries again, deletion cleans up."""
+    """The resource exists and is not as declared: it stays in the state, the next `up` retries, deletion cleans up."""
 
     id: str
     outputs: Outputs
@@ -77,7 +81,7 @@ class Unhealthy(Exception):
 
 
 class Resource(Protocol):
-    """One resource type. Inputs reach every method but `check` as `check` left them."""
+    """One resource type. Every method but `check` gets the inputs as `check` returned them."""
 
     type_name: str
     replaces_by_deleting_first: bool
@@ -91,7 +95,7 @@ class Resource(Protocol):
 
 
 def changes(old: Inputs, new: Inputs, path: str = "") -> Iterator[Change]:
-    """Every difference between two objects, down to single values; an unknown value may always be another one."""
+    """Every difference between two objects, down to single values; an unknown value always counts as one."""
     for key in sorted({*old, *new}):
         here, before, after = property_path(path, key), old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):

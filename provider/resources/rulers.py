@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import yaml
 
+from provider.redaction import Redaction
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
-from provider.ruler import InvalidRules, RulerError, Rulers, Server, normalised
-from provider.schema import Mistake, mistakes_of_inputs
-from provider.values import UNKNOWN, Secret
+from provider.ruler import InvalidRules, RulerError, Rulers, Server, alertmanager_path, group_path, normalised
+from provider.schema import InputError, errors_of_inputs
+from provider.values import UNKNOWN, Secret, is_known
+
+_SENT = "`pulumi refresh` shows what the server has, and the next `up` sends it again"
+_DELETED = "the next run deletes what is left"
 
 
 class RuleGroup:
@@ -23,25 +29,23 @@ class RuleGroup:
         self._rulers = rulers
 
     def check(self, inputs: Inputs) -> Checked:
-        mistakes = mistakes_of_inputs(self.type_name, inputs)
+        errors = errors_of_inputs(self.type_name, inputs)
         rules = inputs.get("rules")
         if (
             inputs.get("backend") == "loki"
-        ):  # seen with Loki 3.7.8: its router takes the slash for a border, however it is escaped
+        ):  # seen with Loki 3.7.8: its router takes the slash as a separator, however it is escaped
             for key in ("namespace", "name"):
                 if "/" in str(inputs.get(key)):
-                    mistakes.append(Mistake(key, "must not hold a / for Loki, whose API cannot address it"))
-        if mistakes or rules is UNKNOWN:
-            return Checked(mistakes=tuple(mistakes))
+                    errors.append(InputError(key, "must not contain a / for Loki, whose API cannot address it"))
+        if errors or rules is UNKNOWN:
+            return Checked(errors=tuple(errors))
         try:
             rules = normalised(inputs["rules"])
         except InvalidRules as error:
-            return Checked(mistakes=(Mistake("rules", str(error)),))
+            return Checked(errors=(InputError("rules", str(error)),))
         written = yaml.safe_load(rules)["name"]
         if inputs["name"] is not UNKNOWN and written != inputs["name"]:
-            return Checked(
-                mistakes=(Mistake("rules", f'the group calls itself "{written}" and the resource "{inputs["name"]}"'),)
-            )
+            return Checked(errors=(InputError("rules", f'the name in the YAML is "{written}" and `name` is "{inputs["name"]}"'),))
         return Checked(changed={"rules": rules})
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
@@ -49,29 +53,52 @@ class RuleGroup:
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
         id_ = "/".join(str(inputs[key]) for key in ("backend", "namespace", "name"))
-        return id_, await self._put(inputs, call)
+        return id_, await self._put(id_, inputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
             raise ResourceError("a rule group cannot be imported: declare it, and `pulumi up` takes over the group of that name")
         async with _kept(id_, outputs):
-            rules = await self._rulers.get_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["name"])
+            rules = await self._get(inputs)
         if rules is None:
             return Current("")
         return Current(id_, outputs={"rules": rules}, inputs={"rules": rules})
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
-        return await self._put(new, call)
+        what = f"rule group {new['namespace']}/{new['name']}"
+        is_same = await _is_same_server(old, new, call, what, self._get, new["rules"])
+        put = await self._put(id_, new, call)
+        if not await is_same():
+            await self._leave(old, call, what)
+        return put
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        async with _told():
+        what = f"rule group {inputs['namespace']}/{inputs['name']}"
+        call.sending(f"deleting {what} at {inputs['url']}", _DELETED)
+        async with _reported():
             await self._rulers.delete_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["name"])
 
-    async def _put(self, inputs: Inputs, call: Call) -> Outputs:
+    async def _get(self, inputs: Inputs) -> str | None:
+        return await self._rulers.get_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["name"])
+
+    async def _put(self, id_: str, inputs: Inputs, call: Call) -> Outputs:
+        outputs = {"rules": inputs["rules"]}
         if not call.is_preview:
-            async with _told(f"rule group {inputs['namespace']}/{inputs['name']}: "):
+            what = f"rule group {inputs['namespace']}/{inputs['name']}"
+            async with _reported(f"{what}: "), _kept_when_stopped(id_, outputs, f"{what} was sent to {inputs['url']}"):
                 await self._rulers.put_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["rules"])
-        return {"rules": inputs["rules"]}
+        return outputs
+
+    async def _leave(self, old: Inputs, call: Call, what: str) -> None:
+        server = _server(old)
+        path = group_path(old["backend"], old["namespace"], old["name"])
+        call.sending(f"deleting {what} at {old['url']}", f"it may go on alerting there: {_curl('DELETE', server, path)}")
+        try:
+            await self._rulers.delete_group(server, old["backend"], old["namespace"], old["name"], retries=False)
+        except RulerError as error:
+            _warn_of_leftover(call, what, server, path, str(error))
+            return
+        call.info(f"{what}: deleted at {old['url']}")
 
 
 class AlertmanagerConfig:
@@ -82,14 +109,15 @@ class AlertmanagerConfig:
         self._rulers = rulers
 
     def check(self, inputs: Inputs) -> Checked:
-        mistakes = mistakes_of_inputs(self.type_name, inputs)
-        return Checked(changed={} if mistakes else {"config": Secret(inputs["config"])}, mistakes=tuple(mistakes))
+        errors = errors_of_inputs(self.type_name, inputs)
+        return Checked(changed={} if errors else {"config": Secret(inputs["config"])}, errors=tuple(errors))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         return [Change(change.path, change.kind, replaces=change.path == "tenant") for change in changes(old, new)]
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
-        return f"alertmanager/{inputs.get('tenant') or 'anonymous'}", await self._put(inputs, call)
+        id_ = f"alertmanager/{inputs.get('tenant') or 'anonymous'}"
+        return id_, await self._put(id_, inputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
@@ -97,7 +125,7 @@ class AlertmanagerConfig:
                 "an Alertmanager configuration cannot be imported: declare it, and `pulumi up` takes over the tenant's"
             )
         async with _kept(id_, outputs):
-            stored = await self._rulers.get_alertmanager(_server(inputs))
+            stored = await self._get(inputs)
         if stored is None:
             return Current("")
         config, templates = stored
@@ -106,24 +134,126 @@ class AlertmanagerConfig:
         )
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
-        return await self._put(new, call)
+        what = f"Alertmanager configuration of tenant {new.get('tenant') or 'anonymous'}"
+        sent = (new["config"], new.get("templates") or {})
+        is_same = await _is_same_server(old, new, call, what, self._get, sent)
+        put = await self._put(id_, new, call)
+        if not await is_same():
+            await self._leave(old, call, what)
+        return put
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        async with _told():
+        call.sending(f"deleting the Alertmanager configuration at {inputs['url']}", _DELETED)
+        async with _reported():
             await self._rulers.delete_alertmanager(_server(inputs))
 
-    async def _put(self, inputs: Inputs, call: Call) -> Outputs:
+    async def _get(self, inputs: Inputs) -> tuple[str, dict[str, str]] | None:
+        return await self._rulers.get_alertmanager(_server(inputs))
+
+    async def _put(self, id_: str, inputs: Inputs, call: Call) -> Outputs:
         if not call.is_preview:
             try:
-                await self._rulers.put_alertmanager(_server(inputs), inputs["config"], inputs.get("templates") or {})
+                async with _kept_when_stopped(id_, {}, f"the Alertmanager configuration was sent to {inputs['url']}"):
+                    await self._rulers.put_alertmanager(_server(inputs), inputs["config"], inputs.get("templates") or {})
             except RulerError as error:
-                raise ResourceError(f"Alertmanager configuration: {_without_values(str(error))}") from None
+                raise ResourceError(f"Alertmanager configuration: {_without_values(str(error), inputs['config'])}") from None
         return {}
 
+    async def _leave(self, old: Inputs, call: Call, what: str) -> None:
+        server = _server(old)
+        call.sending(f"deleting the {what} at {old['url']}", f"it may stay: {_curl('DELETE', server, alertmanager_path())}")
+        try:
+            await self._rulers.delete_alertmanager(server, retries=False)
+        except RulerError as error:
+            _warn_of_leftover(call, what, server, alertmanager_path(), str(error))
+            return
+        call.info(f"{what}: deleted at {old['url']}")
 
-def _without_values(message: str) -> str:
-    """YAML errors of the server quote the value they stumbled on, which may be a receiver's token."""
-    return re.sub(r"`[^`]*`", "`…`", message)
+
+async def _is_same_server(
+    old: Inputs, new: Inputs, call: Call, what: str, get: Callable[[Inputs], Awaitable[Any]], sent: object
+) -> Callable[[], Awaitable[bool]]:
+    """Whether nothing is left behind at the old URL. Called before `sent` is written to the new one; the result is called
+    after that.
+
+    A ruler keeps evaluating what nobody deletes, so rules at an old URL go on alerting. But two URLs may be one server, where
+    deleting at the old one would delete what was just written. They are two servers when they held different things before, or
+    when what is written at the new URL does not show at the old one."""
+
+    async def yes() -> bool:
+        return True
+
+    async def no() -> bool:
+        return False
+
+    if old["url"] == new["url"] or not is_known(new["url"]):
+        return yes
+    if call.is_preview:
+        call.info(f"{what} moves from {old['url']} to {new['url']}, and is deleted at {old['url']}")
+        return yes
+    async with _reported(f"{what}: "):
+        at_new = await get(new)
+    try:
+        at_old = await get(old)
+    except RulerError:
+        return no  # the deletion reports it
+    if at_new is None or at_new != at_old:
+        return no
+
+    async def compared() -> bool:
+        if at_new != sent:
+            try:
+                return bool(await get(old) == sent)
+            except RulerError:
+                return False
+        call.warning(
+            f"{what} was the same at {old['url']} and {new['url']}, which may be one server, so nothing was deleted. "
+            f"If they are two, it goes on alerting at the old one; delete it there: {_curl_of(old)}"
+        )
+        return True
+
+    return compared
+
+
+def _curl_of(inputs: Inputs) -> str:
+    path = group_path(inputs["backend"], inputs["namespace"], inputs["name"]) if "backend" in inputs else alertmanager_path()
+    return _curl("DELETE", _server(inputs), path)
+
+
+def _curl(method: str, server: Server, path: str) -> str:
+    tenant = f" --header 'X-Scope-OrgID: {server.tenant}'" if server.tenant else ""
+    user = f" --user {server.username}" if server.username else ""
+    return f"curl --request {method}{tenant}{user} '{server.url.rstrip('/')}{path}'"
+
+
+def _warn_of_leftover(call: Call, what: str, server: Server, path: str, error: str) -> None:
+    call.warning(
+        f"{what} stays at {server.url}, where it goes on alerting: {error}. Delete it there: {_curl('DELETE', server, path)}"
+    )
+
+
+_SECRET_KEY = re.compile(r"(url|key|token|password|secret|credentials)$")
+
+
+def _without_values(message: str, config: str) -> str:
+    """Errors of the server quote values of the configuration, which may be a receiver's token."""
+    secrets: list[str] = []
+
+    def collect(key: str, value: object) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                collect(str(name), inner)
+        elif isinstance(value, list):
+            for inner in value:
+                collect(key, inner)
+        elif isinstance(value, str) and _SECRET_KEY.search(key):
+            secrets.append(value)
+
+    try:
+        collect("", yaml.safe_load(config))
+    except yaml.YAMLError:
+        secrets.append(config)
+    return re.sub(r"`[^`]*`", "`…`", Redaction(secrets).text(message))
 
 
 def _server(inputs: Inputs) -> Server:
@@ -131,7 +261,7 @@ def _server(inputs: Inputs) -> Server:
 
 
 @asynccontextmanager
-async def _told(what: str = "") -> AsyncIterator[None]:
+async def _reported(what: str = "") -> AsyncIterator[None]:
     try:
         yield
     except RulerError as error:
@@ -139,8 +269,19 @@ async def _told(what: str = "") -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def _kept_when_stopped(id_: str, outputs: Outputs, what: str) -> AsyncIterator[None]:
+    """A request whose answer was not awaited may have been carried out: the resource stays in the state, so that it is deleted
+    one day."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise Unhealthy(id_, outputs, f"stopped: {what}, and the answer was not awaited; {_SENT}") from None
+
+
+@asynccontextmanager
 async def _kept(id_: str, outputs: Inputs) -> AsyncIterator[None]:
-    """A server that cannot be asked at a refresh: what it holds is kept in the state and marked, the others are read on."""
+    """A server that cannot be reached during a refresh: the resource is kept in the state and marked, the others are still
+    read."""
     try:
         yield
     except RulerError as error:

@@ -86,7 +86,7 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
     key = {"hostKey": host.host_key}  # never looked at where nothing answers
     causes = {
         "black-hole": ({"address": site.black_hole, **key}, "unreachable: .*no answer within 20 s"),
-        "stalling": ({"address": site.stalling, **key}, "unreachable: .*accepted the connection and then said nothing"),
+        "stalling": ({"address": site.stalling, **key}, "unreachable: .*accepted the connection and then sent nothing"),
         "impostor": ({"address": "127.0.0.1", "port": servers.ssh().port, **key}, "host key: .*another host key"),
         "docker": ({"user": "guest"}, "sudo: a password is required; set gpu-fleet:sudoPassword"),
         "amd": ({"gpus": 9}, "GPU count: .*gpus: 9.* 4"),
@@ -130,7 +130,7 @@ def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path
     stack = stack_of({"metal-b": {"privateKeyFile": str(key)}})
     before = refusals(host)
     output = stack.up(ok=False)
-    assert f"auth: {host.address} does not let ops in with the key {key}" in output, output
+    assert f"auth: {host.address} refused the login of ops with the key {key}" in output, output
     eventually("the refusal in sshd's log", lambda: refusals(host) > before)
     assert refusals(host) - before == 1, "each attempt may count towards a lock-out"
 
@@ -319,7 +319,7 @@ def test_a_reimaged_host_is_refused_until_its_new_key_is_known_and_then_set_up_a
     site.reimage("metal-b")
 
     output = stack.up("--refresh", ok=False)
-    assert f"host key: {host.address} shows another host key than the known one" in output, output
+    assert f"host key: {host.address} presented another host key than the known one" in output, output
 
     known_hosts.write_bytes(site.known_hosts_file.read_bytes())
     stack.up("--refresh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from lab.kubernetes import Cluster
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
+from provider.resources.cluster import Cluster as ClusterResource
 from provider.resources.cluster import Node, Seen, look, problems
+from provider.resources.resource import Call, ResourceError
 
 INPUTS: dict[str, Any] = {
     "namespace": "gpu-fleet",
@@ -33,9 +36,14 @@ OPERATORS = {"the GPU Operator": ["gpu-operator/nvidia-dcgm-exporter-x on gpu-1"
 
 CASES = [
     ("too old", {"version": (1, 24)}, {}, "Kubernetes 1.24 is too old"),
-    ("may not", {"forbidden": ["create daemonsets.apps"]}, {}, "this login may not create daemonsets.apps (namespace gpu-fleet)"),
+    (
+        "may not",
+        {"forbidden": ["create daemonsets.apps"]},
+        {},
+        "this login lacks permission to create daemonsets.apps (namespace gpu-fleet)",
+    ),
     ("no CRDs", {}, {"prometheusOperator": "existing"}, "write `prometheusOperator: install`"),
-    ("no GPU", {"nodes": GOOD.nodes[1:]}, {}, "no node offers a GPU (1 nodes"),
+    ("no GPU", {"nodes": GOOD.nodes[1:]}, {}, "no node advertises a GPU (1 nodes"),
     (
         "GPU node without the label",
         {"nodes": [Node(name="gpu-2", gpus=8, labels={"nvidia.com/gpu.present": "no"})]},
@@ -130,6 +138,36 @@ def test_a_release_that_a_killed_run_left_in_the_middle_is_seen(cluster: Cluster
     }
 
 
+def test_no_data_of_a_secret_is_read_to_see_its_labels(cluster: Cluster, namespace: str) -> None:
+    metadata = {"name": "sh.helm.release.v1.alloy.v1", "namespace": namespace, "labels": {"owner": "helm"}}
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"release": "planted-values"}})
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    (found,) = api(cluster.kubeconfig).list(path, only_metadata=True, labelSelector="owner=helm")
+    assert found["metadata"]["labels"] == {"owner": "helm"} and "data" not in found
+    assert "data" in next(api(cluster.kubeconfig).list(path, labelSelector="owner=helm"))
+
+
+def call(warnings: list[str]) -> Call:
+    def nothing(*arguments: str) -> None: ...
+
+    return Call(
+        urn="x", is_preview=True, timeout_s=None, progress=nothing, info=nothing, warning=warnings.append, sending=nothing
+    )
+
+
+def test_a_look_at_the_cluster_fails_no_run_that_changes_nothing_of_it(cluster: Cluster, namespace: str) -> None:
+    """The stack may have hosts and rules too."""
+    nobody = cluster.login(f"nobody-diff-{namespace}", rules=[])
+    inputs = {**INPUTS, "namespace": namespace}
+    warnings: list[str] = []
+    for kubeconfig in (nobody, Path("/no-such-file")):
+        assert asyncio.run(ClusterResource(api(kubeconfig)).diff(inputs, inputs, {}, call(warnings))) == []
+    assert "refuses this login" in warnings[0] and "no-such-file" in warnings[1]
+    assert all(warning.endswith("Nothing of the cluster changes in this run, so it goes on") for warning in warnings)
+    with pytest.raises(ResourceError, match="refuses this login"):
+        asyncio.run(ClusterResource(api(nobody)).update("cluster", inputs, inputs, {}, call([])))
+
+
 def test_exporters_of_others_are_seen_and_our_own_are_not(cluster: Cluster, namespace: str) -> None:
     container = {"name": "exporter", "image": "r.example/dcgm:1"}
     pod = {
@@ -160,7 +198,7 @@ def test_a_context_that_is_not_there_is_named(cluster: Cluster) -> None:
 
 
 def test_a_kubeconfig_that_is_none_is_told_without_its_text(tmp_path: Path) -> None:
-    with pytest.raises(KubeconfigError, match=r"secret gpu-fleet:kubeconfig: is no YAML") as raised:
+    with pytest.raises(KubeconfigError, match=r"secret gpu-fleet:kubeconfig: is not YAML") as raised:
         ClusterApi(text="a: [planted-secret").get("/version")
     assert "planted" not in str(raised.value)
     with pytest.raises(KubeconfigError, match="no-such-file"):

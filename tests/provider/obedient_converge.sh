@@ -95,6 +95,29 @@ case $verb:$do in
     place
     exit 0
     ;;
+  apply:flood)
+    place
+    yes "$(printf '%0100d' 0)" | head -c 200000000 # lines of 101 bytes
+    head -c 52428800 /dev/zero                       # one line
+    yes "$(printf '%0100d' 0)" | head -c 30000000 >&2
+    head -c 52428800 /dev/zero >&2
+    echo
+    echo "still here" >&2
+    part alloy changed
+    result true 0
+    ;;
+  apply:escapes)
+    place
+    printf 'working \033[2J\033]0;owned\007\rgpu-002: fine\n' >&2
+    echo '{"event":"facts","facts":{"GPU_MODEL":"H100 \u001b[1m\u202e"}}'
+    part alloy failed ',"error":{"code":"port-taken","message":"9400 is used by \u001b[31mfoo\nnode-2: fine","log":["\u009b2J"]}'
+    result false 1
+    ;;
+  apply:quotes)
+    part alloy failed ",\"error\":{\"code\":\"download\",\"message\":\"refused $(sed 's/[\\"]/\\&/g' "$envelope/secrets/metrics-password")\"}"
+    result false 1
+    ;;
+  apply:shutdown) kill -TERM "$PPID" ;;
   apply:hang)
     place
     (sleep 300) &

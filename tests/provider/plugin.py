@@ -36,24 +36,24 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
     def __init__(self) -> None:
         self.lines: list[engine_pb2.LogRequest] = []
-        self.told = threading.Condition()
+        self.received = threading.Condition()
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         engine_pb2_grpc.add_EngineServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
 
     def Log(self, request: engine_pb2.LogRequest, context: grpc.ServicerContext) -> Empty:
-        with self.told:
+        with self.received:
             self.lines.append(request)
-            self.told.notify_all()
+            self.received.notify_all()
         return Empty()
 
     def texts(self, severity: int) -> list[str]:
         return [line.message for line in self.lines if line.severity == severity and not line.ephemeral]
 
     def wait_for_status(self, text: str) -> None:
-        with self.told:
-            assert self.told.wait_for(lambda: any(text in line.message for line in self.lines if line.ephemeral), timeout=20)
+        with self.received:
+            assert self.received.wait_for(lambda: any(text in line.message for line in self.lines if line.ephemeral), timeout=20)
 
     def stop(self) -> None:
         self._server.stop(None)

@@ -13,7 +13,8 @@ PREFIXES = {"/prometheus/config/v1/rules/": "mimir", "/loki/api/v1/rules/": "lok
 
 
 class RulerServer:
-    """`groups`: (backend, tenant, namespace, name) to YAML. `refusals`: the next answers. `requests`: what came."""
+    """`groups`: (backend, tenant, namespace, name) to YAML. `refusals`: the next answers. `requests`: what came.
+    `answers`: answers wait until it is set."""
 
     def __init__(self) -> None:
         self.groups: dict[tuple[str, str, str, str], dict] = {}
@@ -21,11 +22,14 @@ class RulerServer:
         self.refusals: list[tuple[int, str]] = []
         self.requests: list[str] = []
         self.password = ""
+        self.answers = threading.Event()
+        self.answers.set()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"ruler": self}))
         self.url = f"http://127.0.0.1:{self._http.server_port}"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
+        self.answers.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -37,6 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self.ruler.requests.append(f"{self.command} {self.path}")
         status, text = self._answer(body)
+        self.ruler.answers.wait(30)
         self.send_response(status)
         self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()

@@ -90,6 +90,7 @@ class SshServer:
         self._running: set[asyncio.Task[Any]] = set()
         self.forwards = 0  # connections passed on as a bastion
         self.refusals = 0  # sessions that will be refused yet
+        self.breaks = False  # the connection ends when it is to forward
         self.forced = ""  # what runs instead of any command
         self.commands: list[str] = []
         self.users: list[str] = []
@@ -179,5 +180,8 @@ class _Login(asyncssh.SSHServer):
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
         if not self._server._jump:  # as sshd does with `AllowTcpForwarding no`
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "open failed")
+        if self._server.breaks:
+            self._server.logins[-1].abort()
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "open failed")
         self._server.forwards += 1
         return True

@@ -7,6 +7,7 @@ import gzip
 import io
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,32 @@ def test_a_directory_that_is_not_ours_to_write_in_stays_as_it_is(tmp_path: Path,
     artifacts = Artifacts(tmp_path)
     assert gzip.decompress(compressed(artifacts).file.read_bytes()) == b"program"
     assert [path.name for path in tmp_path.iterdir()] == [DIGEST]
+
+
+def test_files_that_are_compressed_at_once_go_into_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a thread of its own: of two directories the first would be deleted with what is in it."""
+    names = [letter * 64 for letter in "abcdef"]
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    make, make_directory = tempfile.mkstemp, tempfile.TemporaryDirectory
+
+    def refuse(*, dir: Path, **options: str) -> tuple[int, str]:
+        if dir == tmp_path:
+            raise PermissionError(13, "Permission denied")
+        return make(dir=dir, **options)
+
+    def slowly(**options: str) -> tempfile.TemporaryDirectory[str]:
+        time.sleep(0.1)
+        return make_directory(**options)
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", slowly)
+
+    async def together() -> list[Compressed]:
+        return await asyncio.gather(*(artifacts.compressed(name) for name in names))
+
+    artifacts = Artifacts(tmp_path)
+    files = [found.file for found in asyncio.run(together())]
+    assert [gzip.decompress(file.read_bytes()).decode() for file in files] == names
+    artifacts.close()
+    assert not [file for file in files if file.exists()], "hundreds of megabytes"

@@ -13,7 +13,7 @@ from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
 from provider.values import UNKNOWN, decode
-from tests.provider.plugin import HOST, PASSWORD, Failure, LocalHost, Plugin, urn
+from tests.provider.plugin import CONVERGE, HOST, PASSWORD, Failure, LocalHost, Plugin, urn
 
 DiffResponse = provider_pb2.DiffResponse
 
@@ -26,7 +26,7 @@ def created(plugin: Plugin, host: LocalHost) -> tuple[dict, dict]:
 # --- check ------------------------------------------------------------------------------------------------------------------
 
 
-def test_every_wrong_input_is_told_at_once_with_its_path(plugin: Plugin) -> None:
+def test_every_wrong_input_is_reported_at_once_with_its_path(plugin: Plugin) -> None:
     inputs = {"host": 7, "connection": {"kind": "telnet", "prot": 22}, "settings": {"A": True}, "bundel": "abc"}
     failures = {failure.property: failure.reason for failure in plugin.check(HOST, inputs).failures}
     assert set(failures) == {"host", "connection.kind", "connection.prot", 'settings["A"]', "bundel", "bundle"}
@@ -86,7 +86,7 @@ def test_the_same_inputs_are_no_change(plugin: Plugin, host: LocalHost) -> None:
 
 
 @pytest.mark.parametrize("way", ["port", "user", "privateKeyFile", "hostKey", "sudo"])
-def test_another_way_to_reach_a_host_changes_nothing_there(plugin: Plugin, host: LocalHost, way: str) -> None:
+def test_another_route_reach_a_host_changes_nothing_there(plugin: Plugin, host: LocalHost, way: str) -> None:
     old = {"kind": "ssh", "address": "10.0.0.1", "bastion": {"host": "jump"}}
     new = {**old, way: "other", "bastion": {"host": "jump2", "port": 2222}}
     assert plugin.diff(HOST, host.inputs(connection=old), host.inputs(connection=new)).changes == DiffResponse.DIFF_NONE
@@ -136,7 +136,7 @@ def test_a_preview_touches_nothing(plugin: Plugin, host: LocalHost) -> None:
     assert not host.prefix.exists()
 
 
-def test_plan_hosts_asks_the_host_and_tells_what_would_change(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+def test_plan_hosts_asks_the_host_and_reports_what_would_change(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = LocalHost(tmp_path / "host", plugin.bundle())
     plugin.create(HOST, plugin.checked(HOST, host.inputs("planned-failure")), preview=True)
@@ -166,7 +166,7 @@ def test_plan_hosts_says_which_host_it_could_not_ask(new_plugin: Callable[..., P
     plugin = new_plugin({"PLAN": "hosts"})
     host = LocalHost(tmp_path / "host", plugin.bundle())
     plugin.create(HOST, plugin.checked(HOST, host.inputs(settings={"A": UNKNOWN})), preview=True)
-    assert plugin.engine.texts(engine_pb2.INFO) == ["node-1: not asked; some of its values exist only after the update"]
+    assert plugin.engine.texts(engine_pb2.INFO) == ["node-1: not planned; some of its values are known only after the update"]
 
 
 # --- create, update, delete -------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_programs_on_this_machine_do_not_inherit_the_engines_secrets(plugin: Plu
     assert not {name for name in names if name.startswith("PULUMI")}
 
 
-def test_progress_of_a_host_is_told_on_its_own_line(plugin: Plugin, host: LocalHost) -> None:
+def test_progress_of_a_host_is_shown_on_its_own_line(plugin: Plugin, host: LocalHost) -> None:
     host.name = "talkative"
     created(plugin, host)
     plugin.engine.wait_for_status("alloy: writing files")
@@ -234,7 +234,7 @@ def test_a_fatal_probe_is_the_cause(plugin: Plugin, host: LocalHost) -> None:
     assert not (host.prefix / "var").exists(), "a host that was refused keeps nothing of us"
 
 
-def test_a_converge_program_that_breaks_is_told_with_its_last_words(plugin: Plugin, host: LocalHost) -> None:
+def test_a_converge_program_that_breaks_is_reported_with_its_last_words(plugin: Plugin, host: LocalHost) -> None:
     with pytest.raises(Failure) as failure:
         plugin.create(HOST, plugin.checked(HOST, host.inputs("crash")))
     assert failure.value.message.splitlines() == [
@@ -243,13 +243,13 @@ def test_a_converge_program_that_breaks_is_told_with_its_last_words(plugin: Plug
     ]
 
 
-def test_a_place_that_cannot_be_written_is_told(plugin: Plugin, host: LocalHost) -> None:
+def test_a_place_that_cannot_be_written_is_reported(plugin: Plugin, host: LocalHost) -> None:
     host.prefix.write_text("a file where a directory should be")
     with pytest.raises(Failure, match=r"^node-1: no write permission: mkdir: .*Not a directory"):
         plugin.create(HOST, plugin.checked(HOST, host.inputs()))
 
 
-def test_a_bundle_of_another_run_is_told_with_the_way_out(plugin: Plugin, host: LocalHost) -> None:
+def test_a_bundle_of_another_run_is_reported_with_the_way_out(plugin: Plugin, host: LocalHost) -> None:
     with pytest.raises(Failure, match="--target") as failure:
         plugin.create(HOST, plugin.checked(HOST, host.inputs(bundle="f" * 64)))
     assert failure.value.kept is None, "nothing was placed"
@@ -274,7 +274,7 @@ def test_deleting_twice_is_no_error(plugin: Plugin, host: LocalHost) -> None:
     plugin.delete(HOST, "node-1", inputs)
 
 
-def test_a_removal_that_fails_is_told(plugin: Plugin, host: LocalHost) -> None:
+def test_a_removal_that_fails_is_reported(plugin: Plugin, host: LocalHost) -> None:
     inputs = plugin.checked(HOST, host.inputs("stays"))
     plugin.create(HOST, inputs)
     with pytest.raises(
@@ -322,7 +322,7 @@ def test_a_host_with_nothing_of_ours_is_gone_and_said(plugin: Plugin, host: Loca
     inputs = plugin.checked(HOST, host.inputs())
     assert plugin.read(HOST, "node-1", inputs, {"drift": []}).id == ""
     (warning,) = plugin.engine.texts(engine_pb2.WARNING)
-    assert warning == "node-1: nothing of gpu-fleet is there any more; the next `up` brings it back"
+    assert warning == "node-1: nothing of gpu-fleet is on this host any more; the next `up` places it again"
 
 
 # --- many, and stopping -----------------------------------------------------------------------------------------------------
@@ -359,7 +359,10 @@ def test_cancel_ends_the_work_on_the_host_and_keeps_it_in_the_state(new_plugin: 
     answer = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("hang")))
     plugin.engine.wait_for_status("waiting for ever")
     plugin.call("Cancel", Empty())
-    with pytest.raises(Failure, match=r"^node-1: stopped: ") as failure:
+    with pytest.raises(
+        Failure,
+        match=r'^node-1: stopped: `apply` was stopped after \d+ s \(its last line: "waiting for ever"\); .*the next `up`',
+    ) as failure:
         answer()
     assert failure.value.kept.id == "node-1"
     assert is_gone_soon(child_of(host)), "work went on after Ctrl-C"
@@ -437,3 +440,68 @@ def test_a_program_that_is_lost_on_the_host_is_neither_gone_nor_removed(plugin: 
     assert plugin.update(HOST, "node-1", inputs, inputs) == outputs
     plugin.delete(HOST, "node-1", inputs)
     assert host.everything() == []
+
+
+# --- hosts that print too much, too little, or what they should not ------------------------------------------------------------
+
+
+def memory_peak(plugin: Plugin) -> int:
+    """Bytes of the plugin's process that were ever in memory at once."""
+    status = Path(f"/proc/{plugin.process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) << 10
+
+
+def test_a_host_that_prints_without_end_costs_no_memory_and_nobody_else(plugin: Plugin, host: LocalHost, tmp_path: Path) -> None:
+    created(plugin, LocalHost(tmp_path / "first", host.bundle, "first"))
+    before = memory_peak(plugin)
+    flooding = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("flood")))
+    created(plugin, LocalHost(tmp_path / "other", host.bundle, "other"))
+    flooding()
+    kept = memory_peak(plugin) - before
+    assert kept < 40 << 20, f"{kept >> 20} MB were kept of 400 MB in lines and without"
+
+
+def test_a_host_that_falls_silent_is_given_up_with_its_last_words(plugin: Plugin, host: LocalHost) -> None:
+    plugin.configure(ssh={"idleSeconds": 1})
+    host.bundle = plugin.bundle()
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("hang")))
+    assert failure.value.message == (
+        'node-1: no output: `apply` printed nothing for 1 s (its last line: "waiting for ever"), and was stopped; what was '
+        "changed until then stays, and the next `up` finishes it; `idleTimeout` of gpu-fleet:ssh sets this limit"
+    )
+    assert failure.value.kept.id == "node-1"
+    assert is_gone_soon(child_of(host))
+
+
+def test_a_host_that_prints_now_and_then_is_waited_for(plugin: Plugin, host: LocalHost) -> None:
+    plugin.configure(ssh={"idleSeconds": 1})
+    slow = 'for second in 1 2 3; do sleep 0.6; echo "$second" >&2; done\n'
+    shebang, rest = CONVERGE.read_text().split("\n", 1)
+    host.bundle = plugin.bundle(f"{shebang}\n{slow}{rest}")
+    created(plugin, host)
+
+
+def test_control_characters_of_a_host_reach_neither_a_terminal_nor_the_state(plugin: Plugin, host: LocalHost) -> None:
+    host.name = "hostile"
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("escapes")))
+    assert failure.value.message.splitlines() == [
+        r"hostile: port taken: alloy: 9400 is used by \x1b[31mfoo node-2: fine",
+        r"    \x9b2J",
+    ]
+    assert decode(failure.value.kept.properties)["facts"] == {"GPU_MODEL": r"H100 \x1b[1m\u202e"}
+    plugin.engine.wait_for_status(r"working \x1b[2J\x1b]0;owned\x07\rgpu-002: fine")
+
+
+def test_a_password_with_quotation_marks_is_hidden(plugin: Plugin, host: LocalHost) -> None:
+    plugin.configure(secrets={"metrics-password": 'say "no" \\ twice'})
+    host.bundle = plugin.bundle()
+    with pytest.raises(Failure, match=r"^node-1: download: alloy: refused \[secret\]$"):
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("quotes")))
+
+
+def test_work_that_a_shutdown_ends_is_reported_as_that(plugin: Plugin, host: LocalHost) -> None:
+    with pytest.raises(Failure, match=r"^node-1: stopped: `apply` was ended on the host by SIGTERM: it shut down") as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs("shutdown")))
+    assert failure.value.kept.id == "node-1"

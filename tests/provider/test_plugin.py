@@ -53,7 +53,7 @@ def test_it_ends_when_its_engine_is_gone() -> None:
         time.sleep(0.1)
 
 
-def test_missing_packages_are_told_with_the_command_that_installs_them(tmp_path: Path) -> None:
+def test_missing_packages_are_reported_with_the_command_that_installs_them(tmp_path: Path) -> None:
     shutil.copytree(PLUGIN.parent, tmp_path / "provider", ignore=shutil.ignore_patterns("__pycache__"))
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
@@ -66,7 +66,7 @@ def test_missing_packages_are_told_with_the_command_that_installs_them(tmp_path:
     assert "Traceback" not in done.stderr
 
 
-def test_a_mistake_of_ours_shows_no_traceback_but_keeps_one_for_debug(plugin: Plugin) -> None:
+def test_a_bug_of_ours_shows_no_traceback_but_keeps_one_for_debug(plugin: Plugin) -> None:
     plugin.engine.lines.clear()
     request = provider_pb2.DeleteRequest(id="x", urn=urn(HOST), type=HOST)  # the engine always sends the old inputs
     with pytest.raises(Failure, match=r"internal error .* please report it") as failure:
@@ -76,7 +76,7 @@ def test_a_mistake_of_ours_shows_no_traceback_but_keeps_one_for_debug(plugin: Pl
     assert any("Traceback" in text for text in plugin.engine.texts(engine_pb2.DEBUG))
 
 
-def test_an_unknown_resource_type_is_told(plugin: Plugin) -> None:
+def test_an_unknown_resource_type_is_reported(plugin: Plugin) -> None:
     with pytest.raises(Failure, match=r"no resource type gpu-fleet:host:Hots; it has gpu-fleet:host:Bundle, gpu-fleet:host:Host"):
         plugin.check("gpu-fleet:host:Hots", {})
 
@@ -145,7 +145,7 @@ def test_wrong_configuration_is_refused_with_its_path(plugin: Plugin, config: di
     assert [failure.property for failure in check_config(plugin, config).failures] == [path]
 
 
-def test_keys_of_the_stack_file_are_not_taken_for_mistakes(plugin: Plugin) -> None:
+def test_keys_of_the_stack_file_are_not_taken_for_errors(plugin: Plugin) -> None:
     """The project and the package have one name, so a default provider gets every key of the project."""
     assert not check_config(plugin, {"datacenter": "us-west", "hosts": "{}"}).failures
 

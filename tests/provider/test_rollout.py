@@ -74,6 +74,17 @@ def test_a_host_that_is_held_back_is_not_removed_to_be_made_anew(plugin: Plugin,
         plugin.delete(HOST, "node-1", old)
 
 
+def test_a_host_that_is_to_be_replaced_and_cannot_be_removed_stops_its_wave(plugin: Plugin, host: Host) -> None:
+    plugin.configure(rollout={"hasCanary": True})
+    old = plugin.checked(HOST, host("canary", 0, "stays"))
+    plugin.create(HOST, old)
+    moved = plugin.checked(HOST, host("canary", 0) | {"connection": {"kind": "local", "prefix": "/elsewhere"}})
+    assert plugin.diff(HOST, old, moved).replaces
+    with pytest.raises(Failure, match=r"^canary: no write permission: "):
+        plugin.delete(HOST, "canary", old)
+    assert up(plugin, host("node-1", 1)).startswith("node-1: held back: canary canary failed: no write permission")
+
+
 def test_a_preview_holds_nobody_back(plugin: Plugin, host: Host) -> None:
     plugin.configure(rollout={"hasCanary": True})
     assert up(plugin, host("canary", 0, "fail"))
@@ -96,7 +107,7 @@ def test_the_pause_counts_from_the_last_host_that_was_changed() -> None:
     async def run() -> tuple[float, float]:
         rollout = Rollout(RolloutRules(pause_s=0.2))
         for name, wave in {"a": 0, "b": 1, "c": 1}.items():
-            rollout.place(name, wave)
+            rollout.assign(name, wave)
         begin = time.monotonic()
         async with rollout.turn("b", lambda _: None):
             unchanged = time.monotonic() - begin  # nobody of the wave before it was called: nothing changed there
@@ -115,7 +126,7 @@ def test_a_failure_during_the_pause_still_holds_back() -> None:
     async def run() -> None:
         rollout = Rollout(RolloutRules(pause_s=0.2))
         for name, wave in {"a": 0, "b": 0, "c": 1}.items():
-            rollout.place(name, wave)
+            rollout.assign(name, wave)
         async with rollout.turn("a", lambda _: None):
             pass
 

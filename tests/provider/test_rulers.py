@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
 import yaml
-from pulumi.runtime.proto import provider_pb2
+from google.protobuf.empty_pb2 import Empty
+from pulumi.runtime.proto import engine_pb2, provider_pb2
 
 from provider.ruler import duration, normalised
-from provider.values import UNKNOWN, Secret, decode
-from tests.provider.plugin import Failure, Plugin
+from provider.values import UNKNOWN, Secret, decode, encode
+from tests.provider.plugin import Failure, Plugin, urn
 from tests.provider.ruler_server import RulerServer
 
 GROUP, ALERTS = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
@@ -74,7 +77,7 @@ def test_rules_are_kept_in_one_spelling(plugin: Plugin, ruler: RulerServer) -> N
         ("name: fleet\nrules: [", "is not YAML in line 2"),
         ("[]", "must be one group"),
         ("name: fleet\nrules: {}", "must be one group"),
-        ("name: other\nrules: []", 'the group calls itself "other" and the resource "fleet"'),
+        ("name: other\nrules: []", 'the name in the YAML is "other" and `name` is "fleet"'),
     ],
 )
 def test_text_that_is_no_group_is_refused_before_any_server_is_asked(
@@ -180,7 +183,7 @@ def test_a_preview_asks_no_server_and_unknown_rules_survive_it(plugin: Plugin, r
     assert not ruler.requests
 
 
-def test_a_mistake_in_an_expression_is_told_in_one_line(plugin: Plugin, ruler: RulerServer) -> None:
+def test_an_error_in_an_expression_is_reported_in_one_line(plugin: Plugin, ruler: RulerServer) -> None:
     inputs = plugin.checked(GROUP, group(ruler, rules="name: fleet\nrules: [{alert: GpuLost, expr: sum(}]"))
     with pytest.raises(Failure) as failure:
         plugin.create(GROUP, inputs)
@@ -209,9 +212,126 @@ def test_the_password_goes_with_the_user_and_its_refusal_names_the_key(plugin: P
     plugin.create(GROUP, inputs)
 
 
-def test_a_server_without_a_ruler_is_told(plugin: Plugin, ruler: RulerServer) -> None:
+def test_a_server_without_a_ruler_is_reported(plugin: Plugin, ruler: RulerServer) -> None:
     with pytest.raises(Failure, match=r"has no such API"):
         plugin.create(GROUP, plugin.checked(GROUP, group(ruler, url=f"{ruler.url}/api")))
+
+
+# --- a server that moves ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def new_ruler() -> Iterator[RulerServer]:
+    ruler = RulerServer()
+    yield ruler
+    ruler.close()
+
+
+def moved(plugin: Plugin, ruler: RulerServer, url: str, **changed: Any) -> None:
+    """The group was made at `ruler`, and the stack file names another URL by now."""
+    old = plugin.checked(GROUP, group(ruler, tenant="us-west"))
+    plugin.create(GROUP, old)
+    plugin.update(GROUP, "x", old, plugin.checked(GROUP, group(ruler, tenant="us-west", url=url, **changed)))
+
+
+@pytest.mark.parametrize("rules", [RULES, RULES.replace("60s", "30s")])
+def test_rules_that_move_to_another_server_are_deleted_at_the_old_one(
+    plugin: Plugin, ruler: RulerServer, new_ruler: RulerServer, rules: str
+) -> None:
+    """Nobody would ever delete them there, and they go on paging."""
+    moved(plugin, ruler, new_ruler.url, rules=rules)
+    assert (len(ruler.groups), len(new_ruler.groups)) == (0, 1)
+    assert plugin.engine.texts(engine_pb2.INFO) == [f"rule group gpu fleet/a/fleet: deleted at {ruler.url}"]
+
+
+def test_a_preview_says_that_rules_move_and_asks_no_server(plugin: Plugin, ruler: RulerServer, new_ruler: RulerServer) -> None:
+    old, new = plugin.checked(GROUP, group(ruler)), plugin.checked(GROUP, group(new_ruler))
+    plugin.update(GROUP, "x", old, new, preview=True)
+    (text,) = plugin.engine.texts(engine_pb2.INFO)
+    assert text == f"rule group gpu fleet/a/fleet moves from {ruler.url} to {new_ruler.url}, and is deleted at {ruler.url}"
+    assert not ruler.requests and not new_ruler.requests
+
+
+def test_an_old_server_that_is_gone_is_reported_with_what_is_left_there(plugin: Plugin, ruler: RulerServer) -> None:
+    gone = "http://127.0.0.1:9"
+    old = plugin.checked(GROUP, group(ruler, tenant="us-west", url=gone))
+    plugin.update(GROUP, "x", old, plugin.checked(GROUP, group(ruler, tenant="us-west")))
+    assert len(ruler.groups) == 1
+    (warning,) = plugin.engine.texts(engine_pb2.WARNING)
+    assert warning.startswith(
+        f"rule group gpu fleet/a/fleet stays at {gone}, where it goes on alerting: {gone} cannot be reached"
+    )
+    assert warning.endswith(
+        f"curl --request DELETE --header 'X-Scope-OrgID: us-west' '{gone}/prometheus/config/v1/rules/gpu%20fleet%2Fa/fleet'"
+    )
+
+
+def test_two_names_of_one_server_do_not_delete_what_was_just_written(plugin: Plugin, ruler: RulerServer) -> None:
+    alias = ruler.url.replace("127.0.0.1", "localhost")
+    moved(plugin, ruler, alias, rules=RULES.replace("60s", "30s"))
+    (kept,) = ruler.groups.values()
+    assert kept["interval"] == "30s"
+    assert not plugin.engine.texts(engine_pb2.WARNING)
+
+
+def test_where_one_server_cannot_be_told_from_two_nothing_is_deleted(plugin: Plugin, ruler: RulerServer) -> None:
+    alias = ruler.url.replace("127.0.0.1", "localhost")
+    moved(plugin, ruler, alias)
+    assert len(ruler.groups) == 1
+    (warning,) = plugin.engine.texts(engine_pb2.WARNING)
+    assert f"curl --request DELETE --header 'X-Scope-OrgID: us-west' '{ruler.url}/" in warning
+
+
+def test_an_alertmanager_configuration_that_moves_is_deleted_at_the_old_server(
+    plugin: Plugin, ruler: RulerServer, new_ruler: RulerServer
+) -> None:
+    old, new = plugin.checked(ALERTS, alerts(ruler)), plugin.checked(ALERTS, alerts(new_ruler))
+    plugin.create(ALERTS, old)
+    plugin.update(ALERTS, "x", old, new)
+    assert (len(ruler.alertmanagers), len(new_ruler.alertmanagers)) == (0, 1)
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------------
+
+
+def waited_for(ruler: RulerServer, method: str) -> None:
+    deadline = time.monotonic() + 20
+    while not any(request.startswith(method) for request in ruler.requests):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_cancel_says_what_a_server_may_have_got(new_plugin: Callable[..., Plugin], ruler: RulerServer) -> None:
+    plugin = new_plugin()
+    inputs = plugin.checked(GROUP, group(ruler))
+    ruler.answers.clear()
+    request = provider_pb2.CreateRequest(urn=urn(GROUP), type=GROUP, properties=encode(inputs))
+    creating = plugin.start("Create", request)
+    waited_for(ruler, "POST")
+    plugin.call("Cancel", Empty())
+    with pytest.raises(Failure) as failure:
+        creating()
+    assert failure.value.message == (
+        f"stopped: rule group gpu fleet/a/fleet was sent to {ruler.url}, and the answer was not awaited; "
+        "`pulumi refresh` shows what the server has, and the next `up` sends it again"
+    )
+    assert failure.value.kept.id, "the ruler has it, and a destroy has to delete it"
+    assert ruler.groups
+
+
+def test_cancel_says_what_may_have_been_deleted(new_plugin: Callable[..., Plugin], ruler: RulerServer) -> None:
+    plugin = new_plugin()
+    inputs = plugin.checked(GROUP, group(ruler))
+    plugin.create(GROUP, inputs)
+    ruler.answers.clear()
+    request = provider_pb2.DeleteRequest(id="x", urn=urn(GROUP), type=GROUP, old_inputs=encode(inputs))
+    deleting = plugin.start("Delete", request)
+    waited_for(ruler, "DELETE")
+    plugin.call("Cancel", Empty())
+    what = rf"^stopped after \d+ s while deleting rule group gpu fleet/a/fleet at {ruler.url}, which may have been done or not; "
+    with pytest.raises(Failure, match=what) as failure:
+        deleting()
+    assert failure.value.code == grpc.StatusCode.CANCELLED
 
 
 # --- Alertmanager -----------------------------------------------------------------------------------------------------------

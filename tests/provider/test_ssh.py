@@ -103,7 +103,7 @@ def test_the_key_may_be_the_secret_itself_which_comes_before_files(
     create(plugin, configure(privateKeyFile="/home/somebody/.ssh/id", config={"sshPrivateKey": key}))
 
 
-def test_a_secret_that_is_no_key_is_told_without_showing_it(plugin: Plugin, configure: Configure) -> None:
+def test_a_secret_that_is_no_key_is_reported_without_showing_it(plugin: Plugin, configure: Configure) -> None:
     with pytest.raises(Failure, match=r"^node-1: auth: gpu-fleet:sshPrivateKey is not a usable private key") as failure:
         create(plugin, configure(config={"sshPrivateKey": "not-a-key-but-secret"}))
     assert "not-a-key-but-secret" not in failure.value.message
@@ -124,7 +124,7 @@ def test_only_artifacts_that_the_host_lacks_travel_in_the_same_login(
     assert len(server.logins) == 1
 
 
-def test_an_artifact_that_is_nowhere_is_told(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
+def test_an_artifact_that_is_nowhere_is_reported(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
     host = configure(config={"artifactDirectory": str(tmp_path)})
     with pytest.raises(Failure, match=r"^node-1: download: the host needs the file with sha256 bbb.*make artifacts"):
         create(plugin, host, settings={"DO": "", "NEEDS": "b" * 64})
@@ -140,7 +140,7 @@ def test_another_host_key_ends_the_only_attempt(
     with pytest.raises(Failure) as failure:
         create(plugin, host, connection={"hostKey": servers.ssh().public_key})
     assert failure.value.message.startswith(
-        f"node-1: host key: 127.0.0.1:{server.port} shows another host key than the known one"
+        f"node-1: host key: 127.0.0.1:{server.port} presented another host key than the known one"
     )
     assert asyncssh.import_public_key(server.public_key).get_fingerprint() in failure.value.message
     assert len(server.logins) == 1
@@ -148,13 +148,13 @@ def test_another_host_key_ends_the_only_attempt(
     assert failure.value.kept is None
 
 
-def test_an_unknown_host_is_refused_with_the_way_to_know_it(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
+def test_an_unknown_host_is_refused_with_the_route_know_it(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
     host = configure(knownHostsFile=servers.known_hosts())
     with pytest.raises(Failure, match=r"host key: .* is not in the known hosts file; `make known-hosts`"):
         create(plugin, host)
 
 
-def test_a_missing_known_hosts_file_is_told(plugin: Plugin, configure: Configure) -> None:
+def test_a_missing_known_hosts_file_is_reported(plugin: Plugin, configure: Configure) -> None:
     with pytest.raises(Failure, match=r"host key: the known hosts file /nowhere does not exist; `make known-hosts`"):
         create(plugin, configure(knownHostsFile="/nowhere"))
 
@@ -180,19 +180,19 @@ def test_a_refused_key_is_one_attempt(plugin: Plugin, configure: Configure, serv
     other = tmp_path / "other"
     asyncssh.generate_private_key("ssh-ed25519").write_private_key(other)
     host = configure(privateKeyFile=str(other))
-    with pytest.raises(Failure, match=f"^node-1: auth: .* does not let ops in with the key {other}"):
+    with pytest.raises(Failure, match=f"^node-1: auth: .* refused the login of ops with the key {other}"):
         create(plugin, host)
     assert len(server.users) == 1
 
 
-def test_a_key_that_cannot_be_read_is_told(plugin: Plugin, configure: Configure, server: SshServer) -> None:
+def test_a_key_that_cannot_be_read_is_reported(plugin: Plugin, configure: Configure, server: SshServer) -> None:
     with pytest.raises(Failure, match=r"^node-1: auth: the private key /nowhere/id cannot be read: No such file"):
         create(plugin, configure(privateKeyFile="/nowhere/id"))
     assert not server.logins
 
 
 @pytest.mark.parametrize("form", ["pkcs8-pem", "openssh"])
-def test_a_key_with_a_passphrase_is_told(
+def test_a_key_with_a_passphrase_is_reported(
     plugin: Plugin, configure: Configure, servers: SshServers, tmp_path: Path, form: str
 ) -> None:
     locked = tmp_path / "locked"
@@ -201,7 +201,7 @@ def test_a_key_with_a_passphrase_is_told(
         create(plugin, configure(privateKeyFile=str(locked)))
 
 
-def test_a_refused_port_is_told_without_the_host_in_the_state(plugin: Plugin, configure: Configure) -> None:
+def test_a_refused_port_is_reported_without_the_host_in_the_state(plugin: Plugin, configure: Configure) -> None:
     host = configure()
     with pytest.raises(Failure, match=r"^node-1: unreachable: 127.0.0.1:1: Connection refused") as failure:
         create(plugin, host, connection={"port": 1})
@@ -218,14 +218,14 @@ def test_an_unreachable_host_is_kept_at_refresh_and_marked(plugin: Plugin, confi
     assert decode(failure.value.kept.inputs) == inputs
 
 
-def test_deleting_an_unreachable_host_tells_how_to_give_it_up(plugin: Plugin, configure: Configure) -> None:
+def test_deleting_an_unreachable_host_says_how_to_give_it_up(plugin: Plugin, configure: Configure) -> None:
     host = configure()
     with pytest.raises(Failure, match=r"unreachable(.|\n)*set `lost: true` for it"):
         plugin.delete(HOST, "node-1", host.inputs(connection={"port": 1}))
 
 
 @pytest.mark.parametrize("output", ["1", "2"])
-def test_a_login_without_a_shell_is_told_in_its_own_words(
+def test_a_login_without_a_shell_is_reported_in_its_own_words(
     plugin: Plugin, server: SshServer, configure: Configure, output: str
 ) -> None:
     """nologin speaks on standard output, an expired password on standard error."""
@@ -234,6 +234,15 @@ def test_a_login_without_a_shell_is_told_in_its_own_words(
         Failure, match=r"^node-1: not supported: the host does not run sh: This account is currently not available\.$"
     ):
         create(plugin, configure())
+
+
+def test_a_host_whose_temporary_directories_are_full_says_which(plugin: Plugin, server: SshServer, configure: Configure) -> None:
+    full = "mktemp: failed to create directory via template '/tmp/incoming.XXXXXX': No space left on device"
+    last = "the bundle cannot be unpacked in /tmp"
+    server.forced = f"""echo '{{"event":"ready"}}'; echo "{full}" >&2; echo "{last}" >&2; exit 10"""
+    with pytest.raises(Failure) as failure:
+        create(plugin, configure())
+    assert failure.value.message.splitlines() == [f"node-1: disk full: {last}", f"    {full}"]
 
 
 def test_a_host_that_still_counts_the_session_before_is_asked_again(
@@ -284,15 +293,14 @@ exit 1
 def sudo(plugin: Plugin, servers: SshServers, configure: Configure, tmp_path: Path) -> Callable[..., LocalHost]:
     """A host whose sudo behaves as told, with the password that the stack gives."""
 
-    def sudo(mode: str, password: str | None = None) -> LocalHost:
+    def sudo(mode: str, password: str | None = None, **config: Any) -> LocalHost:
         programs = tmp_path / "programs"
         programs.mkdir()
         (programs / "sudo").write_text(SUDO.format(mode=mode, log=tmp_path / "sudo.log"))
         (programs / "sudo").chmod(0o755)
         server = servers.ssh(path=programs)
-        host = configure(
-            sudo=None, knownHostsFile=servers.known_hosts(server), config={"sudoPassword": password} if password else {}
-        )
+        config |= {"sudoPassword": password} if password else {}
+        host = configure(sudo=None, knownHostsFile=servers.known_hosts(server), config=config)
         host.port = server.port
         return host
 
@@ -315,10 +323,10 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
         ("asks", "wrong-password", "the password of gpu-fleet:sudoPassword was refused"),
         ("forbidden", "right-password", "ops is not in the sudoers file"),
         ("terminal", None, "sorry, you must have a tty to run sudo; .*`Defaults:LOGIN !requiretty`"),
-        ("absent", None, "sh: 1: sudo: not found; install it, or let `user` be root"),
+        ("absent", None, "sh: 1: sudo: not found; install it, or set `user` to root"),
     ],
 )
-def test_a_refusal_of_sudo_is_told(plugin: Plugin, sudo: Any, mode: str, password: str | None, message: str) -> None:
+def test_a_refusal_of_sudo_is_reported(plugin: Plugin, sudo: Any, mode: str, password: str | None, message: str) -> None:
     with pytest.raises(Failure, match=rf"^node-1: sudo: {message}") as failure:
         create(plugin, sudo(mode, password))
     assert failure.value.kept is None
@@ -328,6 +336,18 @@ def test_a_wrong_sudo_password_is_given_once(plugin: Plugin, sudo: Any, tmp_path
     with pytest.raises(Failure):
         create(plugin, sudo("asks", "wrong-password"))
     assert (tmp_path / "sudo.log.asked").read_text() == "asked\n", "each wrong password counts towards a lock-out"
+
+
+@pytest.mark.parametrize(("of_host", "common"), [("right-password", "wrong-password"), ("right-password", None)])
+def test_a_host_may_have_a_sudo_password_of_its_own(
+    plugin: Plugin, sudo: Any, tmp_path: Path, of_host: str, common: str | None
+) -> None:
+    host = sudo("asks", common, sudoPasswords={"node-1": of_host, "node-2": "wrong-password"})
+    create(plugin, host)
+    assert "right-password" not in (tmp_path / "sudo.log").read_text()
+    host.name = "node-2"
+    with pytest.raises(Failure, match=r"^node-2: sudo: the password of gpu-fleet:sudoPasswords for node-2 was refused$"):
+        create(plugin, host)
 
 
 # --- bastions ---------------------------------------------------------------------------------------------------------------
@@ -355,12 +375,58 @@ def test_a_bastion_that_fails_is_named(plugin: Plugin, configure: Configure) -> 
         create(plugin, host)
 
 
-def test_a_bastion_that_forwards_nothing_is_told_apart(
+def test_a_bastion_that_refuses_is_asked_once_for_all_hosts_behind_it(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer, tmp_path: Path
+) -> None:
+    jump = servers.ssh(jump=True)
+    other = tmp_path / "other"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(other)
+    other.chmod(0o600)
+    bastion = {"host": "127.0.0.1", "port": jump.port, "user": "jumper"}
+    known = servers.known_hosts(server, jump)
+    bundle = configure(bastion=bastion, knownHostsFile=known, privateKeyFile=str(other)).bundle
+    hosts = [SshHost(tmp_path / f"behind-{number}", bundle, f"node-{number}") for number in range(5)]
+    pending = [plugin.start_create(HOST, plugin.checked(HOST, host.inputs())) for host in hosts[:4]]
+    messages = []
+    for answer in [*pending, lambda: create(plugin, hosts[4])]:
+        with pytest.raises(Failure) as failure:
+            answer()
+        messages.append(failure.value.message.partition(": ")[2])
+    assert jump.users == ["jumper"], "each attempt may count towards a lock-out"
+    cause = f"auth: bastion 127.0.0.1:{jump.port} refused the login of jumper with the key {other}"
+    reference = f"auth: bastion 127.0.0.1:{jump.port} refused the login; the first host behind it reports why"
+    assert sorted(messages) == sorted([cause, *[reference] * 4])
+
+
+def test_a_connection_to_a_bastion_that_died_is_made_again(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
+) -> None:
+    jump = servers.ssh(jump=True)
+    host = configure(bastion={"host": "127.0.0.1", "port": jump.port}, knownHostsFile=servers.known_hosts(server, jump))
+    create(plugin, host)
+    servers.run(jump.drop())
+    create(plugin, host)
+    assert len(jump.users) == 2
+
+
+def test_a_bastion_that_breaks_every_connection_is_named(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
+) -> None:
+    jump = servers.ssh(jump=True)
+    jump.breaks = True
+    host = configure(bastion={"host": "127.0.0.1", "port": jump.port}, knownHostsFile=servers.known_hosts(server, jump))
+    with pytest.raises(
+        Failure, match=rf"^node-1: unreachable: 127.0.0.1:{server.port}: the connection by bastion 127.0.0.1:{jump.port} broke: "
+    ):
+        create(plugin, host)
+
+
+def test_a_bastion_that_forwards_nothing_is_reported_separately(
     plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer
 ) -> None:
     jump = servers.ssh(jump=False)
     host = configure(bastion={"host": "127.0.0.1", "port": jump.port}, knownHostsFile=servers.known_hosts(server, jump))
-    with pytest.raises(Failure, match=r"^node-1: unreachable: 127.0.0.1:\d+: the bastion lets nobody .*AllowTcpForwarding"):
+    with pytest.raises(Failure, match=r"^node-1: unreachable: 127.0.0.1:\d+: the bastion does not permit .*AllowTcpForwarding"):
         create(plugin, host)
 
 
@@ -397,7 +463,8 @@ def test_a_connection_that_breaks_while_a_host_is_worked_on_keeps_it_in_the_stat
     plugin.engine.wait_for_status("waiting for ever")
     servers.run(server.drop())
     with pytest.raises(
-        Failure, match=r"^breaks: unreachable: the connection broke while the host was being worked on"
+        Failure,
+        match=r"^breaks: unreachable: the connection broke while `apply` ran; the host may have rebooted .*the next `up`",
     ) as failure:
         answer()
     assert failure.value.kept.id == "breaks"
@@ -428,7 +495,7 @@ def test_a_host_that_does_not_answer_costs_two_dials(servers: SshServers) -> Non
 
 def test_a_host_that_accepts_and_stalls_is_given_up(servers: SshServers) -> None:
     error, _ = login_error(servers.silent(accepts=True), servers.known_hosts(), Limits(login_s=0.3))
-    assert (error.code, "accepted the connection and then said nothing" in error.message) == ("unreachable", True)
+    assert (error.code, "accepted the connection and then sent nothing" in error.message) == ("unreachable", True)
     assert Limits().login_s + Limits().start_s + READY_TIMEOUT_S <= 60, "a host that stalls may hold up a fleet for a minute"
 
 
