@@ -274,3 +274,16 @@ def test_the_last_space_of_a_disk_is_not_used_for_downloads(host: SimulatedHost,
     assert apply.error("tool")["code"] == "disk-full"
     assert "128 MiB stay free" in apply.error("tool")["message"]
     assert mirror.requests == []
+
+
+def test_a_long_download_prints_signs_of_life(host: SimulatedHost, tmp_path: Path) -> None:
+    """Else whoever waits for it would give the host up."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    for name, text in {"curl": "/bin/sleep 1; exit 22", "sleep": '[ "$1" != 60 ] || set -- 0.2; exec /bin/sleep "$@"'}.items():
+        (slow / name).write_text(f"#!/bin/sh\n{text}\n")
+        (slow / name).chmod(0o755)
+    host.path = f"{slow}:{host.path}"
+    apply = host.run("apply", [_part(_sum(TOOL), "http://127.0.0.1:9/tool")])
+    assert "tool: still at its download, since 60 seconds\ntool: still at its download, since 120 seconds\n" in apply.stderr
+    assert apply.error("tool")["code"] == "download"

@@ -23,7 +23,7 @@ place_download() {
   make_parent "$1" || return 1
   unlock "$1"
   new_name "$1"
-  find_source "$3" "$5" || return 1
+  with_heartbeat "$6: still at its download" find_source "$3" "$5" || return 1
   if [ "$4" = - ]; then
     attempt "cannot write $PREFIX$1" copy_private "$SOURCE" "$NEW" && verify "$NEW" "$3" "$SOURCE_NAME"
   else

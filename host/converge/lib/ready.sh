@@ -48,7 +48,10 @@ is_pulling() {
   while IFS=$TAB read -r pulling_unit _; do
     service end "$pulling_unit"
     case $END_WORDS in
-      "pulling "*) return 0 ;;
+      "pulling "*)
+        say "$pulling_unit: still $END_WORDS"
+        return 0
+        ;;
     esac
   done <"$RECORDS"
   return 1
@@ -179,7 +182,8 @@ port_holder() {
       $NF == socket { print pid; exit }')
     [ -n "$holder_pid" ] || continue
     # The name alone: arguments of others may hold secrets.
-    HOLDER="process $holder_pid ($(cat "/proc/$holder_pid/comm" 2>/dev/null))"
+    # Any user can give a program a name that moves a terminal's cursor or begins a line.
+    HOLDER="process $holder_pid ($(tr -d '\n' 2>/dev/null <"/proc/$holder_pid/comm" | tr -c '[:print:]' '?'))"
     return 0
   done
 }
