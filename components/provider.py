@@ -14,21 +14,22 @@ from components.fleet.wiring import pushed_to
 from components.kubernetes.wiring import kubernetes_place
 from components.stack import LoadedConfig
 from host.parts.scrape import WEB_CONFIG
-from stackfile.config import StackConfig
+from stackfile.config import ConfigErrors, StackConfig
+from stackfile.sudo_passwords import sudo_passwords, warning_of_unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderArgs:
     """`ssh`: user, port, privateKeyFile, knownHostsFile, bastion, sudo as in the stack file; the defaults of every connection.
-    `secrets`: file name to content of what hosts get, such as metrics-password. `artifact_directory`: files named by sha256.
-    `kubernetes`: kubeconfig (a path) and context of the cluster; None: the stack has none.
-    `lost_hosts`: hosts that are gone for good; when their Host leaves the program, it goes without being contacted.
-    `rollout`: hasCanary, maxFailures, pauseSeconds; how the waves of hosts are judged.
-    """
+    `sudo_passwords`: by host, where they differ from `sudo_password`. `secrets`: file name to content of what hosts get, such
+    as metrics-password. `artifact_directory`: files named by sha256. `kubernetes`: kubeconfig (a path) and context of the
+    cluster; None: the stack has none. `lost_hosts`: hosts that are gone for good; when their Host leaves the program, it goes
+    without being contacted. `rollout`: hasCanary, maxFailures, pauseSeconds; how the waves of hosts are judged."""
 
     ssh: Mapping[str, Any] = field(default_factory=dict)
     ssh_private_key: pulumi.Input[str] | None = None
     sudo_password: pulumi.Input[str] | None = None
+    sudo_passwords: pulumi.Input[Mapping[str, str]] | None = None
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     ruler_password: pulumi.Input[str] | None = None
     kubernetes: Mapping[str, str] | None = None
@@ -47,6 +48,7 @@ class Provider(pulumi.ProviderResource):
             "ssh": pulumi.Output.json_dumps(dict(args.ssh)) if args.ssh else None,
             "sshPrivateKey": _secret(args.ssh_private_key),
             "sudoPassword": _secret(args.sudo_password),
+            "sudoPasswords": None if args.sudo_passwords is None else _secret(pulumi.Output.json_dumps(args.sudo_passwords)),
             "secrets": _secret(pulumi.Output.json_dumps(dict(args.secrets)) if args.secrets else None),
             "rulerPassword": _secret(args.ruler_password),
             "kubernetes": None if args.kubernetes is None else pulumi.Output.json_dumps(dict(args.kubernetes)),
@@ -73,6 +75,7 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
         ssh=config.ssh_values,
         ssh_private_key=secrets.get("sshPrivateKey"),
         sudo_password=secrets.get("sudoPassword"),
+        sudo_passwords=secrets["sudoPasswords"].apply(partial(_sudo_passwords, config)) if "sudoPasswords" in secrets else None,
         secrets=placed,
         ruler_password=secrets.get("rulersPassword"),
         kubernetes=kubernetes_place(config),
@@ -85,6 +88,17 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
 
 # Files below /etc/gpu-fleet/secrets on every host, by the key of the stack file that holds them.
 PLACED_SECRETS = {"metrics-password": "metricsPassword", "logs-password": "logsPassword"}
+
+
+def _sudo_passwords(config: StackConfig, text: str) -> Mapping[str, str]:
+    """By host, patterns expanded: the provider knows names alone."""
+    try:
+        found = sudo_passwords(text)
+    except ConfigErrors as errors:
+        raise pulumi.RunError(str(errors)) from None
+    if warning := warning_of_unknown(found.keys(), config.hosts.keys()):
+        pulumi.log.warn(warning)
+    return found
 
 
 def _rollout(config: StackConfig) -> Mapping[str, Any] | None:

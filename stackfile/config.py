@@ -126,7 +126,8 @@ class StackConfig:
     def ssh_values(self) -> dict[str, Any]:
         """The `ssh` section as the provider takes it. Paths are as the stack file writes them: the provider resolves them, so
         that the state is the same from every checkout."""
-        return self.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
+        values = self.ssh.model_dump(by_alias=True, exclude_none=True, mode="json", exclude={"idle_timeout"})
+        return values if self.ssh.idle_s is None else {**values, "idleSeconds": self.ssh.idle_s}
 
     def local_path(self, text: str) -> Path:
         """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
@@ -204,8 +205,8 @@ def _fix_of_unknown(key: str) -> str:
 
 # Where the secret belongs that somebody wrote into a section.
 _SECRETS_OF_SECTION = {
-    "ssh": ("sshPrivateKey", "sudoPassword"),
-    "inventory": ("sshPrivateKey", "sudoPassword"),
+    "ssh": ("sshPrivateKey", "sudoPassword", "sudoPasswords"),
+    "inventory": ("sshPrivateKey", "sudoPassword", "sudoPasswords"),
     "metrics": ("metricsPassword",),
     "logs": ("logsPassword",),
     "scrape": ("scrapePassword",),

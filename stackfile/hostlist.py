@@ -21,7 +21,8 @@ from stackfile.values import ADDRESS_EXPECTED, address_problem, local_path
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _LONGEST_HOST_NAME = 100  # label value and part of resource names; the longest name DNS allows would fill a screen
 _SECRETS_OF_HOSTS = (
-    "it is the same for all hosts: `pulumi config set --secret gpu-fleet:sudoPassword`, or gpu-fleet:sshPrivateKey; "
+    "it is a secret of the stack: `pulumi config set --secret gpu-fleet:sudoPassword` for all hosts, gpu-fleet:sudoPasswords by "
+    "host, or gpu-fleet:sshPrivateKey; "
     "nobody logs in by password here"
 )
 

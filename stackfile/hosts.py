@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from stackfile.values import Address, HostKey, LocalPath, LoginName, Port, Section, Texts
+from stackfile.values import Address, HostKey, LocalPath, LoginName, Port, Section, Texts, duration, duration_s
 
 Exporter = Literal["auto", "dcgm-exporter", "nvidia_gpu_exporter", "textfile"]
 Vendor = Literal["auto", "nvidia", "amd"]
@@ -41,7 +41,15 @@ class Ssh(Section):
     bastion: Bastion | None = None
     """The jump host that connections go through; only where the hosts cannot be reached directly."""
     sudo: bool | None = None
-    """Whether to become root by sudo. Default: yes, unless the login is root. A password is the secret gpu-fleet:sudoPassword."""
+    """Whether to become root by sudo. Default: yes, unless the login is root. Its passwords are the secrets sudoPassword,
+    sudoPasswords."""
+    # A service may need five minutes until it works, the longest step that prints nothing (dcgm-exporter's, host/parts).
+    idle_timeout: Annotated[str, *duration("6m", "24h", "10m")] | None = None
+    """A host that prints nothing for this long during an operation is given up, local hosts too. Default: 10m."""
+
+    @property
+    def idle_s(self) -> int | None:
+        return None if self.idle_timeout is None else round(duration_s(self.idle_timeout) or 0)
 
 
 class Ports(Section):

@@ -277,6 +277,7 @@ class StackFile(Section):
 SECRETS = {
     "sshPrivateKey": "private key for the hosts, where there is neither an agent nor a file (CI)",
     "sudoPassword": "password for sudo on the hosts",
+    "sudoPasswords": "passwords for sudo by host or pattern, as YAML (`gpu-[001:016]: …`), where they differ from sudoPassword",
     "metricsPassword": "password of gpu-fleet:metrics.username",
     "logsPassword": "password of gpu-fleet:logs.username",
     "scrapePassword": "password of gpu-fleet:scrape.username",

@@ -28,9 +28,10 @@ def _secrets(stack: Stack) -> Iterator[Problem]:
             yield problem("sshPrivateKey", what, "one of the two", f"remove privateKeyFile, or {remove}")
         elif not stack.ssh_hosts:
             yield problem("sshPrivateKey", "is set, and no host is reached by SSH", fix=remove)
-    if "sudoPassword" in stack.secrets_set and not any(host.sudo for host in stack.ssh_hosts):
-        fix = f"`pulumi config rm {PROJECT}:sudoPassword`, or set `sudo: true`"
-        yield problem("sudoPassword", "is set, and sudo is used on no host", fix=fix)
+    for key in ("sudoPassword", "sudoPasswords"):
+        if key in stack.secrets_set and not any(host.sudo for host in stack.ssh_hosts):
+            fix = f"`pulumi config rm {PROJECT}:{key}`, or set `sudo: true`"
+            yield problem(key, "is set, and sudo is used on no host", fix=fix)
 
 
 def _known_hosts(stack: Stack) -> Iterator[Problem]:

@@ -25,7 +25,7 @@ from tests.provider.ssh_server import SshServers
 PLANTED = {
     "metricsPassword": "planted-metrics-password",
     "logsPassword": "planted-logs-password",
-    "sudoPassword": SUDO_PASSWORD,
+    "sudoPassword": "planted-sudo-password",  # of other hosts
     "sshPrivateKey": "planted-private-key",  # no key at all, so set only where it is to fail
 }
 
@@ -201,7 +201,10 @@ def arguments_of_all_processes() -> Iterator[set[str]]:
 def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_of: StackOf, host: Host) -> None:
     stack = stack_of(
         {"metal-b": {"user": "careful"}},
-        secrets={name: secret for name, secret in PLANTED.items() if name != "sshPrivateKey"},
+        secrets={
+            **{name: secret for name, secret in PLANTED.items() if name != "sshPrivateKey"},
+            "sudoPasswords": f"metal-[a:b]: {SUDO_PASSWORD}",
+        },
         username="writer",
     )
     with left_as_found(host):
@@ -224,7 +227,7 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
             "find /tmp /var/tmp /etc/gpu-fleet/alloy /etc/systemd /opt/gpu-fleet/libexec /var/log/gpu-fleet -type f"
             " -exec cat {} +; cat /etc/gpu-fleet/gpu-fleet.env; find /var/lib/gpu-fleet -type f -exec cat {} +"
         ).stdout
-        for name, secret in PLANTED.items():
+        for name, secret in {**PLANTED, "sudoPasswords": SUDO_PASSWORD}.items():
             assert secret not in shown, f"{name} in what pulumi shows or keeps"
             assert not any(secret in command for command in arguments), f"{name} in the list of processes, which everybody sees"
             assert secret not in on_host, f"{name} on the host outside its own file"

@@ -161,6 +161,14 @@ WRONG = [
         secrets=("sudoPassword",),
         ssh__user="root",
     ),
+    wrong(
+        "sudo passwords without sudo",
+        "gpu-fleet:sudoPasswords",
+        "sudo is used on no host",
+        secrets=("sudoPasswords",),
+        ssh__user="root",
+    ),
+    wrong("idle timeout below the longest wait", "gpu-fleet:ssh.idleTimeout", "too short", "6m", ssh__idleTimeout="1m"),
     # hosts
     wrong("hosts is a list", "gpu-fleet:hosts", "found a list of 1", "one line per host", hosts=["gpu1"]),
     wrong("hosts is text", "gpu-fleet:hosts", 'found "inventory/hosts.yml"', "gpu-fleet:inventory", hosts="inventory/hosts.yml"),
