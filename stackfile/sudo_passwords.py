@@ -10,7 +10,7 @@ from collections.abc import Set
 import yaml
 
 from stackfile.naming import PROJECT
-from stackfile.patterns import PATTERN_ALLOWED, PatternError, expand
+from stackfile.patterns import PATTERN_EXPECTED, PatternError, expand
 from stackfile.problems import ConfigErrors, Problem
 
 KEY = f"{PROJECT}:sudoPasswords"
@@ -34,7 +34,7 @@ def sudo_passwords(text: str) -> dict[str, str]:
         try:
             names = expand(pattern) if isinstance(pattern, str) else None
         except PatternError:
-            problems.append(Problem(KEY, f"entry {number} is a pattern that cannot be expanded", PATTERN_ALLOWED, _FIX))
+            problems.append(Problem(KEY, f"entry {number} is a pattern that cannot be expanded", PATTERN_EXPECTED, _FIX))
             continue
         if names is None or not isinstance(password, str) or not password or "\n" in password:
             what = f"entry {number} is not a host with a password in one line"
