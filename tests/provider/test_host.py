@@ -104,9 +104,7 @@ def test_what_reaches_the_host_is_an_update_told_value_by_value(plugin: Plugin, 
     assert not diff.replaces
 
 
-@pytest.mark.parametrize(
-    "changed", [{"host": "node-2"}, {"connection": {"kind": "local", "prefix": "/elsewhere"}}, {"connection": {"kind": "ssh"}}]
-)
+@pytest.mark.parametrize("changed", [{"connection": {"kind": "local", "prefix": "/elsewhere"}}, {"connection": {"kind": "ssh"}}])
 def test_another_host_is_a_replacement_that_first_removes_the_old_one(plugin: Plugin, host: LocalHost, changed: dict) -> None:
     diff = plugin.diff(HOST, host.inputs(), host.inputs(**changed))
     assert diff.replaces
@@ -130,7 +128,7 @@ def test_an_unknown_value_may_be_a_change(plugin: Plugin, host: LocalHost) -> No
 
 def test_a_preview_touches_nothing(plugin: Plugin, host: LocalHost) -> None:
     inputs = plugin.checked(HOST, host.inputs(settings={"A": UNKNOWN}, bundle=UNKNOWN))
-    expected = {"facts": UNKNOWN, "drift": []}
+    expected = {"facts": UNKNOWN, "drift": [], "address": str(host.prefix)}
     assert plugin.create(HOST, inputs, preview=True) == ("", expected)
     assert plugin.update(HOST, "node-1", inputs, inputs, preview=True) == expected
     assert not host.prefix.exists()
@@ -175,7 +173,9 @@ def test_plan_hosts_says_which_host_it_could_not_ask(new_plugin: Callable[..., P
 def test_a_host_gets_settings_and_secrets_and_gives_facts(plugin: Plugin, host: LocalHost) -> None:
     id_, outputs = plugin.create(HOST, plugin.checked(HOST, host.inputs()))
     assert id_ == "node-1"
-    assert outputs == {"facts": {"GPU_COUNT": "8"}, "drift": []}, "facts that say no would fill the state"
+    assert outputs == {"facts": {"GPU_COUNT": "8"}, "drift": [], "address": str(host.prefix)}, (
+        "facts that say no would fill the state"
+    )
     assert host.placed("etc/gpu-fleet/secrets/metrics-password") == PASSWORD
     assert host.placed("etc/gpu-fleet/gpu-fleet.env") == "DO=\nGPU_FLEET_STACK=us-west/training\n"
     assert host.placed("var/lib/gpu-fleet/stack") == "us-west/training"
