@@ -12,7 +12,7 @@ import pytest
 from lab.kubernetes import Cluster
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from provider.resources.cluster import Cluster as ClusterResource
-from provider.resources.cluster import Node, Seen, look, problems
+from provider.resources.cluster import Node, Seen, _kubelets_sign_themselves, look, problems
 from provider.resources.resource import Call, ResourceError
 
 INPUTS: dict[str, Any] = {
@@ -96,6 +96,29 @@ def test_the_operator_may_be_what_makes_nodes_offer_gpus() -> None:
 def test_all_of_it_comes_at_once() -> None:
     bad = replace(GOOD, version=(1, 20), forbidden=["create secrets"], nodes=[], interrupted={"alloy": "pending-install"})
     assert len(list(problems(bad, INPUTS))) == 4
+
+
+@pytest.mark.parametrize(
+    ("configuration", "by_themselves"),
+    [
+        ({}, True),  # kubeadm's default
+        ({"serverTLSBootstrap": False, "tlsCertFile": "/var/lib/kubelet/pki/kubelet.crt"}, True),
+        ({"serverTLSBootstrap": True}, False),
+        ({"tlsCertFile": "/var/lib/rancher/k3s/agent/serving-kubelet.crt"}, False),
+        (None, False),  # this login may not see it
+    ],
+)
+def test_who_signs_the_certificates_of_kubelets_is_in_their_configuration(
+    configuration: dict | None, by_themselves: bool
+) -> None:
+    class Api:
+        def get(self, path: str) -> Any:
+            assert path == "/api/v1/nodes/gpu-1/proxy/configz"
+            if configuration is None:
+                raise Refused(403, "Forbidden", "cannot get resource nodes/proxy")
+            return {"kubeletconfig": {"kind": "KubeletConfiguration", **configuration}}
+
+    assert _kubelets_sign_themselves(Api(), GOOD.nodes) is by_themselves  # type: ignore[arg-type]
 
 
 # --- on a real API server -----------------------------------------------------------------------------------------------
