@@ -93,7 +93,7 @@ class Cache:
         return record if record.how in get_args(How) else None
 
     def damage(self, name: str, version: str, record: Record) -> str:
-        """What is wrong with an installed program; empty when every file is as it was installed."""
+        """What is wrong with an installed program; empty when every file is as installed."""
         directory = self.directory(name, version)
         for file, expected in record.sha256.items():
             try:

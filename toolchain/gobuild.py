@@ -30,7 +30,7 @@ def go_trouble(modules: Iterable[Path]) -> str:
     remedy = "install it as https://go.dev/doc/install says (distributions are often too old) and put it on the PATH"
     if shutil.which("go") is None:
         return f"Go {needed} or newer is missing: {remedy}"
-    # Outside the module, where an old Go would refuse to say anything about itself.
+    # Not in the module's directory, where an old Go prints nothing but an error.
     done = subprocess.run(["go", "env", "GOVERSION", "GOTOOLCHAIN"], cwd="/", capture_output=True, text=True, check=False)
     version, _, toolchain = done.stdout.strip().removeprefix("go").partition("\n")
     fetches_newer = toolchain not in ("", "local") and _version(version) >= (1, 21)
@@ -45,7 +45,7 @@ def build(program: Program, cache: Cache, into: Path, step: Step) -> None:
     if go is None:
         raise ValueError(f"{program.name} has no Go build")
     into.mkdir()
-    # Without what a debugger would need, which the linker drops at the end: a tenth less time, seen with kwok.
+    # Without debug information, which the linker drops anyway: a tenth less time, measured with kwok.
     command = ["go", "build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"]
     command += ["-tags", go.tags, "-ldflags", f"-s -w {go.ldflags}".strip(), "-o", str(into / program.name), go.package]
     log = cache.log(program.name)
@@ -65,8 +65,8 @@ def _environment(go: GoBuild, cache: Cache, scratch: Path) -> dict[str, str]:
         "GOMODCACHE": str(cache.go_modules),
         "GOCACHE": str(cache.go_builds),
         "GOTMPDIR": str(scratch),  # a small /tmp in memory is a common reason for a failed build
-        "GOFLAGS": "-modcacherw",  # without it nobody can remove the module cache with plain rm; replaces the person's flags
-        # The compiler collects garbage less often while it has memory to spare: an eighth less time, seen with node_exporter.
+        "GOFLAGS": "-modcacherw",  # without it nobody can remove the module cache with plain rm; replaces the user's flags
+        # The compiler collects garbage less often while it has memory to spare: an eighth less time, measured with node_exporter.
         "GOGC": "400",
         "GOMEMLIMIT": "4GiB",
         "GOWORK": "off",
@@ -75,7 +75,7 @@ def _environment(go: GoBuild, cache: Cache, scratch: Path) -> dict[str, str]:
 
 
 def _run(command: list[str], *, cwd: Path, env: dict[str, str], log: Path, step: Step) -> int:
-    """Runs to the end, what it prints going to `log` and the last line into `step`. Ends with us, compilers included."""
+    """Runs to the end, with its output in `log` and the last line of it in `step`. Ends with us, compilers included."""
     with log.open("w") as output:
         child = subprocess.Popen(
             command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

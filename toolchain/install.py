@@ -1,4 +1,4 @@
-"""Gets programs, each from the first source that has it: what is there, the upstream release, a Go build.
+"""Installs programs, each from the first source that has it: this machine, the upstream release, a Go build.
 
 A source that cannot be used is reported with its reason. A wrong checksum is different: it ends the run. What is in place stays
 in place when something else fails, so the next run continues where this one stopped.
@@ -21,7 +21,7 @@ from toolchain.progress import Progress, duration, size
 from toolchain.upstream import Upstream
 
 # How long a build of another version is used before upstream is tried again for the release: a machine without internet seldom
-# gets it within the day, and every `make dev` would pay for the question.
+# gets it within the day, and every `make dev` would wait for the timeout.
 RETRY_S = 24 * 3600
 GO_CACHES_BYTES = 29e9  # size of Go's caches after building everything, measured
 
@@ -77,9 +77,9 @@ class Installer:
         return f"{program.title}: {why}. To install it by hand: {program.by_hand(program.release.files[architecture()].url)}."
 
     def _get(self, wanted: Sequence[Program]) -> tuple[dict[str, str], list[str]]:
-        """Returns the programs that no source has, with the reason, and what failed in words.
+        """Returns the programs that no source has, with the reason, and the messages of what failed.
 
-        First everything that is quick, so that what needs a compiler is known before anybody waits.
+        Quick sources first, so that a missing compiler is reported before long builds.
         """
         self._cache.root.mkdir(parents=True, exist_ok=True)
         to_build: dict[str, str] = {}  # name -> why not the upstream release

@@ -32,7 +32,7 @@ def located(name: str, cache: Cache | None = None) -> Located | None:
 
 
 def installed(program: Program, cache: Cache) -> Located | None:
-    """The same for a program of any table."""
+    """The same for a program that need not be in PROGRAMS."""
     record = cache.record(program.name, program.release.version)
     if record is None:
         path = on_path(program)

@@ -1,4 +1,4 @@
-"""How each program is recognised, built and what it is needed for. Versions are not here: see toolchain/versions.yaml.
+"""How each program is recognized and built, and what it is needed for. Versions are not here: see toolchain/versions.yaml.
 
 The modules of go/ pin what is built: a go.mod with a `tool` line and the main module's own `replace` lines, because Go
 refuses `go install pkg@version` for modules that have them. An upgrade changes versions.yaml and go.mod together.
@@ -67,12 +67,12 @@ class Program:
 
     @property
     def plugin(self) -> str:
-        """The directory in which pulumi looks for it among its plugins; empty when it is none."""
+        """Its directory among Pulumi's plugins; empty when it is no plugin."""
         kind = re.fullmatch(r"pulumi-(resource|language)-(\w+)", self.name)
         return f"{kind[1]}-{kind[2]}-v{self.release.version}" if kind else ""
 
     def by_hand(self, url: str) -> str:
-        """How a person installs it from a copy of the release file `url`, where upstream cannot be reached."""
+        """How to install it from a copy of the release file `url`, where upstream cannot be reached."""
         kind = re.fullmatch(r"pulumi-resource-(\w+)", self.name)
         if kind:
             return f"download {url} and run `pulumi plugin install resource {kind[1]} v{self.release.version} --file FILE`"
@@ -93,12 +93,12 @@ def _plugin(name: str) -> Program:
 
 
 def _cluster() -> tuple[Program, ...]:
-    """A Kubernetes cluster of lab/kubernetes, and helm, with which charts are looked into before they reach a cluster.
+    """The servers of a test cluster (lab/kubernetes), and helm, which reads charts before they reach a cluster.
 
-    The four of the module kubernetes share most of what they compile: the first takes the time.
+    The four programs of the module kubernetes share most packages: the first build takes most of the time.
     """
     helm = release("helm")
-    # As helm's Makefile does it, with the minor version of its k8s.io/client-go; without it every chart meets Kubernetes 1.20.
+    # As helm's Makefile does it, with the minor version of its k8s.io/client-go; without it every chart sees Kubernetes 1.20.
     helm_flags = f"-X helm.sh/helm/v3/internal/version.version=v{helm.version}"
     for package in ("chartutil", "lint/rules"):
         helm_flags += f" -X helm.sh/helm/v3/pkg/{package}.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/{package}.k8sVersionMinor=37"
@@ -240,7 +240,7 @@ def _programs() -> tuple[Program, ...]:
             ),
         ),
         *_cluster(),
-        # Last: it takes as long as all the others together, and they are of use meanwhile.
+        # Last: it takes as long as all the others together, which can be used meanwhile.
         Program(
             release=alloy,
             purpose="hosts",

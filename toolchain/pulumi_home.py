@@ -1,4 +1,4 @@
-"""pulumi's own directory in the cache: where it finds the plugins and the language host that the toolchain chose.
+"""A PULUMI_HOME in the cache: where Pulumi finds the plugins and the language host that the toolchain chose.
 
 On the PATH they would be found too, but Pulumi then warns about each of them on every run. These are two-line programs that
 become the real one, so that nothing is copied.
@@ -25,10 +25,10 @@ def environment(cache: Cache) -> dict[str, str]:
     return {
         "PULUMI_HOME": str(directory(cache)),
         **({"PULUMI_CREDENTIALS_PATH": usual} if Path(usual).is_dir() else {}),
-        # What is missing is got by `install`, verified, and never by pulumi behind a person's back.
+        # What is missing is installed by `install`, verified, and never by Pulumi itself.
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_SKIP_UPDATE_CHECK": "true",
-        # Without it pulumi offers its assistant below every run that reported anything, such as what changes on a dashboard.
+        # Without it Pulumi offers its assistant below every run that reported anything, such as what changes on a dashboard.
         "PULUMI_SUPPRESS_NEO_LINK": "true",
     }
 

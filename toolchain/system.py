@@ -17,7 +17,7 @@ from toolchain.progress import Progress
 
 OS_RELEASE = Path("/etc/os-release")
 
-# What is needed -> packages of the Debian and of the Fedora family. A name without a header is looked for on the PATH.
+# What is needed -> packages of the Debian and of the Fedora family. Names other than headers are programs on the PATH.
 PACKAGES = {
     "gcc": (("gcc", "libc6-dev"), ("gcc", "glibc-devel")),
     "systemd/sd-journal.h": (("libsystemd-dev",), ("systemd-devel",)),
@@ -33,12 +33,12 @@ ALSO_CALLED = {"chromium": ("chromium-browser", "google-chrome", "google-chrome-
 
 
 def missing(names: Iterable[str]) -> list[str]:
-    """Those of `names` (keys of PACKAGES) that this machine lacks. Headers count as missing while the compiler is."""
+    """Those of `names` (keys of PACKAGES) that this machine lacks. Without a compiler, headers count as missing."""
     return [name for name in names if not (_has_header(name) if name.endswith(".h") else program(name))]
 
 
 def program(name: str) -> str | None:
-    """Where a program of PACKAGES is, under whichever of its names."""
+    """Where a program of PACKAGES is, under any of its names."""
     return next(filter(None, map(shutil.which, (name, *ALSO_CALLED.get(name, ())))), None)
 
 
@@ -54,7 +54,7 @@ def how_to_install(lacks: Sequence[str]) -> str:
 
 
 def install_as_root(lacks: Sequence[str], progress: Progress) -> bool:
-    """Gets them by apt-get where we are root on a Debian; False when we are not, or when it failed (then it said why)."""
+    """Installs them by apt-get as root on Debian or Ubuntu; False elsewhere, and when it failed, which is printed."""
     if not lacks or os.geteuid() != 0 or _family() != "debian" or not shutil.which("apt-get"):
         return False
     packages = [package for name in lacks for package in PACKAGES[name][0]]
@@ -69,7 +69,7 @@ def install_as_root(lacks: Sequence[str], progress: Progress) -> bool:
 
 
 def require(names: Iterable[str], progress: Progress) -> None:
-    """Raises ToolchainError when some are missing and cannot be installed by us."""
+    """Raises ToolchainError when some are missing and we cannot install them."""
     lacks = missing(names)
     if lacks and not install_as_root(lacks, progress):
         raise ToolchainError(how_to_install(lacks))

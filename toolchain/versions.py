@@ -61,7 +61,7 @@ class Image:
 
     @property
     def reference(self) -> str:
-        """What `docker pull` takes: the digest decides when it is known, the tag stays for the reader."""
+        """What `docker pull` takes: the digest decides when it is pinned, the tag is for the reader."""
         return f"{self.repository}:{self.tag}" + (f"@{self.digest}" if self.digest else "")
 
 
