@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TextIO, get_args
+from typing import Literal, TextIO
 
 How = Literal["upstream", "go", "path"]
 
@@ -85,12 +85,13 @@ class Cache:
         """None when the program is missing or its record cannot be read: it is then installed again."""
         try:
             fields = json.loads((self.directory(name, version) / "record.json").read_text())
-            # Until November 2026 upstream was called "maker".
-            record = Record(**{**fields, "how": "upstream" if fields["how"] == "maker" else fields["how"]})
+            # Until November 2026 the toolchain recorded the lab's stand-ins too, which are not the program, and upstream under
+            # another name.
+            if fields["how"] == "stand-in":
+                return None
+            return Record(**{**fields, "how": "go" if fields["how"] == "go" else "upstream"})
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        # Until November 2026 the toolchain itself recorded the lab's stand-ins ("stand-in"): those are not the program.
-        return record if record.how in get_args(How) else None
 
     def damage(self, name: str, version: str, record: Record) -> str:
         """What is wrong with an installed program; empty when every file is as installed."""

@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         description=f"Stand-ins for the stack `dev`, for tests and, with {TRIAL}=1, for trials.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    install = verbs.add_parser("install", help="get real programs where they can be had; stand-ins replace the others")
+    install = verbs.add_parser("install", help="install real programs where available; stand-ins replace the others")
     which = install.add_mutually_exclusive_group()
     which.add_argument("--stack", help="what this stack needs, if it may use stand-ins; default: what the dev datacenter needs")
     which.add_argument("--all", action="store_true", help="and what only tests need")

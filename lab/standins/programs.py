@@ -42,7 +42,7 @@ _CHECKOUT = "GPU_FLEET_CHECKOUT"  # whose stand-ins the programs of the PULUMI_H
 
 
 def install(names: Collection[str], *, retry_upstream: bool = False, keep_go_caches: bool = False) -> None:
-    """Gets real programs where they can be had, and says which stand-in replaces which of the others. Raises ToolchainError."""
+    """Installs real programs where available, and prints which stand-ins replace the others. Raises ToolchainError."""
     file = Cache().root / "stand-ins.json"
     noted = {} if retry_upstream else _read(file)
     fresh = {
@@ -108,7 +108,7 @@ def _target(name: str, replaced: Mapping[str, Path]) -> str:
 
 
 def _read(file: Path) -> dict[str, tuple[str, float]]:
-    """Name to why it could not be had, and when (Unix time)."""
+    """Name to why it was unavailable, and when (Unix time)."""
     try:
         return {name: (str(why), float(at)) for name, (why, at) in json.loads(file.read_text()).items()}
     except (OSError, ValueError, TypeError, AttributeError):

@@ -16,7 +16,7 @@ Command = Callable[..., subprocess.Popen[str]]
 def said(process: subprocess.Popen[str], code: int = 0) -> str:
     text = process.communicate()[0]
     assert process.returncode == code, text
-    assert "Traceback" not in text, "a person's mistake must not show ours"
+    assert "Traceback" not in text, "an error of the user must not look like one of ours"
     return text
 
 

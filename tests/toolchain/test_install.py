@@ -1,4 +1,4 @@
-"""Which way a program is got, and what a person is told about it."""
+"""From which source a program is installed, and what is printed about it."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ DIGEST = f"sha256:{hashlib.sha256(INDEX).hexdigest()}"
 
 
 class Registry(BaseHTTPRequestHandler):
-    """Anonymous, by token, as nvcr.io. `told`: the digest it claims."""
+    """Anonymous, by token, as nvcr.io. `claimed`: the digest in its headers."""
 
-    told = DIGEST
+    claimed = DIGEST
 
     def do_GET(self) -> None:
         host = self.headers["Host"]
@@ -34,7 +34,7 @@ class Registry(BaseHTTPRequestHandler):
             return self._answer(401, b"", ("WWW-Authenticate", f'Bearer realm="http://{host}/token",scope="{scope}"'))
         if self.path == "/v2/nvidia/dcgm-exporter/manifests/1.2-3":
             assert "image.index" in self.headers["Accept"], "the digest has to hold for all architectures"
-            return self._answer(200, INDEX, ("Docker-Content-Digest", type(self).told))
+            return self._answer(200, INDEX, ("Docker-Content-Digest", type(self).claimed))
         return self._answer(404, b"")
 
     def _answer(self, code: int, body: bytes, *headers: tuple[str, str]) -> None:
@@ -51,7 +51,7 @@ class Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(Registry, "told", DIGEST)
+    monkeypatch.setattr(Registry, "claimed", DIGEST)
     with HTTPServer(("127.0.0.1", 0), Registry) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_address[1]}"
@@ -76,7 +76,7 @@ def test_the_digest_of_the_tag_is_written_and_nothing_else(tmp_path: Path, regis
 def test_a_registry_that_sends_something_else_than_it_names_pins_nothing(
     tmp_path: Path, registry: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Registry, "told", f"sha256:{'0' * 64}")
+    monkeypatch.setattr(Registry, "claimed", f"sha256:{'0' * 64}")
     file = versions_file(tmp_path, f"{registry}/nvidia/dcgm-exporter")
     before = file.read_text()
     with pytest.raises(ToolchainError, match="nothing is pinned"):
