@@ -41,6 +41,7 @@ TOGETHER = {
     "tests/kubernetes/": "cluster",
     "tests/lab/kubernetes/": "cluster",
     "tests/standins/kubernetes/": "cluster",
+    "tests/test_history.py": "cluster",
     "tests/dashboards/": "showcase",
 }
 ORDER = [*dict.fromkeys(TOGETHER.values()), "tests/hosts/", "tests/e2e/", "tests/host/", "tests/provider/", "tests/operations/"]
