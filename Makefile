@@ -10,10 +10,10 @@ PROGRAMS_FOR := $(PYTHON) -m operations.programs --stack
 ifneq ($(filter 1,$(STAND_INS))$(filter dev,$(STACK)),)
 export STAND_INS
 WITH_TOOLS := $(PYTHON) -m lab.standins run --
-PROGRAMS_FOR := $(PYTHON) -m lab.standins install --stack
+PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 endif
-# `pulumi up` with what many hosts want (docs/operating.md).
-UP := $(WITH_TOOLS) $(PYTHON) -m operations.up
+# `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
+DEPLOY := $(WITH_TOOLS) $(PYTHON) -m operations.deploy
 
 .PHONY: help
 help:
@@ -38,12 +38,12 @@ help:
 	@touch $@
 
 .PHONY: setup
-setup: .venv/installed ## the Python packages, Pulumi, its plugins and Helm: what every real stack may need
-	@$(PYTHON) -m toolchain install >&2
+setup: .venv/installed ## install the Python packages, Pulumi, its plugins and Helm: what every real stack may need
+	@$(PYTHON) -m toolchain install $(if $(filter setup,$(MAKECMDGOALS)),,--quiet) >&2
 
 .PHONY: lab-setup
 lab-setup: .venv/installed-dev
-	@$(PYTHON) -m lab.standins install >&2
+	@$(PYTHON) -m lab.standins install --quiet >&2
 
 # --- the dev datacenter ---------------------------------------------------------------------------------------------
 
@@ -52,68 +52,72 @@ dev: lab-setup ## this machine as a one-host GPU datacenter with 8 simulated GPU
 	@$(PYTHON) -m lab.dev up
 
 dev-xid: .venv/installed-dev ## inject an XID and wait for its alert: make dev-xid XID=79 GPU=3
-	@$(PYTHON) -m lab.dev xid --code $(or $(XID),79) --gpu $(or $(GPU),3)
+	@$(PYTHON) -m lab.dev xid --code "$(or $(XID),79)" --gpu "$(or $(GPU),3)"
 
 dev-down: .venv/installed-dev ## stop and remove everything of the dev datacenter
 	@$(PYTHON) -m lab.dev down
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview preview-examples artifacts up up-all new-stack pull-bundle
-preview: .venv/installed ## what `make up` would change: make preview STACK=us-west-training; PLAN=hosts asks the hosts too
+.PHONY: preview preview-examples artifacts up up-all shell new-stack pull-bundle known-hosts check gpu-load
+preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(WITH_TOOLS) pulumi preview --diff --stack $(STACK) --parallel 200
+	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
 
-up: .venv/installed ## bring a stack to its state, after a look at the preview: make up STACK=us-west-training
+up: .venv/installed ## deploy a stack after confirming the preview: make up STACK=us-west-training, HOST='gpu-node-*' for some hosts
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(UP) --stack "$(STACK)"
+	@$(DEPLOY) up --stack "$(STACK)" --host "$(HOST)"
 
-up-all: .venv/installed ## every stack file but dev, one after the other, without a question: preview them first
+up-all: .venv/installed ## deploy every stack file but dev, one after the other, without confirmation: preview them first
 	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
 	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
-	  { $(PROGRAMS_FOR) "$$stack" >&2 && $(UP) --stack $$stack --yes --skip-preview; } || failed="$$failed $$stack"; \
+	  { $(PROGRAMS_FOR) "$$stack" >&2 && $(DEPLOY) up --stack "$$stack" --yes --skip-preview; } || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-preview-examples: setup ## what every example stack would make, as Markdown
+shell: .venv/installed ## open a shell with this project's pulumi and a stack selected: make shell STACK=us-west-training
+	@$(PYTHON) -m toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.shell --stack "$(STACK)"
+
+preview-examples: setup ## show what every example stack would create, as Markdown
 	@$(WITH_TOOLS) $(PYTHON) -m examples.preview
 
-artifacts: .venv/installed ## the hosts' programs into build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
+artifacts: .venv/installed ## copy the hosts' programs to build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
 	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts
 
-pull-bundle: .venv/installed ## what hosts that provision themselves fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing [NOW=1] [STOP=1]
-	@$(PYTHON) -m operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \
+pull-bundle: .venv/installed ## write what hosts in pull mode fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing [NOW=1] [STOP=1]
+	@$(WITH_TOOLS) $(PYTHON) -m operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \
 	  --to "$(or $(OUT),build/pull)" --url "$(URL)" $(if $(NOW),--now) $(if $(STOP),--stop)
 
 new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m stackfile new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
 
 known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
-	@$(PYTHON) -m toolchain install pulumi >&2
+	@$(PYTHON) -m toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.known_hosts --stack "$(STACK)"
 
-check: .venv/installed ## look for drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
+check: .venv/installed ## report drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
 
-gpu-load: .venv/installed ## load a GPU and look whether Mimir saw it: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
+gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test $(or $(TEST),1004) \
-	  --duration $(or $(DURATION),45) --host "$(HOST)" --resource $(or $(RESOURCE),nvidia.com/gpu)
+	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test "$(or $(TEST),1004)" \
+	  --duration "$(or $(DURATION),45)" --host "$(HOST)" --resource "$(or $(RESOURCE),nvidia.com/gpu)"
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
 .PHONY: test bench mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
-test: lint ## every test; those of the lab itself only if what they guard changed since main, or with ALL=1
-	@$(PYTHON) -m lab.standins install --all >&2
+test: lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
+	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all)
 
-bench: lab-setup ## the cost of 1, 10, 100 and 1,000 hosts, and beside Ansible on real ones (root); .dev/bench.json
+bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones also Ansible's (root); .dev/bench.json
 	@$(PYTHON) -m bench
 
-mutants: .venv/installed-dev ## whether the rule tests notice each changed threshold, operator and `for`; CHANGED=1: of changed rules alone
-	@$(PYTHON) -m toolchain install promtool >&2
+mutants: .venv/installed-dev ## check that the rule tests fail for each changed threshold, operator and `for`; CHANGED=1: only of changed rules
+	@$(PYTHON) -m toolchain install --quiet promtool >&2
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
 lint: .venv/installed-dev ## ruff, mypy, shellcheck
@@ -123,42 +127,42 @@ lint: .venv/installed-dev ## ruff, mypy, shellcheck
 	@$(PYTHON) -m mypy --no-error-summary
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py
 
-regen: .venv/installed-dev ## rewrite the goldens; review their diff
-	@$(PYTHON) -m lab.standins install --all >&2
+regen: .venv/installed-dev ## rewrite the golden files; review their diff
+	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m pytest --regen
 
-pin: .venv/installed ## write upstream's checksums of unpinned releases into toolchain/versions.yaml; review the diff
+pin: .venv/installed ## write upstream's checksums of unpinned releases to toolchain/versions.yaml; review the diff
 	@$(PYTHON) -m toolchain pin
 
-lock: .venv/installed ## requirements.txt and requirements-dev.txt from their .in files, with hashes
+lock: .venv/installed ## write requirements.txt and requirements-dev.txt from their .in files, with hashes
 	@$(PYTHON) -m pip install --quiet uv
 	@for name in requirements requirements-dev; do \
 	  $(PYTHON) -m uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	    $$name.in -o $$name.txt || exit 1; \
 	done
 
-dashboards: .venv/installed ## the dashboards' JSON into build/dashboards, for review and import: make dashboards PRICE=2.5
+dashboards: .venv/installed ## write the dashboards' JSON to build/dashboards, for review and import: make dashboards PRICE=2.5
 	@$(PYTHON) -m dashboards build/dashboards $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
 
-rules: .venv/installed ## rules to load without Pulumi, into build/rules: make rules FOR=prometheus|mimir|loki|operator STACK=s RUNBOOKS=URL LABELS=release=x
-	@$(PYTHON) -m operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \
+rules: .venv/installed ## write rules to load without Pulumi to build/rules: make rules FOR=prometheus|mimir|loki|operator STACK=s RUNBOOKS=URL LABELS=release=x
+	@$(WITH_TOOLS) $(PYTHON) -m operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \
 	  --labels "$(LABELS)" $(if $(RUNBOOKS),--runbook-url "$(RUNBOOKS)")
 
-dashboards-diff: .venv/installed ## what changed in the dashboards since a commit, in words: make dashboards-diff SINCE=origin/main
+dashboards-diff: .venv/installed ## show what changed in the dashboards since a commit, in words: make dashboards-diff SINCE=origin/main
 	@old=$$(mktemp -d) && trap 'rm -rf "$$old"' EXIT && git archive "$(or $(SINCE),origin/main)" dashboards alerts | tar -x -C "$$old" \
 	  && (cd "$$old" && "$(CURDIR)/$(PYTHON)" -m dashboards built --price 1 >/dev/null) \
 	  && $(PYTHON) -m dashboards build/dashboards --price 1 >/dev/null && $(PYTHON) -m dashboards.review "$$old/built" build/dashboards
 
-dashboards-pull: .venv/installed ## hand edits in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
+dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
 	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \
 	  . ./.dev/endpoints.env; GRAFANA_AUTH="admin:$$(cat .dev/grafana-password)"; export GRAFANA_URL GRAFANA_AUTH; fi; \
-	$(PYTHON) -m operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
+	$(WITH_TOOLS) $(PYTHON) -m operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
 
-showcase: lab-setup ## look at the dashboards: a small fleet of every exporter with an hour of past and incidents, until Ctrl-C
+showcase: lab-setup ## show the dashboards over a simulated fleet with every exporter, an hour of history and incidents; until Ctrl-C
 	@$(PYTHON) -m lab.showcase
 
-pictures: lab-setup ## photographs of every dashboard over the showcase into docs/pictures
+pictures: lab-setup ## save screenshots of every dashboard over the showcase to docs/pictures
 	@$(PYTHON) -m lab.showcase --pictures docs/pictures
 
-schema: .venv/installed ## the JSON schema of the stack file
+schema: .venv/installed ## write the JSON schema of the stack file
 	@$(PYTHON) -m stackfile schema

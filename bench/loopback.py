@@ -16,7 +16,7 @@ from bench.answering_hosts import address
 from bench.measure import cost_of
 from lab.ports import free_ports
 from lab.standins.programs import gather
-from operations.up import SAVED_ONCE
+from operations.deploy import SAVED_ONCE
 from tests.checkout import REPO
 from tests.hosts.stack import UP, Stack
 

@@ -1,1 +1,1 @@
-"""What people do with a running fleet beside `pulumi preview` and `up`: collect host keys, look for drift. Changes no host."""
+"""The make targets for real stacks: preview, deploy, a shell, host keys, drift, pull mode, artifacts, dashboards, load tests."""

@@ -1,7 +1,8 @@
-"""The programs of a host as a directory of artifacts, in the form that `gpu-fleet:artifacts: {source: controller}` reads.
+"""`make artifacts`: fills a directory with the programs of a host, for `gpu-fleet:artifacts: {source: controller}`.
 
-`make artifacts` (`python -m operations.artifacts DIRECTORY`) fills it for a fleet, with releases alone. Only for this machine's
-architecture: a fleet of the other one fills its directory on a machine like it.
+    python -m operations.artifacts DIRECTORY
+
+Only releases are accepted, for this machine's architecture: for hosts of another one, run it on a machine of that architecture.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from toolchain.versions import image, release
 def gather_artifacts(directory: Path, *, image_archive: Path | None = None) -> None:
     """Fills the directory with the releases that are installed, compressed as the provider sends them.
 
-    `image_archive`: dcgm-exporter's image as `docker save` wrote it, for hosts that reach no registry; that of an earlier run
-    stays while its tag is pinned. Raises ToolchainError.
+    `image_archive`: dcgm-exporter's image as written by `docker save`, for hosts without access to a registry; that of an earlier
+    run is kept while its tag is the pinned one. Raises ToolchainError.
     """
     fill(directory, {name: release_of(name) for name in PROGRAMS}, image_archive=image_archive)
     for line in (directory / INDEX).read_text().splitlines():
         file = directory / line.split()[0]
-        # Else the provider does it while a host waits.
+        # Otherwise the provider compresses it while a host waits.
         if f"  {DCGM_IMAGE}-" not in line and not (packed := file.with_name(f"{file.name}.gz")).exists():
             compress(file, packed)
 
@@ -54,7 +55,7 @@ def release_of(name: str) -> Path:
 def fill(
     directory: Path, programs: Mapping[str, Path], *, simulated: Collection[str] = (), image_archive: Path | None = None
 ) -> None:
-    """One file per program, named by its sha256, and SHA256SUMS, which says which is which. Other files there are removed.
+    """One file per program, named by its sha256, and SHA256SUMS with their names. Other files in the directory are removed.
 
     `simulated`: those of `programs` that are not the release: real hosts do not get such a directory. Raises ToolchainError.
     """
@@ -64,7 +65,7 @@ def fill(
         version = release(name).version + (SIMULATED if name in simulated else "")
         lines.append(f"{_place(name, program.resolve(), directory)}  {name}-{version}.linux-{architecture()}\n")
     digests = {line.split()[0] for line in lines}
-    # Beside each lies what is sent of it, compressed.
+    # Each has a compressed copy beside it, which is what is sent.
     for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
         (directory / stale).unlink()
     (directory / INDEX).write_text("".join(lines))
@@ -76,7 +77,7 @@ def _image_lines(directory: Path, archive: Path | None) -> list[str]:
         lines = (directory / INDEX).read_text().splitlines(keepends=True) if (directory / INDEX).exists() else []
         return [line for line in lines if what in line and (directory / line.split()[0]).exists()]
     if not archive.is_file():
-        raise ToolchainError(f"{archive} is no file; `docker save {image(DCGM_IMAGE).reference} -o FILE` makes one.")
+        raise ToolchainError(f"{archive} is not a file: create it with `docker save {image(DCGM_IMAGE).reference} -o FILE`")
     return [f"{_place(DCGM_IMAGE, archive, directory)}{what}{architecture()}\n"]
 
 
@@ -101,7 +102,7 @@ def main(arguments: list[str]) -> int:
         prog="python -m operations.artifacts", description="Fill a directory for `gpu-fleet:artifacts: {source: controller}`."
     )
     parser.add_argument("directory", type=Path, metavar="DIRECTORY")
-    parser.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as `docker save` wrote it")
+    parser.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as written by `docker save`")
     given = parser.parse_args(arguments)
     try:
         Installer().install(PROGRAMS)

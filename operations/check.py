@@ -1,39 +1,43 @@
-"""`make check`: how every host and Helm release of a stack differs from what was applied last, as one table. It changes nothing.
+"""`make check`: how every host and Helm release of a stack differs from what was last deployed, as one table. It changes nothing.
 
     python -m operations.check --stack us-west-training
 
-It is `pulumi refresh --preview-only`, which asks all hosts at once through the engine and writes no state: logins and secrets
-take the same way as in every other run. What it knows of a host, or of the objects of a Helm release, is what the provider's Read
-tells. Rules, dashboards and everything else of a stack are left to `pulumi refresh`.
+It runs `pulumi refresh --preview-only`, which reads all hosts at once and writes no state: logins and secrets are those of every
+other run. Rules, dashboards and other resources are not read: `pulumi refresh` does that.
+
+A host counts as fine only when the engine reported its state: what failed, was interrupted or was never reported is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from operations.stack_file import OperationError, stack_file
+from operations.engine import OperationError, error_of, pulumi
+from operations.stack import deployed_configuration
 from operations.table import table
-from stackfile.config import ConfigErrors, hosts_named_in
+from stackfile.config import ConfigErrors
 
-_LOOKED_AT = ("**gpu-fleet:host:Host::**", "**gpu-fleet:kubernetes:Manifest::**")  # of resource URNs
-_AT_ONCE = "200"
-_LINES = 5  # of a host's differences; the rest is counted
-_ENGINE_PREFIX = "warning: Refreshed resource is in an unhealthy state:\n* "
+_TYPES = ("gpu-fleet:host:Host", "gpu-fleet:kubernetes:Manifest")
+_PARALLEL = "200"
+_MOST_LINES = 5  # of a host's differences; the rest is counted
 _FINE = ("ok", "lost")
+# pulumi 3.259.0: --event-log exists only with this variable. The Automation API reads the same log, so its form is stable.
+_WITH_EVENT_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
     """`host`: its name, or `release NAME`.
 
-    `state`: ok, drift, unreachable, failed (it could not be checked, or a check on it failed), not installed, lost.
+    `state`: ok, drift, unreachable, failed (it could not be checked, or a check on it failed), not installed, lost, unknown.
     """
 
     host: str
@@ -41,55 +45,94 @@ class HostState:
     lines: tuple[str, ...] = ()
 
 
-def states(refresh: Mapping[str, Any], listed: Mapping[str, bool]) -> list[HostState]:
+@dataclass(frozen=True, kw_only=True)
+class Refresh:
+    """`events`: of the engine, in order. `errors`: why the run as a whole failed; empty when it succeeded."""
+
+    events: Sequence[Mapping[str, Any]]
+    errors: tuple[str, ...] = ()
+
+
+@dataclass
+class _Outcome:
+    """What the engine reported of one resource."""
+
+    step: Mapping[str, Any] | None = None
+    has_failed: bool = False
+    errors: list[str] = field(default_factory=list)
+
+
+def states(deployed: Mapping[str, str], refresh: Refresh, listed: Mapping[str, bool]) -> list[HostState]:
     """One per host and release, by name.
 
-    `refresh`: what `pulumi refresh --json` printed. `listed`: host of the stack file -> is it lost.
+    `deployed`: URN of each resource in the stack's state -> its host or release. `listed`: host of the stack file -> is it lost.
     """
-    told: dict[str, str] = {}
-    for diagnostic in refresh.get("diagnostics", ()):
-        told[diagnostic.get("urn", "")] = told.get(diagnostic.get("urn", ""), "") + diagnostic["message"]
-    found = {}
-    for step in refresh.get("steps", ()):
-        inputs = step["oldState"]["inputs"]
-        host = inputs.get("host") or f"release {inputs['release']}"
-        found[host] = _state(host, step, told.get(step["urn"], ""))
+    outcomes = _outcomes(refresh.events)
+    found = {name: _state(name, outcomes.get(urn, _Outcome())) for urn, name in deployed.items()}
+    for name, one in found.items():
+        if not name.startswith("release ") and name not in listed:
+            note = "not in the stack file any more: the next `up` removes it, or renames its machine"
+            found[name] = replace(one, lines=(*one.lines, note))
     for host, is_lost in listed.items():
         if is_lost and host in found:
-            found[host] = HostState(host=host, state="lost", lines=("the next `up` takes it out of the stack",))
+            found[host] = HostState(host=host, state="lost", lines=("the next `up` removes it from the stack",))
         elif not is_lost and host not in found:
-            found[host] = HostState(host=host, state="not installed", lines=("no `up` has reached it yet",))
+            found[host] = HostState(host=host, state="not installed", lines=("not deployed yet",))
     return [found[host] for host in sorted(found)]
 
 
-def _state(host: str, step: Mapping[str, Any], told: str) -> HostState:
+def _outcomes(events: Iterable[Mapping[str, Any]]) -> dict[str, _Outcome]:
+    found: dict[str, _Outcome] = {}
+    for event in events:
+        if done := event.get("resOutputsEvent"):
+            found.setdefault(done["metadata"]["urn"], _Outcome()).step = done["metadata"]
+        elif failed := event.get("resOpFailedEvent"):
+            found.setdefault(failed["metadata"]["urn"], _Outcome()).has_failed = True
+        elif (told := event.get("diagnosticEvent")) and told.get("severity") == "error":
+            found.setdefault(told.get("urn", ""), _Outcome()).errors.append(told["message"].strip())
+    return found
+
+
+def _state(name: str, outcome: _Outcome) -> HostState:
+    if outcome.has_failed or outcome.errors:
+        return _failed(name, outcome.errors or ["pulumi could not read it and gave no reason"])
+    step = outcome.step
+    if step is None:
+        return HostState(host=name, state="unknown", lines=("pulumi reported nothing about it",))
     if step["op"] == "delete":
-        return HostState(host=host, state="not installed", lines=("nothing of gpu-fleet is there any more",))
-    if _ENGINE_PREFIX in told:
-        cause, *log = told.partition(_ENGINE_PREFIX)[2].strip().removeprefix(f"{host.removeprefix('release ')}: ").splitlines()
-        if cause.startswith("unreachable: "):
-            return HostState(host=host, state="unreachable", lines=(cause.removeprefix("unreachable: "), *log))
-        return HostState(host=host, state="failed", lines=(cause, *log))
-    drift = tuple(step["newState"]["outputs"].get("drift") or ())
-    return HostState(host=host, state="drift" if drift else "ok", lines=drift)
+        return HostState(host=name, state="not installed", lines=("gpu-fleet is not installed on it any more",))
+    if step["op"] not in ("same", "update", "refresh") or not step.get("new"):
+        return HostState(host=name, state="unknown", lines=(f"pulumi reported an unexpected operation: {step['op']}",))
+    if errors := step["new"].get("initErrors"):
+        return _failed(name, errors)
+    drift = tuple(step["new"]["outputs"].get("drift") or ())
+    return HostState(host=name, state="drift" if drift else "ok", lines=drift)
+
+
+def _failed(name: str, errors: Iterable[str]) -> HostState:
+    lines = "\n".join(errors).removeprefix(f"{name.removeprefix('release ')}: ").splitlines()
+    cause, *log = lines or [""]
+    if cause.startswith("unreachable: "):  # the provider's own code, provider/host.py
+        return HostState(host=name, state="unreachable", lines=(cause.removeprefix("unreachable: "), *log))
+    return HostState(host=name, state="failed", lines=(cause, *log))
 
 
 def report(found: list[HostState], stack: str) -> str:
-    """The table, worst hosts last where a terminal ends, a count, and what mends it."""
+    """The table with the worst hosts last, where a terminal ends; a count; and how to fix it."""
     if not found:
         return f"The stack {stack} has neither hosts nor Helm releases."
-    order = ("ok", "lost", "drift", "failed", "not installed", "unreachable")
+    order = ("ok", "lost", "drift", "unknown", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
         for one in sorted(found, key=lambda one: order.index(one.state))
     ]
     count = Counter(one.state for one in found)
     summary = ", ".join(f"{count[state]} {state}" for state in order if count[state])
-    paragraphs = [table(("HOST", "STATE", "DIFFERENCES"), rows), f"{_counted(found)}: {summary}."]
+    paragraphs = [table(("HOST", "STATE", "DETAILS"), rows), f"{_counted(found)}: {summary}."]
     if count.keys() & {"drift", "not installed"}:
-        paragraphs.append(f"This shows what it takes to mend that, asks, and does it:\n    pulumi up --refresh --stack {stack}")
-    if count.keys() & {"failed", "unreachable"}:
-        paragraphs.append("docs/when-up-fails.md says what to do about each cause.")
+        paragraphs.append(f"To preview the repair and confirm it:\n    pulumi up --refresh --stack {stack}")
+    if count.keys() & {"failed", "unreachable", "unknown"}:
+        paragraphs.append("docs/when-up-fails.md lists causes and fixes.")
     return "\n\n".join(paragraphs)
 
 
@@ -100,39 +143,58 @@ def _counted(found: list[HostState]) -> str:
 
 
 def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
-    return lines if len(lines) <= _LINES else (*lines[:_LINES], f"and {len(lines) - _LINES} more")
+    return lines if len(lines) <= _MOST_LINES else (*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more")
 
 
-def refresh_preview(stack: str) -> dict[str, Any]:
-    """Raises OperationError with what pulumi said."""
-    options = ["--preview-only", "--json", *(f"--target={urns}" for urns in _LOOKED_AT), "--parallel", _AT_ONCE, "--stack", stack]
-    try:
-        done = subprocess.run(["pulumi", "--non-interactive", "refresh", *options], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise OperationError("pulumi is not on the PATH: `make check` brings its own") from None
-    try:
-        document: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        document = {}
-    if done.returncode != 0 or not document:
-        said = [entry["message"] for entry in document.get("diagnostics", ()) if entry.get("severity") == "error"]
-        raise OperationError("\n".join([*said, done.stderr or done.stdout]).strip())
-    return document
+def deployed_resources(stack: str) -> dict[str, str]:
+    """URN -> host or release, of everything in the stack's state that is checked. Raises OperationError."""
+    done = pulumi("stack", "export", "--stack", stack)
+    if done.returncode != 0:
+        raise OperationError(error_of(done))
+    resources = (json.loads(done.stdout).get("deployment") or {}).get("resources") or []
+    return {
+        one["urn"]: one["inputs"].get("host") or f"release {one['inputs']['release']}"
+        for one in resources
+        if one["type"] in _TYPES and not one.get("delete")
+    }
+
+
+def refresh_preview(stack: str) -> Refresh:
+    """Raises OperationError when pulumi did not come as far as reading a resource."""
+    options = ["--preview-only", *(f"--target=**{type_}::**" for type_ in _TYPES), "--parallel", _PARALLEL, "--stack", stack]
+    with tempfile.TemporaryDirectory() as directory:  # 0700, as the log holds what the hosts report
+        log = Path(directory, "events.json")
+        done = pulumi("refresh", "--event-log", str(log), *options, **_WITH_EVENT_LOG)
+        try:
+            events = [json.loads(line) for line in log.read_text().splitlines()]
+        except (OSError, ValueError):
+            events = []
+    summaries = [event["summaryEvent"] for event in events if "summaryEvent" in event]
+    if done.returncode == 0 and summaries and summaries[-1].get("result") in ("succeeded", None):
+        return Refresh(events=events)
+    if not any("resourcePreEvent" in event for event in events):
+        raise OperationError(error_of(done) or "pulumi refresh reported nothing")
+    said = [one["message"].strip() for event in events if (one := event.get("diagnosticEvent", {})).get("severity") == "error"]
+    return Refresh(events=events, errors=tuple(said or [error_of(done) or "pulumi refresh did not finish"]))
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 when every host is as it was left, 1 when one is not."""
+    """Exit status: 0 when every host is as it was deployed, 1 when one is not, or when that is not known."""
     parser = argparse.ArgumentParser(prog="python -m operations.check", description="Look for drift on every host.")
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
-        hosts = hosts_named_in(stack_file(stack)).hosts
-        found = states(refresh_preview(stack), {name: spec.lost for name, spec in hosts.items() if spec.connection != "pull"})
+        hosts = deployed_configuration(stack).hosts().hosts
+        deployed = deployed_resources(stack)
+        refresh = refresh_preview(stack) if deployed else Refresh(events=[])
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
+    found = states(deployed, refresh, {name: spec.lost for name, spec in hosts.items() if spec.connection != "pull"})
     print(report(found, stack))
-    return int(any(one.state not in _FINE for one in found))
+    if refresh.errors:
+        print("\npulumi refresh failed:", *refresh.errors, sep="\n", file=sys.stderr)
+    return int(bool(refresh.errors) or any(one.state not in _FINE for one in found))
 
 
 if __name__ == "__main__":

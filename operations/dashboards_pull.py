@@ -1,10 +1,10 @@
-"""`make dashboards-pull`: what was edited by hand in Grafana, in words, and where it stands in the code; for before an `up`.
+"""`make dashboards-pull`: what was edited by hand in Grafana, in words, and which line of code builds it. Run it before an `up`.
 
     GRAFANA_AUTH=… python -m operations.dashboards_pull --stack observability --uid gpu-fleet-host --to build/pulled
 
 Without a uid every dashboard is compared. Nothing is changed, neither in Grafana nor in the code: a dashboard that differs is
-saved as Grafana has it, with the lines that differ beside it, and somebody takes over what is worth keeping.
-GRAFANA_AUTH is a service account token or user:password, as for Grafana's provider; GRAFANA_URL goes before the stack's url.
+saved as Grafana has it, beside a diff, for somebody to port the edits worth keeping.
+GRAFANA_AUTH is a service account token or user:password, as for Grafana's provider; GRAFANA_URL overrides the stack's url.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import dashboards
 from dashboards.changes import Change, changes
-from operations.stack_file import OperationError, stack_file
+from operations.engine import OperationError
+from operations.stack import Configuration, configuration
 
 _HERE = Path(dashboards.__file__).parent
 _WITHIN_S = 30
@@ -33,12 +32,12 @@ _WITHIN_S = 30
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="dashboards-pull", description="Hand edits in Grafana, in words")
-    parser.add_argument("--stack", required=True, help="the one that owns Grafana")
+    parser.add_argument("--stack", required=True, help="the stack that owns Grafana")
     parser.add_argument("--uid", default="", help="of one dashboard; default: all")
-    parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="where what differs is saved")
+    parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="where dashboards that differ are saved")
     arguments = parser.parse_args()
     try:
-        url, price = _of_stack(stack_file(arguments.stack))
+        url, price = _grafana_of(configuration(arguments.stack))
         built = dashboards.all_dashboards(price)
         if arguments.uid and arguments.uid not in built:
             raise OperationError(f"no dashboard of the code has the uid {arguments.uid!r}: UID is one of {', '.join(built)}")
@@ -47,22 +46,22 @@ def main() -> int:
         print(f"dashboards-pull: {error}", file=sys.stderr)
         return 1
     if not edited:
-        print("nothing was edited by hand")
+        print("no dashboard was edited by hand")
     return 0
 
 
-def _of_stack(file: Path) -> tuple[str, dashboards.Price | None]:
-    """Address of Grafana and the price that its dashboards count with. The stack's secrets are not read."""
-    section = (yaml.safe_load(file.read_text()) or {}).get("config", {}).get("gpu-fleet:grafana")
+def _grafana_of(found: Configuration) -> tuple[str, dashboards.Price | None]:
+    """Grafana's URL, and the price per GPU hour in its dashboards."""
+    section = found.values.get("grafana")
     if not isinstance(section, dict) or "url" not in section:
-        raise OperationError(f"{file.name} has no gpu-fleet:grafana.url: STACK is the stack that owns Grafana")
+        raise OperationError(f"{found.file.name} has no gpu-fleet:grafana.url: set STACK to the stack that owns Grafana")
     cost = section.get("costPerGpuHour")
     url = os.environ.get("GRAFANA_URL") or section["url"]
     return url.rstrip("/"), cost and dashboards.Price(float(cost), section.get("currency", "USD"))
 
 
 def _compare(uid: str, built: dict[str, Any], url: str, directory: Path) -> bool:
-    """Says what differs and saves it; whether anything does."""
+    """Prints and saves what differs; returns whether anything does."""
     found = _fetch(url, uid)
     said = changes(built, found)
     if not said:
@@ -86,7 +85,7 @@ def _text(model: dict[str, Any]) -> str:
 
 
 def _places(change: Change) -> Iterator[str]:
-    """Lines of the builders in which the panel's title stands."""
+    """Lines of the builders that contain the panel's title."""
     title = change.what.partition('"')[2].rpartition('"')[0]
     for file in sorted(_HERE.glob("*.py")) if title else ():
         for number, line in enumerate(file.read_text().splitlines(), start=1):
@@ -97,18 +96,18 @@ def _places(change: Change) -> Iterator[str]:
 def _fetch(url: str, uid: str) -> dict[str, Any]:
     login = os.environ.get("GRAFANA_AUTH", "")
     if not login:
-        raise OperationError("GRAFANA_AUTH is not set: a service account token of Grafana, or user:password")
+        raise OperationError("GRAFANA_AUTH is not set: expected a service account token of Grafana, or user:password")
     header = f"Basic {base64.b64encode(login.encode()).decode()}" if ":" in login else f"Bearer {login}"
     address = f"{url}/api/dashboards/uid/{uid}"
-    request = urllib.request.Request(address, headers={"Authorization": header})  # noqa: S310  as the stack file has it
+    request = urllib.request.Request(address, headers={"Authorization": header})  # noqa: S310 - the URL of the stack file
     try:
         with urllib.request.urlopen(request, timeout=_WITHIN_S) as answer:  # noqa: S310
             dashboard: dict[str, Any] = json.load(answer)["dashboard"]
             return dashboard
     except urllib.error.HTTPError as error:
         if error.code == 404:
-            raise OperationError(f"{url} has no dashboard {uid}: it was deleted there, or never written; `up` makes it") from None
-        raise OperationError(f"{url} answers {error.code} {error.reason} for {uid}: see GRAFANA_AUTH") from None
+            raise OperationError(f"{url} has no dashboard {uid}: it was deleted or not deployed yet; `up` creates it") from None
+        raise OperationError(f"{url} answered {error.code} {error.reason} for {uid}: check GRAFANA_AUTH") from None
     except (OSError, ValueError, KeyError) as error:
         raise OperationError(f"{url} cannot be read: {getattr(error, 'reason', error)}") from None
 

@@ -1,48 +1,129 @@
-"""`make up`: `pulumi up` with what a run over many hosts wants. What this does not know of goes to pulumi as it is.
+"""`make preview` and `make up`: `pulumi preview` and `pulumi up` with the options for many hosts.
 
-    python -m operations.up --stack us-west-training [--yes ...]
+    python -m operations.deploy up --stack us-west-training [--host 'gpu-node-*'] [--yes ...]
 
-Pulumi saves the whole state twice per resource: gigabytes with a thousand hosts. That of a stack of hosts and rules is saved
-once, at the end: what a run that was killed did without writing it down, the next one finds on the hosts and leaves as it is.
-With Kubernetes, Grafana or an embedded backend every step is saved: their objects, made a second time, would be errors.
+Options that are not named here are passed to pulumi.
+
+Pulumi saves the whole state twice per resource: gigabytes with a thousand hosts. For a stack of hosts and rules it is saved once,
+at the end: what a killed run did without recording it, the next one finds on the hosts and leaves as it is. With Kubernetes,
+Grafana or an embedded backend every step is saved: creating their objects a second time would fail.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
-from operations.stack_file import OperationError, stack_file
-from stackfile.config import sections_of
+from operations.engine import OperationError
+from operations.stack import Configuration, deployed_configuration
+from stackfile.config import ConfigErrors, HostSpec
+from stackfile.naming import resource_name
+from stackfile.patterns import PatternError, expand
+from stackfile.problems import listed
 
-# Pulumi works on 4 resources per processor by default; hosts mostly wait for themselves. One dead host must not stop the others.
+# Pulumi's default is 4 resources per processor; deploying a host is mostly waiting. One dead host must not stop the others.
 FLAGS = ("--parallel", "200", "--continue-on-error")
+_PREVIEW_FLAGS = ("--diff", "--parallel", "200")
 SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
-_NOT_MADE_TWICE = {"kubernetes", "grafana", "backend"}
+_CANNOT_BE_CREATED_TWICE = {"kubernetes", "grafana", "backend"}
+
+# What a host needs, as patterns of resource URNs: its component, the bundle and the provider, which may have to be created first;
+# an embedded backend too, whose addresses are among the settings of each host.
+_NEEDED_BY_HOSTS = ("**::gpu-fleet:host:Fleet::*", "**gpu-fleet:host:Bundle::*", "**::pulumi:providers:gpu-fleet::*")
+_BACKEND = "**gpu-fleet:backend:Backend**"
+_HOST = "**gpu-fleet:host:Host::{}"
 
 
-def environment(path: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Of pulumi for the stack of this file; what the person set stays."""
-    usual = {} if _NOT_MADE_TWICE & sections_of(path) else SAVED_ONCE
+def environment(sections: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of pulumi for a stack with these sections; `given`, those of the user, take precedence."""
+    usual = {} if _CANNOT_BE_CREATED_TWICE.intersection(sections) else SAVED_ONCE
     return {**usual, **given}
 
 
+def matching(pattern: str, hosts: Mapping[str, HostSpec]) -> list[str]:
+    """The hosts that a name, a shell pattern (`gpu-*`) or a range of the stack file (`gpu-[001:016]`) names, in the file's order.
+
+    Raises OperationError for a pattern without a host, and when none of its hosts is deployed by `up`.
+    """
+    try:
+        names = expand(pattern)
+    except PatternError as error:
+        raise OperationError(f"HOST={pattern} {error}: expected a name, gpu-* or gpu-[001:016]") from None
+    found = [host for host in hosts.values() if any(fnmatchcase(host.name, name) for name in names)]
+    if not found:
+        raise OperationError(_no_such_host(pattern, names[0], hosts))
+    deployed = [host.name for host in found if not _why_not_deployed(host)]
+    if not deployed:
+        raise OperationError(f"HOST={pattern}: {found[0].name} {_why_not_deployed(found[0])}")
+    return deployed
+
+
+def _why_not_deployed(host: HostSpec) -> str:
+    if host.lost:
+        return "is marked as lost; `make up` without HOST removes it from the stack"
+    if host.connection == "pull":
+        return "provisions itself (`connection: pull`): `make pull-bundle` publishes what it fetches"
+    return ""
+
+
+def _no_such_host(pattern: str, name: str, hosts: Mapping[str, HostSpec]) -> str:
+    similar = difflib.get_close_matches(re.sub(r"[*?]", "", name), hosts, n=3)
+    if similar:
+        return f"HOST={pattern} matches no host of the stack: did you mean {listed(sorted(similar))}?"
+    some = ", ".join(list(hosts)[:10]) or "none"
+    return f"HOST={pattern} matches no host of the stack. Its hosts: {some}{', ...' if len(hosts) > 10 else ''}"
+
+
+def targets(names: Iterable[str], sections: Collection[str]) -> list[str]:
+    """Options of pulumi for these hosts and what they need."""
+    urns = [*_NEEDED_BY_HOSTS, *([_BACKEND] if "backend" in sections else []), *(_HOST.format(resource_name(n)) for n in names)]
+    return [f"--target={urn}" for urn in urns]
+
+
+def left_out(names: Sequence[str], hosts: Mapping[str, HostSpec], sections: Collection[str], stack: str) -> str:
+    """What a run for some hosts does not do."""
+    others = sum(not _why_not_deployed(host) for host in hosts.values()) - len(names)
+    rest = [f"{others} other host{'s' if others > 1 else ''}"] if others else []
+    # The rules of a stack with hosts hold the inventory: a host that is new is expected to report from the next full run on.
+    rest += [name for name in ("kubernetes", "rulers", "grafana") if name in sections]
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    if not rest:
+        return f"Only {shown}, which is every host of the stack."
+    return f"Only {shown}. Not included: {', '.join(rest)}. `make up STACK={stack}` deploys everything."
+
+
+def arguments_of(verb: str, stack: str, host: str, configuration: Configuration) -> list[str]:
+    """pulumi's arguments. Raises OperationError and ConfigErrors."""
+    options = [*(FLAGS if verb == "up" else _PREVIEW_FLAGS)]
+    if host:
+        hosts = configuration.hosts().hosts
+        names = matching(host, hosts)
+        print(left_out(names, hosts, configuration.keys, stack), file=sys.stderr, flush=True)
+        options += targets(names, configuration.keys)
+    return [verb, "--stack", stack, *options]
+
+
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m operations.up", description="Bring a stack to its state.")
+    parser = argparse.ArgumentParser(
+        prog="python -m operations.deploy", description="Preview or deploy a stack.", allow_abbrev=False
+    )
+    parser.add_argument("verb", choices=("preview", "up"))
     parser.add_argument("--stack", required=True)
+    parser.add_argument("--host", default="", metavar="PATTERN", help="a name, gpu-* or gpu-[001:016]; default: everything")
     given, others = parser.parse_known_args(arguments)
     try:
-        told = environment(stack_file(given.stack), os.environ)
-        # In our place, so that Ctrl-C is pulumi's alone.
-        os.execvpe("pulumi", ["pulumi", "up", "--stack", given.stack, *FLAGS, *others], told)  # noqa: S606
-    except OperationError as error:
+        configuration = deployed_configuration(given.stack)
+        command = ["pulumi", *arguments_of(given.verb, given.stack, given.host, configuration), *others]
+    except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
-    except FileNotFoundError:
-        print("pulumi is not on the PATH: `make up` brings its own", file=sys.stderr)
-    return 1
+        return 1
+    # pulumi takes the place of this process, so that Ctrl-C reaches it alone.
+    os.execvpe("pulumi", command, environment(configuration.keys, os.environ))  # noqa: S606
 
 
 if __name__ == "__main__":

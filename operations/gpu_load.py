@@ -1,9 +1,9 @@
-"""`make gpu-load`: puts a known load on a GPU and looks whether Mimir saw it, so the whole pipeline is proved at once.
+"""`make gpu-load`: puts a known load on a GPU and checks that it reaches Mimir, which tests the whole pipeline at once.
 
     python -m operations.gpu_load --stack us-west-training [--test 1004] [--duration 45] [--host NAME]
 
-On a cluster it is a Job that asks for one GPU; on a host a container, or the program itself where it is installed. The tests are
-numbered as DCGM's profiling fields: 1004 is FP16 on the tensor cores (NVIDIA saw 98 % engine and 87 % tensor activity on a T4).
+On a cluster it is a Job that requests one GPU; on a host a container, or the program itself where it is installed. The tests are
+numbered like DCGM's profiling fields: 1004 is FP16 on the tensor cores (NVIDIA: 98 % engine, 87 % tensor activity on a T4).
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from components.fleet.fleet import connection
 from components.kubernetes.load_job import PROGRAM, arguments, load_job
 from components.kubernetes.wiring import kubernetes_place
-from operations.mimir import Mimir, secret
-from operations.stack_file import OperationError, stack_file
+from operations.engine import OperationError, secret
+from operations.mimir import Mimir
+from operations.stack import configuration
 from operations.table import table
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from provider.settings import Settings
@@ -32,10 +31,9 @@ from provider.ssh import SshTransport
 from provider.transport import LocalTransport, Transport, TransportError
 from stackfile.config import ConfigErrors, HostSpec, StackConfig
 from stackfile.kubernetes import Kubernetes
-from stackfile.naming import PROJECT
 from toolchain.versions import image
 
-# What each test keeps busy, beside the engine. Source: DCGM user guide, dcgmproftester; read 2026-11-21.
+# The series that each test drives up, beside that of the engine. Source: DCGM user guide, dcgmproftester; read 2026-11-21.
 BUSY: Final = {
     1001: "gpu:graphics_engine_active:ratio",
     1002: "gpu:sm_active:ratio",
@@ -43,7 +41,7 @@ BUSY: Final = {
     1005: "gpu:dram_active:ratio",
 }
 _ENGINE: Final = ("gpu:graphics_engine_active:ratio", "gpu:utilization:ratio")  # the first needs profiling counters
-_RISE: Final = 0.3  # by so much a load must be seen; idle GPUs differ by a few hundredths
+_RISE: Final = 0.3  # least increase that counts as the load; idle GPUs vary by a few hundredths
 _ARRIVAL_S: Final = 120  # exporter 30 s, scrape 15 s, recording rule 15 s, and the same again
 _PULL_S: Final = 600  # of the image, on a host
 _POLL_S: Final = 2.0
@@ -51,7 +49,7 @@ _POLL_S: Final = 2.0
 
 @dataclass(frozen=True)
 class Reading:
-    """One series before the load and at its highest since; None: it has no value."""
+    """One series before the load and its maximum since; None: no value."""
 
     series: str
     before: float | None
@@ -63,7 +61,7 @@ class Reading:
 
 
 def readings(mimir: Mimir, test: int, labels: str, since_s: int) -> list[Reading]:
-    """What Mimir saw of the series with these labels. `since_s`: so many seconds ago the load began."""
+    """The series with these labels in Mimir. `since_s`: seconds since the load began."""
     found = []
     for series in dict.fromkeys((*_ENGINE, BUSY.get(test, _ENGINE[0]))):
         before = mimir.highest(f"max(max_over_time({series}{{{labels}}}[1m] offset {since_s}s))")
@@ -71,8 +69,8 @@ def readings(mimir: Mimir, test: int, labels: str, since_s: int) -> list[Reading
     return found
 
 
-def is_proved(test: int, found: Sequence[Reading]) -> bool:
-    """Whether the engine rose, and what the test keeps busy too, as far as it is measured."""
+def is_visible(test: int, found: Sequence[Reading]) -> bool:
+    """Whether the utilization of the engine rose, and the series of the test too if it has values."""
     by_series = {reading.series: reading for reading in found}
     engine = any(by_series[series].rose for series in _ENGINE)
     busy = by_series.get(BUSY.get(test, ""))
@@ -82,12 +80,12 @@ def is_proved(test: int, found: Sequence[Reading]) -> bool:
 def report(test: int, found: Sequence[Reading]) -> str:
     rows = [(one.series, _percent(one.before), _percent(one.peak)) for one in found]
     paragraphs = [table(("SERIES", "BEFORE", "PEAK"), rows)]
-    if is_proved(test, found):
-        paragraphs.append("The load is in Mimir: from the GPU to the recording rules everything works.")
+    if is_visible(test, found):
+        paragraphs.append("The load reached Mimir: exporter, Alloy, Mimir and recording rules work.")
     else:
         paragraphs.append(
-            "The load was not seen in Mimir. A GPU that was busy before proves nothing: take an idle one. Else look at the\n"
-            "exporter (make check), at Alloy (up{job=...}), and whether a stack gives Mimir's ruler the recording rules\n"
+            "The load did not reach Mimir. If the GPU was busy before, repeat this with an idle one. Otherwise check the\n"
+            "exporter (make check), Alloy (up{job=...}), and that some stack deploys the recording rules to Mimir's ruler\n"
             "(gpu-fleet:rulers and gpu-fleet:alerts)."
         )
     if any(one.peak is None for one in found):
@@ -118,19 +116,19 @@ def load_cluster(api: ClusterApi, section: Kubernetes, job: dict[str, Any]) -> N
                 why = states["Failed"].get("message") or states["Failed"].get("reason")
                 raise OperationError(f"the Job {name} failed: {why}. {_pod_state(api, namespace, name)}")
             time.sleep(_POLL_S)
-        raise OperationError(f"the Job {name} did not end. {_pod_state(api, namespace, name)}")
+        raise OperationError(f"the Job {name} did not finish in time. {_pod_state(api, namespace, name)}")
     finally:
         api.delete(f"{path}/{name}?propagationPolicy=Background")
 
 
 def _pod_state(api: ClusterApi, namespace: str, job: str) -> str:
-    """Why its pod is not further, in the cluster's words."""
+    """The state of its pod and the reasons that the cluster gives."""
     for pod in api.list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"job-name={job}"):
         status = pod.get("status", {})
-        told = [one.get("message") for one in status.get("conditions") or () if one.get("message")]
+        reasons = [one.get("message") for one in status.get("conditions") or () if one.get("message")]
         for container in status.get("containerStatuses") or ():
-            told += [state.get("message") or state.get("reason") for state in container.get("state", {}).values() if state]
-        return f"Its pod is {status.get('phase', 'unknown')}: {'; '.join(filter(None, told)) or 'no reason is told'}"
+            reasons += [state.get("message") or state.get("reason") for state in container.get("state", {}).values() if state]
+        return f"Its pod is {status.get('phase', 'unknown')}: {'; '.join(filter(None, reasons)) or 'no reason given'}"
     return "It has no pod."
 
 
@@ -139,7 +137,7 @@ def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) ->
     section = config.kubernetes
     assert section is not None
     place = kubernetes_place(config) or {}
-    text = secret(stack, "kubeconfig") if options.kubeconfig_is_secret else None
+    text = secret(stack, "kubeconfig").rstrip() if options.kubeconfig_is_secret else None
     api = ClusterApi(file=place.get("kubeconfig"), text=text, context=place.get("context"))
     name = f"gpu-load-{int(time.time())}"
     job = load_job(
@@ -158,7 +156,7 @@ def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) ->
 
 
 def host_command(test: int, duration_s: int, tool_path: Sequence[str] = ()) -> list[str]:
-    """The program where it is installed (datacenter-gpu-manager brings it), else in a container. `tool_path`: as the host's."""
+    """The program where it is installed (package datacenter-gpu-manager), else in a container. `tool_path`: that of the host."""
     run = " ".join(map(shlex.quote, [PROGRAM, *arguments(test, duration_s)]))
     container = f"docker run --rm --gpus all --cap-add SYS_ADMIN {shlex.quote(image('dcgm').reference)} {run}"
     tools = "".join(f"{shlex.quote(directory)}:" for directory in tool_path)
@@ -181,10 +179,10 @@ async def load_host(transport: Transport, host: HostSpec, command: list[str], ti
     except TransportError as error:
         raise OperationError(f"{host.name}: {error}") from None
     except TimeoutError:
-        raise OperationError(f"{host.name}: the load did not end within {timeout_s:.0f} s") from None
+        raise OperationError(f"{host.name}: the load did not finish within {timeout_s:.0f} s") from None
     if status != 0:
         said = (errors or output).decode(errors="replace").strip().splitlines()
-        raise OperationError(f"{host.name}: the load failed ({status}): {said[-1] if said else 'it said nothing'}")
+        raise OperationError(f"{host.name}: the load failed ({status}): {said[-1] if said else 'no output'}")
 
 
 def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> str:
@@ -206,40 +204,40 @@ def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> st
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
-def prove(mimir: Mimir, config: StackConfig, test: int, load: Callable[[], str]) -> list[Reading]:
-    """Loads, and waits until Mimir has it or should have had."""
+def run_test(mimir: Mimir, config: StackConfig, test: int, load: Callable[[], str]) -> list[Reading]:
+    """Starts the load and waits until Mimir shows it, or until it should have arrived."""
     here = f"datacenter={json.dumps(config.datacenter)}, cluster={json.dumps(config.cluster)}"
-    mimir.highest("vector(1)")  # rather now than after the load
+    mimir.highest("vector(1)")  # fails now rather than after the load
     started = time.time()
     labels = f"{here}, {load()}"
     ended = time.monotonic()
     while True:
         found = readings(mimir, test, labels, int(time.time() - started) + 1)
-        if is_proved(test, found) or time.monotonic() - ended > _ARRIVAL_S:
+        if is_visible(test, found) or time.monotonic() - ended > _ARRIVAL_S:
             return found
         time.sleep(_POLL_S)
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0 when Mimir saw the load."""
-    parser = argparse.ArgumentParser(prog="python -m operations.gpu_load", description="Load a GPU, and look for it.")
+    """Exit status: 0 when the load reached Mimir."""
+    parser = argparse.ArgumentParser(prog="python -m operations.gpu_load", description="Put load on a GPU, look for it in Mimir.")
     parser.add_argument("--stack", required=True)
     parser.add_argument("--test", type=int, default=1004, help="number of a profiling field (1004)")
     parser.add_argument("--duration", type=int, default=45, help="seconds (45)")
     parser.add_argument("--host", default="", help="host or node; default: the first, or any with a free GPU")
-    parser.add_argument("--resource", default="nvidia.com/gpu", help="what a pod asks one of; nvidia.com/mig-1g.10gb, say")
+    parser.add_argument("--resource", default="nvidia.com/gpu", help="of the pod, e.g. nvidia.com/mig-1g.10gb")
     options = parser.parse_args(arguments)
     try:
-        file = stack_file(options.stack)
-        config = StackConfig.from_file(file)
-        options.kubeconfig_is_secret = f"{PROJECT}:kubeconfig" in (yaml.safe_load(file.read_text()) or {}).get("config", {})
+        found_config = configuration(options.stack)
+        config = found_config.load()
+        options.kubeconfig_is_secret = "kubeconfig" in found_config.secrets
         load = _on_cluster if config.kubernetes and options.host not in config.hosts else _on_host
-        found = prove(Mimir.of(config, options.stack), config, options.test, lambda: load(config, options.stack, options))
+        found = run_test(Mimir.of(config, options.stack), config, options.test, lambda: load(config, options.stack, options))
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"\n{report(options.test, found)}")
-    return int(not is_proved(options.test, found))
+    return int(not is_visible(options.test, found))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,16 @@
-"""`make known-hosts`: collects the public keys that the hosts of a stack show, for a person to review. It trusts none of them.
+"""`make known-hosts`: collects the SSH host keys of a stack for review. It trusts none of them by itself.
 
     python -m operations.known_hosts --stack us-west-training
 
-The known hosts file itself is never written: new keys go into a copy beside it, FILE.new, and the one command that puts the copy
-in its place is printed. A key that differs from the known one is told and goes nowhere: somebody has to take the old one out.
-Bastions are hosts too: what lies behind one is asked only once the bastion's own key is trusted, because that takes a login.
+The known hosts file itself is never written: new keys are added to a copy, FILE.new, and the command that moves the copy into
+place is printed. A key that differs from the known one is reported and written nowhere: someone has to remove the old one first.
+Bastions are hosts too: hosts behind one are queried only once the bastion's own key is trusted, because that takes a login.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,26 +18,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 import asyncssh
-import yaml
 
 from components.fleet.fleet import connection
-from operations.stack_file import OperationError, stack_file
+from operations.engine import OperationError, secret
+from operations.stack import Configuration, configuration
 from operations.table import table
 from provider.settings import Settings
 from provider.ssh import Limits, SshTransport
 from provider.transport import TransportError
-from stackfile.config import ConfigErrors, HostList, hosts_named_in
+from stackfile.config import ConfigErrors, HostList
 
 DEFAULT_FILE = "inventory/known_hosts"  # where the stack file names none
 _LIMITS = Limits(dial_s=5, login_s=15)  # two dials: 10 s for a host that does not answer, 15 s for one that accepts and stalls
 State = Literal["known", "authority", "new", "unreachable", "CHANGED", "REVOKED"]
 _LOUD: tuple[State, ...] = ("CHANGED", "REVOKED")
-_SECRET_KEY = "gpu-fleet:sshPrivateKey"  # noqa: S105 - its name
+_PRIVATE_KEY = "sshPrivateKey"  # the name of the secret
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Somewhere that shows a host key. `connection`: how the provider gets there."""
+    """An SSH server. `connection`: how the provider connects to it."""
 
     name: str
     address: str
@@ -47,7 +46,7 @@ class Endpoint:
 
     @property
     def pattern(self) -> str:
-        """As known_hosts files write it."""
+        """As in known_hosts files."""
         return self.address if self.port == 22 else f"[{self.address}]:{self.port}"
 
 
@@ -60,28 +59,27 @@ class Finding:
 
 
 def endpoints(hosts: HostList) -> list[Endpoint]:
-    """Every SSH host of the stack, and the bastions on the way, whose key is not written in the stack file itself."""
+    """Every SSH host of the stack and every bastion whose key is not in the stack file itself."""
     found: dict[tuple[str, int, str], Endpoint] = {}
     for spec in hosts.hosts.values():
         if spec.connection != "ssh" or spec.lost:
             continue
-        way = connection(spec)
         if (jump := spec.bastion) and not jump.host_key:
             place = (jump.host, jump.port, "")
             alone = {"address": jump.host, "port": jump.port}
             found.setdefault(place, Endpoint(name=f"bastion {jump.host}", address=jump.host, port=jump.port, connection=alone))
         if not spec.host_key:
             place = (spec.address, spec.port, spec.name)
-            found[place] = Endpoint(name=spec.name, address=spec.address, port=spec.port, connection=way)
+            found[place] = Endpoint(name=spec.name, address=spec.address, port=spec.port, connection=connection(spec))
     return list(found.values())
 
 
 async def collect(wanted: Iterable[Endpoint], transport: SshTransport, trusted: asyncssh.SSHKnownHosts) -> list[Finding]:
-    """What every endpoint shows, all of them asked at once within the transport's limits."""
-    return list(await asyncio.gather(*(_ask(endpoint, transport, trusted) for endpoint in wanted)))
+    """The keys of all endpoints, queried at once within the transport's limits."""
+    return list(await asyncio.gather(*(_query(endpoint, transport, trusted) for endpoint in wanted)))
 
 
-async def _ask(endpoint: Endpoint, transport: SshTransport, trusted: asyncssh.SSHKnownHosts) -> Finding:
+async def _query(endpoint: Endpoint, transport: SshTransport, trusted: asyncssh.SSHKnownHosts) -> Finding:
     keys, authorities, revoked, *_ = trusted.match(endpoint.address, "", endpoint.port if endpoint.port != 22 else None)
     if authorities and not keys:
         return Finding(endpoint=endpoint, state="authority")
@@ -90,18 +88,21 @@ async def _ask(endpoint: Endpoint, transport: SshTransport, trusted: asyncssh.SS
     except TransportError as error:
         jump = endpoint.connection.get("bastion")
         if jump and error.code == "host-key":
-            detail = f"behind the bastion {jump['host']}, whose key is not trusted yet: accept it and run this again"
+            detail = f"behind the bastion {jump['host']}, whose key is not trusted yet: accept that key, then run this again"
             return Finding(endpoint=endpoint, state="unreachable", detail=detail)
         return Finding(endpoint=endpoint, state="unreachable", detail=str(error))
-    return judge(endpoint, shown, keys, revoked)
+    return compare(endpoint, shown, keys, revoked)
 
 
-def judge(
+def compare(
     endpoint: Endpoint, shown: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey], revoked: Sequence[asyncssh.SSHKey] = ()
 ) -> Finding:
     if shown in revoked:
         return Finding(
-            endpoint=endpoint, state="REVOKED", key=shown, detail="revoked in the known hosts file: make a new key on the host"
+            endpoint=endpoint,
+            state="REVOKED",
+            key=shown,
+            detail="revoked in the known hosts file: create a new key on the host",
         )
     if not known:
         return Finding(endpoint=endpoint, state="new", key=shown)
@@ -115,7 +116,7 @@ def described(key: asyncssh.SSHKey) -> str:
 
 
 def proposal(text: str, findings: Iterable[Finding]) -> str:
-    """The known hosts file with a line for each new key, which says whose it is and its fingerprint, to be read in a diff."""
+    """The known hosts file with a line for each new key that names the host and the fingerprint, for a readable diff."""
     lines = []
     for one in findings:
         if one.state == "new" and one.key:
@@ -125,34 +126,34 @@ def proposal(text: str, findings: Iterable[Finding]) -> str:
 
 
 def report(findings: Sequence[Finding], file: str) -> str:
-    """What a person reads: every key that is not known yet, then what is wrong, then what to do."""
+    """Every key that is not known yet, then what is wrong, then what to do."""
     order: tuple[State, ...] = ("new", "unreachable", *_LOUD)
-    told = sorted((one for one in findings if one.state in order), key=lambda one: order.index(one.state))
-    rows = [(one.endpoint.name, one.endpoint.pattern, one.state, _what_it_shows(one)) for one in told]
+    shown = sorted((one for one in findings if one.state in order), key=lambda one: order.index(one.state))
+    rows = [(one.endpoint.name, one.endpoint.pattern, one.state, _key_text(one)) for one in shown]
     count = {state: sum(one.state == state for one in findings) for state in ("known", "authority", *order)}
-    paragraphs = [table(("HOST", "ADDRESS", "STATE", "KEY IT SHOWS"), rows)] if rows else []
+    paragraphs = [table(("HOST", "ADDRESS", "STATE", "KEY"), rows)] if rows else []
     paragraphs.append(", ".join(f"{number} {_WORDS[state]}" for state, number in count.items() if number) + ".")
     if count["new"]:
         paragraphs.append(
-            "Compare the new fingerprints with those that the hosts tell themselves, on a console of theirs:\n"
+            "Compare the new fingerprints with those printed on the console of each host by:\n"
             "    ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
-            f"They are the last lines of {file}.new. This accepts all of them:\n"
+            f"They are the last lines of {file}.new. To accept all of them:\n"
             f"    mv {file}.new {file}"
         )
     if loud := [one for one in findings if one.state in _LOUD]:
-        what = "1 host key is NOT what it was" if len(loud) == 1 else f"{len(loud)} host keys are NOT what they were"
+        what = "1 HOST KEY HAS CHANGED" if len(loud) == 1 else f"{len(loud)} HOST KEYS HAVE CHANGED"
         paragraphs.append(
             f"{'!' * 20} {what} {'!' * 20}\n"
-            "Somebody may stand between you and the host. Find out why first: re-imaged, replaced, another machine at this\n"
-            "address? Nothing was written for it."
+            "This may be a man-in-the-middle attack. First find out why the key changed: was the host re-imaged or replaced, or\n"
+            "is another machine at this address? Nothing was written for it."
         )
     if changed := [one.endpoint.pattern for one in loud if one.state == "CHANGED"]:
         commands = "\n".join(f"    ssh-keygen -R '{pattern}' -f {file}" for pattern in changed)
-        paragraphs.append("Once you know that it is right, take the old key out and collect again:\n" + commands)
+        paragraphs.append("Once you have confirmed the new key, remove the old one and collect again:\n" + commands)
     return "\n\n".join(paragraphs)
 
 
-def _what_it_shows(one: Finding) -> str:
+def _key_text(one: Finding) -> str:
     return "\n".join(filter(None, [described(one.key) if one.key else "", one.detail]))
 
 
@@ -160,7 +161,7 @@ _WORDS: dict[State, str] = {
     "known": "known and unchanged",
     "authority": "trusted through a certificate authority",
     "new": "new",
-    "unreachable": "not reached",
+    "unreachable": "unreachable",
     "CHANGED": "CHANGED",
     "REVOKED": "REVOKED",
 }
@@ -171,40 +172,31 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
-        file = stack_file(stack)
-        return collect_for(hosts_named_in(file), lambda: secret_key(stack, file))
+        found = configuration(stack)
+        return collect_for(found.hosts(), lambda: private_key_of(stack, found))
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def secret_key(stack: str, file: Path) -> str | None:
-    """gpu-fleet:sshPrivateKey, if the stack has one: it is encrypted, and pulumi opens it. Raises OperationError."""
-    if _SECRET_KEY not in ((yaml.safe_load(file.read_text()) or {}).get("config") or {}):
-        return None
-    command = ["pulumi", "--non-interactive", "config", "get", _SECRET_KEY, "--stack", stack]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise OperationError("pulumi is not on the PATH: `make known-hosts` brings its own") from None
-    if done.returncode != 0:
-        raise OperationError(f"{_SECRET_KEY}, the key for the bastion, cannot be read: {done.stderr.strip()}")
-    return done.stdout
+def private_key_of(stack: str, found: Configuration) -> str | None:
+    """The secret gpu-fleet:sshPrivateKey, if the stack has one. Raises OperationError."""
+    return secret(stack, _PRIVATE_KEY) if _PRIVATE_KEY in found.secrets else None
 
 
 def collect_for(hosts: HostList, private_key: Callable[[], str | None] = lambda: None) -> int:
-    """`private_key`: gives the secret one, and is asked only when a login is needed, on a bastion.
+    """`private_key`: returns the secret one; called only when a login to a bastion is needed.
 
-    Exit status: 0 when every key is known or new, 1 when one differs or could not be had. Raises OperationError.
+    Exit status: 0 when every key is known or new, 1 when one differs or could not be collected. Raises OperationError.
     """
     name = hosts.ssh.known_hosts_file or DEFAULT_FILE
     file = hosts.local_path(name)
     text, trusted = _trusted(file, name)
     wanted = endpoints(hosts)
     if not wanted:
-        print("No host key to collect: the stack has no host that is reached by SSH and verified by a known hosts file.")
+        print("No host key to collect: the stack has no SSH host that is verified by a known hosts file.")
         return 0
-    print(f"Asking {len(wanted)} for their host keys; one that stalls is given {_LIMITS.login_s:.0f} s.\n", flush=True)
+    print(f"Collecting host keys from {len(wanted)} SSH servers, within {_LIMITS.login_s:.0f} s each.\n", flush=True)
     needs_login = any(endpoint.connection.get("bastion") for endpoint in wanted)
     settings = Settings(ssh={"knownHostsFile": str(file)}, ssh_private_key=private_key() if needs_login else None)
     findings = asyncio.run(collect(wanted, SshTransport(settings, _LIMITS), trusted))
@@ -213,15 +205,15 @@ def collect_for(hosts: HostList, private_key: Callable[[], str | None] = lambda:
         review.parent.mkdir(parents=True, exist_ok=True)
         review.write_text(proposal(text, findings))
     else:
-        review.unlink(missing_ok=True)  # of an earlier run: what it proposed is known by now, or not shown any more
+        review.unlink(missing_ok=True)  # of an earlier run, whose keys are known by now or gone
     print(report(findings, name))
     if not hosts.ssh.known_hosts_file:
-        print(f"\nThe stack file names no known hosts file yet: write `gpu-fleet:ssh: {{knownHostsFile: {DEFAULT_FILE}}}`.")
+        print(f"\nThe stack file names no known hosts file yet: add `gpu-fleet:ssh: {{knownHostsFile: {DEFAULT_FILE}}}` to it.")
     return int(any(one.state in ("unreachable", *_LOUD) for one in findings))
 
 
 def _trusted(file: Path, name: str) -> tuple[str, asyncssh.SSHKnownHosts]:
-    """The known hosts file, which need not be there yet."""
+    """The known hosts file, which need not exist yet."""
     try:
         text = file.read_text() if file.exists() else ""
         return text, asyncssh.import_known_hosts(text)

@@ -1,16 +1,15 @@
-"""Questions to the stack's Mimir, with the stack's own login."""
+"""Queries to the stack's Mimir, with the stack's own login."""
 
 from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass, field
 
-from operations.stack_file import OperationError
+from operations.engine import OperationError, secret
 from stackfile.config import StackConfig
 from stackfile.naming import PROJECT
 
@@ -29,35 +28,23 @@ class Mimir:
         """The Mimir that the stack pushes to. Raises OperationError."""
         metrics = config.metrics
         if metrics is None:
-            raise OperationError(f"the stack {stack} has no {PROJECT}:metrics, so nothing can be asked")
+            raise OperationError(f"the stack {stack} has no {PROJECT}:metrics, so there is no Mimir to query")
         headers = {"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {}
         if metrics.username:
-            login = f"{metrics.username}:{secret(stack, 'metricsPassword')}"
+            login = f"{metrics.username}:{secret(stack, 'metricsPassword').rstrip()}"
             headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         return cls(metrics.query_url, headers)
 
     def highest(self, promql: str) -> float | None:
         """The highest value of an instant query; None when it has none. Raises OperationError."""
-        request = urllib.request.Request(  # noqa: S310 - http or https, as the stack file's checks see to
+        request = urllib.request.Request(  # noqa: S310 - http or https: the stack file is checked
             f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}", headers=self.headers
         )
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
                 result = json.load(answer)["data"]["result"]
         except urllib.error.HTTPError as error:
-            raise OperationError(f"Mimir refuses the question: HTTP {error.code} from {self.url}") from None
+            raise OperationError(f"Mimir refused the query: HTTP {error.code} from {self.url}") from None
         except (OSError, ValueError, KeyError) as error:
-            raise OperationError(f"Mimir does not answer at {self.url}: {getattr(error, 'reason', error)}") from None
+            raise OperationError(f"Mimir cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
         return max((float(series["value"][1]) for series in result), default=None)
-
-
-def secret(stack: str, key: str) -> str:
-    """A secret of the stack, decrypted by pulumi. Raises OperationError."""
-    command = ["pulumi", "--non-interactive", "config", "get", f"{PROJECT}:{key}", "--stack", stack]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise OperationError("pulumi is not on the PATH: `make` brings its own") from None
-    if done.returncode != 0:
-        raise OperationError(f"{PROJECT}:{key} cannot be read: {done.stderr.strip()}")
-    return done.stdout.rstrip("\n")

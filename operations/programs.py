@@ -1,22 +1,24 @@
-"""The programs that work on a stack needs on this machine: what `make preview`, `up` and `check` get before they begin.
+"""The programs that a stack needs on this machine: `make preview`, `up` and `check` install them first.
 
     python -m operations.programs --stack us-west-training
 
-Only real ones. The lab's stand-ins, for the stack `dev` and for trying out, are installed by `python -m lab.standins`.
+Only real ones. The lab's stand-ins, for the stack `dev` and for trials, are installed by `python -m lab.standins`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from pathlib import Path
+from collections.abc import Collection
 
-from operations.stack_file import OperationError, stack_file
-from stackfile.config import sections_of
+from operations.engine import OperationError
+from operations.stack import configuration, stack_file
 from stackfile.stand_ins import TRIAL
-from toolchain import Installer, ToolchainError
+from toolchain import Installer, ToolchainError, environment
+from toolchain.progress import Progress
 
-_ALWAYS = ("pulumi", "pulumi-language-python")
+ALWAYS = ("pulumi", "pulumi-language-python")
 _OF_SECTION = {
     "kubernetes": ("pulumi-resource-kubernetes", "helm"),
     "grafana": ("pulumi-resource-grafana",),
@@ -24,10 +26,9 @@ _OF_SECTION = {
 }
 
 
-def needed_for(file: Path) -> list[str]:
-    """The names of the programs for the stack of this file, in no order."""
-    sections = sections_of(file)
-    return [*_ALWAYS, *(name for section, names in _OF_SECTION.items() if section in sections for name in names)]
+def needed_for(sections: Collection[str]) -> list[str]:
+    """The programs that a stack with these sections needs beyond those that every stack needs."""
+    return [name for section, names in _OF_SECTION.items() if section in sections for name in names]
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +36,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
-        Installer().install(needed_for(stack_file(stack)))
+        stack_file(stack)  # refuses a name without a file before anything is downloaded
+        progress = Progress(quiet=True)
+        Installer(progress=progress).install(ALWAYS)
+        os.environ.update(environment())  # where pulumi has to be asked for the sections
+        if names := needed_for(configuration(stack).keys):
+            Installer(progress=progress).install(names)
     except OperationError as error:
         print(error, file=sys.stderr)
         return 1

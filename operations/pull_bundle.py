@@ -1,4 +1,4 @@
-"""`make pull-bundle`: one stack's publication into a directory. Reads the stack file alone: no Pulumi, no secret."""
+"""`make pull-bundle`: writes what the hosts of a stack with pull mode fetch into a directory. Reads no secret."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 from components.fleet.bundle import bundle
 from host.artifacts import ArtifactsError
 from host.pull.publish import ALL, Publication, PublishError, Schedule, SigningKey, Written
+from operations.engine import OperationError
+from operations.stack import configuration
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import ConfigErrors, StackConfig
 from stackfile.settings import shared_settings
 from stackfile.stand_ins import StandInsRefused
 
-_ROOT = Path(__file__).parents[1]  # where the stack files are
-
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m operations.pull_bundle", description="Publish a stack for hosts that pull.")
+    parser = argparse.ArgumentParser(prog="python -m operations.pull_bundle", description="Publish a stack for pull mode.")
     parser.add_argument("--stack", required=True)
     parser.add_argument(
         "--key",
         type=Path,
         action="append",
         required=True,
-        help="SSH key that signs, or the .pub of one in the ssh-agent; several: each signs, and hosts trust all of them",
+        help="SSH key that signs, or the .pub file of a key in the ssh-agent; several: each signs, and hosts trust all of them",
     )
     parser.add_argument("--to", type=Path, required=True, help="directory to write")
     parser.add_argument("--url", default="", help="where hosts find it; default: gpu-fleet:pull, else beside the installer")
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     try:
         publication = read_publication(given.stack, given.url, is_at_once=given.now, is_stopped=given.stop)
         written = publication.write(given.to, [SigningKey(key.expanduser()) for key in given.key], now_s=int(time.time()))
-    except (PublishError, ConfigErrors, ArtifactsError, StandInsRefused) as error:
+    except (PublishError, OperationError, ConfigErrors, ArtifactsError, StandInsRefused) as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{given.to}: bundle {publication.bundle.digest}, {len(publication.bundle.artifacts)} programs in it")
@@ -62,28 +62,25 @@ def _at(seconds: int) -> str:
 
 
 def read_publication(stack: str, url: str, *, is_at_once: bool = False, is_stopped: bool = False) -> Publication:
-    """Raises PublishError, ConfigErrors, ArtifactsError when the artifacts are not as the stack file says, or StandInsRefused."""
-    path = _ROOT / f"Pulumi.{stack}.yaml"
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", stack) or not path.is_file():
-        known = sorted(file.name.split(".")[1] for file in _ROOT.glob("Pulumi.*.yaml"))
-        raise PublishError(f"there is no stack file {path.name}; there are: {', '.join(known)}. `make new-stack` writes one.")
+    """Raises PublishError, OperationError, ConfigErrors, StandInsRefused, ArtifactsError when artifacts do not match the file."""
     if url and not re.fullmatch(r"(https?|file)://[^\s@]+", url):
         raise PublishError(f"URL {url}: give https://..., http://... or file:///..., without a login")
-    config = StackConfig.from_file(path, _ROOT)
+    found = configuration(stack)
+    config = found.load()
     if url.startswith("http://") and not (config.pull and config.pull.insecure):
         raise PublishError(
             f"URL {url}: http:// lets anyone on the path replace what hosts run as root. Give https://, or write "
-            f"`insecure: true` below gpu-fleet:pull in {path.name}"
+            f"`insecure: true` below gpu-fleet:pull in {found.file.name}"
         )
     if not url and config.pull:
         url = config.pull.url
     if not config.datacenter or config.metrics is None:
-        raise PublishError(f"{path.name}: hosts that pull need gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics")
+        raise PublishError(f"{found.file.name}: pull mode needs gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics")
     if warning := permit_artifacts(config, stack):
         print(warning, file=sys.stderr)
     directory = config.artifacts.directory
     return Publication(
-        stack=stack,
+        stack=stack.rpartition("/")[2],
         bundle=bundle(config),
         settings=shared_settings(config),
         artifacts=config.local_path(directory) if directory else None,

@@ -19,8 +19,9 @@ import alerts
 from alerts.inventory import inventory_groups, kubernetes_inventory_group
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
-from operations.stack_file import OperationError, stack_file
-from stackfile.config import ConfigErrors, StackConfig
+from operations.engine import OperationError
+from operations.stack import configuration
+from stackfile.config import ConfigErrors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ def _write(directory: Path, files: dict[str, str]) -> None:
 
 def _inventory(stack: str) -> tuple[RuleGroup, ...]:
     """Raises OperationError, ConfigErrors."""
-    config = StackConfig.from_file(stack_file(stack))
+    config = configuration(stack).load()
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     groups = inventory_groups(config.datacenter, config.cluster, gpus)
     if config.kubernetes:

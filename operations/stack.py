@@ -1,25 +1,131 @@
-"""Which stack a command is about, as its `--stack` says."""
+"""The stack that a command works on, as its `--stack` names it: the file, and the configuration as Pulumi sees it."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-_ROOT = Path(__file__).parents[1]  # where Pulumi.yaml is
+import yaml
+
+from operations.engine import OperationError, error_of, pulumi
+from stackfile.config import ROOT, HostList, StackConfig, given_otherwise, hosts_of, keys_of_file
+from stackfile.naming import PROJECT
+from stackfile.problems import nearest, why_unreadable
+
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
-
-
-class OperationError(Exception):
-    """Something a person can mend; str() says what and how."""
+# pulumi 3.259.0, pkg/backend/httpstate/client and sdk/go/common/util/cmdutil: what it prints where nobody has logged in.
+_NOT_LOGGED_IN = "PULUMI_ACCESS_TOKEN must be set"
 
 
 def stack_file(stack: str) -> Path:
-    """The stack's file. `stack`: its name, organization and project before it or not. Raises OperationError."""
+    """The stack's file. `stack`: its name, with or without organization and project. Raises OperationError."""
     if given := os.environ.get("PULUMI_OPTION_CONFIG_FILE"):  # pulumi's own variable for --config-file
         return Path(given)
-    stacks = sorted(path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX) for path in _ROOT.glob(f"{_PREFIX}*{_SUFFIX}"))
-    name = stack.rpartition("/")[2]
-    if name not in stacks:
-        what = f"there is no stack file {_PREFIX}{name}{_SUFFIX}" if name else "no stack is named"
-        raise OperationError(f"{what}: STACK is one of {', '.join(stacks)}, or `make new-stack` writes another")
-    return _ROOT / f"{_PREFIX}{name}{_SUFFIX}"
+    stacks = stack_files()
+    *path, name = stack.split("/")
+    if name in stacks and len(path) <= 2 and ".." not in path:
+        return stacks[name]
+    existing = ", ".join(stacks) or "none"
+    if not name:
+        raise OperationError(f"no stack given: add STACK=NAME. Stack files in this directory: {existing}")
+    similar = nearest(name, stacks)
+    datacenter, _, cluster = name.rpartition("-") if "-" in name else ("us-west", "", name)
+    raise OperationError(
+        f"there is no stack file {_PREFIX}{name}{_SUFFIX}"
+        + (f": did you mean STACK={similar}?" if similar else f"; stack files in this directory: {existing}.")
+        + "\nThese two commands create the stack and show what it would deploy:\n"
+        f"    make new-stack DATACENTER={datacenter} CLUSTER={cluster}\n"
+        f"    make preview STACK={datacenter}-{cluster}"
+    )
+
+
+def stack_files() -> dict[str, Path]:
+    """By the stack's name."""
+    files = sorted(ROOT.glob(f"{_PREFIX}*{_SUFFIX}"))
+    return {path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): path for path in files}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The keys of a stack without their `gpu-fleet:`. `values`: those in clear. `secrets`: names of the encrypted ones."""
+
+    file: Path
+    values: Mapping[str, object]
+    secrets: frozenset[str]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return self.secrets | self.values.keys()
+
+    def load(self) -> StackConfig:
+        """Raises ConfigErrors."""
+        return StackConfig.load(self.values, ROOT, self.secrets | given_otherwise(self.values))
+
+    def hosts(self) -> HostList:
+        """The hosts alone, also while the rest of the file has errors. Raises ConfigErrors for errors within a section."""
+        return hosts_of(self.values, ROOT, self.secrets)
+
+
+def configuration(stack: str) -> Configuration:
+    """What `pulumi up` would see. Reads no secret, and needs a login to the backend only where the stack file is not the only
+    source: with Pulumi ESC environments, or with `config` in Pulumi.yaml. Raises OperationError.
+    """
+    file = stack_file(stack)
+    environments = _yaml(file).get("environment")
+    if environments or _yaml(ROOT / "Pulumi.yaml").get("config"):
+        return deployed_configuration(stack)
+    values, secrets = keys_of_file(file)
+    return Configuration(file=file, values=values, secrets=frozenset(secrets))
+
+
+def deployed_configuration(stack: str) -> Configuration:
+    """The same, from pulumi, and therefore only of a stack that exists in the backend. Raises OperationError."""
+    file = stack_file(stack)
+    done = pulumi("config", "--json", "--stack", stack)
+    if done.returncode != 0:
+        raise OperationError(_why_not(stack, file, error_of(done)))
+    prefix = f"{PROJECT}:"
+    found: dict[str, Any] = {
+        key.removeprefix(prefix): entry for key, entry in json.loads(done.stdout).items() if key.startswith(prefix)
+    }
+    return Configuration(
+        file=file,
+        values={key: entry.get("objectValue", entry.get("value")) for key, entry in found.items() if not entry["secret"]},
+        secrets=frozenset(key for key, entry in found.items() if entry["secret"]),
+    )
+
+
+def _why_not(stack: str, file: Path, error: str) -> str:
+    if stack == "dev" and (ROOT / ".dev/env").exists() and "PULUMI_BACKEND_URL" not in os.environ:
+        return "the stack dev has a backend of its own: run the command inside `make shell STACK=dev`"
+    if _NOT_LOGGED_IN in error:
+        return (
+            "pulumi is not logged in to a backend, where stacks are kept. Log in once:\n"
+            "    make shell\n"
+            "    pulumi login URL          # file://DIRECTORY, s3://BUCKET, or none for Pulumi Cloud"
+        )
+    if f"no stack named '{stack}' found" in error:
+        return (
+            f"{file.name} exists, but the backend that pulumi is logged in to has no stack {stack}. Log in to the one that\n"
+            "has it (`pulumi login URL` in `make shell`), or create the stack with these two commands:\n"
+            f"    make shell STACK={stack}\n"
+            f"    pulumi stack init {stack}"
+        )
+    return error
+
+
+def _yaml(file: Path) -> dict[str, Any]:
+    """Raises OperationError, without the text of the file: it may hold a secret."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperationError(f"{file.name} {why_unreadable(error)}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise OperationError(f"{file.name}{where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+    return content if isinstance(content, dict) else {}

@@ -53,7 +53,7 @@ from stackfile.validation import check_all
 from stackfile.validation.subject import Stack
 from stackfile.values import local_path
 
-__all__ = ["ROOT", "ConfigErrors", "HostList", "HostSpec", "StackConfig", "given_otherwise", "hosts_named_in"]
+__all__ = ["ROOT", "ConfigErrors", "HostList", "HostSpec", "StackConfig", "given_otherwise", "hosts_of", "keys_of_file"]
 
 ROOT = Path(__file__).parents[1]  # where Pulumi.yaml is
 
@@ -119,7 +119,7 @@ class StackConfig:
     @classmethod
     def from_file(cls, path: Path, base: Path = ROOT) -> StackConfig:
         """Reads a stack file without Pulumi, secrets staying encrypted. Raises ConfigErrors."""
-        raw, secrets_set = _stack_file(path)
+        raw, secrets_set = keys_of_file(path)
         return cls.load(raw, base, secrets_set | given_otherwise(raw))
 
     @property
@@ -134,19 +134,13 @@ class StackConfig:
         return local_path(self.base, text)
 
 
-def hosts_named_in(path: Path, base: Path = ROOT) -> HostList:
-    """The hosts of a stack file, for those who look after them before `StackConfig.load` would let the stack through: without
-    their host keys, say. Raises ConfigErrors for what is wrong within a section."""
-    raw, secrets_set = _stack_file(path)
+def hosts_of(raw: Mapping[str, object], base: Path, secrets_set: Set[str] = frozenset()) -> HostList:
+    """The hosts alone, for commands that work before `StackConfig.load` accepts the stack: without their host keys, say.
+    Arguments as there. Raises ConfigErrors for errors within a section."""
     _, _, listing = _read(raw, base.resolve(), secrets_set)
     if listing.problems:
         raise ConfigErrors(listing.problems)
     return listing
-
-
-def sections_of(path: Path) -> set[str]:
-    """The names of the sections that a stack file has, well-formed or not."""
-    return set(_stack_file(path)[0])
 
 
 def _read(raw: Mapping[str, object], base: Path, secrets_set: Set[str]) -> tuple[StackFile, set[str], HostList]:
@@ -241,7 +235,7 @@ def given_otherwise(raw: Mapping[str, object]) -> set[str]:
     return {"grafanaAuth"} if "grafana" in raw and os.environ.get("GRAFANA_AUTH") else set()
 
 
-def _stack_file(path: Path) -> tuple[dict[str, object], set[str]]:
+def keys_of_file(path: Path) -> tuple[dict[str, object], set[str]]:
     """The keys of a stack file in clear, and the names of those that hold something encrypted."""
     config = (yaml.safe_load(path.read_text()) or {}).get("config") or {}
     prefix = f"{PROJECT}:"

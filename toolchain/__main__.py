@@ -37,7 +37,11 @@ def main() -> int:
 def _do(arguments: argparse.Namespace) -> int:
     match arguments.verb:
         case "install":
-            installer = Installer(retry_upstream=arguments.retry_upstream, keep_go_caches=arguments.keep_go_caches)
+            installer = Installer(
+                progress=Progress(quiet=arguments.quiet),
+                retry_upstream=arguments.retry_upstream,
+                keep_go_caches=arguments.keep_go_caches,
+            )
             installer.install(list(PROGRAMS) if arguments.all else arguments.names)
         case "list":
             _list()
@@ -85,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     install.add_argument("--all", action="store_true", help="also the programs of hosts, of the dev datacenter and of tests")
     install.add_argument("--retry-upstream", action="store_true", help="also where upstream was unreachable within the last day")
     install.add_argument("--keep-go-caches", action="store_true", help="do not remove them when everything is built")
+    install.add_argument("--quiet", action="store_true", help="print nothing when everything is installed")
     verbs.add_parser("list", help="what is installed, and from which source")
     verbs.add_parser("path", help="where a program is").add_argument("name", metavar="NAME")
     verbs.add_parser("env", help='the environment as shell text: eval "$(python -m toolchain env)"')

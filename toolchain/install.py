@@ -62,7 +62,9 @@ class Installer:
         if unknown := sorted(set(names or ()) - set(self._programs)):
             raise ToolchainError(f"Unknown program: {', '.join(unknown)}. Known: {', '.join(self._programs)}.")
         wanted = [program for program in self._programs.values() if _is_wanted(program, names)]
-        self._progress.say(f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}")
+        self._progress.installed(
+            f"Toolchain: {', '.join(names) if names else f'{len(wanted)} programs'}; cache {self._cache.root}"
+        )
         try:
             missing, failures = self._get(wanted)
         except OSError as error:
@@ -158,10 +160,11 @@ class Installer:
             elif self._is_outdated(program, record) and self._replaced_by_release(program, record):
                 return True
             else:
-                self._progress.line(program.title, f"in the cache ({_origin(record)}{_difference(program, record.how)})")
+                text = f"in the cache ({_origin(record)}{_difference(program, record.how)})"
+                self._progress.line(program.title, text, is_installed=True)
                 return True
         if path := on_path(program):
-            self._progress.line(program.title, f"{path}, found on this machine")
+            self._progress.line(program.title, f"{path}, found on this machine", is_installed=True)
             return True
         return False
 

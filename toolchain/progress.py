@@ -14,19 +14,34 @@ WIDTH = 31  # of the column with name and version: the longest is "pulumi-resour
 
 
 class Progress:
-    """Writes to `out`; on a terminal a running step rewrites its line every second, elsewhere it adds one every 15 s."""
+    """Writes to `out`; on a terminal a running step rewrites its line every second, elsewhere it adds one every 15 s.
 
-    def __init__(self, out: TextIO | None = None):
+    `quiet`: what is installed already is printed only together with something that is not.
+    """
+
+    def __init__(self, out: TextIO | None = None, *, quiet: bool = False):
         self._out = out or sys.stdout
+        self._held: list[str] | None = [] if quiet else None
         self._terminal = self._out.isatty()
         self.every_s = 1.0 if self._terminal else 15.0
 
+    def installed(self, text: str) -> None:
+        """About something that is installed already, or a heading."""
+        if self._held is None:
+            self.say(text)
+        else:
+            self._held.append(text)
+
     def say(self, text: str) -> None:
+        held, self._held = self._held, None
+        for line in held or ():
+            self.say(line)
         self._out.write(("\r\033[K" if self._terminal else "") + text + "\n")
         self._out.flush()
 
-    def line(self, title: str, text: str) -> None:
-        self.say(f"{title:<{WIDTH}} {text}")
+    def line(self, title: str, text: str, *, is_installed: bool = False) -> None:
+        show = self.installed if is_installed else self.say
+        show(f"{title:<{WIDTH}} {text}")
 
     @contextlib.contextmanager
     def step(self, title: str, doing: str, expected_s: float | None = None) -> Iterator[Step]:

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 from lab.standins import permission, programs
-from operations.programs import needed_for
-from operations.stack_file import OperationError, stack_file
+from operations.engine import OperationError
+from operations.programs import ALWAYS, needed_for
+from operations.stack import configuration, stack_file
 from stackfile.stand_ins import LAB_STACKS, TRIAL, StandInsRefused
 from toolchain import PROGRAMS, ToolchainError
 
@@ -25,8 +26,9 @@ def main(arguments: list[str]) -> int:
         match given.verb:
             case "install":
                 file = stack_file(given.stack) if given.stack is not None else None
-                names = needed_for(file) if file else _standard(given.all)
-                programs.install(names, retry_upstream=given.retry_upstream, keep_go_caches=given.keep_go_caches)
+                names = [*ALWAYS, *needed_for(configuration(given.stack).keys)] if file else _standard(given.all)
+                options = {name: getattr(given, name) for name in ("quiet", "retry_upstream", "keep_go_caches")}
+                programs.install(names, **options)
                 replaced = [name for name in programs.in_use() if name in names]
                 if file and replaced and (warning := permission.permit_all(replaced, given.stack, file)):
                     print(warning, file=sys.stderr)
@@ -60,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--all", action="store_true", help="and what only tests need")
     install.add_argument("--retry-upstream", action="store_true", help="try to get the real ones now (else once a day)")
     install.add_argument("--keep-go-caches", action="store_true", help="do not remove them when everything is built")
+    install.add_argument("--quiet", action="store_true", help="print nothing when everything is installed")
     artifacts = verbs.add_parser("artifacts", help="a directory of artifacts for simulated hosts")
     artifacts.add_argument("directory", type=Path, metavar="DIRECTORY")
     verbs.add_parser("env", help='the environment as shell text: eval "$(python -m lab.standins env)"')

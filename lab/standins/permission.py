@@ -33,7 +33,7 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     if is_of_lab(stack):
         return ""
     # Not imported before they are needed: the engine waits for each plugin to start.
-    from stackfile.config import ConfigErrors, hosts_named_in
+    from stackfile.config import ROOT, ConfigErrors, hosts_of, keys_of_file
     from toolchain import PROGRAMS
     from toolchain.install import architecture
 
@@ -48,7 +48,8 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
         + [f"    {program.by_hand(program.release.files[architecture()].url)}" for program in chosen]
     )
     try:
-        hosts = hosts_named_in(file).hosts.values() if file.is_file() else []
+        values, secrets = keys_of_file(file) if file.is_file() else ({}, set())
+        hosts = hosts_of(values, ROOT, secrets).hosts.values()
     except ConfigErrors:
         hosts = []  # the program reports what is wrong and makes nothing
     warning = stand_ins.permit(stack, what, fix, hosts)

@@ -41,8 +41,10 @@ RETRY_S = 24 * 3600
 _CHECKOUT = "GPU_FLEET_CHECKOUT"  # whose stand-ins the programs of the PULUMI_HOME become: the cache is shared by checkouts
 
 
-def install(names: Collection[str], *, retry_upstream: bool = False, keep_go_caches: bool = False) -> None:
-    """Installs real programs where available, and prints which stand-ins replace the others. Raises ToolchainError."""
+def install(names: Collection[str], *, quiet: bool = False, retry_upstream: bool = False, keep_go_caches: bool = False) -> None:
+    """Installs real programs where available, and prints which stand-ins replace the others. `quiet`: only what changed. Raises
+    ToolchainError."""
+    progress = Progress(quiet=quiet)
     file = Cache().root / "stand-ins.json"
     noted = {} if retry_upstream else _read(file)
     fresh = {
@@ -52,11 +54,12 @@ def install(names: Collection[str], *, retry_upstream: bool = False, keep_go_cac
     }
     missing: dict[str, str] = {}
     if wanted := [name for name in names if name not in fresh]:
-        installer = Installer(retry_upstream=retry_upstream, keep_go_caches=keep_go_caches)
+        installer = Installer(progress=progress, retry_upstream=retry_upstream, keep_go_caches=keep_go_caches)
         missing = installer.install(wanted, optional=STAND_INS)
-    progress, now = Progress(), time.time()
+    now = time.time()
     for name, why in {**{name: why for name, why in fresh.items() if name in names}, **missing}.items():
-        progress.line(PROGRAMS[name].title, f"stand-in {STAND_INS[name].relative_to(REPO)}: {why}")
+        text = f"stand-in {STAND_INS[name].relative_to(REPO)}: {why}"
+        progress.line(PROGRAMS[name].title, text, is_installed=name in fresh)
     if missing:
         _write(file, {**{name: noted[name] for name in fresh}, **{name: (why, now) for name, why in missing.items()}})
 

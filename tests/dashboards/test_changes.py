@@ -158,7 +158,7 @@ def test_a_hand_edit_is_brought_back_with_the_place_in_the_code(grafana: Grafana
 
 def test_what_was_not_edited_is_not_saved(grafana: GrafanaServer, pull, tmp_path: Path) -> None:
     grafana.ask("POST", "/api/dashboards/db", {"dashboard": BOARD, "overwrite": True})
-    assert pull(UID) == (0, "nothing was edited by hand\n", "")
+    assert pull(UID) == (0, "no dashboard was edited by hand\n", "")
     assert not (tmp_path / "pulled").exists()
 
 

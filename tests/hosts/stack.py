@@ -17,7 +17,7 @@ import yaml
 import toolchain
 from lab.hosts import Host, Site
 from lab.standins import programs
-from operations.up import FLAGS, SAVED_ONCE
+from operations.deploy import FLAGS, SAVED_ONCE
 from tests import checkout
 
 DATACENTER, CLUSTER = "lab-west", "training"

@@ -55,8 +55,9 @@ class Published:
 
 @pytest.fixture
 def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published]:
-    monkeypatch.setattr(command, "_ROOT", tmp_path)
+    monkeypatch.setattr("operations.stack.ROOT", tmp_path)
     monkeypatch.setenv(LAB_STACKS, "pulled")
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-fleet\n")
     (tmp_path / "site").mkdir()
     with serving(site, tmp_path / "site") as url:
         (tmp_path / "Pulumi.pulled.yaml").write_text(STACK.format(artifacts=artifacts, url=url))

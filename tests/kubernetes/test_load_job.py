@@ -6,8 +6,8 @@ import pytest
 
 from components.kubernetes.load_job import load_job
 from lab.kubernetes import Cluster
+from operations.engine import OperationError
 from operations.gpu_load import load_cluster
-from operations.stack_file import OperationError
 from provider.kubernetes import ClusterApi
 from stackfile.kubernetes import Kubernetes
 

@@ -29,7 +29,7 @@ from lab.kubernetes.gpu_nodes import GpuNodes
 from lab.kubernetes.metrics_adapter import MetricsAdapter
 from lab.ports import free_ports
 from lab.standins import programs
-from operations.gpu_load import is_proved, load_cluster, readings, report
+from operations.gpu_load import is_visible, load_cluster, readings, report
 from operations.mimir import Mimir
 from provider.kubernetes import ClusterApi
 from tests.checkout import REPO
@@ -212,9 +212,9 @@ def test_a_load_is_found_again_in_mimir(
 
     def seen() -> Any:
         found = readings(server, 1004, f'{labels}, pod=~"gpu-load-1-.*"', 60)
-        return found if is_proved(1004, found) else None
+        return found if is_visible(1004, found) else None
 
-    assert "The load is in Mimir" in report(1004, within(60, "the load", seen))
+    assert "The load reached Mimir" in report(1004, within(60, "the load", seen))
 
 
 def test_the_examples_autoscaler_scales_a_deployment_whose_gpus_are_busy(

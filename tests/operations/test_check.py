@@ -1,72 +1,110 @@
-"""The table of `make check`, from what `pulumi refresh --preview-only --json` prints."""
+"""The table of `make check`, from the event log of `pulumi refresh --preview-only`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from shutil import rmtree as wipe
 from typing import Any
 
 import pytest
 
-from operations.check import HostState, report, states
+from operations import check
+from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states
+from operations.engine import OperationError
+from tests.provider.plugin import PLUGIN
+from tests.provider.test_engine import Stack
+
+Event = dict[str, Any]
 
 
 def urn(host: str) -> str:
     return f"urn:pulumi:s::gpu-fleet::gpu-fleet:host:Fleet$gpu-fleet:host:Host::{host}"
 
 
-def step(host: str, op: str = "refresh", drift: list[str] | None = None) -> dict[str, Any]:
-    new = {} if op == "delete" else {"newState": {"outputs": {"drift": drift or []}}}
-    return {"op": op, "urn": urn(host), "oldState": {"inputs": {"host": host}, "outputs": {"drift": []}}, **new}
+def outcome(host: str, op: str = "same", drift: list[str] | None = None, errors: list[str] | None = None) -> Event:
+    new = {"outputs": {"drift": drift or []}, **({"initErrors": errors} if errors else {})}
+    return {"resOutputsEvent": {"metadata": {"op": op, "urn": urn(host), "new": None if op == "delete" else new}}}
 
 
-def unhealthy(host: str, text: str) -> dict[str, str]:
-    message = f"warning: Refreshed resource is in an unhealthy state:\n* {host}: {text}\n"
-    return {"urn": urn(host), "severity": "warning", "message": message}
+def failure(host: str) -> Event:
+    return {"resOpFailedEvent": {"metadata": {"op": "refresh", "urn": urn(host)}}}
 
 
-def state_of(host: str, refresh: dict[str, Any], lost: bool = False) -> HostState:
-    (found,) = states(refresh, {host: lost})
-    return found
+def error(host: str, text: str) -> Event:
+    return {"diagnosticEvent": {"urn": urn(host) if host else "", "severity": "error", "message": f"{text}\n"}}
+
+
+def found(*events: Event, hosts: tuple[str, ...] = ("gpu-1",), lost: tuple[str, ...] = ()) -> list[HostState]:
+    """`hosts`: in the stack file and deployed."""
+    return states({urn(host): host for host in hosts}, Refresh(events=events), {host: host in lost for host in hosts})
+
+
+def state_of(*events: Event, lost: bool = False) -> HostState:
+    (one,) = found(*events, lost=("gpu-1",) if lost else ())
+    return one
 
 
 def test_a_host_without_a_difference_is_ok() -> None:
-    assert state_of("gpu-1", {"steps": [step("gpu-1")]}).state == "ok"
+    assert state_of(outcome("gpu-1")) == HostState(host="gpu-1", state="ok")
 
 
-def test_drift_is_told_line_by_line_also_when_the_state_knew_of_it() -> None:
+def test_drift_is_listed_line_by_line_also_when_the_state_knew_of_it() -> None:
     lines = ["alloy: file /etc/gpu-fleet/alloy/discover.alloy: content differs", "alloy: service gpu-fleet-alloy: not running"]
-    for op in ("update", "refresh"):
-        found = state_of("gpu-1", {"steps": [step("gpu-1", op, lines)]})
-        assert (found.state, found.lines) == ("drift", tuple(lines))
+    for op in ("update", "same"):
+        one = state_of(outcome("gpu-1", op, lines))
+        assert (one.state, one.lines) == ("drift", tuple(lines))
 
 
-def test_an_unreachable_host_is_said_and_not_dropped() -> None:
-    refresh = {"steps": [step("gpu-1")], "diagnostics": [unhealthy("gpu-1", "unreachable: 10.0.1.1: no answer within 20 s")]}
-    assert state_of("gpu-1", refresh) == HostState(host="gpu-1", state="unreachable", lines=("10.0.1.1: no answer within 20 s",))
+def test_an_unreachable_host_keeps_its_cause() -> None:
+    one = state_of(outcome("gpu-1", errors=["gpu-1: unreachable: 10.0.1.1: no answer within 20 s"]))
+    assert one == HostState(host="gpu-1", state="unreachable", lines=("10.0.1.1: no answer within 20 s",))
 
 
 def test_a_host_that_cannot_be_checked_keeps_its_cause_and_its_log() -> None:
-    refresh = {
-        "steps": [step("gpu-1")],
-        "diagnostics": [unhealthy("gpu-1", "GPU count: driver-check: 7 of 8\n    GPU 3 is lost")],
-    }
-    found = state_of("gpu-1", refresh)
-    assert found.state == "failed"
-    assert found.lines == ("GPU count: driver-check: 7 of 8", "    GPU 3 is lost")
+    one = state_of(outcome("gpu-1", errors=["gpu-1: GPU count: driver-check: 7 of 8\n    GPU 3 is lost"]))
+    assert one.state == "failed"
+    assert one.lines == ("GPU count: driver-check: 7 of 8", "    GPU 3 is lost")
 
 
-def test_what_one_host_says_is_not_taken_for_another() -> None:
-    refresh = {"steps": [step("gpu-1"), step("gpu-10")], "diagnostics": [unhealthy("gpu-10", "unreachable: no route")]}
-    assert [one.state for one in states(refresh, {})] == ["ok", "unreachable"]
+def test_the_outcome_of_one_host_is_not_taken_for_another() -> None:
+    hosts = found(outcome("gpu-1"), outcome("gpu-10", errors=["gpu-10: unreachable: no route"]), hosts=("gpu-1", "gpu-10"))
+    assert [one.state for one in hosts] == ["ok", "unreachable"]
 
 
-def test_a_wiped_host_and_one_that_was_never_reached_are_not_installed() -> None:
-    refresh = {"steps": [step("gpu-1", "delete")]}
-    assert [one.state for one in states(refresh, {"gpu-1": False, "gpu-2": False})] == ["not installed", "not installed"]
+@pytest.mark.parametrize(
+    ("events", "state", "line"),
+    [
+        ([], "unknown", "pulumi reported nothing about it"),
+        ([outcome("gpu-2")], "unknown", "pulumi reported nothing about it"),
+        ([outcome("gpu-1", "replace")], "unknown", "pulumi reported an unexpected operation: replace"),
+        ([failure("gpu-1")], "failed", "pulumi could not read it and gave no reason"),
+        ([error("gpu-1", "gpu-1: the plugin ended")], "failed", "the plugin ended"),
+        ([outcome("gpu-1"), error("gpu-1", "gpu-1: the plugin ended")], "failed", "the plugin ended"),
+    ],
+)
+def test_a_host_is_fine_only_when_the_engine_said_so(events: list[Event], state: str, line: str) -> None:
+    assert state_of(*events) == HostState(host="gpu-1", state=state, lines=(line,))
+    assert state not in check._FINE
+
+
+def test_a_wiped_host_and_one_that_was_never_deployed_are_not_installed() -> None:
+    hosts = states({urn("gpu-1"): "gpu-1"}, Refresh(events=[outcome("gpu-1", "delete")]), {"gpu-1": False, "gpu-2": False})
+    assert [one.state for one in hosts] == ["not installed", "not installed"]
 
 
 def test_a_lost_host_is_no_alarm() -> None:
-    assert state_of("gpu-1", {"steps": [step("gpu-1")]}, lost=True).state == "lost"
-    assert states({"steps": []}, {"gpu-1": True}) == [], "taken out already"
+    assert state_of(outcome("gpu-1"), lost=True).state == "lost"
+    assert states({}, Refresh(events=[]), {"gpu-1": True}) == [], "removed from the stack already"
+
+
+def test_a_host_that_got_another_name_is_listed_under_both_until_the_next_up() -> None:
+    hosts = states({urn("gpu-1"): "gpu-1"}, Refresh(events=[outcome("gpu-1")]), {"gpu-001": False})
+    assert hosts == [
+        HostState(host="gpu-001", state="not installed", lines=("not deployed yet",)),
+        HostState(
+            host="gpu-1", state="ok", lines=("not in the stack file any more: the next `up` removes it, or renames its machine",)
+        ),
+    ]
 
 
 @pytest.fixture
@@ -82,7 +120,7 @@ def fleet() -> list[HostState]:
 def test_the_table_ends_with_the_worst_and_counts_the_rest_of_long_lists(fleet: list[HostState]) -> None:
     shown = report(fleet, "us-west-training").splitlines()
     assert shown[:8] == [
-        "HOST   STATE        DIFFERENCES",
+        "HOST   STATE        DETAILS",
         "gpu-3  ok",
         "gpu-2  drift 7      host: file /etc/0: content differs",
         "                    host: file /etc/1: content differs",
@@ -100,28 +138,81 @@ def test_a_fleet_that_is_fine_gets_no_advice() -> None:
     assert report([HostState(host="gpu-3", state="ok")], "s").splitlines()[-1] == "1 host: 1 ok."
 
 
-def release(name: str, drift: list[str] | None = None) -> dict[str, Any]:
-    return {
-        "op": "refresh",
-        "urn": f"urn:pulumi:s::gpu-fleet::gpu-fleet:kubernetes:GpuCluster$gpu-fleet:kubernetes:Manifest::{name}-objects",
-        "oldState": {"inputs": {"release": name}, "outputs": {"drift": []}},
-        "newState": {"outputs": {"drift": drift or []}},
-    }
-
-
-def test_helm_releases_are_looked_at_too() -> None:
+def test_helm_releases_are_checked_too() -> None:
     line = "DaemonSet alloy: spec.template.spec.containers[alloy].image: a:2 instead of a:1"
-    refresh = {"steps": [step("gpu-1"), release("alloy", [line]), release("dcgm-exporter")]}
-    refresh["diagnostics"] = [
-        {
-            "urn": refresh["steps"][2]["urn"],
-            "message": unhealthy("dcgm-exporter", "unreachable: https://10.0.0.1: refused")["message"],
-        }
-    ]
-    found = states(refresh, {"gpu-1": False})
-    assert [(one.host, one.state, one.lines) for one in found] == [
+    releases = {
+        f"urn:pulumi:s::gpu-fleet::gpu-fleet:kubernetes:GpuCluster$gpu-fleet:kubernetes:Manifest::{name}-objects": name
+        for name in ("alloy", "dcgm-exporter")
+    }
+    events = [outcome("gpu-1"), outcome("alloy", "update", [line])]
+    events.append(outcome("dcgm-exporter", errors=["dcgm-exporter: unreachable: https://10.0.0.1: refused"]))
+    for event, release in zip(events[1:], releases, strict=True):
+        event["resOutputsEvent"]["metadata"]["urn"] = release
+    deployed = {urn("gpu-1"): "gpu-1"} | {release: f"release {name}" for release, name in releases.items()}
+    hosts = states(deployed, Refresh(events=events), {"gpu-1": False})
+    assert [(one.host, one.state, one.lines) for one in hosts] == [
         ("gpu-1", "ok", ()),
         ("release alloy", "drift", (line,)),
         ("release dcgm-exporter", "unreachable", ("https://10.0.0.1: refused",)),
     ]
-    assert "1 host and 2 releases: 1 ok, 1 drift, 1 unreachable." in report(found, "s")
+    assert "1 host and 2 releases: 1 ok, 1 drift, 1 unreachable." in report(hosts, "s")
+
+
+# --- with the real engine and plugin --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
+    stack = Stack(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name, value in stack.environment.items():
+        monkeypatch.setenv(name, value)
+    return stack
+
+
+def checked(stack: Stack, *hosts: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """By host. `hosts`: of the stack file."""
+    found = states(deployed_resources("test"), refresh_preview("test"), dict.fromkeys(hosts, False))
+    return {one.host: (one.state, one.lines) for one in found}
+
+
+def test_every_kind_of_host_is_told_apart_by_what_the_engine_records(stack: Stack) -> None:
+    stack.wish |= {"hosts": {"gpu-1": "", "node-1": "", "node-2": "", "node-3": "", "node-4": ""}, "exports": False}
+    stack.up()
+    (stack.directory / "hosts/node-2/etc/gpu-fleet/gpu-fleet.env").unlink()
+    (stack.directory / "hosts/node-3/var/lib/gpu-fleet/current/converge").write_text("#!/bin/sh\necho broken >&2; exit 3\n")
+    wipe(stack.directory / "hosts/node-4")
+    found = checked(stack, "gpu-001", "node-1", "node-2", "node-3", "node-4")
+    assert found.pop("gpu-1") == (
+        "ok",
+        ("not in the stack file any more: the next `up` removes it, or renames its machine",),
+    ), "the old name of gpu-001"
+    assert {host: state for host, (state, _) in found.items()} == {
+        "gpu-001": "not installed",
+        "node-1": "ok",
+        "node-2": "drift",
+        "node-3": "failed",
+        "node-4": "not installed",
+    }
+    assert found["node-2"][1] == ("alloy: /etc/gpu-fleet/gpu-fleet.env is missing",)
+    assert "broken" in "".join(found["node-3"][1])
+    stack.wish |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "gpu-1"}}
+    stack.up()
+    assert checked(stack, "gpu-001") == {"gpu-001": ("ok", ())}, "renamed"
+
+
+def test_a_plugin_that_ends_in_the_middle_leaves_no_host_fine(stack: Stack, tmp_path: Path) -> None:
+    stack.up()
+    plugin = tmp_path / "plugin"
+    plugin.mkdir()
+    (plugin / "pulumi-resource-gpu-fleet").write_text("#!/bin/sh\nexit 9\n")
+    (plugin / "pulumi-resource-gpu-fleet").chmod(0o755)
+    project = stack.directory / "Pulumi.yaml"
+    project.write_text(project.read_text().replace(str(PLUGIN.parent), str(plugin)))
+    try:
+        refresh = refresh_preview("test")
+    except OperationError as error:
+        assert str(error)
+        return
+    assert refresh.errors
+    assert "ok" not in {one.state for one in states(deployed_resources("test"), refresh, {"node-1": False, "node-2": False})}

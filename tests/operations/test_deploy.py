@@ -1,51 +1,186 @@
-"""What `make up` gives pulumi."""
+"""What `make preview` and `make up` run: pulumi's options for many hosts, and for some of them."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from operations import up
+from operations import deploy
+from operations.engine import OperationError
+from stackfile.config import HostSpec, hosts_of
+from tests.checkout import REPO
+from tests.hosts.stack import Stack
+from tests.stackfile.stacks import write_known_hosts
 
-HOSTS = "config:\n  gpu-fleet:hosts: {a: {}}\n"
+HOSTS = {
+    "gpu-[001:012]": {"address": "10.0.1.[1:12]"},
+    "storage": {"address": "10.0.2.1"},
+    "spare-1": {"address": "10.0.3.1", "lost": True},
+    "scaled-1": {"connection": "pull"},
+}
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> dict[str, HostSpec]:
+    return dict(hosts_of({"datacenter": "d", "cluster": "c", "hosts": HOSTS}, tmp_path).hosts)
 
 
 @pytest.mark.parametrize(
-    ("more", "is_saved_once"),
+    ("sections", "is_saved_once"),
     [
-        ("", True),
-        ("  gpu-fleet:rulers: {mimir: {url: http://mimir}}\n  gpu-fleet:metricsPassword: {secure: v1:x}\n", True),
-        ("  gpu-fleet:grafana: {url: http://grafana}\n", False),
-        ("  gpu-fleet:kubernetes: {context: c}\n", False),
-        ("  gpu-fleet:backend: {}\n", False),
+        ({"hosts"}, True),
+        ({"hosts", "rulers", "metricsPassword"}, True),
+        ({"hosts", "grafana"}, False),
+        ({"hosts", "kubernetes"}, False),
+        ({"hosts", "backend"}, False),
     ],
 )
-def test_a_state_whose_objects_cannot_be_made_twice_is_saved_at_every_step(
-    tmp_path: Path, more: str, is_saved_once: bool
+def test_a_state_whose_objects_cannot_be_created_twice_is_saved_at_every_step(sections: set[str], is_saved_once: bool) -> None:
+    expected = deploy.SAVED_ONCE if is_saved_once else {}
+    assert deploy.environment(sections, {"PATH": "/bin"}) == {"PATH": "/bin", **expected}
+    given = {"PULUMI_SKIP_CHECKPOINTS": "false"}
+    assert deploy.environment(sections, given) == given, "the user's own setting takes precedence"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("gpu-003", ["gpu-003"]),
+        ("gpu-01*", ["gpu-010", "gpu-011", "gpu-012"]),
+        ("gpu-00?", [f"gpu-00{number}" for number in range(1, 10)]),
+        ("gpu-[002:003]", ["gpu-002", "gpu-003"]),
+        ("s*", ["storage"]),
+    ],
+)
+def test_hosts_are_chosen_by_name_shell_pattern_or_range(hosts: dict[str, HostSpec], pattern: str, expected: list[str]) -> None:
+    assert deploy.matching(pattern, hosts) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("gpu-01", "HOST=gpu-01 matches no host of the stack: did you mean gpu-001, gpu-010 or gpu-011?"),
+        ("stroage", "HOST=stroage matches no host of the stack: did you mean storage?"),
+        ("zzz", "HOST=zzz matches no host of the stack. Its hosts: gpu-001, gpu-002, gpu-003,"),
+        ("gpu-[9", "HOST=gpu-[9 has a [ or ] without its partner: expected a name, gpu-* or gpu-[001:016]"),
+        ("spare-1", "HOST=spare-1: spare-1 is marked as lost; `make up` without HOST removes it from the stack"),
+        (
+            "scaled-*",
+            "HOST=scaled-*: scaled-1 provisions itself (`connection: pull`): `make pull-bundle` publishes what it fetches",
+        ),
+    ],
+)
+def test_a_pattern_without_a_host_is_refused_with_the_nearest_name(
+    hosts: dict[str, HostSpec], pattern: str, message: str
 ) -> None:
-    file = tmp_path / "Pulumi.s.yaml"
-    file.write_text(HOSTS + more)
-    assert up.environment(file, {"PATH": "/bin"}) == {"PATH": "/bin", **(up.SAVED_ONCE if is_saved_once else {})}
-    said = {"PULUMI_SKIP_CHECKPOINTS": "false"}
-    assert up.environment(file, said) == said, "what the person says holds"
+    with pytest.raises(OperationError) as error:
+        deploy.matching(pattern, hosts)
+    assert str(error.value).startswith(message)
 
 
-def test_pulumi_takes_its_place_with_the_flags_for_many_hosts(tmp_path: Path) -> None:
-    file = tmp_path / "Pulumi.s.yaml"
-    file.write_text(HOSTS)
+def test_what_a_run_for_some_hosts_leaves_out_is_printed(hosts: dict[str, HostSpec]) -> None:
+    text = deploy.left_out(["gpu-001"], hosts, {"hosts", "rulers", "metrics"}, "s")
+    assert text == "Only gpu-001. Not included: 12 other hosts, rulers. `make up STACK=s` deploys everything."
+    one = {"gpu-001": hosts["gpu-001"]}
+    assert deploy.left_out(["gpu-001"], one, {"hosts"}, "s") == "Only gpu-001, which is every host of the stack."
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    """Of two hosts that nobody reaches, and rules; in a checkout of its own."""
+    directory = tmp_path_factory.mktemp("deploy")
+    config = {
+        "datacenter": "us-west",
+        "cluster": "training",
+        "ssh": {"user": "ops", "knownHostsFile": "known_hosts"},
+        "hosts": {"gpu-node-[001:002]": {"address": "10.0.1.[1:2]", "gpus": 8}},
+        "metrics": {"url": "http://127.0.0.1:9009/api/v1/push"},
+        "rulers": {"mimir": {"url": "http://127.0.0.1:9009"}},
+        "alerts": {"targets": ["ruler"]},
+    }
+    stack = Stack(directory, "us-west-training", config).create()
+    write_known_hosts(directory)
+    return stack
+
+
+def make(stack: Stack, target: str, *variables: str, pulumi: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A make target in the stack's checkout, without set-up. `pulumi`: a directory with one, first on the PATH."""
+    dry = ["make", "--dry-run", "--no-print-directory", target, *variables]
+    printed = subprocess.run(dry, cwd=stack.directory, capture_output=True, text=True, check=True).stdout
+    *_, command = printed.replace("\\\n", "").splitlines()
+    environment = {**os.environ, **stack._environment()}
+    if pulumi:  # the toolchain puts its own first
+        command = command.replace(".venv/bin/python -m toolchain run -- ", "")
+        environment["PATH"] = f"{pulumi}:{environment['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", command], cwd=stack.directory, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def previewed(stack: Stack, *variables: str) -> tuple[subprocess.CompletedProcess[str], set[str]]:
+    """What the preview printed, and the resources that it would create."""
+    done = make(stack, "preview", *variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done, set(re.findall(r"^ *\+ (\S+): \(create\)", done.stdout, re.MULTILINE))
+
+
+def test_one_host_is_deployed_with_what_it_needs_and_nothing_else(stack: Stack) -> None:
+    done, created = previewed(stack, "STACK=us-west-training", "HOST=*002")
+    assert created == {
+        "pulumi:pulumi:Stack",
+        "pulumi:providers:gpu-fleet",
+        "gpu-fleet:host:Fleet",
+        "gpu-fleet:host:Bundle",
+        "gpu-fleet:host:Host",
+    }, done.stdout
+    assert done.stdout.count("gpu-fleet:host:Host: (create)") == 1 and "Host::gpu-node-002]" in done.stdout, done.stdout
+    assert "Only gpu-node-002. Not included: 1 other host, rulers." in done.stderr
+    assert "gpu-fleet:ruler:RuleGroup" in previewed(stack, "STACK=us-west-training")[1], "without HOST the rules are included"
+
+
+def test_a_stack_that_does_not_exist_is_refused_with_the_two_commands_that_create_it(stack: Stack) -> None:
+    done = make(stack, "preview", "STACK=us-east-training")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "there is no stack file Pulumi.us-east-training.yaml: did you mean STACK=us-west-training?",
+        "These two commands create the stack and show what it would deploy:",
+        "    make new-stack DATACENTER=us-east CLUSTER=training",
+        "    make preview STACK=us-east-training",
+    ]
+    (stack.directory / "Pulumi.us-east-training.yaml").write_text("config: {}\n")
+    try:
+        done = make(stack, "preview", "STACK=us-east-training")
+    finally:
+        (stack.directory / "Pulumi.us-east-training.yaml").unlink()
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "    make shell STACK=us-east-training",
+        "    pulumi stack init us-east-training",
+    ], done.stderr
+
+
+STACK_TARGETS = re.findall(r"^([a-z-]+):[^\n]*(?:\n\t[^\n]*)*\$\(STACK\)", (REPO / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", [target for target in STACK_TARGETS if target not in ("shell", "dashboards-pull")])
+def test_a_target_without_a_stack_says_so(stack: Stack, target: str) -> None:
+    """An empty, unquoted value once made `--stack` swallow the next option."""
+    done = make(stack, target)
+    assert done.returncode == 1
+    assert done.stderr.startswith("no stack given: add STACK=NAME. Stack files in this directory: dev, us-west-training\n")
+
+
+def test_pulumi_replaces_the_process_and_gets_unknown_options(stack: Stack, tmp_path: Path) -> None:
+    config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
     pulumi = tmp_path / "pulumi"
-    pulumi.write_text('#!/bin/sh\necho "$@; $PULUMI_SKIP_CHECKPOINTS"\nexit 7\n')
+    pulumi.write_text(
+        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; esac\necho \"$@; $PULUMI_SKIP_CHECKPOINTS\"\nexit 7\n"
+    )
     pulumi.chmod(0o755)
-    given = {"PULUMI_OPTION_CONFIG_FILE": str(file), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "operations.up", "--stack", "s", "--yes"]
-    done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (7, "up --stack s --parallel 200 --continue-on-error --yes; true\n")
-
-
-def test_a_stack_that_is_not_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert up.main(["--stack", "nowhere"]) == 1
-    assert capsys.readouterr().err.startswith("there is no stack file Pulumi.nowhere.yaml: STACK is one of dev")
+    done = make(stack, "up", "STACK=us-west-training", pulumi=tmp_path)
+    assert (done.returncode, done.stdout) == (7, "up --stack us-west-training --parallel 200 --continue-on-error; true\n"), done

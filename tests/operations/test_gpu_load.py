@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from components.kubernetes.load_job import load_job
-from operations.gpu_load import Reading, host_command, is_proved, load_host, readings, report
+from operations.engine import OperationError
+from operations.gpu_load import Reading, host_command, is_visible, load_host, readings, report
 from operations.mimir import Mimir
-from operations.stack_file import OperationError
 from provider.transport import LocalTransport
 from stackfile.config import StackConfig
 from stackfile.kubernetes import Kubernetes
@@ -44,16 +44,16 @@ def found(**peaks: float | None) -> list[Reading]:
 def test_the_engine_must_rise_and_what_the_test_keeps_busy_as_far_as_it_is_measured(
     test: int, peaks: dict[str, float], proved: bool
 ) -> None:
-    assert is_proved(test, found(**peaks)) is proved
+    assert is_visible(test, found(**peaks)) is proved
 
 
 def test_a_busy_gpu_before_is_no_proof() -> None:
-    assert not is_proved(1004, [Reading(name, 0.9, 0.95) for name in (ENGINE, UTILIZATION, TENSOR)])
+    assert not is_visible(1004, [Reading(name, 0.9, 0.95) for name in (ENGINE, UTILIZATION, TENSOR)])
 
 
 def test_the_report_tells_what_was_seen_and_what_to_look_at() -> None:
     good = report(1004, found(engine=0.98, utilization=1.0, tensor=0.87))
-    assert "98%" in good and "87%" in good and "The load is in Mimir" in good
+    assert "98%" in good and "87%" in good and "The load reached Mimir" in good
     bad = report(1004, found(utilization=0.02))
     assert "was not seen in Mimir" in bad and "counters: profiling" in bad and "no value" in bad
 

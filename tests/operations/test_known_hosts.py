@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
 import pytest
-import yaml
 
-from operations.known_hosts import collect_for, secret_key
-from operations.stack_file import OperationError
-from stackfile.config import hosts_named_in
+from operations.engine import OperationError
+from operations.known_hosts import collect_for, private_key_of
+from operations.stack import Configuration
+from stackfile.config import hosts_of
 from tests.provider.ssh_server import SshServer, SshServers
 
 
@@ -40,9 +41,7 @@ class Run:
         """Exit status and output. `hosts`: by name, on 127.0.0.1 unless they say otherwise."""
         entries = {name: {"address": "127.0.0.1", **values} for name, values in hosts.items()}
         login = {"user": "ops", "knownHostsFile": "inventory/known_hosts", **ssh}
-        file = self.directory / "Pulumi.s.yaml"
-        file.write_text(yaml.safe_dump({"config": {"gpu-fleet:hosts": entries, "gpu-fleet:ssh": login}}))
-        status = collect_for(hosts_named_in(file, self.directory), private_key)
+        status = collect_for(hosts_of({"hosts": entries, "ssh": login}, self.directory), private_key)
         return status, self._capsys.readouterr().out
 
 
@@ -100,7 +99,7 @@ def test_a_key_that_changed_is_loud_fails_and_is_proposed_nowhere(run: Run, serv
     run.trust(f"[127.0.0.1]:{now.port} {was.public_key}")
     status, said = run({"gpu-1": {"port": now.port}, "gpu-2": {"port": new.port}})
     assert status == 1
-    assert "1 host key is NOT what it was" in said
+    assert "1 HOST KEY HAS CHANGED" in said
     assert fingerprint(now) in said, "what it shows"
     assert fingerprint(was) in said, "what was known"
     assert f"ssh-keygen -R '[127.0.0.1]:{now.port}' -f inventory/known_hosts" in said
@@ -183,17 +182,17 @@ def test_the_secret_key_of_the_stack_opens_the_bastion_and_is_asked_for_only_the
 
 
 def test_pulumi_opens_the_secret_key_of_a_stack_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pulumi, file = tmp_path / "pulumi", tmp_path / "Pulumi.s.yaml"
+    pulumi = tmp_path / "pulumi"
     pulumi.write_text('#!/bin/sh\n[ "$*" = "--non-interactive config get gpu-fleet:sshPrivateKey --stack s" ] && echo KEY\n')
     pulumi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    file.write_text("config: {gpu-fleet:ssh: {user: ops}}")
-    assert secret_key("s", file) is None
-    file.write_text("config: {gpu-fleet:sshPrivateKey: {secure: v1:abc}}")
-    assert secret_key("s", file) == "KEY\n"
+    without = Configuration(file=tmp_path / "Pulumi.s.yaml", values={"ssh": {"user": "ops"}}, secrets=frozenset())
+    assert private_key_of("s", without) is None
+    with_key = replace(without, secrets=frozenset({"sshPrivateKey"}))
+    assert private_key_of("s", with_key) == "KEY\n"
     pulumi.write_text("#!/bin/sh\necho 'error: incorrect passphrase' >&2\nexit 1\n")
-    with pytest.raises(OperationError, match=r"gpu-fleet:sshPrivateKey, .* cannot be read: error: incorrect passphrase"):
-        secret_key("s", file)
+    with pytest.raises(OperationError, match=r"cannot read the secret gpu-fleet:sshPrivateKey .*: incorrect passphrase"):
+        private_key_of("s", with_key)
 
 
 def test_a_known_key_of_a_less_wanted_type_is_asked_for(run: Run, servers: SshServers) -> None:

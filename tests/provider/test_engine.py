@@ -16,7 +16,7 @@ import yaml
 
 import toolchain
 from lab.standins import programs
-from operations.up import SAVED_ONCE
+from operations.deploy import SAVED_ONCE
 from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_host import is_gone_soon

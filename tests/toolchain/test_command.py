@@ -22,6 +22,7 @@ def said(process: subprocess.Popen[str], code: int = 0) -> str:
 
 def test_install_then_path_list_env_and_run_agree(command: Command, go: Path) -> None:
     said(command("install", "--keep-go-caches", "node_exporter"))
+    assert said(command("install", "--quiet", "node_exporter")) == "", "a make target prints only what is new"
     path = said(command("path", "node_exporter")).strip()
     assert Path(path).is_file()
     listed = next(line for line in said(command("list")).splitlines() if line.startswith("node_exporter"))

@@ -44,3 +44,15 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("count", "text"), [(900, "1 kB"), (17_000_000, "17 MB"), (23_400_000_000, "23.4 GB")])
 def test_sizes_read_well(count: int, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_quiet_run_prints_what_is_installed_only_together_with_news() -> None:
+    out = io.StringIO()
+    progress = Progress(out, quiet=True)
+    progress.installed("Toolchain: 2 programs")
+    progress.line("pulumi 3.259.0", "in the cache", is_installed=True)
+    assert out.getvalue() == ""
+    progress.line("alloy 1.18.1", "its maker's release")
+    progress.line("helm 3.22.0", "in the cache", is_installed=True)
+    lines = out.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["Toolchain:", "pulumi", "alloy", "helm"]

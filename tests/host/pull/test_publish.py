@@ -32,7 +32,8 @@ config:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with one stack file and the programs it names."""
-    monkeypatch.setattr(command, "_ROOT", tmp_path)
+    monkeypatch.setattr("operations.stack.ROOT", tmp_path)
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-fleet\n")
     (tmp_path / "Pulumi.autoscaled.yaml").write_text(STACK)
     artifacts = tmp_path / "artifacts"
     artifacts.mkdir()
@@ -145,7 +146,7 @@ def test_what_a_publication_costs_and_how_long_it_takes_is_printed(repository: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"stack": "nowhere"}, "there is no stack file Pulumi.nowhere.yaml; there are: autoscaled"),
+        ({"stack": "nowhere"}, "there is no stack file Pulumi.nowhere.yaml; stack files in this directory: autoscaled."),
         ({"stack": "../autoscaled"}, "there is no stack file"),
         ({"key": "nokey"}, "ssh-keygen -t ed25519 -C gpu-fleet -f"),
         ({"arguments": ("--url", "https://user:hunter2@files")}, "without a login"),

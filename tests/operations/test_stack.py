@@ -1,0 +1,115 @@
+"""The configuration that the commands of operations/ read is the one that `pulumi up` sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import toolchain
+from operations import stack as operations_stack
+from operations.engine import OperationError, pulumi
+from operations.stack import configuration, deployed_configuration, stack_file
+
+STACK = """
+config:
+  gpu-fleet:datacenter: us-west
+  gpu-fleet:hosts:
+    gpu-[1:2]: {address: "10.0.0.[1:2]", gpus: 8, lost: true}
+  gpu-fleet:metricsPassword: {secure: v1:abc}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes a project of one stack, `s`, with more in its two files."""
+    monkeypatch.setattr(operations_stack, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state").mkdir()
+    for name, value in {
+        **toolchain.environment(),
+        "PULUMI_BACKEND_URL": f"file://{tmp_path}/state",
+        "PULUMI_CONFIG_PASSPHRASE": "p",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    def write(in_project: str = "", in_stack: str = "") -> None:
+        (tmp_path / "Pulumi.yaml").write_text(f"name: gpu-fleet\nruntime: python\n{in_project}")
+        (tmp_path / "Pulumi.s.yaml").write_text(STACK + in_stack)
+
+    write()
+    return write
+
+
+def create() -> None:
+    done = pulumi("stack", "init", "s")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_engine_and_the_file_give_the_same_of_an_ordinary_stack(project: Callable[..., None], tmp_path: Path) -> None:
+    without = configuration("s")
+    create()
+    deployed = deployed_configuration("s")
+    assert without == deployed
+    assert deployed.secrets == {"metricsPassword"} and "v1:abc" not in str(deployed), "secrets are names"
+    hosts = deployed.hosts().hosts
+    assert [(name, host.address, host.gpus, host.lost) for name, host in hosts.items()] == [
+        ("gpu-1", "10.0.0.1", 8, True),
+        ("gpu-2", "10.0.0.2", 8, True),
+    ]
+
+
+def test_config_of_the_project_is_read_as_pulumi_up_reads_it(project: Callable[..., None]) -> None:
+    project(in_project="config:\n  gpu-fleet:cluster: training\n  gpu-fleet:rulers: {value: {mimir: {url: http://m}}}\n")
+    create()
+    found = configuration("s")
+    assert found.values["cluster"] == "training"
+    assert found.values["rulers"] == {"mimir": {"url": "http://m"}}
+    assert found.keys == {"datacenter", "cluster", "hosts", "rulers", "metricsPassword"}
+
+
+def test_a_stack_with_an_environment_of_pulumi_esc_is_never_read_without_it(project: Callable[..., None]) -> None:
+    """A file backend has no environments: the engine's own words reach the user."""
+    create()
+    project(in_stack="environment: [gpu-fleet/prod]\n")
+    with pytest.raises(OperationError, match="Pulumi ESC environments require the Pulumi Cloud backend"):
+        configuration("s")
+
+
+def test_reading_a_stack_needs_neither_a_backend_nor_a_passphrase_where_the_file_has_everything(
+    project: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
+    assert configuration("s").values["datacenter"] == "us-west"
+
+
+def test_where_nobody_is_logged_in_the_error_says_how(project: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PULUMI_BACKEND_URL")
+    monkeypatch.setenv("PULUMI_CREDENTIALS_PATH", str(Path.cwd()))
+    with pytest.raises(OperationError, match=r"not logged in to a backend.*\n.*make shell\n.*pulumi login"):
+        deployed_configuration("s")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("config:\n  a: [b\n", r"Pulumi\.s\.yaml, line 3, column 1: not valid YAML: "),
+        ("config: {gpu-fleet:grafanaAuth: 'hunter2\n", r"Pulumi\.s\.yaml, line \d+, column \d+: not valid YAML: "),
+    ],
+)
+def test_a_stack_file_that_is_not_yaml_is_named_with_the_line_and_without_its_text(
+    project: Callable[..., None], tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "Pulumi.s.yaml").write_text(text)
+    with pytest.raises(OperationError, match=message) as error:
+        configuration("s")
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "nowhere", "../s", "a/b/c/s", "s/"])
+def test_only_names_of_stack_files_are_accepted(project: Callable[..., None], name: str) -> None:
+    with pytest.raises(OperationError, match=r"no stack given|there is no stack file"):
+        stack_file(name)
+    assert stack_file("organization/gpu-fleet/s") == stack_file("s")
