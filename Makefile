@@ -88,8 +88,10 @@ pull-bundle: .venv/installed ## write what hosts in pull mode fetch: make pull-b
 	@$(WITH_TOOLS) $(PYTHON) -m operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \
 	  --to "$(or $(OUT),build/pull)" --url "$(URL)" $(if $(NOW),--now) $(if $(STOP),--stop)
 
-new-stack: .venv/installed ## a commented stack file: make new-stack DATACENTER=us-west CLUSTER=training
-	@$(PYTHON) -m stackfile new-stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)"
+new-stack: .venv/installed ## write a stack file, create its stack and secrets: make new-stack DATACENTER=us-west CLUSTER=training
+	@$(PYTHON) -m toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.new_stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)" \
+	  --metrics-url "$(METRICS_URL)" --logs-url "$(LOGS_URL)" --push-user "$(PUSH_USER)"
 
 known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
 	@$(PYTHON) -m toolchain install --quiet pulumi >&2

@@ -1,12 +1,12 @@
-"""The GPU fleet program: reads the stack file and builds what it asks for. Every section is optional in every stack."""
+"""The GPU fleet program: reads the stack file and creates the components of its sections, which are all optional."""
 # ruff: noqa: E402
 
 import os
 import signal
 
-# The engine interrupts the program of a run that failed or was cancelled, when it has said why (pulumi 3.259.0: plugin.go sends
-# SIGINT to the language host's process group). Nothing is left to do, and a KeyboardInterrupt would end in a traceback, in the
-# imports below as well: they take a second.
+# When a run fails or is cancelled, the engine prints the reason and then sends SIGINT to this program (pulumi 3.259.0, plugin.go:
+# to the process group of the language host). A KeyboardInterrupt would print a traceback below it, also during the imports, which
+# take a second.
 signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
 import pulumi
@@ -41,7 +41,7 @@ if config.hosts:
     hosts = fleet_args(config, backend)
     fleet = Fleet("fleet", hosts, ours)
     pulumi.export("hosts", len(fleet.facts))
-    pulumi.export("bundle", hosts.bundle.digest)  # sha256; a publication for hosts that pull names the same
+    pulumi.export("bundle", hosts.bundle.digest)  # sha256; the publication for pull mode has the same
     pulumi.export("series", estimated_series(config))
     if config.scrape:
         pulumi.export("scrapeConfig", scrape_output(config, fleet.facts))
@@ -58,7 +58,7 @@ if config.grafana:
     shown = Dashboards("grafana", dashboards_args(loaded), pulumi.ResourceOptions(provider=grafana_provider))
     pulumi.export("dashboards", shown.urls)
     if config.alerts and "grafana" in config.alerts.targets:
-        after = pulumi.ResourceOptions(provider=grafana_provider, depends_on=[shown])  # the rules name its data sources
+        after = pulumi.ResourceOptions(provider=grafana_provider, depends_on=[shown])  # its data sources are used by the rules
         Alerting("alerting", alerting_args(loaded), after)
 if backend:
     pulumi.export("backend", backend.urls)

@@ -1,4 +1,4 @@
-"""What a run refuses before it makes any resource."""
+"""Checks that run before any resource is created."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stackfile.stand_ins import StandInsRefused
 
 
 def check_signals(config: StackConfig) -> None:
-    """Ends the program when a rule or a dashboard that this stack would bring somewhere is wrong, with every mistake at once."""
+    """Ends the program with all errors in the rules and dashboards, if this stack would deploy any."""
     if config.alerts is None and config.grafana is None and config.kubernetes is None:
         return
     try:

@@ -22,13 +22,13 @@ class LoadedConfig:
 
 
 def read_stack() -> LoadedConfig:
-    """Reads the configuration of the stack that is being deployed; the only place that asks Pulumi for it.
+    """Reads the configuration of the stack that is being deployed; the only place that gets it from Pulumi.
 
-    Mistakes end the program with their text alone: `pulumi.RunError` prints no traceback. Warnings go to Pulumi's log.
+    Errors end the program without a traceback (`pulumi.RunError`). Warnings are written to Pulumi's log.
     """
     ours = pulumi.Config(PROJECT)
     prefix = f"{PROJECT}:"
-    # The environment that the language host gives the program is the one public list of the keys that are set.
+    # The keys that are set are listed only in the environment that the language host passes to the program.
     keys = sorted(key.removeprefix(prefix) for key in get_config_env() if key.startswith(prefix))
     secrets_set = {key for key in keys if is_config_secret(ours.full_key(key))}
     raw = {key: _parsed(ours.get(key)) for key in keys if key not in secrets_set}
@@ -42,7 +42,7 @@ def read_stack() -> LoadedConfig:
 
 
 def _parsed(text: str | None) -> object:
-    """Pulumi hands mappings and lists out as JSON, and everything else as text."""
+    """Pulumi returns mappings and lists as JSON, and everything else as text."""
     if text is None or not text.startswith(("{", "[")):
         return text
     try:

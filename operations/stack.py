@@ -18,7 +18,7 @@ from stackfile.problems import nearest, why_unreadable
 
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 # pulumi 3.259.0, pkg/backend/httpstate/client and sdk/go/common/util/cmdutil: what it prints where nobody has logged in.
-_NOT_LOGGED_IN = "PULUMI_ACCESS_TOKEN must be set"
+NOT_LOGGED_IN = "PULUMI_ACCESS_TOKEN must be set"
 
 
 def stack_file(stack: str) -> Path:
@@ -102,7 +102,7 @@ def deployed_configuration(stack: str) -> Configuration:
 def _why_not(stack: str, file: Path, error: str) -> str:
     if stack == "dev" and (ROOT / ".dev/env").exists() and "PULUMI_BACKEND_URL" not in os.environ:
         return "the stack dev has a backend of its own: run the command inside `make shell STACK=dev`"
-    if _NOT_LOGGED_IN in error:
+    if NOT_LOGGED_IN in error:
         return (
             "pulumi is not logged in to a backend, where stacks are kept. Log in once:\n"
             "    make shell\n"

@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from stackfile.__main__ import SCHEMA_FILE, new_stack
+from stackfile.__main__ import SCHEMA_FILE
+from stackfile.new_stack import new_stack
 from stackfile.schema import editor_schema
 from tests.stackfile.stacks import stack
 

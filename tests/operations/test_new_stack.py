@@ -1,0 +1,159 @@
+"""`make new-stack`: the file, the stack and its secrets, with the real pulumi."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import toolchain
+from tests.checkout import copy_to
+
+SECRETS = {"METRICS_PASSWORD": "planted-metrics", "LOGS_PASSWORD": "planted-logs", "RULERS_PASSWORD": "planted-rulers"}
+
+
+class Project:
+    """A checkout with a backend that has no stack."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        copy_to(directory)
+        (directory / "state").mkdir()
+        self.environment = {
+            **os.environ,
+            **toolchain.environment(),
+            "PULUMI_BACKEND_URL": f"file://{directory}/state",
+            "PULUMI_CONFIG_PASSPHRASE": "of the tests",
+        }
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "operations.new_stack", *arguments],
+            cwd=self.directory,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def pulumi(self, *arguments: str) -> str:
+        command = [str(toolchain.find("pulumi")), "--non-interactive", *arguments]
+        done = subprocess.run(command, cwd=self.directory, env=self.environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return Project(tmp_path_factory.mktemp("project"))
+
+
+NAMES = ("--datacenter", "us-west", "--cluster", "training")
+URL = "https://metrics.example.org/api/v1/push"
+
+
+def test_file_stack_and_secrets_are_made_at_once_and_never_again(project: Project) -> None:
+    done = project.run(*NAMES, "--metrics-url", URL, "--push-user", "writer", **SECRETS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("wrote Pulumi.us-west-training.yaml\ncreated the stack us-west-training\nNext: edit")
+    assert "planted" not in done.stdout + done.stderr
+    file = project.directory / "Pulumi.us-west-training.yaml"
+    text = file.read_text()
+    assert "planted" not in text and "# The hosts, by name or pattern" in text, "pulumi keeps the comments"
+    config = yaml.safe_load(text)["config"]
+    assert config["gpu-fleet:metrics"] == {"url": URL, "username": "writer"}
+    assert config["gpu-fleet:rulers"] == {"mimir": {"url": "https://metrics.example.org", "username": "writer"}}
+    for key, value in {"metricsPassword": "planted-metrics", "rulersPassword": "planted-rulers"}.items():
+        assert project.pulumi("config", "get", f"gpu-fleet:{key}", "--stack", "us-west-training").strip() == value
+    again = project.run(*NAMES)
+    assert again.returncode == 1
+    assert again.stderr.startswith("Pulumi.us-west-training.yaml exists already and was not changed.")
+    assert file.read_text() == text
+
+
+def test_what_is_not_given_is_listed_with_its_command(project: Project) -> None:
+    done = project.run("--datacenter", "a", "--cluster", "b", "--push-user", "writer", METRICS_PASSWORD="planted")
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"pulumi config set --secret \S+", done.stdout) == [
+        "pulumi config set --secret gpu-fleet:logsPassword",
+        "pulumi config set --secret gpu-fleet:rulersPassword",
+    ]
+
+
+def test_without_a_backend_the_file_is_written_and_the_commands_for_the_rest_are_shown(project: Project, tmp_path: Path) -> None:
+    environment = {"PULUMI_BACKEND_URL": "", "PULUMI_CREDENTIALS_PATH": str(tmp_path), "PULUMI_ACCESS_TOKEN": ""}
+    done = project.run("--datacenter", "c", "--cluster", "d", **environment)
+    assert done.returncode == 1
+    assert "the stack c-d was not created: pulumi is not logged in to a backend" in done.stderr
+    assert "    make shell STACK=c-d\n    pulumi login URL\n    pulumi stack init c-d\n" in done.stdout
+    assert (project.directory / "Pulumi.c-d.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (("--datacenter", "US West", "--cluster", "a"), "gpu-fleet:datacenter"),
+        (("--datacenter", "e", "--cluster", "f", "--metrics-url", "mimir"), "gpu-fleet:metrics.url"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_before_anything_is_written(
+    project: Project, arguments: tuple[str, ...], key: str
+) -> None:
+    before = sorted(project.directory.glob("Pulumi.*"))
+    done = project.run(*arguments)
+    assert done.returncode == 1
+    assert key in done.stderr and "Traceback" not in done.stderr
+    assert sorted(project.directory.glob("Pulumi.*")) == before
+
+
+def test_on_a_terminal_it_asks_and_echoes_no_password(project: Project) -> None:
+    """As a person answers: URLs, a user name, a passphrase twice, three passwords."""
+    answers = [URL, "", "writer", "a passphrase", "a passphrase", "planted-one", "planted-two", "planted-three"]
+    questions = [
+        b"Mimir",
+        b"Loki",
+        b"User name",
+        b"Passphrase:",
+        b"Again:",
+        b"metricsPassword",
+        b"logsPassword",
+        b"rulersPassword",
+    ]
+    environment = {name: value for name, value in project.environment.items() if name != "PULUMI_CONFIG_PASSPHRASE"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(project.directory)
+        command = [sys.executable, "-m", "operations.new_stack", "--datacenter", "g", "--cluster", "h"]
+        os.execve(sys.executable, command, environment)
+    seen = b""
+    for question, answer in zip(questions, answers, strict=True):
+        seen += until(terminal, question)
+        os.write(terminal, answer.encode() + b"\n")
+    seen += until(terminal, b"make up")
+    assert os.waitpid(pid, 0)[1] == 0, seen.decode()
+    assert b"planted" not in seen and b"a passphrase" not in seen, seen.decode()
+    environment["PULUMI_CONFIG_PASSPHRASE"] = "a passphrase"
+    project.environment, usual = environment, project.environment
+    try:
+        assert project.pulumi("config", "get", "gpu-fleet:logsPassword", "--stack", "g-h").strip() == "planted-two"
+    finally:
+        project.environment = usual
+
+
+def until(terminal: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        try:
+            read = os.read(terminal, 4096)
+        except OSError:  # Linux says so where the other side has ended
+            read = b""
+        assert read, f"{text!r} was not asked: {seen.decode()}"
+        seen += read
+    return seen
