@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from components.fleet.series import of_fleet
 from lab.dev import query
 from lab.hosts import Host, Site
+from operations.deploy import targets
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found, logins
 
 HOSTS = ("metal", "docker", "container", "amd")
@@ -20,19 +22,41 @@ GPU_COUNTS = {"metal": 8, "docker": 8, "container": 2, "amd": 4}
 MODES = {"metal": "nvidia_gpu_exporter", "docker": "nvidia_gpu_exporter", "container": "nvidia_gpu_exporter", "amd": "textfile"}
 
 
+@dataclass
+class FirstHost:
+    """What the run for one host alone printed, and the hosts that had anything of ours afterwards."""
+
+    stack: Stack
+    output: str
+    touched: list[str]
+
+
 @pytest.fixture(scope="module")
-def fleet(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Up, for the tests of this module; each leaves it so. Destroyed at the end, after which the hosts must be as they were."""
+def first_host(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FirstHost]:
+    """`make up HOST=metal` on a new stack. Destroyed at the end, after which the hosts must be as they were."""
     hosts = {name: entry for name, entry in site.stack_hosts().items() if name in HOSTS}
     hosts["docker"]["exporter"] = "nvidia_gpu_exporter"
     config = config_of(site, hosts, artifacts, backend) | {"pull": {"url": "https://files.example.com/fleet"}}
     stack = Stack(tmp_path_factory.mktemp("fleet"), "fleet", config).create()
     with left_as_found(*(site.hosts[name] for name in HOSTS)):
         try:
-            stack.up()
-            yield stack
+            output = stack.up(*targets(["metal"], config))
+            touched = [name for name in HOSTS if "yes" in site.hosts[name].ssh("[ ! -e /opt/gpu-fleet ] || echo yes").stdout]
+            yield FirstHost(stack, output, touched)
         finally:
             stack.destroy()
+
+
+@pytest.fixture(scope="module")
+def fleet(first_host: FirstHost) -> Stack:
+    """Up, for the tests of this module; each leaves it so."""
+    first_host.stack.up()
+    return first_host.stack
+
+
+def test_a_run_for_one_host_deploys_it_with_what_it_needs_and_touches_no_other(first_host: FirstHost) -> None:
+    assert first_host.touched == ["metal"], first_host.output
+    assert re.search(r"Resources:\s+\+ 5 created\b", first_host.output), "stack, provider, Fleet, bundle, host"
 
 
 @pytest.mark.parametrize("name", HOSTS)
