@@ -1,3 +1,4 @@
+#!/bin/bash
 # shellcheck shell=bash
 # Startup file of `make shell` for bash: the user's own, then the project's tools first on the PATH again, and the stack in the prompt.
 if [ -f ~/.bashrc ]; then
