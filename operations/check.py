@@ -88,8 +88,8 @@ def _outcomes(events: Iterable[Mapping[str, Any]]) -> dict[str, _Outcome]:
             found.setdefault(done["metadata"]["urn"], _Outcome()).step = done["metadata"]
         elif failed := event.get("resOpFailedEvent"):
             found.setdefault(failed["metadata"]["urn"], _Outcome()).has_failed = True
-        elif (told := event.get("diagnosticEvent")) and told.get("severity") == "error":
-            found.setdefault(told.get("urn", ""), _Outcome()).errors.append(told["message"].strip())
+        elif (message := event.get("diagnosticEvent")) and message.get("severity") == "error":
+            found.setdefault(message.get("urn", ""), _Outcome()).errors.append(message["message"].strip())
     return found
 
 

@@ -2,8 +2,9 @@
 
     python -m operations.new_stack --datacenter us-west --cluster training [--metrics-url URL --logs-url URL --push-user NAME]
 
-A file that exists is never written. What is not given is asked for on a terminal, else the file has an example of it. Passwords
-come from the terminal, or from the variables METRICS_PASSWORD, LOGS_PASSWORD and RULERS_PASSWORD, never from an argument.
+A file that exists is never written. Values that are not given are prompted for on a terminal; elsewhere the file has examples.
+Passwords come from the terminal, or from METRICS_PASSWORD, LOGS_PASSWORD and RULERS_PASSWORD in the environment, never from an
+argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sections that lack their counterpart: the stack works, and something that people expect from it never happens."""
+"""Sections that lack their counterpart: the stack deploys, but alerts or dashboards stay without data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _warn(stack: Stack, what: str) -> None:
 
 
 def _lines(stack: Stack) -> str:
-    """The section as it has to be, as far as gpu-fleet:metrics tells."""
+    """The missing section, with the server of gpu-fleet:metrics where there is one."""
     metrics = stack.file.metrics
     url = metrics.url.removesuffix(_PUSH_PATH) if metrics else "https://mimir.example.com"
     values = {
