@@ -17,7 +17,7 @@ DEPLOY := $(WITH_TOOLS) $(PYTHON) -m operations.deploy
 
 .PHONY: help
 help:
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 # --- set-up ---------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ lab-setup: .venv/installed-dev
 # --- the dev datacenter ---------------------------------------------------------------------------------------------
 
 .PHONY: dev dev-xid dev-down
-dev: lab-setup ## this machine as a one-host GPU datacenter with 8 simulated GPUs
+dev: lab-setup ## run this machine as a one-host GPU datacenter with 8 simulated GPUs
 	@$(PYTHON) -m lab.dev up
 
 dev-xid: .venv/installed-dev ## inject an XID and wait for its alert: make dev-xid XID=79 GPU=3
@@ -122,7 +122,7 @@ mutants: .venv/installed-dev ## check that the rule tests fail for each changed 
 	@$(PYTHON) -m toolchain install --quiet promtool >&2
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
-lint: .venv/installed-dev ## ruff, mypy, shellcheck
+lint: .venv/installed-dev ## run ruff, mypy and shellcheck
 	@$(PYTHON) -m toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+import toolchain
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from tests.checkout import REPO, copy_to
@@ -67,6 +68,15 @@ class Upgraded(Datacenter):
         stack["config"]["gpu-fleet:alerts"]["targets"] = ["ruler", "grafana"]
         self.stack_file = yaml.safe_dump(stack, sort_keys=False)
         file.write_text(self.stack_file)
+        self.environment = {"XDG_CACHE_HOME": str(directory / "cache")}
+        share_tools(directory / "cache/gpu-fleet/tools")
+        self.run("lab.toolchain", "install")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        with pytest.MonkeyPatch.context() as environment:
+            for name, value in self.environment.items():
+                environment.setenv(name, value)
+            return super().start(*arguments)
 
     def upgrade(self) -> None:
         for name in self._files:
@@ -76,6 +86,16 @@ class Upgraded(Datacenter):
             shutil.rmtree(self.directory / package_directory)  # modules that were compiled
         copy_to(self.directory)
         (self.directory / "Pulumi.dev.yaml").write_text(self.stack_file)
+        self.environment = {}
+
+
+def share_tools(directory: Path) -> None:
+    """A cache for the toolchain of the base commit, which kept stand-ins among the programs, with the programs of today's."""
+    for record in toolchain.Cache().tools.glob("*/*/record.json"):
+        if json.loads(record.read_text())["how"] != "stand-in":
+            link = directory / record.parent.relative_to(toolchain.Cache().tools)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(record.parent)
 
 
 @dataclass(frozen=True)
@@ -100,7 +120,8 @@ def preview(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         before = json.loads(datacenter.pulumi("stack", "output", "--json"))
         datacenter.upgrade()
         log = datacenter.directory / ".dev/events.json"
-        command = '. .dev/env && PULUMI_DEBUG_COMMANDS=1 exec pulumi --non-interactive preview --diff --event-log "$1"'
+        run = ".venv/bin/python -m lab.standins run -- pulumi --non-interactive"
+        command = f'. .dev/env && PULUMI_DEBUG_COMMANDS=1 exec {run} preview --diff --event-log "$1"'
         done = subprocess.run(
             ["sh", "-c", command, "sh", str(log)], cwd=datacenter.directory, capture_output=True, text=True, timeout=600
         )
