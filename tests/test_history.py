@@ -1,8 +1,8 @@
 """A stack deployed by an earlier commit is previewed with the present program: an update of the checkout renames nothing.
 
 The program of the base commit deploys the stack: a host, rule groups in a real Mimir and Loki, Grafana, and a cluster. Then the
-checkout gets the present files, as after `git pull`, and the stack is previewed. Nothing may be created, replaced or deleted.
-Resources whose content was changed on purpose since are listed with the reason in tests/history/changes.yaml.
+checkout gets the present files, as after `git pull`, and the stack is previewed. Nothing may be replaced or deleted. What was changed
+or added on purpose since is listed with the reason in tests/history/changes.yaml.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.e2e.conftest import Datacenter
 # The last commit before every module moved to another directory. A later one may take its place once a release breaks with it.
 BASE = "0ce8b7ba825f9f64e7d7b4c66035bfffed75fbf2"
 CHANGES = REPO / "tests/history/changes.yaml"
+REVIEWED = ("update", "create")  # what that file may list; nothing is ever replaced or deleted
 CHARTS = {
     "dcgmExporter": "dcgm-exporter",
     "alloy": "alloy",
@@ -108,8 +109,13 @@ class Preview:
     shown: str
 
     @property
-    def updated(self) -> list[dict[str, Any]]:
-        return [step for step in self.steps if step["op"] == "update"]
+    def kept(self) -> list[dict[str, Any]]:
+        """The steps of resources that were there before."""
+        return [step for step in self.steps if step["old"]]
+
+    @property
+    def changed(self) -> list[dict[str, Any]]:
+        return [step for step in self.steps if step["op"] in REVIEWED]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +142,7 @@ def preview(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     assert datacenter.processes() == []
 
 
-def test_every_resource_stays_and_only_reviewed_ones_are_updated(preview: Preview) -> None:
+def test_every_resource_stays_and_only_reviewed_ones_change(preview: Preview) -> None:
     types = {step["type"] for step in preview.steps}
     assert {
         "gpu-fleet:host:Host",
@@ -147,23 +153,24 @@ def test_every_resource_stays_and_only_reviewed_ones_are_updated(preview: Previe
         "grafana:oss/dashboard:Dashboard",
         "grafana:alerting/ruleGroup:RuleGroup",
     } <= types, f"the stack has to cover these: {sorted(types)}"
-    others = [f"{step['op']} {step['urn']}" for step in preview.steps if step["op"] not in ("same", "update")]
+    others = [f"{step['op']} {step['urn']}" for step in preview.steps if step["op"] not in ("same", *REVIEWED)]
     assert not others, "an update of the checkout would do this to running stacks:\n" + "\n".join(others) + preview.shown
-    renamed = [step["urn"] for step in preview.steps if step["old"]["urn"] != step["new"]["urn"]]
+    renamed = [step["urn"] for step in preview.kept if step["old"]["urn"] != step["new"]["urn"]]
     assert not renamed, "these have another name, by an alias"
     reviewed = yaml.safe_load(CHANGES.read_text()) or []
-    assert all(set(entry) == {"type", "name", "why"} for entry in reviewed), CHANGES
-    unexpected = [step["urn"] for step in preview.updated if not any(_covers(entry, step) for entry in reviewed)]
+    assert all(set(entry) == {"op", "type", "name", "why"} and entry["op"] in REVIEWED for entry in reviewed), CHANGES
+    unexpected = [f"{step['op']} {step['urn']}" for step in preview.changed if not any(_covers(e, step) for e in reviewed)]
     assert not unexpected, (
         f"these change for whoever updates the checkout. If that is meant, add them to {CHANGES.relative_to(REPO)} with the "
         "reason, and to CHANGELOG.md:\n" + "\n".join(unexpected) + preview.shown
     )
-    stale = [entry for entry in reviewed if not any(_covers(entry, step) for step in preview.updated)]
-    assert not stale, f"nothing of this kind is updated: remove it from {CHANGES.relative_to(REPO)}"
+    stale = [entry for entry in reviewed if not any(_covers(entry, step) for step in preview.changed)]
+    assert not stale, f"nothing of this kind changes: remove it from {CHANGES.relative_to(REPO)}"
 
 
 def _covers(entry: Mapping[str, str], step: Mapping[str, Any]) -> bool:
-    return entry["type"] == step["type"] and fnmatchcase(step["urn"].rpartition("::")[2], entry["name"])
+    name = step["urn"].rpartition("::")[2]
+    return (entry["op"], entry["type"]) == (step["op"], step["type"]) and fnmatchcase(name, entry["name"])
 
 
 def test_outputs_keep_their_names(preview: Preview) -> None:
@@ -178,7 +185,7 @@ def _keys(value: Any, path: str = "") -> set[str]:
 
 
 def test_dashboards_folders_and_data_sources_keep_their_uids(preview: Preview) -> None:
-    grafana = [step for step in preview.steps if step["type"].startswith("grafana:")]
+    grafana = [step for step in preview.kept if step["type"].startswith("grafana:")]
     uids = {step["urn"]: (_uid(step["old"]["inputs"]), _uid(step["new"]["inputs"])) for step in grafana}
     assert sum(bool(old) for old, _ in uids.values()) > 9, "nine dashboards, their folder and the data sources"
     assert not {urn: pair for urn, pair in uids.items() if pair[0] != pair[1]}, "links and bookmarks break"
@@ -193,7 +200,7 @@ def _uid(inputs: Mapping[str, Any]) -> str | None:
 
 def test_alerts_recorded_series_and_labels_keep_their_names(preview: Preview) -> None:
     groups = [step for step in preview.steps if step["type"] == "gpu-fleet:ruler:RuleGroup"]
-    old = {name for step in groups for name in _names(step["old"]["inputs"]["rules"])}
+    old = {name for step in groups if step["old"] for name in _names(step["old"]["inputs"]["rules"])}
     new = {name for step in groups for name in _names(step["new"]["inputs"]["rules"])}
     assert {"alert GpuTemperatureHigh", "record gpu:utilization:ratio", "label severity"} <= old, sorted(old)
     assert old <= new, f"silences, routes and dashboards of users name these: {sorted(old - new)}"
