@@ -41,7 +41,8 @@ if config.hosts:
     hosts = fleet_args(config, backend)
     fleet = Fleet("fleet", hosts, ours)
     pulumi.export("hosts", len(fleet.facts))
-    pulumi.export("bundle", hosts.bundle.digest)  # sha256; the publication for pull mode has the same
+    pulumi.export("inventory", fleet.inventory)  # by which the next run sees that hosts were renamed or moved
+    pulumi.export("bundle", hosts.bundle.digest)  # sha256; a publication for hosts that pull names the same
     pulumi.export("series", estimated_series(config))
     if config.scrape:
         pulumi.export("scrapeConfig", scrape_output(config, fleet.facts))

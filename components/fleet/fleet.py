@@ -15,7 +15,7 @@ from functools import partial
 import pulumi
 
 from components.fleet import resources
-from components.fleet.renames import moves
+from components.fleet.renames import inventory, moves
 from host.bundle import Bundle
 from stackfile.config import HostSpec
 from stackfile.naming import resource_name, type_token
@@ -35,10 +35,11 @@ class FleetArgs:
 class Fleet(pulumi.ComponentResource):
     """One Bundle and one Host per host.
 
-    `facts`: host name to what `apply` reported there: GPUs, driver, the exporter chosen and why.
+    `facts`: host name to what `apply` reported there: GPUs, driver, the exporter chosen and why. `inventory`: see renames.py.
     """
 
     facts: dict[str, pulumi.Output[Mapping[str, str]]]
+    inventory: str
 
     def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(type_token("host", "Fleet"), name, None, opts)
@@ -46,7 +47,9 @@ class Fleet(pulumi.ComponentResource):
         bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
         self.facts = {}
         digest = bundle.digest
-        since = moves(spec for wave in args.waves for spec in wave)
+        specs = [spec for wave in args.waves for spec in wave]
+        self.inventory = inventory(specs)
+        since = moves(specs)
         for number, wave in enumerate(args.waves):
             hosts = [
                 resources.Host(

@@ -7,6 +7,8 @@ are invoked here: pulumi 3.259.0, pkg/resource/deploy/builtins.go, read 2026-11-
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,16 +46,31 @@ class Moves:
 
 def moves(hosts: Iterable[HostSpec]) -> Moves:
     """What became of the hosts since the last run."""
-    now = {host.name: host.prefix if host.connection == "local" else host.address for host in hosts}
-    return Moves.of(_addresses_in_state(), now)
+    now = _addresses(hosts)
+    return Moves.of(_addresses_in_state(_digest(now)), now)
 
 
-def _addresses_in_state() -> dict[str, str]:
-    """Address by host. Empty where the state cannot be read: then a rename is shown as two hosts, and harms none."""
+def inventory(hosts: Iterable[HostSpec]) -> str:
+    """What a stack exports as `inventory`: a digest of the names and addresses of its hosts. While it is that of the state,
+    nothing was renamed and the hosts there need not be read, which costs 1.5 s of CPU time for 1,000 of them."""
+    return _digest(_addresses(hosts))
+
+
+def _addresses(hosts: Iterable[HostSpec]) -> dict[str, str]:
+    return {host.name: host.prefix if host.connection == "local" else host.address for host in hosts}
+
+
+def _digest(addresses: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(addresses, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _addresses_in_state(unchanged: str) -> dict[str, str]:
+    """Address by host; empty where the state has the same inventory. Empty too where it cannot be read: then a rename is shown as
+    two hosts, and harms none."""
     stack = f"{pulumi.get_organization()}/{pulumi.get_project()}/{pulumi.get_stack()}"
     try:
-        # A stack that never had hosts has no such output; in one without any state the second function ends the engine.
-        if "hosts" not in _invoked("readStackOutputs", {"name": stack}):
+        # A stack that never had hosts has no such output; without any state the second function would crash the engine.
+        if _invoked("readStackOutputs", {"name": stack}).get("inventory", unchanged) == unchanged:
             return {}
         resources = _invoked("readStackResourceOutputs", {"stackName": stack})
     except Exception as error:

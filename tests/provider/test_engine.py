@@ -38,7 +38,7 @@ import pulumi
 from components.provider import Provider, ProviderArgs
 from components.fleet.resources import Bundle, Host
 from components.rulers.resources import AlertmanagerConfig, RuleGroup
-from components.fleet.renames import moves
+from components.fleet.renames import inventory, moves
 from components.sdk_patches import patch_sdk
 from types import SimpleNamespace
 
@@ -58,8 +58,9 @@ bundle = Bundle("bundle", files={{"converge": text}}, tar=archive.getvalue(), op
 prefixes = {{name: str(Path("hosts", wish["machines"].get(name, name)).absolute()) for name in wish["hosts"]}}
 old_names = {{}}
 if wish["aliases"]:
-    pulumi.export("hosts", len(prefixes))
-    old_names = moves([SimpleNamespace(name=name, connection="local", prefix=at) for name, at in prefixes.items()]).old_names
+    specs = [SimpleNamespace(name=name, connection="local", prefix=at) for name, at in prefixes.items()]
+    pulumi.export("inventory", inventory(specs))
+    old_names = moves(specs).old_names
 for name, do in wish["hosts"].items():
     settings = {{"DO": do, "GPU_FLEET_INSTANCE": name, "GPU_FLEET_STACK": wish["stack"]}}
     host = Host(

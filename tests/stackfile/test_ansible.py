@@ -308,5 +308,5 @@ def test_a_program_that_makes_an_inventory_is_not_run(base: Path) -> None:
     script.write_text("#!/bin/sh\necho ran > ran\n")
     script.chmod(0o755)
     errors = problems(stack(hosts=REMOVED, inventory="hosts"), base)
-    assert errors is not None and "is a program that makes an inventory" in str(errors)
+    assert errors is not None and "is an Ansible inventory script" in str(errors)
     assert not (base / "ran").exists()

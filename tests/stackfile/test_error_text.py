@@ -36,7 +36,7 @@ def test_many_errors_read_as_one_text(base: Path, request: pytest.FixtureRequest
     assert "hunter2" not in text
 
 
-def test_errors_are_sorted_as_people_count_and_told_once() -> None:
+def test_errors_are_sorted_as_people_count_and_reported_once() -> None:
     errors = ConfigErrors([Problem("hosts.yml:10", "b"), Problem("hosts.yml:9", "a"), Problem("hosts.yml:10", "b")])
     assert re.findall(r"hosts\.yml:\d+", str(errors)) == ["hosts.yml:9", "hosts.yml:10"]
 

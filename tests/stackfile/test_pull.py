@@ -24,7 +24,7 @@ URL = "https://files.example.com/gpu-fleet"
         ({"url": URL, "bandwidth": "fast", "hosts": 9}, "pull.bandwidth", "a bandwidth in kbit/s, Mbit/s or Gbit/s"),
     ],
 )
-def test_an_error_is_told_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
+def test_an_error_is_reported_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
     errors = problems(stack(pull=section), base)
     assert [problem.where for problem in errors.problems] == [f"gpu-fleet:{where}"], str(errors)
     assert words in str(errors) and "planted" not in str(errors)

@@ -34,7 +34,7 @@ LOCAL = {"here": {}, "there": {"gpuExporter": 9401, "nodeExporter": 9101, "alloy
         ({**SECTION, "nodeExporterPort": 9100}, "scrape.nodeExporterPort", "used on loopback already, on gpu-node-001"),
     ],
 )
-def test_an_error_is_told_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
+def test_an_error_is_reported_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
     errors = problems(stack(scrape=section), base, {"scrapePassword"})
     assert errors is not None
     assert [problem.where for problem in errors.problems] == [f"gpu-fleet:{where}"], str(errors)

@@ -335,7 +335,7 @@ WRONG = [
     wrong(
         "pattern of local hosts",
         "gpu-fleet:hosts.gpu[1:2]",
-        "stands for 2 hosts, and all of them are this machine",
+        "expands to 2 hosts, and all of them are this machine",
         **one_host("gpu[1:2]", connection="local"),
     ),
     wrong(
@@ -660,7 +660,7 @@ WRONG = [
     wrong(
         "receiver says nothing",
         "gpu-fleet:alerts.receivers.team",
-        "no way to tell anybody",
+        "has no channel",
         "webhook, slack, pagerduty or email",
         alerts__receivers__team={},
     ),
@@ -696,7 +696,7 @@ WRONG = [
     wrong(
         "secret of a receiver is another's",
         "gpu-fleet:alerts.receivers.team.pagerduty.routingKeySecret",
-        "is there for another use",
+        "has another use",
         alerts__receivers__team__pagerduty={"routingKeySecret": "sudoPassword"},
     ),
     wrong(
@@ -856,7 +856,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_an_error_is_told_once_where_it_is(case: Wrong, base: Path) -> None:
+def test_an_error_is_reported_once_where_it_is(case: Wrong, base: Path) -> None:
     (base / "known.yml").write_text("hosts: {spare: {address: 10.0.7.7}}\n")
     errors = problems(stack(**case.changes), base, case.secrets)
     assert errors is not None, f"{case.what} was accepted"

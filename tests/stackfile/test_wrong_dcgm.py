@@ -55,7 +55,7 @@ def test_a_list_that_cannot_be_read_is_told_as_the_setting_s_error(base: Path) -
         ({"source": "packages", "runtime": "podman"}, "dcgm.runtime", "has no meaning with `source: packages`"),
     ],
 )
-def test_an_error_about_how_it_is_run_is_told_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
+def test_an_error_about_how_it_is_run_is_reported_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
     errors = problems(stack(dcgm=section), base)
     assert errors is not None
     assert [problem.where for problem in errors.problems] == [f"gpu-fleet:{where}"], str(errors)

@@ -47,7 +47,7 @@ WRONG = [
         "logs that go nowhere",
         {"logs": REMOVED, "kubernetes": {"podLogs": ["jobs"]}},
         "gpu-fleet:logs",
-        "kubernetes.podLogs asks",
+        "kubernetes.podLogs collects",
     ),
     ("a label that is no text", {"kubernetes": {"nodeSelector": {"gpu": True}}}, "nodeSelector.gpu", "in quotes"),
     ("a chart by its name", {"kubernetes": {"charts": {"alloy": {"chart": "alloy"}}}}, "charts.alloy.chart", ".tgz"),
@@ -76,7 +76,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("what", "changes", "where", "words"), WRONG, ids=[case[0] for case in WRONG])
-def test_an_error_is_told_once_where_it_is(what: str, changes: dict, where: str, words: str, base: Path) -> None:
+def test_an_error_is_reported_once_where_it_is(what: str, changes: dict, where: str, words: str, base: Path) -> None:
     errors = problems(stack(**changes), base)
     assert errors is not None, f"{what} was accepted"
     where = where if where.startswith("gpu-fleet:") else f"gpu-fleet:kubernetes.{where}"
