@@ -102,6 +102,37 @@ def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
     assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", f"reload-or-restart {UNIT}.service"]
 
 
+def test_a_new_name_restarts_what_reads_the_name_alone(host: SimulatedHost) -> None:
+    part = _job(host)
+    for cause, restarts in (("identity", True), ("settings", False)):
+        parts = [replace(part, units=(replace(part.units[0], restart_on=(cause,)),))]
+        host.settings |= {"GPU_FLEET_INSTANCE": "gpu-007", "GPU_FLEET_ALLOY_LISTEN": "127.0.0.1:1"}
+        host.apply(parts)
+        _asked(host)
+        host.settings["GPU_FLEET_INSTANCE"] = "node-007"
+        host.apply(parts)
+        assert (f"restart {UNIT}.service" in _asked(host)) == restarts, cause
+        host.settings["GPU_FLEET_ALLOY_LISTEN"] = "127.0.0.1:2"
+        host.apply(parts)
+        assert (f"restart {UNIT}.service" in _asked(host)) != restarts, cause
+        values = host.at("/etc/gpu-fleet/gpu-fleet.env")
+        values.write_text(values.read_text().replace('"127.0.0.1:2"', '"127.0.0.1:3"'))
+        host.apply(parts)
+        assert (f"restart {UNIT}.service" in _asked(host)) != restarts, "what was edited by hand may be what it runs with"
+
+
+def test_a_reload_that_fails_fails_its_part_and_the_old_file_comes_back(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    part = _job(host)
+    systemctl = host.directory / "programs" / "systemctl"
+    systemctl.write_text(systemctl.read_text().replace("exec ", "case $1 in reload-or-restart) exit 1 ;; esac\nexec "))
+    run = host.run("apply", [replace(part, files=(part.files[0], File(path="/etc/job/rules", content=b"broken")))])
+    error = run.error("job")
+    assert error["code"] == "service-failed" and "did not accept its new configuration" in error["message"], error
+    assert error["log"] == [f"journal of --quiet --no-pager --output=cat --lines=20 --unit={UNIT}.service"]
+    assert host.at("/etc/job/rules").read_bytes() == b"job"
+
+
 def test_a_timer_is_enabled_instead_of_its_service(host: SimulatedHost) -> None:
     host.apply([_job(host, timer=True)])
     assert _asked(host) == ["daemon-reload", f"--quiet enable {UNIT}.timer", f"restart {UNIT}.timer"]
