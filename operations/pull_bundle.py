@@ -67,6 +67,7 @@ def read_publication(stack: str, url: str, *, is_at_once: bool = False, is_stopp
         raise PublishError(f"URL {url}: give https://..., http://... or file:///..., without a login")
     found = configuration(stack)
     config = found.load()
+    name = stack.rpartition("/")[2]
     if url.startswith("http://") and not (config.pull and config.pull.insecure):
         raise PublishError(
             f"URL {url}: http:// lets anyone on the path replace what hosts run as root. Give https://, or write "
@@ -76,11 +77,11 @@ def read_publication(stack: str, url: str, *, is_at_once: bool = False, is_stopp
         url = config.pull.url
     if not config.datacenter or config.metrics is None:
         raise PublishError(f"{found.file.name}: pull mode needs gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics")
-    if warning := permit_artifacts(config, stack):
+    if warning := permit_artifacts(config, name):
         print(warning, file=sys.stderr)
     directory = config.artifacts.directory
     return Publication(
-        stack=stack.rpartition("/")[2],
+        stack=name,
         bundle=bundle(config),
         settings=shared_settings(config),
         artifacts=config.local_path(directory) if directory else None,
