@@ -108,15 +108,18 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test bench mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
+.PHONY: test bench powercut mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
 test: lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
-	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh
+	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh mkfs.ext4 mkfs.xfs losetup
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all)
 
 bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones also Ansible's (root); .dev/bench.json
 	@$(PYTHON) -m bench
+
+powercut: lab-setup ## cut the power of hosts, and kill runs, at N random instants each (root): make powercut N=200 SEED=1
+	@$(PYTHON) -m lab.powercut --cuts $(or $(N),200) --kills $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
 mutants: .venv/installed-dev ## check that the rule tests fail for each changed threshold, operator and `for`; CHANGED=1: only of changed rules
 	@$(PYTHON) -m toolchain install --quiet promtool >&2

@@ -1,7 +1,7 @@
 """Where hosts get each program from, as the stack's `artifacts` section says. Pure but for reading a directory's index.
 
 A directory of artifacts (`source: controller`) holds one file per program and architecture, named by its sha256, and
-SHA256SUMS, which tells them apart: `<sha256>  <program>-<version>.linux-<arch>`.
+SHA256SUMS, which names them: `<sha256>  <program>-<version>.linux-<arch>`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<what>[^\s/]+-[^\s/]+)\.linux-
 
 
 class ArtifactsError(ValueError):
-    """A program cannot be had as the stack file asks; the text says why and what to do."""
+    """A program is not available as the stack file wants it; the text has the reason and the fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upstream:
-    """The makers' releases, verified by the sums in versions.yaml. `mirror`: a server that keeps their paths, or empty."""
+    """The upstream releases, verified by the sums in versions.yaml. `mirror`: a server with the same paths, or empty."""
 
     mirror: str = ""
 
@@ -56,7 +56,7 @@ def _sources(of: Release) -> dict[str, Source]:
 
 
 def mirrored(url: str, mirror: str) -> str:
-    """The same path on a server that keeps the makers' paths; unchanged without one."""
+    """The same path on a mirror; unchanged without one."""
     return mirror.rstrip("/") + urlsplit(url).path if mirror else url
 
 
@@ -119,16 +119,16 @@ def image_archives(source: str, *, directory: Path | None = None) -> Mapping[str
     return _index(directory).get(f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}", {})
 
 
-def image_reference(asked: str | None, archives: Mapping[str, Source]) -> str:
-    """dcgm-exporter's image as hosts pull it. `asked`: the stack's own, with a digest.
+def image_reference(configured: str | None, archives: Mapping[str, Source]) -> str:
+    """dcgm-exporter's image as hosts pull it. `configured`: the stack's own, with a digest.
 
-    Raises ArtifactsError when nobody has pinned the digest and no archive stands in for it.
+    Raises ArtifactsError when the digest is not pinned and there is no archive in its place.
     """
     pinned = image(DCGM_IMAGE)
-    if not asked and not pinned.digest and not archives:
+    if not configured and not pinned.digest and not archives:
         raise ArtifactsError(
             f"toolchain/versions.yaml has no digest for the image {pinned.reference} ({UNPINNED}), and hosts run nothing "
             "unverified. Run `make pin` where its registry can be reached and review the diff, name an image by its digest in "
             "gpu-fleet:dcgm.image, or put an archive of it into the directory of `artifacts: {source: controller}`."
         )
-    return asked or pinned.reference
+    return configured or pinned.reference

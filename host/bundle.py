@@ -1,6 +1,6 @@
 """The parts of a stack as one content-addressed archive: the converge program, a manifest it can read, and the files.
 
-The same parts give the same bytes on any machine, so the digest alone tells whether a host is up to date. The archive holds no
+The same parts give the same bytes on any machine, so the digest alone shows whether a host is up to date. The archive holds no
 value that differs between hosts and no secret. The manifest's format is documented in converge/README.md.
 Not done here: choosing parts (parts/) and bringing the archive to a host (the provider).
 """
@@ -66,11 +66,11 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 
 
 class BundleError(ValueError):
-    """The parts contradict themselves or each other: a mistake in this repository, not in a stack file. Holds all of them."""
+    """The parts contradict themselves or each other: an error in this repository, not in a stack file. Holds all of them."""
 
-    def __init__(self, mistakes: Sequence[str]):
-        super().__init__("the parts do not make a bundle:\n" + "\n".join(f"  - {mistake}" for mistake in mistakes))
-        self.mistakes = tuple(mistakes)
+    def __init__(self, errors: Sequence[str]):
+        super().__init__("the parts do not make a bundle:\n" + "\n".join(f"  - {error}" for error in errors))
+        self.errors = tuple(errors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +100,16 @@ class Bundle:
 
     @classmethod
     def of(cls, parts: Sequence[Part], *, settings: Mapping[str, str] | None = None, rootfs: Path = ROOTFS) -> Bundle:
-        """The bundle of `parts`, in their order. `settings`: what the stack tells every host, over the parts' defaults. `rootfs`
-        is where the files of their units are.
+        """The bundle of `parts`, in their order. `settings`: what the stack sets for every host, over the parts' defaults.
+        `rootfs` is where the files of their units are.
 
-        Raises BundleError with every mistake found.
+        Raises BundleError with every error found.
         """
         every = [_host_part(parts), *parts]
         unit_files = {part.name: tuple(_unit_files(part, rootfs)) for part in every}
-        mistakes = list(_mistakes(every, unit_files))
-        if mistakes:
-            raise BundleError(mistakes)
+        errors = list(_errors(every, unit_files))
+        if errors:
+            raise BundleError(errors)
 
         members: dict[str, bytes] = {}
         for source in sorted(CONVERGE.rglob("*")):
@@ -137,7 +137,7 @@ class Bundle:
 
 
 def _host_part(parts: Sequence[Part]) -> Part:
-    """What the parts need below them, as a part of its own that comes first and goes last."""
+    """What the parts need below them, as a part of its own: applied first, removed last."""
     listed = {directory.path for part in parts for directory in part.directories}
     parents = {
         str(parent)
@@ -243,11 +243,11 @@ def _check_record(check: Check) -> tuple[str, ...]:
             return "check", "file", str(check.within_s), check.path, str(check.fresh_s), check.contains or "-"
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------------------
 
 
-def _mistakes(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File], ...]]) -> Iterator[str]:
-    yield from _mistakes_between(parts, unit_files)
+def _errors(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File], ...]]) -> Iterator[str]:
+    yield from _errors_between(parts, unit_files)
     known = set(GIVEN_NAMES) | set(_settings(parts))
     causes = {"settings", "identity"}
     has_facts = False  # a probe's facts are not declared, so after one any name may be a fact
@@ -257,17 +257,17 @@ def _mistakes(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File
         causes |= {f"secrets/{secret}" for secret in part.secrets}
         if part.keep_packages and part.keep_packages not in causes:
             yield f"{part.name}: keep_packages {part.keep_packages} is placed by neither this part nor one before it"
-        for mistake in (
-            *_mistakes_of_names(part, known, has_facts),
-            *_mistakes_of_paths(part),
-            *_mistakes_of_downloads(part),
-            *_mistakes_of_units(part, unit_files[part.name], causes),
-            *_mistakes_of_fields(part),
+        for error in (
+            *_errors_of_names(part, known, has_facts),
+            *_errors_of_paths(part),
+            *_errors_of_downloads(part),
+            *_errors_of_units(part, unit_files[part.name], causes),
+            *_errors_of_fields(part),
         ):
-            yield f"{part.name}: {mistake}"
+            yield f"{part.name}: {error}"
 
 
-def _mistakes_between(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File], ...]]) -> Iterator[str]:
+def _errors_between(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File], ...]]) -> Iterator[str]:
     names: set[str] = set()
     owners: dict[str, str] = {ENV_FILE: HOST_PART}
     directories: dict[str, tuple[str, Directory]] = {}
@@ -297,7 +297,7 @@ def _mistakes_between(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[s
                 yield f"{part.name}: gives {name} the default {value!r}, but {other} gives {same_value!r}"
 
 
-def _mistakes_of_names(part: Part, known: set[str], has_facts: bool) -> Iterator[str]:
+def _errors_of_names(part: Part, known: set[str], has_facts: bool) -> Iterator[str]:
     if not _NAME.fullmatch(part.name):
         yield f"name {part.name!r}: use lower-case letters, digits and '-'"
     for name in (*part.settings, *part.when):
@@ -324,7 +324,7 @@ def _mistakes_of_names(part: Part, known: set[str], has_facts: bool) -> Iterator
             yield f"secret {secret!r}: its group {secret_group(secret)!r} is longer than the 32 characters that groupadd accepts"
 
 
-def _mistakes_of_paths(part: Part) -> Iterator[str]:
+def _errors_of_paths(part: Part) -> Iterator[str]:
     if part.name == HOST_PART:
         return
     directories = {directory.path for directory in part.directories}
@@ -343,17 +343,17 @@ def _mistakes_of_paths(part: Part) -> Iterator[str]:
             yield f"{file.path}: mode {file.mode:o} lets others than the owner write it, or has a set-id bit"
 
 
-def _mistakes_of_downloads(part: Part) -> Iterator[str]:
+def _errors_of_downloads(part: Part) -> Iterator[str]:
     for download in part.downloads:
         if "/bin/" in download.path and not download.mode & 0o100:
             yield f"{download.path}: mode {download.mode:o} does not let the program run"
         if not download.sources:
             yield f"{download.path} has no source for any architecture"
         for arch, source in download.sources.items():
-            yield from (f"{download.path} ({arch}): {mistake}" for mistake in _mistakes_of_source(arch, source))
+            yield from (f"{download.path} ({arch}): {error}" for error in _errors_of_source(arch, source))
 
 
-def _mistakes_of_source(arch: str, source: Source) -> Iterator[str]:
+def _errors_of_source(arch: str, source: Source) -> Iterator[str]:
     if arch not in ("amd64", "arm64"):
         yield "architectures are amd64 and arm64"
     if not _SHA256.fullmatch(source.sha256):
@@ -364,7 +364,7 @@ def _mistakes_of_source(arch: str, source: Source) -> Iterator[str]:
         yield f"member {source.member!r} needs a url that ends in .tar.gz, .tgz or .zip"
 
 
-def _mistakes_of_units(part: Part, unit_files: Sequence[tuple[str, File]], causes: set[str]) -> Iterator[str]:
+def _errors_of_units(part: Part, unit_files: Sequence[tuple[str, File]], causes: set[str]) -> Iterator[str]:
     shipped = {file.path for _, file in unit_files}
     for unit in part.units:
         for _, path in _unit_paths(unit):
@@ -380,7 +380,7 @@ def _mistakes_of_units(part: Part, unit_files: Sequence[tuple[str, File]], cause
                 yield f"{path} must hold [program:{PurePosixPath(path).stem}]"
 
 
-def _mistakes_of_fields(part: Part) -> Iterator[str]:
+def _errors_of_fields(part: Part) -> Iterator[str]:
     """What the manifest's line format cannot carry."""
     for record in _records([part], {part.name: ()}):
         for value in record[1:]:

@@ -37,10 +37,10 @@ class File:
 class Directory:
     """One directory. `contents` says whose the entries are, which decides about drift and removal:
 
-    - "shared": others may put things there; it goes with the part when we made it and it is empty.
-    - "placed": only what the bundle places may lie there; anything else is drift and set aside. What was there before us comes
-      back on removal.
-    - "runtime": our programs write there (WAL, textfiles, logs); when we made it, it goes with all that is in it.
+    - "shared": others may put things there; it is removed with the part when we made it and it is empty.
+    - "placed": only what the bundle places may lie there; anything else is drift and is saved elsewhere. What existed before us
+      is restored on removal.
+    - "runtime": our programs write there (WAL, textfiles, logs); when we made it, it is removed with everything in it.
     """
 
     path: str

@@ -27,6 +27,9 @@ PACKAGES = {
     "ip": (("iproute2",), ("iproute",)),
     "ssh": (("openssh-client",), ("openssh-clients",)),
     "chromium": (("chromium",), ("chromium",)),
+    "mkfs.ext4": (("e2fsprogs",), ("e2fsprogs",)),
+    "mkfs.xfs": (("xfsprogs",), ("xfsprogs",)),
+    "losetup": (("mount",), ("util-linux",)),
 }
 # The same program under the names that other distributions and its other builds give it.
 ALSO_CALLED = {"chromium": ("chromium-browser", "google-chrome", "google-chrome-stable")}

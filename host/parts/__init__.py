@@ -47,7 +47,7 @@ class HostOptions:
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
-    """Probes first: what they find decides which of the later parts a host wants. Who reads comes after what it reads."""
+    """Probes first: their facts decide which of the later parts a host wants. A reader is placed after what it reads."""
     programs = options.programs
     before_alloy = [
         Launch().part(),

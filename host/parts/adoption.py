@@ -1,4 +1,4 @@
-"""Exporters that were on a host before us and shall stay: where they answer, ours are not placed and Alloy reads theirs."""
+"""Existing exporters that are kept: where they respond, ours are not placed and Alloy reads theirs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Adoption:
     an adopted GPU exporter also what exporter_choice.py finds otherwise, and where it listens."""
 
     def parts(self) -> tuple[Part, ...]:
-        """The question, before anything chooses; and what is left to do for those adopted: to see that they still answer."""
+        """The probe, before any choice; and for adopted exporters the check that they still respond."""
         return (
             Part(name="adoption", probe=PROBE, fatal=True, files=(File.from_rootfs(PROBE),), settings={"GPU_FLEET_ADOPT": "no"}),
             Part(

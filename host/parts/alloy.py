@@ -21,7 +21,7 @@ USER = "gpu-fleet-alloy"
 
 @dataclass(frozen=True, kw_only=True)
 class Alloy:
-    """`optional_config`: files below /etc/gpu-fleet/alloy of other parts; Alloy reloads when one comes or goes."""
+    """`optional_config`: files below /etc/gpu-fleet/alloy of other parts; Alloy reloads when one is added or removed."""
 
     sources: Mapping[str, Source]  # by architecture
     metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password
@@ -60,7 +60,7 @@ class Alloy:
                     reload_on=(*(file.path for file in config), *self.optional_config),
                 ),
             ),
-            # Where no name server answers, Alloy asks for the host's full name for 10 s before each thing that it scrapes.
+            # Where no name server responds, Alloy resolves the host's full name for 10 s before each scrape target.
             checks=(HttpCheck(url="http://${GPU_FLEET_ALLOY_LISTEN}/-/ready", contains="ready", within_s=120),),
         )
 

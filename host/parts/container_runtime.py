@@ -30,7 +30,7 @@ class ContainerRuntime:
     may_install: bool = True
 
     def parts(self) -> tuple[Part, ...]:
-        """The toolkit first: a Docker that comes after it finds it without a restart."""
+        """The toolkit first: a Docker installed after it finds it without a restart."""
         return (
             *(
                 Part(
@@ -78,7 +78,7 @@ class ContainerRuntime:
 
 
 def _installed(name: str, when: Mapping[str, tuple[str, ...]], packages: Mapping[str, tuple[str, ...]]) -> Part:
-    """Packages that stay when the host is removed while others use them, which IN_USE tells; exporter-choice places it."""
+    """Packages that stay when the host is removed while others use them, which IN_USE reports; exporter-choice places it."""
     return Part(name=name, when=when, packages=packages, keep_packages=IN_USE)
 
 

@@ -26,7 +26,7 @@ _OF_A_GPU = '{gpu="'
 @dataclass(frozen=True, kw_only=True)
 class DcgmExporter:
     """`image`: as `docker pull` takes it, with its digest. `archives`: the same as `docker save` wrote it, by architecture, for
-    hosts that reach no registry; with them none is asked. `counters`: lines "field, type, help"; one that names a DCGM_FI_PROF_*
+    hosts that reach no registry; with them none is used. `counters`: lines "field, type, help"; one that names a DCGM_FI_PROF_*
     field makes the container run with SYS_ADMIN."""
 
     image: str = field(default_factory=lambda: image("dcgm-exporter").reference)
@@ -79,7 +79,7 @@ def _part(
         name=name,
         when={"GPU_FLEET_DCGM_RUN": (run,)},
         units=(Unit(name=f"gpu-fleet-{name}", restart_on=(*started_by, COUNTERS, "settings")),),
-        # From when the image is there, about half a gigabyte; one that cannot be had ends the wait at once.
+        # Counted from when the image (about half a gigabyte) is present; one that cannot be pulled ends the wait at once.
         checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains=_OF_A_GPU, within_s=300),),
         files=files,
         packages=packages or {},

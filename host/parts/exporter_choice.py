@@ -1,4 +1,4 @@
-"""Which GPU exporter a host gets: asked of the host itself, because only it knows whether it is a container and has Docker."""
+"""Which GPU exporter a host gets: chosen on the host itself, which alone knows whether it is a container and has Docker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""node_exporter on one host: what it places there, and how to tell that it works."""
+"""node_exporter on one host: what it places there, and how it is checked."""
 
 from __future__ import annotations
 

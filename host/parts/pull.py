@@ -21,7 +21,7 @@ class Pull:
         return Part(
             name="pull",
             when={"GPU_FLEET_MODE": ("pull",)},
-            # What the last good publication came with, its secrets among it.
+            # The last good publication, with its secrets.
             directories=(Directory(path=STATE, mode=0o700, contents="runtime"),),
             files=(File.from_rootfs(PROGRAM), File.from_rootfs(LIBRARY)),
             settings={"GPU_FLEET_MODE": "push"},

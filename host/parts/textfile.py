@@ -35,7 +35,7 @@ class Textfile:
     def parts(self) -> tuple[Part, ...]:
         """What runs every collector that is there, each 15 s, and the collectors, of which a host wants those for its GPUs.
 
-        Link traffic comes without a check: not every GPU tells it, and a host is not broken for that. A metric says if it worked.
+        Link traffic has no check: not every GPU reports it, and a host is not broken without it. A metric has the result.
         """
         return (
             _collector("links", {"GPU_VENDOR": ("nvidia",)}),
@@ -43,7 +43,7 @@ class Textfile:
                 name="textfile",
                 # The groups own AMD's devices, and NVIDIA's where an administrator took them from "everyone".
                 users=(User(name=USER, groups=("video", "render")),),
-                # Root writes there too (drift.py), and owns it: whoever owns a directory may take others' files out of it.
+                # Root writes there too (drift.py), and owns it: the owner of a directory may delete files of others in it.
                 directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
                 files=tuple(File.from_rootfs(script) for script in SCRIPTS),
                 units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),

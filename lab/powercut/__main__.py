@@ -1,4 +1,4 @@
-"""python -m lab.powercut [--cuts N] [--kills N] [--seed N]: cuts the power, or kills the run, at random instants, and prints a table."""
+"""Cuts the power of hosts, or kills their runs, at random instants, and prints a table."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ def main() -> int:
     if not os.environ.get("LAB_POWERCUT_INSIDE"):
         # A mount namespace of our own: whatever ends this process, no mount stays.
         os.environ["LAB_POWERCUT_INSIDE"] = "1"
-        os.execvp(
-            "unshare", ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.powercut", *sys.argv[1:]]
-        )
+        again = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.powercut", *sys.argv[1:]]
+        os.execvp("unshare", again)  # noqa: S606
     progress = Progress()
     system.require(("mkfs.ext4", "mkfs.xfs", "losetup", "debootstrap"), progress)
     layers = tuple(image.ensure(image.CONTAINER, progress))
@@ -104,6 +103,7 @@ def _all(laboratory: Laboratory, cuts: int, kills: int, seed: int, workers: int)
     with ThreadPoolExecutor(workers) as pool:
         for trials in pool.map(lambda job: job(), jobs):
             for trial in trials:
+                print(f"{trial.kind}, {trial.scenario}, at {trial.at_s:.2f} s: {trial.found}", flush=True)
                 for wrong in trial.wrong:
                     print(
                         f"WRONG {trial.kind}, {trial.scenario}, at {trial.at_s:.2f} s, done {trial.was_done}: {wrong}", flush=True

@@ -1,5 +1,5 @@
-"""A machine for as long as one command runs: a root over a mounted disk, with processes, mounts and a network of its own. When the
-command ends, or the machine is cut, every process in it is gone."""
+"""A machine for as long as one command runs: a root over a mounted disk, with processes, mounts and a network of its own. When
+the command ends, or is killed, every process in it is gone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is applied to the machines: two versions of a bundle with everything that a bundle can hold, small enough for hundreds of runs;
-and what the administrator had there before."""
+"""What is applied to the machines: two versions of a bundle with everything that a bundle can hold, small enough for hundreds of
+runs; and the files that the administrator had there before."""
 
 from __future__ import annotations
 

@@ -52,11 +52,17 @@ SCENARIOS = (
 
 # Every file, account and link, but for logs, locks and what useradd keeps of the version before.
 _LISTING = r"""
-find /etc /opt /usr/local /var/lib /root -xdev \( -name '*-' -o -name .pwd.lock -o -regex '/etc/\(passwd\|group\|g?shadow\|sub[gu]id\)\(\.[a-z0-9]+\|\+\)?' \
-  \) -prune -o -printf '%p %y %m %u:%g %l\n' | sort
+find /etc /opt /usr/local /var/lib /root -xdev \( -name '*-' -o -name .pwd.lock \
+  -o -regex '/etc/\(passwd\|group\|g?shadow\|sub[gu]id\)\(\.[a-z0-9]+\|\+\)?' \) -prune -o -printf '%p %y %m %u:%g %l\n' | sort
 find /etc/fleet-app /etc/fleet-other -type f -exec sha256sum {} + | sort
 getent passwd | sort; getent group | sort
 """
+
+
+_OURS = (
+    "find / -xdev \\( -path /proc -o -path /srv -o -path /tmp \\) -prune -o -path '*gpu-fleet*' -print |"
+    " grep -v '^/var/lib/gpu-fleet'; cat /etc/fleet-app/same /etc/fleet-app/only* 2>/dev/null; true"
+)
 
 
 def _section(name: str, command: str) -> str:
@@ -100,6 +106,7 @@ class Laboratory:
     layers: tuple[Path, ...]
     templates: dict[tuple[str, str], Disk] = field(default_factory=dict)
     pristine: dict[str, str] = field(default_factory=dict)
+    durations: dict[tuple[str, str], float] = field(default_factory=dict)
     _number: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -133,7 +140,7 @@ class Laboratory:
             self.templates[key] = disk
         return self.templates[key]
 
-    # --- power cuts -----------------------------------------------------------------------------------------------------------------
+    # --- power cuts ---
 
     def cut(self, kind: str, scenario: Scenario, rng: random.Random, cuts: int) -> Iterator[Trial]:
         """One run, of which the disk is copied at `cuts` random instants; each copy is then looked at by itself."""
@@ -168,7 +175,10 @@ class Laboratory:
             yield trial
 
     def duration(self, kind: str, scenario: Scenario) -> float:
-        """Of an undisturbed run on this machine, now."""
+        """Of an undisturbed run on this machine."""
+        key = (kind, scenario.name)
+        if key in self.durations:
+            return self.durations[key]
         disk = self.template(kind, scenario).copy(self.name())
         at = self.work / disk.image.name
         with disk.mounted(at):
@@ -178,6 +188,7 @@ class Laboratory:
         disk.remove()
         if code != 0:
             raise RuntimeError(f"{scenario.command} exited {code}:\n{out}{err}")
+        self.durations[key] = took_s
         return took_s
 
     def examine(self, trial: Trial, disk: Disk, scenario: Scenario) -> None:
@@ -187,17 +198,17 @@ class Laboratory:
                 places = [at / "upper" / path.lstrip("/"), at / "upper" / STATE / "saved" / path.lstrip("/")]
                 if not any(place.is_file() and place.read_text() == text for place in places):
                     trial.wrong.append(f"{path}, which is not ours, is lost")
-            self.judge(trial, scenario, *self.machine(at).run(after(scenario)))
+            self.evaluate(trial, scenario, *self.machine(at).run(after(scenario)))
         shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
 
-    def judge(self, trial: Trial, scenario: Scenario, code: int, out: str, err: str) -> None:
+    def evaluate(self, trial: Trial, scenario: Scenario, code: int, out: str, err: str) -> None:
         """Of what `after` printed."""
         seen = sections(out)
         wrong = trial.wrong
         digest = {0: ""} | {version: (self.shared / f"digest-{version}").read_text() for version in (1, 2)}
         try:
             (found_code, found), (next_code, said), (check_code, checked) = seen["found"], seen["next"], seen["check"]
-            (gone_code, gone), (_, listing), (_, ours) = seen["remove"], seen["listing"], seen["ours"]
+            (gone_code, gone), (_, listing) = seen["remove"], seen["listing"]
         except KeyError as missing:
             wrong.append(f"the machine did not come to {missing}: {code} {out[-300:]} {err[-300:]}")
             return
@@ -226,7 +237,7 @@ class Laboratory:
             changes = [f"-{line}" for line in sorted(before - after_)] + [f"+{line}" for line in sorted(after_ - before)]
             wrong.append(f"after the removal the machine is not as it was: {changes[:6]}")
 
-    # --- kills ----------------------------------------------------------------------------------------------------------------------
+    # --- kills ---
 
     def kill(self, kind: str, scenario: Scenario, how: str, rng: random.Random) -> Trial:
         """A kill that met the run between its begin and its end; one that came too late is tried again, earlier."""
@@ -241,23 +252,20 @@ class Laboratory:
             shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
             disk.remove()
             if sections(out).get("proof", (1, ""))[0] == 0:
-                self.judge(trial, scenario, code, out, err)
+                self.evaluate(trial, scenario, code, out, err)
                 return trial
             usual_s = at_s
 
 
 def _killed(scenario: Scenario, how: str, at_s: float) -> str:
-    """`host program`: SIGKILL of the whole run. `connection`: the end of what the bootstrap reads, which it answers by ending all.
+    """`host program`: SIGKILL of the whole run. `connection`: the end of bootstrap.sh's standard input, which ends the run.
 
-    Proof: it was alive when it was killed, had begun, and reported no result before its end."""
+    Proof: the run was alive at the kill, had begun, and never reported a result."""
     if how == "connection":
         verb = "remove" if scenario.version == 0 else "apply"
         version = scenario.version or 1
-        arguments = (
-            f"'' {subject.STACK} {subject.INSTANCE} $(stat -c %s /srv/archive-{version}) ''"
-            if scenario.version
-            else f"'' {subject.STACK} {subject.INSTANCE} 0 ''"
-        )
+        size = f"$(stat -c %s /srv/archive-{version})" if scenario.version else "0"
+        arguments = f"'' {_ABOUT} {size} ''"
         feed = f"cat /srv/archive-{version}; " if scenario.version else ""
         return f"""
 mkfifo /tmp/connection
@@ -284,19 +292,18 @@ def after(scenario: Scenario) -> str:
     again = scenario.command
     if scenario.version == 0:
         # Where the program itself was hit, the message says that an apply repairs it.
-        again = f"{{ {scenario.command}; }} || {{ code=$?; [ $code -eq 11 ] && rm -f /tmp/open && {_APPLY.format(1)} && {scenario.command}; }}"
+        repair = f"[ $code -eq 11 ] || exit $code; rm -f /tmp/open; {_APPLY.format(1)} && {scenario.command}"
+        again = f"{{ {scenario.command}; }} || {{ code=$?; {repair}; }}"
     check = _BOOTSTRAP.format("check")
-    ours = "find / -xdev \\( -path /proc -o -path /srv -o -path /tmp \\) -prune -o -path '*gpu-fleet*' -print | grep -v '^/var/lib/gpu-fleet' ; cat /etc/fleet-app/same /etc/fleet-app/only* 2>/dev/null; true"
     return "".join(
         f"rm -f /tmp/open; {_section(name, command)}"
         for name, command in (
-            ("before", ours),
+            ("before", _OURS),
             ("digest", f"cat /{STATE}/digest 2>/dev/null"),
             ("found", check),
             ("next", again),
             ("check", check),
             ("remove", _BOOTSTRAP.format("remove")),
-            ("ours", ours),
             ("listing", _LISTING),
         )
     )

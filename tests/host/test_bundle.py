@@ -27,10 +27,10 @@ def _sum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _mistakes(*parts: Part) -> tuple[str, ...]:
+def _errors(*parts: Part) -> tuple[str, ...]:
     with pytest.raises(BundleError) as caught:
         Bundle.of(parts)
-    return caught.value.mistakes
+    return caught.value.errors
 
 
 DIGEST = """
@@ -226,12 +226,12 @@ MISTAKES = {
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_parts_that_make_no_sense_are_refused(kind: str) -> None:
     parts, expected = MISTAKES[kind]
-    assert any(expected in mistake for mistake in _mistakes(*parts)), _mistakes(*parts)
+    assert any(expected in error for error in _errors(*parts)), _errors(*parts)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     parts = _part(name="One", secrets=("A b",), files=(File(path="/usr/a", content=b""),))
-    assert len(_mistakes(parts)) == 3
+    assert len(_errors(parts)) == 3
 
 
 def test_a_unit_whose_supervisor_file_names_another_program_is_refused(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: S
     error = apply.error("web")
     assert error["code"] == "service-failed"
     why = "service gpu-fleet-web does not keep running: the configuration is broken"
-    assert error["message"] == f"{why}; the version before runs again", "the cause in one line"
+    assert error["message"] == f"{why}; the previous version runs again", "the cause in one line"
     assert "the configuration is broken" in error["log"]
     assert apply.statuses["page"] == "changed", "one part's failure must not hold up the others"
     assert _answer(host).startswith("web answers")
@@ -161,7 +161,7 @@ def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: S
 def test_a_new_part_that_does_not_come_up_is_taken_away_again(host: SimulatedHost) -> None:
     apply = host.run("apply", [page(), web(host, "broken")])
     assert apply.code == 1
-    assert apply.error("web")["message"].endswith("what was placed for it was taken away again")
+    assert apply.error("web")["message"].endswith("what was placed for it was removed again")
     assert [path for path in host.snapshot() if "web" in path and "/log/" not in path] == []
     host.remove()
     assert snapshot(host.prefix) == {}
@@ -234,7 +234,7 @@ def test_a_service_keeps_running_with_the_old_settings_when_the_new_ones_do_not_
         host.settings["WEB_PORT"] = str(listener.getsockname()[1])
         apply = host.run("apply", [web(host)])
         assert apply.error("web")["code"] == "port-taken"
-        assert apply.error("web")["message"].endswith("the version before runs again")
+        assert apply.error("web")["message"].endswith("the previous version runs again")
         assert _answer(host, good_port).startswith("web answers")
     assert host.apply([web(host)]).statuses["web"] == "changed", "the next apply tries the new settings again"
     assert _answer(host).startswith("web answers")

@@ -193,7 +193,7 @@ def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host:
     error = apply.error("job")
     assert error["code"] == "service-failed"
     last_words = f"journal of --quiet --no-pager --output=cat --lines=1 --unit={UNIT}.service _TRANSPORT=stdout"
-    assert error["message"] == f"service {UNIT} does not keep running: {last_words}; the version before runs again"
+    assert error["message"] == f"service {UNIT} does not keep running: {last_words}; the previous version runs again"
     assert error["log"] == [f"journal of --quiet --no-pager --output=cat --lines=20 --unit={UNIT}.service"]
     assert "ExecStart=/opt/gpu-fleet/libexec/job\n" in host.at(f"/etc/systemd/system/{UNIT}.service").read_text()
 

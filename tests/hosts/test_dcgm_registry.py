@@ -59,7 +59,7 @@ def test_an_image_is_pulled_by_its_digest_and_what_cannot_be_had_is_told_in_the_
 ) -> None:
     code, message = _why(pulling.apply(ABSENT))
     why = f"the image {pulling.name}@{ABSENT} cannot be had: Error response from daemon: manifest unknown"
-    assert (code, message) == ("download", f"{why}; what was placed for it was taken away again")
+    assert (code, message) == ("download", f"{why}; what was placed for it was removed again")
 
     assert pulling.apply(pulling.digest).errors == {}
     images = docker.ssh("docker image ls --all --digests --format '{{.Repository}}:{{.Tag}} {{.Digest}}'").stdout
@@ -72,7 +72,7 @@ def test_an_image_is_pulled_by_its_digest_and_what_cannot_be_had_is_told_in_the_
     pulling.registry.content[ABSENT] = pulling.registry.content[pulling.digest]
     code, message = _why(pulling.apply(ABSENT))
     assert code == "download" and f"verification failed for digest {ABSENT}" in message
-    assert message.endswith("; the version before runs again") and _gpus(docker) == 8
+    assert message.endswith("; the previous version runs again") and _gpus(docker) == 8
 
 
 def _why(run: Run) -> tuple[str, str]:

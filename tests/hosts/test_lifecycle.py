@@ -67,7 +67,7 @@ def test_an_upgrade_restarts_its_service_alone_and_a_bad_one_is_put_back(placed:
 
     bad = placed.apply(with_program(parts, placed, "node-exporter", b"#!/bin/sh\nexit 1\n"))
     assert set(bad.errors) == {"node-exporter"}
-    assert "the version before runs again" in bad.errors["node-exporter"]
+    assert "the previous version runs again" in bad.errors["node-exporter"]
     assert program.read_bytes() == good
     assert "node_uname_info" in host.ssh("curl --silent http://127.0.0.1:9100/metrics").stdout
     assert processes(host)["alloy"] == before["alloy"]

@@ -33,7 +33,7 @@ user_difference() {
     return 0
   fi
   if is_lost_account passwd user "$1"; then
-    DIFF="is there already and will be ours"
+    DIFF="exists already and is taken over"
     return 0
   fi
   user_has=$(id -Gn "$1")

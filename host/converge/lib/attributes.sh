@@ -21,7 +21,7 @@ attribute_difference() {
   [ ! -s "$SCRATCH/attributes" ] || DIFF=$(KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { print $2; exit }' "$SCRATCH/attributes")
 }
 
-# unlock PATH: makes it, and the directory it lies in, changeable.
+# unlock PATH: makes the path and its directory changeable.
 unlock() {
   [ -s "$SCRATCH/attributes" ] || return 0
   for unlock_path in "$1" "${1%/*}"; do

@@ -31,9 +31,9 @@ differs() {
   printf '%s\n' "$differs_line" >>"$SCRATCH/actions"
 }
 
-# unless_ours KIND PATH: sets DIFF when all is as it should be, but by the hand of others: it is taken over.
+# unless_ours KIND PATH: sets DIFF when the thing is as it should be but has no record: somebody else placed it, and it is taken over.
 unless_ours() {
-  [ -n "$DIFF" ] || placed_get "$1" "$2" || DIFF="is there already and will be ours"
+  [ -n "$DIFF" ] || placed_get "$1" "$2" || DIFF="exists already and is taken over"
 }
 
 group_differences() {
@@ -41,7 +41,7 @@ group_differences() {
     if ! has_group "$diff_group"; then
       differs "group $diff_group: missing" group "$diff_group"
     elif is_lost_account group group "$diff_group"; then
-      differs "group $diff_group: is there already and will be ours" group "$diff_group"
+      differs "group $diff_group: exists already and is taken over" group "$diff_group"
     fi
   done
 }
@@ -83,7 +83,7 @@ dir_differences() {
 foreign_differences() {
   foreign_files "$1" >"$SCRATCH/foreign"
   while IFS= read -r diff_path; do
-    # What we placed and no longer want is not foreign; obsolete_differences tells it.
+    # What we placed and no longer want is not foreign; obsolete_differences reports it.
     placed_get file "$diff_path" || placed_get bin "$diff_path" || differs "file $diff_path: is not ours, but in our directory" foreign "$diff_path"
   done <"$SCRATCH/foreign"
 }
@@ -98,7 +98,7 @@ file_differences() {
   done <"$RECORDS"
 }
 
-# values_difference: the environment file, told setting by setting without the values, and the secrets.
+# values_difference: the environment file, reported by the names of the settings that differ, and the secrets.
 values_difference() {
   values_mode=640 values_group=$GROUP
   [ "$OWNERS" = yes ] || values_mode=600 values_group=root
@@ -118,7 +118,7 @@ values_difference() {
     [ -f "$diff_secret" ] || continue
     diff_path=$SECRETS_DIRECTORY/${diff_secret##*/}
     diff_sum=$(sha256 "$diff_secret")
-    # Without an envelope nothing but the record tells what the secret was.
+    # Without an envelope only the record has the digest of the secret.
     [ -n "$ENVELOPE" ] || ! placed_get file "$diff_path" || diff_sum=$PLACED_A
     [ "$OWNERS" = no ] || values_group=$(secret_group "${diff_secret##*/}")
     file_difference "$diff_path" "$values_mode" root "$values_group" "$diff_sum"
@@ -189,7 +189,7 @@ unit_differences() {
       [ ! -d "$PREFIX$diff_directory" ] || foreign_differences "$diff_directory"
     done
     service difference "$diff_unit" "$diff_type"
-    # What comes up with its manager has to be waited for like any other.
+    # A unit that its manager starts has to be waited for like any other.
     [ -n "$DIFF" ] || [ "$MANAGER_STARTED" = no ] || DIFF="is not running"
     diff_operation=start
     diff_text=$DIFF

@@ -1,7 +1,7 @@
 # Programs that come from elsewhere: found by their sha256, checked before they may run, taken out of their archive.
 # shellcheck shell=sh
 
-# download_difference PATH MODE SHA256 MEMBER: sets DIFF. A record of what was placed tells which source a file came from, since
+# download_difference PATH MODE SHA256 MEMBER: sets DIFF. The record of what was placed has the source of a file, since
 # the sum of an archive's member is not known beforehand; its inode, size and time of change spare reading hundreds of megabytes.
 download_difference() {
   file_kind_difference "$1" || return 0

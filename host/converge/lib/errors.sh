@@ -1,4 +1,4 @@
-# How a failure travels: a function sets the error and returns 1; whoever can say which part it was tells it.
+# Errors: a function sets the error and returns 1; the caller that knows the part reports it.
 # shellcheck shell=sh
 
 no_error() {

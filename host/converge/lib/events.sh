@@ -1,4 +1,4 @@
-# What this program tells: JSON lines on stdout for programs, sentences on stderr for people.
+# What this program prints: JSON lines on stdout for programs, sentences on stderr for people.
 # shellcheck shell=sh
 
 say() {
@@ -14,16 +14,16 @@ json_text() {
   printf '%s\n' "$1" | json text
 }
 
-# tell_part PART STATUS: one line with the lists in $SCRATCH/changes and $SCRATCH/drift and, when FAIL_CODE is set, the error.
-tell_part() {
-  tell_line="{\"event\":\"part\",\"part\":\"$1\",\"status\":\"$2\""
-  [ -s "$SCRATCH/changes" ] && tell_line="$tell_line,\"changes\":$(json list <"$SCRATCH/changes")"
-  [ -s "$SCRATCH/drift" ] && tell_line="$tell_line,\"drift\":$(json list <"$SCRATCH/drift")"
+# report_part PART STATUS: one line with the lists in $SCRATCH/changes and $SCRATCH/drift and, when FAIL_CODE is set, the error.
+report_part() {
+  report_line="{\"event\":\"part\",\"part\":\"$1\",\"status\":\"$2\""
+  [ -s "$SCRATCH/changes" ] && report_line="$report_line,\"changes\":$(json list <"$SCRATCH/changes")"
+  [ -s "$SCRATCH/drift" ] && report_line="$report_line,\"drift\":$(json list <"$SCRATCH/drift")"
   if [ -n "$FAIL_CODE" ]; then
-    tell_line="$tell_line,\"error\":$(error_json)"
+    report_line="$report_line,\"error\":$(error_json)"
     say "$1: $FAIL_MESSAGE"
   fi
-  printf '%s}\n' "$tell_line"
+  printf '%s}\n' "$report_line"
   case $2 in
     changed | would-change | removed) COUNT_CHANGED=$((COUNT_CHANGED + 1)) ;;
     failed) COUNT_FAILED=$((COUNT_FAILED + 1)) ;;
@@ -43,7 +43,7 @@ forget_part() {
   no_error
 }
 
-tell_facts() {
+report_facts() {
   printf '{"event":"facts","facts":%s}\n' "$(json object <"$SCRATCH/facts")"
 }
 

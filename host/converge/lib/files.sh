@@ -38,7 +38,7 @@ meta_difference() {
 dir_difference() {
   DIFF=
   if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
-    # A link that was there before us, or that leads our programs' data to another disk, is the administrator's choice.
+    # A symbolic link that existed before us, or that points our programs' data to another disk, is the administrator's choice.
     DIFF="is a symbolic link"
   elif [ ! -e "$PREFIX$1" ]; then
     DIFF=missing
@@ -94,7 +94,7 @@ make_parent() {
 }
 
 # label DIRECTORY: one that was just made, as SELinux's policy has it for its path; what is made in it is labelled like it. systemd
-# starts what lies in /opt/gpu-fleet/bin and libexec in a domain of its own (unconfined_service_t) only where that is bin_t; otherwise
+# starts programs in /opt/gpu-fleet/bin and libexec in a domain of its own (unconfined_service_t) only where that is bin_t; otherwise
 # it would run as a part of systemd (init_t), with that one's rights and limits.
 # Source: corecommands.fc and unconfinedservice.te of fedora-selinux/selinux-policy, read 2026-11-21.
 label() {
@@ -119,7 +119,7 @@ place_dir() {
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   [ "$OWNERS" = yes ] || return 0
   place_whole=
-  # The owner of what our programs wrote there may be an account that is gone.
+  # The files in it may belong to an account that no longer exists.
   [ "$5" != runtime ] || ! placed_get dir "$1" || [ "$(stat -c %U:%G "$PREFIX$1")" = "$3:$4" ] || place_whole=-hR
   attempt "cannot give $PREFIX$1 to $3:$4" chown $place_whole "$3:$4" "$PREFIX$1"
 }
@@ -131,7 +131,7 @@ replace_link() {
   mkdir "$NEW" && { [ ! -d "$PREFIX$1" ] || cp -pPR "$PREFIX$1/." "$NEW/"; } && rm -f "$PREFIX$1" && mv "$NEW" "$PREFIX$1"
 }
 
-# drop_file PATH: takes away what we placed, and a half-written next version of it.
+# drop_file PATH: removes what we placed, and a half-written next version of it.
 drop_file() {
   unlock "$1"
   new_name "$1"
@@ -146,14 +146,14 @@ drop_dir() {
   attempt "cannot remove $PREFIX$1" rm -rf "$PREFIX$1"
 }
 
-# sweep_directories: takes away those we made and no wanted part needs.
+# sweep_directories: removes those that we made and no wanted part needs.
 sweep_directories() {
   awk -F "$TAB" 'FILENAME == ARGV[1] { wanted[$1 FS $2]; next } $1 == "dir" && !(($1 FS $2) in wanted) { print $1 FS $2 }' \
     "$SCRATCH/expected" "$PLACED" >"$SCRATCH/sweep"
   sweep "$SCRATCH/sweep"
 }
 
-# sweep RECORDS: takes away the directories named, the deepest first, that are empty. What others put into one keeps it.
+# sweep RECORDS: removes the directories named, deepest first, where they are empty. One that holds files of others stays.
 sweep() {
   awk -F "$TAB" '$1 == "dir" { print $1 FS $2 }' "$1" | sort -r >"$SCRATCH/sweeping"
   while IFS=$TAB read -r _ sweep_path; do
@@ -168,7 +168,7 @@ sweep() {
   placed_forget "$SCRATCH/swept"
 }
 
-# foreign_files DIRECTORY: paths of what lies in it and belongs to no wanted part.
+# foreign_files DIRECTORY: paths of its entries that belong to no wanted part.
 foreign_files() {
   for foreign_entry in "$PREFIX$1"/* "$PREFIX$1"/.*; do
     foreign_path=${foreign_entry#"$PREFIX"}

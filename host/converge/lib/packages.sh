@@ -72,7 +72,7 @@ transact() {
   await_transaction "$transact_part" 50
 }
 
-# await_transaction PART TRIES: until it has ended; TRIES: how often it may be seen neither at work nor done.
+# await_transaction PART TRIES: waits for its end. TRIES: how often it may be seen neither running nor done.
 await_transaction() {
   await_began=$(uptime_s) await_next=30 await_tries=$2
   until [ -s "$STATE/packages/status" ]; do
@@ -87,7 +87,7 @@ await_transaction() {
     fi
     await_s=$(($(uptime_s) - await_began))
     if [ "$await_s" -ge "$await_next" ]; then
-      say "$1: the package manager is at work since $await_s seconds"
+      say "$1: the package manager has been running for $await_s seconds"
       await_next=$((await_next + 30))
     fi
     pause
@@ -132,8 +132,8 @@ settle_transaction() {
   rm -rf "$STATE/packages"
 }
 
-# drop_packages PART: what the part brought, all together since they need each other; unless others need them by now, which is told.
-# Only a host that is left for good is asked: another exporter for a while is no reason to take a container runtime away.
+# drop_packages PART: the packages that the part brought, all at once since they need each other; where others need them by now they
+# stay, which is reported. Only when the host is removed: a change of exporter is no reason to remove a container runtime.
 drop_packages() {
   drop_family=$(package_family)
   placed_of "$1" package | while IFS=$TAB read -r _ drop_name _ drop_how _; do

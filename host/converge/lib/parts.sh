@@ -1,4 +1,4 @@
-# One part brought to its state, put back when it does not come up, or taken away.
+# One part: brought to its state, restored when it does not come up, removed.
 # shellcheck shell=sh
 
 # converge_part PART: returns 1 with the error set, the part being as it was before.
@@ -55,7 +55,7 @@ perform() {
   done <"$SCRATCH/actions"
 }
 
-# save_foreign_files: files of others where ours will be. Done before our records name these paths: from then on they are ours.
+# save_foreign_files: saves existing files at the paths of ours. Before our records name these paths: from then on they are ours.
 save_foreign_files() {
   while IFS=$TAB read -r save_operation save_path _; do
     case $save_operation in
@@ -93,7 +93,7 @@ record_part() {
       $2 in made || $2 ~ /\/gpu-fleet(\/|$)/ { print "dir" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$PLACED" "$RECORDS"
     records "$1" unit
     PART=$1 awk -F "$TAB" -v manager="$MANAGER" '{ print "unit" FS $1 FS ENVIRON["PART"] FS $2 FS manager FS "-" }' "$RECORDS"
-    # What a program on disk came from is known once it is there, so a record that exists is kept.
+    # The source of a program is recorded when it is placed, so an existing record is kept.
     records "$1" download
     PART=$1 awk -F "$TAB" -v arch="$ARCH" '
       FILENAME == ARGV[1] { if ($1 == "bin") old[$2] = $4 FS $5 FS $6; next }
@@ -140,14 +140,14 @@ has_services() {
 put_back() {
   put_code=$FAIL_CODE put_message=$FAIL_MESSAGE
   cp "$SCRATCH/log" "$SCRATCH/log.kept"
-  say "$1: putting back what was there before"
+  say "$1: restoring the previous version"
   placed_of "$1" >"$SCRATCH/now"
   awk -F "$TAB" 'FILENAME == ARGV[1] { was[$1 FS $2]; next } !(($1 FS $2) in was)' "$UNDO/placed" "$SCRATCH/now" >"$SCRATCH/made"
   drop_records "$SCRATCH/made" unit
   undo_files
   awk -F "$TAB" '$1 == "file" || $1 == "bin" { print $2 }' "$SCRATCH/made" >"$SCRATCH/made.files"
   while IFS= read -r put_path; do
-    rm -rf "$STATE/saved$put_path" # it lies in its place again
+    rm -rf "$STATE/saved$put_path" # it is in its place again
   done <"$SCRATCH/made.files"
   drop_records "$SCRATCH/made" user
   placed_forget "$SCRATCH/now"
@@ -160,11 +160,11 @@ put_back() {
   sweep "$SCRATCH/made.directories"
   service definitions
   if grep -q "^unit$TAB" "$UNDO/placed"; then
-    run_as_before && put_end="the version before runs again" || put_end="the version before does not run either"
+    run_as_before && put_end="the previous version runs again" || put_end="the previous version does not run either"
   elif [ -s "$UNDO/placed" ]; then
-    put_end="it is as it was before"
+    put_end="its previous state is restored"
   else
-    put_end="what was placed for it was taken away again"
+    put_end="what was placed for it was removed again"
   fi
   undo_end
   no_error
@@ -210,7 +210,7 @@ remove_part() {
   placed_forget "$SCRATCH/obsolete" && undo_forget "$1"
 }
 
-# drop_records FILE "KIND...": takes these things from the host, the deepest directory first. Files of others come back.
+# drop_records FILE "KIND...": removes these things from the host, deepest directory first, and restores saved files of others.
 drop_records() {
   [ -s "$1" ] || return 0
   for drop_kind in $2; do
@@ -232,7 +232,7 @@ restore_foreign() {
   # It may be another file system: a copy first, on disk before the saved one is removed.
   new_name "$1"
   rm -rf "$NEW"
-  attempt "cannot put back $PREFIX$1, which was there before us" cp -pPR "$STATE/saved$1" "$NEW" || return 1
+  attempt "cannot put back $PREFIX$1, which existed before us" cp -pPR "$STATE/saved$1" "$NEW" || return 1
   find "$NEW" -type f -exec sync {} + 2>/dev/null || sync
-  attempt "cannot put back $PREFIX$1, which was there before us" mv -fT "$NEW" "$PREFIX$1" && flush "$PREFIX${1%/*}" && rm -rf "$STATE/saved$1"
+  attempt "cannot put back $PREFIX$1, which existed before us" mv -fT "$NEW" "$PREFIX$1" && flush "$PREFIX${1%/*}" && rm -rf "$STATE/saved$1"
 }

@@ -4,7 +4,7 @@
 PROBE_TIMEOUT_S=120 # nvidia-smi takes about a second per GPU when persistence mode is off
 
 # run_probes: $SCRATCH/facts. Returns 1 with the error set, and PROBED the part, when a fatal one fails; what another one said is
-# kept in $SCRATCH/probe.PART until that part's turn comes.
+# kept in $SCRATCH/probe.PART until that part is applied.
 run_probes() {
   while IFS= read -r PROBED; do
     records "$PROBED" probe
@@ -19,7 +19,7 @@ run_probes() {
 }
 
 run_probe() {
-  say "$PROBED: looking at the host"
+  say "$PROBED: probing the host"
   # shellcheck disable=SC1091 # the environment file is made at run time
   (set -a && . "$SCRATCH/env" && TMPDIR=$SCRATCH && within "$PROBE_TIMEOUT_S" sh "$HERE/files$1") \
     >"$SCRATCH/probe.out" 2>"$SCRATCH/stderr" </dev/null 9>&-

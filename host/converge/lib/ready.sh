@@ -126,7 +126,7 @@ not_ready() {
   done <"$RECORDS" | tail -n 20 >"$SCRATCH/ready.log"
   ready_library=$(sed -n "s/.*version .\(GLIBC_[0-9.]*\). not found.*/\1/p" "$SCRATCH/ready.log" | tail -n 1)
   if [ -n "$ready_library" ]; then
-    fail unsupported "the program of service $UNSTEADY was built for a newer system than this one, which has no $ready_library; take the maker's build (artifacts: upstream or mirror), or upgrade this host"
+    fail unsupported "the program of service $UNSTEADY was built for a newer system than this one, which has no $ready_library; use the upstream build (artifacts: upstream or mirror), or upgrade this host"
   else
     fail service-failed "$ready_why"
   fi
@@ -136,7 +136,7 @@ not_ready() {
   [ -z "$UNSTEADY" ] || [ "$END_STATUS" != 13 ] || [ -z "$END_WORDS" ] || fail download "$END_WORDS"
 }
 
-# free_ports PART: before a part's stopped services start, nobody else may listen where its checks look; the answer of another
+# free_ports PART: before a part's stopped services start, no other program may listen on the ports of its checks; the response of another
 # program would be taken for ours.
 free_ports() {
   records "$1" unit

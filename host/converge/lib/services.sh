@@ -1,4 +1,4 @@
-# Which program keeps services running here, and what is asked of it. Each of systemd.sh and supervisor.sh has these functions,
+# The service manager of this host, and its interface. Each of systemd.sh and supervisor.sh has these functions,
 # with the manager's name before them; UNIT is a name without suffix, TYPE `service` or `timer`:
 #   _missing                    sets DIFF: why the manager itself is of no use now
 #   _prepare                    gets it to work
@@ -10,7 +10,7 @@
 #   _leave                      the last of our units is gone
 #   _log UNIT                   its last lines
 #   _end UNIT                   sets END_STATUS and END_WORDS: how its program ended, and the last line it said; empty: not known
-#   _override_directories UNIT TYPE    where files of others could change the unit
+#   _override_directories UNIT TYPE    drop-in directories, where other files could change the unit
 # shellcheck shell=sh
 
 choose_manager() {
@@ -36,7 +36,7 @@ sweep_override() {
   esac
 }
 
-# leave_other_manager: a host that was told to use systemd from now on needs no supervisord any more.
+# leave_other_manager: a host that was switched to systemd needs supervisord no longer.
 leave_other_manager() {
   [ "$MANAGER" = supervisor ] || ! placed_get file "$SUPERVISOR_CONFIG" || supervisor_leave
 }

@@ -3,15 +3,15 @@
 # $STATE/current      the bundle last applied (a link into bundles/), so that check and remove need nothing else
 # $STATE/digest stack settings facts    what it was applied with
 # $STATE/placed       one line per thing placed: KIND TAB KEY TAB PART TAB A TAB B TAB C, see README.md. A thing is written here
-#                     before it is placed, so whatever interrupts a run, the next one knows all that may lie around.
-# $STATE/saved        files of others that lay where we place ours, by their path; remove puts them back, but for what was put into
+#                     before it is placed, so whatever interrupts a run, the next one knows everything that may exist.
+# $STATE/saved        files of others found at the paths of ours; remove restores them, except those that were put into
 #                     directories that we made
 # $STATE/undo         what a part was before the run that changes it (undo.sh)
 # $STATE/failed       parts whose last apply failed, with the reason
 # shellcheck shell=sh
 
-# open_state: scratch space, counters, and the interrupt traps every verb needs. The scratch lies with the state where there is
-# one, else in the envelope, so that nothing is ever written outside the prefix.
+# open_state: scratch space, counters, and the interrupt traps every verb needs. The scratch directory is below the state directory where that
+# exists, else in the envelope, so that nothing is ever written outside the prefix.
 open_state() {
   COUNT_CHANGED=0 COUNT_FAILED=0 COUNT_DRIFT=0 HAS_LOCK=no
   if [ -d "$STATE" ] && [ -w "$STATE" ]; then
@@ -40,7 +40,7 @@ open_state() {
     refuse
   done
   if ! command -v curl >/dev/null && ! command -v wget >/dev/null && ! command -v bash >/dev/null; then
-    fail unsupported "this host has neither curl nor wget nor bash, one of which asks services whether they work; install one"
+    fail unsupported "this host has neither curl nor wget nor bash, one of which is needed to check services; install one"
     refuse
   fi
   : >"$SCRATCH/changed"
@@ -53,7 +53,7 @@ open_state() {
   fi
 }
 
-# clear_scratch: what killed runs left. A check or plan at work has a living process.
+# clear_scratch: removes what killed runs left. A running check or plan has a living process.
 clear_scratch() {
   for clear_left in "$STATE"/scratch.*; do
     kill -0 "${clear_left##*.}" 2>/dev/null || rm -rf "$clear_left"
@@ -83,7 +83,7 @@ lock_state() {
       # Those who only look hold the lock together, and not for long: a timer's check must not stop an apply.
       lock_tries=$((lock_tries - 1))
       if [ "$lock_tries" -eq 0 ] || ! flock -s -n 9; then
-        fail locked "another run is at work on this host: $(cat "$STATE/lock"); wait for it to end and try again"
+        fail locked "another run is in progress on this host: $(cat "$STATE/lock"); retry when it has ended"
         return 1
       fi
       flock -u 9
@@ -97,7 +97,7 @@ lock_state() {
     until flock -s -n 9; do
       lock_tries=$((lock_tries - 1))
       if [ "$lock_tries" -eq 0 ]; then
-        fail locked "another run has been at work on this host for a minute: $(cat "$STATE/lock")"
+        fail locked "another run has been in progress on this host for a minute: $(cat "$STATE/lock")"
         return 1
       fi
       sleep 1
@@ -139,7 +139,7 @@ flush() {
   sync "$@" 2>/dev/null || sync
 }
 
-# record NAME <TEXT: keeps it in the state directory. What is there already is not written again, so a run that changes nothing waits
+# record NAME <TEXT: keeps it in the state directory. An unchanged record is not written again, so a run that changes nothing waits
 # for no disk.
 record() {
   cat >"$STATE/$1.new" || return 1
@@ -194,7 +194,7 @@ placed_of() {
   PART=$1 KIND=${2:-} awk -F "$TAB" '$3 == ENVIRON["PART"] && (ENVIRON["KIND"] == "" || $1 == ENVIRON["KIND"])' "$PLACED"
 }
 
-# has_our_name PATH-OR-NAME: nobody else makes such things, so one without a record is ours all the same: the records were lost.
+# has_our_name PATH-OR-NAME: nobody else makes such things, so one without a record is ours too: the records were lost.
 has_our_name() {
   case $1 in
     gpu-fleet | gpu-fleet-* | */gpu-fleet | */gpu-fleet/* | */gpu-fleet-*) ;;
@@ -202,10 +202,10 @@ has_our_name() {
   esac
 }
 
-# save_foreign PATH: puts a file of others out of the way, to be put back by remove.
+# save_foreign PATH: saves a file of others, to be restored by remove.
 save_foreign() {
-  attempt "cannot keep $PREFIX$1, which is not ours" mkdir -p "$STATE/saved${1%/*}" || return 1
-  attempt "cannot keep $PREFIX$1, which is not ours" cp -pPR "$PREFIX$1" "$STATE/saved$1" || return 1
+  attempt "cannot save $PREFIX$1, which is not ours" mkdir -p "$STATE/saved${1%/*}" || return 1
+  attempt "cannot save $PREFIX$1, which is not ours" cp -pPR "$PREFIX$1" "$STATE/saved$1" || return 1
   # Its name is ours from now on; were the copy not on disk yet, a power cut would leave an empty one.
   find "$STATE/saved$1" -type f -exec sync {} + 2>/dev/null || sync
 }
@@ -219,7 +219,7 @@ record_bundle() {
   placed_get format 1 || placed_add format 1 host || return 1
   [ "$HERE" != "$(cd "$STATE/current" 2>/dev/null && pwd -P)" ] || return 0
   record_copy=$STATE/bundles/$DIGEST
-  # A copy that a power cut or a hand damaged is made again.
+  # A damaged copy is replaced.
   if ! is_intact "$record_copy" || [ "$(sha256 "$record_copy/SHA256SUMS")" != "$(sha256 "$HERE/SHA256SUMS")" ]; then
     rm -rf "$record_copy.new" "$record_copy.old"
     mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u=rwX,go=rX "$record_copy.new" || return 1

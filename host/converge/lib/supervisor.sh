@@ -71,7 +71,7 @@ supervisor_prepare() {
 }
 
 start_supervisord() {
-  # A clean environment: programs get their values from the environment file, whoever runs this.
+  # A clean environment: programs get their values from the environment file alone.
   (cd "$PREFIX$SUPERVISOR_RUN" && exec env -i PATH="$PATH" HOME=/ GPU_FLEET_PREFIX="$PREFIX" "$SUPERVISORD" -c "$PREFIX$SUPERVISOR_CONFIG") \
     >/dev/null 8>&- 9>&-
 }
@@ -95,7 +95,7 @@ is_of_prefix() {
 }
 
 # stop_orphans: programs of a supervisord that was killed live on and hold their ports. supervisord puts its marks into their
-# environment, and our prefix is there too, so no other process is met.
+# environment, and our prefix is there too, so no other process is signalled.
 stop_orphans() {
   orphan_tries=50
   for orphan_signal in TERM KILL; do
@@ -121,7 +121,7 @@ signal_orphans() {
 }
 
 supervisor_definitions() {
-  # A broken file in supervisor.d is told here, not by the start of some other program.
+  # A broken file in supervisor.d is reported here, not by the start of some other program.
   definitions_said=$(supervisorctl reread)
   case $definitions_said in
     *ERROR*)

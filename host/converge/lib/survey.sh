@@ -15,7 +15,7 @@ survey() {
   done <"$SCRATCH/wanted"
   [ $# -gt 0 ] || return 0
   PREFIX=$PREFIX awk '{ print ENVIRON["PREFIX"] $0 }' "$SCRATCH/paths" | tr '\n' '\0' | xargs -0 stat -c "%n$TAB%F$TAB%a$TAB%U:%G$TAB%i:%s:%z" >"$SCRATCH/found" 2>/dev/null
-  # Only of files: reading a pipe that lies in the place of one would never end. Programs have hundreds of megabytes; their fingerprint
+  # Only of files: reading a named pipe at such a path would never end. Programs have hundreds of megabytes; their fingerprint
   # is enough.
   PREFIX=$PREFIX awk -F "$TAB" 'FILENAME == ARGV[1] { if ($1 == "file") file[ENVIRON["PREFIX"] $2]; next } $2 ~ /^regular/ && $1 in file { print $1 }' \
     "$SCRATCH/expected" "$SCRATCH/found" | tr '\n' '\0' | xargs -0 sha256sum >"$SCRATCH/sums" 2>/dev/null

@@ -96,7 +96,7 @@ will_flush_links() {
 systemd_stop() {
   will_flush_links
   systemctl --quiet --no-reload disable --now "$1.$2" >/dev/null 2>&1 </dev/null
-  # A timer's service may be at work.
+  # A timer's service may be running.
   [ "$2" = service ] || systemctl stop "$1.service" >/dev/null 2>&1 </dev/null
   systemctl reset-failed "$1.service" >/dev/null 2>&1 </dev/null
   return 0

@@ -13,7 +13,7 @@ undo_begin() {
   (umask 077 && mkdir -p "$UNDO.new") && placed_of "$1" >"$UNDO.new/placed" && : >"$UNDO.new/list" && mv "$UNDO.new" "$UNDO"
 }
 
-# undo_save PATH: remembers what is there now, unless that was done already.
+# undo_save PATH: saves the current file, unless that was done already.
 undo_save() {
   KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$UNDO/list" && return 0
   if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ] && ! rmdir "$PREFIX$1" 2>/dev/null; then

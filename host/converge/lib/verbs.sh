@@ -1,11 +1,11 @@
-# What this program can be asked for.
+# The verbs of this program.
 # shellcheck shell=sh
 
 # verb_needs: the sha256 of each file that the controller has to send along.
 verb_needs() {
   open_state
   read_manifest
-  load_settings && run_probes && choose_manager || exit 0 # apply tells what is wrong
+  load_settings && run_probes && choose_manager || exit 0 # apply reports what is wrong
   choose_parts
   while IFS= read -r needs_part; do
     records "$needs_part" download
@@ -27,17 +27,17 @@ verb_plan() {
   former_parts >"$SCRATCH/former"
   while IFS= read -r plan_part; do
     obsolete_differences "$plan_part"
-    tell_part "$plan_part" would-change
+    report_part "$plan_part" would-change
   done <"$SCRATCH/former"
   while IFS= read -r plan_part; do
     if [ -s "$SCRATCH/probe.$plan_part" ]; then
-      tell_probe_failure "$plan_part"
+      report_probe_failure "$plan_part"
     elif is_wanted "$plan_part"; then
-      part_difference "$plan_part" || { tell_part "$plan_part" failed; continue; }
+      part_difference "$plan_part" || { report_part "$plan_part" failed; continue; }
       awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
-      if [ -s "$SCRATCH/changes" ]; then tell_part "$plan_part" would-change; else tell_part "$plan_part" unchanged; fi
+      if [ -s "$SCRATCH/changes" ]; then report_part "$plan_part" would-change; else report_part "$plan_part" unchanged; fi
     elif ! is_former "$plan_part"; then
-      tell_part "$plan_part" not-wanted
+      report_part "$plan_part" not-wanted
     fi
   done <"$SCRATCH/manifest/parts"
   finish
@@ -56,7 +56,7 @@ verb_apply() {
   look_at_host
   record_bundle || { explain_state; refuse; }
   settle_transaction || { explain_state; refuse; }
-  converge_and_tell host
+  converge_and_report host
   if [ "$COUNT_FAILED" -gt 0 ]; then
     say "nothing else was tried: the parts need what failed"
     finish
@@ -64,17 +64,17 @@ verb_apply() {
   former_parts >"$SCRATCH/former"
   while IFS= read -r apply_part; do
     remove_part "$apply_part" || explain_state
-    if [ -n "$FAIL_CODE" ]; then tell_part "$apply_part" failed; else tell_part "$apply_part" removed; fi
+    if [ -n "$FAIL_CODE" ]; then report_part "$apply_part" failed; else report_part "$apply_part" removed; fi
   done <"$SCRATCH/former"
   while IFS= read -r apply_part; do
     if [ "$apply_part" = host ]; then
       continue
     elif [ -s "$SCRATCH/probe.$apply_part" ]; then
-      tell_probe_failure "$apply_part"
+      report_probe_failure "$apply_part"
     elif is_wanted "$apply_part"; then
-      converge_and_tell "$apply_part"
+      converge_and_report "$apply_part"
     elif ! is_former "$apply_part"; then
-      tell_part "$apply_part" not-wanted
+      report_part "$apply_part" not-wanted
     fi
   done <"$SCRATCH/manifest/parts"
   UNDO=$STATE/undo/host
@@ -83,12 +83,12 @@ verb_apply() {
   finish
 }
 
-converge_and_tell() {
+converge_and_report() {
   if converge_part "$1"; then
-    if [ -s "$SCRATCH/changes" ]; then tell_part "$1" changed; else tell_part "$1" unchanged; fi
+    if [ -s "$SCRATCH/changes" ]; then report_part "$1" changed; else report_part "$1" unchanged; fi
   else
     explain_state
-    tell_part "$1" failed
+    report_part "$1" failed
   fi
 }
 
@@ -109,31 +109,31 @@ verb_check() {
   former_parts >"$SCRATCH/former"
   while IFS= read -r check_part; do
     obsolete_differences "$check_part"
-    tell_drift "$check_part"
+    report_drift "$check_part"
   done <"$SCRATCH/former"
   while IFS= read -r check_part; do
     if is_wanted "$check_part"; then
-      part_difference "$check_part" || { tell_part "$check_part" failed; continue; }
+      part_difference "$check_part" || { report_part "$check_part" failed; continue; }
       [ "$check_part" != host ] || [ ! -f "$SCRATCH/interrupted" ] || cat "$SCRATCH/interrupted" >>"$SCRATCH/changes"
-      tell_drift "$check_part"
+      report_drift "$check_part"
     elif ! is_former "$check_part"; then
-      tell_part "$check_part" not-wanted
+      report_part "$check_part" not-wanted
     fi
   done <"$SCRATCH/manifest/parts"
   finish
 }
 
-# tell_drift PART: a difference is drift when it is found and not made.
-tell_drift() {
+# report_drift PART: a difference is drift when it is found and not made.
+report_drift() {
   if [ ! -s "$SCRATCH/changes" ]; then
     count_drift "$1" 0
-    tell_part "$1" unchanged
+    report_part "$1" unchanged
     return
   fi
   mv "$SCRATCH/changes" "$SCRATCH/drift"
   : >"$SCRATCH/changes"
   count_drift "$1" "$(wc -l <"$SCRATCH/drift")"
-  tell_part "$1" drift
+  report_part "$1" drift
 }
 
 verb_remove() {
@@ -158,19 +158,19 @@ verb_remove() {
   while IFS= read -r remove_name; do
     remove_part "$remove_name" || explain_state
     [ -n "$FAIL_CODE" ] || drop_packages "$remove_name"
-    if [ -n "$FAIL_CODE" ]; then tell_part "$remove_name" failed; else tell_part "$remove_name" removed; fi
+    if [ -n "$FAIL_CODE" ]; then report_part "$remove_name" failed; else report_part "$remove_name" removed; fi
   done <"$SCRATCH/former"
   [ "$COUNT_FAILED" -eq 0 ] || finish
   sweep_directories
   restore_all_foreign
   flush_changes # before what is known of it is deleted
-  # The program's own copy goes late: while it is there, an interrupted removal can be run again. Its list stays as long.
+  # The program's own copy is removed late: while it exists, an interrupted removal can be run again. So is its list.
   for remove_name in digest stack settings facts undo saved packages current placed bundles lock; do
     rm -rf "${STATE:?}/$remove_name" "$STATE/$remove_name.new"
   done
   rm -rf "$STATE"/scratch.*
   rmdir "$STATE" 2>/dev/null
-  # A real host has these anyway; below a prefix they came with the state directory.
+  # A real host has these anyway; below a prefix they were made for the state directory.
   [ -z "$PREFIX" ] || rmdir "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
   for remove_name in "$STATE" "$PREFIX/var/lib" "$PREFIX"; do
     [ ! -d "$remove_name" ] || { flush "$remove_name" && break; }
@@ -178,8 +178,8 @@ verb_remove() {
   finish
 }
 
-# restore_all_foreign: what others had in a directory before it was ours and was set aside, unless something is there again. What was
-# put into a directory we made was a change to our installation, and goes with it.
+# restore_all_foreign: files of others that were saved when their directory became ours, unless the path exists again. What was put
+# into a directory that we made was a change to our installation, and is removed with it.
 restore_all_foreign() {
   [ -d "$STATE/saved" ] || return 0
   find "$STATE/saved" ! -type d >"$SCRATCH/saved"
@@ -211,12 +211,12 @@ restart_if_replaced() {
 look_at_host() {
   load_settings || refuse
   is_ours || refuse
-  tell_rename
+  report_rename
   if ! run_probes; then
-    tell_part "$PROBED" failed
+    report_part "$PROBED" failed
     finish 5
   fi
-  tell_facts
+  report_facts
   choose_manager || refuse
   choose_parts
   survey_attributes
@@ -226,14 +226,14 @@ look_at_host() {
 recall_host() {
   [ ! -f "$STATE/facts" ] || cp "$STATE/facts" "$SCRATCH/facts"
   merge_settings
-  tell_facts
+  report_facts
   choose_manager || refuse
   choose_parts
   survey_attributes
 }
 
 # is_ours: does this host's own record name the stack and, where one was given, the instance? Two stacks that manage one host would
-# undo each other's work for ever, and a host that was renamed is still there under its new name.
+# undo each other's work with every run, and a renamed host still exists under its new name.
 is_ours() {
   if [ -n "$STACK" ] && [ -f "$STATE/stack" ]; then
     stack_here=$(cat "$STATE/stack")
@@ -252,9 +252,9 @@ instance_here() {
   INSTANCE_HERE=$(sed -n 's/^GPU_FLEET_INSTANCE=//p' "$STATE/settings" 2>/dev/null)
 }
 
-# tell_rename: this run gives the host another name, or its first. Told before a probe can end the run: whoever removes the old name
-# has to know.
-tell_rename() {
+# report_rename: this run gives the host another name, or its first. Reported before a probe can end the run: the removal of the old
+# name depends on it.
+report_rename() {
   [ -f "$STATE/settings" ] || echo '{"event":"first"}'
   setting GPU_FLEET_INSTANCE || return 0
   [ -n "$INSTANCE_HERE" ] && [ "$INSTANCE_HERE" != "$VALUE" ] || return 0
@@ -273,19 +273,19 @@ is_former() {
   [ -s "$SCRATCH/former" ] && grep -qxF -e "$1" "$SCRATCH/former"
 }
 
-tell_probe_failure() {
+report_probe_failure() {
   IFS=$TAB read -r FAIL_CODE FAIL_MESSAGE <"$SCRATCH/probe.$1"
-  tell_part "$1" failed
+  report_part "$1" failed
 }
 
 # refuse: the run cannot begin.
 refuse() {
-  tell_part host failed
+  report_part host failed
   finish
 }
 
 # explain_state: a failure without an error is one of our own files that could not be written.
 explain_state() {
   [ -z "$FAIL_CODE" ] || return 0
-  need_space && fail internal "something went wrong that is not explained; see the messages before this one"
+  need_space && fail internal "unexplained error; see the messages before this one"
 }
