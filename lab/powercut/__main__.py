@@ -42,7 +42,10 @@ def main() -> int:
     system.require(("mkfs.ext4", "mkfs.xfs", "losetup", "debootstrap"), progress)
     layers = tuple(image.ensure(image.CONTAINER, progress))
     print(f"seed {wanted.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="powercut-", dir=image.directory()) as directory:
+    for left in image.directory().glob("powercut-*"):
+        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+            shutil.rmtree(left)  # of a run that was killed
+    with tempfile.TemporaryDirectory(prefix=f"powercut-{os.getpid()}-", dir=image.directory()) as directory:
         work = Path(directory)
         shared = work / "shared"
         shared.mkdir()

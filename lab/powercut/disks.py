@@ -32,12 +32,12 @@ def mounted(image: Path, kind: str, at: Path) -> Iterator[Path]:
     device = run("losetup", "--find", "--show", "--direct-io=on", image)
     try:
         run("mount", "-t", kind, *(("-o", "nouuid") if kind == "xfs" else ()), device, at)
-        try:
-            yield at
-        finally:
-            run("umount", at)
     finally:
-        run("losetup", "--detach", device)
+        run("losetup", "--detach", device)  # by the kernel, once it is no longer mounted, whatever ends this process
+    try:
+        yield at
+    finally:
+        run("umount", at)
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class Laboratory:
             reader.join()
         disk.remove()
         for trial, copy in copies:
-            self.examine(trial, copy, scenario)
+            self.examine(trial, copy, scenario, leave=rng.random() < 0.5)
             copy.remove()
             yield trial
 
@@ -191,14 +191,14 @@ class Laboratory:
         self.durations[key] = took_s
         return took_s
 
-    def examine(self, trial: Trial, disk: Disk, scenario: Scenario) -> None:
+    def examine(self, trial: Trial, disk: Disk, scenario: Scenario, leave: bool) -> None:
         at = self.work / disk.image.name
         with disk.mounted(at):
             for path, text in subject.OTHERS.items():
                 places = [at / "upper" / path.lstrip("/"), at / "upper" / STATE / "saved" / path.lstrip("/")]
                 if not any(place.is_file() and place.read_text() == text for place in places):
                     trial.wrong.append(f"{path}, which is not ours, is lost")
-            self.evaluate(trial, scenario, *self.machine(at).run(after(scenario)))
+            self.evaluate(trial, scenario, *self.machine(at).run(after(scenario, leave)))
         shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
 
     def evaluate(self, trial: Trial, scenario: Scenario, code: int, out: str, err: str) -> None:
@@ -207,8 +207,12 @@ class Laboratory:
         wrong = trial.wrong
         digest = {0: ""} | {version: (self.shared / f"digest-{version}").read_text() for version in (1, 2)}
         try:
-            (found_code, found), (next_code, said), (check_code, checked) = seen["found"], seen["next"], seen["check"]
-            (gone_code, gone), (_, listing) = seen["remove"], seen["listing"]
+            (found_code, found), (next_code, said), (check_code, checked) = (
+                seen["found"],
+                seen["next"],
+                seen.get("check", (0, "")),
+            )
+            (gone_code, gone), (_, listing) = seen.get("remove", (0, "")), seen.get("listing", (0, self.pristine[trial.kind]))
         except KeyError as missing:
             wrong.append(f"the machine did not come to {missing}: {code} {out[-300:]} {err[-300:]}")
             return
@@ -240,21 +244,24 @@ class Laboratory:
     # --- kills ---
 
     def kill(self, kind: str, scenario: Scenario, how: str, rng: random.Random) -> Trial:
-        """A kill that met the run between its begin and its end; one that came too late is tried again, earlier."""
-        usual_s = self.duration(kind, scenario)
+        """A kill that met the run between its begin and its end; one that came too late, or too early, is tried again."""
+        first_s, last_s = 0.0, self.duration(kind, scenario)
         while True:
-            at_s = rng.uniform(0.02, usual_s)
+            at_s = rng.uniform(first_s, last_s)
             disk = self.template(kind, scenario).copy(self.name())
             at = self.work / disk.image.name
             trial = Trial(kind, scenario.name, at_s, was_done=False)
             with disk.mounted(at):
-                code, out, err = self.machine(at).run(_killed(scenario, how, at_s) + after(scenario))
+                code, out, err = self.machine(at).run(_killed(scenario, how, at_s) + after(scenario, leave=rng.random() < 0.5))
             shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
             disk.remove()
             if sections(out).get("proof", (1, ""))[0] == 0:
                 self.evaluate(trial, scenario, code, out, err)
                 return trial
-            usual_s = at_s
+            if sections(out).get("begun", (0, ""))[0] == 0:
+                last_s = at_s
+            else:
+                first_s = at_s
 
 
 def _killed(scenario: Scenario, how: str, at_s: float) -> str:
@@ -273,40 +280,36 @@ mkfifo /tmp/connection
 setsid sh /srv/bootstrap.sh {verb} {arguments} </tmp/connection >/tmp/out 2>/tmp/err & run=$!
 sleep {at_s:.3f}
 kill -0 $run 2>/dev/null; alive=$?
-kill -KILL $feeder
-wait $run
-echo '== proof'; [ $alive = 0 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
+kill -s KILL $feeder
+wait $run; code=$?
+echo '== begun'; [ -s /tmp/err ]; echo "== end $?"
+echo '== proof'; [ $code -ne 0 ] && [ $alive = 0 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
 while pgrep -f '[c]onverge (apply|remove)' >/dev/null; do sleep 0.05; done
 """
     return f"""
 setsid sh -c {shlex.quote(scenario.command)} >/tmp/out 2>/tmp/err & run=$!
 sleep {at_s:.3f}
-kill -0 $run 2>/dev/null; alive=$?
-kill -KILL -- -$run
-echo '== proof'; [ $alive = 0 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"\\|^ended' /tmp/out; echo "== end $?"
+kill -s KILL -- -$run
+wait $run; code=$?
+echo '== begun'; [ -s /tmp/err ]; echo "== end $?"
+echo '== proof'; [ $code -eq 137 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
 """
 
 
-def after(scenario: Scenario) -> str:
-    """What a person, or the host's timer, does after it; then the machine is left for good."""
+def after(scenario: Scenario, leave: bool) -> str:
+    """What a person, or the host's timer, does after it. `leave`: then the machine is left for good."""
     again = scenario.command
     if scenario.version == 0:
         # Where the program itself was hit, the message says that an apply repairs it.
         repair = f"[ $code -eq 11 ] || exit $code; rm -f /tmp/open; {_APPLY.format(1)} && {scenario.command}"
         again = f"{{ {scenario.command}; }} || {{ code=$?; {repair}; }}"
     check = _BOOTSTRAP.format("check")
-    return "".join(
-        f"rm -f /tmp/open; {_section(name, command)}"
-        for name, command in (
-            ("before", _OURS),
-            ("digest", f"cat /{STATE}/digest 2>/dev/null"),
-            ("found", check),
-            ("next", again),
-            ("check", check),
-            ("remove", _BOOTSTRAP.format("remove")),
-            ("listing", _LISTING),
-        )
-    )
+    steps = {"before": _OURS, "digest": f"cat /{STATE}/digest 2>/dev/null", "found": check, "next": again}
+    if scenario.version:
+        steps["check"] = check
+    if leave or not scenario.version:
+        steps |= {"remove": _BOOTSTRAP.format("remove"), "listing": _LISTING}
+    return "".join(f"rm -f /tmp/open; {_section(name, command)}" for name, command in steps.items())
 
 
 def reported(lines: Sequence[str]) -> bool:
