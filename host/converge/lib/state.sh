@@ -226,6 +226,7 @@ record_bundle() {
     find "$record_copy.new" -type f -exec sync {} + 2>/dev/null || sync
     [ ! -d "$record_copy" ] || mv "$record_copy" "$record_copy.old" || return 1
     mv "$record_copy.new" "$record_copy" || return 1
+    will_flush "$STATE/bundles"
   fi
   if [ "$(readlink "$STATE/current")" != "bundles/$DIGEST" ]; then
     rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1
