@@ -20,8 +20,6 @@ OFFICIAL = {
     "prometheus-adapter": "prometheus-adapter",
     "prometheus-node-exporter": "prometheus-node-exporter",
 }
-# Values of a dependency (Grafana's chart), whose own values.yaml is in no recording.
-OF_DEPENDENCIES = {"kube-prometheus-stack": {"grafana.service.type"}}
 
 
 def paths(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -35,4 +33,4 @@ def paths(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
 def test_every_value_is_one_of_the_official_chart(name: str) -> None:
     ours = yaml.safe_load((SOURCES / name / "values.yaml").read_text())
     theirs = yaml.safe_load((SAMPLES / "helm" / OFFICIAL[name] / "values.yaml").read_text())
-    assert sorted(set(paths(ours)) - set(paths(theirs)) - OF_DEPENDENCIES.get(name, set())) == []
+    assert sorted(set(paths(ours)) - set(paths(theirs))) == []
