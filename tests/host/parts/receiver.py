@@ -9,6 +9,7 @@ import re
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,12 +26,14 @@ class LogLine:
 class Receiver:
     """`series`: the last value of every series, by name and labels. `headers`: those of the last request per path.
 
-    `times`: the time stamps of all samples of `up`, in seconds. `is_away`: answer 503 as a Mimir or Loki that restarts.
+    `times`: the time stamps of all samples of `up`, in seconds. `is_away`: answer 503 as a Mimir or Loki that restarts;
+    `refused`: how often, per path.
     """
 
     series: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
     times: list[float] = field(default_factory=list)
     is_away: bool = False
+    refused: Counter[str] = field(default_factory=Counter)
     lines: list[LogLine] = field(default_factory=list)
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -62,6 +65,7 @@ class Receiver:
             def do_POST(self) -> None:
                 body = unsnappy(self.rfile.read(int(self.headers["Content-Length"])))
                 if receiver.is_away:
+                    receiver.refused[self.path] += 1
                     self.send_error(503)
                     return
                 receiver.headers[self.path] = dict(self.headers)
