@@ -13,6 +13,7 @@ import pytest
 from lab.kubernetes import Cluster
 from tests import selection
 from tests.durations import Durations
+from tests.samples.conftest import SAMPLES
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
@@ -68,6 +69,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place_of(group_of(item)))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not SAMPLES.is_dir():
+        terminalreporter.write_line(f"tests/samples was left out: there are no recordings of other projects in {SAMPLES}.")
 
 
 def group_of(item: pytest.Item) -> str:

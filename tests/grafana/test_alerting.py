@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import alerts
 from components.grafana.alerting import FOLDER_UID
 from tests.hosts.stack import Stack
 from tests.provider.ruler_server import RulerServer
@@ -67,7 +68,8 @@ def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.Te
 
 def test_grafana_holds_the_rules_with_fixed_uids_and_the_ruler_only_records(stack, server, ruler):
     rules = {rule["uid"]: rule for rule in server.get(f"{PROVISIONING}/alert-rules")}
-    assert len(rules) > 100
+    written = "".join(file.read_text() for file in [*alerts.rule_files("mimir"), *alerts.rule_files("grafana")])
+    assert set(re.findall(r"(?m)^ *- alert: (\w+)$", written)) <= {rule["labels"]["alert"] for rule in rules.values()}
     (lost,) = [rule for rule in rules.values() if rule["title"] == "GpuXid 79"]
     assert re.fullmatch(r"alert-gpuxid-79-[0-9a-f]{8}", lost["uid"])
     assert (lost["folderUID"], lost["execErrState"], lost["noDataState"]) == (FOLDER_UID, "Error", "OK")

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -101,15 +100,13 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
         kept_from_starting(site.hosts["metal"]),
         left_as_found(*(site.hosts[name] for name in ("docker", "amd", "broken", "metal-b"))),
     ):
-        start = time.monotonic()
         output = stack.up(ok=False)
-        assert time.monotonic() - start < 120, "the one that stalls costs 60 s, and everything else is done meanwhile"
     servers.close()
     for name, (_, cause) in causes.items():
         told = rf"Host \({name}\):\s+error: (?:1 error occurred:\s+\* )?{name}: {cause}"
         assert re.search(told, output), f"{name}: {cause} is not in\n{output}"
     assert "Traceback" not in output
-    assert "Host container created" in output, output
+    assert 0 < output.find("Host container created") < output.index("stalling: unreachable"), f"it waited for others:\n{output}"
 
     in_place = "cat /etc/gpu-fleet/gpu-fleet.env /var/lib/gpu-fleet/stack /var/lib/gpu-fleet/digest; pgrep -f bin/alloy"
     before = site.hosts["container"].ssh(in_place).stdout

@@ -17,7 +17,7 @@ from lab.kubernetes import Cluster
 from lab.standins.kubernetes.client import Client
 from lab.standins.kubernetes.objects import KubernetesObject
 from lab.standins.plugin import Call, Failure
-from tests.standins.running import UNKNOWN, Refused, Resource, RunningPlugin, is_secret, revealed, secret
+from tests.standins.running import REPO, UNKNOWN, Refused, Resource, RunningPlugin, is_secret, revealed, secret
 
 
 def config_map(namespace: str, name: str = "settings", **data: str) -> dict[str, Any]:
@@ -295,11 +295,15 @@ def test_values_that_are_not_known_yet_are_not_sent(settings: Resource, namespac
 @pytest.mark.parametrize(
     "token", ["kubernetes:core/v1:ConfigMapPatch", "kubernetes:yaml/v2:ConfigGroup", "kubernetes:core/v1:PodList"]
 )
-def test_what_the_stand_in_leaves_out_is_refused(token: str, kubernetes_binary: Path, kubernetes: RunningPlugin) -> None:
-    if "standins" not in str(kubernetes_binary):
-        return  # the official plugin has them
-    with pytest.raises(Refused, match=f"has no {token}"):
-        kubernetes.resource(token).failures({})
+def test_what_the_stand_in_leaves_out_is_refused(token: str, tmp_path: Path, cluster: Cluster) -> None:
+    """Of the stand-in alone: the official plugin has them."""
+    stand_in = RunningPlugin(REPO / "lab/standins/bin/pulumi-resource-kubernetes", tmp_path)
+    try:
+        stand_in.configure({"kubeconfig": str(cluster.kubeconfig)})
+        with pytest.raises(Refused, match=f"has no {token}"):
+            stand_in.resource(token).failures({})
+    finally:
+        stand_in.stop()
 
 
 @pytest.mark.parametrize(
