@@ -51,35 +51,46 @@ def docker(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hos
     host.ssh("dpkg --purge nvidia-container-toolkit && systemctl restart docker")
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A directory that the first process of pytest-xdist makes and all others take. Nobody changes it."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    directory, made = shared / name, shared / f"{name}.made"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            make(directory)
+            made.touch()
+    return directory
+
+
 @pytest.fixture(scope="session")
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One directory for all processes of pytest-xdist, with what is sent of each file compressed beside it: half a gigabyte that
-    takes ten seconds to make. Nobody changes it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    directory = shared / "artifacts"
-    with (shared / "artifacts.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (directory / INDEX).exists():
-            gather(directory)
-            for file in [path for path in directory.iterdir() if path.name != INDEX]:
-                compress(file, file.with_name(f"{file.name}.gz"))
-    return directory
+    """With what is sent of each file compressed beside it: half a gigabyte that takes ten seconds to make."""
+
+    def make(directory: Path) -> None:
+        gather(directory)
+        for file in [path for path in directory.iterdir() if path.name != INDEX]:
+            compress(file, file.with_name(f"{file.name}.gz"))
+
+    return made_once(tmp_path_factory, "artifacts", make)
 
 
 @pytest.fixture(scope="session")
 def dcgm_artifacts(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fleet's artifacts and the image beside them."""
-    directory = tmp_path_factory.mktemp("with-image") / "artifacts"
-    shutil.copytree(artifacts, directory, copy_function=os.link)
-    archive, dcgm = directory / "image.tar", image("dcgm-exporter")
-    write_archive(archive, debian_root=debian_root(), reference=f"{dcgm.repository}:{dcgm.tag}")
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    archive.rename(directory / digest)
-    lines = (directory / "SHA256SUMS").read_text()
-    (directory / "SHA256SUMS").unlink()  # it is the other directory's too
-    (directory / "SHA256SUMS").write_text(f"{lines}{digest}  dcgm-exporter-{dcgm.tag}.linux-amd64\n")
-    return directory
+
+    def make(directory: Path) -> None:
+        shutil.copytree(artifacts, directory, copy_function=os.link)
+        archive, dcgm = directory / "image.tar", image("dcgm-exporter")
+        write_archive(archive, debian_root=debian_root(), reference=f"{dcgm.repository}:{dcgm.tag}")
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        archive.rename(directory / digest)
+        lines = (directory / "SHA256SUMS").read_text()
+        (directory / "SHA256SUMS").unlink()  # it is the other directory's too
+        (directory / "SHA256SUMS").write_text(f"{lines}{digest}  dcgm-exporter-{dcgm.tag}.linux-amd64\n")
+
+    return made_once(tmp_path_factory, "artifacts-with-image", make)
 
 
 @pytest.fixture(scope="session")
