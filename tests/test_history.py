@@ -1,8 +1,8 @@
 """A stack deployed by an earlier commit is previewed with the present program: an update of the checkout renames nothing.
 
 The program of the base commit deploys the stack: a host, rule groups in a real Mimir and Loki, Grafana, and a cluster. Then the
-checkout gets the present files, as after `git pull`, and the stack is previewed. Nothing may be replaced or deleted. What was changed
-or added on purpose since is listed with the reason in tests/history/changes.yaml.
+checkout gets the present files, as after `git pull`, and the stack is previewed. Nothing may be replaced or deleted. What was
+changed or added on purpose since is listed with the reason in tests/history/changes.yaml.
 """
 
 from __future__ import annotations
