@@ -61,8 +61,8 @@ class Durations:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if len(self.costs) <= SHOWN:
             return
-        if config.cache is not None:
-            file = config.cache.mkdir("durations") / "durations.json"
+        if cache := getattr(config, "cache", None):
+            file = cache.mkdir("durations") / "durations.json"
             file.write_text(json.dumps({test: asdict(cost) for test, cost in sorted(self.costs.items())}, indent=1))
         files: dict[str, Cost] = defaultdict(Cost)
         for test, cost in self.costs.items():

@@ -95,7 +95,7 @@ def test_variables_and_annotations_are_read_too():
     board["templating"]["list"][0]["query"] = "label_values(gpu:info, clutser)"
     board["annotations"] = {"list": [{"name": "Alerts", "datasource": PROMETHEUS, "expr": "ALERT{alertstate='firing'}"}]}
     text = told(board)
-    assert "variable $cluster: uses the label 'clutser', which no series has there\n   to do:   did you mean 'cluster'?" in text
+    assert "variable $cluster: uses the label 'clutser', which no series has there\n   fix:      did you mean 'cluster'?" in text
     assert 'annotation "Alerts": no exporter and no rule gives the metric ALERT\n' in text
 
 

@@ -71,7 +71,7 @@ def test_everything_is_told_at_once_and_nothing_was_changed(tmp_path):
         ("DCGM_FI_DEV_GPU_TEM > 90", "no exporter and no rule gives the metric DCGM_FI_DEV_GPU_TEM"),
         (
             "gpu:temperature:celsius{gppu='3'} > 90",
-            "gpu:temperature:celsius has no label 'gppu'\n   to do:   did you mean 'gpu'?",
+            "gpu:temperature:celsius has no label 'gppu'\n   fix:      did you mean 'gpu'?",
         ),
         ("max by (instance, gppu) (gpu:temperature:celsius) > 90", "`max by` names the label 'gppu', which no series has there"),
         ("sum by (pod) (sum by (instance, gpu) (gpu:power:watts)) > 9", "`sum by` names the label 'pod'"),
@@ -147,12 +147,12 @@ def test_a_metric_of_one_s_own_is_known_once_it_is_in_the_catalogue(tmp_path, mo
 @pytest.mark.parametrize(
     ("remove", "expected"),
     [
-        ("        labels: {severity: warning}\n", "has no severity\n   allowed: critical, warning or info"),
+        ("        labels: {severity: warning}\n", "has no severity\n   expected: critical, warning or info"),
         ('          summary: "GPU {{ $labels.gpu }} on {{ $labels.instance }} is hot"\n', "has no summary"),
         ("          action: Look at it.\n", "has no action"),
         (
             "          runbook: https://wiki.example.com/hot\n",
-            "has no runbook\n   to do:   add the annotation `runbook`: alerts/runbooks/",
+            "has no runbook\n   fix:      add the annotation `runbook`: alerts/runbooks/",
         ),
         ("        expr: gpu:temperature:celsius > 90\n", "has no query"),
     ],
@@ -166,11 +166,11 @@ def test_an_alert_without_what_the_night_needs(tmp_path, remove, expected):
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ("severity: warning", "severity: urgent", "has the severity 'urgent'\n   allowed: critical, warning or info"),
+        ("severity: warning", "severity: urgent", "has the severity 'urgent'\n   expected: critical, warning or info"),
         ("https://wiki.example.com/hot", "alerts/runbooks/Nowhere.md", "its runbook alerts/runbooks/Nowhere.md does not exist"),
         ("$labels.gpu ", "$labels.gpuu ", "`summary` names the label 'gpuu', which the alert never has"),
         ("severity: warning", "severity: warning, value: '{{ $value }}'", "a label contains $value"),
-        ("for: 5m", "for: 5 minutes", "`for` is '5 minutes'\n   allowed: a duration like 5m"),
+        ("for: 5m", "for: 5 minutes", "`for` is '5 minutes'\n   expected: a duration like 5m"),
         ("for: 5m", "fro: 5m", "unknown key 'fro', did you mean 'for'?"),
         ("severity: warning", "severity: warning, xid: 79", "`labels` holds a value that is not text"),
         ("interval: 30s", "interval: often", "`interval` is 'often'"),
@@ -193,7 +193,7 @@ def test_the_same_alert_twice_is_named_with_the_other_s_place(tmp_path):
 def test_more_rules_than_mimir_takes_in_a_group(tmp_path):
     one = rule().partition("rules:\n")[2]
     many = rule() + "".join(one.replace("GpuTooHot", f"GpuTooHot{number}") for number in range(20))
-    assert "has 21 rules\n   allowed: at most 20, Mimir's default" in told(tmp_path, many)
+    assert "has 21 rules\n   expected: at most 20, Mimir's default" in told(tmp_path, many)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_more_rules_than_mimir_takes_in_a_group(tmp_path):
     [
         (
             'sum by (instance) (count_over_time({job="kernl"}[5m])) > 0',
-            "no logs have job='kernl'\n   to do:   did you mean 'kernel'?",
+            "no logs have job='kernl'\n   fix:      did you mean 'kernel'?",
         ),
         ('sum by (pod) (count_over_time({job=~"docker|kernel"}[5m])) > 0', "`sum by` names the label 'pod'"),
         ('sum by (instanc) (count_over_time({job="kernel"}[5m])) > 0', "`sum by` names the label 'instanc'"),
@@ -234,6 +234,6 @@ def test_a_query_of_logs_is_read_with_its_pipeline(tmp_path, query):
 
 def test_a_table_changed_without_writing_its_rules_anew_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("alerts.xid_rules.INTERVAL", "20s")
-    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   to do:   run python -m alerts.generate" in told(
+    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   fix:      run python -m alerts.generate" in told(
         tmp_path, rule()
     )
