@@ -56,7 +56,7 @@ def test_a_rule_of_one_s_own_over_the_vocabulary_is_right(tmp_path):
 
 def test_everything_is_told_at_once_and_nothing_was_changed(tmp_path):
     text = told(tmp_path, rule(expr="gpu:temprature:celsius{gpuu='3'} > 90") + rule(expr="sum(").partition("rules:\n")[2])
-    assert text.startswith("3 mistakes in rules and dashboards; nothing was changed.")
+    assert text.startswith("3 errors in rules and dashboards; nothing was changed.")
     assert (
         "alerts/rules/mine.yaml, alert GpuTooHot (severity warning): no exporter and no rule gives the metric gpu:tempr" in text
     )
