@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from collections.abc import Callable
@@ -12,8 +13,12 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
+import provider.host
+from provider.envelope import Envelope
+from provider.host import HostError, Hosts, Place
+from provider.transport import LocalTransport
 from provider.values import UNKNOWN, decode
-from tests.provider.plugin import CONVERGE, HOST, PASSWORD, Failure, LocalHost, Plugin, urn
+from tests.provider.plugin import CONVERGE, HOST, PASSWORD, Failure, LocalHost, Plugin, bundle_tar, urn
 
 DiffResponse = provider_pb2.DiffResponse
 
@@ -505,3 +510,16 @@ def test_work_that_a_shutdown_ends_is_reported_as_that(plugin: Plugin, host: Loc
     with pytest.raises(Failure, match=r"^node-1: stopped: `apply` was ended on the host by SIGTERM: it shut down") as failure:
         plugin.create(HOST, plugin.checked(HOST, host.inputs("shutdown")))
     assert failure.value.kept.id == "node-1"
+
+
+def test_a_host_that_never_stops_printing_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never silent, so no other limit would end it."""
+    monkeypatch.setattr(provider.host, "_MOST_OUTPUT", 1_000_000)
+    hosts = Hosts(LocalTransport(), lambda: LocalTransport())
+    place = Place(connection={"kind": "local", "prefix": str(tmp_path)}, name="node-1")
+    envelope = Envelope(bundle=bundle_tar(CONVERGE.read_text()), settings={"DO": "flood"}, secrets={})
+    with pytest.raises(
+        HostError, match=r"^too much output: the host printed more than 0 MB while `apply` ran, and was stopped"
+    ) as error:
+        asyncio.run(hosts.apply(place, envelope, lambda line: None))
+    assert error.value.outcome is not None, "it was changed, and stays in the state"

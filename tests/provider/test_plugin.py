@@ -213,3 +213,28 @@ def test_an_environment_without_plan_asks_no_host(new_plugin: Callable[..., Plug
     inputs = {"host": "a", "connection": {"kind": "local", "prefix": str(tmp_path)}, "bundle": plugin.bundle(), "settings": {}}
     plugin.create(HOST, plugin.checked(HOST, inputs), preview=True)
     assert not plugin.engine.texts(engine_pb2.INFO)
+
+
+def test_a_credential_plugin_that_hangs_keeps_no_run_from_ending(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+    """It runs in a thread, which nobody can interrupt."""
+    kubeconfig = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+        "users": [
+            {"name": "u", "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["40"]}}}
+        ],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    plugin = new_plugin(kubernetes={"kubeconfig": str(tmp_path / "kubeconfig")})
+    kind = "gpu-fleet:kubernetes:Cluster"
+    inputs = {"namespace": "gpu-fleet", "exporter": "install", "prometheusOperator": "none"}
+    answer = plugin.start_create(kind, plugin.checked(kind, inputs))
+    plugin.engine.wait_for_status("checking the cluster")
+    plugin.call("Cancel", Empty())
+    with pytest.raises(Failure, match=r"^stopped before anything was changed$"):
+        answer()
+    begin = time.monotonic()
+    plugin.process.terminate()
+    plugin.process.wait(20)
+    assert time.monotonic() - begin < 15

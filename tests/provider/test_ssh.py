@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -522,3 +523,16 @@ def test_plan_hosts_warns_of_an_unreachable_host_and_goes_on(new_plugin: Callabl
     plugin.create(HOST, plugin.checked(HOST, host.inputs(connection={"port": 1})), preview=True)
     (warning,) = plugin.engine.texts(engine_pb2.WARNING)
     assert warning.startswith("node-1: unreachable: ")
+
+
+def test_an_agent_that_does_not_answer_is_given_up(
+    servers: SshServers, server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = servers.directory / "agent"
+    agent = socket.socket(socket.AF_UNIX)
+    agent.bind(str(path))
+    agent.listen()
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    error, seconds = login_error(server.port, servers.known_hosts(server), Limits(login_s=0.5))
+    agent.close()
+    assert error.code == "unreachable" and seconds < 10
