@@ -114,7 +114,10 @@ case $verb:$do in
     result false 1
     ;;
   apply:quotes)
-    part alloy failed ",\"error\":{\"code\":\"download\",\"message\":\"refused $(sed 's/[\\"]/\\&/g' "$envelope/secrets/metrics-password")\"}"
+    place
+    password=$(sed 's/[\\"]/\\&/g' "$envelope/secrets/metrics-password")
+    printf '{"event":"facts","facts":{"GPU_MODEL":"%s"}}\n' "$password"
+    part alloy failed ",\"drift\":[\"url is https://writer:$password@mimir\"],\"error\":{\"code\":\"download\",\"message\":\"refused $password\"}"
     result false 1
     ;;
   apply:shutdown) kill -TERM "$PPID" ;;

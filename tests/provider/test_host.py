@@ -502,8 +502,11 @@ def test_control_characters_of_a_host_reach_neither_a_terminal_nor_the_state(plu
 def test_a_password_with_quotation_marks_is_hidden(plugin: Plugin, host: LocalHost) -> None:
     plugin.configure(secrets={"metrics-password": 'say "no" \\ twice'})
     host.bundle = plugin.bundle()
-    with pytest.raises(Failure, match=r"^node-1: download: alloy: refused \[secret\]$"):
+    with pytest.raises(Failure, match=r"^node-1: download: alloy: refused \[secret\]$") as failure:
         plugin.create(HOST, plugin.checked(HOST, host.inputs("quotes")))
+    kept = decode(failure.value.kept.properties)
+    assert kept["facts"] == {"GPU_MODEL": "[secret]"}
+    assert kept["drift"] == ["alloy: url is https://writer:[secret]@mimir"], "the state and each preview would show it"
 
 
 def test_work_that_a_shutdown_ends_is_reported_as_that(plugin: Plugin, host: LocalHost) -> None:
