@@ -7,6 +7,7 @@ import hashlib
 import io
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 from host.bundle import Bundle
@@ -118,4 +119,4 @@ def prepare(shared: Path, bootstrap: bytes) -> None:
         (shared / f"digest-{version}").write_text(bundle.digest)
         (shared / f"archive-{version}").write_bytes(b"".join(Archive(members).chunks()))
         publication = Publication(stack="lab-west-training", bundle=bundle, settings=_SETTINGS, artifacts=programs)
-        publication.write(shared / f"publication-{version}", SigningKey(key), now_s=1_790_000_000 + version)
+        publication.write(shared / f"publication-{version}", [SigningKey(key)], now_s=int(time.time()) - 1000 + version)
