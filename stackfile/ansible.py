@@ -398,8 +398,10 @@ class _Tree:
 def _is_plain(value: Value, inventory: AnsibleInventory) -> bool:
     """Whether the value is one that can be read here; says why when it cannot."""
     if isinstance(value.value, VaultText):
-        fix = "write it in clear, or leave it out; secrets of a stack are set by `pulumi config set --secret`"
-        inventory.problem(value, f"{value.name} is encrypted by ansible-vault, which is not read here", "a value in clear", fix)
+        fix = "write it in clear text, or leave it out; secrets of a stack are set by `pulumi config set --secret`"
+        inventory.problem(
+            value, f"{value.name} is encrypted by ansible-vault, which is not read here", "a value in clear text", fix
+        )
     elif isinstance(value.value, str) and ("{{" in value.value or "{%" in value.value):
         fix = "write the value itself; a range of addresses is written in the host list of the stack file, as 10.0.1.[1:8]"
         inventory.problem(value, f"{value.name} is a template: {shown(value.value, value.name)}", "a value without {{ }}", fix)
@@ -454,7 +456,7 @@ def _check(value: Value, inventory: AnsibleInventory) -> None:
     if value.name in _PASSWORDS:
         inventory.warnings.append(f"{value.file}: {value.name} is not read from inventories; {_PASSWORDS[value.name]}")
     elif (right := _BECOME.get(value.name)) and _is_plain(value, inventory) and value.value != right:
-        inventory.problem(value, f"found {shown(value.value)}", right, "sudo to root is the only way up; remove the variable")
+        inventory.problem(value, f"found {shown(value.value)}", right, "only sudo to root is supported; remove the variable")
     elif value.name.startswith("gpu_fleet_") and value.name not in _OURS:
         inventory.problems.append(unknown_key(str(value), value.name, _OURS))
 

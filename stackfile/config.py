@@ -85,7 +85,7 @@ class StackConfig:
     def load(cls, raw: Mapping[str, object], base: Path, secrets_set: Set[str] = frozenset()) -> StackConfig:
         """Reads the keys of a stack file.
 
-        `raw`: the keys in clear, without their `gpu-fleet:`, values as YAML gives them. `base`: the directory of Pulumi.yaml,
+        `raw`: the plain keys, without their `gpu-fleet:`, values as YAML gives them. `base`: the directory of Pulumi.yaml,
         where relative paths start. `secrets_set`: names of the keys whose values are encrypted. Raises ConfigErrors.
         """
         base = base.resolve()
@@ -174,8 +174,10 @@ def _sections(raw: Mapping[str, object], secrets_set: Set[str], problems: list[P
         problems.append(Problem(_place((key,)), "holds an encrypted value, and a secret is a key of its own", fix=fix))
     for key in raw:
         if key in SECRETS:
-            fix = f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it was in a file in clear"
-            problems.append(Problem(_place((key,)), "a secret in clear", "an encrypted value", fix))
+            fix = (
+                f"`pulumi config set --secret {PROJECT}:{key}` encrypts it; change the secret too, it was in a file in clear text"
+            )
+            problems.append(Problem(_place((key,)), "a secret in clear text", "an encrypted value", fix))
         elif key in known and raw[key] in ("", None):  # Pulumi hands an empty section out as ""
             broken.add(key)
             problems.append(Problem(_place((key,)), "is empty", fix="fill it in, or remove it"))
@@ -213,8 +215,8 @@ _SECRETS_OF_SECTION = {
 
 def _secret_hint(section: str) -> str:
     commands = [f"`pulumi config set --secret {PROJECT}:{key}`" for key in _SECRETS_OF_SECTION.get(section, ())]
-    hint = f"set it with {listed(commands)}" if commands else "write the value in clear"
-    return hint + (", and write NAME as the receiver's urlSecret or the like" if section == "alerts" else "")
+    hint = f"set it with {listed(commands)}" if commands else "write the value in clear text"
+    return hint + (", and write NAME as the receiver's urlSecret or similar key" if section == "alerts" else "")
 
 
 def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
@@ -223,7 +225,7 @@ def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
         listing.problems.append(Problem(_place(("hosts",)), f"found {shown(section)}", "a mapping of hosts", fix))
         return
     if section and file.inventory:
-        fix = "move the hosts into the inventory, or the other way"
+        fix = "move the hosts into the inventory, or the other way round"
         listing.problems.append(Problem(_place(("inventory",)), "the stack has hosts too", "hosts or inventory", fix))
     listing.add_all(entries_of(section or {}, lambda location: _place(("hosts", *location)), listing.problems))
     if file.inventory:
@@ -236,7 +238,7 @@ def given_otherwise(raw: Mapping[str, object]) -> set[str]:
 
 
 def keys_of_file(path: Path) -> tuple[dict[str, object], set[str]]:
-    """The keys of a stack file in clear, and the names of those that hold something encrypted."""
+    """The keys of a stack file in clear text, and the names of those that hold something encrypted."""
     config = (yaml.safe_load(path.read_text()) or {}).get("config") or {}
     prefix = f"{PROJECT}:"
     values = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}

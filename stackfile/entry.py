@@ -22,7 +22,7 @@ def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
         what = f"{entry.exporter} reads NVIDIA GPUs, and the vendor is amd"
         yield Problem(place(("exporter",)), what, "auto or textfile", "write `exporter: textfile`")
     if entry.supervisord and entry.service_manager == "systemd":
-        yield Problem(place(("supervisord",)), "has no meaning with `serviceManager: systemd`", fix="remove one of the two")
+        yield Problem(place(("supervisord",)), "has no effect with `serviceManager: systemd`", fix="remove one of the two")
     names_of: dict[int, str] = {}
     for name, field in Ports.model_fields.items():
         port, key = getattr(entry.ports, name), field.alias or name
@@ -43,13 +43,13 @@ def _without_meaning(entry: HostEntry, listed: Listed, names: Iterable[str]) -> 
     connection = f"`connection: {entry.connection}`"
     for name in sorted(names):
         key = HostEntry.model_fields[name].alias or name
-        yield Problem(listed.place((key,)), f"has no meaning with {connection}", fix=f"remove {key}, or remove {connection}")
+        yield Problem(listed.place((key,)), f"has no effect with {connection}", fix=f"remove {key}, or remove {connection}")
 
 
 def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
     if entry.prefix is not None:
         fix = "remove prefix, or add `connection: local`"
-        yield Problem(listed.place(("prefix",)), "has no meaning without `connection: local`", fix=fix)
+        yield Problem(listed.place(("prefix",)), "has no effect without `connection: local`", fix=fix)
     paths = [("toolPath", path) for path in entry.tool_path]
     if entry.kernel_log not in KERNEL_LOG_WORDS:
         paths.append(("kernelLog", entry.kernel_log))

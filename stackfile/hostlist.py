@@ -23,7 +23,7 @@ _LONGEST_HOST_NAME = 100  # label value and part of resource names; the longest 
 _SECRETS_OF_HOSTS = (
     "it is a secret of the stack: `pulumi config set --secret gpu-fleet:sudoPassword` for all hosts, gpu-fleet:sudoPasswords by "
     "host, or gpu-fleet:sshPrivateKey; "
-    "nobody logs in by password here"
+    "password logins are not supported"
 )
 
 
@@ -136,7 +136,7 @@ def entries_of(section: Mapping[str, object], place: Place, problems: list[Probl
         if not _HOST_NAME.fullmatch(names[-1]) or len(names[-1]) > _LONGEST_HOST_NAME:
             expected = f"letters, digits and . _ - between them, at most {_LONGEST_HOST_NAME} characters"
             what = f'"{names[-1]}" cannot be the name of a host'
-            problems.append(Problem(place((key,)), what, expected, "rename it; its address goes into `address`"))
+            problems.append(Problem(place((key,)), what, expected, "rename it; write its address as `address`"))
         elif isinstance(values, Mapping) or values is None:
             entries.append(Listed(names, values or {}, partial(_below, place, key)))
         else:

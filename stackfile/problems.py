@@ -160,7 +160,7 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
     if kind == "extra_forbidden":
         known = parent.get("properties", {})
         if is_secret_key(key) and _plain(key) not in map(_plain, known):
-            return Problem(where, "a secret is not allowed here: this section is stored in clear", fix=secret_hint)
+            return Problem(where, "a secret is not allowed here: this section is stored in clear text", fix=secret_hint)
         return unknown_key(where, key, known, fix=_FOREIGN_KEYS.get(key, ""))
     if kind == "missing":
         example = next(iter(node.get("examples", ())), None)

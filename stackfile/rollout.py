@@ -66,7 +66,7 @@ class Rollout(Section):
         return round(duration_s(self.pause) or 0)
 
     def canaries(self, hosts: Sequence[str]) -> list[str]:
-        """Those of the hosts that are changed first; a name that is no host is left in, for a check to find."""
+        """Those of the hosts that are changed first; a name that is not a host is left in, for a check to find."""
         if isinstance(self.canary, int):
             return list(hosts[: self.canary])
         return list(dict.fromkeys(name for pattern in self.canary or () for name in expand(pattern)))

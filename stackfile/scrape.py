@@ -15,7 +15,7 @@ def _ip_address(text: str) -> str:
         ipaddress.ip_address(text)
     except ValueError:
         fix = "write `address: 0.0.0.0` for every interface"
-        raise refuse(f'"{text}" is no IP address', expected="an IP address that every host has", fix=fix) from None
+        raise refuse(f'"{text}" is not an IP address', expected="an IP address that every host has", fix=fix) from None
     return text
 
 

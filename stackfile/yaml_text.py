@@ -22,7 +22,7 @@ class _Loader(yaml.CSafeLoader):  # ten times quicker than SafeLoader: 10,000 ho
         for key, _ in node.value:  # before PyYAML resolves `<<`, whose keys may well come twice
             if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} is there twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {key.value!r} occurs twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 

@@ -104,7 +104,7 @@ def _mute_timing(path: str, timing: MuteTiming) -> Iterator[Problem]:
     if timing.location not in zones:
         meant = nearest(timing.location, zones)
         fix = f"did you mean {meant}?" if meant else "write the name of a zone of the tz database"
-        yield problem(f"{path}.location", f'"{timing.location}" is no time zone', "a name such as Europe/Berlin", fix)
+        yield problem(f"{path}.location", f'"{timing.location}" is not a time zone', "a name such as Europe/Berlin", fix)
     if not (timing.weekdays or timing.times or timing.days_of_month or timing.months or timing.years):
         what, expected = "has no condition and would be silent for ever", "weekdays, times, daysOfMonth, months or years"
         yield problem(path, what, expected, "add one")

@@ -86,7 +86,7 @@ def _operator(section: Kubernetes) -> Iterator[Problem]:
     if section.monitor_labels and section.prometheus_operator != "existing":
         yield problem(
             "kubernetes.monitorLabels",
-            f"has no meaning with `prometheusOperator: {section.prometheus_operator}`",
+            f"has no effect with `prometheusOperator: {section.prometheus_operator}`",
             "only with `prometheusOperator: existing`",
             "remove it: ours selects every ServiceMonitor" if section.prometheus_operator == "install" else "remove it",
         )
@@ -101,7 +101,7 @@ def _operator_grafana(stack: Stack, section: Kubernetes) -> Iterator[Problem]:
     elif section.prometheus_operator != "install":
         yield problem(
             "kubernetes.operatorGrafana",
-            f"has no meaning with `prometheusOperator: {section.prometheus_operator}`",
+            f"has no effect with `prometheusOperator: {section.prometheus_operator}`",
             "only with `prometheusOperator: install`",
             "remove it",
         )
@@ -130,9 +130,9 @@ def _chart(stack: Stack, section: Kubernetes, field: str) -> Iterator[Problem]:
     if chart == Chart():
         return
     if reason := _why_not_installed(section, field):
-        yield problem(where, f"has no meaning: {reason}", fix="remove it, or install what it is about")
+        yield problem(where, f"has no effect: {reason}", fix="remove it, or install what it is about")
     if chart.chart and chart.repository:
-        yield problem(f"{where}.repository", "`chart` says where it comes from", "chart or repository", "remove one of them")
+        yield problem(f"{where}.repository", "`chart` is set too", "chart or repository", "remove one of them")
     if chart.chart and chart.chart.endswith(".tgz") and not chart.chart.startswith("oci://"):
         if not stack.listing.local_path(chart.chart).is_file():
             fix = "correct the path, relative to Pulumi.yaml; `helm pull` writes such a file"

@@ -26,5 +26,5 @@ def check(stack: Stack) -> Iterator[Problem]:
     if unknown:
         meant = nearest(unknown[0], hosts)
         fix = f"did you mean {meant}?" if meant else "write names as in hosts or in the inventory"
-        what = f"{some(unknown)} {'is no host' if len(unknown) == 1 else 'are no hosts'} of this stack"
+        what = f"{some(unknown)} {'is not a host' if len(unknown) == 1 else 'are not hosts'} of this stack"
         yield problem("rollout.canary", what, "hosts of this stack", fix)

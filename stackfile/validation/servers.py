@@ -74,7 +74,7 @@ def _artifacts(stack: Stack) -> Iterator[Problem]:
         yield problem("artifacts.directory", "is missing with `source: controller`", "the directory of the programs", fix)
     for key, source in {"url": "mirror", "directory": "controller"}.items():
         if getattr(artifacts, key) and artifacts.source != source:
-            what = f"has no meaning with `source: {artifacts.source}`"
+            what = f"has no effect with `source: {artifacts.source}`"
             yield problem(f"artifacts.{key}", what, f"only with `source: {source}`", f"write `source: {source}`, or remove {key}")
 
 
@@ -92,7 +92,7 @@ def _counters(stack: Stack) -> Iterator[Problem]:
         what = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
         yield problem("dcgm.counters", f"{setting} {what}", expected, "correct the path, relative to Pulumi.yaml")
     except UnicodeDecodeError:
-        yield problem("dcgm.counters", f"{setting} is no text file", expected, "save it as UTF-8")
+        yield problem("dcgm.counters", f"{setting} is not a text file", expected, "save it as UTF-8")
     else:
         for found in counters.find_errors():
             yield Problem(f"{setting}, line {found.line}", found.what, found.expected, found.fix)
@@ -105,5 +105,5 @@ def _of_the_image(stack: Stack) -> Iterator[Problem]:
         for key, default in {"image": None, "runtime": "auto", "toolkit_repository": None}.items():
             if getattr(dcgm, key) != default:
                 name = Dcgm.model_fields[key].alias
-                what = "has no meaning with `source: packages`: no container is run"
+                what = "has no effect with `source: packages`: no container is run"
                 yield problem(f"dcgm.{name}", what, "only with `source: image`", f"write `source: image`, or remove {name}")

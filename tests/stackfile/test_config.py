@@ -171,7 +171,7 @@ def test_one_address_behind_two_bastions_is_two_machines(base: Path) -> None:
 def test_a_password_over_plain_http_is_warned_of_except_on_this_machine(base: Path) -> None:
     far = load(base, secrets={"metricsPassword"}, metrics__username="w", metrics__url="http://m.example.com/api/v1/push")
     near = load(base, secrets={"metricsPassword"}, metrics__username="w", metrics__url="http://127.0.0.1:9009/api/v1/push")
-    assert ["in clear" in warning for warning in far.warnings] == [True]
+    assert ["in clear text" in warning for warning in far.warnings] == [True]
     assert near.warnings == ()
 
 

@@ -113,7 +113,7 @@ def test_a_file_of_hosts_reads_as_the_section_does(base: Path) -> None:
         ("hosts:\n  gpu1:\n    address: 10.0.1.1\n    gpus: many\n", "hosts.yml:4: hosts.gpu1.gpus", 'found "many"'),
         ("hosts:\n  gpu1: {address: 10.0.1.1, gpu: 8}\n", "hosts.yml:2: hosts.gpu1.gpu", "did you mean 'gpus'"),
         ("hosts:\n  gpu1: {address: 10.0.1.1, ports: {alloy: 0}}\n", "hosts.yml:2: hosts.gpu1.ports.alloy", "found 0"),
-        ("hosts:\n  gpu1: {address: 10.0.1.1}\n  gpu1: {address: 10.0.1.2}\n", "hosts.yml:3", "the key 'gpu1' is there twice"),
+        ("hosts:\n  gpu1: {address: 10.0.1.1}\n  gpu1: {address: 10.0.1.2}\n", "hosts.yml:3", "the key 'gpu1' occurs twice"),
         ("hosts:\n  gpu1: {address: 10.0.1.1\n", "hosts.yml:3", "did not find expected"),
         ("hosts:\n  gpu1: 10.0.1.1\n", "hosts.yml:2: hosts.gpu1", "write {address: 10.0.1.1}"),
         ("hosts: [gpu1]\n", "hosts.yml:1: hosts", "found a list of 1"),

@@ -57,14 +57,14 @@ def test_a_good_stack_with_secrets_and_foreign_keys_passes() -> None:
     "raw",
     [
         stack(metric={"url": "x"}),
-        stack(metricsPassword="in clear"),
+        stack(metricsPassword="in clear text"),
         stack(**{"hosts__old-amd-node__gpu": 8}),
         stack(**{"hosts__old-amd-node__gpus": "8"}),
         stack(**{"hosts__old-amd-node__exporter": "dcgm"}),
         stack(datacenter="US West"),
         stack(ssh__port=0),
     ],
-    ids=["unknown section", "secret in clear", "unknown key", "text for a number", "unknown exporter", "bad name", "port 0"],
+    ids=["unknown section", "secret in clear text", "unknown key", "text for a number", "unknown exporter", "bad name", "port 0"],
 )
 def test_an_editor_underlines_what_the_checks_refuse(raw: dict[str, object]) -> None:
     assert errors(ours(raw))

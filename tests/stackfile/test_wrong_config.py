@@ -47,7 +47,7 @@ WRONG = [
     wrong(
         "login of a host that pulls",
         "gpu-fleet:hosts.gpu1.user",
-        "has no meaning with `connection: pull`",
+        "has no effect with `connection: pull`",
         "remove user",
         **one_host("gpu1", connection="pull", gpus=8, user="ops"),
     ),
@@ -55,9 +55,9 @@ WRONG = [
     wrong("canary of nobody", "gpu-fleet:rollout.canary", "found 0", "1 or more", "canary: 1", rollout={"canary": 0}),
     wrong("canary is true", "gpu-fleet:rollout.canary", "found true", "names and patterns", rollout={"canary": True}),
     wrong(
-        "canary is no host",
+        "canary is not a host",
         "gpu-fleet:rollout.canary",
-        "gpu-node-00 is no host of this stack",
+        "gpu-node-00 is not a host of this stack",
         "did you mean gpu-node-",
         rollout={"canary": ["gpu-node-00"]},
     ),
@@ -329,7 +329,7 @@ WRONG = [
     wrong(
         "address of a local host",
         "gpu-fleet:hosts.gpu1.address",
-        "no meaning with `connection: local`",
+        "no effect with `connection: local`",
         **one_host("gpu1", connection="local", address="10.0.1.9"),
     ),
     wrong(
@@ -490,9 +490,9 @@ WRONG = [
         metrics__password=PLANTED,
     ),
     wrong(
-        "password in clear",
+        "password in clear text",
         "gpu-fleet:metricsPassword",
-        "a secret in clear",
+        "a secret in clear text",
         "pulumi config set --secret gpu-fleet:metricsPassword",
         metricsPassword=PLANTED,
         metrics__username="writer",
@@ -547,13 +547,13 @@ WRONG = [
     wrong(
         "url without mirror",
         "gpu-fleet:artifacts.url",
-        "no meaning with `source: upstream`",
+        "no effect with `source: upstream`",
         artifacts={"url": "https://m.example.com"},
     ),
     wrong(
         "directory without controller",
         "gpu-fleet:artifacts.directory",
-        "no meaning with `source: upstream`",
+        "no effect with `source: upstream`",
         artifacts={"directory": "x"},
     ),
     wrong(
@@ -674,7 +674,7 @@ WRONG = [
         "receiver opsgenie", "gpu-fleet:alerts.receivers.team.opsgenie", "use `webhook`", alerts__receivers__team={"opsgenie": {}}
     ),
     wrong(
-        "slack url in clear",
+        "slack url in clear text",
         "gpu-fleet:alerts.receivers.team.slack.urlSecret",
         "the name of a secret key",
         alerts__receivers__team__slack={"urlSecret": f"https://hooks.slack.com/services/{PLANTED}", "channel": "#gpu"},
@@ -794,7 +794,7 @@ WRONG = [
     wrong(
         "mute timing in no zone",
         "gpu-fleet:alerts.muteTimings.sunday.location",
-        "no time zone",
+        "not a time zone",
         "Europe/Berlin",
         alerts__muteTimings={"sunday": {"weekdays": ["sunday"], "location": "Europe/Berln"}},
     ),
@@ -849,7 +849,7 @@ WRONG = [
     wrong(
         "host key with local",
         "gpu-fleet:hosts.gpu1.hostKey",
-        "no meaning with `connection: local`",
+        "no effect with `connection: local`",
         **one_host("gpu1", connection="local", hostKey=HOST_KEY),
     ),
 ]

@@ -31,7 +31,7 @@ def test_a_list_without_errors_is_taken(base: Path) -> None:
 def test_a_list_that_cannot_be_read_is_told_as_the_setting_s_error(base: Path) -> None:
     assert "gpu-fleet:dcgm.counters: none.csv does not exist" in told(base, "none.csv")
     (base / "image.csv").write_bytes(b"\xff\xfe\x00")
-    assert "gpu-fleet:dcgm.counters: image.csv is no text file" in told(base, "image.csv")
+    assert "gpu-fleet:dcgm.counters: image.csv is not a text file" in told(base, "image.csv")
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_list_that_cannot_be_read_is_told_as_the_setting_s_error(base: Path) -
         (
             {"source": "packages", "image": "r.example.com/d@sha256:" + "0" * 64},
             "dcgm.image",
-            "has no meaning with `source: packages`",
+            "has no effect with `source: packages`",
         ),
-        ({"source": "packages", "runtime": "podman"}, "dcgm.runtime", "has no meaning with `source: packages`"),
+        ({"source": "packages", "runtime": "podman"}, "dcgm.runtime", "has no effect with `source: packages`"),
     ],
 )
 def test_an_error_about_how_it_is_run_is_reported_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
