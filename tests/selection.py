@@ -1,7 +1,8 @@
 """The lab's own tests run where something that they guard has changed since the main branch, and always by `make test ALL=1`.
 
 They are a third of all tests, and guard what stands between the other tests and the world: stand-ins, simulators, hosts. What a
-folder of them guards is what its tests import, directly or not, whole rooms at a time. A change of what nobody imports (Makefile,
+folder of them guards is what its tests import, directly or not: of lab/ and tests/ whole rooms, since nobody imports a program
+that is started; of the product the files themselves, and all data of their rooms. A change of what nobody imports (Makefile,
 requirements, toolchain/versions.yaml, what all tests share) runs them all, as does a checkout whose history does not say what
 changed. On the main branch itself its last commit counts. Whoever names tests on the command line gets what was named.
 """
@@ -22,10 +23,17 @@ LAB_S_OWN = (
     "tests/lab/kubernetes",
     "tests/lab/showcase",
     "tests/standins/kubernetes",
-    "tests/standins",
+    "tests/standins/test_engine.py",
+    "tests/standins/test_grafana_plugin.py",
+    "tests/standins/test_grafana_server.py",
+    "tests/standins/test_local_command.py",
+    "tests/standins/test_remote_command.py",
+    "tests/standins/test_schema.py",
     "tests/hosts/test_lab_hosts.py",
     "tests/hosts/test_empty_cache.py",
 )
+# Where the product meets its stand-ins. tests/standins/test_permission.py is about them and always runs.
+BRIDGES = ("lab/standins/commands.py", "lab/standins/permission.py", "lab/standins/programs.py")
 PEOPLE_S = (".github/", "docs/", "examples/", "LICENSE")  # for people to read, and pages in any room
 
 
@@ -77,33 +85,40 @@ def _imports(file: Path) -> frozenset[Path]:
     return frozenset(file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
 
 
-def guarded(tests: str) -> set[str]:
-    """Rooms that a folder or file of tests reaches, its own among them."""
+@cache
+def guarded(tests: str) -> tuple[set[str], set[str]]:
+    """Rooms that a folder or file of tests reaches, its own among them, and files."""
     found = REPO / tests
     todo = list(found.rglob("*.py")) if found.is_dir() else [found, found.parent / "conftest.py"]
-    seen: set[Path] = set()
-    rooms = {room(tests)}
+    if tests.startswith("tests/standins"):  # they start the stand-ins and Grafana, which only some of them import
+        todo = [file for file in (REPO / "tests/standins").rglob("*.py") if file.name != "test_permission.py"]
+        todo.append(REPO / "lab/standins/__main__.py")
+    rooms, files = {room(tests)}, set()
     while todo:
         file = todo.pop()
-        if file in seen:
+        name = file.relative_to(REPO).as_posix()
+        if name in files:
             continue
-        seen.add(file)
-        reached = room(file.relative_to(REPO).as_posix())
-        if reached not in rooms and not reached.startswith("tests/"):
-            rooms.add(reached)
-            todo += (REPO / reached).rglob("*.py")  # a program that is started is imported by nobody
-        rooms.add(reached)
-        todo += _imports(file)
-    return rooms
+        files.add(name)
+        if room(name) not in rooms and name.startswith("lab/"):
+            todo += (REPO / room(name)).rglob("*.py") if (REPO / room(name)).is_dir() else []
+        rooms.add(room(name))
+        todo += _imports(file) if name not in BRIDGES else []
+    return rooms, files
 
 
 def left_out(changes: list[str]) -> set[str]:
     """Of LAB_S_OWN those that guard nothing of what changed."""
     read = [path for path in changes if not path.startswith(PEOPLE_S) and not path.endswith(".md")]
-    rooms = {room(path) for path in read}
-    if any(not is_known(one) for one in rooms):
+    if any(not is_known(room(path)) for path in read):
         return set()
-    return {tests for tests in LAB_S_OWN if not rooms & guarded(tests)}
+
+    def guards(tests: str, path: str) -> bool:
+        rooms, files = guarded(tests)
+        is_product_s = path.endswith(".py") and not path.startswith(("lab/", "tests/"))
+        return path in files if is_product_s else room(path) in rooms
+
+    return {tests for tests in LAB_S_OWN if not any(guards(tests, path) for path in read)}
 
 
 def is_known(room: str) -> bool:
