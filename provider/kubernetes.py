@@ -90,7 +90,7 @@ class ClusterApi:
         while True:
             steps = {**query, "limit": _PAGE, **({"continue": token} if token else {})}
             page = self._request("GET", f"{path}?{urlencode(steps)}", accept=accept)
-            yield from page["items"]
+            yield from page["items"] or ()  # null for an empty list of metadata
             token = page["metadata"].get("continue", "")
             if not token:
                 return
