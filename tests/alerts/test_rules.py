@@ -97,6 +97,21 @@ def test_an_alert_has_its_runbook_and_the_section_it_points_to():
         assert not section or f"## {section}\n" in text, by_name(backend, rule)
 
 
+@pytest.mark.parametrize("name", sorted({rule["alert"] for _, rule in ALERT_RULES} | {"RecordingRulesSilent"}))
+def test_a_runbook_has_the_four_sections_of_every_runbook_and_its_diagnosis_begins_with_commands(name):
+    text = (ALERTS / "runbooks" / f"{name}.md").read_text()
+    assert text.startswith(f"# {name}\n")
+    sections = dict(re.findall(r"(?ms)^## ([^\n]*)\n(.*?)(?=^## |\Z)", text))
+    assert list(sections) == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+    assert all(section.strip() for section in sections.values())
+    assert sections["Diagnosis"].startswith("```sh\n"), "at three in the morning commands come before prose"
+
+
+def test_every_runbook_is_the_runbook_of_an_alert():
+    names = {rule["alert"] for _, rule in ALERT_RULES} | {"RecordingRulesSilent"}
+    assert {file.stem for file in (ALERTS / "runbooks").iterdir()} == names
+
+
 def test_an_xid_alert_of_loki_is_the_same_alert_as_that_of_mimir():
     def of(backend):
         return {
