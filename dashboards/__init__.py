@@ -19,7 +19,7 @@ def all_dashboards(price: Price | None = None) -> dict[str, dict[str, Any]]:
 def models(price: Price | None = None) -> list[dict[str, Any]]:
     """Every dashboard's JSON model: Grafana's classic schema of the version in layout.SCHEMA_VERSION.
 
-    `price`: of a GPU-hour, where the stack file tells it; without, nothing is said about money.
+    `price`: of a GPU-hour, if the stack file has it; without a price there are no panels about cost.
     """
     return [
         fleet_overview.dashboard(),

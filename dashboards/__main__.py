@@ -1,4 +1,4 @@
-"""Writes every dashboard as JSON into a directory, for review and for import by hand: `python -m dashboards build/dashboards`."""
+"""Writes every dashboard as JSON into a directory, for review and manual import: `python -m dashboards build/dashboards`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboards import Price, all_dashboards
 def main() -> None:
     parser = argparse.ArgumentParser(prog="dashboards", description="Every dashboard as JSON")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--price", type=float, help="of a GPU-hour; default: nothing is said of money")
+    parser.add_argument("--price", type=float, help="price of a GPU-hour; default: no panels about cost")
     parser.add_argument("--currency", default="USD", help="ISO 4217, default %(default)s")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)

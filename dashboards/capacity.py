@@ -1,4 +1,4 @@
-"""Capacity and cost: what is idle, what is wasted, where it goes, and what it costs. For planning, over days and weeks."""
+"""Capacity and cost: idle GPUs, allocated but idle GPUs, trends, energy and cost. For planning, over days and weeks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLUSTERS = "{{datacenter}} / {{cluster}}"
 
 @dataclass(frozen=True)
 class Price:
-    """What a GPU costs for an hour, used or not. `currency`: ISO 4217, USD."""
+    """Price of a GPU per hour, used or not. `currency`: ISO 4217, USD."""
 
     per_gpu_hour: float
     currency: str
@@ -27,18 +27,18 @@ class Price:
 
 
 def dashboard(price: Price | None) -> dict[str, Any]:
-    """`price`: None leaves the row about money out."""
+    """`price`: None leaves out the row about cost."""
     return build(
         "capacity",
         "GPU fleet / Capacity and cost",
-        "What is idle or held without work, how use develops, energy, and cost per GPU-hour. Choose days or weeks above.",
+        "Idle GPUs, allocated but idle GPUs, utilization trends, energy, and cost per GPU-hour. Select days or weeks above.",
         variables=("datacenter", "cluster"),
         time_from="now-24h",
         rows=(
-            Row("In the time range", _range()),
-            *([Row("Money", _cost(price))] if price else []),
-            Row("Idle and held", _idle()),
-            Row("Trend", _trend()),
+            Row("Selected time range", _range()),
+            *([Row("Costs", _cost(price))] if price else []),
+            Row("Idle GPUs", _idle()),
+            Row("Trends", _trend()),
         ),
     )
 
@@ -52,33 +52,42 @@ def _number(title: str, query: str, description: str, unit: str, *, height: int 
 def _range() -> tuple[Any, ...]:
     return (
         _number(
-            "Average utilisation", q.average_use(CLUSTER), "Share of time in which some kernel ran, over all GPUs.", "percentunit"
+            "Average GPU utilization",
+            q.average_use(CLUSTER),
+            "Share of time in which at least one kernel was running, average over all GPUs.",
+            "percentunit",
         ),
-        _number("GPU-hours", q.gpu_hours(CLUSTER), "GPUs times the hours in which they reported.", "suffix: h"),
-        _number("Idle GPU-hours", q.idle_gpu_hours(CLUSTER), "Of those, hours in which no kernel ran.", "suffix: h"),
-        _number("Energy of the GPUs", q.energy_wh(CLUSTER), "Drawn by the GPUs alone: hosts and cooling come on top.", "watth"),
+        _number("GPU-hours", q.gpu_hours(CLUSTER), "Number of GPUs times the hours in which they reported.", "suffix: h"),
+        _number("Idle GPU-hours", q.idle_gpu_hours(CLUSTER), "GPU-hours with a utilization below 1 %.", "suffix: h"),
+        _number("GPU energy", q.energy_wh(CLUSTER), "Energy used by the GPUs alone, without hosts and cooling.", "watth"),
     )
 
 
 def _cost(price: Price) -> tuple[Any, ...]:
     each = f"at {price.per_gpu_hour:g} {price.currency} per GPU-hour (grafana.costPerGpuHour)"
     return (
-        _number("Cost", _times(q.gpu_hours(CLUSTER), price), f"GPU-hours of the time range {each}.", price.unit, height=HEIGHT),
+        _number(
+            "Cost",
+            _times(q.gpu_hours(CLUSTER), price),
+            f"GPU-hours of the selected time range {each}.",
+            price.unit,
+            height=HEIGHT,
+        ),
         _number(
             "Cost of idle GPUs",
             _times(q.idle_gpu_hours(CLUSTER), price),
-            f"Hours in which no kernel ran {each}.",
+            f"GPU-hours with a utilization below 1 % {each}.",
             price.unit,
             height=HEIGHT,
         ),
         bars(
             "Cost by cluster",
             Query(top(10, _times(q.gpu_hours(CLUSTER, ONE_CLUSTER), price)), CLUSTERS),
-            description=f"GPU-hours of the time range {each}; the ten dearest clusters.",
+            description=f"GPU-hours of the selected time range {each}; the ten most expensive clusters.",
             unit=price.unit,
             thresholds=NO_THRESHOLDS,
             width=12,
-            if_none="nothing reports",
+            if_none="no data",
         ),
     )
 
@@ -90,26 +99,28 @@ def _times(hours: str, price: Price) -> str:
 def _idle() -> tuple[Any, ...]:
     return (
         bars(
-            "Hosts with most idle GPUs",
+            "Hosts with the most idle GPUs",
             Query(q.idle_gpus_by_host(CLUSTER), "{{cluster}} {{instance}}"),
-            description="GPUs without any work for half an hour; the ten hosts with most. Room for a job, or to take out.",
+            description="GPUs that were idle for half an hour; the ten hosts with the most. Use them for another job, or "
+            "decommission them.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             width=12,
-            if_none="none: every GPU worked within half an hour",
+            if_none="none: every GPU was used within half an hour",
         ),
         rows(
-            "Memory held without work",
-            [Query(fleet.memory_held_idle(CLUSTER, 50), "")],
-            description="GPUs without work for half an hour whose memory a program holds; the fifty with most. Ask its owner.",
+            "Allocated but idle GPUs",
+            [Query(fleet.memory_of_idle_gpus(CLUSTER, 50), "")],
+            description="GPUs that were idle for half an hour while a process held their memory; the fifty with the most. Ask "
+            "its owner.",
             width=12,
             columns={
                 "cluster": Column(heading="Cluster"),
                 "instance": Column(heading="Host", link=link_to_host("gpu")),
                 "gpu": Column(heading="GPU", width=60),
-                "Value": Column(heading="Memory held", unit="bytes", thresholds=YELLOW_FROM_ONE),
+                "Value": Column(heading="Memory used", unit="bytes", thresholds=YELLOW_FROM_ONE),
             },
-            sort_by="Memory held",
+            sort_by="Memory used",
             if_none=NONE,
         ),
     )
@@ -122,17 +133,17 @@ def _course(title: str, query: str, legend: str, description: str, unit: str, **
         description=description,
         unit=unit,
         thresholds=NO_THRESHOLDS,
-        **{"fill": 0, "width": 12, "if_none": "nothing reports", **options},
+        **{"fill": 0, "width": 12, "if_none": "no data", **options},
     )
 
 
 def _trend() -> tuple[Any, ...]:
     return (
         _course(
-            "Utilisation",
+            "GPU utilization",
             averaged("gpu:utilization:ratio", CLUSTER, ONE_CLUSTER),
             CLUSTERS,
-            "Share of time in which some kernel ran, average over the GPUs of a cluster.",
+            "Share of time in which at least one kernel was running, average over the GPUs of a cluster.",
             "percentunit",
             most=1,
         ),
@@ -140,7 +151,7 @@ def _trend() -> tuple[Any, ...]:
             "Share of idle GPUs",
             q.share_idle(CLUSTER, ONE_CLUSTER),
             CLUSTERS,
-            "GPUs on which no kernel runs, of all GPUs of a cluster.",
+            "GPUs with a utilization below 1 %, as a share of all GPUs of a cluster.",
             "percentunit",
             most=1,
         ),
@@ -148,7 +159,7 @@ def _trend() -> tuple[Any, ...]:
             "Free GPU memory",
             summed("gpu:memory_free:bytes", CLUSTER, ONE_CLUSTER),
             CLUSTERS,
-            "Memory that new programs could get, upon each other.",
+            "GPU memory available to new processes, stacked.",
             "bytes",
             fill=30,
             is_stacked=True,
@@ -157,7 +168,7 @@ def _trend() -> tuple[Any, ...]:
             "GPUs by model",
             q.gpus_by_model(CLUSTER),
             "{{model}}",
-            "GPUs that report, by model, upon each other.",
+            "Reporting GPUs by model, stacked.",
             "short",
             fill=30,
             is_stacked=True,
@@ -166,7 +177,7 @@ def _trend() -> tuple[Any, ...]:
             "GPU power",
             summed("gpu:power:watts", CLUSTER, ONE_CLUSTER),
             CLUSTERS,
-            "Power that the GPUs draw, upon each other.",
+            "Power draw of the GPUs, stacked.",
             "watt",
             fill=30,
             is_stacked=True,
@@ -175,7 +186,8 @@ def _trend() -> tuple[Any, ...]:
             "Power per busy GPU",
             q.energy_per_gpu_hour(CLUSTER, ONE_CLUSTER),
             CLUSTERS,
-            "Power of a cluster by its GPUs at work: watt hours for an hour of one GPU's work, the idle ones paid by the busy.",
+            "Power of a cluster divided by its number of busy GPUs: energy per hour of GPU work, including the share of idle "
+            "GPUs.",
             "watt",
         ),
     )

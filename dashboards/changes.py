@@ -1,7 +1,7 @@
-"""What is different between two versions of a dashboard, in words. Pure.
+"""The differences between two versions of a dashboard, in words. Pure.
 
-Panels are the same when their titles are, or, of what is left, when their numbers are: that is a renamed one. What Grafana itself
-adds when somebody presses Save (its version, defaults that the code leaves out) is no difference.
+Panels are matched by title, and the remaining ones by id: those were renamed. What Grafana itself adds when a dashboard is saved
+(its version, defaults that the code leaves out) is not a difference.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 Model = Mapping[str, Any]
 
-# What Grafana writes beside a model, and what it numbers itself.
+# Fields that Grafana adds to a model or numbers itself.
 _OF_GRAFANA: Final = frozenset({"id", "version", "iteration", "pluginVersion", "editorMode", "exemplar", "definition"})
-# What Grafana 12 adds to a panel on saving, where the code says nothing. Source: grafana/grafana, defaults of the panels' kinds
+# Defaults that Grafana 12 adds to a panel on saving. Source: grafana/grafana, defaults of the panel types
 # (public/app/plugins/panel/*/panelcfg.cue) and packages/grafana-schema, read 2026-11-21.
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "type": "panel",
@@ -84,23 +84,23 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 _WORDS: Final = {
     "fieldConfig.defaults.unit": "unit",
-    "fieldConfig.defaults.min": "lower end of the axis",
-    "fieldConfig.defaults.max": "upper end of the axis",
+    "fieldConfig.defaults.min": "minimum of the axis",
+    "fieldConfig.defaults.max": "maximum of the axis",
     "fieldConfig.defaults.noValue": "text without data",
     "fieldConfig.defaults.thresholds.steps": "thresholds",
-    "fieldConfig.defaults.custom.axisSoftMax": "upper end that the axis reaches at least",
-    "fieldConfig.defaults.custom.fillOpacity": "fill below the lines",
+    "fieldConfig.defaults.custom.axisSoftMax": "soft maximum of the axis",
+    "fieldConfig.defaults.custom.fillOpacity": "fill opacity",
     "fieldConfig.overrides": "overrides",
     "transformations": "transformations",
-    "options.legend.placement": "place of the legend",
-    "options.sortBy": "order of the rows",
+    "options.legend.placement": "legend placement",
+    "options.sortBy": "sort order of the rows",
 }
 _LONGEST: Final = 300
 
 
 @dataclass(frozen=True)
 class Change:
-    """`what`: the panel or variable, or "" for the dashboard itself. `says`: in words, without a full stop."""
+    """`what`: the panel or variable, or "" for the dashboard itself. `says`: a description without a full stop."""
 
     what: str
     says: str
@@ -110,7 +110,7 @@ class Change:
 
 
 def changes(old: Model, new: Model) -> list[Change]:
-    """What somebody who looks at the dashboard, or works on it, would notice."""
+    """The changes that a user or an editor of the dashboard would notice."""
     return [*_of_board(old, new), *_of_variables(old, new), *_of_panels(old, new)]
 
 
@@ -121,13 +121,13 @@ def _of_board(old: Model, new: Model) -> Iterator[Change]:
     marks = {one["name"]: one for one in old.get("annotations", {}).get("list", ())}
     for one in new.get("annotations", {}).get("list", ()):
         if one["name"] not in marks and not one.get("builtIn"):
-            yield Change(f'marks "{one["name"]}"', "added")
+            yield Change(f'annotation "{one["name"]}"', "added")
     now = {one["name"]: one for one in new.get("annotations", {}).get("list", ())}
     for name, one in marks.items():
         if name not in now:
-            yield Change(f'marks "{name}"', "removed")
+            yield Change(f'annotation "{name}"', "removed")
         else:
-            yield from _fields(f'marks "{name}"', one, now[name])
+            yield from _fields(f'annotation "{name}"', one, now[name])
 
 
 def _of_variables(old: Model, new: Model) -> Iterator[Change]:
@@ -139,12 +139,12 @@ def _of_variables(old: Model, new: Model) -> Iterator[Change]:
         elif name not in before:
             yield Change(what, f"added ({_shown(after[name].get('query'))})")
         else:
-            chosen = {"current", "options"}  # of the person who saved it
+            chosen = {"current", "options"}  # the selection of the person who saved it
             yield from _fields(what, _plain(_without(before[name], chosen)), _plain(_without(after[name], chosen)))
 
 
 def _plain(variable: Model) -> Model:
-    """Grafana's editor makes an object of a query that was a text."""
+    """Grafana's editor replaces the text of a query by an object."""
     query = variable.get("query")
     return {**variable, "query": query["query"]} if isinstance(query, Mapping) and "query" in query else variable
 
@@ -177,10 +177,10 @@ def _of_panel(old: Model, new: Model) -> Iterator[Change]:
     what = _name(old)
     if old["type"] == "row":
         if bool(old.get("collapsed")) != bool(new.get("collapsed")):
-            yield Change(what, "folded" if new.get("collapsed") else "unfolded")
+            yield Change(what, "collapsed" if new.get("collapsed") else "expanded")
         return
     if old["type"] != new["type"]:
-        yield Change(what, f"kind {old['type']} → {new['type']}")
+        yield Change(what, f"panel type {old['type']} → {new['type']}")
     place, other = old.get("gridPos") or {}, new.get("gridPos") or {}
     if (place.get("w"), place.get("h")) != (other.get("w"), other.get("h")):
         yield Change(what, f"size {place.get('w')} by {place.get('h')} → {other.get('w')} by {other.get('h')}")
@@ -215,7 +215,7 @@ def _fields(what: str, old: Model, new: Model, path: str = "") -> Iterator[Chang
 
 
 def _is_default(key: str, before: Any, after: Any) -> bool:
-    """Whether Grafana added, or left out, what holds anyway."""
+    """Whether the difference is a default that Grafana added or left out."""
     if before is not None and after is not None:
         return False
     present = before if before is not None else after
@@ -229,7 +229,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _panels(model: Model) -> dict[str, Any]:
-    """By title, those of folded rows too; a second panel of a title has its number behind it."""
+    """By title, including panels of collapsed rows; a second panel with the same title gets its id appended."""
     found: dict[str, Any] = {}
     for panel in model.get("panels", ()):
         for one in (panel, *(panel.get("panels") or ())):
@@ -244,6 +244,6 @@ def _name(panel: Model) -> str:
 
 def _shown(value: Any) -> str:
     if value is None:
-        return "nothing"
+        return "none"
     text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, sort_keys=True)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""One cluster: which of its hosts is missing, hot, held back or idle?"""
+"""One cluster: which of its hosts is missing, hot, throttled or idle?"""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from dashboards.queries import fleet as q
 from dashboards.queries import health, pipeline
 from dashboards.queries.common import CLUSTER, MODE, ONE_HOST, averaged, highest, per_gpu, summed
 
-_QUANTILES = {0.1: "a tenth of the GPUs is below", 0.5: "half of the GPUs is below", 0.9: "nine tenths are below"}
+_QUANTILES = {0.1: "10th percentile", 0.5: "median", 0.9: "90th percentile"}
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "cluster",
         "GPU fleet / Cluster",
-        "The hosts of a cluster in a table, and how its GPUs are used, heated and held back as a whole.",
+        "The hosts of a cluster in a table, and utilization, temperature and throttling of its GPUs.",
         variables=("datacenter", "cluster", "exporter_mode"),
         rows=(
             Row("Now", _now()),
             Row("Hosts and alerts", (_hosts(), parts.firing_alerts(CLUSTER, has_cluster=False))),
-            Row("Use", _use()),
+            Row("Utilization and power", _use()),
             Row("Health", _health()),
         ),
     )
@@ -51,7 +51,7 @@ def _now() -> tuple[Any, ...]:
 
 def _hosts() -> Any:
     return rows(
-        "Host by host",
+        "Hosts of the cluster",
         [
             Query(q.missing_gpus_by(CLUSTER, ONE_HOST), ""),
             Query(q.firing_by(CLUSTER, "critical", ONE_HOST), ""),
@@ -59,25 +59,25 @@ def _hosts() -> Any:
             Query(q.memory_used_ratio(MODE, ONE_HOST), ""),
             Query(summed("gpu:memory_free:bytes", MODE, ONE_HOST), ""),
             Query(highest("gpu:temperature:celsius", MODE, ONE_HOST), ""),
-            Query(q.held_back_by(MODE, ONE_HOST), ""),
+            Query(q.throttled_by(MODE, ONE_HOST), ""),
             Query(summed("gpu:power:watts", MODE, ONE_HOST), ""),
         ],
-        description="One row per host, those with critical alerts first; a click on a heading sorts, one on a host opens it.",
+        description="One row per host, those with critical alerts first. Click a heading to sort, a host to open its dashboard.",
         width=24,
         height=8,
         columns={
             "instance": Column(heading="Host", link=link_to_host("host")),
             "Value #B": Column(heading="Critical alerts", thresholds=RED_FROM_ONE),
-            "Value #A": Column(heading="GPUs missing", thresholds=RED_FROM_ONE),
-            "Value #F": Column(heading="Hottest", unit="celsius", thresholds=parts.TEMPERATURE),
-            "Value #G": Column(heading="GPUs held back", thresholds=YELLOW_FROM_ONE),
-            "Value #C": Column(heading="Utilisation", unit="percentunit"),
-            "Value #D": Column(heading="Memory in use", unit="percentunit"),
-            "Value #E": Column(heading="Memory free", unit="bytes"),
-            "Value #H": Column(heading="Power", unit="watt"),
+            "Value #A": Column(heading="Missing GPUs", thresholds=RED_FROM_ONE),
+            "Value #F": Column(heading="Highest temperature", unit="celsius", thresholds=parts.TEMPERATURE),
+            "Value #G": Column(heading="Throttled GPUs", thresholds=YELLOW_FROM_ONE),
+            "Value #C": Column(heading="GPU utilization", unit="percentunit"),
+            "Value #D": Column(heading="GPU memory used", unit="percentunit"),
+            "Value #E": Column(heading="GPU memory free", unit="bytes"),
+            "Value #H": Column(heading="GPU power", unit="watt"),
         },
         sort_by="Critical alerts",
-        if_none="nothing reports",
+        if_none="no data",
     )
 
 
@@ -95,20 +95,20 @@ def _spread(title: str, series: str, description: str, **options: Any) -> Any:
 def _use() -> tuple[Any, ...]:
     return (
         _spread(
-            "Spread of the utilisation",
+            "GPU utilization percentiles",
             "gpu:utilization:ratio",
-            "How the GPUs' utilisations lie apart. Lines far from each other: work is spread unevenly, or a job hangs.",
+            "Distribution of GPU utilization over the GPUs. A wide spread means uneven load, or a job that hangs.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
             most=1,
         ),
         time_series(
-            "Power of all GPUs",
+            "GPU power",
             [
-                Query(f"sum({per_gpu('gpu:power:watts', MODE)})", "drawn"),
-                Limit(f"sum({per_gpu('gpu:power_limit:watts', MODE)})", "limit"),
+                Query(f"sum({per_gpu('gpu:power:watts', MODE)})", "power draw"),
+                Limit(f"sum({per_gpu('gpu:power_limit:watts', MODE)})", "power limit"),
             ],
-            description="Power that the GPUs draw together; the dashed line is what they may draw.",
+            description="Total power draw of the GPUs. The dashed line is the sum of their power limits.",
             unit="watt",
             thresholds=NO_THRESHOLDS,
             fill=30,
@@ -120,12 +120,12 @@ def _use() -> tuple[Any, ...]:
 def _health() -> tuple[Any, ...]:
     return (
         time_series(
-            "Spread of the temperature",
+            "GPU temperature, maximum and median",
             [
-                Query(f"max({per_gpu('gpu:temperature:celsius', MODE)})", "hottest"),
-                Query(q.quantile(0.5, "gpu:temperature:celsius", MODE), "half of the GPUs is below"),
+                Query(f"max({per_gpu('gpu:temperature:celsius', MODE)})", "maximum"),
+                Query(q.quantile(0.5, "gpu:temperature:celsius", MODE), "median"),
             ],
-            description="The hottest GPU beside the middle one. Both rise: the room. One alone: that GPU or its host.",
+            description="Hottest GPU and median. If both rise, check the room; if only the maximum rises, that GPU or its host.",
             unit="celsius",
             thresholds=parts.TEMPERATURE,
             fill=0,
@@ -133,26 +133,28 @@ def _health() -> tuple[Any, ...]:
             usual_most=parts.USUAL_HOTTEST_C,
         ),
         time_series(
-            "GPUs held back, by reason",
-            [Query(q.held_back_by_reason(MODE), "{{reason}}")],
-            description="GPUs whose clocks are held back. Under full load a power cap is usual; heat and power brake are not.",
+            "GPUs by clock throttle reason",
+            [Query(q.throttled_by_reason(MODE), "{{reason}}")],
+            description="GPUs with reduced clocks. A SW power cap is normal under full load; thermal slowdown and power brake "
+            "are not.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             fill=0,
             width=12,
-            if_none="none, or not told by this exporter",
+            if_none="none, or not reported by this exporter",
         ),
         log_counts(
-            "XID lines by host",
+            "XIDs by host",
             Query(health.lines_by_host(MODE), "{{instance}}"),
-            description="The ten hosts with most XID lines. One host alone points to its hardware, many to a job.",
+            description="The ten hosts with the most XID log lines. A single host points to its hardware, many hosts to a job.",
             width=12,
             if_none=NONE,
         ),
         rows(
             "Models, drivers and exporters",
             [Query(q.builds(MODE), "")],
-            description="GPUs of each kind. Two drivers in one cluster are a rollout, or a forgotten host.",
+            description="Number of GPUs by model, driver and exporter. Two driver versions are a rollout in progress, or a host "
+            "that was missed.",
             width=12,
             columns={
                 "cluster": Column(heading="Cluster"),
@@ -162,12 +164,12 @@ def _health() -> tuple[Any, ...]:
                 "Value": Column(heading="GPUs", width=70),
             },
             sort_by="GPUs",
-            if_none="nothing reports",
+            if_none="no data",
         ),
         rows(
             "Drift",
             [Query(pipeline.drift(CLUSTER), "")],
-            description="Hosts on which something differs from what the last `up` left; the next one repairs it.",
+            description="Hosts that differ from their last deployment; `pulumi up --refresh` repairs them.",
             width=24,
             height=5,
             columns={

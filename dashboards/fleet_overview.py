@@ -1,4 +1,4 @@
-"""Fleet overview: is the fleet healthy and busy, and which datacenter is not? The screen on the wall."""
+"""Fleet overview: is the fleet healthy and busy, and which datacenter is not? Suitable for a wall screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dashboards.queries import fleet as q
 from dashboards.queries import health
 from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, highest, per_gpu, summed, top
 
-# Below 10 % a GPU waits more than it works.
+# Below 10 % a GPU is mostly idle.
 BUSY_FROM = 0.10
 CLUSTERS = "{{datacenter}} / {{cluster}}"
 GPU = "{{cluster}} {{instance}} GPU {{gpu}}"
@@ -34,13 +34,13 @@ def dashboard() -> dict[str, Any]:
     return build(
         "overview",
         "GPU fleet / Overview",
-        "Every datacenter at a glance: what is missing, what fires, what is busy, and how clusters compare.",
+        "Every datacenter at a glance: missing hosts and GPUs, firing alerts, utilization, and a comparison of clusters.",
         variables=("datacenter", "cluster"),
         rows=(
             Row("Now", _now()),
-            Row("What is wrong", _wrong()),
-            Row("Datacenters compared", _compared()),
-            Row("Extremes", _extremes()),
+            Row("Alerts and XIDs", _problems()),
+            Row("Comparison of clusters", _compared()),
+            Row("Top 10", _extremes()),
         ),
     )
 
@@ -54,15 +54,15 @@ def _now() -> tuple[Any, ...]:
         one_number(
             "Busy GPUs",
             Query(q.busy_gpus(CLUSTER, BUSY_FROM), "busy"),
-            description="GPUs with a utilisation of at least 10 %.",
+            description="GPUs with a utilization of at least 10 %.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             width=4,
         ),
         one_number(
-            "Held but idle",
+            "Allocated but idle",
             Query(q.idle_with_memory(CLUSTER), "idle"),
-            description="GPUs without work for half an hour while a program holds more than 1 GiB of their memory.",
+            description="GPUs that were idle for half an hour while a process held more than 1 GiB of their memory.",
             unit="short",
             thresholds=YELLOW_FROM_ONE,
             width=4,
@@ -71,13 +71,13 @@ def _now() -> tuple[Any, ...]:
     )
 
 
-def _wrong() -> tuple[Any, ...]:
+def _problems() -> tuple[Any, ...]:
     return (
         parts.firing_alerts(CLUSTER, has_cluster=True),
         log_counts(
-            "XID lines by code",
+            "XIDs by code",
             Query(health.lines_by_code(CLUSTER), "XID {{xid}}"),
-            description="Errors that NVIDIA's drivers logged, a minute each, by code.",
+            description="XID errors logged by NVIDIA's driver, per minute and code.",
             width=24,
             if_none=NONE,
         ),
@@ -99,7 +99,7 @@ def _compared() -> tuple[Any, ...]:
                 Query(highest("gpu:temperature:celsius", CLUSTER, by), ""),
                 Query(q.firing_by(CLUSTER, "critical", by), ""),
             ],
-            description="One row per cluster; a click on a heading sorts, one on a cluster opens it.",
+            description="One row per cluster. Click a heading to sort, a cluster to open its dashboard.",
             width=24,
             columns={
                 "datacenter": Column(heading="Datacenter"),
@@ -108,20 +108,20 @@ def _compared() -> tuple[Any, ...]:
                     link="/d/gpu-fleet-cluster?var-datacenter=${__data.fields.Datacenter}&var-cluster=${__value.raw}&${__url_time_range}",
                 ),
                 "Value #H": Column(heading="Critical alerts", thresholds=RED_FROM_ONE),
-                "Value #A": Column(heading="Hosts missing", thresholds=RED_FROM_ONE),
-                "Value #C": Column(heading="GPUs missing", thresholds=RED_FROM_ONE),
+                "Value #A": Column(heading="Missing hosts", thresholds=RED_FROM_ONE),
+                "Value #C": Column(heading="Missing GPUs", thresholds=RED_FROM_ONE),
                 "Value #B": Column(heading="GPUs"),
-                "Value #D": Column(heading="Utilisation", unit="percentunit"),
-                "Value #E": Column(heading="Memory in use", unit="percentunit"),
-                "Value #F": Column(heading="Power", unit="watt"),
-                "Value #G": Column(heading="Hottest", unit="celsius", thresholds=parts.TEMPERATURE),
+                "Value #D": Column(heading="GPU utilization", unit="percentunit"),
+                "Value #E": Column(heading="GPU memory used", unit="percentunit"),
+                "Value #F": Column(heading="GPU power", unit="watt"),
+                "Value #G": Column(heading="Highest temperature", unit="celsius", thresholds=parts.TEMPERATURE),
             },
             sort_by="Critical alerts",
             height=6,
             if_none="nothing reports",
         ),
         time_series(
-            "GPU utilisation",
+            "GPU utilization",
             [Query(averaged("gpu:utilization:ratio", CLUSTER, by), CLUSTERS)],
             description="Share of time in which some kernel ran, average over the GPUs of a cluster.",
             unit="percentunit",
@@ -131,9 +131,9 @@ def _compared() -> tuple[Any, ...]:
             most=1,
         ),
         time_series(
-            "GPU memory in use",
+            "GPU memory used",
             [Query(q.memory_used_ratio(CLUSTER, by), CLUSTERS)],
-            description="Memory that programs hold, of all GPU memory of a cluster.",
+            description="Used memory as a share of all GPU memory of a cluster.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -144,9 +144,9 @@ def _compared() -> tuple[Any, ...]:
             "GPU power",
             [
                 Query(summed("gpu:power:watts", CLUSTER, by), CLUSTERS),
-                Limit(f"sum({per_gpu('gpu:power_limit:watts', CLUSTER)})", "limit of all together"),
+                Limit(f"sum({per_gpu('gpu:power_limit:watts', CLUSTER)})", "total power limit"),
             ],
-            description="Power that the GPUs of a cluster draw, upon each other, and (dashed) what all of them may draw.",
+            description="Power draw of the GPUs per cluster, stacked. The dashed line is the sum of their power limits.",
             unit="watt",
             thresholds=NO_THRESHOLDS,
             fill=30,
@@ -154,9 +154,9 @@ def _compared() -> tuple[Any, ...]:
             is_stacked=True,
         ),
         time_series(
-            "GPUs that report",
+            "Reporting GPUs",
             [Query(q.gpus_by(CLUSTER, by), CLUSTERS)],
-            description="A step down is a lost GPU, a lost host, or a change of the stack.",
+            description="A drop is a lost GPU, a lost host, or a change of the stack.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -170,7 +170,7 @@ def _extremes() -> tuple[Any, ...]:
         bars(
             "Hottest GPUs",
             Query(top(10, per_gpu("gpu:temperature:celsius", CLUSTER)), GPU),
-            description="The ten hottest GPUs now.",
+            description="The ten GPUs with the highest temperature.",
             unit="celsius",
             thresholds=parts.TEMPERATURE,
             width=12,
@@ -179,7 +179,7 @@ def _extremes() -> tuple[Any, ...]:
         bars(
             "Hosts with the most free GPU memory",
             Query(top(10, summed("gpu:memory_free:bytes", CLUSTER, "datacenter, cluster, instance")), "{{cluster}} {{instance}}"),
-            description="Where a new job finds room.",
+            description="The ten hosts with the most free GPU memory, summed over their GPUs.",
             unit="bytes",
             thresholds=NO_THRESHOLDS,
             width=12,

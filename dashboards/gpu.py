@@ -1,4 +1,4 @@
-"""GPU detail: everything about one GPU, for the person who asks why it is slow or whether it is dying."""
+"""GPU detail: everything about one GPU. Why is it slow, is it failing?"""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ from typing import Any
 
 from dashboards import parts
 from dashboards.layout import Row, build
-from dashboards.panels import NO_THRESHOLDS, NOT_TOLD, RED_FROM_ONE, Column, Limit, Query, rows, states, time_series
+from dashboards.panels import NO_THRESHOLDS, NOT_REPORTED, RED_FROM_ONE, Column, Limit, Query, rows, states, time_series
 from dashboards.queries import gpu as q
 from dashboards.queries.common import GPU, per_gpu, top
 
 ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
-HELD_BACK = {
-    0: ("free", "green"),
-    q.HELD_BACK["sw_power_cap"]: ("power cap", "blue"),
-    q.HELD_BACK["hw_slowdown"]: ("hardware slowdown", "orange"),
-    q.HELD_BACK["sw_thermal"]: ("heat (driver)", "orange"),
-    q.HELD_BACK["hw_thermal"]: ("HEAT (hardware)", "red"),
-    q.HELD_BACK["power_brake"]: ("POWER BRAKE", "red"),
+# The names of nvidia-smi -q -d PERFORMANCE.
+THROTTLE_REASONS = {
+    0: ("none", "green"),
+    q.THROTTLE_REASONS["sw_power_cap"]: ("SW power cap", "blue"),
+    q.THROTTLE_REASONS["hw_slowdown"]: ("HW slowdown", "orange"),
+    q.THROTTLE_REASONS["sw_thermal"]: ("SW thermal slowdown", "orange"),
+    q.THROTTLE_REASONS["hw_thermal"]: ("HW THERMAL SLOWDOWN", "red"),
+    q.THROTTLE_REASONS["power_brake"]: ("HW POWER BRAKE", "red"),
 }
-REMAPPED = {0: ("fine", "green"), 1: ("waits for a reset", "yellow"), 2: ("NO SPARE ROW", "red")}
-PROFILING = "needs profiling counters of dcgm-exporter"
+REMAPPED = {0: ("ok", "green"), 1: ("pending reset", "yellow"), 2: ("FAILED", "red")}
+PROFILING = "requires the profiling counters of dcgm-exporter"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "gpu",
         "GPU fleet / GPU detail",
-        "One GPU or those of a host: use, clocks and what holds them back, memory errors, links. Choose host and GPU above.",
+        "One GPU or the GPUs of a host: utilization, clocks and throttle reasons, memory errors, links. Select host and GPU "
+        "above.",
         variables=("datacenter", "cluster", "exporter_mode", "instance", "gpu"),
         one_host_first=True,
         rows=(
-            Row("Who", (_who(),)),
-            Row("Use", _use()),
-            Row("What holds it back", _heat()),
+            Row("Identity", (_identity(),)),
+            Row("Utilization", _use()),
+            Row("Clock throttling and temperature", _throttling()),
             Row("Memory errors", _memory_errors()),
             Row("Links", _links()),
-            Row("NVLink, link by link", _each_link(), is_folded=True),
+            Row("NVLink per link", _each_link(), is_folded=True),
             Row("Profiling", _profiling(), is_folded=True),
         ),
     )
@@ -65,17 +67,19 @@ def _growth(title: str, series: str, *, description: str) -> Any:
     )
 
 
-def _who() -> Any:
+def _identity() -> Any:
     return rows(
         "GPUs",
-        [Query(q.who(GPU), ""), Query(per_gpu("gpu:recovery_action:code", GPU), "")],
-        description="Who the GPUs are, for tickets and for the kernel log, and what the driver asks for.",
+        [Query(q.identity(GPU), ""), Query(per_gpu("gpu:recovery_action:code", GPU), "")],
+        description="Identifiers of the GPUs, for tickets and to find them in the kernel log, and the driver's recovery action.",
         width=24,
         height=7,
         columns={
             "instance": Column(heading="Host"),
             "gpu": Column(heading="GPU", width=60),
-            "Value #B": Column(heading="Driver asks for", words={str(code): word for code, word in parts.VERDICTS.items()}),
+            "Value #B": Column(
+                heading="Recovery action", words={str(code): word for code, word in parts.RECOVERY_ACTIONS.items()}
+            ),
             "model": Column(heading="Model"),
             "uuid": Column(heading="UUID"),
             "pci_bus_id": Column(heading="PCI"),
@@ -84,54 +88,55 @@ def _who() -> Any:
         },
         sort_by="GPU",
         descending=False,
-        if_none="no GPU reports: see the Host dashboard",
+        if_none="no GPU reporting: see the Host dashboard",
     )
 
 
 def _use() -> tuple[Any, ...]:
     return (
         _line(
-            "Some kernel runs",
+            "GPU utilization",
             "gpu:utilization:ratio",
-            description="Share of time in which some kernel ran, however small.",
+            description="Share of time in which at least one kernel was running, however small.",
             unit="percentunit",
             most=1,
         ),
         _line(
-            "Memory in use",
+            "Memory used",
             "gpu:memory_used:bytes",
-            description="Memory that programs hold; the dashed line is all that a GPU has.",
+            description="Used memory. The dashed line is the memory size of a GPU.",
             unit="bytes",
-            limits=(Limit(f"max({per_gpu('gpu:memory_total:bytes', GPU)})", "most a GPU has"),),
+            limits=(Limit(f"max({per_gpu('gpu:memory_total:bytes', GPU)})", "total"),),
         ),
         _line(
-            "Power",
+            "Power draw",
             "gpu:power:watts",
-            description="Power drawn; the dashed line is the limit of a GPU.",
+            description="Power draw. The dashed line is the power limit of a GPU.",
             unit="watt",
-            limits=(Limit(f"max({per_gpu('gpu:power_limit:watts', GPU)})", "limit"),),
+            limits=(Limit(f"max({per_gpu('gpu:power_limit:watts', GPU)})", "power limit"),),
         ),
         _line(
             "SM clock",
             "gpu:sm_clock:hertz",
-            description="Clock of the compute units. A drop under load is explained below.",
+            description="Clock of the streaming multiprocessors. For a drop under load, see the clock throttle reasons below.",
             unit="hertz",
         ),
     )
 
 
-def _heat() -> tuple[Any, ...]:
+def _throttling() -> tuple[Any, ...]:
     return (
         states(
-            "Held back by",
-            Query(q.held_back(GPU), ON_GPU),
-            description="Why the clocks are low, the worst reason first. Under full load a power cap is usual, heat is not.",
-            words=HELD_BACK,
+            "Clock throttle reasons",
+            Query(q.throttle_reason(GPU), ON_GPU),
+            description="Why the clocks are reduced, most severe reason first. A SW power cap is normal under full load, thermal "
+            "slowdown is not.",
+            words=THROTTLE_REASONS,
             width=12,
-            if_none=NOT_TOLD,
+            if_none=NOT_REPORTED,
         ),
         _line(
-            "Temperature",
+            "GPU temperature",
             "gpu:temperature:celsius",
             description="Temperature of the GPU core.",
             unit="celsius",
@@ -141,43 +146,44 @@ def _heat() -> tuple[Any, ...]:
         _line(
             "Memory temperature",
             "gpu:memory_temperature:celsius",
-            description="Temperature of the memory. HBM slows down at about 95 C.",
+            description="Temperature of the memory. HBM is throttled at about 95 C.",
             unit="celsius",
             usual_most=100,
         ),
-        _line("Memory clock", "gpu:memory_clock:hertz", description="Clock of the memory.", unit="hertz"),
+        _line("Memory clock", "gpu:memory_clock:hertz", description="Memory clock.", unit="hertz"),
     )
 
 
 def _memory_errors() -> tuple[Any, ...]:
     return (
         _line(
-            "Uncorrectable memory errors",
+            "Uncorrectable ECC errors",
             "gpu:ecc_uncorrected_volatile:total",
-            description="Since the driver was loaded. Anything above 0 lost data.",
+            description="Since the driver was loaded. Each one means lost data.",
             unit="short",
             thresholds=RED_FROM_ONE,
             usual_most=2,
         ),
         _growth(
-            "Corrected memory errors",
+            "Corrected ECC errors",
             "gpu:ecc_corrected_volatile:total",
-            description="New ones per interval. Single ones are normal.",
+            description="Increase per interval. Isolated errors are normal.",
         ),
         _line(
-            "Memory rows replaced",
+            "Remapped rows",
             "gpu:rows_remapped:total",
-            description="Rows exchanged for spare ones in the GPU's life. NVIDIA replaces a GPU that has run out of them.",
+            description="Memory rows remapped to spare rows in the GPU's lifetime. NVIDIA replaces a GPU that has run out of "
+            "spare rows.",
             unit="short",
             usual_most=2,
         ),
         states(
-            "State of the spare memory",
+            "Row remapping state",
             Query(q.remap_states(GPU), ON_GPU),
-            description="Whether a replaced row or page waits for a reset of the GPU, or no spare one was left.",
+            description="Whether a row remapping or page retirement is pending until a GPU reset, or a row remapping failed.",
             words=REMAPPED,
             width=12,
-            if_none=NOT_TOLD,
+            if_none=NOT_REPORTED,
         ),
     )
 
@@ -187,11 +193,11 @@ def _links() -> tuple[Any, ...]:
         time_series(
             "NVLink traffic",
             [
-                Query(q.over_links("gpu:nvlink_transmit:bytes_per_second", GPU), "GPU {{gpu}} sent, {{instance}}"),
-                Query(q.over_links("gpu:nvlink_receive:bytes_per_second", GPU), "GPU {{gpu}} received, {{instance}}"),
-                Query(q.nvlink_both_ways(GPU), "GPU {{gpu}} both ways, {{instance}}"),
+                Query(q.over_links("gpu:nvlink_transmit:bytes_per_second", GPU), "GPU {{gpu}} transmit, {{instance}}"),
+                Query(q.over_links("gpu:nvlink_receive:bytes_per_second", GPU), "GPU {{gpu}} receive, {{instance}}"),
+                Query(q.nvlink_total(GPU), "GPU {{gpu}} total, {{instance}}"),
             ],
-            description="Bytes per second over all NVLinks of a GPU. A GPU far below its neighbours of the same job is suspect.",
+            description="Bytes per second over all NVLinks of a GPU. A GPU far below the others of the same job is suspect.",
             unit="Bps",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -200,7 +206,7 @@ def _links() -> tuple[Any, ...]:
         time_series(
             "NVLink errors",
             [Query(q.nvlink_errors(GPU), "GPU {{gpu}} {{kind}}, {{instance}}")],
-            description="New errors per interval, by kind. A healthy link has none.",
+            description="Increase per interval, by kind. A healthy link has none.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -223,15 +229,15 @@ def _links() -> tuple[Any, ...]:
         _growth(
             "PCIe replays",
             "gpu:pcie_replays:total",
-            description="Packets that had to be sent again, per interval. Growth often comes before XID 79.",
+            description="Replayed packets per interval. An increase often precedes XID 79.",
         ),
         time_series(
-            "PCIe lanes in use",
+            "PCIe link width",
             [
                 Query(per_gpu("gpu:pcie_width:lanes", GPU), ON_GPU),
-                Limit(f"max({per_gpu('gpu:pcie_width_max:lanes', GPU)})", "most possible"),
+                Limit(f"max({per_gpu('gpu:pcie_width_max:lanes', GPU)})", "maximum"),
             ],
-            description="Lanes between GPU and host; the dashed line is what both could use. Fewer: reseat the card.",
+            description="Lanes between GPU and host. The dashed line is the maximum of both; if it is lower, reseat the card.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -239,12 +245,13 @@ def _links() -> tuple[Any, ...]:
             usual_most=16,
         ),
         time_series(
-            "PCIe generation",
+            "PCIe link generation",
             [
                 Query(per_gpu("gpu:pcie_generation:version", GPU), ON_GPU),
-                Limit(f"max({per_gpu('gpu:pcie_generation_max:version', GPU)})", "most possible"),
+                Limit(f"max({per_gpu('gpu:pcie_generation_max:version', GPU)})", "maximum"),
             ],
-            description="Generation in use; an idle GPU goes down to save power. Low under load: look at the slot and the BIOS.",
+            description="Current generation; an idle GPU lowers it to save power. If it is low under load, check the slot and "
+            "the BIOS.",
             unit="short",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -257,16 +264,16 @@ def _links() -> tuple[Any, ...]:
 def _each_link() -> tuple[Any, ...]:
     return tuple(
         time_series(
-            f"NVLink {words} per link",
+            f"NVLink {way} per link",
             [Query(top(32, q.per_link(f"gpu:nvlink_{way}:bytes_per_second", GPU)), "GPU {{gpu}} link {{link}}, {{instance}}")],
-            description="Bytes per second of the 32 busiest links; choose one GPU above. A link far below the others is suspect.",
+            description="Bytes per second of the 32 busiest links; select one GPU above. A link far below the others is suspect.",
             unit="Bps",
             thresholds=NO_THRESHOLDS,
             fill=0,
             width=12,
-            if_none="only the textfile collector tells links apart",
+            if_none="only the textfile collector reports single links",
         )
-        for way, words in (("transmit", "sent"), ("receive", "received"))
+        for way in ("transmit", "receive")
     )
 
 
@@ -274,9 +281,13 @@ def _profiling() -> tuple[Any, ...]:
     return tuple(
         _line(title, series, description=description, unit="percentunit", most=1, width=12, if_none=PROFILING)
         for title, series, description in (
-            ("Compute units at work", "gpu:sm_active:ratio", "Share of compute units with work. Below 50 %: poor."),
-            ("Tensor cores at work", "gpu:tensor_active:ratio", "Share of cycles in which the tensor cores worked."),
-            ("Memory interface at work", "gpu:dram_active:ratio", "Share of cycles in which memory moved data."),
-            ("Engines at work", "gpu:graphics_engine_active:ratio", "Share of time in which any engine worked."),
+            ("SM activity", "gpu:sm_active:ratio", "Share of SMs with at least one warp assigned. Below 50 % is poor."),
+            ("Tensor core activity", "gpu:tensor_active:ratio", "Share of cycles in which the tensor cores were active."),
+            ("DRAM activity", "gpu:dram_active:ratio", "Share of cycles in which the memory interface was active."),
+            (
+                "Graphics engine activity",
+                "gpu:graphics_engine_active:ratio",
+                "Share of time in which the graphics or compute engines were active.",
+            ),
         )
     )

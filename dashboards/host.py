@@ -25,27 +25,27 @@ from dashboards.queries.common import GPU, HOST, NAME, per_gpu
 
 ON_HOST = "{{instance}}"
 ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
-NODE_EXPORTER = "not told: node_exporter does not report"
+NODE_EXPORTER = "no data from node_exporter"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "host",
         "GPU fleet / Host",
-        "What a host and its GPUs do. For many hosts, use Cluster; for one GPU, GPU detail.",
+        "State and load of a host and its GPUs. For many hosts, use Cluster; for one GPU, GPU detail.",
         variables=("datacenter", "cluster", "exporter_mode", "instance", "gpu"),
         one_host_first=True,
         rows=(
             Row("Now", _now()),
-            Row("GPU values", _gpus()),
+            Row("GPU metrics", _gpus()),
             Row("CPU, memory, disks, network", _host()),
             Row(
-                "Kernel",
+                "Kernel log",
                 (
                     log_lines(
                         "Kernel messages",
                         health.kernel_lines(HOST),
-                        description="What the kernel said about GPUs, links, memory and disks; XIDs among it.",
+                        description="Kernel log lines about GPUs, links, memory and disks, including XIDs.",
                         width=24,
                         if_none=NONE,
                     ),
@@ -60,19 +60,20 @@ def _now() -> tuple[Any, ...]:
         in_words(
             "Host",
             Query(q.reports(NAME), ON_HOST),
-            description="Whether anything of the host is heard of. Silent: it is down, cut off, or its agent is.",
-            words={1: ("reports", "green"), 0: ("SILENT", "red")},
+            description="Whether the host reports. SILENT: the host or its agent is down, or its network is.",
+            words={1: ("reporting", "green"), 0: ("SILENT", "red")},
             width=5,
             if_none="unknown host",
         ),
         in_words(
             "GPU readings",
             Query(q.gpus_are_read(NAME), ON_HOST),
-            description="Whether the host's exporter can read its GPUs. With one GPU off the bus (XID 79) nvidia-smi fails, and "
-            "nvidia_gpu_exporter tells nothing of the others.",
-            words={1: ("can be read", "green"), 0: ("UNREADABLE", "red")},
+            description="Whether the host's exporter can read its GPUs. If one GPU has fallen off the bus (XID 79), nvidia-smi "
+            "fails and "
+            "nvidia_gpu_exporter reports none of them.",
+            words={1: ("readable", "green"), 0: ("UNREADABLE", "red")},
             width=5,
-            if_none="no exporter reports",
+            if_none="no data from a GPU exporter",
         ),
         parts.gpus_of(NAME, 4),
         parts.critical_alerts(NAME, 5),
@@ -84,9 +85,9 @@ def _now() -> tuple[Any, ...]:
 def _gpus() -> tuple[Any, ...]:
     return (
         time_series(
-            "GPU utilisation",
+            "GPU utilization",
             [Query(per_gpu("gpu:utilization:ratio", GPU), ON_GPU)],
-            description="Share of time in which some kernel ran; not how much of the GPU it used.",
+            description="Share of time in which at least one kernel was running; not how much of the GPU it used.",
             unit="percentunit",
             thresholds=parts.UTILIZATION,
             fill=0,
@@ -95,12 +96,12 @@ def _gpus() -> tuple[Any, ...]:
             most=1,
         ),
         time_series(
-            "GPU memory in use",
+            "GPU memory used",
             [
                 Query(per_gpu("gpu:memory_used:bytes", GPU), ON_GPU),
-                Limit(f"sum({per_gpu('gpu:memory_total:bytes', GPU)})", "maximum"),
+                Limit(f"sum({per_gpu('gpu:memory_total:bytes', GPU)})", "total"),
             ],
-            description="Memory that programs hold, the GPUs upon each other; the dashed line is all there is.",
+            description="Used memory per GPU, stacked. The dashed line is the total memory of the GPUs.",
             unit="bytes",
             thresholds=NO_THRESHOLDS,
             fill=30,
@@ -111,7 +112,7 @@ def _gpus() -> tuple[Any, ...]:
         time_series(
             "GPU temperature",
             [Query(per_gpu("gpu:temperature:celsius", GPU), ON_GPU)],
-            description="Temperature of the GPU core. From 85 C on, expect the GPU to slow itself down.",
+            description="Temperature of the GPU core. Expect thermal slowdown from 85 C on.",
             unit="celsius",
             thresholds=parts.TEMPERATURE,
             fill=0,
@@ -123,9 +124,9 @@ def _gpus() -> tuple[Any, ...]:
             "GPU power",
             [
                 Query(per_gpu("gpu:power:watts", GPU), ON_GPU),
-                Limit(f"sum({per_gpu('gpu:power_limit:watts', GPU)})", "limit"),
+                Limit(f"sum({per_gpu('gpu:power_limit:watts', GPU)})", "power limit"),
             ],
-            description="Power drawn, the GPUs upon each other; the dashed line is what they may draw together.",
+            description="Power draw per GPU, stacked. The dashed line is the sum of the power limits.",
             unit="watt",
             thresholds=NO_THRESHOLDS,
             fill=70,
@@ -139,9 +140,9 @@ def _gpus() -> tuple[Any, ...]:
 def _host() -> tuple[Any, ...]:
     return (
         time_series(
-            "CPU utilisation",
+            "CPU utilization",
             [Query(q.cpu_ratio(HOST), ON_HOST)],
-            description="Share of all CPU time that was not idle.",
+            description="Share of CPU time that was not idle.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
             fill=25,
@@ -150,12 +151,12 @@ def _host() -> tuple[Any, ...]:
             most=1,
         ),
         time_series(
-            "RAM in use",
+            "Memory used",
             [
                 Query(q.ram_used(HOST), ON_HOST),
                 Reference(q.ram_total(HOST), f"total, {ON_HOST}"),
             ],
-            description="Memory that cannot be given to programs at once; the dashed line is all there is.",
+            description="Memory that is not available to new processes. The dashed line is the total.",
             unit="bytes",
             thresholds=NO_THRESHOLDS,
             fill=70,
@@ -165,7 +166,7 @@ def _host() -> tuple[Any, ...]:
         gauges(
             "Disk usage",
             Query(q.disk_used_ratio(HOST), "{{instance}} {{mountpoint}}"),
-            description="Share of each file system that is in use.",
+            description="Used share of each file system.",
             unit="percentunit",
             thresholds=parts.DISK,
             width=12,
@@ -178,7 +179,7 @@ def _host() -> tuple[Any, ...]:
                 Query(q.network_received(HOST), f"received, {ON_HOST}"),
                 Query(q.network_sent(HOST), f"sent, {ON_HOST}"),
             ],
-            description="Bytes per second over all interfaces but loopback and those of containers.",
+            description="Bytes per second over all interfaces except loopback and container interfaces.",
             unit="Bps",
             thresholds=NO_THRESHOLDS,
             fill=0,

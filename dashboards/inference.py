@@ -1,4 +1,4 @@
-"""Inference: the GPUs of a host beside what its containers print, on one time axis. When it is slow: the GPU, or the server?"""
+"""Inference: the GPUs of a host beside the logs of its containers, on one time axis. Is the GPU the bottleneck, or the server?"""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from dashboards.queries.common import HOST, NAME, per_gpu
 
 ON_GPU = "GPU {{gpu}}, {{instance}}"
 CONTAINER = "{{container}}, {{instance}}"
-NO_LINES = "no lines: container logs are not collected (logs.docker), or none were written"
+NO_LINES = "no log lines: container logs are not collected (logs.docker), or there are none"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "inference",
         "GPU fleet / Inference",
-        "GPU and containers of a serving host together: load, memory for the next model, errors, the lines themselves.",
+        "GPUs and containers of an inference host: load, free memory for another model, errors, container logs.",
         variables=("datacenter", "cluster", "exporter_mode", "instance"),
         one_host_first=True,
-        search="Search in lines",
+        search="Search in logs",
         rows=(Row("Now", _now()), Row("GPUs", _gpus()), Row("Containers", _containers())),
     )
 
@@ -46,21 +46,21 @@ def _now() -> tuple[Any, ...]:
     return (
         parts.critical_alerts(NAME, 6),
         _number(
-            "Utilisation",
+            "GPU utilization, average",
             f"avg({per_gpu('gpu:utilization:ratio', HOST)})",
-            "Share of time in which some kernel ran, average of the GPUs.",
+            "Share of time in which at least one kernel was running, average over the GPUs.",
             "percentunit",
         ),
         _number(
             "Largest free GPU memory",
             f"max({per_gpu('gpu:memory_free:bytes', HOST)})",
-            "Free memory of the GPU that has most: the largest model that could be loaded beside the others.",
+            "Free memory of the GPU with the most free memory: the largest model that can still be loaded.",
             "bytes",
         ),
         _number(
-            "Free GPU memory of the host",
+            "Total free GPU memory",
             f"sum({per_gpu('gpu:memory_free:bytes', HOST)})",
-            "Free memory of all GPUs together.",
+            "Free memory, summed over all GPUs of the host.",
             "bytes",
         ),
     )
@@ -69,9 +69,9 @@ def _now() -> tuple[Any, ...]:
 def _gpus() -> tuple[Any, ...]:
     return (
         time_series(
-            "GPU utilisation",
+            "GPU utilization",
             [Query(per_gpu("gpu:utilization:ratio", HOST), ON_GPU)],
-            description="Share of time in which some kernel ran. Near 100 % for long: requests wait.",
+            description="Share of time in which at least one kernel was running. Requests queue up if it stays near 100 %.",
             unit="percentunit",
             thresholds=parts.UTILIZATION,
             fill=0,
@@ -80,12 +80,12 @@ def _gpus() -> tuple[Any, ...]:
             most=1,
         ),
         time_series(
-            "GPU memory in use",
+            "GPU memory used",
             [
                 Query(per_gpu("gpu:memory_used:bytes", HOST), ON_GPU),
-                Limit(f"max({per_gpu('gpu:memory_total:bytes', HOST)})", "most a GPU has"),
+                Limit(f"max({per_gpu('gpu:memory_total:bytes', HOST)})", "total"),
             ],
-            description="Memory that models and their caches hold; the dashed line is all that a GPU has.",
+            description="Memory used by models and their caches. The dashed line is the memory size of a GPU.",
             unit="bytes",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -95,7 +95,7 @@ def _gpus() -> tuple[Any, ...]:
         time_series(
             "GPU power",
             [Query(per_gpu("gpu:power:watts", HOST), ON_GPU)],
-            description="Power drawn: the honest measure of work where utilisation stands at 100 %.",
+            description="Power draw: a better measure of load than utilization when that stays at 100 %.",
             unit="watt",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -108,7 +108,7 @@ def _gpus() -> tuple[Any, ...]:
                 Query(per_gpu("gpu:decoder_utilization:ratio", HOST), "GPU {{gpu}} decoder, {{instance}}"),
                 Query(per_gpu("gpu:encoder_utilization:ratio", HOST), "GPU {{gpu}} encoder, {{instance}}"),
             ],
-            description="Share of time in which the video decoder and encoder ran.",
+            description="Share of time in which the video decoder and encoder were active.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
             fill=0,
@@ -121,24 +121,25 @@ def _gpus() -> tuple[Any, ...]:
 def _containers() -> tuple[Any, ...]:
     return (
         log_counts(
-            "Lines that tell of trouble",
-            Query(q.trouble_by_container(HOST), CONTAINER),
-            description="Lines with error, exception, out of memory, CUDA or NCCL, a minute each; the ten containers with most.",
+            "Error log lines",
+            Query(q.errors_by_container(HOST), CONTAINER),
+            description="Log lines per minute that match error, exception, out of memory, CUDA or NCCL; the ten containers with "
+            "the most.",
             width=12,
             if_none=NONE,
         ),
         log_rates(
-            "Lines a second",
+            "Log lines per second",
             Query(q.printed_by_container(HOST), CONTAINER),
-            description="How much containers print; the ten with most. A server that falls silent has stopped.",
+            description="Log rate per container; the ten highest. A server whose rate falls to zero may have stopped.",
             unit="suffix: lines/s",
             width=12,
             if_none=NO_LINES,
         ),
         log_lines(
-            "Lines of containers",
+            "Container logs",
             q.printed(HOST),
-            description="What containers of Docker or pods print; the field above chooses by a regular expression.",
+            description="Logs of Docker containers or pods; filter them with a regular expression in the field above.",
             width=24,
             if_none=NO_LINES,
         ),

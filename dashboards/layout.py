@@ -1,4 +1,4 @@
-"""What all dashboards share: uid, variables, links between them, the marks of XIDs, time range."""
+"""What all dashboards share: uid, variables, links between them, annotations of XIDs, time range."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from dashboards.panels import LOKI, MIMIR
 from dashboards.queries.common import CLUSTER
 
 TAG: Final = "gpu-fleet"
-# Of Grafana's classic model, as the foundation SDK knows it. Newer Grafanas bring it to 42, the last one, while they load it.
+# Of Grafana's classic model, as supported by the foundation SDK. Newer Grafana versions migrate it to 42, the last one, on
+# loading.
 # Source: grafana/grafana, DashboardMigrator.ts of 12.3, read 2026-11-21.
 SCHEMA_VERSION: Final = 41
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variable:
-    """A choice above the dashboard. `query`: where its values come from: what reports, so that a host of a removed stack goes by
-    itself. `has_all`: several and all may be chosen; without, the dashboard opens with one, as it would drown in a fleet.
+    """A variable of a dashboard. `query`: returns its values from reporting series, so that a host of a removed stack disappears
+    by itself. `has_all`: several or all values may be selected; otherwise the dashboard opens with one, to keep queries small.
     """
 
     label: str
@@ -31,8 +32,8 @@ class Variable:
     has_all: bool = True
 
 
-# Each narrows the next.
-# A silent host is in the inventory only, and its last hours are what people look for.
+# Each variable filters the next.
+# A silent host is only in the inventory, and people open the dashboard for its last hours.
 _KNOWN: Final = '__name__=~"gpu:info|inventory:host:expected"'
 _VARIABLES: Final = {
     "datacenter": Variable(label="Datacenter", query=f"label_values({{{_KNOWN}}}, datacenter)"),
@@ -46,13 +47,13 @@ ONE_HOST_FIRST: Final = replace(_VARIABLES["instance"], has_all=False)
 
 
 def uid(name: str) -> str:
-    """The uid of a dashboard is for ever: links, bookmarks and Pulumi know it by that."""
+    """The uid of a dashboard never changes: links, bookmarks and Pulumi identify it by its uid."""
     return f"gpu-fleet-{name}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A heading with its panels. `is_folded`: they are asked for only when somebody opens it."""
+    """A row with its panels. `is_folded`: collapsed; Grafana runs their queries only when somebody expands the row."""
 
     title: str
     panels: Iterable[Any]
@@ -60,7 +61,7 @@ class Row:
 
 
 def link_to(name: str, *variables: str) -> str:
-    """The address of a dashboard with the present choice of `variables` and the present time range."""
+    """The URL of a dashboard with the current values of `variables` and the current time range."""
     choices = [f"${{{variable}:queryparam}}" for variable in variables]
     return f"/d/{uid(name)}?" + "&".join([*choices, "${__url_time_range}"])
 
@@ -81,7 +82,7 @@ def build(
     time_from: str = "now-6h",
     search: str | None = None,
 ) -> dict[str, Any]:
-    """A dashboard as JSON data, the same for the same arguments. `search`: label of a text field `$search`, if there is one."""
+    """A dashboard as JSON data, the same for the same arguments. `search`: label of a text field `$search`, if it has one."""
     board = (
         dashboard.Dashboard(title)
         .uid(uid(name))
@@ -119,12 +120,12 @@ def build(
     model: dict[str, Any] = json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
     model["schemaVersion"] = SCHEMA_VERSION
     for number, panel in enumerate(all_panels(model), start=1):
-        panel["id"] = number  # Grafana would number them itself, and show that as a change
+        panel["id"] = number  # otherwise Grafana numbers them itself, which would show up as a change
     return model
 
 
 def all_panels(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows and panels in their order, those of a folded row after it."""
+    """Rows and panels in order, the panels of a collapsed row after it."""
     for panel in model["panels"]:
         yield panel
         yield from panel.get("panels") or ()
@@ -147,7 +148,7 @@ def _variable(name: str, variable: Variable) -> dashboard.QueryVariable:
 
 
 def _xids(name: str) -> dashboard.AnnotationQuery:
-    """Marks every XID line of the chosen clusters on the time axis."""
+    """Annotates the time axis with every XID log line of the selected clusters."""
     return (
         dashboard.AnnotationQuery()
         .name("XID")

@@ -1,7 +1,7 @@
-"""Builders of panels: what every panel says (title, description, unit, legend, thresholds) is an argument without default.
+"""Panel builders: title, description, unit, legend and thresholds are arguments without a default.
 
-Colours never stand alone: thresholds are drawn as lines, limits are dashed, legends give the values, and states have words.
-A panel without data says why with `if_none`: "none" where that is good, or who would have to tell.
+Color is never the only signal: thresholds are drawn as lines, limits are dashed, legends show values, and states have a text.
+`if_none` is the text of a panel without data: "none" where that is good, otherwise the source that is missing.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ LOKI_UID: Final = "gpu-fleet-loki"
 MIMIR: Final = models.DataSourceRef(type_val="prometheus", uid=MIMIR_UID)
 LOKI: Final = models.DataSourceRef(type_val="loki", uid=LOKI_UID)
 
-HEIGHT: Final = 8  # of Grafana's grid, which is 24 wide
-_LEGEND_BESIDE_FROM: Final = 12  # narrower panels have it below, and are higher
-_EVENTS_EVERY: Final = "1m"  # narrower bars nobody sees
+HEIGHT: Final = 8  # in units of Grafana's grid, which is 24 wide
+_LEGEND_BESIDE_FROM: Final = 12  # narrower panels have the legend below, and are higher
+_EVENTS_EVERY: Final = "1m"  # narrower bars are hard to see
 
 NONE: Final = "none"
-NOT_TOLD: Final = "not told by this exporter"
-NO_GPU_VALUES: Final = "no GPU values: see the host's state above"
+NOT_REPORTED: Final = "not reported by this exporter"
+NO_GPU_VALUES: Final = "no GPU metrics: see the state of the host above"
 
-# The panels of Mimir's values. The SDK's builders have no class in common.
+# The panels with data from Mimir. The SDK's builders have no common base class.
 _Panel = TypeVar("_Panel", bargauge.Panel, gauge.Panel, stat.Panel, statetimeline.Panel, table.Panel, timeseries.Panel)
 
 
@@ -54,19 +54,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Limit(Query):
-    """A line to compare with: drawn dashed and red, not filled."""
+    """A limit to compare with: drawn dashed and red, not filled."""
 
 
 @dataclass(frozen=True)
 class Reference(Query):
-    """A line to compare with that is no danger: drawn dashed and grey, not filled."""
+    """A harmless value to compare with: drawn dashed and grey, not filled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of a table. `words`: value to (text, colour). `link`: Grafana's template of an address.
+    """One column of a table. `words`: value to (text, color). `link`: URL with Grafana's template variables.
 
-    `is_text`: a long text, which is wrapped. `width`: pixels; None shares what is left.
+    `is_text`: a long text, which is wrapped. `width`: pixels; None shares the remaining width.
     """
 
     heading: str
@@ -78,7 +78,7 @@ class Column:
     width: int | None = None
 
 
-# Colour from this value on; the first is the colour below all of them.
+# Color from this value on; the first entry is the base color.
 Thresholds = Sequence[tuple[float | None, str]]
 NO_THRESHOLDS: Final[Thresholds] = ((None, "green"),)
 RED_FROM_ONE: Final[Thresholds] = ((None, "green"), (1, "red"))
@@ -94,15 +94,15 @@ def time_series(
     thresholds: Thresholds,
     fill: int,
     width: int,
-    if_none: str = NOT_TOLD,
+    if_none: str = NOT_REPORTED,
     most: float | None = None,
     usual_most: float | None = None,
     is_stacked: bool = False,
 ) -> timeseries.Panel:
-    """Lines over time. `fill`: opacity of the area below, percent; several lines over each other want 0.
+    """Lines over time. `fill`: opacity of the area below, percent; use 0 for several unstacked lines.
 
-    `most`: upper end of the axis, where the unit has one. `usual_most`: the axis reaches at least there. `is_stacked`: the lines
-    lie upon each other, so that the uppermost is their sum; Limit and Reference stay as they are.
+    `most`: maximum of the axis, if the unit has one. `usual_most`: soft maximum of the axis. `is_stacked`: the lines are stacked,
+    so that the uppermost is their sum; Limit and Reference are not stacked.
     """
     is_wide = width >= _LEGEND_BESIDE_FROM
     panel = (
@@ -138,10 +138,10 @@ def one_number(
     thresholds: Thresholds,
     width: int,
     height: int = 4,
-    if_none: str = "nothing reports",
+    if_none: str = "no data",
     link: str | None = None,
 ) -> stat.Panel:
-    """A number with its course. Green, yellow and red come with `thresholds`; the number says the same."""
+    """A number with a sparkline, colored by `thresholds`."""
     panel = _stat(link).graph_mode(common_models.BigValueGraphMode.AREA).no_value(if_none)
     panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
     return _described(panel, title, [query], description, unit, thresholds, width, height)
@@ -154,7 +154,7 @@ def count_of(title: str, *, complete: str, short: str, description: str, width: 
         .graph_mode(common_models.BigValueGraphMode.NONE)
         .color_mode(common_models.BigValueColorMode.BACKGROUND)
         .text_mode(common_models.BigValueTextMode.VALUE_AND_NAME)
-        .no_value("nothing reports")
+        .no_value("no data")
     )
     for ref_id, color in (("A", "green"), ("B", "red")):
         panel.override_by_query(ref_id, [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color})])
@@ -165,7 +165,7 @@ def count_of(title: str, *, complete: str, short: str, description: str, width: 
 def in_words(
     title: str, query: Query, *, description: str, words: Mapping[int, tuple[str, str]], width: int, if_none: str
 ) -> stat.Panel:
-    """A state by its word, one for each series. `words`: value to (word, colour)."""
+    """The current state of each series as a text. `words`: value to (word, color)."""
     panel = (
         _stat(None)
         .graph_mode(common_models.BigValueGraphMode.NONE)
@@ -207,10 +207,10 @@ def bars(
     unit: str,
     thresholds: Thresholds,
     width: int,
-    if_none: str = NOT_TOLD,
+    if_none: str = NOT_REPORTED,
     most: float | None = None,
 ) -> bargauge.Panel:
-    """The largest now, longest bar first."""
+    """Current values, longest bar first."""
     panel = (
         bargauge.Panel()
         .orientation(common_models.VizOrientation.HORIZONTAL)
@@ -239,7 +239,7 @@ def rows(
     if_none: str,
     height: int = HEIGHT,
 ) -> table.Panel:
-    """A table of what is now. `columns`: label or value (`Value #A`) to its column, in this order; others are left out."""
+    """A table of current values. `columns`: label or value (`Value #A`) to its column, in this order; others are left out."""
     panel = table.Panel().with_transformation(models.DataTransformerConfig(id_val="merge", options={})).no_value(if_none)
     _give_columns(panel, columns, sort_by, descending)
     return _described(panel, title, queries, description, "short", NO_THRESHOLDS, width, height, instant=True)
@@ -256,7 +256,7 @@ def log_table(
     descending: bool = True,
     if_none: str,
 ) -> table.Panel:
-    """Counts of log lines in the time range, a row per set of labels."""
+    """Counts of log lines in the time range, one row per label set."""
     panel = table.Panel().no_value(if_none)
     _give_columns(panel, columns, sort_by, descending)
     _placed(panel, title, description, "short", width, HEIGHT + 2)
@@ -275,7 +275,7 @@ def _give_columns(panel: table.Panel, columns: Mapping[str, Column], sort_by: st
         )
     )
     panel.sort_by([common.TableSortByFieldState().display_name(sort_by).desc(descending)])
-    # What the panel says without any row is not what a cell without a value says.
+    # Without this override an empty cell would show the text of an empty panel.
     panel.override_by_regexp(".*", [models.DynamicConfigValue(id_val="noValue", value="")])
     for column in columns.values():
         properties = [models.DynamicConfigValue(id_val=name, value=value) for name, value in _properties(column)]
@@ -304,7 +304,7 @@ def _properties(column: Column) -> Iterator[tuple[str, Any]]:
 def states(
     title: str, query: Query, *, description: str, words: Mapping[int, tuple[str, str]], width: int, if_none: str
 ) -> statetimeline.Panel:
-    """What a value of few states was, over time. `words`: value to (word, colour); the word stands in the bar."""
+    """States over time. `words`: value to (word, color); the word is shown in the bar."""
     panel = (
         statetimeline.Panel()
         .show_value(common_models.VisibilityMode.AUTO)
@@ -354,7 +354,7 @@ def log_counts(title: str, query: Query, *, description: str, width: int, if_non
 
 
 def log_rates(title: str, query: Query, *, description: str, unit: str, width: int, if_none: str) -> timeseries.Panel:
-    """Lines a second, from Loki."""
+    """Log lines per second, from Loki."""
     panel = (
         timeseries.Panel()
         .fill_opacity(0)

@@ -1,4 +1,4 @@
-"""Panels that several dashboards have in common: what is missing and what fires."""
+"""Panels shared by several dashboards: missing hosts and GPUs, and firing alerts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dashboards.panels import HEIGHT, NONE, RED_FROM_ONE, YELLOW_FROM_ONE, Colum
 from dashboards.queries import fleet as q
 from dashboards.queries.common import complete, short
 
-# Those of the textfile guide (seed 001); at what a GPU really slows down, nvidia-smi -q -d TEMPERATURE tells.
+# Those of the textfile guide (seed 001); nvidia-smi -q -d TEMPERATURE shows the slowdown temperature of a GPU.
 TEMPERATURE: Final = ((None, "green"), (70, "yellow"), (80, "orange"), (85, "red"))
-# Likewise. Red is no fault here: it says that the GPU is full.
+# From the same guide. Red is not a fault here: the GPU is fully used.
 UTILIZATION: Final = ((None, "green"), (0.70, "yellow"), (0.90, "red"))
 DISK: Final = ((None, "green"), (0.70, "yellow"), (0.85, "red"))
 USUAL_HOTTEST_C: Final = 90
 SEVERITIES: Final = {"critical": ("critical", "red"), "warning": ("warning", "yellow")}
-# What the driver asks for, see gpu:recovery_action:code.
-VERDICTS: Final = {
-    0: ("nothing", "green"),
+# See gpu:recovery_action:code.
+RECOVERY_ACTIONS: Final = {
+    0: ("none", "green"),
     1: ("reset GPU", "orange"),
     2: ("reboot node", "red"),
     3: ("drain P2P", "yellow"),
@@ -30,7 +30,7 @@ def critical_alerts(selector: str, width: int) -> Any:
     return one_number(
         "Critical alerts",
         Query(q.firing(selector, "critical"), "critical"),
-        description="Alerts that need somebody now. The table below names them.",
+        description="Firing alerts that need action now. They are listed in the table below.",
         unit="short",
         thresholds=RED_FROM_ONE,
         width=width,
@@ -41,7 +41,7 @@ def warnings(selector: str, width: int) -> Any:
     return one_number(
         "Warnings",
         Query(q.firing(selector, "warning"), "warnings"),
-        description="Alerts for working hours.",
+        description="Firing alerts that can wait until working hours.",
         unit="short",
         thresholds=YELLOW_FROM_ONE,
         width=width,
@@ -54,7 +54,7 @@ def hosts_of(selector: str, width: int) -> Any:
         "Hosts",
         complete=complete(now, expected),
         short=short(now, expected),
-        description="Hosts that are heard of, of those that the stack files name. Red: some are silent.",
+        description="Reporting hosts, of those in the stack files. Red: some are silent.",
         width=width,
         link=link_to("cluster", "datacenter", "cluster"),
     )
@@ -66,18 +66,18 @@ def gpus_of(selector: str, width: int) -> Any:
         "GPUs",
         complete=complete(now, expected),
         short=short(now, expected),
-        description="GPUs that report, of those the stack files count, or that were there within six hours. Red: some are lost.",
+        description="Reporting GPUs, of those in the stack files or reported within the last six hours. Red: some are missing.",
         width=width,
     )
 
 
 def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> Any:
-    """`has_cluster`: with columns for datacenter and cluster, where there is more than one."""
+    """`has_cluster`: with columns for datacenter and cluster, on dashboards that show several."""
     place = {"datacenter": Column(heading="Datacenter"), "cluster": Column(heading="Cluster")} if has_cluster else {}
     return rows(
         "Firing alerts",
         [Query(q.firing_alerts(selector), "")],
-        description="One row per alert, critical first. What to do stands in the notification and in the alert's runbook.",
+        description="One row per alert, critical first. The notification and the runbook say what to do.",
         width=24,
         height=height,
         columns={
@@ -91,6 +91,6 @@ def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> 
             "action": Column(heading="Action"),
         },
         sort_by="Severity",
-        descending=False,  # critical stands before warning
+        descending=False,  # critical sorts before warning
         if_none=NONE,
     )

@@ -1,4 +1,4 @@
-"""Pipeline health: can what the other dashboards show be trusted? Agents, their way to Mimir and Loki, what is lost, drift."""
+"""Pipeline health: can the other dashboards be trusted? Agents, delivery to Mimir and Loki, lost data, drift."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from dashboards.queries import fleet
 from dashboards.queries import pipeline as q
 from dashboards.queries.common import CLUSTER
 
-NOT_SCRAPED = "Mimir's own metrics are not collected"
+NOT_SCRAPED = "Mimir's own metrics are not scraped"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "pipeline",
         "GPU fleet / Pipeline health",
-        "The agents on the hosts and their way to Mimir and Loki: what is silent, late, lost or drifted.",
+        "The agents on the hosts and their delivery to Mimir and Loki: silent hosts, delayed and lost data, drift.",
         variables=("datacenter", "cluster"),
         rows=(
             Row("Now", _now()),
             Row("Metrics", _metrics()),
             Row("Logs and agents", _logs_and_agents()),
-            Row("Drift from the stack", (_drift(),)),
-            Row("Mimir itself", _mimir(), is_folded=True),
+            Row("Drift of hosts", (_drift(),)),
+            Row("Mimir", _mimir(), is_folded=True),
         ),
     )
 
@@ -44,7 +44,7 @@ def _number(title: str, query: str, description: str, thresholds: Thresholds) ->
     return one_number(title, Query(query, title), description=description, unit="short", thresholds=thresholds, width=4)
 
 
-def _course(title: str, query: str, legend: str, description: str, unit: str, if_none: str = "nothing reports") -> Any:
+def _course(title: str, query: str, legend: str, description: str, unit: str, if_none: str = "no data") -> Any:
     return time_series(
         title,
         [Query(query, legend)],
@@ -59,102 +59,109 @@ def _course(title: str, query: str, legend: str, description: str, unit: str, if
 
 def _now() -> tuple[Any, ...]:
     return (
-        _number("Agents", q.agents(CLUSTER), "Hosts whose Alloy reports.", NO_THRESHOLDS),
+        _number("Reporting agents", q.agents(CLUSTER), "Hosts with a reporting Alloy.", NO_THRESHOLDS),
         _number(
-            "Hosts not heard of",
+            "Silent hosts",
             fleet.missing_hosts(CLUSTER),
             "Hosts of the stack files without a sample in the last five minutes.",
             RED_FROM_ONE,
         ),
-        _number("Targets down", q.targets_down(CLUSTER), "Exporters that do not answer their Alloy.", RED_FROM_ONE),
+        _number("Targets down", q.targets_down(CLUSTER), "Exporters that Alloy cannot scrape.", RED_FROM_ONE),
         _number(
-            "GPUs not read",
-            q.gpus_not_read(CLUSTER),
-            "Hosts whose exporter runs and cannot read the GPUs: their GPU panels are empty.",
+            "Hosts with unreadable GPUs",
+            q.hosts_with_unreadable_gpus(CLUSTER),
+            "Hosts whose exporter runs but cannot read the GPUs: their GPU panels are empty.",
             RED_FROM_ONE,
         ),
         _number(
             "Drifted hosts",
             q.drifted_hosts(CLUSTER),
-            "Hosts on which something differs from what the last `up` left.",
+            "Hosts that differ from their last deployment.",
             YELLOW_FROM_ONE,
         ),
-        _number("Warnings", fleet.firing(CLUSTER, "warning"), "Alerts for working hours, of all kinds.", YELLOW_FROM_ONE),
+        _number(
+            "Warnings",
+            fleet.firing(CLUSTER, "warning"),
+            "Firing alerts that can wait until working hours, of all kinds.",
+            YELLOW_FROM_ONE,
+        ),
     )
 
 
 def _metrics() -> tuple[Any, ...]:
     return (
-        _course("Delay", q.send_delay(CLUSTER), "{{instance}}", "How late metrics leave; the ten worst hosts.", "s"),
-        _course("Samples sent", q.samples_sent(CLUSTER), "{{cluster}}", "Samples a second, by cluster.", "suffix: samples/s"),
+        _course("Send delay", q.send_delay(CLUSTER), "{{instance}}", "Delay of metrics sent to Mimir; the ten worst hosts.", "s"),
+        _course("Samples sent", q.samples_sent(CLUSTER), "{{cluster}}", "Samples per second, by cluster.", "suffix: samples/s"),
         _course(
             "Samples lost",
             q.samples_lost(CLUSTER),
             "{{instance}}",
-            "Samples a second that Mimir refused; the ten worst hosts.",
+            "Samples per second that Mimir rejected; the ten worst hosts.",
             "suffix: samples/s",
         ),
         _course(
-            "Kept on disk",
+            "Write-ahead log size",
             q.wal_size(CLUSTER),
             "{{instance}}",
-            "Samples that Alloy keeps on disk for the time Mimir is away; the ten largest. It grows while nothing can be sent.",
+            "Size of Alloy's write-ahead log on disk; the ten largest. It grows while Mimir is unreachable.",
             "bytes",
         ),
         _course(
             "Series per host",
             q.series_per_host(CLUSTER),
             "{{instance}}",
-            "Series that a host sends, which is what Mimir costs; the ten with most.",
+            "Active series that a host sends, which determine the cost of Mimir; the ten highest.",
             "short",
         ),
         _course(
             "Age of GPU readings",
             q.data_age(CLUSTER),
             "{{instance}}",
-            "How long ago the GPUs were last read, of exporters that tell; the ten oldest.",
+            "Time since the GPUs were last read, for exporters that report it; the ten oldest.",
             "s",
-            if_none="dcgm-exporter and AMD's do not tell",
+            if_none="not reported by dcgm-exporter and AMD's exporter",
         ),
     )
 
 
 def _logs_and_agents() -> tuple[Any, ...]:
     return (
-        _course("Lines sent", q.log_lines_sent(CLUSTER), "{{cluster}}", "Log lines a second, by cluster.", "suffix: lines/s"),
         _course(
-            "Lines lost",
+            "Log lines sent", q.log_lines_sent(CLUSTER), "{{cluster}}", "Log lines per second, by cluster.", "suffix: lines/s"
+        ),
+        _course(
+            "Log lines lost",
             q.log_lines_lost(CLUSTER),
             "{{instance}}",
-            "Log lines a second that Alloy gave up on; the ten worst hosts.",
+            "Log lines per second that Alloy dropped; the ten worst hosts.",
             "suffix: lines/s",
         ),
         _course(
-            "Attempts repeated",
+            "Log batches retried",
             q.log_retries(CLUSTER),
             "{{instance}}",
-            "Batches a minute that Loki did not take at once: lines come late; the ten worst hosts.",
+            "Log batches per minute that had to be retried, so that lines are delayed; the ten worst hosts.",
             "suffix: batches/min",
         ),
         _course(
-            "Components not healthy",
+            "Unhealthy components",
             q.unhealthy_components(CLUSTER),
             "{{instance}}",
-            "Parts of Alloy that do not work; the ten worst hosts.",
+            "Unhealthy components of Alloy; the ten worst hosts.",
             "short",
         ),
         _course(
-            "Memory of the agent",
+            "Agent memory",
             q.agent_memory(CLUSTER),
             "{{instance}}",
-            "Memory that Alloy takes from the host; the ten largest.",
+            "Resident memory of Alloy; the ten highest.",
             "bytes",
         ),
         _course(
-            "CPU of the agent",
+            "Agent CPU",
             q.agent_cpu(CLUSTER),
             "{{instance}}",
-            "Cores that Alloy keeps busy; the ten with most.",
+            "CPU cores used by Alloy; the ten highest.",
             "suffix: cores",
         ),
     )
@@ -164,7 +171,8 @@ def _drift() -> Any:
     return rows(
         "Drift",
         [Query(q.drift(CLUSTER), "")],
-        description="Parts that differ from what the last `up` left, and how often; the next one repairs them. At most fifty.",
+        description="Parts that differ from the last deployment, with the number of differences; `pulumi up --refresh` repairs "
+        "them. At most fifty.",
         width=24,
         columns={
             "datacenter": Column(heading="Datacenter"),
@@ -181,12 +189,12 @@ def _drift() -> Any:
 def _mimir() -> tuple[Any, ...]:
     return (
         _course(
-            "Rule evaluations that failed",
+            "Failed rule evaluations",
             q.rule_failures(),
             "{{rule_group}}",
-            "By rule group. An alert of such a group does not fire, whatever happens.",
+            "By rule group. Alerts of a failing group do not fire.",
             "short",
             if_none=NOT_SCRAPED,
         ),
-        _course("Series in memory", q.series_in_memory(), "series", "Of all tenants and hosts.", "short", if_none=NOT_SCRAPED),
+        _course("In-memory series", q.series_in_memory(), "series", "Of all tenants and hosts.", "short", if_none=NOT_SCRAPED),
     )

@@ -1,6 +1,7 @@
-"""What a change does to the dashboards, in words: `python -m dashboards.review OLD NEW`, directories of `python -m dashboards`.
+"""The differences between two builds of the dashboards, in words: `python -m dashboards.review OLD NEW`, two directories written
+by `python -m dashboards`.
 
-Markdown for a pull request; says so when there is no difference. Exits 0 either way.
+Markdown for a pull request, also when there is no difference. Always exits with 0.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def review(old: dict[str, Model], new: dict[str, Model]) -> Iterator[str]:
 
 
 def _as_code(line: str) -> str:
-    """A changed query stands below its sentence, each version on a line of its own."""
+    """A changed query is shown below its description, each version on its own line."""
     first, *versions = line.split("\n")
     return "\n".join([first, *([*["  ```diff"], *(f"  {version.strip()}" for version in versions), "  ```"] if versions else [])])
 

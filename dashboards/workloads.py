@@ -1,4 +1,4 @@
-"""Pods and namespaces: who uses which GPU, and how well? Needs an exporter that names pods: dcgm-exporter or AMD's."""
+"""Pods and namespaces: which pod uses which GPU, and how well? Needs an exporter that reports pods: dcgm-exporter or AMD's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboards.queries import work as q
 from dashboards.queries.common import CLUSTER
 
 POD = "{{namespace}} / {{pod}}"
-OUTSIDE = "no pod holds a GPU, or the exporter does not name pods"
+OUTSIDE = "no pod has a GPU, or the exporter does not report pods"
 SELECTOR = f'{CLUSTER}, namespace=~"$namespace"'
 
 
@@ -18,13 +18,14 @@ def dashboard() -> dict[str, Any]:
     return build(
         "workloads",
         "GPU fleet / Pods and namespaces",
-        "GPUs by the pods that hold them: which pod uses which GPU, who waits, who wastes. Empty outside Kubernetes.",
+        "GPUs by pod: which pod uses which GPU, which pods are pending, which GPUs are allocated but idle. Empty outside "
+        "Kubernetes.",
         variables=("datacenter", "cluster", "namespace"),
         rows=(
             Row("Now", _now()),
-            Row("Which pod uses which GPU", (_pods(), _waiting())),
+            Row("Pods and GPUs", (_pods(), _pending())),
             Row("Namespaces", _namespaces()),
-            Row("Pods", _busiest()),
+            Row("Top 10 pods", _busiest()),
         ),
     )
 
@@ -37,16 +38,16 @@ def _number(title: str, query: str, description: str, *, can_warn: bool = False)
         unit="short",
         thresholds=YELLOW_FROM_ONE if can_warn else NO_THRESHOLDS,
         width=6,
-        if_none="not told: kube-state-metrics does not report",
+        if_none="no data from kube-state-metrics",
     )
 
 
 def _now() -> tuple[Any, ...]:
     return (
-        _number("Pods with a GPU", q.pods_with_gpus(SELECTOR), "Pods that hold at least one GPU."),
-        _number("GPUs that pods may get", q.gpus_allocatable(CLUSTER), "What the nodes offer to the scheduler."),
-        _number("GPUs without a pod", q.gpus_without_pod(CLUSTER), "GPUs of these clusters that no pod holds."),
-        _number("GPUs waited for", q.gpus_requested(SELECTOR, "Pending"), "GPUs that pending pods ask for.", can_warn=True),
+        _number("Pods with a GPU", q.pods_with_gpus(SELECTOR), "Pods with at least one GPU."),
+        _number("Allocatable GPUs", q.gpus_allocatable(CLUSTER), "GPUs that the nodes offer to the scheduler."),
+        _number("GPUs without a pod", q.gpus_without_pod(CLUSTER), "GPUs of these clusters that are not allocated to a pod."),
+        _number("Pending GPU requests", q.gpus_requested(SELECTOR, "Pending"), "GPUs requested by pending pods.", can_warn=True),
     )
 
 
@@ -59,7 +60,7 @@ def _pods() -> Any:
             Query(q.of_each_pod("gpu:power:watts", SELECTOR), ""),
             Query(q.of_each_pod("gpu:tensor_active:ratio", SELECTOR), ""),
         ],
-        description="One row for each GPU that a pod holds. A pod with 0 % and memory in use keeps a GPU from others.",
+        description="One row per allocated GPU. A pod with 0 % utilization and memory in use blocks a GPU for others.",
         width=16,
         height=10,
         columns={
@@ -68,10 +69,10 @@ def _pods() -> Any:
             "container": Column(heading="Container"),
             "instance": Column(heading="Node", link=link_to_host("gpu")),
             "gpu": Column(heading="GPU", width=60),
-            "Value #A": Column(heading="Utilisation", unit="percentunit"),
-            "Value #B": Column(heading="Memory", unit="bytes"),
-            "Value #C": Column(heading="Power", unit="watt"),
-            "Value #D": Column(heading="Tensor cores", unit="percentunit"),
+            "Value #A": Column(heading="GPU utilization", unit="percentunit"),
+            "Value #B": Column(heading="Memory used", unit="bytes"),
+            "Value #C": Column(heading="Power draw", unit="watt"),
+            "Value #D": Column(heading="Tensor core activity", unit="percentunit"),
         },
         sort_by="Pod",
         descending=False,
@@ -79,11 +80,11 @@ def _pods() -> Any:
     )
 
 
-def _waiting() -> Any:
+def _pending() -> Any:
     return rows(
-        "Pods that wait for GPUs",
-        [Query(q.waiting_pods(SELECTOR), "")],
-        description="Pending pods and the GPUs they ask for, by kube-state-metrics; at most fifty.",
+        "Pending pods",
+        [Query(q.pending_pods(SELECTOR), "")],
+        description="Pending pods and the GPUs they request, from kube-state-metrics; at most fifty.",
         width=8,
         height=10,
         columns={
@@ -110,10 +111,10 @@ def _course(title: str, query: str, legend: str, description: str, unit: str, mo
 def _namespaces() -> tuple[Any, ...]:
     return (
         _course(
-            "GPUs held",
+            "Allocated GPUs",
             q.gpus_by_namespace(SELECTOR),
             "{{namespace}}",
-            "GPUs on which a pod of the namespace runs.",
+            "GPUs allocated to pods of the namespace.",
             "short",
             fill=30,
             is_stacked=True,
@@ -122,7 +123,7 @@ def _namespaces() -> tuple[Any, ...]:
             "GPU power",
             q.power_of_namespaces(SELECTOR),
             "{{namespace}}",
-            "Power of the GPUs on which a pod of the namespace runs; a shared GPU counts for each.",
+            "Power draw of GPUs allocated to pods of the namespace; a shared GPU counts for each namespace.",
             "watt",
             fill=30,
             is_stacked=True,
@@ -133,33 +134,34 @@ def _namespaces() -> tuple[Any, ...]:
 def _busiest() -> tuple[Any, ...]:
     return (
         _course(
-            "Busiest pods",
+            "Pods by GPU utilization",
             q.of_pods("gpu:utilization:ratio", SELECTOR),
             POD,
-            "Average utilisation of a pod's GPUs; the ten highest.",
+            "Average utilization of a pod's GPUs; the ten highest.",
             "percentunit",
             1,
         ),
         _course(
-            "Pods by GPU memory",
+            "Pods by GPU memory used",
             q.memory_of_pods(SELECTOR),
             POD,
-            "Memory in use on a pod's GPUs; the ten with most.",
+            "Used memory of a pod's GPUs; the ten highest.",
             "bytes",
         ),
         _course(
-            "Pods by tensor core use",
+            "Pods by tensor core activity",
             q.of_pods("gpu:tensor_active:ratio", SELECTOR),
             POD,
-            "Share of cycles in which the tensor cores of a pod's GPUs worked; the ten highest. Needs profiling counters.",
+            "Share of cycles in which the tensor cores of a pod's GPUs were active; the ten highest. Requires profiling "
+            "counters.",
             "percentunit",
             1,
         ),
         _course(
-            "Pods by power",
+            "Pods by GPU power",
             q.of_pods("gpu:power:watts", SELECTOR),
             POD,
-            "Average power of a pod's GPUs; the ten highest.",
+            "Average power draw of a pod's GPUs; the ten highest.",
             "watt",
         ),
     )

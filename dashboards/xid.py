@@ -1,4 +1,4 @@
-"""XIDs and health: which GPU fails, since when, what does it mean and what is to be done?"""
+"""XIDs and health: which GPU fails, since when, what does the error mean and which action is recommended?"""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
 ACTIONS = {code: (xid.action.text, "text") for code, xid in _IN_USE.items()}
 SEVERITIES = {code: (xid.severity, parts.SEVERITIES.get(xid.severity, ("", "text"))[1]) for code, xid in _IN_USE.items()}
 ON_GPU = "{{instance}} GPU {{gpu}}"
-# DCGM's own, see gpu:dcgm_health:code.
-HEALTH = {0: ("healthy", "green"), 10: ("warns", "yellow"), 20: ("FAILS", "red")}
+# DCGM's values, see gpu:dcgm_health:code.
+HEALTH = {0: ("healthy", "green"), 10: ("warning", "yellow"), 20: ("FAILURE", "red")}
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "xid",
         "GPU fleet / XIDs and health",
-        "Errors that NVIDIA's drivers logged, what they mean and ask for, and what the GPUs count against themselves.",
+        "XID errors logged by NVIDIA's driver with their meaning and recommended action, and the health counters of the GPUs.",
         variables=("datacenter", "cluster", "exporter_mode", "instance"),
         rows=(
             Row("Now", _now()),
-            Row("When and where", _when_and_where()),
-            Row("Verdicts", _verdicts()),
-            Row("Memory", _memory()),
+            Row("XIDs", _xids()),
+            Row("GPU health", _gpu_health()),
+            Row("Memory errors", _memory()),
             Row(
-                "Lines",
+                "Logs",
                 (
                     log_lines(
-                        "XID lines",
+                        "XID log lines",
                         q.lines(HOST),
-                        description="The lines as the kernel wrote them. Open one for its GPU, process id and process.",
+                        description="Kernel log lines with an XID. Expand one for its GPU, process ID and process.",
                         width=24,
                         if_none=NONE,
                     ),
@@ -72,23 +72,23 @@ def _now() -> tuple[Any, ...]:
         one_number(
             "Warning XIDs",
             Query(q.firing_xids(CLUSTER, "warning"), "warnings"),
-            description="GPUs with an XID that asks to restart a program, or to look, within the last ten minutes.",
+            description="GPUs with an XID of severity warning within the last ten minutes: restart a program, or investigate.",
             unit="short",
             thresholds=YELLOW_FROM_ONE,
             width=6,
         ),
         one_number(
-            "GPUs that need an action",
-            Query(q.gpus_that_need_action(HOST), "GPUs"),
-            description="GPUs for which the driver asks for a reset, a drain or a reboot.",
+            "GPUs with a recovery action",
+            Query(q.gpus_with_recovery_action(HOST), "GPUs"),
+            description="GPUs for which the driver requires a reset, a drain or a reboot.",
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
         ),
         one_number(
-            "GPUs with lost data",
-            Query(q.gpus_with_lost_data(HOST), "GPUs"),
-            description="GPUs with uncorrectable memory errors since their driver was loaded.",
+            "GPUs with uncorrectable errors",
+            Query(q.gpus_with_uncorrectable_errors(HOST), "GPUs"),
+            description="GPUs with uncorrectable ECC errors since the driver was loaded.",
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
@@ -96,21 +96,21 @@ def _now() -> tuple[Any, ...]:
     )
 
 
-def _when_and_where() -> tuple[Any, ...]:
+def _xids() -> tuple[Any, ...]:
     return (
         log_table(
-            "What they mean and ask for",
+            "XIDs and recommended actions",
             q.lines_by_gpu(HOST),
-            description="XIDs of the time range by GPU and code, with the catalogue's meaning and NVIDIA's action.",
+            description="XIDs of the selected time range by GPU and code, with their meaning and the recommended action.",
             width=24,
             columns={
                 "instance": Column(heading="Host", link=link_to_host("host"), width=150),
                 "pci": Column(heading="GPU (PCI)", width=110),
                 "xid": Column(heading="XID", width=60),
                 "severity": Column(heading="Severity", words=SEVERITIES, width=90),
-                "Value #A": Column(heading="Lines", width=60),
+                "Value #A": Column(heading="Log lines", width=60),
                 "meaning": Column(heading="Meaning", words=MEANINGS, is_text=True),
-                "action": Column(heading="What to do", words=ACTIONS, is_text=True),
+                "action": Column(heading="Recommended action", words=ACTIONS, is_text=True),
                 "cluster": Column(heading="Cluster", width=110),
             },
             sort_by="Severity",
@@ -118,36 +118,36 @@ def _when_and_where() -> tuple[Any, ...]:
             if_none=NONE,
         ),
         log_counts(
-            "XID lines by code",
+            "XIDs by code",
             Query(q.lines_by_code(HOST), "XID {{xid}}"),
-            description="Kernel lines with an XID, by code. Several codes at one moment are mostly one incident.",
+            description="Kernel log lines with an XID, by code. Several codes at the same time are usually one incident.",
             width=12,
             if_none=NONE,
         ),
         log_counts(
-            "XID lines by host",
+            "XIDs by host",
             Query(q.lines_by_host(HOST), "{{instance}}"),
-            description="The ten hosts with most XID lines. One host alone points to its hardware, many to a job.",
+            description="The ten hosts with the most XID log lines. A single host points to its hardware, many hosts to a job.",
             width=12,
             if_none=NONE,
         ),
     )
 
 
-def _verdicts() -> tuple[Any, ...]:
+def _gpu_health() -> tuple[Any, ...]:
     return (
         states(
-            "What the driver asks for",
+            "Recovery action",
             Query(q.recovery_actions(HOST), ON_GPU),
-            description="The driver's verdict over time, of GPUs that needed something.",
-            words=parts.VERDICTS,
+            description="The driver's recovery action over time, for GPUs that had one.",
+            words=parts.RECOVERY_ACTIONS,
             width=12,
             if_none=NONE,
         ),
         states(
-            "What DCGM's health watches say",
+            "DCGM health watches",
             Query(q.dcgm_health(HOST), f"{ON_GPU} {{{{health_watch}}}}"),
-            description="Watches of DCGM that warn or fail; only dcgm-exporter tells.",
+            description="Health watches of DCGM with a warning or failure; only from dcgm-exporter.",
             words=HEALTH,
             width=12,
             if_none=NONE,
@@ -158,18 +158,19 @@ def _verdicts() -> tuple[Any, ...]:
 def _memory() -> tuple[Any, ...]:
     return (
         bars(
-            "Uncorrectable memory errors",
+            "Uncorrectable ECC errors",
             Query(top(10, q.ecc_uncorrected(HOST)), ON_GPU),
-            description="Since the driver was loaded; a reset of the GPU sets them to 0. The ten GPUs with most.",
+            description="Since the driver was loaded; a GPU reset sets them to 0. The ten GPUs with the most errors.",
             unit="short",
             thresholds=((None, "red"),),
             width=12,
             if_none=NONE,
         ),
         bars(
-            "Memory rows replaced",
+            "Remapped rows",
             Query(top(10, q.row_remaps(HOST)), ON_GPU),
-            description="Rows exchanged for spare ones in the GPU's life. A GPU that leads by far is wearing out.",
+            description="Memory rows remapped to spare rows in the GPU's lifetime. A GPU with far more than the others is "
+            "wearing out.",
             unit="short",
             thresholds=((None, "yellow"),),
             width=12,

@@ -1,5 +1,5 @@
-"""Every PromQL and LogQL expression of the dashboards, as functions of a selector; a file for each kind of question.
+"""Every PromQL and LogQL expression of the dashboards, as functions of a selector; one file per topic.
 
-They use the vocabulary of alerts/vocabulary.py, the metrics of node_exporter, Alloy, Kubernetes and Mimir, and nothing of one GPU
-exporter alone. What grows with the fleet is added up or cut to the largest before Grafana sees it.
+They use the vocabulary of alerts/vocabulary.py and the metrics of node_exporter, Alloy, Kubernetes and Mimir, but no metric of a
+single GPU exporter. Results that grow with the fleet are aggregated or limited to the highest values on the server.
 """

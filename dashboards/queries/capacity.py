@@ -1,4 +1,4 @@
-"""What the fleet costs and what of it is not used. Sums over time are taken in steps of five minutes."""
+"""Cost and idle capacity of the fleet. Sums over time use a step of five minutes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ IDLE_BELOW: Final = 0.01
 
 
 def gpu_hours(selector: str, by: str = "") -> str:
-    """Hours times GPUs that were there, in the time range."""
+    """Number of reporting GPUs times hours, in the time range."""
     return _hours(f"sum by ({ONE_CLUSTER}) (instance:gpus:count{{{selector}}})", by)
 
 
 def idle_gpu_hours(selector: str, by: str = "") -> str:
-    """Of those, what no kernel ran in."""
+    """GPU-hours with a utilization below IDLE_BELOW."""
     per = per_gpu("gpu:utilization:ratio", selector)
     return _hours(f"count by ({ONE_CLUSTER}) ({per} < {IDLE_BELOW}) or 0 * count by ({ONE_CLUSTER}) ({per})", by)
 
 
 def energy_wh(selector: str, by: str = "") -> str:
-    """Watt hours that the GPUs drew in the time range."""
+    """Energy used by the GPUs in the time range, in watt hours."""
     return _hours(f"sum by ({ONE_CLUSTER}) ({per_gpu('gpu:power:watts', selector)})", by)
 
 
@@ -42,7 +42,7 @@ def share_idle(selector: str, by: str) -> str:
 
 
 def idle_gpus_by_host(selector: str) -> str:
-    """GPUs of a host without work for half an hour; the ten hosts with most."""
+    """Idle GPUs per host, over half an hour; the ten hosts with the most."""
     idle = f"max by ({ONE_GPU}) (max_over_time(gpu:utilization:ratio{{{selector}}}[30m])) < {IDLE_BELOW}"
     return f"sort_desc(topk(10, count by ({ONE_CLUSTER}, instance) ({idle})))"
 
@@ -52,5 +52,5 @@ def gpus_by_model(selector: str) -> str:
 
 
 def energy_per_gpu_hour(selector: str, by: str) -> str:
-    """Watt hours per GPU and hour of work: what a busy hour costs in energy."""
+    """Watt hours per GPU-hour of work."""
     return f"{summed('gpu:power:watts', selector, by)} / {summed('gpu:utilization:ratio', selector, by)}"

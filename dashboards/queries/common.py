@@ -1,17 +1,18 @@
-"""Selectors, and what every kind of question begins with."""
+"""Selectors and aggregations that the other query modules share."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# What a GPU measures is told once per GPU instance (MIG) and per pod that shares it; adding up starts from one value per GPU.
+# Exporters report a GPU's values once per GPU instance (MIG) and per pod that shares the GPU; sums must start from one value per
+# GPU.
 ONE_GPU: Final = "datacenter, cluster, instance, gpu, uuid"
 ONE_HOST: Final = "datacenter, cluster, instance"
 ONE_CLUSTER: Final = "datacenter, cluster"
 
 # Selectors: the dashboard's variables. `$gpu` is a GPU's index on its host.
 CLUSTER: Final = 'datacenter=~"$datacenter", cluster=~"$cluster"'
-NAME: Final = f'{CLUSTER}, instance=~"$instance"'  # of a host, for what is known of it beside its exporter's series
+NAME: Final = f'{CLUSTER}, instance=~"$instance"'  # of a host, for series that do not come from its GPU exporter
 MODE: Final = f'{CLUSTER}, exporter_mode=~"$exporter_mode"'
 HOST: Final = f'{MODE}, instance=~"$instance"'
 GPU: Final = f'{HOST}, gpu=~"$gpu"'
@@ -39,17 +40,17 @@ def top(count: int, expression: str) -> str:
 
 
 def or_zero(expression: str) -> str:
-    """For numbers whose absence means none, and never for a measurement."""
+    """For counts where no data means zero; never for a measurement."""
     return f"{expression} or vector(0)"
 
 
 def complete(now: str, expected: str) -> str:
-    """`now` where it reaches `expected`, with the expectation as label `expected`, so that a legend can say "of 8"."""
+    """`now` if it is at least `expected`, with the expected number as label `expected`, so that a legend can show "of 8"."""
     return _with_expectation(f"({now}) >= on () ({expected})", expected)
 
 
 def short(now: str, expected: str) -> str:
-    """`now` where it does not."""
+    """`now` if it is less."""
     return _with_expectation(f"({now}) < on () ({expected})", expected)
 
 

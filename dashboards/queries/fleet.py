@@ -1,4 +1,4 @@
-"""How many hosts and GPUs there are and should be, what fires, and how clusters compare."""
+"""Reporting and expected hosts and GPUs, firing alerts, and comparisons of clusters."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, or_zero, per_gpu, summed
 
 _AGENT: Final = 'job="alloy"'
-_MIB_1024: Final = 1 << 30  # what a program holds at least; less is what a driver keeps for itself
+_MIB_1024: Final = 1 << 30  # less may be the driver's own use
 
 
 def gpus(selector: str) -> str:
-    """GPUs that report now."""
+    """Reporting GPUs."""
     return f"sum(instance:gpus:count{{{selector}}}) or vector(0)"
 
 
 def expected_gpus(selector: str) -> str:
-    """By the inventory; of a host that no stack counts the GPUs of, as many as it had within six hours."""
+    """From the inventory; for hosts without a GPU count in the stack file, the maximum of the last six hours."""
     return f"sum({_expected_per_host(selector)})"
 
 
@@ -34,20 +34,20 @@ def gpus_by(selector: str, by: str) -> str:
 
 
 def hosts(selector: str) -> str:
-    """Hosts that are heard of."""
-    return or_zero(f"count({_heard_of(selector)})")
+    """Reporting hosts."""
+    return or_zero(f"count({_reporting(selector)})")
 
 
 def expected_hosts(selector: str) -> str:
-    return f"count(inventory:host:expected{{{selector}}} or on ({ONE_HOST}) {_heard_of(selector)})"
+    return f"count(inventory:host:expected{{{selector}}} or on ({ONE_HOST}) {_reporting(selector)})"
 
 
-def _heard_of(selector: str) -> str:
+def _reporting(selector: str) -> str:
     return f"group by ({ONE_HOST}) (up{{{selector}, {_AGENT}}}) or group by ({ONE_HOST}) (instance:gpus:count{{{selector}}})"
 
 
 def missing_hosts(selector: str) -> str:
-    """Hosts of the inventory that are not heard of."""
+    """Hosts of the inventory that do not report."""
     return or_zero(f"count(inventory:host:expected{{{selector}}} unless on ({ONE_HOST}) up{{{selector}, {_AGENT}}})")
 
 
@@ -61,12 +61,12 @@ def busy_gpus(selector: str, least: float) -> str:
 
 
 def idle_with_memory(selector: str) -> str:
-    """GPUs that nothing computes on although a program holds more than 1 GiB of their memory, now and for the last half hour."""
+    """GPUs that have been idle for half an hour while a process held more than 1 GiB of their memory."""
     return or_zero(f"count({_idle_with_memory(selector)})")
 
 
-def memory_held_idle(selector: str, count: int) -> str:
-    """Bytes that such a GPU holds; the GPUs with most."""
+def memory_of_idle_gpus(selector: str, count: int) -> str:
+    """Memory used on such GPUs, in bytes; the `count` highest."""
     return f"topk({count}, {_idle_with_memory(selector)})"
 
 
@@ -82,23 +82,23 @@ def memory_used_ratio(selector: str, by: str) -> str:
 
 
 def quantile(share: float, series: str, selector: str) -> str:
-    """The value that `share` of the GPUs do not exceed."""
+    """The `share` quantile over the GPUs."""
     return f"quantile({share}, {per_gpu(series, selector)})"
 
 
-def held_back_by_reason(selector: str) -> str:
-    """GPUs whose clocks are held back now."""
+def throttled_by_reason(selector: str) -> str:
+    """GPUs with reduced clocks, by clock throttle reason."""
     return f"count by (reason) (max by ({ONE_GPU}, reason) (gpu:throttled:bool{{{selector}}}) == 1)"
 
 
-def held_back_by(selector: str, by: str) -> str:
-    """GPUs that heat or the power supply holds back: a power cap under full load is no fault."""
+def throttled_by(selector: str, by: str) -> str:
+    """GPUs throttled by temperature or power supply: a SW power cap is normal under full load."""
     faults = f'gpu:throttled:bool{{{selector}, reason!="sw_power_cap"}}'
     return f"count by ({by}) (max by ({ONE_GPU}) ({faults}) == 1)"
 
 
 def builds(selector: str) -> str:
-    """GPUs of each model, driver and exporter."""
+    """Number of GPUs by model, driver and exporter."""
     labels = f"{ONE_CLUSTER}, model, driver_version, exporter_mode"
     return f"count by ({labels}) (group by ({labels}, instance, gpu, uuid) (gpu:info{{{selector}}}))"
 
@@ -115,6 +115,6 @@ def firing_by(selector: str, severity: str, by: str) -> str:
 
 
 def firing_alerts(selector: str) -> str:
-    """What somebody has to act on, a row per alert."""
+    """Firing alerts of severity critical and warning, one row per alert."""
     labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action"
     return f'group by ({labels}) (ALERTS{{{selector}, alertstate="firing", severity=~"critical|warning"}})'

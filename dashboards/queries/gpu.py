@@ -1,4 +1,4 @@
-"""One GPU or the few of one host, line by line."""
+"""One GPU or the GPUs of one host, one line per GPU."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Final
 
 from dashboards.queries.common import ONE_GPU
 
-# The worst of what holds a GPU back; a hardware slowdown without a cause of its own stands below its causes.
-HELD_BACK: Final = {"sw_power_cap": 1, "hw_slowdown": 2, "sw_thermal": 3, "hw_thermal": 4, "power_brake": 5}
+# By severity: the highest active code is shown. A HW slowdown without a known cause ranks below its causes.
+THROTTLE_REASONS: Final = {"sw_power_cap": 1, "hw_slowdown": 2, "sw_thermal": 3, "hw_thermal": 4, "power_brake": 5}
 
 
-def who(selector: str) -> str:
+def identity(selector: str) -> str:
     labels = f"{ONE_GPU}, model, pci_bus_id, driver_version, exporter_mode"
     return f"group by ({labels}) (gpu:info{{{selector}}})"
 
 
-def held_back(selector: str) -> str:
-    """The code of HELD_BACK, 0 for nothing."""
+def throttle_reason(selector: str) -> str:
+    """The highest active code of THROTTLE_REASONS, 0 for none."""
     codes = " or ".join(
         f'{code} * max by (instance, gpu, reason) (gpu:throttled:bool{{{selector}, reason="{reason}"}})'
-        for reason, code in HELD_BACK.items()
+        for reason, code in THROTTLE_REASONS.items()
     )
     return f"max by (instance, gpu) ({codes})"
 
 
 def over_links(series: str, selector: str) -> str:
-    """Traffic of a GPU over all its links. Each link counts once, whatever pods share the GPU."""
+    """Traffic of a GPU over all its links. Each link counts once, even if several pods share the GPU."""
     return f"sum by (instance, gpu) (max by (instance, gpu, link) ({series}{{{selector}}}))"
 
 
-def nvlink_both_ways(selector: str) -> str:
-    """From exporters that tell only the sum."""
+def nvlink_total(selector: str) -> str:
+    """For exporters that report only the sum of both directions."""
     both = f"max by (instance, gpu) (gpu:nvlink:bytes_per_second{{{selector}}})"
     return f"{both} unless on (instance, gpu) gpu:nvlink_transmit:bytes_per_second{{{selector}}}"
 
@@ -48,7 +48,7 @@ def nvlink_errors(selector: str) -> str:
 
 
 def remap_states(selector: str) -> str:
-    """0 all well, 1 a replaced row or page waits for a reset, 2 no spare row was left."""
+    """0 ok, 1 row remapping or page retirement pending until a reset, 2 row remapping failed."""
     return (
         f"max by (instance, gpu) (2 * gpu:row_remap_failed:bool{{{selector}}} or gpu:row_remap_pending:bool{{{selector}}} "
         f"or gpu:pages_retired_pending:bool{{{selector}}})"

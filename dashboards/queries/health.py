@@ -1,4 +1,4 @@
-"""XIDs, from the kernel's lines in Loki, and what GPUs count against themselves."""
+"""XIDs from the kernel log in Loki, and health counters of the GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _XIDS: Final = 'job="kernel", xid=~".+"'
 
 
 def lines(selector: str) -> str:
-    """LogQL: the lines with an XID themselves."""
+    """LogQL: kernel log lines with an XID."""
     return f"{{{_XIDS}, {selector}}}"
 
 
@@ -20,12 +20,12 @@ def lines_by_code(selector: str) -> str:
 
 
 def lines_by_host(selector: str) -> str:
-    """LogQL: counted per host; the ten with most."""
+    """LogQL: counted per host; the ten highest."""
     return f"topk(10, sum by (instance) (count_over_time({{{_XIDS}, {selector}}}[$__interval])))"
 
 
 def lines_by_gpu(selector: str) -> str:
-    """LogQL: in the whole time range, per host, GPU and code. The code is there four times, as columns that say it in words."""
+    """LogQL: count in the whole time range, per host, GPU and code. The code is copied to columns that map it to texts."""
     labels = "cluster, instance, pci, xid, severity, meaning, action"
     copies = ", ".join(f"{name}=`{{{{.xid}}}}`" for name in ("severity", "meaning", "action"))
     counted = f"{{{_XIDS}, {selector}}} | label_format {copies} [$__range]"
@@ -33,7 +33,7 @@ def lines_by_gpu(selector: str) -> str:
 
 
 def kernel_lines(selector: str) -> str:
-    """LogQL: everything the kernel said that was kept."""
+    """LogQL: all kernel log lines in Loki."""
     return f'{{job="kernel", {selector}}}'
 
 
@@ -41,22 +41,22 @@ def firing_xids(selector: str, severity: str) -> str:
     return or_zero(f'count(ALERTS{{{selector}, alertname="GpuXid", alertstate="firing", severity="{severity}"}})')
 
 
-def gpus_that_need_action(selector: str) -> str:
+def gpus_with_recovery_action(selector: str) -> str:
     return or_zero(f"count({per_gpu('gpu:recovery_action:code', selector)} > 0)")
 
 
-def gpus_with_lost_data(selector: str) -> str:
+def gpus_with_uncorrectable_errors(selector: str) -> str:
     return or_zero(f"count({ecc_uncorrected(selector)})")
 
 
 def recovery_actions(selector: str) -> str:
-    """What the driver asks for, of the GPUs for which it asked for something within the time range; at most fifty."""
+    """The recovery action of GPUs that had one within the time range; at most fifty."""
     worst = f"max by ({ONE_GPU}) (max_over_time(gpu:recovery_action:code{{{selector}}}[$__range])) > 0"
     return f"{per_gpu('gpu:recovery_action:code', selector)} and on ({ONE_GPU}) topk(50, {worst})"
 
 
 def dcgm_health(selector: str) -> str:
-    """DCGM's verdict per GPU and watch, where it is not healthy; at most fifty."""
+    """DCGM's health per GPU and watch, where it is not healthy; at most fifty."""
     return f"topk(50, max by (instance, gpu, health_watch) (gpu:dcgm_health:code{{{selector}}}) > 0)"
 
 

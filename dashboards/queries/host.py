@@ -1,4 +1,4 @@
-"""A host beside its GPUs, by node_exporter, and whether what it says can be believed."""
+"""Host metrics from node_exporter, and whether host and GPU exporter report."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _NETWORK: Final = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virb
 
 
 def reports(selector: str) -> str:
-    """1 while the host's agent, or an exporter in its cluster, is heard of; 0 while nothing is of a host of the inventory."""
-    heard_of = f'max by (instance) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
-    return f"{heard_of} or on (instance) 0 * max by (instance) (inventory:host:expected{{{selector}}})"
+    """1 while the host's agent, or an exporter in its cluster, reports; 0 while a host of the inventory does not."""
+    reporting = f'max by (instance) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
+    return f"{reporting} or on (instance) 0 * max by (instance) (inventory:host:expected{{{selector}}})"
 
 
 def gpus_are_read(selector: str) -> str:
-    """1 while the host's exporter can read its GPUs, 0 while it cannot or does not answer."""
+    """1 while the host's exporter can read its GPUs, 0 while it cannot or does not respond."""
     return (
         f"min by (instance) (instance:gpu_collection_ok:bool{{{selector}}} "
         f'or on (datacenter, cluster, instance) up{{{selector}, job="gpu-exporter"}})'

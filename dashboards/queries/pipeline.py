@@ -1,4 +1,4 @@
-"""The agents, their way to Mimir and Loki, and the hosts' own look for drift."""
+"""The agents, their delivery to Mimir and Loki, and drift reported by the hosts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def targets_down(selector: str) -> str:
     return or_zero(f"count(up{{{selector}}} == 0)")
 
 
-def gpus_not_read(selector: str) -> str:
-    """Hosts whose exporter runs and cannot read the GPUs."""
+def hosts_with_unreadable_gpus(selector: str) -> str:
+    """Hosts whose exporter runs but cannot read the GPUs."""
     return or_zero(f"count(instance:gpu_collection_ok:bool{{{selector}}} == 0)")
 
 
@@ -23,12 +23,12 @@ def drifted_hosts(selector: str) -> str:
 
 
 def drift(selector: str) -> str:
-    """What differs from the last apply; the parts with most."""
+    """Number of differences from the last deployment, by part; the highest."""
     return f"topk(50, max by ({ONE_HOST}, part) (gpu_fleet_drift_items{{{selector}}}) > 0)"
 
 
 def send_delay(selector: str) -> str:
-    """Seconds by which metrics leave late; the ten hosts with most."""
+    """Send delay in seconds; the ten highest."""
     return (
         f"topk(10, max by (instance) (prometheus_remote_storage_highest_timestamp_in_seconds{{{selector}}}) - on (instance) "
         f"min by (instance) (prometheus_remote_storage_queue_highest_sent_timestamp_seconds{{{selector}}}))"
@@ -36,7 +36,7 @@ def send_delay(selector: str) -> str:
 
 
 def data_age(selector: str) -> str:
-    """Seconds since the GPUs were last read, of exporters that tell; the ten oldest."""
+    """Seconds since the GPUs were last read, for exporters that report it; the ten oldest."""
     return f"topk(10, time() - max by (instance) (instance:gpu_collection:timestamp_seconds{{{selector}}}))"
 
 
@@ -61,7 +61,7 @@ def log_lines_lost(selector: str) -> str:
 
 
 def log_retries(selector: str) -> str:
-    """Batches a minute that had to be sent again; the ten hosts with most."""
+    """Retried batches per minute; the ten highest."""
     return f"topk(10, 60 * sum by (instance) (rate(loki_write_batch_retries_total{{{selector}}}[$__rate_interval])))"
 
 
@@ -74,7 +74,7 @@ def agent_memory(selector: str) -> str:
 
 
 def series_per_host(selector: str) -> str:
-    """Series that an agent sends; the ten with most."""
+    """Active series that an agent sends; the ten highest."""
     return f"topk(10, max by (instance) (prometheus_remote_write_wal_storage_active_series{{{selector}}}))"
 
 
@@ -82,7 +82,7 @@ def unhealthy_components(selector: str) -> str:
     return f'topk(10, sum by (instance) (alloy_component_controller_running_components{{{selector}, health_type!="healthy"}}))'
 
 
-# --- Mimir, for those who scrape it -----------------------------------------------------------------------------------
+# --- Mimir, if its metrics are scraped -----------------------------------------------------------------------------------
 
 
 def rule_failures() -> str:

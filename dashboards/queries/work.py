@@ -1,4 +1,4 @@
-"""Whose work the GPUs do: pods and namespaces, containers and what they print."""
+"""Workloads on the GPUs: pods and namespaces, containers and their logs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dashboards.queries.common import ONE_GPU, or_zero
 POD: Final = "namespace, pod"
 _GPU_REQUEST: Final = 'resource=~"nvidia_com_gpu|nvidia_com_mig.*|amd_com_gpu"'
 _CONTAINERS: Final = 'job=~"docker|pods"'
-# What frameworks print when a GPU or its memory fails them.
-_TROUBLE: Final = '|~ "(?i)error|exception|traceback|out of memory|oom|cuda|nccl.*(warn|abort)|xid"'
+# What frameworks log when a GPU or its memory fails.
+_ERRORS: Final = '|~ "(?i)error|exception|traceback|out of memory|oom|cuda|nccl.*(warn|abort)|xid"'
 
 
 def gpus_by_namespace(selector: str) -> str:
@@ -18,7 +18,7 @@ def gpus_by_namespace(selector: str) -> str:
 
 
 def gpus_without_pod(selector: str) -> str:
-    """In clusters where pods hold GPUs."""
+    """In clusters where pods have GPUs."""
     held = f'group by ({ONE_GPU}) (gpu:utilization:ratio{{{selector}, pod!=""}})'
     clusters = f"group by (datacenter, cluster) ({held})"
     return or_zero(
@@ -36,7 +36,7 @@ def of_each_pod(series: str, selector: str) -> str:
 
 
 def of_pods(series: str, selector: str) -> str:
-    """Average over a pod's GPUs; the ten pods with most."""
+    """Average over a pod's GPUs; the ten highest."""
     return f'topk(10, avg by ({POD}) (max by ({POD}, {ONE_GPU}) ({series}{{{selector}, pod!=""}})))'
 
 
@@ -45,7 +45,7 @@ def memory_of_pods(selector: str) -> str:
 
 
 def power_of_namespaces(selector: str) -> str:
-    """Power of the GPUs on which a namespace has pods. A GPU shared by two counts for both."""
+    """Power draw of the GPUs allocated to a namespace. A GPU shared by two namespaces counts for both."""
     return f'sum by (namespace) (max by (namespace, {ONE_GPU}) (gpu:power:watts{{{selector}, namespace!=""}}))'
 
 
@@ -60,26 +60,26 @@ def gpus_requested(selector: str, phase: str) -> str:
     return or_zero(f"sum(sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))")
 
 
-def waiting_pods(selector: str) -> str:
-    """GPUs that each pending pod asks for."""
+def pending_pods(selector: str) -> str:
+    """GPUs requested by each pending pod."""
     requests = f"kube_pod_container_resource_requests{{{selector}, {_GPU_REQUEST}}}"
     phases = f'max by (datacenter, cluster, {POD}) (kube_pod_status_phase{{{selector}, phase="Pending"}}) == 1'
     return f"topk(50, sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))"
 
 
-# --- containers' lines ------------------------------------------------------------------------------------------------
+# --- container logs ------------------------------------------------------------------------------------------------
 
 
 def printed(selector: str) -> str:
-    """LogQL: lines of containers that hold what is typed into the dashboard's search field."""
+    """LogQL: container log lines that match the dashboard's search field."""
     return f"{{{_CONTAINERS}, {selector}}} |~ `(?i)$search`"
 
 
 def printed_by_container(selector: str) -> str:
-    """LogQL: lines a second; the ten containers with most."""
+    """LogQL: lines per second; the ten containers with the most."""
     return f"topk(10, sum by (instance, container) (rate({{{_CONTAINERS}, {selector}}}[$__auto])))"
 
 
-def trouble_by_container(selector: str) -> str:
-    """LogQL: lines that tell of an error."""
-    return f"topk(10, sum by (instance, container) (count_over_time({{{_CONTAINERS}, {selector}}} {_TROUBLE} [$__interval])))"
+def errors_by_container(selector: str) -> str:
+    """LogQL: lines that report an error; the ten containers with the most."""
+    return f"topk(10, sum by (instance, container) (count_over_time({{{_CONTAINERS}, {selector}}} {_ERRORS} [$__interval])))"

@@ -31,18 +31,18 @@ def edited(edit: Callable[[Model], object]) -> Model:
     return model
 
 
-def told(edit: Callable[[Model], object]) -> list[str]:
+def changes_of(edit: Callable[[Model], object]) -> list[str]:
     return [str(change) for change in changes(BOARD, edited(edit))]
 
 
 def test_nothing_changed_says_nothing() -> None:
-    assert told(lambda model: None) == []
+    assert changes_of(lambda model: None) == []
     assert list(review({UID: BOARD}, {UID: BOARD}))[-1] == "No dashboard changes."
 
 
 def test_a_changed_query_shows_both_versions() -> None:
-    [line] = told(lambda model: panel(model, "GPU utilisation")["targets"][0].update(expr="gpu:utilization:ratio"))
-    assert line.startswith('panel "GPU utilisation": query A changed\n    - max by (')
+    [line] = changes_of(lambda model: panel(model, "GPU utilization")["targets"][0].update(expr="gpu:utilization:ratio"))
+    assert line.startswith('panel "GPU utilization": query A changed\n    - max by (')
     assert line.endswith("\n    + gpu:utilization:ratio")
 
 
@@ -63,7 +63,7 @@ def test_a_changed_query_shows_both_versions() -> None:
         ),
         (
             lambda model: panel(model, "Network").update(type="table"),
-            ['panel "Network": kind timeseries → table'],
+            ['panel "Network": panel type timeseries → table'],
         ),
         (
             lambda model: panel(model, "Network")["gridPos"].update(w=24),
@@ -74,7 +74,7 @@ def test_a_changed_query_shows_both_versions() -> None:
             ['panel "Network": query C added: up'],
         ),
         (
-            lambda model: panel(model, "GPU utilisation")["fieldConfig"]["defaults"]["thresholds"]["steps"].pop(),
+            lambda model: panel(model, "GPU utilization")["fieldConfig"]["defaults"]["thresholds"]["steps"].pop(),
             None,
         ),
         (
@@ -89,8 +89,8 @@ def test_a_changed_query_shows_both_versions() -> None:
     ids=["removed", "renamed", "unit", "kind", "size", "query", "thresholds", "variable", "refresh"],
 )
 def test_a_change_is_one_sentence(edit: Callable[[Model], object], says: list[str] | None) -> None:
-    lines = told(edit)
-    assert lines == says if says else len(lines) == 1 and '"GPU utilisation": thresholds [' in lines[0]
+    lines = changes_of(edit)
+    assert lines == says if says else len(lines) == 1 and '"GPU utilization": thresholds [' in lines[0]
 
 
 def saved_by_grafana(model: Model) -> Model:
@@ -110,11 +110,11 @@ def saved_by_grafana(model: Model) -> Model:
     return saved
 
 
-def test_what_grafana_adds_on_saving_is_no_edit() -> None:
+def test_what_grafana_adds_on_saving_is_not_an_edit() -> None:
     assert [str(change) for change in changes(BOARD, saved_by_grafana(BOARD))] == []
 
 
-def test_a_new_panel_is_told_with_its_query() -> None:
+def test_a_new_panel_is_reported_with_its_query() -> None:
     new = {"id": 99, "type": "stat", "title": "Mine", "targets": [{"refId": "A", "expr": "up"}]}
     lines = list(review({UID: BOARD}, {UID: edited(lambda model: model["panels"].append(new))}))
     assert lines[2:] == ["**GPU fleet / Host** (`gpu-fleet-host`)", "", '- panel "Mine": added; query A: up', ""]
@@ -138,8 +138,8 @@ def pull(grafana: GrafanaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def run(uid: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["dashboards-pull", "--stack", "wall", "--uid", uid, "--to", str(tmp_path / "pulled")])
         code = dashboards_pull.main()
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
     return run
 
@@ -162,7 +162,7 @@ def test_what_was_not_edited_is_not_saved(grafana: GrafanaServer, pull, tmp_path
     assert not (tmp_path / "pulled").exists()
 
 
-def test_mistakes_are_told_with_what_to_do(pull, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_reported_with_a_fix(pull, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = pull("gpu-fleet-hots")
     assert code == 1 and "UID is one of gpu-fleet-overview" in err
     code, _, err = pull("gpu-fleet-gpu")

@@ -79,7 +79,7 @@ def test_a_dashboard_can_be_diffed_and_found(board):
     numbers = [panel["id"] for panel in all_panels(board)]
     assert len(set(numbers)) == len(numbers)
     titles = [panel["title"] for panel in all_panels(board)]
-    assert len(set(titles)) == len(titles), "two panels of one name cannot be told apart in a diff"
+    assert len(set(titles)) == len(titles), "two panels with the same title cannot be distinguished in a diff"
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
@@ -129,10 +129,10 @@ def test_links_lead_to_dashboards_that_are_there(board):
     assert linked <= set(BOARDS)
 
 
-def test_without_a_price_nothing_is_said_of_money():
+def test_without_a_price_there_are_no_panels_about_cost():
     panels = {panel["title"]: panel for panel in BOARDS["gpu-fleet-capacity"]["panels"]}
     unpriced = {panel["title"] for panel in dashboards.all_dashboards()["gpu-fleet-capacity"]["panels"]}
-    assert set(panels) - unpriced == {"Money", "Cost", "Cost of idle GPUs", "Cost by cluster"}
+    assert set(panels) - unpriced == {"Costs", "Cost", "Cost of idle GPUs", "Cost by cluster"}
     assert panels["Cost"]["targets"][0]["expr"].endswith("* 2.5")
     assert panels["Cost"]["fieldConfig"]["defaults"]["unit"] == "currency:USD "
     assert "2.5 USD per GPU-hour" in panels["Cost"]["description"]

@@ -67,7 +67,7 @@ def test_every_empty_panel_has_a_reason(empty: dict[tuple[str, str], set[str]]) 
 def test_a_panel_has_data_in_some_mode(empty: dict[tuple[str, str], set[str]]) -> None:
     nowhere = {panel for _, panel in (key for key, modes in empty.items() if modes == set(MODES))}
     # Mimir itself is not scraped here.
-    assert nowhere == {"Rule evaluations that failed", "Series in memory"}
+    assert nowhere == {"Failed rule evaluations", "In-memory series"}
 
 
 def test_a_legend_names_only_labels_that_are_there(answers: Answers) -> None:
