@@ -1,7 +1,7 @@
-"""What the fleet's metrics and logs are judged by: rules, the XID catalogue, runbooks, Alertmanager's configuration. Pure.
+"""Recording and alerting rules, the XID catalogue, runbooks, Alertmanager's configuration. Pure.
 
-rules/*.yaml are for Mimir and Prometheus, loki/*.yaml for Loki, valid as they are; grafana/*.yaml is what only Grafana asks,
-beside all of those. Some are generated from tables (generate.py), the others are written by hand.
+rules/*.yaml are for Mimir and Prometheus, loki/*.yaml for Loki, and can be loaded unchanged; grafana/*.yaml has the additional
+rules that only Grafana evaluates. Some are generated from tables (generate.py), the others are written by hand.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ def rule_groups(backend: Backend, runbook_url: str | None = None) -> list[RuleGr
 
 
 def recording_groups() -> list[RuleGroup]:
-    """Mimir's groups without their alerts: what remains to be recorded where something else judges by the series."""
+    """Mimir's groups without their alerts, for stacks where another system evaluates the alerts."""
     records = [replace(group, rules=tuple(rule for rule in group.rules if "record" in rule)) for group in rule_groups("mimir")]
     return [group for group in records if group.rules]

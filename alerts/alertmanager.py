@@ -1,4 +1,4 @@
-"""Mimir's Alertmanager configuration from the description in notifications.py."""
+"""Mimir's Alertmanager configuration, built from notifications.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from alerts.notifications import (
 
 
 def alertmanager_config(notifications: Notifications) -> dict[str, Any]:
-    """The configuration as Alertmanager's file has it, for to_yaml. It holds the receivers' secrets."""
+    """The content of Alertmanager's configuration file, for to_yaml. It contains the receivers' secrets."""
     config = {
         "route": _root(notifications),
         "receivers": [_receiver(receiver) for receiver in notifications.receivers],
@@ -40,13 +40,13 @@ def alertmanager_config(notifications: Notifications) -> dict[str, Any]:
 
 
 def templates() -> dict[str, str]:
-    """The template files that the configuration names: file name to content."""
+    """The template files that the configuration references: file name to content."""
     return {TEMPLATE_FILE.name: TEMPLATE_FILE.read_text()}
 
 
 def _root(notifications: Notifications) -> dict[str, Any]:
     routes = [_route(route) for route in notifications.routes]
-    # After a route that goes on, an alert it took would reach the default receiver as well.
+    # With a route that continues, alerts that it matched would reach the default receiver as well.
     if not any(route.go_on for route in notifications.routes):
         routes.append(_page({}))
     return {
@@ -73,7 +73,9 @@ def _route(route: Route) -> dict[str, Any]:
 
 
 def _page(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The branch of a route that pages take. What the route itself says of grouping counts; silence is not inherited."""
+    """The child route for pages. Grouping set on the route takes precedence; mute timings are not inherited, so they are
+    repeated.
+    """
     page: dict[str, Any] = {"matchers": ['severity="critical"']}
     own: dict[str, Any] = {"group_by": list(PAGE_GROUP), "group_wait": PAGE_WAIT, "group_interval": PAGE_INTERVAL}
     page.update({name: value for name, value in own.items() if name not in given})

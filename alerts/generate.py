@@ -1,4 +1,4 @@
-"""Writes the rule files that come from tables: `python -m alerts.generate`. `pulumi preview` ends while one is not current."""
+"""Generates the rule files that come from tables: `python -m alerts.generate`. `pulumi preview` fails while one is outdated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HERE: Final = Path(__file__).parent
 
 
 def generated_groups() -> Mapping[Path, tuple[str, list[RuleGroup]]]:
-    """Each generated rule file: the table it comes from, and what it holds."""
+    """Each generated rule file with its source table and its groups."""
     return {
         HERE / "rules" / "vocabulary.yaml": ("vocabulary.py", vocabulary.groups()),
         HERE / "rules" / "xid.yaml": ("xid.csv", xid_rules.metric_groups()),
@@ -22,7 +22,7 @@ def generated_groups() -> Mapping[Path, tuple[str, list[RuleGroup]]]:
 
 
 def generated_files() -> Mapping[Path, str]:
-    """What each generated rule file says."""
+    """Each generated rule file with its text."""
     return {
         path: f"# Generated from {source} by `python -m alerts.generate`; do not edit.\n{rule_file(groups)}"
         for path, (source, groups) in generated_groups().items()
@@ -30,7 +30,7 @@ def generated_files() -> Mapping[Path, str]:
 
 
 def outdated() -> Mapping[Path, str]:
-    """Generated files, well-formed ones, that say something else than the table which they come from, with that table."""
+    """Generated files (well-formed) that differ from their source table, with that table."""
     return {path: source for path, (source, groups) in generated_groups().items() if read_groups(path) != groups}
 
 

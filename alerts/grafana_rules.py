@@ -1,20 +1,20 @@
-"""The alerts as Grafana-managed rules: the same rule files, in the form in which Grafana's own scheduler judges them.
+"""The alerts as Grafana-managed rules: the same rule files, converted for Grafana's own scheduler.
 
-What Grafana does otherwise than a ruler, and what is done about it here (source: Grafana's documentation of alert rules, of its
+Differences between Grafana and a ruler, and how they are handled here (source: Grafana's documentation of alert rules, of its
 no-data and error states, and of the import of Prometheus rules, v12.4 and v13, read 2026-11-21):
 
-- It fires on a value other than 0, a ruler on every row of the answer: `up == 0` answers rows of value 0. So two expressions
-  follow the query, which make 1 of every number, whatever it is. This is also how Grafana imports Prometheus rules.
-- No row means "no data". Our expressions answer no row when all is well, so that has to be taken as normal, for every severity;
-  that data is missing is told by rules that ask for it (inventory.yaml, and grafana/ruler.yaml, which only Grafana has).
-- A query that fails is a state of its own. What becomes of it depends on how bad a missed alert would be.
-- The name of an alert is its rule's title, and titles differ within a folder: label `alert` has the name that a ruler would give.
-- It keeps nothing of `query` in annotations, and calls `$value` differently.
-- Before version 13 it has no inhibition rules, in 13 behind an experimental switch: who is hidden by whom is in the expression.
-- Equal alerts of Mimir and Loki would be told twice, since the rule is part of an alert's identity: Mimir's stays.
+- It fires on a value other than 0, a ruler on every row of the result: `up == 0` returns rows with value 0. So two expressions
+  follow the query, which turn every number into 1. Grafana's own import of Prometheus rules does the same.
+- No row means "no data". Our expressions return no row when everything is healthy, so that is the normal state, for every
+severity; missing data has rules of its own (inventory.yaml, and grafana/ruler.yaml, which only Grafana has). - A failed query is
+a separate state. Its handling depends on the severity of the alert that could be missed. - The name of an alert is its rule's
+title, and titles are unique within a folder: the label `alert` has the name used by a ruler. - Annotations cannot use `query`,
+and `$value` has another name. - Before version 13 it has no inhibition rules, in 13 only behind an experimental feature toggle:
+inhibitions are in the expressions. - Equal alerts of Mimir and Loki would be notified twice, since the rule is part of an alert's
+identity: only Mimir's is used.
 
-Recording rules stay in Mimir's ruler: Grafana's own need a switch and a remote-write target, and Kubernetes and rulers need the
-series anyway.
+Recording rules stay in Mimir's ruler: Grafana's own need a feature toggle and a remote-write target, and Kubernetes and rulers
+need the series anyway.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from alerts.xid_rules import GPU_BY_UUID_OR_ADDRESS, GPU_IN_WORDS, metric_expres
 
 Source = Literal["mimir", "loki"]
 
-# The rule files that each source answers, in the order of evaluation.
-_ASKED: Final[tuple[tuple[Source, Backend], ...]] = (("mimir", "mimir"), ("loki", "loki"), ("mimir", "grafana"))
+# The rule files evaluated with each source, in the order of evaluation.
+_RULE_FILES: Final[tuple[tuple[Source, Backend], ...]] = (("mimir", "mimir"), ("loki", "loki"), ("mimir", "grafana"))
 
 ALERT_LABEL: Final = "alert"
 
-# A rule group is evaluated every so many seconds or a multiple of them (unified_alerting.min_interval, Grafana's default).
+# Evaluation intervals are multiples of this (unified_alerting.min_interval, Grafana's default).
 STEP_S: Final = 10
 
-# What a query that fails means for the alerts of its rule. A critical one must not be lost: Grafana tells so itself, by an alert
-# DatasourceError with the labels of the rule. A warning waits as it was, and for the record nothing is worth telling.
+# How a failed query is handled, by severity. A critical alert must not be missed: Grafana raises an alert DatasourceError with
+# the labels of the rule. A warning keeps its state, and an info alert is dropped.
 ON_ERROR: Final[Mapping[str, str]] = {"critical": "Error", "warning": "KeepLast", "info": "OK"}
 ON_NO_DATA: Final = "OK"
 
-# Names of the nodes of a rule; annotations name the first.
+# Names of the nodes of a rule; annotations reference the first.
 QUERY: Final = "query"
 ANY_NUMBER: Final = "any_number"
 IS_FIRING: Final = "is_firing"
@@ -75,7 +75,7 @@ class GrafanaRule:
         return ON_ERROR[self.severity]
 
     def nodes(self, data_source_uid: str) -> list[dict[str, Any]]:
-        """The query and the expressions after it, in the words of Grafana's provisioning API."""
+        """The query and the expressions that follow it, as Grafana's provisioning API expects them."""
         kind = {"mimir": "prometheus", "loki": "loki"}[self.source]
         query = {"refId": QUERY, "datasource": {"type": kind, "uid": data_source_uid}, "expr": self.expr, "instant": True}
         if self.source == "loki":
@@ -87,7 +87,7 @@ class GrafanaRule:
                 "refId": QUERY,
                 "datasourceUid": data_source_uid,
                 "queryType": query.get("queryType", ""),
-                # An instant query is made for the end of the range; that it begins before is all that Grafana asks of it.
+                # An instant query is evaluated at the end of the range; Grafana only requires that the range is not empty.
                 "relativeTimeRange": {"from": 600, "to": 0},
                 "model": query,
             },
@@ -114,15 +114,15 @@ def _expression(name: str, **model: Any) -> dict[str, Any]:
 
 
 def rule_groups(sources: Iterable[Source], runbook_url: str | None = None) -> list[GrafanaRuleGroup]:
-    """Every group with alerts, of the `sources` that Grafana can ask. `runbook_url`: see model.with_runbook_url."""
+    """Every group with alerts, for the `sources` that Grafana can query. `runbook_url`: see model.with_runbook_url."""
     given: list[tuple[Source, RuleGroup]] = []
-    for source, files in _ASKED:
+    for source, files in _RULE_FILES:
         if source in sources:
             given += [(source, group) for group in alerts.rule_groups(files, runbook_url)]
-    told = {_identity(rule) for source, group in given for rule in group.rules if source == "mimir"}
+    in_mimir = {_identity(rule) for source, group in given for rule in group.rules if source == "mimir"}
     alerting: list[tuple[Source, RuleGroup, list[Rule]]] = []
     for source, group in given:
-        rules = [rule for rule in group.rules if "alert" in rule and (source == "mimir" or _identity(rule) not in told)]
+        rules = [rule for rule in group.rules if "alert" in rule and (source == "mimir" or _identity(rule) not in in_mimir)]
         if rules:
             alerting.append((source, group, rules))
     of_mimir = [rule for source, _, rules in alerting for rule in rules if source == "mimir"]
@@ -142,7 +142,7 @@ def _identity(rule: Rule) -> tuple[Any, ...]:
 
 
 def _interval_s(text: str) -> int:
-    """Rounded up to what Grafana can do."""
+    """Rounded up to a multiple of STEP_S."""
     found = re.fullmatch(r"(\d+)([smh])", text)
     assert found, f"signals lets no interval like {text} through"
     seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
@@ -156,7 +156,7 @@ def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) ->
     return GrafanaRule(
         title=f"{rule['alert']} {distinction}".rstrip(),
         source=source,
-        expr=_unless_hidden(rule, of_mimir) if source == "mimir" else expr,
+        expr=_unless_inhibited(rule, of_mimir) if source == "mimir" else expr,
         severity=labels["severity"],
         for_=rule.get("for", "0s"),
         keep_firing_for=rule.get("keep_firing_for", "0s"),
@@ -166,7 +166,7 @@ def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) ->
 
 
 def _template(text: str) -> str:
-    """A Prometheus template in Grafana's words."""
+    """A Prometheus template converted to Grafana's syntax."""
     text = text.replace(GPU_IN_WORDS, GPU_BY_UUID_OR_ADDRESS)
     return re.sub(r"\$value\b", f"$values.{QUERY}.Value", text)
 
@@ -174,8 +174,8 @@ def _template(text: str) -> str:
 # --- inhibition -------------------------------------------------------------------------------------------------------------
 
 
-def _unless_hidden(rule: Rule, of_mimir: list[Rule]) -> str:
-    """The rule's expression, silent where an alert that hides it holds."""
+def _unless_inhibited(rule: Rule, of_mimir: list[Rule]) -> str:
+    """The rule's expression, without rows for which an inhibiting alert holds."""
     expr: str = rule["expr"]
     for inhibition in INHIBITIONS:
         if _matches(inhibition.target, rule):
@@ -186,14 +186,14 @@ def _unless_hidden(rule: Rule, of_mimir: list[Rule]) -> str:
 
 
 def _any_of(rules: list[Rule]) -> str:
-    """An expression with a row for everything that one of the rules has a row for."""
-    if all(rule["alert"] == XID_ALERT for rule in rules):  # dozens, and all alike but for the code
+    """The union of the expressions of the rules."""
+    if all(rule["alert"] == XID_ALERT for rule in rules):  # dozens, which differ only by the code
         return metric_expression([int(rule["labels"]["xid"]) for rule in rules])
     return "\nor\n".join(f"({rule['expr'].rstrip()})" for rule in rules)
 
 
 def _matches(matchers: Iterable[str], rule: Rule) -> bool:
-    """Whether all alerts of the rule match. No, where that depends on a label that comes from the series."""
+    """Whether all alerts of the rule match. False if that depends on a label of the series."""
     return all(_matches_one(matcher, {**rule["labels"], "alertname": rule["alert"]}) for matcher in matchers)
 
 

@@ -1,10 +1,10 @@
-"""The inventory as a metric: each stack records the hosts and GPUs that it expects, so that what is missing can be an alert.
+"""The inventory as a metric: each stack records the hosts and GPUs that it expects, so that a missing one can raise an alert.
 
-Recorded as `inventory:host:expected` (always 1) and, where the stack file counts a host's GPUs, `inventory:gpus_expected:count`,
-with labels datacenter, cluster and instance. rules/inventory.yaml judges them.
+Recorded as `inventory:host:expected` (always 1) and, if the stack file has a host's GPU count, `inventory:gpus_expected:count`,
+with labels datacenter, cluster and instance. The alerts are in rules/inventory.yaml.
 
-A Kubernetes cluster keeps its own inventory: its nodes are expected as long as the API server has them, with the GPUs that they
-offered within the last day.
+A Kubernetes cluster has its own inventory: its nodes are expected as long as they exist in the API server, with the GPUs that
+they offered within the last day.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HOST: Final = "inventory:host:expected"
 GPUS: Final = "inventory:gpus_expected:count"
 
 INTERVAL: Final = "1m"
-# One rule per host would be thousands of rules; all hosts in one are slow, because each `or` walks what is before it.
+# One rule per host would be thousands of rules; all hosts in one rule are slow, because each `or` scans its left side.
 HOSTS_PER_GROUP: Final = 500
 
 
 def inventory_groups(datacenter: str, cluster: str, gpus: Mapping[str, int | None]) -> list[RuleGroup]:
-    """The rule groups of one stack. `gpus`: host to its GPUs; None: not counted. The names tell stacks of one ruler apart."""
+    """The rule groups of one stack. `gpus`: host to its GPU count; None: unknown. The group names are unique per stack."""
     hosts = sorted(gpus)
     return [
         RuleGroup(
@@ -37,10 +37,10 @@ def inventory_groups(datacenter: str, cluster: str, gpus: Mapping[str, int | Non
 
 
 def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:
-    """The nodes with GPUs of a cluster, by kube-state-metrics.
+    """The GPU nodes of a cluster, from kube-state-metrics.
 
-    A GPU that fails leaves a node's capacity when the device plugin starts anew, so the most of a day is expected; a node that an
-    autoscaler took away is gone from the API server, and nobody misses it.
+    A failed GPU disappears from the node's capacity when the device plugin restarts, so the maximum of a day is expected. A node
+    that an autoscaler removed is no longer in the API server and not expected.
     """
     here = f"datacenter={json.dumps(datacenter)}, cluster={json.dumps(cluster)}"
     capacity = f'kube_node_status_capacity{{{here}, resource="nvidia_com_gpu"}}'

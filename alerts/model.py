@@ -12,7 +12,8 @@ import yaml
 
 NAMESPACE: Final = "gpu-fleet"
 
-# Mimir's defaults, so that the groups load where nobody raised them (ruler_max_rules_per_rule_group, ..._rule_groups_per_tenant).
+# Mimir's default limits, so that the groups load without raising them (ruler_max_rules_per_rule_group,
+# ..._rule_groups_per_tenant).
 # Source: Mimir, reference of the limits block, read 2026-11-21.
 MOST_RULES_PER_GROUP: Final = 20
 MOST_GROUPS: Final = 70
@@ -22,7 +23,7 @@ Rule = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RuleGroup:
-    """Rules evaluated one after the other every `interval`, each sees what those before it recorded.
+    """Rules evaluated in order every `interval`; each can use what the previous ones recorded.
 
     `rules`: not empty, at most MOST_RULES_PER_GROUP, as in a Prometheus rule file.
     """
@@ -38,12 +39,12 @@ class RuleGroup:
 
     @property
     def yaml(self) -> str:
-        """The group as a rule file writes it, without the list around it."""
+        """The group as YAML of a rule file, without the enclosing list."""
         return to_yaml(self.as_dict)
 
 
 def read_groups(file: Path) -> list[RuleGroup]:
-    """The groups of one rule file, whose form has been checked (signals)."""
+    """The groups of one rule file that has been validated (signals)."""
     return [
         RuleGroup(name=group["name"], interval=group["interval"], rules=tuple(group["rules"]))
         for group in document(file)["groups"]
@@ -51,20 +52,20 @@ def read_groups(file: Path) -> list[RuleGroup]:
 
 
 def document(file: Path) -> Any:
-    """What a rule file says, not to be changed: the same text is read once. Raises yaml.YAMLError."""
+    """The content of a rule file. Cached, so do not modify it. Raises yaml.YAMLError."""
     return _document(file.read_text())
 
 
 @cache
 def _document(text: str) -> Any:
-    return yaml.load(text, Loader=yaml.CSafeLoader)  # the rules are 10,000 lines: half a second for the loader written in Python
+    return yaml.load(text, Loader=yaml.CSafeLoader)  # the rules have 10,000 lines: half a second with the pure Python loader
 
 
 def with_runbook_url(group: RuleGroup, base: str | None) -> RuleGroup:
     """The group with an annotation `runbook_url` beside each `runbook`, which is a path in the checkout.
 
-    `base`: where the checkout's files can be read in a browser; None: nowhere, the group stays as it is. The annotation's name is
-    the one that Grafana and others link.
+    `base`: URL of the checkout's files in a browser; None: there is none, the group is returned unchanged. `runbook_url` is the
+    annotation name that Grafana and other tools show as a link.
     """
     if base is None:
         return group
@@ -84,7 +85,7 @@ def rule_file(groups: Iterable[RuleGroup]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Expressions of several lines stay as they are written, and lists are indented: this is read in reviews."""
+    """Keeps multi-line expressions as block scalars and indents lists, for readable reviews."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, indentless=False)

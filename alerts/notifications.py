@@ -1,6 +1,6 @@
-"""Who is told, and what is not told twice: receivers, routes, mute timings and inhibitions as data.
+"""Notifications as data: receivers, routes, mute timings and inhibitions.
 
-alertmanager.py makes Mimir's Alertmanager configuration of it, components/grafana/policy.py Grafana's contact points and
+alertmanager.py builds Mimir's Alertmanager configuration from it, components/grafana/policy.py Grafana's contact points and
 notification policy.
 """
 
@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-# A text that nobody may see. Who renders it only puts it in its place, so the caller may give whatever carries the text later.
+# A secret text. It is only inserted and never read, so the caller may pass any object that resolves to the text later.
 Secret = Any
 
 HOST: Final = ("datacenter", "cluster", "instance")
-# The kernel tells a GPU by its address, an exporter by its uuid: the other of the two is empty, and two empty labels are equal.
+# The kernel log identifies a GPU by its PCI address, an exporter by its uuid; the other label is empty, and two empty labels are
+# equal.
 GPU: Final = (*HOST, "pci", "uuid")
 
-# Pages go out at once and apart, whatever the groups of other alerts are: one per host and code. A second host's trouble is a
-# page of its own and not an update of the first one's.
+# Pages are sent immediately and separately, whatever the grouping of other alerts: one per host and code. A failure of a second
+# host is a page of its own and not an update of the first one.
 PAGE_GROUP: Final = (*HOST, "xid")
-# Long enough for the GPUs of a baseboard that fail together to share one page, short enough to be there within a minute.
+# Long enough to put GPUs of a baseboard that fail together into one page, short enough to page within a minute.
 PAGE_WAIT: Final = "5s"
 PAGE_INTERVAL: Final = "1m"
 
-# The texts of Slack, mail and pager, in the language that Alertmanager and Grafana share.
+# The texts of Slack, email and pager notifications, in the template language that Alertmanager and Grafana share.
 TEMPLATE_FILE: Final = Path(__file__).parent / "templates" / "gpu-fleet.tmpl"
 TITLE: Final = '{{ template "gpu_fleet.title" . }}'
 TEXT: Final = '{{ template "gpu_fleet.text" . }}'
@@ -32,7 +33,7 @@ TEXT: Final = '{{ template "gpu_fleet.text" . }}'
 
 @dataclass(frozen=True, kw_only=True)
 class Webhook:
-    """Alertmanager's JSON by POST; Opsgenie and the like are reached so. Either a user with a password or a bearer token."""
+    """Alertmanager's JSON by POST, for Opsgenie and similar services. Either a user with a password or a bearer token."""
 
     url: Secret
     username: str | None = None
@@ -69,7 +70,7 @@ Channel = Webhook | Slack | PagerDuty | Email
 
 @dataclass(frozen=True, kw_only=True)
 class Receiver:
-    """`channels`: all of them are told; none means silence."""
+    """`channels`: all of them are notified; an empty tuple means no notification."""
 
     name: str
     channels: tuple[Channel, ...]
@@ -77,7 +78,7 @@ class Receiver:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """`matchers`: all must match, `severity=critical`. None: as for all alerts. `go_on`: try the next route too."""
+    """`matchers`: all must match, such as `severity=critical`. None: inherited. `go_on`: also try the next route (`continue`)."""
 
     receiver: str
     matchers: tuple[str, ...]
@@ -91,7 +92,7 @@ class Route:
 
 @dataclass(frozen=True, kw_only=True)
 class MuteTiming:
-    """A time when nobody is told; every condition given must hold, an empty one always does. `times`: (start, end) as HH:MM."""
+    """A time without notifications; every given condition must hold, an empty one always does. `times`: (start, end) as HH:MM."""
 
     name: str
     weekdays: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ class MuteTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class Notifications:
-    """`receiver`: name of the one that gets what no route takes."""
+    """`receiver`: name of the default receiver."""
 
     receiver: str
     receivers: tuple[Receiver, ...]
@@ -118,7 +119,7 @@ class Notifications:
 
 @dataclass(frozen=True, kw_only=True)
 class Inhibition:
-    """While an alert of `source` fires, those of `target` with equal labels `equal` tell nobody."""
+    """While an alert of `source` is firing, alerts of `target` with equal labels `equal` are not notified."""
 
     reason: str
     source: tuple[str, ...]
@@ -129,49 +130,49 @@ class Inhibition:
 # One incident, one page.
 INHIBITIONS: Final = (
     Inhibition(
-        reason="A GPU off the bus explains what else the driver logs about it.",
+        reason="A GPU that has fallen off the bus causes the other errors that the driver logs about it.",
         source=('alertname="GpuXid"', 'xid="79"'),
         target=('alertname="GpuXid"', 'xid!="79"'),
         equal=GPU,
     ),
     Inhibition(
-        reason="An uncorrectable memory error brings its own follow-ups: contained or not, a row replaced, where it lay.",
+        reason="An uncorrectable memory error has follow-up codes: contained or not, row remapping, DRAM or SRAM.",
         source=('alertname="GpuXid"', 'xid="48"'),
         target=('alertname="GpuXid"', 'xid=~"63|94|95|171|172"'),
         equal=GPU,
     ),
     Inhibition(
-        reason="Who resets the GPU or reboots the node need not be told of the programs that died with it.",
+        reason="A GPU reset or a reboot is due; alerts about programs that crashed because of the same error add nothing.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=('alertname="GpuXid"', 'severity="warning"'),
         equal=GPU,
     ),
     Inhibition(
-        reason="The kernel names the GPU; an exporter that does not know its address adds nothing to that.",
+        reason="The kernel log identifies the GPU; the same code from an exporter without the PCI address adds nothing.",
         source=('alertname="GpuXid"', 'pci!=""'),
         target=('alertname="GpuXid"', 'pci=""'),
         equal=(*HOST, "xid"),
     ),
     Inhibition(
-        reason="A disk that is nearly full need not be called rather full as well.",
+        reason="The critical alert of a file system includes the warning.",
         source=('alertname="HostDiskFilling"', 'severity="critical"'),
         target=('alertname="HostDiskFilling"', 'severity="warning"'),
         equal=(*HOST, "mountpoint"),
     ),
     Inhibition(
-        reason="What the driver asks for after an XID that pages is part of that page's incident.",
+        reason="The recovery action after an XID that pages belongs to the same incident.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=('alertname="GpuDriverAsksForAction"',),
         equal=GPU,
     ),
     Inhibition(
-        reason="Whom the driver's own words page (XID 154: what it asks for) need not be told that it said something.",
+        reason="The alert about the recovery action includes XID 154, which announces it.",
         source=('alertname="GpuDriverAsksForAction"',),
         target=('alertname="GpuXid"', 'xid="154"'),
         equal=GPU,
     ),
     Inhibition(
-        reason="While an XID pages, what it leaves behind (lost memory, a GPU gone or waiting for a reset) is not told too.",
+        reason="Consequences of an XID that pages (lost memory, a missing GPU, a pending reset) belong to the same incident.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=(
             'alertname=~"GpuMissing|GpuCountBelowInventory|GpuRecoveryActionNeeded|GpuEccUncorrected|GpuRowRemapPending'
@@ -179,22 +180,22 @@ INHIBITIONS: Final = (
         ),
     ),
     Inhibition(
-        reason="Below the inventory says more than below its own past.",
+        reason="A comparison with the inventory is more reliable than one with the host's own past.",
         source=('alertname="GpuCountBelowInventory"',),
         target=('alertname="GpuMissing"',),
     ),
     Inhibition(
-        reason="A host that is silent tells nothing true about its GPUs, exporters and disks.",
+        reason="The state of the GPUs, exporters and disks of a silent host is unknown.",
         source=('alertname=~"HostSilent|HostNeverSeen"',),
         target=('scope=~"gpu|exporter|host|pipeline"', 'alertname!~"HostSilent|HostNeverSeen|GpuXid"'),
     ),
     Inhibition(
-        reason="An exporter that is down counts no GPUs.",
+        reason="An exporter that is down reports no GPUs.",
         source=('alertname=~"GpuExporterDown|GpuExporterFailing"',),
         target=('alertname=~"GpuMissing|GpuCountBelowInventory"',),
     ),
     Inhibition(
-        reason="When most hosts of a cluster fall silent together, the network or the backend is the incident.",
+        reason="When most hosts of a cluster go silent at the same time, the cause is the network or the backend.",
         source=('alertname="ClusterSilent"',),
         target=('alertname="HostSilent"',),
         equal=("datacenter", "cluster"),

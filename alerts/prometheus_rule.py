@@ -1,7 +1,8 @@
-"""The rules as PrometheusRule objects of the Prometheus Operator, for clusters that judge by themselves.
+"""The rules as PrometheusRule objects of the Prometheus Operator, for clusters that evaluate alerts themselves.
 
-Only the metric rules: the operator has no place for Loki's. They ask for the labels datacenter, cluster and instance, which on a
-cluster the scrape has to add (relabelings of its monitors): a Prometheus adds its external labels only to what it sends away.
+Only the metric rules: the operator has no resource for Loki's. They need the labels datacenter, cluster and instance, which the
+scrape has to add in a cluster (relabelings of its monitors): Prometheus adds its external labels only to samples it sends
+elsewhere.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""One vocabulary for every exporter: the recording rules that turn their metrics into the same series, in SI units and ratios.
+"""One vocabulary for every exporter: recording rules that convert their metrics to the same series, in SI units and ratios.
 
-Dashboards and alerts use these series alone, so they hold for every host: dcgm-exporter up to 4.8 and since 4.9 (other names,
+Dashboards and alerts use only these series, so they work for every host: dcgm-exporter up to 4.8 and since 4.9 (other names,
 other units), nvidia_gpu_exporter, the textfile collectors (NVIDIA and ROCm) and AMD's device-metrics-exporter.
 
-Every series has the labels of LABELS, as far as its exporter knows them. Whose work a GPU does (namespace, pod, container,
-hpc_job) is kept. A GPU cut into instances (MIG) has one series per instance, with those values of the whole GPU (power,
-temperature) in each: take the maximum per GPU before adding up.
+Every series has the labels in LABELS, if its exporter reports them. Workload labels (namespace, pod, container, hpc_job) are
+kept. A GPU partitioned into MIG instances has one series per instance, and values of the whole GPU (power, temperature) are
+repeated in each: take the maximum per GPU before you sum.
 
 Names of DCGM's fields: 4.8 as in its default-counters.csv (4.6.1-4.8.4) and DCGM 4.6.0's dcgm_fields.h; 4.9 (DCGM 4.7) as in
 go-dcgm's table of base-unit fields and NVIDIA's field reference; read 2026-11-21. nvidia_gpu_exporter 1.14.0, AMD exporter 1.5.2.
-Every field is mapped on its own: names that look alike differ in unit, and totals stand beside their parts.
+Every field is mapped individually: similar names differ in unit, and totals exist beside their parts.
 
-Not done here: XID events (rules/xid-events.yaml), the host's own metrics (node_exporter's names are one vocabulary already).
+Not done here: XID events (rules/xid-events.yaml), host metrics (node_exporter's names are the same everywhere).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from alerts.model import RuleGroup
 
-# As often as the exporters are scraped.
+# The scrape interval of the exporters.
 INTERVAL: Final = "15s"
 
 HOST_LABELS: Final = ("datacenter", "cluster", "instance")
@@ -37,7 +37,7 @@ _HOST_AND_MODE: Final = f"{_HOST}, exporter_mode"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """How one exporter's metrics become a series. `metrics`: the names it is made of, for the checks of rules and dashboards."""
+    """How one exporter's metrics are converted to a series. `metrics`: their names, to validate rules and dashboards."""
 
     exporter: str
     expression: str
@@ -47,7 +47,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One word of the vocabulary. `unit`: as in its name. `extra_labels`: beside LABELS."""
+    """One series of the vocabulary. `unit`: as in its name. `extra_labels`: in addition to LABELS."""
 
     name: str
     meaning: str
@@ -60,7 +60,7 @@ class Series:
 
     @property
     def rules(self) -> list[dict[str, Any]]:
-        """One rule, or one for each set of fixed labels. A GPU that two exporters watch under the same labels counts once."""
+        """One rule, or one per set of fixed labels. A GPU that two exporters report with the same labels counts once."""
         by_labels: dict[tuple[tuple[str, str], ...], list[Source]] = {}
         for source in self.sources:
             by_labels.setdefault(tuple(sorted(source.labels.items())), []).append(source)
@@ -76,8 +76,8 @@ def _branch(source: Source) -> str:
 
 # --- exporters --------------------------------------------------------------------------------------------------------
 
-# Containers of dcgm-exporter itself, in its own chart and in the GPU operator: where the scrape does not honour the exporter's
-# labels, they stand in `container` and the labels of the work have become exported_...
+# Containers of dcgm-exporter itself, in its own chart and in the GPU operator: if the scrape does not honor the exporter's
+# labels, the label `container` has one of these, and the workload labels become exported_...
 _DCGM_CONTAINERS: Final = "exporter|dcgm-exporter|nvidia-dcgm-exporter"
 _DCGM_IDENTITY: Final = {
     "UUID": "uuid",
@@ -88,7 +88,7 @@ _DCGM_IDENTITY: Final = {
 
 
 def dcgm(metric: str, scale: str = "", *, extra: Sequence[str] = (), labels: Mapping[str, str] | None = None) -> Source:
-    """A field of dcgm-exporter. `metric`: a name, several joined by `|`. `scale`: what turns it into our unit, `/ 100`."""
+    """A field of dcgm-exporter. `metric`: a name, or several joined by `|`. `scale`: conversion to our unit, such as `/ 100`."""
     names = tuple(metric.split("|"))
     by_name = f'__name__=~"{metric}", ' if len(names) > 1 else ""
     of_exporter = f'{"" if by_name else metric}{{{by_name}container=~"{_DCGM_CONTAINERS}", '
@@ -112,7 +112,7 @@ or
 
 
 def smi(metric: str, scale: str = "", *, labels: Mapping[str, str] | None = None) -> Source:
-    """A metric of nvidia_gpu_exporter, without its prefix. It carries the uuid only; the rest comes from gpu:info."""
+    """A metric of nvidia_gpu_exporter, without its prefix. It has only the uuid; the other labels come from gpu:info."""
     names = tuple(f"nvidia_smi_{name}" for name in metric.split("|"))
     selector = names[0] if len(names) == 1 else f'{{__name__=~"{"|".join(names)}"}}'
     return Source(
@@ -132,10 +132,11 @@ topk by ({_HOST}, uuid) (1, gpu:info)""",
 
 
 def textfile(metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
-    """A metric of the textfile collectors, without its prefix; `raw`: what is done to it first.
+    """A metric of the textfile collectors, without its prefix; `raw`: an expression applied to it first.
 
-    They carry the index only; the rest comes from gpu:info. The scripts they replace give none, and are taken as they are; where
-    the collectors run, a GPU waits for its gpu:info, or its first samples would be a second GPU without uuid.
+    They have only the index; the other labels come from gpu:info. The scripts that they replace have no info metric and are used
+    as they are. Where the collectors run, a GPU without gpu:info is skipped: its first samples would look like a second GPU
+    without uuid.
     """
     own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({raw.format(f'node_gpu_{metric}')})"
     return Source(
@@ -154,7 +155,7 @@ or on ({_HOST}, gpu)
 
 
 def nvlink_exporter(metric: str, scale: str, *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
-    """A metric of prometheus_nvlink_exporter (seed 003), where that still runs. It carries indices only, as GPUID and LinkID."""
+    """A metric of prometheus_nvlink_exporter (seed 003), where it still runs. It has only indices, as GPUID and LinkID."""
     indices = {"GPUID": "gpu", **({"LinkID": "link"} if "link" in extra else {})}
     own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({_rename(raw.format(metric), indices)})"
     return Source(
@@ -165,7 +166,7 @@ def nvlink_exporter(metric: str, scale: str, *, extra: Sequence[str] = (), raw: 
 
 
 def amd(metric: str, scale: str = "", *, matchers: str = "") -> Source:
-    """A metric of AMD's device-metrics-exporter; several joined by `|`, of which a GPU has one."""
+    """A metric of AMD's device-metrics-exporter, or several joined by `|` of which a GPU has one."""
     names = tuple(metric.split("|"))
     chosen = ", ".join(filter(None, (f'__name__=~"{metric}"' if len(names) > 1 else "", matchers)))
     selector = f"{names[0] if len(names) == 1 else ''}{{{chosen}}}" if chosen else names[0]
@@ -185,11 +186,9 @@ def amd(metric: str, scale: str = "", *, matchers: str = "") -> Source:
 
 
 def derived(expression: str, *metrics: str) -> Source:
-    """Made of other words of the vocabulary, where an exporter leaves one out. Only for hosts that give `metrics`."""
+    """Derived from other series of the vocabulary if an exporter does not report it. Only for hosts that have `metrics`."""
     present = f"group by ({_HOST}) ({metrics[0]})"
-    return Source(
-        exporter="what the exporter leaves out", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics
-    )
+    return Source(exporter="derived", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics)
 
 
 def _per_host(exporter: str, aggregation: str, selector: str) -> Source:
@@ -197,7 +196,7 @@ def _per_host(exporter: str, aggregation: str, selector: str) -> Source:
 
 
 def _rename(expression: str, names: dict[str, str]) -> str:
-    """Copies labels; the old ones are dropped by the aggregation around it."""
+    """Copies labels; the enclosing aggregation drops the old ones."""
     for old, new in names.items():
         expression = f'label_replace({expression}, "{new}", "$1", "{old}", "(.+)")'
     return expression
@@ -211,13 +210,13 @@ def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
 
 
-# --- the words --------------------------------------------------------------------------------------------------------
+# --- the series ------------------------------------------------------------------------------------------------------
 
 _MIB: Final = "* 1048576"
 
 INFO: Final = Series(
     name="gpu:info",
-    meaning="Always 1: who a GPU is. pci_bus_id as its exporter writes it.",
+    meaning="Always 1: identity of a GPU. pci_bus_id in the form of its exporter.",
     extra_labels=("pci_bus_id", "driver_version"),
     sources=(
         Source(
@@ -276,7 +275,7 @@ _THROTTLE_NAMES: Final = {
 
 
 def _throttle() -> tuple[Source, ...]:
-    # The bits are NVML's nvmlClocksEventReason*; drivers before R535 said throttle instead of event.
+    # The bits are NVML's nvmlClocksEventReason*; drivers before R535 use throttle instead of event.
     return tuple(
         source
         for reason, bit in _THROTTLE_BITS.items()
@@ -302,13 +301,13 @@ def _nvlink_errors() -> tuple[Source, ...]:
     )
 
 
-# Group -> its words. Words of one group may use those before them.
+# Group -> its series. A series may use those before it in the same group.
 GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-info": (
         INFO,
         Series(
             name="instance:gpus:count",
-            meaning="GPUs that a host reports.",
+            meaning="Number of GPUs that a host reports.",
             sources=(
                 Source(
                     exporter="all",
@@ -319,7 +318,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="instance:gpu_collection_ok:bool",
-            meaning="0 while the exporter runs and cannot read the GPUs.",
+            meaning="0 while the exporter runs but cannot read the GPUs.",
             sources=(
                 _per_host("nvidia_gpu_exporter", "min", "nvidia_smi_last_collect_success"),
                 _per_host("textfile", "min", 'node_gpu_collector_success{collector!="links"}'),
@@ -327,7 +326,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="instance:gpu_collection:timestamp_seconds",
-            meaning="When the GPUs were last read.",
+            meaning="Time when the GPUs were last read.",
             sources=(
                 _per_host("nvidia_gpu_exporter", "max", "nvidia_smi_last_collect_success_timestamp_seconds"),
                 _per_host("textfile", "max", 'node_gpu_collector_timestamp_seconds{collector!="links"}'),
@@ -337,7 +336,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-usage": (
         Series(
             name="gpu:utilization:ratio",
-            meaning="Share of time in which some kernel ran. It does not tell how much of the GPU that kernel used.",
+            meaning="Share of time in which at least one kernel was running; not how much of the GPU it used.",
             sources=(
                 dcgm("DCGM_FI_DEV_GPU_UTIL", "/ 100"),
                 dcgm("DCGM_FI_DEV_GPU_UTIL_RATIO"),
@@ -358,7 +357,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:encoder_utilization:ratio",
-            meaning="Share of time in which the video encoder ran.",
+            meaning="Share of time in which the video encoder was active.",
             sources=(
                 dcgm("DCGM_FI_DEV_ENC_UTIL", "/ 100"),
                 dcgm("DCGM_FI_DEV_ENC_UTIL_RATIO"),
@@ -367,7 +366,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:decoder_utilization:ratio",
-            meaning="Share of time in which the video decoder ran.",
+            meaning="Share of time in which the video decoder was active.",
             sources=(
                 dcgm("DCGM_FI_DEV_DEC_UTIL", "/ 100"),
                 dcgm("DCGM_FI_DEV_DEC_UTIL_RATIO"),
@@ -378,7 +377,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-memory": (
         Series(
             name="gpu:memory_used:bytes",
-            meaning="Memory that programs hold.",
+            meaning="Used memory.",
             sources=(
                 dcgm("DCGM_FI_DEV_FB_USED", _MIB),
                 dcgm("DCGM_FI_DEV_FB_USED_BYTES"),
@@ -389,7 +388,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:memory_reserved:bytes",
-            meaning="Memory that the driver and firmware keep to themselves.",
+            meaning="Memory reserved for driver and firmware.",
             sources=(
                 dcgm("DCGM_FI_DEV_FB_RESERVED", _MIB),
                 dcgm("DCGM_FI_DEV_FB_RESERVED_BYTES"),
@@ -398,7 +397,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:memory_free:bytes",
-            meaning="Memory that a new program can get: what a scheduler asks for.",
+            meaning="Memory available to new programs; for schedulers.",
             sources=(
                 dcgm("DCGM_FI_DEV_FB_FREE", _MIB),
                 dcgm("DCGM_FI_DEV_FB_FREE_BYTES"),
@@ -409,9 +408,9 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:memory_total:bytes",
-            meaning="All memory of the GPU, what is reserved included.",
+            meaning="Total memory of the GPU, including reserved memory.",
             sources=(
-                # DCGM_FI_DEV_FB_TOTAL is not among the default counters; the parts are. Older releases lack the reserved part.
+                # DCGM_FI_DEV_FB_TOTAL is not in the default counters, but its parts are. Older releases lack the reserved part.
                 derived(
                     "gpu:memory_used:bytes + gpu:memory_free:bytes + (gpu:memory_reserved:bytes or gpu:memory_used:bytes * 0)",
                     "DCGM_FI_DEV_FB_USED",
@@ -426,7 +425,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-power": (
         Series(
             name="gpu:power:watts",
-            meaning="Power drawn.",
+            meaning="Power draw.",
             sources=(
                 dcgm("DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_BOARD_POWER_WATTS"),
                 smi("power_draw_watts"),
@@ -436,7 +435,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:power_limit:watts",
-            meaning="Power the GPU may draw now.",
+            meaning="Enforced power limit.",
             sources=(
                 dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT|DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
                 smi("enforced_power_limit_watts"),
@@ -476,7 +475,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:throttled:bool",
-            meaning="1 while the clocks are held back for this reason.",
+            meaning="1 while the clocks are throttled for this reason.",
             extra_labels=("reason",),
             sources=_throttle(),
         ),
@@ -484,7 +483,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-clocks": (
         Series(
             name="gpu:sm_clock:hertz",
-            meaning="Clock of the compute units.",
+            meaning="SM clock.",
             sources=(
                 dcgm("DCGM_FI_DEV_SM_CLOCK", "* 1000000"),
                 dcgm("DCGM_FI_DEV_SM_CLOCK_HERTZ"),
@@ -494,7 +493,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:memory_clock:hertz",
-            meaning="Clock of the memory.",
+            meaning="Memory clock.",
             sources=(
                 dcgm("DCGM_FI_DEV_MEM_CLOCK", "* 1000000"),
                 dcgm("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ"),
@@ -506,7 +505,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-memory-errors": (
         Series(
             name="gpu:ecc_uncorrected_volatile:total",
-            meaning="Uncorrectable memory errors since the driver was loaded.",
+            meaning="Uncorrectable ECC errors since the driver was loaded.",
             sources=(
                 dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
                 smi("ecc_errors_uncorrected_volatile_total"),
@@ -515,7 +514,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:ecc_corrected_volatile:total",
-            meaning="Memory errors corrected since the driver was loaded.",
+            meaning="Corrected ECC errors since the driver was loaded.",
             sources=(
                 dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"),
                 smi("ecc_errors_corrected_volatile_total"),
@@ -524,17 +523,17 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:row_remap_failed:bool",
-            meaning="1 once a faulty memory row could not be replaced by a spare one.",
+            meaning="1 once row remapping has failed.",
             sources=(dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE|DCGM_FI_DEV_ROW_REMAP_FAILED"), smi("remapped_rows_failure")),
         ),
         Series(
             name="gpu:row_remap_pending:bool",
-            meaning="1 while a replaced memory row waits for the next reset of the GPU.",
+            meaning="1 while row remapping is pending until the next GPU reset.",
             sources=(dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING"), smi("remapped_rows_pending")),
         ),
         Series(
             name="gpu:rows_remapped:total",
-            meaning="Memory rows replaced by spare ones after uncorrectable errors, in the GPU's life.",
+            meaning="Memory rows remapped after uncorrectable errors, in the GPU's lifetime.",
             sources=(
                 dcgm("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS|DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
                 smi("remapped_rows_uncorrectable"),
@@ -542,12 +541,12 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:pages_retired_pending:bool",
-            meaning="1 while a retired memory page (before Ampere) waits for the next reset of the GPU.",
+            meaning="1 while page retirement (before Ampere) is pending until the next GPU reset.",
             sources=(dcgm("DCGM_FI_DEV_RETIRED_PENDING|DCGM_FI_DEV_PAGE_RETIRED_PENDING"), smi("retired_pages_pending")),
         ),
         Series(
             name="gpu:sram_errors_exceeded:bool",
-            meaning="1 once the GPU counted more uncorrectable SRAM errors than it may have: NVIDIA replaces such a GPU.",
+            meaning="1 once uncorrectable SRAM errors exceed the GPU's threshold: NVIDIA replaces such a GPU.",
             sources=(
                 dcgm("DCGM_FI_DEV_THRESHOLD_SRM|DCGM_FI_DEV_SRAM_EXCEEDED"),
                 smi("ecc_errors_uncorrected_aggregate_sram_threshold_exceeded"),
@@ -555,19 +554,19 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:dcgm_health:code",
-            meaning="DCGM's own verdict per watch: 0 healthy, 10 warns, 20 fails.",
+            meaning="Result of DCGM's health watches: 0 healthy, 10 warning, 20 failure.",
             extra_labels=("health_watch",),
             sources=(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=("health_watch",)),),
         ),
         Series(
             name="gpu:vendor_health:bool",
-            meaning="0 while AMD's exporter judges the GPU unhealthy.",
+            meaning="0 while AMD's exporter reports the GPU as unhealthy.",
             sources=(amd("gpu_health"),),
         ),
         Series(
             name="gpu:recovery_action:code",
             meaning=(
-                "What the driver asks for: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
+                "Recovery action of the driver: 0 none, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
                 "4 drain and reset."
             ),
             sources=(
@@ -579,30 +578,30 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-links": (
         Series(
             name="gpu:pcie_replays:total",
-            meaning="PCIe packets sent again because of errors.",
+            meaning="PCIe packets replayed because of errors.",
             sources=(dcgm("DCGM_FI_DEV_PCIE_REPLAY_COUNTER|DCGM_FI_DEV_PCIE_REPLAY_TOTAL"), amd("pcie_replay_count")),
         ),
         Series(
             name="gpu:pcie_width:lanes",
-            meaning="PCIe lanes in use.",
+            meaning="PCIe link width.",
             sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_WIDTH"), smi("pcie_link_width_current")),
         ),
         Series(
             name="gpu:pcie_width_max:lanes",
-            meaning="PCIe lanes that GPU and slot could use.",
+            meaning="Maximum PCIe link width of GPU and slot.",
             sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"), smi("pcie_link_width_max")),
         ),
         Series(
             name="gpu:pcie_generation:version",
-            meaning="PCIe generation in use. An idle GPU goes down to save power.",
+            meaning="PCIe link generation. An idle GPU lowers it to save power.",
             sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_GEN"), smi("pcie_link_gen_current")),
         ),
         Series(
             name="gpu:pcie_generation_max:version",
-            meaning="PCIe generation that GPU and slot could use.",
+            meaning="Maximum PCIe link generation of GPU and slot.",
             sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_GEN"), smi("pcie_link_gen_max")),
         ),
-        # Rates already, whatever old lists of counters call them: never put them into rate().
+        # These are rates already, even if old counter lists type them as counters: never apply rate().
         Series(
             name="gpu:pcie_transmit:bytes_per_second",
             meaning="PCIe traffic from the GPU.",
@@ -625,7 +624,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:nvlink_transmit:bytes_per_second",
-            meaning="NVLink traffic from the GPU; per link where the exporter tells links apart.",
+            meaning="NVLink traffic from the GPU; per link if the exporter reports single links.",
             extra_labels=("link",),
             sources=(
                 dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES"),
@@ -635,7 +634,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:nvlink_receive:bytes_per_second",
-            meaning="NVLink traffic to the GPU; per link where the exporter tells links apart.",
+            meaning="NVLink traffic to the GPU; per link if the exporter reports single links.",
             extra_labels=("link",),
             sources=(
                 dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES"),
@@ -645,26 +644,26 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:nvlink:bytes_per_second",
-            meaning="NVLink traffic of the GPU over all links, both ways.",
+            meaning="NVLink traffic of the GPU over all links, both directions.",
             sources=(
                 dcgm("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND"),
-                # MB/s of a million bytes; 4.9 still gives it beside the one in bytes.
+                # MB/s of a million bytes; 4.9 still exports it beside the one in bytes.
                 dcgm("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL|DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", "* 1000000"),
             ),
         ),
         Series(
             name="gpu:fabric_state:code",
-            meaning="Registration with the NVLink fabric: 0 has none, 1 not started, 2 in progress, 3 done, 4 failed.",
+            meaning="Registration with the NVLink fabric: 0 no fabric, 1 not started, 2 in progress, 3 completed, 4 failed.",
             sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
         ),
         Series(
             name="gpu:nvlinks_active:count",
-            meaning="NVLinks of the GPU that are up.",
+            meaning="Active NVLinks of the GPU.",
             sources=(textfile("nvlinks_active"),),
         ),
         Series(
             name="gpu:nvlink_speed:bytes_per_second",
-            meaning="Speed of the GPU's slowest NVLink that is up, in one direction.",
+            meaning="Speed of the GPU's slowest active NVLink, in one direction.",
             sources=(textfile("nvlink_speed_bytes_per_second"),),
         ),
         Series(
@@ -677,34 +676,34 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-profiling": (
         Series(
             name="gpu:sm_active:ratio",
-            meaning="Share of the compute units that had work, averaged over time: how much of the GPU is used.",
+            meaning="SM activity: share of SMs with at least one warp assigned, averaged over time.",
             sources=(dcgm("DCGM_FI_PROF_SM_ACTIVE|DCGM_FI_PROF_SM_UTIL_RATIO"),),
         ),
         Series(
             name="gpu:tensor_active:ratio",
-            meaning="Share of cycles in which the tensor cores worked.",
+            meaning="Share of cycles in which the tensor cores were active.",
             sources=(dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE|DCGM_FI_PROF_TENSOR_UTIL_RATIO"),),
         ),
         Series(
             name="gpu:dram_active:ratio",
-            meaning="Share of cycles in which the memory interface moved data.",
+            meaning="Share of cycles in which the memory interface was active.",
             sources=(dcgm("DCGM_FI_PROF_DRAM_ACTIVE|DCGM_FI_PROF_DRAM_UTIL_RATIO"),),
         ),
         Series(
             name="gpu:graphics_engine_active:ratio",
-            meaning="Share of time in which any part of the graphics or compute engines worked.",
+            meaning="Share of time in which any part of the graphics or compute engines was active.",
             sources=(dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"),),
         ),
     ),
 }
 
-SERIES: Final[dict[str, Series]] = {series.name: series for words in GROUPS.values() for series in words}
+SERIES: Final[dict[str, Series]] = {series.name: series for group in GROUPS.values() for series in group}
 
 
 def groups() -> list[RuleGroup]:
-    return [RuleGroup(name=name, interval=INTERVAL, rules=tuple(_rules(words))) for name, words in GROUPS.items()]
+    return [RuleGroup(name=name, interval=INTERVAL, rules=tuple(_rules(group))) for name, group in GROUPS.items()]
 
 
-def _rules(words: Iterable[Series]) -> Iterable[dict[str, Any]]:
-    for series in words:
+def _rules(group: Iterable[Series]) -> Iterable[dict[str, Any]]:
+    for series in group:
         yield from series.rules

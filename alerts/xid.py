@@ -1,6 +1,6 @@
-"""The catalogue of XIDs: what each code means, how bad it is and what NVIDIA asks for. The data is in xid.csv.
+"""The catalogue of XIDs: meaning, severity and recommended action of each code. The data is in xid.csv.
 
-A row that cannot be read (unknown severity or action, a code twice) fails the import: a wrong catalogue must not deploy.
+An invalid row (unknown severity or action, duplicate code) fails the import: an invalid catalogue must not be deployed.
 Not done here: rules (xid_rules.py).
 """
 
@@ -19,14 +19,14 @@ Kind = TypeVar("Kind", bound=enum.StrEnum)
 
 
 class Severity(enum.StrEnum):
-    CRITICAL = "critical"  # someone acts now
-    WARNING = "warning"  # someone looks in working hours
-    INFO = "info"  # kept and shown, nobody is told
-    UNDOCUMENTED = ""  # a constant of the driver that nobody describes
+    CRITICAL = "critical"  # somebody must act now
+    WARNING = "warning"  # somebody should look during working hours
+    INFO = "info"  # stored and shown, no notification
+    UNDOCUMENTED = ""  # a constant of the driver without a public description
 
 
 class Action(enum.StrEnum):
-    """What to do, as in the catalogue's column `immediate_action`."""
+    """The recommended action, as in the catalogue's column `immediate_action`."""
 
     REBOOT_NODE = "reboot_node"
     RESTART_VM = "restart_vm"
@@ -49,12 +49,12 @@ class Action(enum.StrEnum):
 
     @property
     def text(self) -> str:
-        """The action in a sentence, as the person with the pager reads it."""
+        """The action as a sentence for the on-call engineer."""
         return ACTION_TEXTS[self]
 
 
 ACTION_TEXTS: Final[Mapping[Action, str]] = {
-    Action.REBOOT_NODE: "Drain the node and reboot it. If the GPU is not back, power-cycle the host, then have it serviced.",
+    Action.REBOOT_NODE: "Drain the node and reboot it. If the GPU is still missing, power-cycle the host, then have it serviced.",
     Action.RESTART_VM: "Restart the virtual machine; on bare metal, reboot the node.",
     Action.RESET_GPU: (
         "Stop the jobs on this GPU and reset it (nvidia-smi --gpu-reset -i GPU; with NVSwitch before Hopper all GPUs together). "
@@ -62,37 +62,38 @@ ACTION_TEXTS: Final[Mapping[Action, str]] = {
     ),
     Action.DRAIN_AND_RESET: (
         "Drain the node, let running jobs on other GPUs finish, then reset the GPU. Reboot the node if the reset fails; "
-        "run the field diagnostic if it comes back."
+        "run the field diagnostic if the error returns."
     ),
-    Action.RELOAD_DRIVER: "Fix cooling first, then reload the NVIDIA driver. No GPU reset is needed.",
+    Action.RELOAD_DRIVER: "Fix the cooling first, then reload the NVIDIA driver. No GPU reset is needed.",
     Action.RESTART_APP: (
-        "Restart the job that hit it. If the same GPU repeats it with different jobs, take the GPU out of service and run "
+        "Restart the affected job. If the same GPU repeats the code with different jobs, take the GPU out of service and run "
         "dcgmi diag -r 3."
     ),
     Action.CHECK_APP: "Check the program and its settings, then restart it.",
     Action.CHECK_FABRIC: (
-        "Check NVLink and the fabric: nvidia-smi nvlink -e, nvidia-smi nvlink -s, the fabric manager's log. Reset the GPU if a "
-        "link is down or the driver says so (XID 154); have cables or baseboard serviced when it repeats."
+        "Check NVLink and the fabric: nvidia-smi nvlink -e, nvidia-smi nvlink -s, the log of Fabric Manager. Reset the GPU if a "
+        "link is down or the recovery action requires it (XID 154); have cables or baseboard serviced if the error repeats."
     ),
-    Action.CHECK_MECHANICALS: "Drain the node, power it off, and seat the GPU's power cables.",
-    Action.CHECK_UVM: "Look for unified-memory faults next to it in the kernel log; report it to NVIDIA if it stands alone.",
-    Action.ENABLE_ECC: "ECC is off: switch it on (nvidia-smi -e 1) and reset the GPU at the next window.",
-    Action.UPDATE_SOFTWARE: "Update driver, vGPU manager or firmware to matching releases.",
-    Action.PLAN_REPLACEMENT: "The part is wearing out: plan its replacement. Work may go on.",
-    Action.CONTACT_SUPPORT: "Collect nvidia-bug-report.sh and ask the vendor's support.",
-    Action.FOLLOW_COMPANION_XID: "A follow-on event: do what the XID logged next to it asks for.",
+    Action.CHECK_MECHANICALS: "Drain the node, power it off, and reseat the GPU's power cables.",
+    Action.CHECK_UVM: "Look for unified-memory faults in the kernel log at the same time; if there are none, report the XID to "
+    "NVIDIA.",
+    Action.ENABLE_ECC: "ECC is off: enable it (nvidia-smi -e 1) and reset the GPU in the next maintenance window.",
+    Action.UPDATE_SOFTWARE: "Update driver, vGPU manager and firmware to matching releases.",
+    Action.PLAN_REPLACEMENT: "The part is wearing out: plan its replacement. Jobs may continue.",
+    Action.CONTACT_SUPPORT: "Run nvidia-bug-report.sh and contact the vendor's support.",
+    Action.FOLLOW_COMPANION_XID: "A follow-on event: follow the action of the XID logged with it.",
     Action.FOLLOW_DRIVER_ACTION: (
-        "Do what the driver itself names in the kernel line of this XID (GPU reset, node reboot, drain and reset, drain P2P); it "
-        "counts more than the fixed action of the XID next to it."
+        "Follow the recovery action in the kernel log line of this XID (GPU reset, node reboot, drain and reset, drain P2P); it "
+        "takes precedence over the recommended action of the XID logged with it."
     ),
-    Action.NONE: "NVIDIA asks for no action. Watch whether this GPU repeats it.",
-    Action.UNDOCUMENTED: "No public description: look at the kernel lines around it.",
+    Action.NONE: "NVIDIA recommends no action. Watch whether this GPU repeats the code.",
+    Action.UNDOCUMENTED: "No public description: check the surrounding kernel log lines.",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Xid:
-    """`meaning`: in words, no full stop. `causes`: hw, driver, app, sysmem, bus, ..., may be empty."""
+    """`meaning`: a short text without a full stop. `causes`: hw, driver, app, sysmem, bus, ..., may be empty."""
 
     code: int
     name: str  # as in the driver's headers
@@ -110,33 +111,33 @@ class Xid:
 
     @property
     def is_alerted(self) -> bool:
-        """Whether it tells anybody by default; the other codes are kept in Loki and shown on the dashboards."""
+        """Whether the code raises an alert; the other codes are only in Loki and on the dashboards."""
         return self.severity in (Severity.CRITICAL, Severity.WARNING) and not self.is_retired
 
 
 class CatalogueError(ValueError):
-    """xid.csv cannot be trusted; the message lists every row that is wrong."""
+    """xid.csv is invalid; the message lists every invalid row."""
 
 
 def read(lines: Iterable[str]) -> dict[int, Xid]:
-    """The catalogue from CSV with leading comment lines.
+    """Reads the catalogue from CSV with leading comment lines.
 
     Raises:
-        CatalogueError: with every wrong row at once.
+        CatalogueError: with every invalid row at once.
     """
     catalogue: dict[int, Xid] = {}
-    mistakes: list[str] = []
+    errors: list[str] = []
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         try:
             xid = _xid(row)
         except ValueError as error:
-            mistakes.append(f"code {row['code']}: {error}")
+            errors.append(f"code {row['code']}: {error}")
             continue
         if xid.code in catalogue:
-            mistakes.append(f"code {xid.code}: is there twice ({catalogue[xid.code].name}, {xid.name}); remove one")
+            errors.append(f"code {xid.code}: is listed twice ({catalogue[xid.code].name}, {xid.name}); remove one row")
         catalogue[xid.code] = xid
-    if mistakes:
-        raise CatalogueError(f"{CATALOGUE_FILE.name} has mistakes:\n  " + "\n  ".join(mistakes))
+    if errors:
+        raise CatalogueError(f"{CATALOGUE_FILE.name} is invalid:\n  " + "\n  ".join(errors))
     return catalogue
 
 
@@ -157,7 +158,7 @@ def _member(kind: type[Kind], column: str, value: str) -> Kind:
     try:
         return kind(value)
     except ValueError:
-        raise ValueError(f"{column} is {value!r}, allowed are {', '.join(m.value or '(empty)' for m in kind)}") from None
+        raise ValueError(f"{column} is {value!r}; expected one of {', '.join(m.value or '(empty)' for m in kind)}") from None
 
 
 CATALOGUE: Final[Mapping[int, Xid]] = read(CATALOGUE_FILE.read_text().splitlines(keepends=True))

@@ -1,10 +1,10 @@
 """One alert per XID code, generated from the catalogue: for Mimir (counts, rules/xid-events.yaml) and for Loki (kernel lines).
 
-Both give the same alert: name and labels are equal, so Alertmanager takes them for one, whichever witness came first. An
-exporter, which does not know the PCI address as the kernel writes it, speaks only where no kernel line told of that code on that
-host. An event counts for 10 minutes and is then over; the same code again begins them anew.
+Both raise the same alert: name and labels are equal, so Alertmanager deduplicates them, whichever source was first. Exporters do
+not report the PCI address in the kernel's form, so their events only count if no kernel log line had the same code on the same
+host. An event is active for 10 minutes; a repeat of the code starts them again.
 
-Not done here: which alert hides which (alertmanager.py).
+Not done here: inhibition (notifications.py).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from alerts.xid import CATALOGUE, Severity, Xid
 ALERT: Final = "GpuXid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
 
-# From the kernel line to the pager in less than a minute: scrape 15 s, sending 5 s, counting and judging 10 s each.
+# Less than a minute from the kernel log line to the pager: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
 INTERVAL: Final = "10s"
-# A query of Loki costs more than one of Mimir, and needs no scrape before it.
+# A Loki query is more expensive than a Mimir query, and needs no scrape before it.
 LOKI_INTERVAL: Final = "15s"
 
-# A range of codes never holds more alerts than codes, so a new row moves no other code to another group.
+# Groups are ranges of codes, so a new row never moves another code to another group.
 CODES_PER_GROUP: Final = 20
 
-# The GPU's index beside its address: the exporter's list of GPUs as it is, or as it was before the GPU went away.
+# The GPU's index beside its PCI address: from the exporter's current list of GPUs, or from the last hour if the GPU is missing.
 GPU_IN_WORDS: Final = (
     "{{ $gpus := printf "
     '"gpu:info{datacenter=%q,cluster=%q,instance=%q,pci_bus_id=~\\"(?i).*%s([.]0)?\\",uuid=~\\"%s.*\\"}" '
@@ -35,7 +35,7 @@ GPU_IN_WORDS: Final = (
     'GPU {{ . | first | label "gpu" }} ({{ . | first | label "pci_bus_id" }})'
     "{{ else }}GPU {{ $labels.pci }}{{ $labels.uuid }}{{ end }}"
 )
-# The same for Grafana, whose templates cannot ask for series; `index` gives nothing for a label that is not there.
+# The same for Grafana, whose templates cannot query series; `index` returns an empty text for a missing label.
 GPU_BY_UUID_OR_ADDRESS: Final = 'GPU {{ index $labels "pci" }}{{ index $labels "uuid" }}'
 _GPU_BY_ADDRESS: Final = "GPU {{ $labels.pci }}"
 
@@ -49,9 +49,10 @@ def metric_groups() -> list[RuleGroup]:
 
 
 def _incidents() -> RuleGroup:
-    """1 for six hours after an XID that paged: what a GPU shows from then on is the same incident, and no page of its own.
+    """1 for six hours after an XID that paged: further symptoms of the GPU belong to the same incident and do not page again.
 
-    Alerts of states that last until a repair (rules/gpu.yaml, rules/inventory.yaml) are critical without it and warnings with it.
+    Alerts on states that persist until a repair (rules/gpu.yaml, rules/inventory.yaml) are critical without it and warnings with
+    it.
     """
     codes = "|".join(str(code) for code, xid in sorted(CATALOGUE.items()) if xid.is_alerted and xid.severity is Severity.CRITICAL)
     events = f'max_over_time(gpu:xid_events:increase10m{{xid=~"{codes}"}}[6h])'
@@ -76,7 +77,7 @@ def _groups(alert: Callable[[Xid], Mapping[str, Any]], interval: str) -> list[Ru
 
 
 def metric_expression(codes: Sequence[int]) -> str:
-    """A row per GPU and code for each of the codes that occurred within the last 10 minutes."""
+    """One row per GPU and code for the given codes that occurred within the last 10 minutes."""
     xid = f'xid="{codes[0]}"' if len(codes) == 1 else f'xid=~"{"|".join(map(str, codes))}"'
     return f"""\
 max by (datacenter, cluster, instance, pci, xid) (gpu:xid_events:increase10m{{source="kernel", {xid}}}) > 0
@@ -103,7 +104,7 @@ def _alert(xid: Xid, expression: str, *, gpu: str) -> dict[str, Any]:
             "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {gpu}: {xid.meaning}",
             "description": (
                 f"The NVIDIA driver logged {xid.name}. {causes}{xid.notes}. "
-                'The lines are in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
+                'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
             ),
             "action": xid.action.text,
             "runbook": f"{RUNBOOK}#{xid.action.value}",

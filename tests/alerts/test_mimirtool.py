@@ -77,7 +77,7 @@ def test_one_alert_is_its_own_headline_and_several_are_counted(tmp_path):
 
 
 def test_a_message_says_what_to_do_and_links_the_runbook_where_there_is_a_link(tmp_path):
-    words = "XID 79 on gpu-node-001\nDo: Drain the node.\nRunbook: {}\n"
+    words = "XID 79 on gpu-node-001\nAction: Drain the node.\nRunbook: {}\n"
     assert printed(tmp_path, TEXT, LOST).rstrip("\n") + "\n" == words.format("alerts/runbooks/GpuXid.md")
     linked = {**LOST, "annotations": {**LOST["annotations"], "runbook_url": "https://git.example.com/GpuXid.md"}}
     assert words.format("https://git.example.com/GpuXid.md") in printed(tmp_path, TEXT, LOST, linked)

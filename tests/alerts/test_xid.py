@@ -58,8 +58,8 @@ def test_every_alerted_code_says_what_it_means():
     assert all(xid.meaning != "no public description" for xid in CATALOGUE.values() if xid.is_alerted)
 
 
-def test_an_unknown_severity_is_refused_with_the_code_and_what_is_allowed():
-    with pytest.raises(CatalogueError, match=r"code 79: severity is 'fatal', allowed are critical, warning, info"):
+def test_an_unknown_severity_is_rejected_with_the_code_and_the_expected_values():
+    with pytest.raises(CatalogueError, match=r"code 79: severity is 'fatal'; expected one of critical, warning, info"):
         read([HEADER, ROW.replace("critical", "fatal")])
 
 
@@ -68,8 +68,8 @@ def test_an_unknown_action_is_refused():
         read([HEADER, ROW.replace("reboot_node", "burn")])
 
 
-def test_a_doubled_code_is_refused():
-    with pytest.raises(CatalogueError, match=r"code 79: is there twice"):
+def test_a_duplicate_code_is_rejected():
+    with pytest.raises(CatalogueError, match=r"code 79: is listed twice"):
         read([HEADER, ROW, ROW])
 
 
