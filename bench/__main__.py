@@ -1,9 +1,9 @@
-"""What the fleet costs: `make bench` prints the tables and writes .dev/bench.json.
+"""Measures how long runs take: `make bench` prints the tables and writes .dev/bench.json.
 
     python -m bench [--loopback 1,10,100,1000] [--side-by-side 4]
 
-Loopback: our own cost, against hosts that answer at once. Side by side: real hosts (systemd in namespaces), first our turn, then
-Ansible's; needs root. 0 leaves a table out.
+Loopback: our own cost, against hosts that respond immediately. Side by side: real hosts (systemd in namespaces), first with
+Pulumi, then with Ansible; needs root. 0 leaves out a table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPORT = Path(__file__).parents[1] / ".dev" / "bench.json"
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="What the fleet costs.")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measures how long runs take.")
     parser.add_argument("--loopback", default="1,10,100,1000", metavar="COUNTS")
     parser.add_argument("--side-by-side", type=int, default=4, metavar="COUNT")
     given = parser.parse_args(arguments)
@@ -35,18 +35,18 @@ def main(arguments: list[str]) -> int:
     counts = [int(text) for text in given.loopback.split(",") if int(text)]
     if counts:
         report["loopback"] = [_shown(loopback.measure(count)) for count in counts]
-        print("\nHosts that answer at once, seconds:\n" + _table(report["loopback"]) + "\n", flush=True)
+        print("\nHosts that respond immediately, seconds:\n" + _table(report["loopback"]) + "\n", flush=True)
     if given.side_by_side:
         report["side by side"] = comparison.measure(given.side_by_side)
         print("Real hosts, seconds:\n" + _table(report["side by side"]), flush=True)
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=2) + "\n")
-    print(f"\nAlso in {REPORT.relative_to(Path.cwd()) if REPORT.is_relative_to(Path.cwd()) else REPORT}.")
+    print(f"\nWritten to {REPORT.relative_to(Path.cwd()) if REPORT.is_relative_to(Path.cwd()) else REPORT}.")
     return 0
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A long run is worth a line on the way."""
+    """Prints a row as soon as it is measured: a run is long."""
     print(", ".join(f"{name} {value}" for name, value in row.items()), file=sys.stderr, flush=True)
     return row
 

@@ -1,10 +1,10 @@
-"""SSH servers that answer as a host does whose work takes no time, so that what is measured is our own cost alone.
+"""SSH servers that respond like a host whose work takes no time, so that only our own cost is measured.
 
     python -m bench.answering_hosts DIRECTORY COUNT PORT
 
-One address of 127.0.0.0/8 per host, the same port on all. Logins, keys and channels are real; the converge program is not: it is
-answered for with the lines that the real one prints. Writes key, known_hosts and `ready` into DIRECTORY; ends with its standard
-input.
+One address of 127.0.0.0/8 per host, the same port on all. Logins, keys and channels are real; the converge program is not: the
+server sends the lines that the real one prints. Writes key, known_hosts and `ready` into DIRECTORY; ends when its standard input
+is closed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STATUS = {"apply": "changed", "plan": "would-change"}
 
 
 def address(number: int) -> str:
-    """Of the host with this number, counted from 0."""
+    """The address of a host, by its number from 0."""
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 

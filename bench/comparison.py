@@ -1,7 +1,7 @@
-"""Our push beside an Ansible playbook that does the same four roles: same hosts, programs, units and configuration files.
+"""Our push compared with an Ansible playbook of four roles: same hosts, programs, units and configuration files.
 
-Ansible is installed from its locked requirements into an environment of its own. Each side begins with bare hosts. Ours does more
-on them (drift, removal, rollback, textfile collector, pull mode), which is not taken off its time.
+Ansible is installed from its locked requirements into a separate environment. Each side starts with bare hosts. Ours does more on
+them (drift, removal, rollback, textfile collector, pull mode), which is included in its time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROOTFS = "host/rootfs"
 
 
 def measure(count: int) -> list[dict[str, Any]]:
-    """One row per tool: seconds of the first run, of one without a change, of one where one file changed."""
+    """One row per tool: seconds of the first run, a run without a change, and a run with one changed file."""
     with (
         tempfile.TemporaryDirectory() as directory,
         _sink() as port,
@@ -44,10 +44,10 @@ def measure(count: int) -> list[dict[str, Any]]:
         home = Path(directory)
         gather(home / "artifacts")
         for program in list((home / "artifacts").glob("[0-9a-f]*")):
-            compress(program, program.with_name(f"{program.name}.gz"))  # as `make artifacts` does for a fleet
+            compress(program, program.with_name(f"{program.name}.gz"))  # as `make artifacts` does
         ours = _Ours(home, site, f"http://{site.relay(port)}")
         rows = [_times("gpu-fleet", count, ours.run, ours.change_a_file)]
-        theirs = _Ansible(home, site, ours.what_hosts_got())
+        theirs = _Ansible(home, site, ours.files_on_hosts())
         ours.stack.destroy()
         rows.append(_times("ansible", count, theirs.run, theirs.change_a_file))
         return rows
@@ -81,7 +81,7 @@ class _Ours:
     def change_a_file(self) -> None:
         _append_comment(self.stack.directory / _ROOTFS / _CHANGED_FILE)
 
-    def what_hosts_got(self) -> tuple[dict[str, str], list[str]]:
+    def files_on_hosts(self) -> tuple[dict[str, str], list[str]]:
         """The environment file of each host, and the names of Alloy's configuration files."""
         settings = {name: host.ssh("cat /etc/gpu-fleet/gpu-fleet.env").stdout for name, host in self._site.hosts.items()}
         names = next(iter(self._site.hosts.values())).ssh("ls /etc/gpu-fleet/alloy").stdout.split()
@@ -131,20 +131,20 @@ class _Ansible:
         _append_comment(self._rootfs / _CHANGED_FILE)
 
 
-class _Taker(BaseHTTPRequestHandler):
+class _DiscardingHandler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(204)
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a line per push is no news."""
+        """Logs nothing."""
 
 
 @contextmanager
 def _sink() -> Iterator[int]:
-    """Takes what agents push, on a port of loopback: one that cannot hand over what it has stops slowly."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Taker)
+    """Accepts the agents' pushes on a loopback port: an agent that cannot send its data stops slowly."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _DiscardingHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server.server_port

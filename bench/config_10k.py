@@ -1,7 +1,7 @@
-"""How long the configuration of 10,000 hosts takes to read and check: python -m bench.config_10k
+"""Measures how long it takes to read and validate the configuration of 10,000 hosts: python -m bench.config_10k
 
 Three ways to list them: one pattern, an Ansible inventory with a mapping per host, and the same with a known_hosts file of
-20,000 lines. The bound that we keep is 2 s each.
+20,000 lines. The limit is 2 s each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our own cost with many hosts: the real program, engine, provider and SSH against hosts that answer at once."""
+"""Our own cost with many hosts: the real program, engine, provider and SSH against hosts that respond immediately."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measure(count: int) -> dict[str, Any]:
             "artifacts": {"source": "controller", "directory": str(home / "artifacts")},
             "metrics": {"url": "http://mimir.example.com/api/v1/push"},
         }
-        if count > 500:  # Pulumi hands the whole configuration to the program in its environment, which ends at 128 KiB
+        if count > 500:  # Pulumi passes the whole configuration to the program in its environment, which is limited to 128 KiB
             inventory = home / "hosts.json"
             inventory.write_text(json.dumps({"hosts": config.pop("hosts")}))
             config["inventory"] = str(inventory)
@@ -78,7 +78,7 @@ def _hosts(directory: Path, count: int) -> Iterator[int]:
         deadline = time.monotonic() + 60
         while not (directory / "ready").exists():
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("the hosts of the bench did not come up")
+                raise RuntimeError("the hosts of the benchmark did not start within 60 s")
             time.sleep(0.05)
         yield port
     finally:

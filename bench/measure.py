@@ -1,4 +1,4 @@
-"""What a command costs: wall time, and the memory of all its processes together."""
+"""Measures a command: wall time, and the memory of all its processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _GRACE_S = 20
 @dataclass(frozen=True)
 class Cost:
     seconds: float
-    peak_mb: float  # resident, summed over the processes: pages that they share count in each
+    peak_mb: float  # resident, summed over the processes: shared pages count in each
 
 
 def cost_of(process: subprocess.Popen[str]) -> tuple[Cost, str]:
-    """Waits for a process whose output is a pipe, and returns that too. It must lead a session of its own: a Ctrl-C here ends it,
-    and all that it started."""
+    """Waits for a process whose output is a pipe, and returns the output too. It must be a session leader: a Ctrl-C here ends it
+    and all its children.
+    """
     begin, peak_kb = time.monotonic(), 0
     ended = threading.Event()
 
@@ -49,7 +50,7 @@ def cost_of(process: subprocess.Popen[str]) -> tuple[Cost, str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """As a terminal's Ctrl-C does, and without mercy when that takes too long."""
+    """Sends SIGINT, as Ctrl-C in a terminal does, and SIGKILL if that takes too long."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -59,7 +60,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _family(root: int) -> Iterator[int]:
-    """The process and all below it."""
+    """The process and all its descendants."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

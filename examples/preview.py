@@ -1,8 +1,8 @@
 """Previews every example stack against an empty state and prints one text, Markdown for the comment on a pull request.
 
-    python examples/preview.py > preview.md      exits 1 when a preview failed; the text says which and why
+    python examples/preview.py > preview.md      exits with 1 if a preview failed; the text says which and why
 
-A preview runs the program and our provider, touches no host and needs no login: it shows what the code makes of a stack file.
+A preview runs the program and our provider, contacts no host and needs no credentials: it shows the result of a stack file.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-LONGEST_COMMENT = 60_000  # GitHub refuses a body of more than 65,536 characters
+LONGEST_COMMENT = 60_000  # GitHub rejects a body of more than 65,536 characters
 
 
 def preview(stack_file: Path, home: Path) -> tuple[bool, str]:
     stack = stack_file.stem.removeprefix("Pulumi.")
-    # A project of the same name in `home`: pulumi writes the stack's salt beside the Pulumi.yaml it finds.
+    # A project with the same name in `home`: pulumi writes the stack's salt beside the Pulumi.yaml that it finds.
     (home / "Pulumi.yaml").write_text((HERE.parent / "Pulumi.yaml").read_text())
     config = home / stack_file.name
     config.write_text(stack_file.read_text())
     environment = {
         **os.environ,
         "PULUMI_BACKEND_URL": f"file://{home}",
-        "PULUMI_CONFIG_PASSPHRASE": "an empty state holds no secret",
+        "PULUMI_CONFIG_PASSPHRASE": "an empty state contains no secret",
         "PULUMI_OPTION_CONFIG_FILE": str(config),
-        "GRAFANA_AUTH": "anonymous",  # the Grafana provider wants one even to preview
+        "GRAFANA_AUTH": "anonymous",  # the Grafana provider requires it even for a preview
     }
     subprocess.run(["pulumi", "--cwd", home, "stack", "init", stack], env=environment, check=True, capture_output=True)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Every alert has its cases in alerts/tests: one step before and at it, nothing there at all, and what counts can do."""
+"""Every alert has its cases in alerts/tests: one step before it fires, when it fires, without any series, and counter resets."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ COUNTED = sorted(
 KINDS = ("first event", "again", "reset")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-# Cases that stand in a test of another name, and those that an alert cannot have.
+# Cases that are part of a test with another name, and cases that do not apply to an alert.
 ELSEWHERE = {
     (
         "GpuXid",
         "first event",
-    ): "the first event of a code is seen at once, although its count begins at 1, and is over ten minutes later",
-    ("GpuXid", "again"): "the same code again begins the ten minutes anew, and a rest in between is quiet",
-    ("GpuXid", "reset"): "a count that begins anew when Alloy restarts is what happened since",
-    ("NvswitchSxid", "first event"): "a fatal SXid pages, another warns, both from their first line, for ten minutes",
+    ): "the first event of a code is reported immediately, although its counter starts at 1, and resolves ten minutes later",
+    ("GpuXid", "again"): "a repeat of the code starts the ten minutes again, and a quiet time in between is quiet",
+    ("GpuXid", "reset"): "after a restart of Alloy the counter is the number of events since then",
+    ("NvswitchSxid", "first event"): "a fatal SXid pages, another is a warning, both from their first line, for ten minutes",
 }
 DOES_NOT_APPLY = {
-    ("NvswitchSxid", "again"): "its count is made like that of GpuXid, from the same expression",
-    ("NvswitchSxid", "reset"): "its count is made like that of GpuXid, from the same expression",
-    ("MetricsLost", "first event"): "a single refusal is a hiccup: only what lasts five minutes is told",
-    ("RuleEvaluationFailing", "first event"): "a single failure is a hiccup: only what lasts five minutes is told",
+    ("NvswitchSxid", "again"): "its events are counted with the same expression as those of GpuXid",
+    ("NvswitchSxid", "reset"): "its events are counted with the same expression as those of GpuXid",
+    ("MetricsLost", "first event"): "a single rejection is a hiccup: only a problem of five minutes raises the alert",
+    ("RuleEvaluationFailing", "first event"): "a single failure is a hiccup: only a problem of five minutes raises the alert",
     ("GpuEccCorrectedOften", "first event"): "single corrected errors are normal",
     ("HostMemoryErrorsCorrected", "first event"): "single corrected errors are normal",
     ("GpuPcieReplaysOften", "first event"): "single replays are normal",
-    ("HostInfinibandPortFlapping", "first event"): "HostInfinibandPortDown tells of the first",
+    ("HostInfinibandPortFlapping", "first event"): "HostInfinibandPortDown fires for the first",
 }
 
 
@@ -56,7 +56,7 @@ def _cases() -> Iterator[tuple[int, dict]]:
             yield seconds(content["evaluation_interval"]), case
 
 
-CASES = list(_cases())  # each test with the seconds between two evaluations
+CASES = list(_cases())  # each test with its evaluation interval in seconds
 BY_NAME = {case["name"]: case for _, case in CASES}
 
 
@@ -74,33 +74,33 @@ def test_an_alert_is_silent_one_step_before_it_fires(alert):
 
 @pytest.mark.parametrize("alert", COUNTED)
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_alert_made_of_counts_knows_the_first_event_a_repeat_and_a_new_beginning(alert, kind):
+def test_an_alert_on_a_counter_has_cases_for_the_first_event_a_repeat_and_a_reset(alert, kind):
     found = [case for name, case in BY_NAME.items() if name.startswith(f"{alert}, {kind}: ")]
     if (alert, kind) in DOES_NOT_APPLY:
-        assert found == [], "it has such a case: it is no exception"
+        assert found == [], "the case exists: remove the exception"
         return
     cases = found or [BY_NAME[ELSEWHERE[alert, kind]]]
-    named = alert if found else ""  # elsewhere it is the recorded count that is looked at
-    assert any(is_shown(kind, case, named) for case in cases), "the case has the name and does not do it"
+    named = alert if found else ""  # cases with another name check the recorded count
+    assert any(is_shown(kind, case, named) for case in cases), "the case does not show what its name says"
 
 
 def is_shown(kind: str, case: dict, named: str) -> bool:
-    """A first event fires, a repeat is looked at more than once, and for a reset a count of the case begins anew."""
-    asked = [(one["alertname"], one["exp_alerts"]) for one in case.get("alert_rule_test", ())]
-    asked += [(one["expr"], one["exp_samples"]) for one in case.get("promql_expr_test", ())]
-    fires = [bool(expected) for about, expected in asked if named in about]
+    """A first event fires, a repeat is checked more than once, and a reset has a series that starts over."""
+    checks = [(one["alertname"], one["exp_alerts"]) for one in case.get("alert_rule_test", ())]
+    checks += [(one["expr"], one["exp_samples"]) for one in case.get("promql_expr_test", ())]
+    fires = [bool(expected) for about, expected in checks if named in about]
     if kind == "reset":
-        return bool(fires) and any(begins_anew(series["values"]) for series in case["input_series"])
+        return bool(fires) and any(starts_over(series["values"]) for series in case["input_series"])
     return True in fires and (kind == "first event" or len(fires) > 1)
 
 
-def begins_anew(values: str) -> bool:
+def starts_over(values: str) -> bool:
     """Whether a series in promtool's notation (`7x20 0x30`, `0+10x5`) falls, or has a gap."""
     starts = [float(one) for one in re.findall(r"(?:^|\s)(-?\d+(?:\.\d+)?)", values)]
     return any(after < before for before, after in itertools.pairwise(starts)) or "_" in values or "stale" in values
 
 
-def test_nothing_alerts_where_there_is_nothing(tmp_path):
+def test_no_alert_fires_without_series(tmp_path):
     test = {
         "rule_files": [str(file) for file in alerts.rule_files("mimir")],
         "evaluation_interval": "10m",
