@@ -125,12 +125,12 @@ mutants: .venv/installed-dev ## check that the rule tests fail for each changed 
 	@$(PYTHON) -m toolchain install --quiet promtool >&2
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
-lint: .venv/installed-dev ## run ruff, mypy and shellcheck
+lint: .venv/installed-dev ## run ruff, mypy, shellcheck and the check for words of tests/words.yaml
 	@$(PYTHON) -m toolchain system shellcheck
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy --no-error-summary
-	@$(PYTHON) -m pytest --quiet tests/test_shell.py
+	@$(PYTHON) -m pytest --quiet tests/test_shell.py tests/test_words.py
 
 regen: .venv/installed-dev ## rewrite the golden files; review their diff
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
