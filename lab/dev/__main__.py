@@ -17,14 +17,14 @@ from lab.dev.xids import xids
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.dev", description="The dev datacenter")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up", help="bring it up, or mend it")
+    verbs.add_parser("up", help="start or repair it")
     verbs.add_parser("down", help="remove everything")
     inject = verbs.add_parser("xid", help="inject an XID and wait for its alert")
     inject.add_argument("--code", type=int, required=True)
     inject.add_argument("--gpu", type=int, required=True)
     verbs.add_parser("xids", help="inject the 30 most common XIDs at once and wait for their alerts")
     args = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background jobs
     try:
         if args.verb == "xid":
             xid(args.code, args.gpu)
@@ -38,7 +38,7 @@ def main() -> int:
         print(f"\n{args.verb}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ninterrupted; run it again to go on, or `make dev-down` to remove what there is", file=sys.stderr)
+        print("\ninterrupted; run it again to continue, or `make dev-down` to remove everything", file=sys.stderr)
         return 130
     return 0
 

@@ -1,4 +1,4 @@
-"""`make dev-down`: everything that `make dev` started or wrote is gone, also after a `make dev` that failed half-way."""
+"""`make dev-down`: removes everything that `make dev` started or wrote, also after a `make dev` that failed halfway."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ def down() -> None:
     if (DEV / "state" / ".pulumi").exists():
         release_stale_lock()
         try:
-            revive_backend()  # rules are removed from rulers, which must run for that
+            revive_backend()  # the rulers must run to delete their rules
             pulumi("destroy", "--yes", "--skip-preview", "--continue-on-error", "--suppress-progress")
         except (DevError, toolchain.ToolchainError) as error:
-            print(f"pulumi could not destroy all of it ({error}); stopping the rest by hand")
+            print(f"pulumi could not destroy everything ({error}); stopping the rest")
     stop_leftovers()
     remove_everything()
-    print("The dev datacenter is gone; the toolchain stays in the cache.")
+    print("The dev datacenter has been removed; the toolchain stays in the cache.")
 
 
 def stop_leftovers() -> None:
-    """What an interrupted `up` started before the state knew of it."""
+    """Stops what an interrupted `up` started before it was in the state."""
     host = DEV / "host"
     converge = host / "var/lib/gpu-fleet/current/converge"
     if converge.exists():

@@ -1,4 +1,4 @@
-"""The questions that the dev commands ask Mimir, Loki and the receiver. An unreachable server answers as an empty one."""
+"""Queries of the dev commands to Mimir, Loki and the receiver. An unreachable server counts as empty."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def metrics(mimir: str, promql: str) -> list[dict[str, Any]]:
     return answer["data"]["result"] if answer else []
 
 
-def labelled_utilisation(mimir: str) -> list[dict[str, Any]]:
-    """The series of GPU utilisation that carry all four labels, one per GPU."""
+def labelled_utilization(mimir: str) -> list[dict[str, Any]]:
+    """The series of GPU utilization with all four labels, one per GPU."""
     return [series for series in metrics(mimir, "gpu:utilization:ratio") if all(series["metric"].get(label) for label in LABELS)]
 
 

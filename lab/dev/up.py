@@ -1,6 +1,6 @@
-"""`make dev`: from a checkout to a datacenter that answers queries.
+"""`make dev`: from a checkout to a datacenter that can be queried.
 
-Every step says what it does and how long it took. Safe to interrupt and to run again: each step leaves what is right alone.
+Every step prints what it does and how long it took. It can be interrupted and run again: each step only changes what differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lab.dev.workspace import (
 )
 from lab.standins.programs import gather
 
-# An XID that asks for nothing (severity info): it proves the log pipeline and pages nobody.
+# An XID without a recommended action (severity info): it tests the log pipeline and raises no alert.
 SELF_TEST_XID = 43
 
 
@@ -56,7 +56,7 @@ def up() -> None:
     with step("pulumi up"):
         revive_backend()
         release_stale_lock()
-        # --refresh: what a person or a crash changed on the host since is seen, and mended by the same run.
+        # --refresh: manual changes and crashes on the host are detected and repaired in the same run.
         pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-progress")
     write_endpoints(endpoints)
     with step("waiting for GPU metrics in Mimir and an XID line in Loki"):
@@ -68,7 +68,7 @@ def prepare_stack() -> None:
     write_stack_config()
     known = json.loads(pulumi("stack", "ls", "--json", capture=True).stdout or "[]") if any((DEV / "state").iterdir()) else []
     if not any(stack["name"].rpartition("/")[2] == STACK for stack in known):
-        # `stack init` knows no --config-file and writes the salt beside the Pulumi.yaml it finds: the one in .dev.
+        # `stack init` knows no --config-file and writes the salt beside the Pulumi.yaml that it finds: the one in .dev.
         (DEV / "Pulumi.yaml").write_text((REPO / "Pulumi.yaml").read_text())
         pulumi("--cwd", str(DEV), "stack", "init", STACK, capture=True)
     config = yaml.safe_load((DEV / f"Pulumi.{STACK}.yaml").read_text())["config"]
@@ -99,12 +99,12 @@ def write_endpoints(endpoints: dict[str, str]) -> None:
 
 
 def revive_backend() -> None:
-    """Backend processes that died since the last run: their Commands have no Read, so the engine would not notice."""
+    """Restarts backend processes that died since the last run: their Commands have no Read, so the engine does not notice."""
     run(["sh", "components/backend/service.sh", "revive"], extra={"SERVICE_DIR": str(DEV / "backend")})
 
 
 def release_stale_lock() -> None:
-    """A killed `pulumi` leaves its lock in the file backend; nobody else can hold it while we hold .dev/lock."""
+    """A killed `pulumi` leaves its lock in the file backend; no other process can hold it while we hold .dev/lock."""
     for lock in (DEV / "state" / ".pulumi" / "locks").rglob("*.json"):
         pid = json.loads(lock.read_text() or "{}").get("pid")
         if not pid or not Path(f"/proc/{pid}").exists():
@@ -112,11 +112,11 @@ def release_stale_lock() -> None:
 
 
 def wait_for_signals(endpoints: dict[str, str]) -> None:
-    # Not those built in: `make dev-xid XID=79` takes one away.
+    # Not the configured number: `make dev-xid XID=79` removes one.
     gpus = run([str(DEV / "gpus" / "bin" / "nvidia-smi"), "-L"], capture=True, check=False).stdout.count("UUID")
     wait_until(
-        "GPU utilisation in Mimir",
-        lambda: len(query.labelled_utilisation(endpoints["MIMIR_URL"])) >= gpus,
+        "GPU utilization in Mimir",
+        lambda: len(query.labelled_utilization(endpoints["MIMIR_URL"])) >= gpus,
         within_s=180,
         hint=f"look at the agent: {relative(DEV)}/host/var/log, and at {endpoints['MIMIR_URL']}",
     )
@@ -135,7 +135,7 @@ def wait_until(what: str, holds: Callable[[], bool], *, within_s: float, hint: s
         if time.monotonic() > deadline:
             raise DevError(f"{what} did not arrive within {within_s:.0f} s; {hint}")
         time.sleep(0.5)
-    print(f"    {what}: there", flush=True)
+    print(f"    {what}: found", flush=True)
 
 
 def report(endpoints: dict[str, str], seconds: float) -> None:
@@ -143,12 +143,12 @@ def report(endpoints: dict[str, str], seconds: float) -> None:
     for name, url in endpoints.items():
         print(f"  {name:17} {url}")
     print(f"  Grafana's login   admin, password in {relative(DEV / 'grafana-password')}")
-    print("\nNext: make dev-xid XID=79 GPU=3     takes GPU 3 off the bus and shows the alert")
-    print("      . .dev/env && pulumi preview  works on the stack by hand;  make dev-down  removes everything")
+    print("\nNext: make dev-xid XID=79 GPU=3     GPU 3 falls off the bus; shows the alert")
+    print("      . .dev/env && pulumi preview  works on the stack manually;  make dev-down  removes everything")
 
 
 def resident_mb() -> int:
-    """Memory of every process whose working directory or command line lies in .dev, in MB (RSS)."""
+    """Memory of every process with .dev in its command line or environment, in MB (RSS)."""
     total_kb = 0
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Where the dev datacenter keeps its things, and the environment in which `pulumi` works on it."""
+"""Paths of the dev datacenter, and the environment for `pulumi`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STACK = "dev"
 
 
 class DevError(Exception):
-    """Something a person can mend; str() says what and how."""
+    """A problem that the user can fix; str() says what and how."""
 
 
 def relative(path: Path) -> str:
@@ -32,7 +32,7 @@ def relative(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """One dev command at a time. The lock goes with the process, so a killed run leaves none behind."""
+    """One dev command at a time. The lock is released with the process, also if it is killed."""
     try:
         DEV.mkdir(exist_ok=True)
         file = (DEV / "lock").open("a+")
@@ -46,7 +46,7 @@ def locked() -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise DevError(
-                f"another dev command is running (pid {file.read().strip() or 'unknown'}); wait for it or end it"
+                f"another dev command is running (pid {file.read().strip() or 'unknown'}); wait for it or stop it"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -55,7 +55,7 @@ def locked() -> Iterator[None]:
 
 
 def generated_secret(name: str) -> Path:
-    """A file with a random secret, 0600, made once."""
+    """A file with a random secret, 0600, created once."""
     path = DEV / name
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -64,12 +64,12 @@ def generated_secret(name: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """What `pulumi` needs to work on the dev stack: tools, a file backend, a passphrase, the stack's own config file."""
+    """The environment for `pulumi` on the dev stack: tools, a file backend, a passphrase, the stack's own config file."""
     return {
         **programs.environment(STACK),
         "PULUMI_BACKEND_URL": f"file://{DEV / 'state'}",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(generated_secret("passphrase")),
-        # The engine writes the encryption salt into the config file: into our copy, not into the checked-in one.
+        # The engine writes the encryption salt to the config file: to our copy, not to the one in git.
         "PULUMI_OPTION_CONFIG_FILE": str(DEV / f"Pulumi.{STACK}.yaml"),
         "PULUMI_STACK": STACK,
         "PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true",
@@ -77,15 +77,15 @@ def environment() -> dict[str, str]:
 
 
 def write_environment_file() -> Path:
-    """`.dev/env`: the same for a person's shell (`. .dev/env`)."""
+    """`.dev/env`: the same for an interactive shell (`. .dev/env`)."""
     path = DEV / "env"
     lines = [f"export {name}='{value}'\n" for name, value in sorted(environment().items())]
-    path.write_text("# What `pulumi` needs to work on the dev stack; read it with:  . .dev/env\n" + "".join(lines))
+    path.write_text("# The environment for `pulumi` on the dev stack; load it with:  . .dev/env\n" + "".join(lines))
     return path
 
 
 def write_stack_config() -> None:
-    """`.dev/Pulumi.dev.yaml`: the checked-in stack file, with the salt and the secrets that belong to this machine."""
+    """`.dev/Pulumi.dev.yaml`: the stack file in git, with the salt and the secrets of this machine."""
     ours = DEV / f"Pulumi.{STACK}.yaml"
     checked_in = yaml.safe_load((REPO / f"Pulumi.{STACK}.yaml").read_text())
     kept = yaml.safe_load(ours.read_text()) if ours.exists() else {}
@@ -102,7 +102,7 @@ def write_stack_config() -> None:
 
 
 def pulumi(*arguments: str, check: bool = True, capture: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs pulumi on the dev stack, its output shown as it comes unless captured."""
+    """Runs pulumi on the dev stack, its output shown immediately unless captured."""
     return run([str(toolchain.find("pulumi")), "--non-interactive", *arguments], check=check, capture=capture)
 
 
@@ -126,8 +126,8 @@ def run(
         try:
             output, _ = process.communicate(stdin)
         except KeyboardInterrupt:
-            # The terminal interrupted the command too: pulumi ends what it has begun and gives its lock back. Killing it
-            # would leave both behind.
+            # The terminal interrupted the command too: pulumi completes its current operations and releases its lock. Killing
+            # it would prevent both.
             process.wait()
             raise
     if check and process.returncode != 0:
@@ -139,4 +139,4 @@ def run(
 def remove_everything() -> None:
     shutil.rmtree(DEV, ignore_errors=True)
     if DEV.exists():
-        print(f"could not remove all of {relative(DEV)}; look at what is left there", file=sys.stderr)
+        print(f"could not remove all of {relative(DEV)}; check what is left there", file=sys.stderr)

@@ -10,7 +10,7 @@ from lab.dev import query
 from lab.dev.up import endpoints_of_stack
 from lab.dev.workspace import DEV, DevError
 
-WITHIN_S = 120  # usual: 15 to 30 s; past this something is wrong, and it says what
+WITHIN_S = 120  # typical: 15 to 30 s; after this it fails with details
 
 
 def xid(code: int, gpu_index: int) -> None:
@@ -24,7 +24,7 @@ def xid(code: int, gpu_index: int) -> None:
 
     firing = [alert for alert in query.active_alerts(endpoints["ALERTMANAGER_URL"]) if _is_about(alert, code, pci)]
     if firing:
-        print(f"XID {code} on GPU {gpu_index} is firing already, since {firing[0]['startsAt']}; it is not sent twice:")
+        print(f"XID {code} on GPU {gpu_index} has been firing since {firing[0]['startsAt']}; it is not injected again:")
         describe(firing[0])
         return
 
@@ -35,7 +35,7 @@ def xid(code: int, gpu_index: int) -> None:
     while time.monotonic() - start < WITHIN_S:
         for alert in query.received_alerts(endpoints["RECEIVER_URL"])[seen:]:
             if alert["status"] == "firing" and _is_about(alert, code, pci):
-                print(f"\nThe alert reached the receiver {time.monotonic() - start:.0f} s after the injection. It says:\n")
+                print(f"\nThe alert reached the receiver {time.monotonic() - start:.0f} s after the injection:\n")
                 describe(alert)
                 return
         time.sleep(0.5)
@@ -44,7 +44,7 @@ def xid(code: int, gpu_index: int) -> None:
         f"no alert for XID {code} on GPU {gpu_index} reached the receiver within {WITHIN_S} s.\n"
         f"  lines in Loki:          {len(query.kernel_lines(endpoints['LOKI_URL'], xid=code))}\n"
         f"  alerts at Alertmanager: {active}\n"
-        "An XID of severity info (see alerts/xid.csv) is kept in Loki and on the dashboards and alerts nobody."
+        "An XID of severity info (see alerts/xid.csv) is only in Loki and on the dashboards and raises no alert."
     )
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 
 def ensure(*, state: Path, bin_directory: Path, scenario: str = "h100x8") -> None:
-    """The machine of `scenario` lies in `state`, healthy, and its tools in `bin_directory`. One that is there keeps its
+    """The machine of `scenario` is in `state`, healthy, and its tools in `bin_directory`. An existing one keeps its
     GPUs, counters and kernel log and is repaired, unless it was made from another scenario or by another version of this
-    package: then it is made anew."""
+    package: then it is created again."""
     from lab.gpu.setup import ensure
 
     ensure(state=state, bin_directory=bin_directory, scenario=scenario)

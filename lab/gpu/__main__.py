@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         for argument in wanted:
             fault.add_argument(f"--{argument.replace('_', '-')}", **_ARGUMENTS[argument])  # type: ignore[arg-type]
 
-    fixtures = verbs.add_parser("fixtures", help="write tests/fixtures/metrics and tests/fixtures/kernel anew")
+    fixtures = verbs.add_parser("fixtures", help="regenerate tests/fixtures/metrics and tests/fixtures/kernel")
     fixtures.add_argument("--directory", type=Path, default=Path("tests/fixtures"))
     fixtures.set_defaults(run=_fixtures)
     return parser

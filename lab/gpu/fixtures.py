@@ -1,5 +1,5 @@
 """The project's fixtures, made by the simulators: /metrics bodies and kernel lines. `python -m lab.gpu fixtures` writes them
-anew; the clock is frozen, so the same code gives the same bytes.
+again; the clock is frozen, so the same code gives the same bytes.
 
 Each exporter has three: healthy, faulty (a bit of everything, every GPU still answers) and with GPU 3 off the bus, which is
 the end of nvidia_gpu_exporter's GPU series, since nvidia-smi exits with 15 then.
@@ -34,10 +34,10 @@ _XID_CODES = (8, 13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 92, 94, 95, 109, 11
 
 def write_fixtures(directory: Path) -> Iterator[Path]:
     with _frozen(FROZEN_AT_S):
-        for name, (maker, body) in _bodies().items():
+        for name, (origin, body) in _bodies().items():
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"# Made by `python -m lab.gpu fixtures`: {maker}\n{body}", encoding="utf-8")
+            path.write_text(f"# Made by `python -m lab.gpu fixtures`: {origin}\n{body}", encoding="utf-8")
             yield path
 
 

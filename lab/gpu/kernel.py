@@ -90,7 +90,7 @@ def xid_line(code: int, *, pci: str, gpu: int, pid: int, process: str, link: int
 
 
 def recovery_action(code: int, driver_major: int) -> str | None:
-    """The action that the driver asks for after this XID, or None where it prints no 154."""
+    """The recovery action that the driver logs after this XID, or None if it logs no 154."""
     if driver_major < _RECOVERY_SINCE.get(code, 10_000):
         return None
     return _RECOVERY_ACTIONS.get(code, "GPU Reset")

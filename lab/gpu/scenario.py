@@ -140,9 +140,9 @@ class _Compiler:
     def _known(self, mapping: dict[str, Any], allowed: set[str], prefix: str) -> None:
         for key in mapping:
             if key not in allowed:
-                raise ScenarioError(f"{self.path}: {prefix}{key}: not a key; allowed: {', '.join(sorted(allowed))}")
+                raise ScenarioError(f"{self.path}: {prefix}{key}: unknown key; expected one of {', '.join(sorted(allowed))}")
 
     def _one_of(self, key: str, value: Any, allowed: tuple[str, ...]) -> str:
         if value not in allowed:
-            raise ScenarioError(f"{self.path}: {key}: {value!r}; allowed: {', '.join(allowed)}")
+            raise ScenarioError(f"{self.path}: {key}: {value!r}; expected one of {', '.join(allowed)}")
         return str(value)

@@ -14,7 +14,7 @@ class CannotListen(Exception):
 
 
 def serve(host: str, port: int, answers: Mapping[str, Callable[[], str]], *, listening: Callable[[], None]) -> None:
-    """Never returns. `answers`: path -> body, made anew for each request. `listening`: called once the port is open."""
+    """Never returns. `answers`: path -> body, built for each request. `listening`: called once the port is open."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -5,7 +5,7 @@ value, NaN too, alerts; no row is "no data" and a query that fails is "error", a
 server-side expressions there are `threshold` (gt, lt) and the one `math` that makes 1 of every number. Source: Grafana's
 documentation of alert rule evaluation and its pkg/services/ngalert/eval/eval.go, v12.4, read 2026-11-21.
 
-Not done here: templates of annotations, and telling anybody.
+Not done here: templates of annotations, and notifications.
 """
 
 from __future__ import annotations

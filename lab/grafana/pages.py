@@ -9,7 +9,8 @@ from typing import Any
 from lab.grafana.api.uids import slug
 from lab.grafana.errors import ApiError
 
-NOTICE = "This is the lab's preview, not Grafana: it shows what is stored, judges rules only when asked, and tells nobody."
+NOTICE = "This is the lab's preview, not Grafana: it shows what is stored, evaluates rules only on request, and sends no "
+"notifications."
 STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 0 1rem 4rem }

@@ -7,7 +7,7 @@
 `python -m lab.hosts --help` is the same for people. Each site has a network of its own that nothing else reaches, an address
 that swallows packets and one that stalls. Whatever is left of a killed test is taken down by the next one.
 Not done here: bringing the hosts to a state; that is what they are for. Limits: no privileged containers, no memory limits,
-no way out to any other network.
+no route to any other network.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong with the lab's hosts that a person can mend."""
+"""Errors of the lab's hosts that the user can fix."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Site:
         return f"{self.network.gateway}:{port}"
 
     def reimage(self, name: str) -> None:
-        """The host is set up anew under its old name and address: an empty disk, another host key."""
+        """Reinstalls the host under its old name and address: an empty disk, another host key."""
         host = self.hosts[name]
         layers = [Path(layer) for layer in (host.directory / "lower").read_text().split(":")]
         host.remove()
@@ -239,7 +239,7 @@ def _lock() -> Iterator[None]:
 
 
 def _started(pid: int) -> str:
-    """When the process began, in the kernel's ticks: tells it from a later one with the same number. Empty: it is gone."""
+    """When the process began, in the kernel's ticks: to distinguish it from a later one with the same number. Empty: ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -98,7 +98,7 @@ class Api:
                 raise
 
     def watch(self, api_version: str, kind: str, namespace: str = "") -> Iterator[tuple[str, Manifest]]:
-        """(ADDED, MODIFIED or DELETED, object) from now on, what is there first as ADDED; ends when the server ends it."""
+        """(ADDED, MODIFIED or DELETED, object) from now on, existing objects first as ADDED; ends when the server ends it."""
         path = self.path(api_version, kind, namespace=namespace)
         with self._open("GET", path, None, "", {"watch": "true"}, timeout_s=None) as answer:
             for line in answer:

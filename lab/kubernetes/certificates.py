@@ -17,7 +17,7 @@ LIFE = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Its certificate is `ca.crt` in `directory`; what it signs lies beside as NAME.crt and NAME.key."""
+    """Its certificate is `ca.crt` in `directory`; what it signs is beside it, as NAME.crt and NAME.key."""
 
     def __init__(self, directory: Path):
         self.directory = directory

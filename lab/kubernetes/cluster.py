@@ -33,7 +33,7 @@ class ClusterError(Exception):
 class Cluster:
     """`directory` holds its certificates, logs and data; `kubeconfig` is that of an administrator.
 
-    `pod_cidr`: pods get their addresses from it. It lies on loopback, so that a program can be put on a pod's address.
+    `pod_cidr`: pods get their addresses from it. It is on loopback, so that a program can listen on a pod's address.
     """
 
     def __init__(self, directory: Path):

@@ -200,8 +200,8 @@ def _gpus_of(pod: Pod) -> int:
 def _test_of(pod: Pod) -> int:
     container = pod["spec"]["containers"][0]
     command = " ".join([*container.get("command", []), *container.get("args", [])])
-    told = re.search(r"dcgmproftester\S* .*?-t (\d+)", command)
-    return int(told[1] if told else pod["metadata"].get("annotations", {}).get(TEST_ANNOTATION, 0))
+    found = re.search(r"dcgmproftester\S* .*?-t (\d+)", command)
+    return int(found[1] if found else pod["metadata"].get("annotations", {}).get(TEST_ANNOTATION, 0))
 
 
 def _entries(held: _Held) -> list[dict[str, Any]]:
@@ -235,8 +235,8 @@ def _value(variable: dict[str, Any], pod: Pod) -> str:
 
 def _generation(image: str) -> str:
     """The release of the exporter that an image's tag names, else the oldest that is known."""
-    told = re.search(r":\d+\.\d+\.\d+-(\d+\.\d+\.\d+)", image)
-    return told[1] if told and told[1] in GENERATIONS else next(iter(GENERATIONS))
+    found = re.search(r":\d+\.\d+\.\d+-(\d+\.\d+\.\d+)", image)
+    return found[1] if found and found[1] in GENERATIONS else next(iter(GENERATIONS))
 
 
 def _replace(file: Path, text: str) -> None:

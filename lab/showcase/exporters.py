@@ -28,7 +28,7 @@ _POD_OF_GPU: Final = (
     {"namespace": "research", "pod": "llama-finetune-0", "container": "trainer"},
     {"namespace": "research", "pod": "llama-finetune-1", "container": "trainer"},
     {"namespace": "serving", "pod": "chat-6c9f7d-x2x8k", "container": "vllm"},
-    {},  # nobody asked for it
+    {},  # not configured
 )
 
 

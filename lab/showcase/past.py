@@ -85,12 +85,12 @@ class Past:
         jobs = [*HOST_JOBS, *([] if host.mode.startswith("textfile") else ["gpu-exporter"])]
         series: dict[Labels, list[tuple[float, float]]] = {}
         for at_s in self._moments(host):
-            told = [("node-exporter", sample) for sample in about_host.node_exporter(host, at_s, self.start_s)]
-            told += [("alloy", sample) for sample in about_host.alloy(host, at_s, self.start_s)]
-            told += [(job, ("up", {}, 1.0)) for job in jobs]
+            samples = [("node-exporter", sample) for sample in about_host.node_exporter(host, at_s, self.start_s)]
+            samples += [("alloy", sample) for sample in about_host.alloy(host, at_s, self.start_s)]
+            samples += [(job, ("up", {}, 1.0)) for job in jobs]
             if host.containers == "pods":
-                told += [("kube-state-metrics", sample) for sample in about_host.cluster_state(host)]
-            for job, (name, labels, value) in told:
+                samples += [("kube-state-metrics", sample) for sample in about_host.cluster_state(host)]
+            for job, (name, labels, value) in samples:
                 whose = {**host.labels, "instance": job} if job == "kube-state-metrics" else host.labels
                 key = _key(name, {**labels, **whose, "job": job})
                 series.setdefault(key, []).append((at_s, value))
@@ -134,8 +134,8 @@ class _Target:
 
     def _named(self, series: str) -> Labels:
         name, _, inner = series.partition("{")
-        told = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', inner)
-        kept = {f"exported_{label}" if label in self._labels else label: value for label, value in told}
+        pairs = re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', inner)
+        kept = {f"exported_{label}" if label in self._labels else label: value for label, value in pairs}
         return _key(name, {**kept, **self._labels})
 
 
@@ -161,7 +161,7 @@ def _between(frames: list[tuple[float, Frame]], moments: Iterable[float]) -> dic
 
 
 def _printed(host: Host, moments: list[float]) -> LogStream:
-    """A server of language models tells its throughput, a training its step."""
+    """A server of language models logs its throughput, a training job its step."""
     if host.containers == "pods":
         labels = {"job": "pods", **host.labels, "namespace": "serving", "container": "vllm"}
         metadata = {"pod": "chat-6c9f7d-x2x8k"}

@@ -57,10 +57,10 @@ def _made(
         if "record" in rule:
             yield _labels(result["metric"], own, {"__name__": rule["record"]}), values
         else:
-            told = {"__name__": _ALERTS, "alertname": rule["alert"], "alertstate": "firing"}
+            fixed = {"__name__": _ALERTS, "alertname": rule["alert"], "alertstate": "firing"}
             firing = list(_firing(values, step_s, _seconds(rule.get("for", "0s"))))
             if firing:
-                yield _labels(result["metric"], own, told), firing
+                yield _labels(result["metric"], own, fixed), firing
 
 
 def _firing(values: list[tuple[float, float]], step_s: int, wait_s: float) -> Iterator[tuple[float, float]]:

@@ -61,7 +61,7 @@ class Showcase:
 
 
 def _inventory(machines: Path) -> list[alerts.RuleGroup]:
-    """What the stack files of these hosts would say: every GPU that was there in the beginning."""
+    """The GPU counts as in the stack files of these hosts: every GPU that existed at the start."""
     clusters: dict[tuple[str, str], dict[str, int | None]] = defaultdict(dict)
     for host in HOSTS:
         clusters[host.datacenter, host.cluster][host.name] = len(Machine.load(machines / host.name / host.cluster).gpus)

@@ -23,7 +23,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provid
 from lab.standins import permission
 from lab.standins.differences import differences, replacing, response
 from lab.standins.properties import UNKNOWN, Properties, Secret, decode, encode, has_unknown, plain, with_secrets_of
-from lab.standins.schema import Mistake, Property, completed, mistakes, specification
+from lab.standins.schema import Problem, Property, completed, problems, specification
 from lab.standins.serving import UNLIMITED, serve
 from stackfile.stand_ins import StandInsRefused
 
@@ -44,9 +44,9 @@ class Incomplete(Failure):
 class Refusal(Exception):
     """The inputs cannot be used."""
 
-    def __init__(self, *mistakes: Mistake) -> None:
-        super().__init__("; ".join(f"{mistake.path}: {mistake.reason}" for mistake in mistakes))
-        self.mistakes = mistakes
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("; ".join(f"{problem.path}: {problem.reason}" for problem in problems))
+        self.problems = problems
 
 
 class Cancelled(Failure):
@@ -83,9 +83,9 @@ class ResourceType(ABC):
     # A null inside a value means something, and is no value that is left out.
     keeps_nulls: ClassVar[bool] = False
 
-    def unfit(self, inputs: Properties) -> Iterator[Mistake]:
+    def unfit(self, inputs: Properties) -> Iterator[Problem]:
         """What the schema refuses. `inputs` are as they were given."""
-        return mistakes(self.inputs, inputs, self.type_name)
+        return problems(self.inputs, inputs, self.type_name)
 
     def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
         """The inputs, still marked, with what the plugin itself adds to them. `olds`: those of the last time. Raises Refusal."""
@@ -93,7 +93,7 @@ class ResourceType(ABC):
             return {**inputs, self.autonamed: olds.get(self.autonamed) or autoname(call.name)}
         return inputs
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         """What the schema cannot say. `inputs` are plain; any of them may be UNKNOWN."""
         return iter(())
 
@@ -206,7 +206,7 @@ class Plugin:
 
 
 def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A Failure becomes the error of the call; what else is raised is a mistake of ours, and gRPC shows it as one."""
+    """A Failure becomes the error of the call; any other exception is a bug of ours, and gRPC shows it as one."""
 
     @wraps(method)
     def answered(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
@@ -224,7 +224,7 @@ def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _details(failure: Incomplete) -> tuple[tuple[str, bytes], ...]:
-    """How gRPC carries what the engine keeps of a resource that is there and not complete."""
+    """How gRPC carries the state of an existing but incomplete resource."""
     kept = provider_pb2.ErrorResourceInitFailed(id=failure.id, properties=encode(failure.outputs), reasons=[str(failure)])
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(failure))
     status.details.add().Pack(kept)
@@ -258,7 +258,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def CheckConfig(self, request, context):
         given = decode(request.news)
         config = _parsed(self._plugin.config, given)
-        found = [*mistakes(self._plugin.config, config, self._plugin.name)]
+        found = [*problems(self._plugin.config, config, self._plugin.name)]
         secret = {name for name, expected in self._plugin.config.items() if expected.secret}
         marked = {name: Secret(plain(value)) if name in secret else value for name, value in given.items()}
         return provider_pb2.CheckResponse(inputs=encode(marked), failures=_failures(found))
@@ -284,7 +284,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         try:
             inputs = resource.filled(self._call(request.urn), completed(resource.inputs, inputs), olds)
         except Refusal as refusal:
-            return _checked(resource, inputs, refusal.mistakes)
+            return _checked(resource, inputs, refusal.problems)
         return _checked(resource, inputs, [*resource.check(plain(inputs))])
 
     @_failing
@@ -344,7 +344,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if function is None:
             raise Failure(f"Invoke of {request.tok}: this stand-in of the {self._plugin.name} plugin does not have it")
         arguments = decode(request.args)
-        if found := [*mistakes(function.inputs, arguments, request.tok)]:
+        if found := [*problems(function.inputs, arguments, request.tok)]:
             return provider_pb2.InvokeResponse(failures=_failures(found))
         answer = function.call(self._call(""), plain(completed(function.inputs, arguments)))
         return provider_pb2.InvokeResponse(**{"return": encode(with_secrets_of(arguments, answer))})
@@ -430,12 +430,12 @@ def _marked(resource: ResourceType, inputs: Properties, outputs: Properties) -> 
     }
 
 
-def _checked(resource: ResourceType, inputs: Properties, found: Sequence[Mistake]) -> provider_pb2.CheckResponse:
+def _checked(resource: ResourceType, inputs: Properties, found: Sequence[Problem]) -> provider_pb2.CheckResponse:
     return provider_pb2.CheckResponse(inputs=encode(inputs, resource.keeps_nulls), failures=_failures(found))
 
 
-def _failures(found: Sequence[Mistake]) -> list[provider_pb2.CheckFailure]:
-    return [provider_pb2.CheckFailure(property=mistake.path, reason=mistake.reason) for mistake in found]
+def _failures(found: Sequence[Problem]) -> list[provider_pb2.CheckFailure]:
+    return [provider_pb2.CheckFailure(property=problem.path, reason=problem.reason) for problem in found]
 
 
 # Of every package: which plugin it is, not how the plugin is configured.

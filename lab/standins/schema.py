@@ -44,42 +44,42 @@ class Property:
 
 
 @dataclass(frozen=True)
-class Mistake:
+class Problem:
     """`path`: of the value, as the engine writes paths; starts with the name of an input."""
 
     path: str
     reason: str
 
 
-def mistakes(properties: Mapping[str, Property], value: Properties, where: str, at: str = "") -> Iterator[Mistake]:
+def problems(properties: Mapping[str, Property], value: Properties, where: str, at: str = "") -> Iterator[Problem]:
     """Everything that is wrong with an object; no value is ever repeated, since it may be secret."""
     for name in value:
         if name not in properties and not name.startswith("__"):  # __defaults, __meta: the bridge's own, in states it wrote
-            yield Mistake(_under(at, name), f"Unrecognized field '{name}' on '{where}'. It has: {', '.join(sorted(properties))}")
+            yield Problem(_under(at, name), f"Unrecognized field '{name}' on '{where}'. It has: {', '.join(sorted(properties))}")
     for name, expected in properties.items():
         if value.get(name) is None:
             if expected.required:
-                yield Mistake(_under(at, name), f"Missing required field '{name}' on '{where}'")
+                yield Problem(_under(at, name), f"Missing required field '{name}' on '{where}'")
         else:
-            yield from _mistakes_of(expected.type, value[name], _under(at, name), expected.values)
+            yield from _problems_of(expected.type, value[name], _under(at, name), expected.values)
 
 
-def _mistakes_of(expected: Type, value: Any, path: str, values: tuple[str, ...] = ()) -> Iterator[Mistake]:
+def _problems_of(expected: Type, value: Any, path: str, values: tuple[str, ...] = ()) -> Iterator[Problem]:
     value = value.value if isinstance(value, Secret) else value
     if value == UNKNOWN or expected == "any" or value is None:
         return
     if not _is_a(expected, value):
-        yield Mistake(path, f"Field '{path}' must be {_in_words(expected)}; got {_in_words(_type_of(value))} instead")
+        yield Problem(path, f"Field '{path}' must be {_in_words(expected)}; got {_in_words(_type_of(value))} instead")
     elif values and value not in values:
-        yield Mistake(path, f"Field '{path}' must be one of {', '.join(values)}")
+        yield Problem(path, f"Field '{path}' must be one of {', '.join(values)}")
     elif isinstance(expected, Object):
-        yield from mistakes(expected.properties, value, expected.name, path)
+        yield from problems(expected.properties, value, expected.name, path)
     elif isinstance(expected, ListOf):
         for index, item in enumerate(value):
-            yield from _mistakes_of(expected.item, item, f"{path}[{index}]")
+            yield from _problems_of(expected.item, item, f"{path}[{index}]")
     elif isinstance(expected, MapOf):
         for key, item in value.items():
-            yield from _mistakes_of(expected.value, item, _under(path, key))
+            yield from _problems_of(expected.value, item, _under(path, key))
 
 
 def _is_a(expected: Type, value: Any) -> bool:

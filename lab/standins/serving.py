@@ -30,7 +30,7 @@ def serve(register: Callable[[grpc.Server], None], at_end: Callable[[], None]) -
     engine = os.getppid()
     print(port, flush=True)
     while not end.wait(ORPHAN_CHECK_S):
-        if os.getppid() != engine:  # killed: it could not tell us
+        if os.getppid() != engine:  # killed: it could not notify us
             break
     at_end()
     server.stop(grace=1).wait()

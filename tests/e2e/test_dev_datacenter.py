@@ -9,7 +9,7 @@ from tests.e2e.conftest import Datacenter, eventually
 
 
 def test_mimir_has_the_utilisation_of_8_gpus_with_the_four_labels(datacenter: Datacenter) -> None:
-    series = query.labelled_utilisation(datacenter.endpoints["MIMIR_URL"])
+    series = query.labelled_utilization(datacenter.endpoints["MIMIR_URL"])
     assert len(series) == 8
     for each in series:
         assert each["metric"]["datacenter"] == "dev"

@@ -82,12 +82,12 @@ def incidents(datacenter: Datacenter) -> Iterator[str]:
 
 def test_each_of_the_30_most_common_xids_is_told_with_its_severity_and_action(incidents: str) -> None:
     print(incidents)
-    rows = re.findall(r"^ *(\d+) +(\d) +(\w+) +(\w+) +(?:after (\d+) s|nobody)$", incidents, re.MULTILINE)
+    rows = re.findall(r"^ *(\d+) +(\d) +(\w+) +(\w+) +(?:after (\d+) s|no alert)$", incidents, re.MULTILINE)
     assert {(int(code), int(gpu)) for code, gpu, *_ in rows} == set(CODES.items()), incidents
     for code, _, severity, action, seconds in rows:
         xid = CATALOGUE[int(code)]
         assert (severity, action) == (xid.severity.value, xid.action.value), code
-        assert bool(seconds) == xid.is_alerted, f"XID {code}: told {seconds or 'nobody'}"
+        assert bool(seconds) == xid.is_alerted, f"XID {code}: notified after {seconds or 'never'}"
 
 
 def test_what_the_xids_leave_behind_pages_nobody_a_second_time(incidents: str, datacenter: Datacenter) -> None:

@@ -111,9 +111,9 @@ def render(machine: Machine, config: dict[str, Any]) -> str:
         ({**labels, "clock_index": index, "clock_type": kind}, read(gpu)) for gpu, labels in gpus for index, kind, read in _CLOCKS
     ]
     family("gpu_clock", "Clock measure of the GPU in Mhz", clocks)
-    for way in ("rx", "tx"):
+    for direction in ("rx", "tx"):
         links = [({**labels, "link_index": str(link)}, _link_bytes(gpu, link)) for gpu, labels in gpus for link in range(8)]
-        family(f"gpu_xgmi_link_{way}", f"XGMI link data {way} in KB", links)
+        family(f"gpu_xgmi_link_{direction}", f"XGMI link data {direction} in KB", links)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""Counter files: the CSV that says which fields dcgm-exporter serves. Mistakes end the exporter, with its messages."""
+"""Counter files: the CSV that says which fields dcgm-exporter serves. Errors end the exporter, with its messages."""
 
 from __future__ import annotations
 

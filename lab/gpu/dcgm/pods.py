@@ -1,4 +1,4 @@
-"""Which pod holds which GPU, as the kubelet tells dcgm-exporter: here by a file that stands for the kubelet's socket.
+"""Which pod uses which GPU, as the kubelet reports it to dcgm-exporter: here from a file instead of the kubelet's socket.
 
     [{"gpu": 0, "namespace": "ml", "pod": "train-0", "container": "main", "uid": "...", "labels": {"team": "vision"}}]
 

@@ -1,4 +1,6 @@
-"""`nvidia-smi lab-nvml`: what only the driver library tells, as JSON for the lab's exporters. No real nvidia-smi has it."""
+"""`nvidia-smi lab-nvml`: values that only the driver library provides, as JSON for the lab's exporters. No real nvidia-smi has
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grafana-managed alert rules: /api/v1/provisioning. They are kept and checked here; evaluation.py judges by them."""
+"""Grafana-managed alert rules: /api/v1/provisioning. They are stored and validated here; evaluation.py evaluates them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ export async function quantize(png) {
   return { width, height, palette: text(Uint8Array.from(palette.flatMap(channels))), pixels: text(pixels) };
 }
 
-/** The most frequent colours, and none that can hardly be told from one of them. */
+/** The most frequent colors, without those that can hardly be distinguished from one of them. */
 function spread(colors) {
   for (const least of [8, 12, 20, 32]) {
     const chosen = [];

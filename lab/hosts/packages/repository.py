@@ -29,7 +29,7 @@ class Repository:
         return hashlib.sha256((self.directory / "gpgkey").read_bytes()).hexdigest()
 
     def publish(self) -> None:
-        """For apt: lists what lies in `packages` and signs the list."""
+        """For apt: lists the files in `packages` and signs the list."""
         listed = subprocess.run(["dpkg-scanpackages", "--multiversion", "."], cwd=self.packages, check=True, capture_output=True)
         (self.packages / "Packages").write_bytes(listed.stdout)
         (self.packages / "Packages.gz").write_bytes(gzip.compress(listed.stdout, mtime=0))

@@ -66,7 +66,7 @@ class CommandResource(ResourceType):
 
 
 def previous_output(inputs: Properties, previous: Properties) -> dict[str, str]:
-    """The variables that tell a command what the run before it printed."""
+    """The variables with the output of the previous run of a command."""
     if inputs.get("addPreviousOutputInEnv") is False:
         return {}
     names = {"PULUMI_COMMAND_STDOUT": "stdout", "PULUMI_COMMAND_STDERR": "stderr"}

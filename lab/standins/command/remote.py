@@ -1,6 +1,6 @@
 """command:remote:Command and command:remote:CopyToRemote: commands and files on other machines, over SSH.
 
-As in the official plugin every operation dials anew, any error of a dial is tried again, and without `hostKey` the host's key
+As in the official plugin every operation dials again, any dial error is retried, and without `hostKey` the host's key
 is not verified; this project's own provider does all three otherwise.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lab.standins.command.command import LIFECYCLE, RUNNING, CommandResource, Recorder, new_id, previous_output
 from lab.standins.plugin import Call, Cancelled, Failure, ResourceType
 from lab.standins.properties import UNKNOWN, Properties
-from lab.standins.schema import ListOf, Mistake, Object, Property
+from lab.standins.schema import ListOf, Object, Problem, Property
 
 if TYPE_CHECKING:  # importing it takes 0.2 s, which a stack without remote commands need not wait for
     import asyncssh
@@ -91,10 +91,10 @@ class CopyToRemote(ResourceType):
     inputs = COPY_INPUTS
     outputs = NO_OUTPUTS
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         source = inputs["source"]
         if source != UNKNOWN and "path" not in source and "text" not in source:
-            yield Mistake("source", "asset must be a path-based file asset, a text asset or a path-based archive")
+            yield Problem("source", "asset must be a path-based file asset, a text asset or a path-based archive")
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         _finished(call, _copy(call, inputs))
@@ -133,7 +133,7 @@ async def _copy_text(sftp: asyncssh.SFTPClient, text: str, target: str) -> None:
 
 
 async def _copy_path(sftp: asyncssh.SFTPClient, source: str, target: str) -> None:
-    """`dir` goes to target/dir, `dir/` to target; a file goes into a directory that is there, or to that very name."""
+    """`dir` goes to target/dir, `dir/` to target; a file goes into an existing directory, or to exactly that name."""
     local = Path(source)
     if local.is_dir():
         into = PurePosixPath(target) if source.endswith("/") else PurePosixPath(target, local.name)

@@ -13,7 +13,7 @@ from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, id_of, is_zero, parts_of, pruned
 from lab.standins.plugin import Call
 from lab.standins.properties import UNKNOWN, Properties
-from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property
+from lab.standins.schema import ListOf, MapOf, Object, Problem, Property
 
 PATH = "/api/v1/provisioning/contact-points"
 FLAG = Property(type="boolean")
@@ -132,9 +132,9 @@ class ContactPoint(GrafanaResource):
     outputs = OUTPUTS
     autonamed = "name"
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         if not any(inputs.get(name) for name in INTEGRATIONS):
-            yield Mistake("", f"one of `{','.join(INTEGRATIONS)}` must be specified")
+            yield Problem("", f"one of `{','.join(INTEGRATIONS)}` must be specified")
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         organisation = self.grafana.organisation(inputs)
@@ -163,7 +163,7 @@ class ContactPoint(GrafanaResource):
             self.grafana.change("DELETE", f"{PATH}/{quoted(point['uid'])}", organisation, missing_ok=True)
 
     def _converge(self, organisation: str, olds: Properties, news: Properties) -> Properties:
-        """An integration that changed is made anew, under another uid, before the old one goes: to Terraform's SDK, below the
+        """A changed integration is created again under another uid, before the old one is deleted: to Terraform's SDK, below the
         official plugin, integrations are a set, and one that changed is another one."""
         outputs: Properties = {}
         going: list[str] = []

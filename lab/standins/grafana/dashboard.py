@@ -11,7 +11,7 @@ from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, compact, id_of, is_json_object, parsed, parts_of
 from lab.standins.plugin import Call
 from lab.standins.properties import UNKNOWN, Properties
-from lab.standins.schema import Mistake, Property
+from lab.standins.schema import Problem, Property
 
 INPUTS = {
     "configJson": Property(required=True),
@@ -35,9 +35,9 @@ class Dashboard(GrafanaResource):
     outputs = OUTPUTS
     write_only = frozenset({"message", "overwrite"})
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         if not is_json_object(inputs["configJson"]):
-            yield Mistake("", "must be the JSON of a dashboard: an object")  # the official plugin names no property either
+            yield Problem("", "must be the JSON of a dashboard: an object")  # the official plugin names no property either
 
     def comparable(self, inputs: Properties) -> Properties:
         result = super().comparable(inputs)

@@ -9,7 +9,7 @@ from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, compact, id_of, is_json_object, parsed, parts_of
 from lab.standins.plugin import Call
 from lab.standins.properties import Properties
-from lab.standins.schema import MapOf, Mistake, Property
+from lab.standins.schema import MapOf, Problem, Property
 
 INPUTS = {
     "name": Property(),
@@ -52,13 +52,13 @@ class DataSource(GrafanaResource):
     computed = ("uid",)
     write_only = frozenset({"secureJsonDataEncoded", "httpHeaders"})
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         for name, reserved in (("jsonDataEncoded", HEADER_NAME), ("secureJsonDataEncoded", HEADER_VALUE)):
             text = inputs.get(name, "{}")
             if not is_json_object(text):
-                yield Mistake(name, "must be JSON: an object")
+                yield Problem(name, "must be JSON: an object")
             elif reserved in text:
-                yield Mistake(name, f"{reserved}{{num}} is a reserved key and cannot be used here. Use httpHeaders instead")
+                yield Problem(name, f"{reserved}{{num}} is a reserved key and cannot be used here. Use httpHeaders instead")
 
     def comparable(self, inputs: Properties) -> Properties:
         result = super().comparable(inputs)

@@ -10,7 +10,7 @@ from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, id_of, is_zero, parts_of
 from lab.standins.plugin import Call, Failure
 from lab.standins.properties import UNKNOWN, Properties
-from lab.standins.schema import ListOf, Mistake, Object, Property
+from lab.standins.schema import ListOf, Object, Problem, Property
 
 FOLDER = {
     "title": Property(required=True),
@@ -45,10 +45,10 @@ class Folder(GrafanaResource):
     computed = ("uid",)
     write_only = frozenset({"preventDestroyIfNotEmpty"})
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         uid = inputs.get("uid", UNKNOWN)
         if uid != UNKNOWN and not re.fullmatch(r"[a-zA-Z0-9\-_]+", uid):
-            yield Mistake("uid", "folder UIDs can only be alphanumeric, dashes, or underscores")
+            yield Problem("uid", "folder UIDs can only be alphanumeric, dashes, or underscores")
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         organisation = self.grafana.organisation(inputs)

@@ -45,7 +45,7 @@ def parts_of(id: str) -> tuple[str, str]:
 
 
 def is_zero(value: Any) -> bool:
-    """What Terraform's SDK, below the official plugin, cannot tell from a value that is not given."""
+    """Values that Terraform's SDK, below the official plugin, cannot distinguish from a missing value."""
     return value is None or value is False or value in ("", 0, [], {})
 
 

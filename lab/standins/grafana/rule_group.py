@@ -14,7 +14,7 @@ from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, compact, id_of, is_json_object, parsed, parts_of
 from lab.standins.plugin import Call, Failure
 from lab.standins.properties import UNKNOWN, Properties
-from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property
+from lab.standins.schema import ListOf, MapOf, Object, Problem, Property
 
 ALERT_RULES = "/api/v1/provisioning/alert-rules"
 OF = "grafana:alerting/RuleGroupRule"
@@ -117,18 +117,18 @@ class RuleGroup(GrafanaResource):
     outputs = OUTPUTS
     autonamed = "name"
 
-    def check(self, inputs: Properties) -> Iterator[Mistake]:
+    def check(self, inputs: Properties) -> Iterator[Problem]:
         if inputs["rules"] == UNKNOWN:
             return
         if not inputs["rules"]:
-            yield Mistake("rules", "at least one rule is required")
+            yield Problem("rules", "at least one rule is required")
         for index, rule in enumerate(inputs["rules"]):
             for name in ("for", "keepFiringFor"):
                 if isinstance(duration_s(rule.get(name)), str) and rule[name] != UNKNOWN:
-                    yield Mistake(f"rules[{index}].{name}", f"{rule[name]!r} is not a duration such as 30s, 5m or 1d")
+                    yield Problem(f"rules[{index}].{name}", f"{rule[name]!r} is not a duration such as 30s, 5m or 1d")
             for number, data in enumerate(rule["datas"] if isinstance(rule["datas"], list) else []):
                 if not is_json_object(data["model"]):
-                    yield Mistake(f"rules[{index}].datas[{number}].model", "must be JSON: an object")
+                    yield Problem(f"rules[{index}].datas[{number}].model", "must be JSON: an object")
 
     def comparable(self, inputs: Properties) -> Properties:
         result = super().comparable(inputs)

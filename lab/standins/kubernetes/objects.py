@@ -23,7 +23,7 @@ from lab.standins.kubernetes.ready import Hopeless, causes, waits_for
 from lab.standins.kubernetes.shape import like
 from lab.standins.plugin import Call, Cancelled, Failure, Incomplete, ResourceType, autoname
 from lab.standins.properties import UNKNOWN, Properties, Secret, has_unknown, plain
-from lab.standins.schema import Mistake, Property
+from lab.standins.schema import Problem, Property
 
 AWAIT_S = 600.0  # the official plugin's, for most kinds
 POLL_S = 0.1
@@ -52,7 +52,7 @@ class KubernetesObject(ResourceType):
         self._client = client
         self._kind = kind
 
-    def unfit(self, inputs: Properties) -> Iterator[Mistake]:
+    def unfit(self, inputs: Properties) -> Iterator[Problem]:
         """Nothing: what is wrong with an object is for the API server to say."""
         return iter(())
 
@@ -194,7 +194,7 @@ class KubernetesObject(ResourceType):
             metadata = {**inputs["metadata"], "resourceVersion": live["metadata"]["resourceVersion"]}
             manifest = {**_sent(inputs), "metadata": metadata}
             return api.request("PUT", api.path_of(live), manifest, fieldManager=manager, **_dry(dry_run))
-        # Before the first update a preview cannot tell a conflict from what the update will hand over: it forces.
+        # Before the first update a preview cannot distinguish a conflict from fields that the update will take over: it forces.
         force = self._may_force(inputs) or not managers
         if dry_run:
             force = force or any((one["manager"], one["operation"]) == (CREATOR, "Update") for one in managers)
@@ -256,8 +256,8 @@ class KubernetesObject(ResourceType):
             except Cancelled:
                 raise Incomplete("cancelled", id, self._kept(live, manager)) from None
             except (Hopeless, ApiError) as reason:
-                told = "; ".join([str(reason), *causes(self._client.api, live)])
-                raise Incomplete(_not_live(id, told), id, self._kept(live, manager)) from None
+                reasons = "; ".join([str(reason), *causes(self._client.api, live)])
+                raise Incomplete(_not_live(id, reasons), id, self._kept(live, manager)) from None
         return self._kept(live, manager)
 
     def _until(self, call: Call, manifest: Properties, waiting: Any) -> None:

@@ -23,7 +23,7 @@ from lab.standins.kubernetes.helm import Helm, HelmError, documents, flags
 from lab.standins.kubernetes.shape import like
 from lab.standins.plugin import Call, Failure, Incomplete, Refusal, ResourceType, autoname
 from lab.standins.properties import ASSET, SIGNATURE, UNKNOWN, Properties, has_unknown, plain, with_secrets_of
-from lab.standins.schema import ListOf, MapOf, Mistake, Object, Property, mistakes
+from lab.standins.schema import ListOf, MapOf, Object, Problem, Property, problems
 
 TIMEOUT_S = 300
 REPOSITORY = Object(
@@ -119,13 +119,13 @@ class Release(ResourceType):
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def unfit(self, inputs: Properties) -> Iterator[Mistake]:
+    def unfit(self, inputs: Properties) -> Iterator[Problem]:
         """Nothing: an input that does not exist is dropped, one of another type fails the check itself."""
         return iter(())
 
     def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
         inputs = _known(inputs, INPUTS)
-        if wrong := next(mistakes(INPUTS, {"chart": "", **inputs}, self.type_name), None):
+        if wrong := next(problems(INPUTS, {"chart": "", **inputs}, self.type_name), None):
             raise Failure(f"decoding failure: {wrong.reason}")
         inputs.setdefault("name", olds.get("name") or autoname(call.name))
         inputs.setdefault("namespace", self._client.namespace)
@@ -142,7 +142,7 @@ class Release(ResourceType):
         try:
             return {**inputs, "version": self._version_of_chart(call, plain(inputs))}
         except HelmError as error:
-            raise Refusal(Mistake("chart", f"{error}; check the chart name and repository configuration.")) from None
+            raise Refusal(Problem("chart", f"{error}; check the chart name and repository configuration.")) from None
 
     def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
         """As a three-way merge patch: what was given before or is given now, as it was last seen, against what is given now."""

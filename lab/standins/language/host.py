@@ -2,7 +2,7 @@
 
 The program is in this process's group, as in the official host's: the engine ends a plugin by SIGINT to its group.
 Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), plugins and policy packs written in
-Python (RunPlugin), a debugger. The engine is told that they are not implemented.
+Python (RunPlugin), a debugger. The engine gets the status that they are not implemented.
 """
 
 from __future__ import annotations

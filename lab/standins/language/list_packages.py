@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def plugin_file(name: str) -> dict[str, object] | None:
-    """pulumi-plugin.json lies in the package that has the distribution's name, as Pulumi's SDK generator writes it."""
+    """pulumi-plugin.json is in the package with the distribution's name, as Pulumi's SDK generator writes it."""
     spec = importlib.util.find_spec(name.replace("-", "_"))
     for location in (spec and spec.submodule_search_locations) or []:
         file = Path(location) / "pulumi-plugin.json"

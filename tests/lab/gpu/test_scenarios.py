@@ -29,13 +29,13 @@ def test_two_machines_of_a_scenario_have_other_gpus() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"vendor": "intel"}, "vendor: 'intel'; allowed: nvidia, amd"),
-        ({"gpus": [{"product": "h100", "load": "idle"}]}, "gpus[].product: 'h100'; allowed: h100-sxm"),
-        ({"gpus": [{"product": "t4", "load": "busy"}]}, "gpus[].load: 'busy'; allowed: training, inference, ramp, idle"),
+        ({"vendor": "intel"}, "vendor: 'intel'; expected one of nvidia, amd"),
+        ({"gpus": [{"product": "h100", "load": "idle"}]}, "gpus[].product: 'h100'; expected one of h100-sxm"),
+        ({"gpus": [{"product": "t4", "load": "busy"}]}, "gpus[].load: 'busy'; expected one of training, inference, ramp, idle"),
         ({"gpus": [{"product": "t4", "load": "idle", "count": 99}]}, "count: 99 is not a number from 1 to 16"),
         ({"pci": ["18:00"]}, "pci: 1 slots for 8 GPUs"),
         ({"pci": [1, 2, 3, 4, 5, 6, 7, 8]}, "keep the quotes"),
-        ({"colour": "green"}, "colour: not a key; allowed: cuda, driver"),
+        ({"colour": "green"}, "colour: unknown key; expected one of cuda, driver"),
         ({"driver": None}, "driver: missing"),
     ],
 )

@@ -24,7 +24,7 @@ export function draw(body, { panel, frames, context }) {
 const timesOf = (frame) => frame.fields.find(({ type }) => type === "time").values;
 const unitOf = (panel, field) => panel.options?.yAxis?.unit ?? field.config.unit;
 
-/** Every series counts in the bucket that its value lies in. */
+/** Every series counts in the bucket that contains its value. */
 function counted(series, panel) {
   const values = series.flatMap(({ field }) => field.values.filter(Number.isFinite));
   const low = panel.options.yAxis?.min ?? Math.min(...values);

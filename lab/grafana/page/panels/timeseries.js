@@ -12,7 +12,7 @@ const INK = "#9fa0ab";
 const FONT = "11px system-ui, sans-serif";
 const IEC_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power); // 16 GiB and not 23.3 GiB
 const NULLS_BREAK = 2; // uPlot.join: a null reaches on to the next value, also past the times of other series
-const ENOUGH_LINES = 200; // more lines than that nobody tells apart, and the browser stalls
+const ENOUGH_LINES = 200; // more lines cannot be distinguished, and the browser stalls
 
 /** `panel.hidden`: labels of the series that the legend has switched off, kept from one refresh to the next. */
 export function draw(body, { panel, frames, context, marks, zoom }) {
@@ -249,7 +249,7 @@ function tooltip(series, { mode = "single", sort = "none" }, marks) {
   };
 }
 
-/** The value itself, also where the series is drawn on top of others. */
+/** The value itself, also where the series is stacked on another. */
 function rawValue(plot, series, index, row) {
   const value = plot.data[index + 1][row];
   if (!stacked(series[index].field)) return value;
