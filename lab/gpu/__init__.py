@@ -1,8 +1,8 @@
-"""A simulated GPU machine for people and tests without GPUs. It is a stand-in that lives in lab/; nothing in components/
+"""A simulated GPU machine for tests and for users without GPUs. It is a stand-in that lives in lab/; nothing in components/
 knows it.
 
 A *state directory* is the machine: `machine.json` (what is built in, compiled from a scenario), `faults.json` (what is
-broken at the moment) and `kernel.log` (what the driver said). The programs in `bin/` are the vendor's tools and exporters
+broken at the moment) and `kernel.log` (the driver's messages). The programs in `bin/` are the vendor's tools and exporters
 over that directory; what they report is a function of the machine, its faults and the time, so nothing has to run between
 two calls. `python -m lab.gpu --help` is the same for people.
 
@@ -25,21 +25,21 @@ def ensure(*, state: Path, bin_directory: Path, scenario: str = "h100x8") -> Non
 
 
 def count(state: Path) -> int:
-    """GPUs built in, lost ones included."""
+    """Number of installed GPUs, including lost ones."""
     from lab.gpu.machine import Machine
 
     return len(Machine.load(state).gpus)
 
 
 def pci_address(state: Path, gpu: int) -> str:
-    """As kernel lines name it: domain, bus and device, `0000:5d:00`."""
+    """As in kernel log lines: domain, bus and device, `0000:5d:00`."""
     from lab.gpu.machine import Machine
 
     return Machine.load(state).gpu(gpu).pci_kernel
 
 
 def inject_xid(state: Path, *, code: int, gpu: int) -> list[str]:
-    """The XID happens now; what the driver writes to the kernel log about it."""
+    """Injects an XID now; returns the kernel log lines that the driver writes."""
     from lab.gpu.inject import inject_xid
 
     return inject_xid(state, code=code, gpu=gpu)

@@ -1,4 +1,4 @@
-"""What is broken in a simulated machine at the moment: `faults.json` in its state directory.
+"""The current faults of a simulated machine: `faults.json` in its state directory.
 
 One record per GPU, plus the XIDs that happened. Writers hold a lock and replace the file, so a tool reads the state before
 or after a fault, never half of it. Standard library only: nvidia-smi reads it on every run.
@@ -58,7 +58,7 @@ def none() -> dict:
 
 def read(state: str) -> dict:
     """`gpus`: records by index, GPUs without one are healthy; `xids`: {"gpu", "code", "at"} each; `driver`: "" or one of
-    DRIVER_PROBLEMS; `stall_s`: how long every answer of the driver takes."""
+    DRIVER_PROBLEMS; `stall_s`: the delay of every response of the driver."""
     try:
         with open(os.path.join(state, FILE), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib costs nvidia-smi 10 ms
             return {**none(), **json.load(file)}
@@ -72,7 +72,7 @@ def of_gpu(faults: dict, gpu: int) -> dict:
 
 @contextmanager
 def changing(state: str) -> Iterator[dict]:
-    """The faults, to be changed in place; written when the block ends without an error."""
+    """The faults, to be modified in place; written when the block ends without an error."""
     import fcntl
 
     with open(os.path.join(state, "faults.lock"), "w", encoding="utf-8") as lock:  # noqa: PTH118, PTH123
@@ -86,5 +86,5 @@ def changing(state: str) -> Iterator[dict]:
 
 
 def record(faults: dict, gpu: int) -> dict:
-    """The GPU's record, to be changed in place."""
+    """The GPU's record, to be modified in place."""
     return faults["gpus"].setdefault(str(gpu), healthy())

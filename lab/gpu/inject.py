@@ -1,7 +1,7 @@
-"""Breaking a simulated GPU on request: what people do with `python -m lab.gpu inject`, as functions.
+"""Injects faults into a simulated GPU: the functions behind `python -m lab.gpu inject`.
 
 Every function writes the kernel lines that the real driver would write, changes what the tools report from now on, and
-returns the kernel lines. XIDs that come with damage leave it: after 79 the GPU is lost, after 48 it counts an uncorrected
+returns the kernel lines. XIDs with lasting damage cause it: after 79 the GPU is lost, after 48 it counts an uncorrected
 error, after 64 its remapping has failed, and so on; `clear` repairs everything at once, like a reboot.
 """
 
@@ -17,7 +17,7 @@ HOT_C = 93  # above the slowdown temperature of every simulated product
 
 
 class CannotInject(ValueError):
-    """The machine has no such thing; the text says what it has."""
+    """The machine does not have it; the text lists what it has."""
 
 
 def inject_xid(state: Path, *, code: int, gpu: int, link: int = 6) -> list[str]:
@@ -121,7 +121,7 @@ def throttle(state: Path, *, gpu: int, reason: str) -> list[str]:
 
 
 def lose(state: Path, *, gpu: int) -> list[str]:
-    """Gone without a word: no XID, only the three lines of a driver that could not reach the card. For an XID: inject 79."""
+    """Lost without an XID, only with the three lines of a driver that cannot reach the card. For an XID inject 79."""
     machine = Machine.load(state)
     address = f"{machine.gpu(gpu).pci_kernel}.0"
     with faults.changing(os.fspath(state)) as now:
@@ -185,7 +185,7 @@ def break_driver(state: Path, *, problem: str) -> list[str]:
 
 
 def stall(state: Path, *, seconds: float) -> list[str]:
-    """Every answer of the driver takes so long, as with a GSP that does not respond."""
+    """Delays every response of the driver, as with a GSP that does not respond."""
     Machine.load(state)
     with faults.changing(os.fspath(state)) as now:
         now["stall_s"] = seconds
@@ -193,7 +193,7 @@ def stall(state: Path, *, seconds: float) -> list[str]:
 
 
 def clear(state: Path) -> list[str]:
-    """Every GPU healthy again and no XID remembered; the kernel log keeps what it has."""
+    """Makes every GPU healthy and forgets all XIDs; the kernel log is kept."""
     machine = Machine.load(state)
     with faults.changing(os.fspath(state)) as now:
         now.update(faults.none())

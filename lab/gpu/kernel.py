@@ -1,8 +1,8 @@
-"""What NVIDIA's driver writes to the kernel log when something breaks.
+"""NVIDIA's messages in the kernel log when a fault occurs.
 
 Message forms are those of recorded lines (drivers 525 to 590; for codes without a recording, the driver's own sources and
 the catalogue's short name). Codes 144 to 150 are the NVLink 5 ones with unit, severity, link and status words.
-Not done here: what the event does to the GPU (inject.py).
+Not done here: the effect of the event on the GPU (inject.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RECOVERY_SINCE = {
     **dict.fromkeys((143, 160, 161), 575),
     **dict.fromkeys((158, 159), 590),
 }
-# Which action it then asks for; "GPU Reset" where none is named.
+# The recovery action in that line; "GPU Reset" if none is listed here.
 _RECOVERY_ACTIONS = {79: "Node Reboot", 48: "Drain and Reset", 63: "Drain and Reset", 94: "Drain and Reset", 158: "Node Reboot"}
 _ACTION_IN_LOG = {
     "GPU Reset": "0x1 (GPU Reset Required)",

@@ -39,7 +39,7 @@ def activity(name: str, seed: int, gpu: int, at_s: float) -> float:
 
 
 def busy_seconds(name: str, at_s: float) -> float:
-    """The pattern's area from time 0 to `at_s`: seconds at full activity. Grows for ever."""
+    """The pattern's area from time 0 to `at_s`: seconds at full activity. Grows without limit."""
     period = PERIODS_S[name]
     width = period / _STEPS
     turns, rest = divmod(at_s, period)

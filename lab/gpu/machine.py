@@ -1,4 +1,4 @@
-"""The simulated machine as its tools see it: what is built in, with the faults of the moment, at one point in time.
+"""The simulated machine as its tools see it: the installed GPUs with the current faults, at one point in time.
 
 `Gpu.now()` is the one place that turns load and faults into readings; nvidia-smi, rocm-smi, amd-smi and the exporters only
 print them. Standard library only and light: nvidia-smi runs it on every call. Not done here: any vendor's format.
@@ -20,7 +20,7 @@ CLOCK_VARIABLE = "GPU_FLEET_LAB_TIME"  # unix seconds; freezes the machine, so t
 
 
 class NoMachine(Exception):
-    """There is no simulated machine where one was looked for; the text says what to do."""
+    """No simulated machine was found; the text says how to create one."""
 
 
 def clock() -> float:

@@ -1,8 +1,8 @@
-"""A small fleet with a past, in a real Mimir and a real Loki: what dashboards are looked at and tested with.
+"""A small fleet with an hour of history, in a real Mimir and a real Loki, to view and test dashboards.
 
-Every exporter mode is there. The simulators of lab/gpu render what each host's exporter would have said during the last hour,
-the project's own rules are evaluated over it by Mimir, and the kernel's and containers' lines lie in Loki. The hour ends with
-incidents; half an hour before its end all was well. Nothing waits for time to pass.
+It has every exporter mode. The simulators of lab/gpu render the exporter output of each host for the last hour, Mimir evaluates
+the project's own rules over it, and Loki has the kernel and container log lines. The hour ends with incidents; until half an hour
+before its end everything was healthy. Nothing waits for time to pass.
 
 Not done here: agents and rulers at work (make dev has both).
 """

@@ -1,6 +1,6 @@
-"""`python -m lab.showcase`: the fleet with its past, and Grafana's stand-in to look at it, until Ctrl-C.
+"""`python -m lab.showcase`: the fleet with its history, and the stand-in for Grafana, until Ctrl-C.
 
-`--pictures DIR` photographs every dashboard instead, and ends.
+`--pictures DIR` takes a screenshot of every dashboard instead, and exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.showcase", description=__doc__.splitlines()[0])
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does: no server may stay behind
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # exits as on Ctrl-C, so that no server keeps running
     try:
         with (
             tempfile.TemporaryDirectory(prefix="gpu-fleet-showcase-") as directory,

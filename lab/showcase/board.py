@@ -1,4 +1,4 @@
-"""The lab's Grafana over the showcase: its data sources, every dashboard, and the address of one at a moment."""
+"""The lab's Grafana over the showcase: its data sources, every dashboard, and the URL of one at a point in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dashboards import LOKI_UID, MIMIR_UID, Price, all_dashboards
 from lab.ports import free_ports
 from lab.showcase.showcase import Showcase
 
-USER, PASSWORD = "admin", "showcase"  # on loopback, over data that was made up
+USER, PASSWORD = "admin", "showcase"  # on loopback, with simulated data
 _PROGRAM = Path(__file__).parents[1] / "grafana" / "bin" / "grafana"
 _READY_S = 60
 
@@ -49,7 +49,7 @@ class Board:
             self._post("/api/dashboards/db", {"dashboard": model, "overwrite": True})
 
     def address(self, uid: str, *, start_s: float, end_s: float, variables: Mapping[str, Sequence[str]]) -> str:
-        """Of a dashboard. `variables`: name to what is chosen; those that are not named stay at All."""
+        """Of a dashboard. `variables`: name to value; the others stay at All."""
         asked = {
             "from": int(start_s * 1000),
             "to": int(end_s * 1000),

@@ -1,4 +1,4 @@
-"""What the exporter of one simulated machine says at a moment, by the same stand-ins that the lab's hosts run.
+"""The exporter output of one simulated machine at a point in time, from the same stand-ins that the lab's hosts run.
 
 The moment is the environment variable of lab.gpu's clock. nvidia-smi runs in this process: as a program of its own it would take
 most of the time.
@@ -47,7 +47,7 @@ def at(moment_s: float) -> Iterator[None]:
 
 
 def exporter(mode: str, state: Path, started_s: float) -> tuple[Body, float]:
-    """What /metrics answers, and the seconds between two looks: what runs the vendor's tools is asked seldom."""
+    """The content of /metrics, and the seconds between two readings: slow tools are read less often."""
     match mode:
         case "dcgm-4.8":
             return _dcgm_standard(state, started_s), 150

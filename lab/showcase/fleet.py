@@ -1,4 +1,4 @@
-"""Who is in the showcase: two datacenters with incidents as people meet them, and one faulty host for every exporter mode."""
+"""The hosts of the showcase: two datacenters with typical incidents, and one faulty host for every exporter mode."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """`fault`: what breaks it when the incidents begin. `is_cut_off`: nothing comes from it any more from then on.
+    """`fault`: injected when the incidents begin. `is_cut_off`: it sends nothing from then on.
 
     `expected_gpus`: None for as many as it has. `containers`: "docker" or "pods" write logs.
     """

@@ -1,6 +1,6 @@
-"""What node_exporter and Alloy of a host of the showcase say at a moment: made up, under their real names.
+"""Simulated metrics of node_exporter and Alloy of a host of the showcase at a point in time, under their real names.
 
-tests/dashboards holds the names against the real programs' (alerts/catalogue). Only what rules and panels ask for is here.
+tests/dashboards holds the names against the real programs' (alerts/catalogue). Only metrics that rules and panels use are here.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
 
 
 def cluster_state(host: Host) -> Iterator[Sample]:
-    """kube-state-metrics, of one node and its pods; the fourth GPU is free, and a pod waits that wants eight."""
+    """kube-state-metrics, of one node and its pods; the fourth GPU is free, and a pod that requests eight is pending."""
     node, gpus = {"node": host.name}, {"resource": "nvidia_com_gpu", "unit": "integer"}
     yield "kube_node_status_allocatable", {**node, **gpus}, 4
     yield "kube_node_status_capacity", {**node, **gpus}, 4
@@ -100,6 +100,6 @@ def _wave(host: Host, at_s: float, least: float, most: float) -> float:
 
 
 def _bend(host: Host, at_s: float) -> float:
-    """What makes a counter's rate a wave; it never outruns the counter."""
+    """Varies the rate of a counter; the counter never decreases."""
     phase = zlib.crc32(host.name.encode()) % 628 / 100
     return 100 * sin(2 * pi * at_s / 1500 + phase)

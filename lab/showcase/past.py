@@ -16,9 +16,9 @@ from lab.showcase import host as about_host
 from lab.showcase.fleet import HOSTS, Host
 from lab.showcase.remote_write import Labels, Samples, ended
 
-STEP_S: Final = 30  # between samples: two of them lie in Grafana's $__rate_interval of a minute
+STEP_S: Final = 30  # between samples: Grafana's $__rate_interval of a minute contains two of them
 LENGTH_S: Final = 3600
-INCIDENTS_S: Final = 540  # before the end: longer than Mimir looks back for a last sample and than alerts wait
+INCIDENTS_S: Final = 540  # before the end: longer than Mimir's lookback and than the `for` of the alerts
 HOST_JOBS: Final = ("alloy", "node-exporter")
 
 Frame = Mapping[Labels, float]
@@ -73,7 +73,7 @@ class Past:
                     host.fault(state)
                 frames.append((moment, target.read(body())))
         for labels, samples in _between(frames, self._moments(host)).items():
-            # A host that is cut off has nobody who could say that its series ended.
+            # A host that is cut off cannot mark its series as stale.
             self.series[labels] = samples if host.is_cut_off else list(ended(samples, STEP_S, self.end_s))
         self._kernel_lines(host, state)
 
@@ -81,7 +81,7 @@ class Past:
         return [step for step in self.steps if not (host.is_cut_off and step >= self.incidents_s)]
 
     def _around(self, host: Host) -> None:
-        """node_exporter, Alloy, `up` of each job, and what containers print."""
+        """node_exporter, Alloy, `up` of each job, and container logs."""
         jobs = [*HOST_JOBS, *([] if host.mode.startswith("textfile") else ["gpu-exporter"])]
         series: dict[Labels, list[tuple[float, float]]] = {}
         for at_s in self._moments(host):

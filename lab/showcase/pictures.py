@@ -1,4 +1,4 @@
-"""The pictures of docs/pictures: every dashboard in an incident, two of them for every exporter mode, and a silent host."""
+"""The screenshots of docs/pictures: every dashboard in an incident, two of them for every exporter mode, a silent host."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _uid(scene: Scene) -> str:
 
 
 def index(directory: Path) -> str:
-    """The page beside the pictures."""
+    """The page that lists the screenshots."""
     return _PAGE.format(
         modes="\n".join(
             f"| {mode.words} | [host](host-{key}-1280.png) | [GPU detail](gpu-{key}-1280.png) |" for key, mode in MODES.items()

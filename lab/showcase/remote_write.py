@@ -30,7 +30,7 @@ _WITHIN_S: Final = 60
 
 
 def push(url: str, series: Mapping[Labels, Samples]) -> None:
-    """`url`: of Mimir's push API. Raises OSError, with Mimir's words where it refused."""
+    """`url`: of Mimir's push API. Raises OSError, with Mimir's message if it rejected the samples."""
     encoded = [_series(labels, samples) for labels, samples in series.items() if samples]
     for start in range(0, len(encoded), _SERIES_PER_REQUEST):
         body = _stored(b"".join(encoded[start : start + _SERIES_PER_REQUEST]))

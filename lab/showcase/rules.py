@@ -25,7 +25,7 @@ _ALERTS: Final = "ALERTS"
 
 
 def record(mimir: str, rules: Iterable[Rule], start_s: float, end_s: float, step_s: int) -> None:
-    """`mimir`: base URL. Raises OSError with the rule that Mimir refused."""
+    """`mimir`: base URL. Raises OSError with the rule that Mimir rejected."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for level in _levels(list(rules)):
             series: dict[Labels, Samples] = {}
@@ -35,7 +35,7 @@ def record(mimir: str, rules: Iterable[Rule], start_s: float, end_s: float, step
 
 
 def _levels(rules: list[Rule]) -> Iterator[list[Rule]]:
-    """Rules that need nothing of each other together, those that need them later."""
+    """Rules in batches: those of a batch are independent, and later batches may use earlier ones."""
     names = {rule["record"] for rule in rules if "record" in rule}
     asked = [(rule, set(re.findall(r"[a-zA-Z_:][\w:]*", rule["expr"])) & (names | {_ALERTS})) for rule in rules]
     done: set[str] = set()

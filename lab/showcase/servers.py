@@ -1,4 +1,4 @@
-"""A Mimir and a Loki of their own, with the configuration of the embedded backend, below a directory that is thrown away."""
+"""A Mimir and a Loki of their own, with the configuration of the embedded backend, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lab.ports import free_ports
 
 _CONFIG = Path(__file__).parents[2] / "components" / "backend" / "config"
 _READY_S = 120
-# An hour arrives at once, which the limits per second are not made for.
+# An hour arrives at once, which exceeds the default limits per second.
 _MIMIR_LIMITS = ("-distributor.ingestion-rate-limit=1e9", "-distributor.ingestion-burst-size=1000000000")
 
 
 class ServerFailed(Exception):
-    """A server did not come up; the text ends with its log."""
+    """A server did not start; the text ends with its log."""
 
 
 class Servers:
@@ -60,7 +60,7 @@ class Servers:
 
     def stop(self) -> None:
         for process in self._processes.values():
-            process.kill()  # nothing is to be kept
+            process.kill()  # no data has to be kept
         for process in self._processes.values():
             process.wait()
 

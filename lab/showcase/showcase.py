@@ -32,9 +32,9 @@ class Showcase:
             raise
 
     def _fill(self, directory: Path) -> None:
-        # A minute ago: nothing of it is in the future of a server whose clock is read in whole seconds.
+        # A minute ago, so that no sample is in the future for a server that uses whole seconds.
         past = Past(end_s=(time.time() - 60) // STEP_S * STEP_S, directory=directory / "machines")
-        past.make()  # while the servers come up
+        past.make()  # while the servers start
         self.start_s, self.end_s, self.well_s = past.start_s, past.end_s, past.end_s - INCIDENTS_S - STEP_S
         self._servers.wait()
         push(f"{self.mimir}/api/v1/push", past.series)

@@ -155,7 +155,7 @@ def main(arguments: list[str]) -> int:
             return 0
         if name in options and (equals or left):
             options[name] = value if equals else left.pop(0)
-        else:  # the real one goes on as well
+        else:  # the real one continues as well
             print(f"Warning: flag provided but not defined: -{name} - continuing with supported flags", file=sys.stderr)
     try:
         state = os.environ.get(STATE_VARIABLE)

@@ -1,4 +1,4 @@
-"""What an AMD GPU of the machine reports, before any tool gives it a form. A GPU that is lost is not there at all."""
+"""The readings of an AMD GPU of the machine, before any tool formats them. A lost GPU is missing completely."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _FLAGS: tuple[tuple[str, str, str, str | bool], ...] = (
 
 
 class Refused(Exception):
-    """What the exporter logs before it exits with 1."""
+    """The exporter's log message before it exits with 1."""
 
 
 def main(arguments: list[str]) -> int:

@@ -16,7 +16,7 @@ _TYPES = ("gauge", "counter", "histogram", "summary", "label")
 
 
 class BadCounters(ValueError):
-    """What the exporter logs before it exits."""
+    """The exporter's log message before it exits."""
 
 
 class Counter:

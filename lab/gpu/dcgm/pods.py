@@ -27,14 +27,14 @@ class Pods:
     allowed: Sequence[str] = ()
 
     def labels(self) -> dict[int, tuple[Labels, Labels]]:
-        """By GPU: the pod's own labels, which stand among the metric's, and who it is, which stands at the end."""
+        """By GPU: the pod's own labels, which are among the metric's labels, and its identity, which comes last."""
         return {each["gpu"]: (self._own(each), self._identity(each)) for each in self._assigned()}
 
     def _assigned(self) -> list[dict]:
         try:
             return json.loads(self.file.read_text()) if self.file else []
         except FileNotFoundError:
-            return []  # the kubelet has not said anything yet
+            return []  # the kubelet has not reported anything yet
 
     def _own(self, pod: dict) -> Labels:
         if not self.with_labels:

@@ -23,7 +23,7 @@ Rows = Callable[[Gpu | None], list[str]]
 
 
 class Refused(Exception):
-    """What the real one prints instead of an answer, and its exit code."""
+    """An error message of the real one, and its exit code."""
 
     def __init__(self, text: str, code: int = BAD_ARGUMENT) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ class Options:
 
 
 def select(machine: Machine, ids: str | None) -> tuple[list[Gpu], list[Gpu]]:
-    """The GPUs asked for, and those among them that are lost."""
+    """The selected GPUs, and those of them that are lost."""
     gpus = machine.gpus
     if ids is not None:
         gpus = []
@@ -105,7 +105,7 @@ def print_gpus(rows: Rows, chosen: list[Gpu], lost: list[Gpu]) -> int:
 
 
 def print_whole(text: str, lost: list[Gpu]) -> int:
-    """The table and -q give up at the first lost GPU."""
+    """The table and -q stop at the first lost GPU."""
     if lost:
         print(lost_message(lost[0]))
         return LOST
@@ -114,7 +114,7 @@ def print_whole(text: str, lost: list[Gpu]) -> int:
 
 
 def processes(gpu: Gpu, answers: Answers) -> list[tuple[int, str, int]]:
-    """(pid, name, MiB) of what runs on the GPU."""
+    """(pid, name, MiB) of the processes on the GPU."""
     if not answers.reading.busy:
         return []
     name = {"training": "/usr/bin/python3", "inference": "/opt/vllm/bin/vllm", "ramp": "/usr/bin/python3"}.get(

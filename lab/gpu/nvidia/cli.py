@@ -1,4 +1,4 @@
-"""Command line of the simulated nvidia-smi. What it does not know it refuses with the real one's message."""
+"""Command line of the simulated nvidia-smi. Unknown options are rejected with the real one's message."""
 
 from __future__ import annotations
 
