@@ -24,7 +24,7 @@ class ProviderArgs:
     `sudo_passwords`: by host, where they differ from `sudo_password`. `secrets`: file name to content of what hosts get, such
     as metrics-password. `artifact_directory`: files named by sha256. `kubernetes`: kubeconfig (a path) and context of the
     cluster; None: the stack has none. `lost_hosts`: hosts that are gone for good; when their Host leaves the program, it goes
-    without being contacted. `rollout`: hasCanary, maxFailures, pauseSeconds; how the waves of hosts are judged."""
+    without being contacted. `rollout`: hasCanary, maxFailures, pauseSeconds; how the waves of hosts are evaluated."""
 
     ssh: Mapping[str, Any] = field(default_factory=dict)
     ssh_private_key: pulumi.Input[str] | None = None

@@ -22,7 +22,7 @@ _ASSIGNED: Final = frozenset(
     {
         *("clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "caBundle", "volumeName", "secrets"),
         "kubectl.kubernetes.io/restartedAt",  # `kubectl rollout restart` is not drift
-        "checksum/secret",  # of values that the chart generates anew on each rendering
+        "checksum/secret",  # of values that the chart generates again for each rendering
     }
 )
 _LONGEST_SHOWN: Final = 160  # an image with its digest

@@ -60,7 +60,7 @@ class YamlText:
             raise YamlError(str(error).splitlines()[0], 1) from None
 
     def line_of(self, path: tuple[object, ...]) -> int:
-        """The line of the key at `path`, or of the nearest one above that is there."""
+        """The line of the key at `path`, or of the nearest existing one above."""
         node, line = self._root, 1
         for step in path:
             if isinstance(node, yaml.MappingNode):

@@ -23,7 +23,7 @@ exec chroot "$2" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 
 @dataclass(frozen=True)
 class Machine:
-    """`disk`: where its disk is mounted. `layers`: what lies below it, uppermost first. `shared`: its /srv."""
+    """`disk`: where its disk is mounted. `layers`: the layers below it, uppermost first. `shared`: its /srv."""
 
     disk: Path
     layers: tuple[Path, ...]

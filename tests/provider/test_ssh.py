@@ -149,7 +149,7 @@ def test_another_host_key_ends_the_only_attempt(
     assert failure.value.kept is None
 
 
-def test_an_unknown_host_is_refused_with_the_route_know_it(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
+def test_an_unknown_host_is_refused_with_the_way_to_know_it(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
     host = configure(knownHostsFile=servers.known_hosts())
     with pytest.raises(Failure, match=r"host key: .* is not in the known hosts file; `make known-hosts`"):
         create(plugin, host)
