@@ -264,8 +264,8 @@ def _links() -> tuple[Any, ...]:
 def _each_link() -> tuple[Any, ...]:
     return tuple(
         time_series(
-            f"NVLink {direction} per link",
-            [Query(top(32, q.per_link(f"gpu:nvlink_{direction}:bytes_per_second", GPU)), "GPU {{gpu}} link {{link}}, {{instance}}")],
+            f"NVLink {side} per link",
+            [Query(top(32, q.per_link(f"gpu:nvlink_{side}:bytes_per_second", GPU)), "GPU {{gpu}} link {{link}}, {{instance}}")],
             description="Bytes per second of the 32 busiest links; select one GPU above. A link far below the others is suspect.",
             unit="Bps",
             thresholds=NO_THRESHOLDS,
@@ -273,7 +273,7 @@ def _each_link() -> tuple[Any, ...]:
             width=12,
             if_none="only the textfile collector reports single links",
         )
-        for direction in ("transmit", "receive")
+        for side in ("transmit", "receive")
     )
 
 

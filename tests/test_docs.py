@@ -10,7 +10,11 @@ import pytest
 from provider.host import CAUSES
 
 REPO = Path(__file__).resolve().parents[1]
-PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md")), *sorted((REPO / "alerts").rglob("*.md"))]
+PAGES = [
+    REPO / "README.md",
+    REPO / "CONTRIBUTING.md",
+    *sorted([*(REPO / "docs").rglob("*.md"), *(REPO / "alerts").rglob("*.md")]),
+]
 
 
 def name(page: Path) -> str:

@@ -166,9 +166,9 @@ def test_errors_are_reported_with_a_fix(pull, monkeypatch: pytest.MonkeyPatch) -
     code, _, err = pull("gpu-fleet-hots")
     assert code == 1 and "UID is one of gpu-fleet-overview" in err
     code, _, err = pull("gpu-fleet-gpu")
-    assert code == 1 and "has no dashboard gpu-fleet-gpu" in err and "`up` makes it" in err
+    assert code == 1 and "has no dashboard gpu-fleet-gpu" in err and "`up` creates it" in err
     monkeypatch.setenv("GRAFANA_AUTH", "admin:wrong")
     code, _, err = pull("gpu-fleet-gpu")
-    assert code == 1 and "answers 401" in err and "wrong" not in err
+    assert code == 1 and "answered 401" in err and "wrong" not in err
     monkeypatch.setenv("GRAFANA_AUTH", "")
     assert "GRAFANA_AUTH is not set" in pull("gpu-fleet-gpu")[2]
