@@ -123,7 +123,7 @@ def _compared() -> tuple[Any, ...]:
         time_series(
             "GPU utilization",
             [Query(averaged("gpu:utilization:ratio", CLUSTER, by), CLUSTERS)],
-            description="Share of time in which some kernel ran, average over the GPUs of a cluster.",
+            description="Share of time in which at least one kernel was running, average over the GPUs of a cluster.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
             fill=0,
