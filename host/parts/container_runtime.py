@@ -55,7 +55,7 @@ class ContainerRuntime:
         )
 
     def settings(self) -> Mapping[str, str]:
-        """What choose-exporter has to know."""
+        """Settings that choose-exporter reads."""
         return {
             "GPU_FLEET_DCGM_INSTALL": "yes" if self.may_install else "no",
             "GPU_FLEET_TOOLKIT_REPOSITORY": self.toolkit.url,
@@ -64,8 +64,8 @@ class ContainerRuntime:
     def _repository_file(self, family: str) -> str:
         if family == "debian":
             return f"deb [signed-by={_KEYS[family]}] {self.toolkit.url}/stable/deb/$(ARCH) /\n"
-        # The list of packages is signed and has their sums, so the packages themselves need no signature. Where the repository is
-        # away, the host's dnf goes on without it.
+        # The list of packages is signed and has their sums, so the packages themselves need no signature. While the
+        # repository is unreachable, dnf continues without it.
         return (
             "[gpu-fleet-nvidia]\nname=NVIDIA Container Toolkit\n"
             f"baseurl={self.toolkit.url}/stable/rpm/$basearch\n"

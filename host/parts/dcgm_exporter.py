@@ -62,7 +62,7 @@ class DcgmExporter:
         )
 
     def settings(self) -> Mapping[str, str]:
-        """What choose-exporter has to know too."""
+        """Settings that choose-exporter reads too."""
         return {"GPU_FLEET_DCGM_IMAGE": self.image, "GPU_FLEET_DCGM_ARCHIVE": ARCHIVE if self.archives else ""}
 
 

@@ -25,10 +25,10 @@ DcgmRuntime = Literal["auto", "docker", "podman"]
 class ExporterChoice:
     """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. Of dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
     podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
-    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family in
-    whose way NVIDIA's repository has to be named), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
+    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family whose
+    package manager gets NVIDIA's repository), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
 
-    `dcgm_source`, `dcgm_runtime`: the stack's wishes about how dcgm-exporter is run. `needs`: settings of the parts that run it.
+    `dcgm_source`, `dcgm_runtime`: how the stack wants dcgm-exporter to run. `needs`: settings of the parts that run it.
     """
 
     dcgm_source: DcgmSource = "image"

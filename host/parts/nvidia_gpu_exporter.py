@@ -21,7 +21,7 @@ class NvidiaGpuExporter:
         return Part(
             name="nvidia-gpu-exporter",
             when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
-            # The groups own /dev/nvidia* where an administrator took them from "everyone".
+            # The groups own /dev/nvidia* where an administrator restricted them.
             users=(User(name="gpu-fleet-nvidia-gpu-exporter", groups=("video", "render")),),
             files=(File.from_rootfs(START),),
             downloads=(Download(path=PROGRAM, sources=self.sources),),

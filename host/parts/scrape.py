@@ -19,7 +19,7 @@ from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
 WEB_CONFIG = "scrape-web-config"  # secret: the exporters' web configuration, with the login's hash
 # gpu-fleet: the directory of the secrets, and the site's TLS key; ssl-cert: TLS keys as Debian keeps them.
 _GROUPS = ("gpu-fleet", secret_group(WEB_CONFIG), "ssl-cert")
-_PUSHED = {"GPU_FLEET_MODE": ("push",)}  # a host that pulls is handed no secret of the stack
+_PUSHED = {"GPU_FLEET_MODE": ("push",)}  # hosts in pull mode get no secrets of the stack
 _START = "/opt/gpu-fleet/libexec/start-scrape"
 _START_NODE = f"{_START}-node"
 _START_GPU = f"{_START}-gpu"

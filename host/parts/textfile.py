@@ -41,7 +41,7 @@ class Textfile:
             _collector("links", {"GPU_VENDOR": ("nvidia",)}),
             Part(
                 name="textfile",
-                # The groups own AMD's devices, and NVIDIA's where an administrator took them from "everyone".
+                # The groups own AMD's devices, and NVIDIA's where an administrator restricted them.
                 users=(User(name=USER, groups=("video", "render")),),
                 # Root writes there too (drift.py), and owns it: the owner of a directory may delete files of others in it.
                 directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
