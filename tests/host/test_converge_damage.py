@@ -115,6 +115,24 @@ def test_each_record_is_on_disk_before_it_has_its_name(host: SimulatedHost, watc
     assert {"placed", "settings", "digest", "bundle"} <= set(renamed)
 
 
+def test_what_a_run_reports_as_done_is_on_disk(host: SimulatedHost, watched: Path) -> None:
+    """Files before they have their names, the directories that list them before the result."""
+    host.at("/etc/page").mkdir(parents=True)
+    host.at("/etc/page/index.html").write_text("the administrator's\n")
+    host.apply([page()])
+    calls = watched.read_text()
+    new = host.at("/etc/page/.index.html.gpu-fleet-new")
+    assert calls.index(f"sync {new}\n") < calls.index(f"mv -fT {new} {host.at('/etc/page/index.html')}\n")
+    saved = host.at("/var/lib/gpu-fleet/saved/etc/page/index.html")
+    assert calls.index(f"sync {saved}\n") < calls.index(f"sync {new}\n"), "a file of others, before ours takes its name"
+    assert f"{host.at('/etc/page')} " in calls.splitlines()[-1] + " "
+
+    watched.write_text("")
+    assert host.remove().code == 0
+    removed = watched.read_text()
+    assert f"sync {host.at('/etc/page')}\n" in removed, "their file is back on disk before the saved one is deleted"
+
+
 def test_an_apply_that_changes_nothing_waits_for_no_disk(host: SimulatedHost, watched: Path) -> None:
     host.apply([page()])
     watched.write_text("")
