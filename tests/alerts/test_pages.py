@@ -45,7 +45,7 @@ def test_the_table_names_every_severity_that_its_alerts_have():
 def test_a_query_of_a_page_names_what_there_is(query):
     rules, _ = read_rules(signals.rule_files())
     known = with_records(catalogue.read(), rules, {})
-    assert promql.read(query, known).mistakes == ()
+    assert promql.read(query, known).findings == ()
 
 
 def test_there_are_queries_for_a_scheduler():

@@ -180,7 +180,9 @@ def test_every_kind_of_host_is_told_apart_by_what_the_engine_records(stack: Stac
     stack.wish |= {"hosts": {"gpu-1": "", "node-1": "", "node-2": "", "node-3": "", "node-4": ""}, "exports": False}
     stack.up()
     (stack.directory / "hosts/node-2/etc/gpu-fleet/gpu-fleet.env").unlink()
-    (stack.directory / "hosts/node-3/var/lib/gpu-fleet/current/converge").write_text("#!/bin/sh\necho broken >&2; exit 3\n")
+    converge = stack.directory / "hosts/node-3/var/lib/gpu-fleet/current/converge"
+    intact = converge.read_text()
+    converge.write_text("#!/bin/sh\necho broken >&2; exit 3\n")
     wipe(stack.directory / "hosts/node-4")
     found = checked(stack, "gpu-001", "node-1", "node-2", "node-3", "node-4")
     assert found.pop("gpu-1") == (
@@ -196,6 +198,7 @@ def test_every_kind_of_host_is_told_apart_by_what_the_engine_records(stack: Stac
     }
     assert found["node-2"][1] == ("alloy: /etc/gpu-fleet/gpu-fleet.env is missing",)
     assert "broken" in "".join(found["node-3"][1])
+    converge.write_text(intact)
     stack.wish |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "gpu-1"}}
     stack.up()
     assert checked(stack, "gpu-001") == {"gpu-001": ("ok", ())}, "renamed"

@@ -51,11 +51,11 @@ def test_a_busy_gpu_before_is_no_proof() -> None:
     assert not is_visible(1004, [Reading(name, 0.9, 0.95) for name in (ENGINE, UTILIZATION, TENSOR)])
 
 
-def test_the_report_tells_what_was_seen_and_what_to_look_at() -> None:
+def test_the_report_shows_what_was_seen_and_what_to_check() -> None:
     good = report(1004, found(engine=0.98, utilization=1.0, tensor=0.87))
     assert "98%" in good and "87%" in good and "The load reached Mimir" in good
     bad = report(1004, found(utilization=0.02))
-    assert "was not seen in Mimir" in bad and "counters: profiling" in bad and "no value" in bad
+    assert "did not reach Mimir" in bad and "counters: profiling" in bad and "no value" in bad
 
 
 # --- Mimir --------------------------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ def test_the_loaded_gpu_is_compared_with_what_was_there_before(mimir: Mimir) -> 
     assert f'max(max_over_time({TENSOR}{{pod=~"gpu-load-1-.*"}}[60s]))' in [query for query, _ in Asked.seen]
 
 
-def test_a_mimir_that_does_not_answer_is_named() -> None:
-    with pytest.raises(OperationError, match=r"Mimir does not answer at http://127\.0\.0\.1:9/prometheus"):
+def test_a_mimir_that_cannot_be_reached_is_named() -> None:
+    with pytest.raises(OperationError, match=r"Mimir cannot be reached at http://127\.0\.0\.1:9/prometheus"):
         Mimir("http://127.0.0.1:9/prometheus", {}).highest("up")
 
 

@@ -29,7 +29,7 @@ def test_a_counter_has_the_type_the_exporter_ships_it_with() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(DCGM.glob("counters/4.*-default-counters.csv")), ids=lambda path: path.stem)
-def test_nvidia_s_own_lists_have_no_mistake(path) -> None:  # type: ignore[no-untyped-def]
-    assert not list(Counters(path.read_text()).find_mistakes())
+def test_nvidia_s_own_lists_have_no_error(path) -> None:  # type: ignore[no-untyped-def]
+    assert not list(Counters(path.read_text()).find_errors())
     commented_out = re.findall(r"^# (DCGM_\w+) *,", path.read_text(), re.MULTILINE)
     assert commented_out and set(commented_out) <= set(known_fields())
