@@ -108,12 +108,15 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test bench powercut mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
-test: lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
+.PHONY: test is-root bench powercut mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
+test: is-root lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh mkfs.ext4 mkfs.xfs losetup
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all)
+
+is-root:
+	@[ "$$(id -u)" = 0 ] || { echo "make test needs root, because it boots systemd hosts: sudo --preserve-env=PATH make test"; exit 1; }
 
 bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones also Ansible's (root); .dev/bench.json
 	@$(PYTHON) -m bench
