@@ -7,20 +7,19 @@ with_heartbeat() {
   beat_what=$1
   shift
   (
-    trap 'kill "$beat_nap" 2>/dev/null; exit 0' TERM
     beat_s=0
     while [ "$beat_s" -lt 7200 ] && kill -0 "$$" 2>/dev/null; do
-      sleep 60 >/dev/null 2>&1 &
-      beat_nap=$!
-      wait "$beat_nap"
-      beat_s=$((beat_s + 60))
-      say "$beat_what, since $beat_s seconds"
+      sleep 5 >/dev/null 2>&1
+      beat_s=$((beat_s + 5))
+      [ "$((beat_s % 60))" -ne 0 ] || say "$beat_what, since $beat_s seconds"
     done
-  ) 9>&- &
+  ) 8>&- 9>&- &
   beat_pid=$!
   "$@"
   beat_status=$?
-  kill "$beat_pid" 2>/dev/null
+  # Not TERM: a shell forgets a signal that arrives between its start and the reset of its parent's traps, which on a busy host is after
+  # every quick command, and would be waited for until the two hours are over.
+  kill -s KILL "$beat_pid" 2>/dev/null
   wait "$beat_pid" 2>/dev/null
   return "$beat_status"
 }
