@@ -308,7 +308,9 @@ def after(scenario: Scenario, leave: bool) -> str:
     if scenario.version:
         steps["check"] = check
     if leave or not scenario.version:
-        steps |= {"remove": _BOOTSTRAP.format("remove"), "listing": _LISTING}
+        # A host in pull mode is removed by its own program, which knows its own temporary directories.
+        remove = "/opt/gpu-fleet/bin/gpu-fleet-pull --remove" if scenario.name == "pull" else _BOOTSTRAP.format("remove")
+        steps |= {"remove": remove, "listing": _LISTING}
     return "".join(f"rm -f /tmp/open; {_section(name, command)}" for name, command in steps.items())
 
 
