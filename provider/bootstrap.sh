@@ -39,6 +39,7 @@ if [ "$size" = 0 ]; then
     echo '{"event":"absent"}'
     exit 3
   fi
+  [ "$verb" != remove ] || sweep_incoming
   # A copy that an earlier release placed knows no --instance.
   grep -q -e --instance "$state/current/converge" || instance=
   sh "$state/current/converge" "$verb" --prefix "$prefix" ${stack:+--stack "$stack"} ${instance:+--instance "$instance"} </dev/null 3<&- &

@@ -73,6 +73,7 @@ def test_a_life_of_a_host(shell: str, tmp_path: Path) -> None:
     assert (tmp_path / "a host/etc/gpu-fleet/gpu-fleet.env").read_text() == "DO=\n"
 
     assert ended(start(shell, tmp_path, "check"))[0] == 0
+    (tmp_path / "a host/var/lib/gpu-fleet/incoming.killed").mkdir()  # of a run that ended by SIGKILL
     assert ended(start(shell, tmp_path, "remove"))[0] == 0
     assert not list((tmp_path / "a host").iterdir())
     assert ended(start(shell, tmp_path, "check")) == (3, '{"event":"absent"}\n')

@@ -237,6 +237,16 @@ def _never(port: int) -> HttpCheck:
     return HttpCheck(url=f"http://127.0.0.1:{port}/", contains="what it never says", within_s=60)
 
 
+def test_a_run_removes_what_a_killed_one_left(pulled: PulledHost, port: int) -> None:
+    pulled.site.publish([page(), web(pulled.simulated)])
+    pulled.install()
+    left = pulled.at("/var/lib/gpu-fleet/incoming.killed")
+    left.mkdir()
+    (left / "secrets").write_text("the push password")
+    assert pulled.pull().code == 0
+    assert not left.exists()
+
+
 def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
     pulled.site.publish([page(), web(pulled.simulated)])
     pulled.install()

@@ -38,15 +38,25 @@ need_tools() {
   done
 }
 
-# open_work: WORK, a directory of our own that goes when we end.
+# sweep_work: removes what killed runs left, secrets among it. A run holds the lock of the directory that it works in, as the
+# provider's bootstrap.sh does.
+sweep_work() {
+  for left in "$STATE"/incoming.*; do
+    [ -d "$left" ] && flock -n "$left" true 2>/dev/null && rm -rf "$left"
+  done
+}
+
+# open_work: WORK, a directory of our own, removed when we end.
 open_work() {
   WORK=
   trap close_work EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   (umask 022 && mkdir -p "$STATE") 2>/dev/null
-  find "$STATE" -maxdepth 1 -name 'incoming.*' -mmin +1440 -exec rm -rf {} + 2>/dev/null # of runs that were killed
-  WORK=$(mktemp -d "$STATE/incoming.XXXXXX" 2>/dev/null) || problem "cannot write below $STATE; run as root (sudo), or free some space"
+  sweep_work
+  WORK=$(mktemp -d "$STATE/incoming.XXXXXX" 2>/dev/null) || problem "cannot write below $STATE; run as root (sudo), or free some space" || return 1
+  exec 7<"$WORK"
+  flock -s 7 2>/dev/null || : # without it only the lock of the pull itself keeps others away
 }
 
 close_work() {
@@ -89,7 +99,7 @@ has_result() {
 fetch() {
   rm -f "$2.failed"
   # Without the lock's descriptor: busybox's timeout leaves a process for a moment.
-  if ! { transfer "$1" 2>"$2.said" 8>&- || : >"$2.failed"; } | head -c "$(($3 + 1))" 2>/dev/null >"$2"; then
+  if ! { transfer "$1" 2>"$2.said" 7<&- 8>&- || : >"$2.failed"; } | head -c "$(($3 + 1))" 2>/dev/null >"$2"; then
     problem "cannot store $ORIGIN/$1 below $STATE; free some space"
     return 1
   fi
@@ -268,7 +278,7 @@ apply_envelope() {
   # A host that pulls from this stack already may get another datacenter or cluster.
   apply_stack="$(sed -n 's/^GPU_FLEET_STACK=//p' "$1/settings") $FORMER_STACK"
   sh "$1/bundle/converge" apply --prefix "$PREFIX" --envelope "$1" --artifacts "$PULL/good/artifacts" --stack "$apply_stack" \
-    >"$1/report" </dev/null 8>&-
+    >"$1/report" </dev/null 7<&- 8>&-
   apply_code=$?
   [ "$apply_code" -ne 0 ] || has_result "$1/report" apply || apply_code=1
   [ "$apply_code" -eq 0 ] || problem "$(first_cause "$1/report")"
@@ -277,7 +287,7 @@ apply_envelope() {
 
 # get_artifacts ENVELOPE: the programs that the bundle does not download from their makers, where this host lacks them.
 get_artifacts() {
-  for artifact in $(sh "$1/bundle/converge" needs --prefix "$PREFIX" --envelope "$1" 2>/dev/null </dev/null 8>&-); do
+  for artifact in $(sh "$1/bundle/converge" needs --prefix "$PREFIX" --envelope "$1" 2>/dev/null </dev/null 7<&- 8>&-); do
     [ ! -f "$PULL/good/artifacts/$artifact" ] || continue
     say "fetching a program ($artifact)"
     fetch_verified "artifacts/$artifact" "$1/artifacts/$artifact" "$ARTIFACT_BYTES" "$artifact" || return 1
