@@ -73,7 +73,6 @@ def test_a_life_of_a_host(shell: str, tmp_path: Path) -> None:
     assert (tmp_path / "a host/etc/gpu-fleet/gpu-fleet.env").read_text() == "DO=\n"
 
     assert ended(start(shell, tmp_path, "check"))[0] == 0
-    (tmp_path / "a host/var/lib/gpu-fleet/incoming.killed").mkdir()  # of a run that ended by SIGKILL
     assert ended(start(shell, tmp_path, "remove"))[0] == 0
     assert not list((tmp_path / "a host").iterdir())
     assert ended(start(shell, tmp_path, "check")) == (3, '{"event":"absent"}\n')
@@ -107,6 +106,16 @@ def test_a_check_beside_a_first_apply_leaves_its_files_and_removes_those_of_a_ki
         assert (at_work / "bundle/converge").exists()
     process.stdin.close()
     ended(process)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_removal_removes_what_a_killed_pull_left(shell: str, tmp_path: Path) -> None:
+    state = tmp_path / "a host/var/lib/gpu-fleet"
+    (state / "current").mkdir(parents=True)
+    (state / "current/converge").write_text("exit 0 # knows --instance\n")
+    (state / "incoming.killed").mkdir()
+    ended(start(shell, tmp_path, "remove"))
+    assert not (state / "incoming.killed").exists(), "it may hold secrets"
 
 
 def test_a_small_tmp_is_passed_over_by_what_only_looks(tmp_path: Path) -> None:
