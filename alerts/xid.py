@@ -91,9 +91,25 @@ ACTION_TEXTS: Final[Mapping[Action, str]] = {
 }
 
 
+# Column likely_cause of xid.csv, and how notifications say it.
+CAUSES: Final = {
+    "app": "application",
+    "bus": "PCIe bus",
+    "driver": "driver",
+    "fabric": "NVLink fabric",
+    "fw": "firmware",
+    "hw": "hardware",
+    "memory": "GPU memory",
+    "power": "power",
+    "sw": "software",
+    "sysmem": "system memory",
+    "thermal": "temperature",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Xid:
-    """`meaning`: a short text without a full stop. `causes`: hw, driver, app, sysmem, bus, ..., may be empty."""
+    """`meaning`: a short text without a full stop. `causes`: keys of CAUSES, may be empty."""
 
     code: int
     name: str  # as in the driver's headers
@@ -141,12 +157,18 @@ def read(lines: Iterable[str]) -> dict[int, Xid]:
     return catalogue
 
 
+def _cause(cause: str) -> str:
+    if cause not in CAUSES:
+        raise ValueError(f"likely_cause is {cause!r}; expected: {', '.join(CAUSES)}")
+    return cause
+
+
 def _xid(row: Mapping[str, str]) -> Xid:
     return Xid(
         code=int(row["code"]),
         name=row["mnemonic_or_short_name"],
         meaning=row["short_description"] or "no public description",
-        causes=tuple(filter(None, row["likely_cause"].split("|"))),
+        causes=tuple(_cause(cause) for cause in row["likely_cause"].split("|") if cause),
         severity=_member(Severity, "severity", row["severity"]),
         action=_member(Action, "immediate_action", row["immediate_action"]),
         notes=row["applies_to_notes"],

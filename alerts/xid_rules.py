@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from alerts.model import RuleGroup
-from alerts.xid import CATALOGUE, Severity, Xid
+from alerts.xid import CATALOGUE, CAUSES, Severity, Xid
 
 ALERT: Final = "GpuXid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
@@ -95,7 +95,7 @@ sum by (datacenter, cluster, instance, pci, xid) (count_over_time({{job="kernel"
 
 
 def _alert(xid: Xid, expression: str, *, gpu: str) -> dict[str, Any]:
-    causes = f"Possible causes: {', '.join(xid.causes)}. " if xid.causes else ""
+    causes = f"Possible causes: {', '.join(CAUSES[cause] for cause in xid.causes)}. " if xid.causes else ""
     return {
         "alert": ALERT,
         "expr": expression,
@@ -103,7 +103,7 @@ def _alert(xid: Xid, expression: str, *, gpu: str) -> dict[str, Any]:
         "annotations": {
             "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {gpu}: {xid.meaning}",
             "description": (
-                f"The NVIDIA driver logged {xid.name}. {causes}{xid.notes}. "
+                f"The NVIDIA driver logged {xid.name}. {causes}"
                 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
             ),
             "action": xid.action.text,
