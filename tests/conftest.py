@@ -50,7 +50,7 @@ ORDER = [*dict.fromkeys(TOGETHER.values()), "tests/hosts/", "tests/e2e/", "tests
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--regen", action="store_true", help="write the golden files anew; review their diff")
+    parser.addoption("--regen", action="store_true", help="rewrite the golden files; review their diff")
     selection.pytest_addoption(parser)
 
 
@@ -98,7 +98,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A namespace of the test's own. Its pods give their GPUs back afterwards."""
+    """A namespace of the test's own. The GPUs of its pods are released afterwards."""
     name = cluster.namespace(f"test-{secrets.token_hex(4)}")
     yield name
     cluster.api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -50,7 +50,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def base() -> str | None:
-    """The commit that the changes are counted from; None where the history does not tell."""
+    """The commit that changes are counted from; None where the history does not show it."""
     head = _git("rev-parse", "HEAD")
     for main in ("origin/main", "main"):
         if (common := _git("merge-base", "HEAD", main)) is not None:
@@ -122,15 +122,15 @@ def left_out(changes: list[str]) -> set[str]:
 
 
 def is_known(room: str) -> bool:
-    """A folder of Python, or of tests; everybody's are those that lie beside the folders, and whatever is new."""
+    """A folder of Python, or of tests; shared by all are the files beside the folders, and whatever is new."""
     return (REPO / room).is_dir() and any((REPO / room).rglob("*.py")) and room != "toolchain"
 
 
-# --- what pytest is told ----------------------------------------------------------------------------------------------------
+# --- the pytest plugin ------------------------------------------------------------------------------------------------------
 
 
 class Selection:
-    """In a worker of pytest-xdist it leaves out what the process that started it says."""
+    """In a worker of pytest-xdist it deselects what the controlling process says."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.left_out: set[str] = set()

@@ -22,4 +22,4 @@ def test_an_interrupted_measurement_ends_what_it_started(monkeypatch: pytest.Mon
     monkeypatch.setattr(process, "communicate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cost_of(process)
-    assert process.returncode == -signal.SIGINT, "asked before it is killed, as pulumi has hosts to tell"
+    assert process.returncode == -signal.SIGINT, "interrupted before it is killed, as pulumi has hosts to stop"

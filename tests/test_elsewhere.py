@@ -1,4 +1,4 @@
-"""The same stack by somebody else: from another directory and another home, without root, with another Python."""
+"""The same stack for another user: from another directory and another home, without root, with another Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.provider.ssh_server import SshServer, SshServers
 from toolchain import Cache
 from toolchain.versions import ARCHITECTURES, image, release
 
-# What the provider starts on a host says that all is well and touches nothing: the arguments are those of provider/bootstrap.sh.
+# What the provider starts on a host reports success and touches nothing: the arguments are those of provider/bootstrap.sh.
 OBEDIENT = """
 eval "set -- $SSH_ORIGINAL_COMMAND"
 echo '{"event":"ready"}'
@@ -161,7 +161,7 @@ def interpreters() -> list[Path]:
 
 
 @pytest.mark.parametrize("python", interpreters(), ids=str)
-def test_every_module_can_be_read_by_each_python_that_is_there(python: Path) -> None:
+def test_every_module_can_be_read_by_each_installed_python(python: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=REPO, capture_output=True, text=True, check=True).stdout
     program = f"KNOWN = {sorted(sys.stdlib_module_names)!r}\n{READ}"
     done = subprocess.run([python, "-c", program], cwd=REPO, input=listed, capture_output=True, text=True, check=False)

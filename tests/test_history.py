@@ -111,7 +111,7 @@ class Preview:
 
     @property
     def kept(self) -> list[dict[str, Any]]:
-        """The steps of resources that were there before."""
+        """The steps of resources that existed before."""
         return [step for step in self.steps if step["old"]]
 
     @property

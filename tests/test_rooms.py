@@ -54,7 +54,7 @@ def _known(name: str) -> str | None:
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
-def test_a_room_imports_only_what_lies_below_it(room: str) -> None:
+def test_a_room_imports_only_what_is_below_it(room: str) -> None:
     wrong = [
         f"{file.relative_to(REPO)} imports {name}"
         for file in _files(room)
@@ -76,7 +76,7 @@ def test_pulumi_is_imported_where_resources_are_made_and_its_protocol_by_the_pro
     assert not wrong, f"{room}/ may import {', '.join(allowed) or 'nothing of pulumi'}:\n" + "\n".join(wrong)
 
 
-def test_no_two_modules_import_each_other_on_any_way() -> None:
+def test_no_two_modules_import_each_other_even_indirectly() -> None:
     needs = {
         module: {found for name in _imports(file) if (found := _known(name)) and found != module}
         for module, file in MODULES.items()

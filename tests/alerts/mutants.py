@@ -57,7 +57,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Origin:
-    """A rule written by hand: where it stands and what it is called, with what tells it from others of its name."""
+    """A rule written by hand: its file, its position there and its name, which is unique within the file."""
 
     file: Path
     group: int
@@ -67,12 +67,12 @@ class Origin:
 
     @property
     def digest(self) -> str:
-        judged = {key: self.rule.get(key) for key in ("expr", "for", "keep_firing_for", "labels")}
-        return hashlib.sha256(json.dumps(judged, sort_keys=True).encode()).hexdigest()[:12]
+        significant = {key: self.rule.get(key) for key in ("expr", "for", "keep_firing_for", "labels")}
+        return hashlib.sha256(json.dumps(significant, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def origins() -> list[Origin]:
-    """Every rule of the files that nobody generates."""
+    """Every rule of the files that are not generated."""
     found, generated = [], set(generated_files())
     for file in sorted({*alerts.rule_files("mimir"), *alerts.rule_files("grafana")} - generated):
         seen: dict[str, int] = {}
@@ -160,7 +160,7 @@ def _is_green(origin: Origin, mutant: Mutant, files: list[Path], test: Mapping[s
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------------
+# --- the records ------------------------------------------------------------------------------------------------------------
 
 
 def kept() -> dict[str, dict[str, dict[str, Any]]]:

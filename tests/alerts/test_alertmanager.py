@@ -1,4 +1,4 @@
-"""Alertmanager's configuration: who is told, how fast, and what is not told twice."""
+"""Alertmanager's configuration: who is notified, how fast, and what is notified only once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def config(**changes):
     return alertmanager_config(Notifications(**({"receiver": "lab", "receivers": (LAB, ONCALL)} | changes)))
 
 
-def test_what_no_route_takes_goes_to_the_default_receiver():
+def test_an_alert_that_matches_no_route_goes_to_the_default_receiver():
     assert config()["route"]["receiver"] == "lab"
 
 
-def test_a_page_is_grouped_by_host_and_xid_and_goes_out_at_once():
+def test_a_page_is_grouped_by_host_and_xid_and_sent_at_once():
     (page,) = config()["route"]["routes"]
     assert page["matchers"] == ['severity="critical"']
     assert page["group_by"] == list(PAGE_GROUP)
     assert page["group_wait"] == "5s", "an injected XID has to be at the receiver within a minute"
-    assert "receiver" not in page, "the page goes where the route's other alerts go"
+    assert "receiver" not in page, "the page goes to the receiver of the route's other alerts"
 
 
 def test_warnings_keep_the_grouping_of_the_stack_file():
@@ -52,7 +52,7 @@ def test_routes_keep_their_order_and_each_has_its_own_branch_for_pages():
     assert routes[0]["routes"][0]["group_wait"] == "5s"
 
 
-def test_a_route_that_says_how_to_group_is_obeyed_for_pages_too():
+def test_the_grouping_of_a_route_applies_to_pages_too():
     route = Route(receiver="oncall", matchers=("a=b",), group_by=("cluster",), group_wait="2m")
     page = config(routes=(route,))["route"]["routes"][0]["routes"][0]
     assert "group_by" not in page
@@ -122,7 +122,7 @@ def test_a_gpu_off_the_bus_hides_its_other_codes_and_not_those_of_another_gpu():
     assert set(rule["equal"]) == {"datacenter", "cluster", "instance", "pci", "uuid"}
 
 
-def test_what_an_exporter_tells_of_one_gpu_hides_nothing_of_another():
+def test_what_an_exporter_reports_for_one_gpu_inhibits_nothing_of_another():
     for inhibition in INHIBITIONS:
         if "pci" in inhibition.equal:
             assert "uuid" in inhibition.equal, "an exporter's XIDs have no pci, and two empty labels are equal"

@@ -1,4 +1,4 @@
-"""All rules over what each exporter really gives, for an hour: a healthy host alerts nobody, a faulty one by the right names."""
+"""All rules over the real metrics of each exporter, for an hour: a healthy host fires no alert, a faulty one the right ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEALTHY = (
     "amd-device-metrics-exporter-mi210",
 )
 FAULTY = ("dcgm-4.8-faulty", "dcgm-4.9-faulty", "nvidia_gpu_exporter-exec-faulty", "nvidia_gpu_exporter-nvml-faulty")
-# What the faulty machine of the lab has: lost memory, a failed and a pending remap, heat, a power brake, a wish of the driver.
+# What the faulty machine of the lab has: lost memory, a failed and a pending remap, heat, a power brake, a recovery action.
 OF_EVERY_EXPORTER = {
     "GpuEccUncorrected",
     "GpuPowerBrake",
@@ -42,7 +42,7 @@ OF_EVERY_EXPORTER = {
 
 
 def series(fixture: str) -> list[dict[str, str]]:
-    """A /metrics body as promtool's input: each value stays as it is, and what tells a time goes with the time."""
+    """A /metrics body as promtool's input: each value stays the same, except that timestamps advance."""
     given = []
     for line in (FIXTURES / f"{fixture}.prom").read_text().splitlines():
         sample = re.fullmatch(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", line)
@@ -55,21 +55,21 @@ def series(fixture: str) -> list[dict[str, str]]:
 
 
 def ask(tmp_path: Path, fixture: str) -> tuple[set[str], set[str]]:
-    """Names of the alerts, pending ones too, and of the words of the vocabulary, after an hour under all rules."""
+    """Names of the alerts, pending ones too, and of the metrics of the vocabulary, after an hour with all rules."""
     expressions = (
         "group by (alertname) (ALERTS)",
         'group by (word) (label_replace({__name__=~"(gpu|instance):.*"}, "word", "$1", "__name__", "(.*)"))',
     )
     test = {
         "rule_files": [str(file) for file in alerts.rule_files("mimir")],
-        # Seldom, because it is the evaluations that cost; often enough for what a rule recorded to be seen by the next one.
+        # A long interval, because evaluations are what is slow; short enough that a rule sees what another one recorded.
         "evaluation_interval": "4m",
         "tests": [
             {
                 "interval": "15s",
                 "input_series": series(fixture),
                 "promql_expr_test": [
-                    {"expr": expression, "eval_time": "56m", "exp_samples": [{"labels": '{asked="what is there"}', "value": 1}]}
+                    {"expr": expression, "eval_time": "56m", "exp_samples": [{"labels": '{asked="everything"}', "value": 1}]}
                     for expression in expressions
                 ],
             }
@@ -85,7 +85,7 @@ def ask(tmp_path: Path, fixture: str) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize("fixture", HEALTHY)
-def test_a_healthy_host_alerts_nobody_and_gives_every_word_that_its_exporter_can(fixture, tmp_path):
+def test_a_healthy_host_fires_no_alert_and_has_every_metric_that_its_exporter_can_have(fixture, tmp_path):
     alerting, recorded = ask(tmp_path, fixture)
     assert alerting == set()
     given = {one["series"].partition("{")[0] for one in series(fixture)}

@@ -1,4 +1,4 @@
-"""Grafana-managed rules: every alert of the rule files once, as Grafana takes it, saying what a ruler would say."""
+"""Grafana-managed rules: every alert of the rule files once, in Grafana's form, with the text of the ruler's alert."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS = rule_groups(["mimir", "loki"])
 RULES = [rule for group in GROUPS for rule in group.rules]
 BY_TITLE = {rule.title: rule for rule in RULES}
 # What Go's templates offer in Grafana's annotations, of what ours use. Source: its documentation, "Annotation and label template
-# reference", v12.4, read 2026-11-21. `query`, which Prometheus has, gives nothing there.
+# reference", v12.4, read 2026-11-21. `query`, which Prometheus has, yields nothing there.
 KNOWN_WORDS = {"if", "else", "end", "eq", "ge", "index", "toLower"} | {
     "humanize",
     "humanize1024",
@@ -40,11 +40,11 @@ def test_every_alert_of_the_ruler_is_there_once():
     assert of_grafana == of_ruler
 
 
-def test_what_only_logs_tell_comes_from_loki_and_nothing_comes_from_both():
+def test_what_only_logs_show_comes_from_loki_and_nothing_comes_from_both():
     assert {rule.title for rule in RULES if rule.source == "loki"} == {"GpuDriverAsksForAction"}
 
 
-def test_without_loki_nothing_asks_it():
+def test_without_loki_nothing_queries_it():
     assert all(rule.source == "mimir" for group in rule_groups(["mimir"]) for rule in group.rules)
 
 
@@ -66,7 +66,7 @@ def test_an_interval_is_one_that_grafana_s_scheduler_can_keep():
         ("HostDiskFilling warning", None, "KeepLast"),
     ],
 )
-def test_a_rule_waits_and_tells_as_in_the_ruler(title, wait, on_error):
+def test_a_rule_waits_as_in_the_ruler_and_has_its_error_state(title, wait, on_error):
     """`wait`: None, as the rule file says it."""
     name, _, severity = title.partition(" ")
     written = "".join(file.read_text() for file in alerts.rule_files("mimir"))
@@ -91,7 +91,7 @@ def test_annotations_are_in_grafana_s_words():
             assert set(re.findall(r"(?<![\w.$])[a-zA-Z]\w*", bare)) <= KNOWN_WORDS, f"{rule.title}: {action}"
 
 
-def test_a_title_is_the_name_and_what_tells_its_rules_apart():
+def test_a_title_is_the_name_and_what_distinguishes_its_rules():
     assert {"GpuXid 79", "HostSilent", "HostDiskFilling warning", "HostDiskFilling critical"} <= set(BY_TITLE)
 
 

@@ -126,7 +126,7 @@ def in_order(labels: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("group", alerts.rule_groups("loki"), ids=lambda group: group.name)
-def test_the_ruler_takes_the_group(loki, group):
+def test_the_ruler_accepts_the_group(loki, group):
     status, body = loki.call(f"/loki/api/v1/rules/{group.namespace}", group.yaml.encode(), "application/yaml")
     assert status == 202, body
 
@@ -136,7 +136,7 @@ def test_an_xid_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after_the_la
     first, second = ({**HOST, "pci": pci, "xid": "79"} for pci in ("0000:4b:00", "0000:b1:00"))
     assert loki.labels_at(expression, event - 1) == []
     assert in_order(loki.labels_at(expression, event + 1)) == [first, second]
-    assert loki.labels_at(expression, event + 601) == [first], "the repeated code begins the ten minutes anew"
+    assert loki.labels_at(expression, event + 601) == [first], "the repeated code restarts the ten minutes"
     assert loki.labels_at(expression, event + 901) == []
 
 
@@ -144,7 +144,7 @@ def test_another_code_is_not_an_alert(loki, event):
     assert loki.labels_at(RULES["GpuXid", "48"]["expr"], event + 1) == []
 
 
-def test_the_driver_s_wish_for_a_reset_or_reboot_pages_in_its_own_words(loki, event):
+def test_a_recovery_action_of_reset_or_reboot_pages_in_the_driver_s_words(loki, event):
     expression = RULES["GpuDriverAsksForAction", "critical"]["expr"]
     expected = [
         {**HOST, "pci": "0000:4b:00", "driver_action": "Node Reboot Required"},

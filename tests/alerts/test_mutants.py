@@ -1,4 +1,4 @@
-"""The rule tests notice a changed rule: held by what `make mutants` found, which has to be run anew for a rule that changes.
+"""The rule tests detect a changed rule, as recorded by `make mutants`, which has to be run again for every rule that changes.
 
 A few of the mutants run here too, so that the outcome is not only what somebody committed.
 """
@@ -42,7 +42,7 @@ TRIED = list(tried())
 
 
 @pytest.mark.parametrize(("origin", "mutant"), TRIED, ids=[f"{origin.name}: {mutant.what}" for origin, mutant in TRIED])
-def test_a_mutant_ends_as_was_kept(origin, mutant):
+def test_a_mutant_has_the_recorded_outcome(origin, mutant):
     assert survives(origin, mutant) == (mutant.what in known(origin)["survivors"])
 
 
@@ -50,7 +50,7 @@ def test_there_are_mutants_of_both_kinds_among_those_that_are_tried():
     assert {mutant.what in known(origin)["survivors"] for origin, mutant in TRIED} == {True, False}
 
 
-def test_nothing_is_kept_of_rules_that_are_gone():
+def test_no_record_is_left_of_a_removed_rule():
     there = {(str(origin.file.relative_to(ROOT)), origin.name) for origin in ORIGINS}
     assert {(file, name) for file, rules in KEPT.items() for name in rules} == there
 
@@ -59,7 +59,9 @@ def test_nearly_every_mutant_is_seen_and_each_survivor_has_its_reason():
     rules = [known(origin) for origin in ORIGINS]
     count, survivors = sum(rule["mutants"] for rule in rules), [one for rule in rules for one in rule["survivors"].items()]
     assert (count - len(survivors)) / count >= LEAST_SEEN
-    assert [change for change, reason in survivors if not reason] == [], "write a test that sees it, or why nobody needs to"
+    assert [change for change, reason in survivors if not reason] == [], (
+        "write a test that detects it, or the reason why none is needed"
+    )
 
 
 def test_a_rule_is_changed_at_each_threshold_operator_and_wait():

@@ -73,7 +73,7 @@ def test_a_group_is_yaml_that_reads_back_as_itself():
         assert yaml.safe_load(group.yaml) == group.as_dict
 
 
-def test_an_alert_tells_what_where_and_what_to_do():
+def test_an_alert_says_what_where_and_what_to_do():
     for backend, rule in ALERT_RULES:
         labels, annotations, name = rule["labels"], rule["annotations"], by_name(backend, rule)
         assert labels["severity"] in ("critical", "warning", "info"), name
@@ -81,7 +81,7 @@ def test_an_alert_tells_what_where_and_what_to_do():
         assert set(annotations) == {"summary", "description", "action", "runbook"}, name
         assert all(annotations.values()), name
         if labels["scope"] not in ("cluster",) and rule["alert"] not in ("DriverVersionSkew", "RuleEvaluationFailing"):
-            assert "$labels.instance" in annotations["summary"], f"{name}: the person with the pager asks first: which host?"
+            assert "$labels.instance" in annotations["summary"], f"{name}: the first question on call is: which host?"
 
 
 def test_no_label_of_an_alert_is_made_of_its_value():
@@ -104,7 +104,7 @@ def test_a_runbook_has_the_four_sections_of_every_runbook_and_its_diagnosis_begi
     sections = dict(re.findall(r"(?ms)^## ([^\n]*)\n(.*?)(?=^## |\Z)", text))
     assert list(sections) == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
     assert all(section.strip() for section in sections.values())
-    assert sections["Diagnosis"].startswith("```sh\n"), "at three in the morning commands come before prose"
+    assert sections["Diagnosis"].startswith("```sh\n"), "on call at night, commands come before prose"
 
 
 def test_every_runbook_is_the_runbook_of_an_alert():
@@ -123,7 +123,7 @@ def test_an_xid_alert_of_loki_is_the_same_alert_as_that_of_mimir():
     assert of("mimir") == of("loki"), "Alertmanager takes them for one only when their labels are equal"
 
 
-def test_an_xid_alert_uses_the_labels_that_tell_one_incident_from_another():
+def test_an_xid_alert_uses_the_labels_that_distinguish_incidents():
     for backend, rule in ALERT_RULES:
         if rule["alert"] == "GpuXid":
             first = re.search(r"by \(([^)]*)\)", rule["expr"])

@@ -21,35 +21,35 @@ def test_every_code_of_the_catalogue_and_the_driver_constants_are_there():
     assert sorted(CATALOGUE) == list(range(1, 177))
 
 
-def test_a_gpu_off_the_bus_is_critical_and_asks_for_a_reboot():
+def test_a_gpu_off_the_bus_is_critical_with_a_reboot_as_the_action():
     xid = CATALOGUE[79]
     assert (xid.severity, xid.action) == (Severity.CRITICAL, Action.REBOOT_NODE)
     assert "reboot" in xid.action.text
 
 
 @pytest.mark.parametrize("code", [13, 31, 94])
-def test_a_code_that_asks_to_restart_the_program_is_a_warning(code):
+def test_a_code_whose_action_is_to_restart_the_program_is_a_warning(code):
     assert CATALOGUE[code].severity is Severity.WARNING
     assert CATALOGUE[code].is_alerted
 
 
 @pytest.mark.parametrize("code", [43, 45, 63])
-def test_a_code_with_nothing_to_do_alerts_nobody(code):
+def test_a_code_without_an_action_raises_no_alert(code):
     assert not CATALOGUE[code].is_alerted
 
 
-def test_codes_that_no_gpu_since_ampere_logs_alert_nobody():
+def test_codes_that_no_gpu_since_ampere_logs_raise_no_alert():
     retired = [xid for xid in CATALOGUE.values() if xid.is_retired]
     assert len(retired) == 61
     assert not any(xid.is_alerted for xid in retired)
 
 
-def test_codes_without_a_public_description_alert_nobody():
+def test_codes_without_a_public_description_raise_no_alert():
     assert [code for code, xid in CATALOGUE.items() if xid.severity is Severity.UNDOCUMENTED] == [174, 175, 176]
     assert not any(CATALOGUE[code].is_alerted for code in (174, 175, 176))
 
 
-def test_every_action_is_said_in_words():
+def test_every_action_has_a_text():
     assert set(ACTION_TEXTS) == set(Action)
     assert all(text.endswith(".") for text in ACTION_TEXTS.values())
 
@@ -73,7 +73,7 @@ def test_a_duplicate_code_is_rejected():
         read([HEADER, ROW, ROW])
 
 
-def test_all_mistakes_come_at_once():
+def test_all_errors_are_reported_at_once():
     with pytest.raises(CatalogueError) as error:
         read([HEADER, ROW.replace("critical", "fatal"), ROW.replace("79", "48").replace("reboot_node", "burn")])
     assert "code 79" in str(error.value)

@@ -1,4 +1,4 @@
-"""Every dashboard: complete panels, fixed uids, links that lead somewhere, queries that ask only for what is sent.
+"""Every dashboard: complete panels, fixed uids, links that lead somewhere, queries only of what is sent.
 
 Whether its queries parse and name known metrics, the preview checks (tests/signals); what they return, test_real_data.py.
 """
@@ -41,7 +41,7 @@ def filled_in(expression: str) -> str:
 
 
 def metric_names(expression: str) -> set[str]:
-    """What a PromQL expression asks for: identifiers that are no function, keyword, label or string."""
+    """The metrics of a PromQL expression: identifiers that are no function, keyword, label or string."""
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\{[^}]*\}", "{}", bare)
     bare = re.sub(r"\b(by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
@@ -64,7 +64,7 @@ def test_uids_are_fixed():
     assert all(board["uid"] == uid for uid, board in BOARDS.items())
 
 
-def test_the_same_code_gives_the_same_json():
+def test_the_same_code_generates_the_same_json():
     again = dashboards.all_dashboards(dashboards.Price(2.5, "USD"))
     assert json.dumps(again, sort_keys=True) == json.dumps(BOARDS, sort_keys=True)
 
@@ -110,21 +110,21 @@ def test_a_line_has_a_name_and_a_value_beside_its_colour(board, panel):
     assert all(target["legendFormat"] for target in targets(panel))
 
 
-def test_alloy_sends_what_a_panel_asks_of_it():
+def test_alloy_sends_what_a_panel_queries():
     alloy = kept_of_alloy()
     asked = {name for _, target in of_data_source(dashboards.MIMIR_UID) for name in metric_names(filled_in(target["expr"]))}
     of_alloy = {name for name in asked if re.match("prometheus_|loki_|alloy_|process_", name)}
-    assert of_alloy, "the pipeline's dashboard asks for them"
+    assert of_alloy, "the pipeline's dashboard queries them"
     assert {name for name in of_alloy if not alloy.fullmatch(name)} == set(), "such a panel would stay empty"
 
 
-def test_no_panel_asks_one_exporter_only():
+def test_no_panel_queries_one_exporter_only():
     asked = {name for _, target in of_data_source(dashboards.MIMIR_UID) for name in metric_names(filled_in(target["expr"]))}
     assert not {name for name in asked if name.startswith(("DCGM_", "nvidia_smi_", "node_gpu_"))}
 
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
-def test_links_lead_to_dashboards_that_are_there(board):
+def test_links_lead_to_existing_dashboards(board):
     linked = set(re.findall(r"/d/([\w-]+)", json.dumps(board)))
     assert linked <= set(BOARDS)
 
@@ -138,7 +138,7 @@ def test_without_a_price_there_are_no_panels_about_cost():
     assert "2.5 USD per GPU-hour" in panels["Cost"]["description"]
 
 
-def test_rules_ask_alloy_only_for_what_it_sends():
+def test_rules_query_only_agent_metrics_that_are_sent():
     alloy = kept_of_alloy()
     asked = {
         name

@@ -1,7 +1,7 @@
 """Every dashboard in Chromium: what has data is drawn, what has none says why.
 
-Which panels are empty in which mode is what test_real_data.py asks Mimir; here each dashboard is opened in as few modes as show
-every panel with data and, where it is ever empty, without.
+Which panels are empty in which mode is tested by test_real_data.py with queries to Mimir; here each dashboard is opened in as few
+modes as it takes to show every panel with data and, if it can be empty, without.
 """
 
 from __future__ import annotations

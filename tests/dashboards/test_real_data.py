@@ -70,7 +70,7 @@ def test_a_panel_has_data_in_some_mode(empty: dict[tuple[str, str], set[str]]) -
     assert nowhere == {"Failed rule evaluations", "In-memory series"}
 
 
-def test_a_legend_names_only_labels_that_are_there(answers: Answers) -> None:
+def test_a_legend_names_only_existing_labels(answers: Answers) -> None:
     for board, panel in PANELS:
         for target in panel["targets"]:
             series = [labels for mode in MODES for labels in answers[Question.of(panel, target, variables(mode))]]

@@ -1,4 +1,4 @@
-"""The main job, as a person does it: `make dev`, look, break, mend, inject, remove. Real engine, agent, Mimir and Loki."""
+"""The main workflow, as a user runs it: `make dev`, look, break, repair, inject, remove. Real engine, agent, Mimir and Loki."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lab.dev import query
 from tests.e2e.conftest import Datacenter, eventually
 
 
-def test_mimir_has_the_utilisation_of_8_gpus_with_the_four_labels(datacenter: Datacenter) -> None:
+def test_mimir_has_the_utilization_of_8_gpus_with_the_four_labels(datacenter: Datacenter) -> None:
     series = query.labelled_utilization(datacenter.endpoints["MIMIR_URL"])
     assert len(series) == 8
     for each in series:
@@ -33,10 +33,10 @@ def test_node_exporter_and_the_agent_itself_are_scraped(datacenter: Datacenter) 
 def test_the_ruler_knows_the_hosts_and_gpus_that_the_stack_expects(datacenter: Datacenter) -> None:
     expected = 'inventory:gpus_expected:count{datacenter="dev",cluster="local",instance="dev-gpu-host"}'
     eventually("the inventory is a metric", lambda: datacenter.metrics(expected), within_s=120)
-    assert datacenter.metrics(expected)[0]["value"][1] == "8", "a lost GPU is told by this number alone"
+    assert datacenter.metrics(expected)[0]["value"][1] == "8", "only this number shows that a GPU is lost"
 
 
-def test_an_edited_file_and_a_stopped_exporter_are_seen_by_refresh_and_mended_by_up(datacenter: Datacenter) -> None:
+def test_an_edited_file_and_a_stopped_exporter_are_seen_by_refresh_and_repaired_by_up(datacenter: Datacenter) -> None:
     config = next((datacenter.host / "etc/gpu-fleet/alloy").glob("*.alloy"))
     original = config.read_text()
     config.write_text(original + "// edited by hand\n")
@@ -61,7 +61,7 @@ def test_the_state_holds_no_secret_in_clear(datacenter: Datacenter) -> None:
 
 
 def stop_program(datacenter: Datacenter, program: str) -> None:
-    """As a person does it, with supervisorctl: it does not come back by itself."""
+    """As a person does it, with supervisorctl: supervisord does not restart it."""
     subprocess.run(
         [
             datacenter.directory / ".venv/bin/supervisorctl",

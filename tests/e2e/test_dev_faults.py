@@ -43,7 +43,7 @@ def test_a_taken_port_is_named(suffering: Datacenter) -> None:
     assert "Traceback" not in output, output
 
 
-def test_a_second_run_beside_a_running_one_is_told_who_runs_and_ctrl_c_ends_the_first(suffering: Datacenter) -> None:
+def test_a_second_run_names_the_one_already_running_and_ctrl_c_ends_the_first(suffering: Datacenter) -> None:
     lock = suffering.directory / ".dev/lock"
     first = suffering.start("lab.dev", "up")
     eventually("the first holds the lock", lambda: lock.exists() and str(first.pid) in lock.read_text(), within_s=300)
@@ -51,7 +51,7 @@ def test_a_second_run_beside_a_running_one_is_told_who_runs_and_ctrl_c_ends_the_
     assert f"pid {first.pid}" in output, output
 
     eventually("Loki starts", lambda: (suffering.directory / ".dev/backend/loki/pid").exists(), within_s=300)
-    assert first.poll() is None, "the engine is in the middle of its resources: the host and the dashboards come later"
+    assert first.poll() is None, "the engine is in the middle of its resources: the host and the dashboards follow later"
     output = interrupt(first)
     assert first.returncode == 130, output
     assert "Traceback" not in output, output

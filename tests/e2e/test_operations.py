@@ -52,13 +52,13 @@ def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothin
     datacenter: Datacenter, edited: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = placed(datacenter)
-    assert "would change" not in datacenter.pulumi("preview", "--expect-no-changes"), "without PLAN no host is asked"
+    assert "would change" not in datacenter.pulumi("preview", "--expect-no-changes"), "without PLAN no host is contacted"
     monkeypatch.setenv("PLAN", "hosts")
     output = datacenter.pulumi("preview", "--diff")
     assert f"{HOST}: 1 of " in output, output
     assert f"file /etc/gpu-fleet/alloy/{edited.name}: content differs" in output, output
     assert "service gpu-fleet-alloy: to be restarted" in output, output
-    assert "probing the host" not in output, "progress is no part of a plan"
+    assert "probing the host" not in output, "progress messages are not part of a plan"
     assert placed(datacenter) == before
 
 
@@ -87,7 +87,7 @@ def test_check_of_a_fleet_without_drift_succeeds(datacenter: Datacenter) -> None
     assert "1 host: 1 ok." in done.stdout, done.stdout
 
 
-def test_check_tells_what_pulumi_could_not_do(datacenter: Datacenter) -> None:
+def test_check_reports_what_pulumi_could_not_do(datacenter: Datacenter) -> None:
     done = check(datacenter, "PULUMI_BACKEND_URL=file:///nowhere")
     assert done.returncode == 1
     assert "/nowhere" in done.stderr, done.stderr

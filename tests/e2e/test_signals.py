@@ -1,4 +1,4 @@
-"""What a preview says of rules, dashboards and cost, against a running datacenter."""
+"""What a preview reports about rules, dashboards and cost, against a running datacenter."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def wrong_rule(datacenter: Datacenter) -> Iterator[Path]:
     file.unlink()
 
 
-def test_a_wrong_rule_ends_the_preview_with_every_mistake_before_the_first_resource(
+def test_a_wrong_rule_stops_the_preview_with_every_error_before_the_first_resource(
     datacenter: Datacenter, wrong_rule: Path
 ) -> None:
     output = datacenter.pulumi("preview", ok=False)
-    assert "2 mistakes in rules and dashboards; nothing was changed." in output, output
+    assert "2 errors in rules and dashboards; nothing was changed." in output, output
     assert "alerts/rules/mine.yaml, alert Mine (severity warning): has no action" in output, output
     assert "did you mean gpu:temperature:celsius?" in output, output
     assert "Traceback" not in output, output
     assert "gpu-fleet:host:Host" not in output, "a resource was looked at"
 
 
-def test_a_preview_tells_the_cost_and_mimir_has_as_many_series(datacenter: Datacenter, preview: str) -> None:
+def test_a_preview_shows_the_cost_and_mimir_has_as_many_series(datacenter: Datacenter, preview: str) -> None:
     assert re.search(r"Series in Mimir, estimated: up to [\d,]+ sent by 1 host, and [\d,]+ recorded from them", preview), preview
     assert re.search(r"1 host with 8 GPUs: [\d,]+ with nvidia_gpu_exporter", preview), preview
 
@@ -88,10 +88,10 @@ def test_every_metric_in_mimir_is_known_to_the_check_of_rules_and_panels(datacen
 
 @pytest.mark.parametrize("server", ["MIMIR_URL", "LOKI_URL"])
 def test_no_rule_fails_in_its_ruler(datacenter: Datacenter, server: str) -> None:
-    def judged() -> list[dict[str, str]]:
+    def evaluated() -> list[dict[str, str]]:
         groups = query.get(f"{datacenter.endpoints[server]}/prometheus/api/v1/rules")["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    eventually("every rule was asked once", lambda: all(rule["health"] != "unknown" for rule in judged()), within_s=120)
-    assert len(judged()) > 50
-    assert {rule["name"]: rule["lastError"] for rule in judged() if rule["health"] != "ok"} == {}
+    eventually("every rule was evaluated once", lambda: all(rule["health"] != "unknown" for rule in evaluated()), within_s=120)
+    assert len(evaluated()) > 50
+    assert {rule["name"]: rule["lastError"] for rule in evaluated() if rule["health"] != "ok"} == {}

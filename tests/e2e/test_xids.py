@@ -1,7 +1,7 @@
 """XIDs through the whole chain: kernel line, Alloy, Mimir and Loki, their rulers, Alertmanager, receiver. One incident, one page.
 
-Alertmanager's own part is tested with alerts of hosts that there are not, sent to it as the ruler sends them: a host that dies
-takes seven minutes, an XID ten to be over.
+Alertmanager's own part is tested with alerts of hosts that do not exist, sent to it as the ruler sends them: a dead host takes
+seven minutes to alert, an XID ten minutes to resolve.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ XID = {"alertname": "GpuXid", "severity": "critical", "scope": "gpu"}
 
 
 def send(datacenter: Datacenter, *labels: dict[str, str], over: bool = False) -> None:
-    """Alerts as a ruler sends them; they last until they are sent as over."""
+    """Alerts as a ruler sends them; they last until they are sent with `over`."""
     now = datetime.datetime.now(datetime.UTC)
     end = now if over else now + datetime.timedelta(minutes=5)
     given = [
@@ -42,9 +42,9 @@ def send(datacenter: Datacenter, *labels: dict[str, str], over: bool = False) ->
 
 
 def received(datacenter: Datacenter, instance: str) -> list[dict[str, Any]]:
-    """What the receiver was told of a host, oldest first."""
-    told = query.received_alerts(datacenter.endpoints["RECEIVER_URL"])
-    return [alert for alert in told if alert["labels"].get("instance") == instance]
+    """The notifications about a host at the receiver, oldest first."""
+    alerts = query.received_alerts(datacenter.endpoints["RECEIVER_URL"])
+    return [alert for alert in alerts if alert["labels"].get("instance") == instance]
 
 
 def names(alerts: list[dict[str, Any]]) -> set[str]:
@@ -53,7 +53,7 @@ def names(alerts: list[dict[str, Any]]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def incidents(datacenter: Datacenter) -> Iterator[str]:
-    """The table that `python -m lab.dev xids` printed; meanwhile the sent alerts have had their time, too."""
+    """The table that `python -m lab.dev xids` printed; the sent alerts are notified while it runs."""
     eventually("the rules are evaluated", lambda: datacenter.metrics("inventory:host:expected"), within_s=120)
     bus, other = {"instance": "lost", "pci": "0000:f1:00"}, {"instance": "lost", "pci": "0000:f2:00"}
     send(
@@ -80,7 +80,7 @@ def incidents(datacenter: Datacenter) -> Iterator[str]:
         inject.clear(datacenter.directory / ".dev/gpus/state")
 
 
-def test_each_of_the_30_most_common_xids_is_told_with_its_severity_and_action(incidents: str) -> None:
+def test_each_of_the_30_most_common_xids_is_notified_with_its_severity_and_action(incidents: str) -> None:
     print(incidents)
     rows = re.findall(r"^ *(\d+) +(\d) +(\w+) +(\w+) +(?:after (\d+) s|no alert)$", incidents, re.MULTILINE)
     assert {(int(code), int(gpu)) for code, gpu, *_ in rows} == set(CODES.items()), incidents
@@ -91,20 +91,20 @@ def test_each_of_the_30_most_common_xids_is_told_with_its_severity_and_action(in
 
 
 def test_what_the_xids_leave_behind_pages_nobody_a_second_time(incidents: str, datacenter: Datacenter) -> None:
-    """Lost memory, a GPU that is gone, nvidia-smi that hangs, the driver's 154 after nearly every code."""
-    # Their own codes page nobody, but after 94 and 63 the driver asks for a reset; that page waits first.
+    """Lost memory, a lost GPU, an nvidia-smi that hangs, the driver's 154 after nearly every code."""
+    # Their own codes page nobody, but after 94 and 63 the recovery action is a reset; that page has a `for`.
     without_critical = {pci_address(datacenter.directory / ".dev/gpus/state", gpu) for gpu in (4, 5, 6)}
 
-    def told() -> list[dict[str, Any]]:
+    def firing() -> list[dict[str, Any]]:
         return [alert for alert in received(datacenter, "dev-gpu-host") if alert["status"] == "firing"]
 
     def pages(without: bool) -> set[str]:
-        labels = [alert["labels"] for alert in told() if is_page(alert)]
+        labels = [alert["labels"] for alert in firing() if is_page(alert)]
         return {each["alertname"] for each in labels if (each.get("pci") in without_critical) == without}
 
-    eventually("the driver's wish", lambda: pages(without=True) == {"GpuDriverAsksForAction"}, within_s=150)
+    eventually("the recovery action", lambda: pages(without=True) == {"GpuDriverAsksForAction"}, within_s=150)
     assert pages(without=False) == {"GpuXid"}
-    assert "154" not in {alert["labels"].get("xid") for alert in told()}, "its words are in the page"
+    assert "154" not in {alert["labels"].get("xid") for alert in firing()}, "its text is in the page"
 
 
 def is_page(alert: dict[str, Any]) -> bool:
@@ -120,28 +120,28 @@ def test_a_dead_host_hides_its_gpus_and_disks_and_no_other_host_s(incidents: str
     assert names(received(datacenter, "alive")) == {"GpuTemperatureHigh"}
 
 
-def test_grafana_judges_the_same_incidents_in_the_same_way(incidents: str, datacenter: Datacenter) -> None:
-    """The lab's Grafana, asked for the state of the rules, over the real Mimir and Loki."""
-    ask(datacenter, "POST", "/api/folders", {"uid": "judged", "title": "Judged"})
+def test_grafana_evaluates_the_same_incidents_in_the_same_way(incidents: str, datacenter: Datacenter) -> None:
+    """The state of the rules in the lab's Grafana, over the real Mimir and Loki."""
+    ask(datacenter, "POST", "/api/folders", {"uid": "evaluated", "title": "Evaluated"})
     try:
         for group in rule_groups(["mimir", "loki"]):
             if group.name.startswith("xid-") or group.name == "kernel":
                 body = {"interval": group.interval_s, "rules": [provisioned(rule) for rule in group.rules]}
-                ask(datacenter, "PUT", f"/api/v1/provisioning/folder/judged/rule-groups/{group.name}", body)
-        judged = ask(datacenter, "GET", "/api/prometheus/grafana/api/v1/rules?folder_uid=judged")["data"]["groups"]
+                ask(datacenter, "PUT", f"/api/v1/provisioning/folder/evaluated/rule-groups/{group.name}", body)
+        groups = ask(datacenter, "GET", "/api/prometheus/grafana/api/v1/rules?folder_uid=evaluated")["data"]["groups"]
     finally:
-        ask(datacenter, "DELETE", "/api/folders/judged?forceDeleteRules=true")
-    rules = {rule["name"]: rule for group in judged for rule in group["rules"]}
+        ask(datacenter, "DELETE", "/api/folders/evaluated?forceDeleteRules=true")
+    rules = {rule["name"]: rule for group in groups for rule in group["rules"]}
     assert {name: rule["lastError"] for name, rule in rules.items() if rule["health"] == "error"} == {}
     states = {name: rule["state"] for name, rule in rules.items() if rule["state"] != "inactive"}
-    told = {f"GpuXid {code}": "firing" for code in (*CODES, 154) if CATALOGUE[code].is_alerted}
-    assert states == {**told, "GpuDriverAsksForAction": "pending"}, "pending: it waits, and is asked for the first time"
+    expected = {f"GpuXid {code}": "firing" for code in (*CODES, 154) if CATALOGUE[code].is_alerted}
+    assert states == {**expected, "GpuDriverAsksForAction": "pending"}, "pending: its first evaluation, and it has a `for`"
     (lost,) = rules["GpuXid 79"]["alerts"]
     assert (lost["state"], lost["labels"]["instance"], lost["labels"]["alert"]) == ("Alerting", "dev-gpu-host", "GpuXid")
 
 
 def provisioned(rule: GrafanaRule) -> dict[str, Any]:
-    """A rule in the words of Grafana's provisioning API."""
+    """A rule as Grafana's provisioning API takes it."""
     return {
         "title": rule.title,
         "condition": rule.condition,
@@ -172,7 +172,7 @@ def test_a_page_ends_by_itself(incidents: str, datacenter: Datacenter) -> None:
     def states() -> list[str]:
         return [alert["status"] for alert in received(datacenter, "over")]
 
-    eventually("the receiver is told that it is over", lambda: states() == ["firing", "resolved"], within_s=90)
+    eventually("the receiver is notified that it is resolved", lambda: states() == ["firing", "resolved"], within_s=90)
 
 
 def test_an_injected_xid_reaches_the_receiver_with_what_to_do(incidents: str, datacenter: Datacenter) -> None:

@@ -78,10 +78,10 @@ def test_grafana_holds_the_rules_with_fixed_uids_and_the_ruler_only_records(stac
     )
     recorded = [rule for group in ruler.groups.values() for rule in group["rules"]]
     assert recorded and all("record" in rule for rule in recorded)
-    assert ruler.alertmanagers == {}, "Grafana tells; Mimir's Alertmanager is left alone"
+    assert ruler.alertmanagers == {}, "Grafana notifies; Mimir's Alertmanager is left alone"
 
 
-def test_grafana_asks_mimir_as_the_stack_file_says(stack, server):
+def test_grafana_queries_mimir_as_configured_in_the_stack_file(stack, server):
     kept = {source["type"]: source for source in server.get("/api/datasources")}
     for source in kept.values():
         assert source["jsonData"]["httpHeaderName1"] == "X-Scope-OrgID"
@@ -89,7 +89,7 @@ def test_grafana_asks_mimir_as_the_stack_file_says(stack, server):
         assert set(source["secureJsonFields"]) == {"basicAuthPassword", "httpHeaderValue1"}
 
 
-def test_grafana_knows_who_is_told_and_when_not(stack, server):
+def test_grafana_knows_who_is_notified_and_when_not(stack, server):
     tree = server.get(f"{PROVISIONING}/policies")
     assert tree["receiver"] == "team"
     assert tree["routes"][0]["receiver"] == "oncall"

@@ -16,7 +16,7 @@ def described(**changes):
 
 
 def leaves(tree, names, path=()):
-    """(who is told, by which grouping) of every branch, and what leads there."""
+    """Of every branch: the matchers on the way to it, its receiver, grouping, wait and mute timings."""
     here = (*path, tuple(names["matchers"](tree)))
     yield here, tree.get(names["receiver"]), tree.get(names["group"]), tree.get(names["wait"]), tree.get(names["mute"])
     for branch in tree.get(names["branches"], []):
@@ -110,7 +110,7 @@ def test_a_mute_timing_keeps_all_its_conditions():
     assert mute_timing(NIGHTS)["times"] == [{"start": "22:00", "end": "24:00"}]
 
 
-def test_a_route_to_a_receiver_that_tells_nobody_is_muted_for_ever():
+def test_a_route_to_a_receiver_without_channels_is_always_muted():
     nobody = Receiver(name="nobody", channels=())
     given = described(
         receivers=(TEAM, nobody),
@@ -129,5 +129,5 @@ def test_a_route_to_a_receiver_that_tells_nobody_is_muted_for_ever():
     assert mute_timing(FOR_EVER) == {"weekdays": ["sunday:saturday"], "location": "UTC"}
 
 
-def test_nothing_is_muted_where_every_receiver_tells_somebody():
+def test_nothing_is_muted_where_every_receiver_has_a_channel():
     assert as_grafana_can(described()) == described()

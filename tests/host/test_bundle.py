@@ -47,7 +47,7 @@ print(Bundle.of([Part(
 """
 
 
-def test_the_same_parts_give_the_same_bytes_on_any_machine(tmp_path: Path) -> None:
+def test_the_same_parts_yield_the_same_bytes_on_any_machine(tmp_path: Path) -> None:
     surroundings = [
         ({"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "C", "USER": "root"}, 0o022, REPOSITORY),
         ({"PYTHONHASHSEED": "2", "TZ": "America/Lima", "LC_ALL": "C.UTF-8", "USER": "ops"}, 0o077, tmp_path),
@@ -119,7 +119,7 @@ def test_directories_of_files_belong_to_the_host_part_unless_a_part_names_them()
     assert "dir\tany\t/etc/two\t755\troot\troot\tplaced\n" in manifest
 
 
-MISTAKES = {
+ERRORS = {
     "two parts of one name": ([_part(), _part()], "one: two parts have this name"),
     "a part named host": ([_part(name="host")], "host: two parts have this name (every bundle has a part of this name already)"),
     "a part name with capitals": ([_part(name="One")], "One: name 'One': use lower-case letters, digits and '-'"),
@@ -223,9 +223,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("kind", MISTAKES)
+@pytest.mark.parametrize("kind", ERRORS)
 def test_parts_that_make_no_sense_are_refused(kind: str) -> None:
-    parts, expected = MISTAKES[kind]
+    parts, expected = ERRORS[kind]
     assert any(expected in error for error in _errors(*parts)), _errors(*parts)
 
 

@@ -116,7 +116,7 @@ def test_each_record_is_on_disk_before_it_has_its_name(host: SimulatedHost, watc
 
 
 def test_what_a_run_reports_as_done_is_on_disk(host: SimulatedHost, watched: Path) -> None:
-    """Files before they have their names, the directories that list them before the result."""
+    """Files before they are renamed to their names, the directories that list them before the result."""
     host.at("/etc/page").mkdir(parents=True)
     host.at("/etc/page/index.html").write_text("the administrator's\n")
     host.apply([page()])
@@ -124,7 +124,7 @@ def test_what_a_run_reports_as_done_is_on_disk(host: SimulatedHost, watched: Pat
     new = host.at("/etc/page/.index.html.gpu-fleet-new")
     assert calls.index(f"sync {new}\n") < calls.index(f"mv -fT {new} {host.at('/etc/page/index.html')}\n")
     saved = host.at("/var/lib/gpu-fleet/saved/etc/page/index.html")
-    assert calls.index(f"sync {saved}\n") < calls.index(f"sync {new}\n"), "a file of others, before ours takes its name"
+    assert calls.index(f"sync {saved}\n") < calls.index(f"sync {new}\n"), "an existing file, before ours replaces it"
     assert f"{host.at('/etc/page')} " in calls.splitlines()[-1] + " "
 
     watched.write_text("")

@@ -1,4 +1,4 @@
-"""Programs that come from elsewhere: verified before they may run, and told plainly when they do not arrive."""
+"""Downloaded programs: verified before they may run, and clearly reported when they do not arrive."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_wrong_checksum_shows_both_sums_and_places_nothing(host: SimulatedHost
     assert apply.statuses["page"] == "changed"
 
 
-def test_a_download_that_is_cut_is_told_and_leaves_nothing(host: SimulatedHost, mirror: Mirror) -> None:
+def test_a_truncated_download_is_reported_and_leaves_nothing(host: SimulatedHost, mirror: Mirror) -> None:
     mirror.files["/tool"] = TOOL
     mirror.cut = 1000
     apply = host.run("apply", [_part(_sum(TOOL), f"{mirror.url}/tool")])
@@ -200,7 +200,7 @@ def test_a_forged_artifact_is_refused(host: SimulatedHost) -> None:
     assert not host.at(PATH).exists()
 
 
-def test_a_file_the_controller_did_not_bring_is_asked_for(host: SimulatedHost) -> None:
+def test_a_file_the_controller_did_not_send_is_requested(host: SimulatedHost) -> None:
     apply = host.run("apply", [_part(_sum(TOOL))])
     assert apply.error("tool")["code"] == "download"
     assert "artifact directory" in apply.error("tool")["message"]
@@ -237,7 +237,7 @@ def test_an_upgrade_replaces_the_program_and_a_failed_one_keeps_it(host: Simulat
     assert not host.at(PATH).exists()
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(host: SimulatedHost, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_half_written(host: SimulatedHost, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.mkdir()
     for name, text in {"curl": "exit 23", "wget": 'echo "Cannot write: No space left on device" >&2; exit 3'}.items():
@@ -262,7 +262,7 @@ def test_a_mirror_that_sends_without_end_cannot_fill_the_disk(
     apply = host.run("apply", [_part("0" * 64, f"{mirror.url}/endless")])
     assert apply.error("tool")["code"] == "disk-full"
     assert "is larger than the 4 MiB that can be used below" in apply.error("tool")["message"]
-    assert mirror.sent < 30_000_000, "what is sent on after the limit is still in the buffers of the connection"
+    assert mirror.sent < 30_000_000, "what is sent after the limit is still in the buffers of the connection"
 
 
 def test_the_last_space_of_a_disk_is_not_used_for_downloads(host: SimulatedHost, mirror: Mirror, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_the_last_space_of_a_disk_is_not_used_for_downloads(host: SimulatedHost,
 
 
 def test_a_long_download_prints_signs_of_life(host: SimulatedHost, tmp_path: Path) -> None:
-    """Else whoever waits for it would give the host up."""
+    """Otherwise a waiting client would give up on the host."""
     slow = tmp_path / "slow"
     slow.mkdir()
     for name, text in {"curl": "/bin/sleep 1; exit 22", "sleep": '[ "$1" != 60 ] || set -- 0.2; exec /bin/sleep "$@"'}.items():

@@ -56,7 +56,7 @@ def test_a_check_changes_nothing_whatsoever(host: SimulatedHost) -> None:
     assert snapshot(host.prefix) == before
 
 
-def test_remove_leaves_what_was_there_before_and_nothing_else(host: SimulatedHost) -> None:
+def test_remove_leaves_what_existed_before_and_nothing_else(host: SimulatedHost) -> None:
     host.at("/etc/page").mkdir(parents=True)
     host.at("/etc/page/index.html").write_text("the administrator's page\n")
     host.at("/etc/page/index.html").chmod(0o640)
@@ -221,7 +221,7 @@ def test_without_our_records_what_has_our_name_is_ours_and_the_rest_is_kept(host
     shutil.rmtree(host.at("/var/lib/gpu-fleet"))
     host.at("/opt/gpu-fleet/libexec/greet").unlink()
     host.at("/opt/gpu-fleet/libexec/greet").symlink_to("/dev/null")
-    assert host.run("check", [page()]).code == 3, "nothing tells what this host should be; the next apply brings it back"
+    assert host.run("check", [page()]).code == 3, "nothing says what this host should be; the next apply restores it"
     host.apply([page()])
     host.remove()
     left = [path for path in snapshot(host.prefix) if "gpu-fleet" in path or path.startswith("etc/page/")]
@@ -334,7 +334,7 @@ def test_a_file_that_moves_to_another_part_stays(host: SimulatedHost) -> None:
     assert snapshot(host.prefix) == {}
 
 
-def test_a_directory_in_the_way_of_a_file_is_told_and_not_destroyed(host: SimulatedHost) -> None:
+def test_a_directory_at_the_path_of_a_file_is_reported_and_not_destroyed(host: SimulatedHost) -> None:
     host.at("/etc/page/index.html/keep").mkdir(parents=True)
     shared = page(directories=(Directory(path="/etc/page"),))
     apply = host.run("apply", [shared])
@@ -344,7 +344,7 @@ def test_a_directory_in_the_way_of_a_file_is_told_and_not_destroyed(host: Simula
     assert not host.at("/opt/gpu-fleet/libexec/greet").exists(), "the part was put back to what it was: nothing"
 
 
-def test_a_prefix_that_cannot_be_written_is_said_before_anything_is_tried(host: SimulatedHost) -> None:
+def test_a_prefix_that_cannot_be_written_is_reported_before_anything_is_tried(host: SimulatedHost) -> None:
     host.at("/var").write_text("in the way")
     apply = host.run("apply", [page()])
     assert apply.code == 1
@@ -378,4 +378,4 @@ def test_on_a_host_with_selinux_each_new_directory_is_labelled_before_anything_i
     labelled = (host.directory / "labelled").read_text().splitlines()
     assert f"{host.prefix}/opt/gpu-fleet/libexec: " in labelled and f"{host.prefix}/etc/page: " in labelled
     host.apply([page("good bye\n")])
-    assert (host.directory / "labelled").read_text().splitlines() == labelled, "labels of others' making stay"
+    assert (host.directory / "labelled").read_text().splitlines() == labelled, "labels that others set are kept"

@@ -1,4 +1,4 @@
-"""Services under a real supervisord: started, restarted only when what they use changes, put back when they do not come up."""
+"""Services under a real supervisord: started, restarted only when what they use changes, rolled back when they do not come up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _process(host: SimulatedHost, port: object = None) -> str:
 
 
 def _command_line(process: int) -> bytes:
-    """Empty when it has ended, even while nobody has asked how."""
+    """Empty when it has ended, even before its exit status is read."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
@@ -99,7 +99,7 @@ def test_a_changed_setting_restarts_the_services_that_read_it(host: SimulatedHos
     assert _process(host) != process
 
 
-def test_a_file_of_an_earlier_part_that_comes_and_goes_restarts_the_service(host: SimulatedHost) -> None:
+def test_a_file_of_an_earlier_part_that_appears_or_disappears_restarts_the_service(host: SimulatedHost) -> None:
     rules = File(path="/etc/rules/a", content=b"a")
     extra = page(name="extra", files=(rules,), directories=(), when={"EXTRA": ("yes",)}, settings={"EXTRA": "no"})
     service = web(host)
@@ -154,11 +154,11 @@ def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: S
     assert _answer(host).startswith("web answers")
     assert host.at("/opt/gpu-fleet/libexec/web").read_bytes() == before["opt/gpu-fleet/libexec/web"][2]
     assert host.check().code == 4, "the host does not match the bundle it was given"
-    assert host.apply([web(host, "mended"), page()]).statuses["web"] == "changed"
+    assert host.apply([web(host, "repaired"), page()]).statuses["web"] == "changed"
     assert host.check().code == 0
 
 
-def test_a_new_part_that_does_not_come_up_is_taken_away_again(host: SimulatedHost) -> None:
+def test_a_new_part_that_does_not_come_up_is_removed_again(host: SimulatedHost) -> None:
     apply = host.run("apply", [page(), web(host, "broken")])
     assert apply.code == 1
     assert apply.error("web")["message"].endswith("what was placed for it was removed again")
@@ -175,7 +175,7 @@ def test_a_service_that_answers_wrongly_is_named_with_what_was_expected(host: Si
     assert apply.error("web")["message"].startswith(f"{url} answers, but without something else after 2 s")
 
 
-def test_a_program_built_for_a_newer_system_is_told_apart(host: SimulatedHost) -> None:
+def test_a_program_built_for_a_newer_system_has_its_own_error(host: SimulatedHost) -> None:
     part = web(host)
     start, program = part.files
     said = 'echo "alloy: libc.so.6: version \\`GLIBC_2.34\' not found (required by alloy)"; exit 1\n'
@@ -255,7 +255,7 @@ def test_a_stopped_service_is_drift_and_started_again(host: SimulatedHost) -> No
     assert _answer(host).startswith("web answers")
 
 
-def test_a_killed_supervisord_is_drift_and_its_programs_do_not_stand_in_the_way(host: SimulatedHost) -> None:
+def test_a_killed_supervisord_is_drift_and_its_programs_do_not_block_the_repair(host: SimulatedHost) -> None:
     host.apply([web(host)])
     process = _process(host)
     subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(_supervisord(host))], check=True)
@@ -302,14 +302,14 @@ def test_a_long_prefix_is_no_obstacle_to_the_socket_of_supervisord(tmp_path: Pat
         host.stop()
 
 
-def test_a_host_without_a_service_manager_is_told_what_to_install(host: SimulatedHost) -> None:
+def test_without_a_service_manager_the_error_says_what_to_install(host: SimulatedHost) -> None:
     host.settings["GPU_FLEET_SUPERVISORD"] = "/nonexistent/supervisord"
     apply = host.run("apply", [web(host)])
     assert apply.error("host")["code"] == "unsupported"
     assert "install the supervisor package" in apply.error("host")["message"]
 
 
-def test_a_service_that_runs_and_does_not_answer_is_drift_and_started_anew(host: SimulatedHost) -> None:
+def test_a_service_that_runs_and_does_not_answer_is_drift_and_restarted(host: SimulatedHost) -> None:
     host.apply([web(host), page()])
     process = int(_process(host))
     os.kill(process, signal.SIGSTOP)

@@ -68,7 +68,7 @@ def test_settings_of_the_stack_win_over_defaults_and_facts_over_both(host: Simul
     assert 'FOUND="seen"' in text
 
 
-def test_facts_are_told_kept_and_decide_which_parts_are_wanted(host: SimulatedHost) -> None:
+def test_facts_are_reported_kept_and_decide_which_parts_are_installed(host: SimulatedHost) -> None:
     probe = _probe('echo "GPU_MODEL=NVIDIA H100 80GB HBM3"; echo MODE=small\n')
     apply = host.apply([probe, page(when={"MODE": ("small", "tiny")}), page(name="large", when={"MODE": ("large",)}, files=())])
     assert apply.facts == {"GPU_MODEL": "NVIDIA H100 80GB HBM3", "MODE": "small"}
@@ -142,7 +142,7 @@ def test_secrets_are_placed_for_their_owner_alone_and_appear_nowhere_else(host: 
     assert oct(host.at("/var/lib/gpu-fleet/placed").stat().st_mode)[-3:] == "600", "it holds a sum of the secret"
 
 
-def test_a_rotated_secret_is_replaced_and_told_by_name(host: SimulatedHost) -> None:
+def test_a_rotated_secret_is_replaced_and_reported_by_name(host: SimulatedHost) -> None:
     host.secrets = {"page-password": "old"}
     host.apply([page(secrets=("page-password",))])
     host.secrets = {"page-password": "new"}
@@ -151,7 +151,7 @@ def test_a_rotated_secret_is_replaced_and_told_by_name(host: SimulatedHost) -> N
     assert host.at("/etc/gpu-fleet/secrets/page-password").read_text() == "new"
 
 
-def test_a_secret_nobody_set_is_an_empty_file(host: SimulatedHost) -> None:
+def test_a_secret_that_is_not_set_is_an_empty_file(host: SimulatedHost) -> None:
     host.apply([page(secrets=("page-password",))])
     assert host.at("/etc/gpu-fleet/secrets/page-password").read_text() == ""
 

@@ -1,4 +1,4 @@
-"""The estimate of series in a preview against what the simulated exporters and the real node_exporter give: within a tenth."""
+"""The estimate of series in a preview against what the simulated exporters and the real node_exporter serve: within a tenth."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def test_a_preview_says_what_each_kind_of_host_may_cost_and_the_sum_of_the_most(
     assert f"1 host with 8 GPUs (assumed): {amd.sent:,} with textfile\n" in text
 
 
-def test_a_host_that_pulls_tells_of_its_runs_too():
+def test_a_host_in_pull_mode_reports_its_runs_too():
     text, total = summary([host(exporter="textfile"), host(exporter="textfile", connection="pull")], STANDARD, "standard")
     assert total.sent == 2 * of_host("textfile", HostShape(), STANDARD).sent + 4
     assert text.count("1 host with 8 GPUs: ") == 2
 
 
-def test_a_stack_without_hosts_says_nothing_of_series():
+def test_a_stack_without_hosts_has_no_estimate_of_series():
     assert summary([host(lost=True)], STANDARD, "standard") is None

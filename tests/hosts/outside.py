@@ -1,4 +1,4 @@
-"""Whoever scrapes a host from outside: the site's certificate on the host, and what curl is told."""
+"""Scraping a host from outside: the site's certificate on the host, and the arguments of curl."""
 
 from __future__ import annotations
 

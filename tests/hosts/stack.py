@@ -21,7 +21,7 @@ from operations.deploy import FLAGS, SAVED_ONCE
 from tests import checkout
 
 DATACENTER, CLUSTER = "lab-west", "training"
-# make's flags for fleets, and no question asked.
+# make's flags for fleets, without a confirmation prompt.
 UP = ("up", "--yes", "--skip-preview", "--suppress-permalink", *FLAGS)
 
 
@@ -103,7 +103,7 @@ class Stack:
 def config_of(
     site: Site, hosts: Mapping[str, Mapping[str, Any]], artifacts: Path, backend: Backend, username: str | None = None
 ) -> dict[str, Any]:
-    """A stack file's keys for some hosts of the site. `username`: of Mimir and Loki, which here let everybody in."""
+    """A stack file's keys for some hosts of the site. `username`: of Mimir and Loki, which accept every login here."""
     for name in hosts.keys() & site.hosts.keys():
         _ = site.hosts[name]  # boots it
     login = {"username": username} if username else {}
@@ -119,12 +119,12 @@ def config_of(
 
 
 def logins(host: Host, user: str = "ops") -> int:
-    """How often sshd has let the user in since the host was made."""
+    """How often sshd has accepted the user since the host was created."""
     return sshd_log(host).count(f"Accepted publickey for {user} ")
 
 
 def refusals(host: Host, user: str = "ops") -> int:
-    """Connections that ended before the user was let in."""
+    """Connections that ended before the user was authenticated."""
     return len(re.findall(rf"(?:closed by|reset by|Disconnected from) authenticating user {user} ", sshd_log(host)))
 
 
@@ -134,9 +134,9 @@ def sshd_log(host: Host) -> str:
     return host.console.read_text(errors="replace")
 
 
-# What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. Content is read of
-# files that are not as the host's image has them, and of those below /etc, which tools write anew with nothing changed. A useradd
-# that was killed leaves /etc/passwd.PID.
+# What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. Content is compared
+# for files that differ from the host's image, and for those below /etc, which tools rewrite without a change. A useradd that was
+# killed leaves /etc/passwd.PID.
 _EVERYTHING = r"""
 all() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \

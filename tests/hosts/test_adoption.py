@@ -1,4 +1,4 @@
-"""Exporters that somebody installed before us: refused with the way out, kept where the stack file says so, left in the end."""
+"""Exporters installed before us: refused with a fix, adopted if the stack file says so, and left running at removal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.hosts import Site
 from tests.hosts.placed import ARTIFACTS, PlacedHost
 from tests.hosts.stack import left_as_found
 
-# As a distribution's package and an administrator leave them: names, units and users of their own, on the makers' ports.
+# As a distribution's package and an administrator install them: names, units and users of their own, on the upstream ports.
 THEIRS = """
 set -e
 for found in $(sed -n 's/ .*//p' {artifacts}/SHA256SUMS); do
@@ -52,7 +52,7 @@ def occupied(site: Site, artifacts: Path) -> Iterator[PlacedHost]:
             host.ssh(GONE)
 
 
-def test_exporters_of_others_are_refused_kept_and_left(occupied: PlacedHost) -> None:
+def test_existing_exporters_are_refused_adopted_and_left_running(occupied: PlacedHost) -> None:
     host = occupied.host
     refused = occupied.apply()
     assert refused.code == 1
@@ -72,7 +72,7 @@ def test_exporters_of_others_are_refused_kept_and_left(occupied: PlacedHost) -> 
     assert adopted.facts["GPU_FLEET_GPU_EXPORTER_LISTEN"] == "127.0.0.1:9835"
     units = set(host.ssh("systemctl list-unit-files --no-legend 'gpu-fleet-*.service' | cut -d ' ' -f 1").stdout.split())
     assert units == {f"gpu-fleet-{name}.service" for name in ("alloy", "check", "textfile")}
-    assert occupied.apply().changes == {}, "what is adopted stays so"
+    assert occupied.apply().changes == {}, "what is adopted stays adopted"
     assert occupied.check().drift == []
 
     host.ssh("systemctl stop prometheus-node-exporter")

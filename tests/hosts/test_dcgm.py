@@ -86,7 +86,7 @@ def test_it_comes_back_after_docker_was_restarted_or_stopped_and_started(fleet: 
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
-def test_a_container_that_no_longer_answers_is_drift_and_is_mended(fleet: Stack, host: Host) -> None:
+def test_a_container_that_no_longer_answers_is_drift_and_is_repaired(fleet: Stack, host: Host) -> None:
     host.ssh(f"docker pause {CONTAINER}")
     refreshed = fleet.pulumi("refresh", "--yes", "--diff")
     assert "gpu-fleet-dcgm-exporter: http://127.0.0.1:9400/metrics does not answer" in refreshed, refreshed
@@ -94,7 +94,7 @@ def test_a_container_that_no_longer_answers_is_drift_and_is_mended(fleet: Stack,
     assert "DCGM_FI_DEV_GPU_TEMP" in host.ssh("curl --silent http://127.0.0.1:9400/metrics").stdout
 
 
-def test_profiling_alone_gives_sys_admin_and_goes_with_it(fleet: Stack, host: Host) -> None:
+def test_sys_admin_is_added_by_profiling_alone_and_removed_with_it(fleet: Stack, host: Host) -> None:
     fleet.config["dcgm"] = {"counters": "profiling"}
     fleet.write()
     fleet.up()
@@ -106,7 +106,7 @@ def test_profiling_alone_gives_sys_admin_and_goes_with_it(fleet: Stack, host: Ho
     assert container(host)["HostConfig"]["CapAdd"] is None
 
 
-def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(
+def test_only_a_prometheus_with_the_login_can_scrape(
     fleet: Stack, host: Host, backend: Backend, tmp_path: Path, eventually: Callable
 ) -> None:
     url = f"https://{host.address}:9111/metrics"
@@ -121,8 +121,8 @@ def test_a_prometheus_with_the_login_is_let_in_and_nobody_else(
         assert asked(url, ca)[0] == asked(url, ca, "prometheus:wrong")[0] == "401"
         assert asked(url.replace("https:", "http:"), ca)[0] in ("400", "000"), "no clear text"
         assert asked(f"http://{host.address}:9400/metrics", ca)[0] == "000", "Alloy's stays on loopback"
-        told = yaml.safe_load(fleet.pulumi("stack", "output", "scrapeConfig"))
-        targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in told["scrape_configs"]}
+        scrape_config = yaml.safe_load(fleet.pulumi("stack", "output", "scrapeConfig"))
+        targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in scrape_config["scrape_configs"]}
         assert targets == {"node-exporter": [f"{host.address}:9110"], "gpu-exporter": [f"{host.address}:9111"]}
         host.ssh(f"{CONVERGE} check --prefix ''")  # exits with 4 where it sees drift
 

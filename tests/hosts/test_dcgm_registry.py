@@ -54,7 +54,7 @@ def pulling(site: Site, docker: Host, artifacts: Path, tmp_path: Path) -> Iterat
     assert docker.ssh("docker image ls --all --quiet").stdout == ""
 
 
-def test_an_image_is_pulled_by_its_digest_and_what_cannot_be_had_is_told_in_the_engine_s_words(
+def test_an_image_is_pulled_by_its_digest_and_a_failed_pull_is_reported_in_the_engine_s_words(
     pulling: Pulling, docker: Host
 ) -> None:
     code, message = _why(pulling.apply(ABSENT))
@@ -64,7 +64,7 @@ def test_an_image_is_pulled_by_its_digest_and_what_cannot_be_had_is_told_in_the_
     assert pulling.apply(pulling.digest).errors == {}
     images = docker.ssh("docker image ls --all --digests --format '{{.Repository}}:{{.Tag}} {{.Digest}}'").stdout
     assert images == f"gpu-fleet/dcgm-exporter:{pulling.digest.removeprefix('sha256:')[:12]} <none>\n", (
-        "none under a name of others"
+        "none under somebody else's name"
     )
     assert _gpus(docker) == 8
     assert pulling.apply(pulling.digest).changes == {}

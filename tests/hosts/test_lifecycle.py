@@ -1,4 +1,4 @@
-"""Upgrades, features that go, runs that are killed, on a real host: what is not touched keeps running, nothing stays behind."""
+"""Upgrades, removed features and killed runs on a real host: unaffected services keep running, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_upgrade_restarts_its_service_alone_and_a_bad_one_is_put_back(placed:
     assert placed.apply(parts).errors == {}
     before, files = processes(host), host.ssh("find /opt/gpu-fleet | sort").stdout
     program = host.inside / "opt/gpu-fleet/bin/node_exporter"
-    good = program.read_bytes() + b"\0"  # another release, as far as anybody can tell
+    good = program.read_bytes() + b"\0"  # differs as another release would
 
     upgrade = placed.apply(with_program(parts, placed, "node-exporter", good))
     assert (upgrade.errors, set(upgrade.changes)) == ({}, {"node-exporter"})

@@ -27,7 +27,7 @@ def machines(site: Site) -> Iterator[tuple[Host, Host]]:
 def stack(
     machines: tuple[Host, Host], site: Site, artifacts: Path, backend: Backend, tmp_path: Path
 ) -> Iterator[Callable[[str, str], Stack]]:
-    """Names the two machines, anew at each call."""
+    """Names the two machines, again at each call."""
     made: list[Stack] = []
 
     def named(*names: str) -> Stack:
@@ -87,7 +87,7 @@ def test_renamed_hosts_keep_what_they_have_and_report_under_their_new_names(
 
 
 def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, Host], stack: Callable[..., Stack]) -> None:
-    """Swapped addresses, another cluster, another machine under an old name, one that was installed anew."""
+    """Swapped addresses, another cluster, another machine under an old name, one that was reinstalled."""
     metal, metal_b = machines
     stack("gpu-1", "gpu-2").up()
     exporters = [processes(host)["node-exporter"] for host in machines]
@@ -109,8 +109,8 @@ def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, 
     alone.config["hosts"] = {"gpu-2": {"address": metal_b.address, "hostKey": metal_b.host_key}}
     alone.write()
     preview = alone.pulumi("preview")
-    told = f"gpu-2: address {metal.address} → {metal_b.address}; the machine at {metal.address} is left as it is"
-    assert told in preview, preview
+    expected = f"gpu-2: address {metal.address} → {metal_b.address}; the machine at {metal.address} is left as it is"
+    assert expected in preview, preview
     output = alone.up()
     [command] = re.findall(r"To clean it, run there: sudo (sh /var/lib/gpu-fleet/current/converge remove .*)", output)
     assert [name_on(host) for host in machines] == ["gpu-2", "gpu-2"], "who is at the old address now is not known from here"

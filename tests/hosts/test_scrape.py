@@ -1,5 +1,5 @@
-"""Hosts opened for a Prometheus elsewhere, with systemd and without, and closed again: what it is told, what strangers get, and
-what lies where."""
+"""Hosts opened for a Prometheus elsewhere, with systemd and without, and closed again: its configuration, what strangers get, and
+which files are where."""
 
 from __future__ import annotations
 

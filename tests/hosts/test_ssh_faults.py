@@ -103,8 +103,8 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
         output = stack.up(ok=False)
     servers.close()
     for name, (_, cause) in causes.items():
-        told = rf"Host \({name}\):\s+error: (?:1 error occurred:\s+\* )?{name}: {cause}"
-        assert re.search(told, output), f"{name}: {cause} is not in\n{output}"
+        expected = rf"Host \({name}\):\s+error: (?:1 error occurred:\s+\* )?{name}: {cause}"
+        assert re.search(expected, output), f"{name}: {cause} is not in\n{output}"
     assert "Traceback" not in output
     assert "Host container created" in output, output
     begun = re.search(r"Host container creating \(\d+s\) driver-check: ", output)
@@ -300,7 +300,7 @@ def test_a_host_with_another_address_is_the_same_host(stack_of: StackOf, site: S
         stack.config["hosts"]["metal-b"]["address"] = address
         stack.write()
         output = stack.up()
-        assert re.search(r"Resources:\s+~ 1 updated", output), f"neither made anew nor removed:\n{output}"
+        assert re.search(r"Resources:\s+~ 1 updated", output), f"neither replaced nor removed:\n{output}"
         assert host.ssh(running).stdout == before
     finally:
         try:
@@ -309,7 +309,7 @@ def test_a_host_with_another_address_is_the_same_host(stack_of: StackOf, site: S
             host.ssh(f"ip address delete {address}/24 dev host0")
 
 
-def test_a_reimaged_host_is_refused_until_its_new_key_is_known_and_then_set_up_anew(
+def test_a_reimaged_host_is_refused_until_its_new_key_is_known_and_then_set_up_again(
     stack_of: StackOf, site: Site, host: Host, tmp_path: Path
 ) -> None:
     stack = stack_of({"metal-b": {}})

@@ -97,7 +97,7 @@ def test_a_refresh_of_untouched_hosts_finds_no_drift(fleet: Stack) -> None:
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
-def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_mended_by_up(fleet: Stack, site: Site) -> None:
+def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_repaired_by_up(fleet: Stack, site: Site) -> None:
     host = site.hosts["metal"]
     original = host.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout
     host.ssh("echo '// by hand' >>/etc/gpu-fleet/alloy/discover.alloy; systemctl stop gpu-fleet-node-exporter")
@@ -113,7 +113,7 @@ def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_mended_by_
 
 
 @pytest.mark.parametrize("name", ["metal", "container"])
-def test_a_host_tells_its_drift_by_itself(fleet: Stack, site: Site, backend: Backend, name: str, eventually: Callable) -> None:
+def test_a_host_reports_its_drift_by_itself(fleet: Stack, site: Site, backend: Backend, name: str, eventually: Callable) -> None:
     """As its timer, or the loop under supervisor, makes it do."""
     host = site.hosts[name]
     check = "systemctl start gpu-fleet-check" if host.variant.has_systemd else "/opt/gpu-fleet/libexec/run check"
@@ -126,9 +126,9 @@ def test_a_host_tells_its_drift_by_itself(fleet: Stack, site: Site, backend: Bac
     eventually(f"the drift of {name} in Mimir", lambda: items() == [1])
     host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {check}", timeout_s=300)
     eventually(f"no drift of {name} in Mimir", lambda: items() == [0])
-    told = f'count({{instance="{name}",__name__=~"gpu_fleet_(drift|check|pull)_.*|node_textfile_.*"}})'
-    (series,) = query.metrics(backend.mimir, told)
-    assert abs(int(series["value"][1]) - of_fleet(MODES[name])) <= 1, "a preview says what it costs; a container has no journal"
+    own_series = f'count({{instance="{name}",__name__=~"gpu_fleet_(drift|check|pull)_.*|node_textfile_.*"}})'
+    (series,) = query.metrics(backend.mimir, own_series)
+    assert abs(int(series["value"][1]) - of_fleet(MODES[name])) <= 1, "a preview shows what it costs; a container has no journal"
 
 
 def test_every_unit_is_confined(fleet: Stack, site: Site) -> None:

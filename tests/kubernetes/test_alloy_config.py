@@ -34,7 +34,7 @@ def test_every_file_is_used() -> None:
 
 
 def test_an_agent_watches_its_own_node_and_the_pods_on_it_once() -> None:
-    """The API server of 1,000 nodes would otherwise tell 1,000 agents of every change of every node."""
+    """The API server of 1,000 nodes would otherwise send every change of every node to 1,000 agents."""
     of = plan(podLogs=["jobs"])
     config = alloy_config(of.section, of.metrics, of.logs)
     watches = config.split("\ndiscovery.kubernetes ")[1:]

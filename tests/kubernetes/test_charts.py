@@ -1,4 +1,4 @@
-"""Charts: what is in one, which values it does not know, how it renders, and what is said when it cannot be had."""
+"""Charts: what is in one, which values it does not know, how it renders, and the error when it cannot be fetched."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def helm_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"image": "r.example/x:1"}, "image: is not a mapping; the chart has repository, tag there"),
     ],
 )
-def test_a_value_that_the_chart_does_not_have_is_told_with_the_nearest(values: dict, words: str, tmp_path: Path) -> None:
+def test_a_value_that_the_chart_does_not_have_is_reported_with_the_nearest(values: dict, words: str, tmp_path: Path) -> None:
     found = list(chart_file(tmp_path, MEMBERS).errors(values))
     assert len(found) == 1 and found[0].startswith(words), found
 
@@ -83,23 +83,23 @@ def test_a_bare_equals_sign_is_text_as_for_helm(tmp_path: Path) -> None:
 def test_a_chart_renders_as_helm_would_apply_it(tmp_path: Path) -> None:
     manifest = chart_file(tmp_path, MEMBERS).render("dcgm", "gpus", {"image": {"tag": "2"}, "customMetrics": "a {{ b }}"})
     assert "image: r.example/x:2" in manifest and "namespace: gpus" in manifest
-    assert 'metrics: "a {{ b }}"' in manifest, "values are no templates"
+    assert 'metrics: "a {{ b }}"' in manifest, "values are not templates"
 
 
-def test_a_chart_that_does_not_render_is_told_in_helms_words(tmp_path: Path) -> None:
+def test_a_chart_that_does_not_render_is_reported_in_helms_words(tmp_path: Path) -> None:
     chart = chart_file(tmp_path, {"templates/a.yaml": '{{ fail "give me a name" }}'})
     with pytest.raises(ChartError, match=r"sample-1.0.0.tgz does not render with these values: .*give me a name"):
         chart.render("a", "b", {})
 
 
-def test_a_file_that_is_no_chart_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_chart_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "x.tgz"
     file.write_text("hello")
     with pytest.raises(ChartError, match=r"x\.tgz is not a chart"):
         list(fetched(ChartSource(name="x", reference=str(file), version="")).errors({}))
 
 
-def test_a_chart_that_cannot_be_fetched_is_told_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_that_cannot_be_fetched_is_reported_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = ChartSource(name="alloy", reference="alloy", version="1.11.1", repository="http://127.0.0.1:9/charts")
     with pytest.raises(ChartError, match=r"chart alloy 1\.11\.1 of http://127\.0\.0\.1:9/charts cannot be fetched .*refused"):
@@ -130,13 +130,13 @@ def test_a_chart_that_is_not_the_pinned_one_is_refused_before_anything_reads_it(
     assert fetched(replace(source, sha256=given)).sha256 == given
 
 
-def test_without_helm_the_way_to_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_helm_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ChartError, match="make preview"):
         chart_file(tmp_path, MEMBERS).render("a", "b", {})
 
 
-def test_a_chart_comes_from_its_maker_a_mirror_a_registry_or_a_file(tmp_path: Path) -> None:
+def test_a_chart_comes_from_upstream_a_mirror_a_registry_or_a_file(tmp_path: Path) -> None:
     def source(**section: str) -> ChartSource:
         return chart_source("alloy", ChartSection.model_validate(section), tmp_path)
 

@@ -1,7 +1,7 @@
-"""The life of a cluster with the real pulumi: preview, installation, change, failure, drift, other ways, and nothing left.
+"""The life of a cluster with the real pulumi: preview, installation, change, failure, drift, other options, and nothing left.
 
-One stack for all, as an installation takes most of the time. A test that needs it installed says so, changes its own copy of the
-configuration, and can be run alone.
+One stack for all tests, as an installation takes most of the time. A test that needs it installed uses the fixture, changes its
+own copy of the configuration, and can be run alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def daemon_set(cluster: Cluster, name: str = "dcgm-exporter") -> dict[str, Any]:
 
 
 def ours(cluster: Cluster) -> set[str]:
-    """What Helm says it made, and the namespace."""
+    """The objects that Helm marked as its own, and the namespace."""
     kinds = {
         "apps/v1": ("DaemonSet", "Deployment"),
         "v1": ("ConfigMap", "Secret", "ServiceAccount", "Service"),
@@ -98,10 +98,10 @@ def ours(cluster: Cluster) -> set[str]:
 
 
 def test_a_preview_shows_every_object_and_makes_none(stack: Stack, cluster: Cluster) -> None:
-    told = stack.pulumi("preview", "--diff")
-    assert "+ 16 to create" in told
-    assert f"DaemonSet {NAMESPACE}/dcgm-exporter" in told and "gpus   : 16" in told
-    assert PASSWORD not in told
+    output = stack.pulumi("preview", "--diff")
+    assert "+ 16 to create" in output
+    assert f"DaemonSet {NAMESPACE}/dcgm-exporter" in output and "gpus   : 16" in output
+    assert PASSWORD not in output
     assert cluster.api.read("v1", "Namespace", NAMESPACE) is None
 
 
@@ -116,11 +116,11 @@ def test_the_exporter_runs_on_the_gpu_nodes_and_the_agent_on_all(stack: Stack, i
 
 
 def assert_nothing_to_do(stack: Stack, count: str = "[0-9]+") -> None:
-    """Not for a refresh, and not for the run after it."""
+    """Neither a refresh nor the run after it has a change."""
     refreshed = stack.pulumi("refresh", "--yes", "--skip-preview", "--suppress-permalink")
-    for told in (refreshed, stack.up()):
-        summary = told.partition("Resources:")[2].partition("Duration:")[0].strip()
-        assert re.fullmatch(f"{count} unchanged", summary), told
+    for output in (refreshed, stack.up()):
+        summary = output.partition("Resources:")[2].partition("Duration:")[0].strip()
+        assert re.fullmatch(f"{count} unchanged", summary), output
 
 
 def test_the_second_run_and_a_refresh_change_nothing(stack: Stack, installation: str) -> None:
@@ -135,11 +135,11 @@ def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: 
     template.write_text(f"{as_it_was.rstrip()}\n{added}")
     try:
         chart(stack.directory, "alloy")
-        told = stack.pulumi("preview", "--diff")
-        assert "~ description" in told and "ConfigMap added-later" in told.replace(f"{NAMESPACE}/", "")
+        output = stack.pulumi("preview", "--diff")
+        assert "~ description" in output and "ConfigMap added-later" in output.replace(f"{NAMESPACE}/", "")
         assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE) is None
         assert "2 updated" in stack.up(), "the release, and its objects as text"
-        assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE), "up said so, and the cluster has to have it"
+        assert cluster.api.read("v1", "ConfigMap", "added-later", NAMESPACE), "what `up` reported must exist in the cluster"
     finally:
         template.write_text(as_it_was)
         chart(stack.directory, "alloy")
@@ -151,8 +151,8 @@ def test_a_chart_file_that_changed_under_its_version_reaches_the_cluster(stack: 
 def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster: Cluster) -> None:
     stack.config["dcgm"] = {"counters": "profiling"}
     stack.write()
-    told = stack.pulumi("preview", "--diff")
-    assert "SYS_ADMIN" in told and "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" in told
+    output = stack.pulumi("preview", "--diff")
+    assert "SYS_ADMIN" in output and "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" in output
     assert "SYS_ADMIN" not in json.dumps(daemon_set(cluster)), "a preview changes nothing"
     stack.up()
     assert "SYS_ADMIN" in json.dumps(daemon_set(cluster))
@@ -163,26 +163,26 @@ def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, section: 
     section["charts"]["dcgmExporter"]["values"] = {"image": {"tag": "missing"}}
     section["timeout"] = 5
     stack.write()
-    told = stack.up(ok=False)
-    assert "what depends on it was left as it is: resource dcgm-exporter" in told and "Traceback" not in told
-    assert " - " not in told.partition("Diagnostics:")[0], "what a failed release keeps from being registered is not deleted"
+    output = stack.up(ok=False)
+    assert "what depends on it was left as it is: resource dcgm-exporter" in output and "Traceback" not in output
+    assert " - " not in output.partition("Diagnostics:")[0], "what is not registered because of a failed release is not deleted"
     assert daemon_set(cluster)["spec"]["template"]["spec"]["containers"] == before["spec"]["containers"]
     section["timeout"] = 60
     del section["charts"]["dcgmExporter"]["values"]
     stack.write()
-    assert re.search(r"[0-9]+ (updated|unchanged)", stack.up()), "the next run takes up the release that failed"
+    assert re.search(r"[0-9]+ (updated|unchanged)", stack.up()), "the next run continues with the release that failed"
 
 
 @pytest.mark.usefixtures("installation")
-def test_what_is_changed_by_hand_is_found_by_a_check_and_set_back_by_the_next_run(stack: Stack, cluster: Cluster) -> None:
+def test_manual_changes_are_found_by_a_check_and_reverted_by_the_next_run(stack: Stack, cluster: Cluster) -> None:
     live = daemon_set(cluster)
     (container,) = live["spec"]["template"]["spec"]["containers"]
     container["env"].append({"name": "BY_HAND", "value": "1"})
     cluster.api.patch(live, {"spec": {"template": {"spec": {"containers": [container]}}}})
     cluster.api.delete(identity("v1", "ConfigMap", "alloy"))
-    told = check(stack)
-    assert "ConfigMap alloy: is missing" in told and "containers[exporter].env[BY_HAND]" in told
-    assert "release node-exporter" in told and "2 drift" in told
+    output = check(stack)
+    assert "ConfigMap alloy: is missing" in output and "containers[exporter].env[BY_HAND]" in output
+    assert "release node-exporter" in output and "2 drift" in output
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is None, "a check changes nothing"
     stack.up("--refresh")
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is not None
@@ -209,17 +209,17 @@ def check(stack: Stack) -> str:
 def test_a_value_that_a_chart_does_not_have_stops_everything(stack: Stack, section: dict[str, Any]) -> None:
     section["charts"]["alloy"]["values"] = {"controler": {"replicas": 1}}
     stack.write()
-    told = stack.pulumi("preview", ok=False)
-    assert "gpu-fleet:kubernetes.charts.alloy.values.controler: the chart alloy has no such value" in told
-    assert "did you mean controller?" in told
-    assert "Traceback" not in told
+    output = stack.pulumi("preview", ok=False)
+    assert "gpu-fleet:kubernetes.charts.alloy.values.controler: the chart alloy has no such value" in output
+    assert "did you mean controller?" in output
+    assert "Traceback" not in output
 
 
 def test_a_cluster_out_of_reach_stops_a_run_before_anything(stack: Stack, section: dict[str, Any]) -> None:
     section["context"] = "elsewhere"
     stack.write()
-    told = stack.up(ok=False)
-    assert "elsewhere" in told and "gpu-fleet:kubernetes names kubeconfig and context" in told and "Traceback" not in told
+    output = stack.up(ok=False)
+    assert "elsewhere" in output and "gpu-fleet:kubernetes names kubeconfig and context" in output and "Traceback" not in output
 
 
 def test_with_the_options_of_the_example_a_second_run_and_a_refresh_change_nothing(stack: Stack, section: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from provider.kubernetes import ClusterApi
 from stackfile.kubernetes import Kubernetes
 
 
-def test_a_job_that_finds_no_gpu_is_told_in_the_schedulers_words_and_leaves_nothing(cluster: Cluster, namespace: str) -> None:
+def test_a_job_that_finds_no_gpu_is_reported_in_the_schedulers_words_and_leaves_nothing(cluster: Cluster, namespace: str) -> None:
     section = Kubernetes.model_validate({"namespace": namespace})
     wanted = load_job(section, "gpu-load-1", test=1004, duration_s=1, resource="nvidia.com/mig-1g.10gb")
     wanted["spec"]["activeDeadlineSeconds"] = 2

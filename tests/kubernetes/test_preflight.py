@@ -1,4 +1,4 @@
-"""A look at a cluster before anything is installed: what is seen on a real API server, and what is made of it."""
+"""The check of a cluster before anything is installed: what it reads from a real API server, and what it reports."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "seen", "inputs", "words"), CASES, ids=[case[0] for case in CASES])
-def test_what_would_fail_is_told_once_with_the_way_out(what: str, seen: dict, inputs: dict, words: str) -> None:
+def test_what_would_fail_is_reported_once_with_the_fix(what: str, seen: dict, inputs: dict, words: str) -> None:
     (found,) = problems(replace(GOOD, **seen), {**INPUTS, **inputs})
     assert words in found
 
@@ -82,10 +82,10 @@ def test_any_of_the_labels_marks_a_gpu_node() -> None:
     google = Node(name="g", gpus=1, labels={"cloud.google.com/gke-accelerator": "nvidia-h100"})
     assert list(problems(replace(GOOD, nodes=[google]), INPUTS)) == []
     bare = Node(name="b", gpus=1, labels={})
-    assert list(problems(replace(GOOD, nodes=[bare]), {**INPUTS, "nodeTerms": []})) == [], "no label is asked for: every node"
+    assert list(problems(replace(GOOD, nodes=[bare]), {**INPUTS, "nodeTerms": []})) == [], "without a label: every node"
 
 
-def test_a_cluster_that_scaled_its_gpus_away_is_no_mistake_later() -> None:
+def test_a_cluster_that_later_scales_to_zero_gpus_is_no_error() -> None:
     assert list(problems(replace(GOOD, nodes=GOOD.nodes[1:]), INPUTS, is_new=False)) == []
 
 
@@ -93,7 +93,7 @@ def test_the_operator_may_be_what_makes_nodes_offer_gpus() -> None:
     assert list(problems(replace(GOOD, nodes=GOOD.nodes[1:]), {**INPUTS, "exporter": "operator"})) == []
 
 
-def test_all_of_it_comes_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     bad = replace(GOOD, version=(1, 20), forbidden=["create secrets"], nodes=[], interrupted={"alloy": "pending-install"})
     assert len(list(problems(bad, INPUTS))) == 4
 
@@ -191,7 +191,7 @@ def test_a_look_at_the_cluster_fails_no_run_that_changes_nothing_of_it(cluster: 
         asyncio.run(ClusterResource(api(nobody)).update("cluster", inputs, inputs, {}, call([])))
 
 
-def test_exporters_of_others_are_seen_and_our_own_are_not(cluster: Cluster, namespace: str) -> None:
+def test_existing_exporters_are_seen_and_our_own_are_not(cluster: Cluster, namespace: str) -> None:
     container = {"name": "exporter", "image": "r.example/dcgm:1"}
     pod = {
         "apiVersion": "v1",
@@ -220,7 +220,7 @@ def test_a_context_that_is_not_there_is_named(cluster: Cluster) -> None:
         api(cluster.kubeconfig, context="nowhere").get("/version")
 
 
-def test_a_kubeconfig_that_is_none_is_told_without_its_text(tmp_path: Path) -> None:
+def test_an_invalid_kubeconfig_is_reported_without_its_text(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match=r"secret gpu-fleet:kubeconfig: is not YAML") as raised:
         ClusterApi(text="a: [planted-secret").get("/version")
     assert "planted" not in str(raised.value)

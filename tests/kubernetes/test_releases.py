@@ -58,7 +58,7 @@ def test_another_file_of_the_same_version_is_another_description_of_the_release(
     before = alloy_of(file).description
     assert before is not None and alloy_of(file).description == before, "the same file is the same release"
     chart_that_takes_our_values(tmp_path, "# changed\n")
-    assert alloy_of(file).description != before, "Pulumi's provider looks at nothing else that tells them apart"
+    assert alloy_of(file).description != before, "Pulumi's provider compares nothing else that differs between them"
 
 
 def test_a_chart_of_a_repository_is_described_by_its_version_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

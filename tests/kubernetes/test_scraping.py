@@ -148,7 +148,7 @@ def test_every_node_is_scraped_once_under_its_own_name(alloy: Callable[[str], li
     assert by_node('up{job="gpu-exporter"}') == {"gpu-node-1": "1", "gpu-node-2": "1"}
 
 
-def test_the_agent_tells_of_itself_under_its_nodes_name(alloy: Callable[[str], list[dict[str, Any]]]) -> None:
+def test_the_agent_reports_on_itself_under_its_nodes_name(alloy: Callable[[str], list[dict[str, Any]]]) -> None:
     def own() -> set[str]:
         return {series["metric"]["instance"] for series in alloy('up{job="alloy"}')}
 

@@ -38,12 +38,14 @@ def test_another_tag_s_image_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in directory.iterdir()] == ["SHA256SUMS"]
 
 
-def test_a_file_that_is_not_there_is_told_with_how_it_is_made(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_how_to_create_it(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"docker save nvcr\.io"):
         gather_artifacts(tmp_path / "artifacts", image_archive=tmp_path / "none.tar")
 
 
-def test_an_image_that_nobody_pinned_is_refused_unless_something_stands_in_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_is_not_pinned_is_refused_unless_the_stack_gives_an_image_or_archive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     unpinned = Image(repository="r.example/x", tag="1", digest=None)
     monkeypatch.setattr("host.artifacts.image", lambda _: unpinned)
     with pytest.raises(

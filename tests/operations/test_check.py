@@ -82,7 +82,7 @@ def test_the_outcome_of_one_host_is_not_taken_for_another() -> None:
         ([outcome("gpu-1"), error("gpu-1", "gpu-1: the plugin ended")], "failed", "the plugin ended"),
     ],
 )
-def test_a_host_is_fine_only_when_the_engine_said_so(events: list[Event], state: str, line: str) -> None:
+def test_a_host_is_fine_only_when_the_engine_reported_it(events: list[Event], state: str, line: str) -> None:
     assert state_of(*events) == HostState(host="gpu-1", state=state, lines=(line,))
     assert state not in check._FINE
 
@@ -176,8 +176,8 @@ def checked(stack: Stack, *hosts: str) -> dict[str, tuple[str, tuple[str, ...]]]
     return {one.host: (one.state, one.lines) for one in found}
 
 
-def test_every_kind_of_host_is_told_apart_by_what_the_engine_records(stack: Stack) -> None:
-    stack.wish |= {"hosts": {"gpu-1": "", "node-1": "", "node-2": "", "node-3": "", "node-4": ""}, "exports": False}
+def test_every_kind_of_host_is_distinguished_by_what_the_engine_records(stack: Stack) -> None:
+    stack.desired |= {"hosts": {"gpu-1": "", "node-1": "", "node-2": "", "node-3": "", "node-4": ""}, "exports": False}
     stack.up()
     (stack.directory / "hosts/node-2/etc/gpu-fleet/gpu-fleet.env").unlink()
     converge = stack.directory / "hosts/node-3/var/lib/gpu-fleet/current/converge"
@@ -199,7 +199,7 @@ def test_every_kind_of_host_is_told_apart_by_what_the_engine_records(stack: Stac
     assert found["node-2"][1] == ("alloy: /etc/gpu-fleet/gpu-fleet.env is missing",)
     assert "broken" in "".join(found["node-3"][1])
     converge.write_text(intact)
-    stack.wish |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "gpu-1"}}
+    stack.desired |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "gpu-1"}}
     stack.up()
     assert checked(stack, "gpu-001") == {"gpu-001": ("ok", ())}, "renamed"
 

@@ -1,4 +1,4 @@
-"""A known load on a GPU: what is run where, what Mimir has to have seen, and what is said when it has not."""
+"""A known load on a GPU: what is run where, what Mimir has to show, and the error when it does not."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def mimir() -> Iterator[Mimir]:
     server.server_close()
 
 
-def test_the_loaded_gpu_is_compared_with_what_was_there_before(mimir: Mimir) -> None:
+def test_the_loaded_gpu_is_compared_with_its_state_before(mimir: Mimir) -> None:
     Asked.values.clear()
     Asked.values |= {f'{TENSOR}{{pod=~"gpu-load-1-.*"}}[1m] offset 60s': 0.01, f"max_over_time({TENSOR}": 0.87}
     by_series = {one.series: one for one in readings(mimir, 1004, 'pod=~"gpu-load-1-.*"', 60)}
@@ -110,7 +110,7 @@ def job(namespace: str, **changes: object) -> dict:
     return load_job(section, "gpu-load-1", **{"test": 1004, "duration_s": 1, "resource": "nvidia.com/gpu", **changes})
 
 
-def test_the_job_asks_for_one_gpu_and_goes_past_the_taint() -> None:
+def test_the_job_requests_one_gpu_and_tolerates_the_taint() -> None:
     spec = job("a", node="gpu-node-1")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
@@ -140,7 +140,7 @@ def test_a_host_runs_the_program_where_it_is_installed(tmp_path: Path, monkeypat
     assert (tmp_path / "ran").read_text() == "--no-dcgm-validation -t 1004 -d 45\n"
 
 
-def test_a_load_that_fails_on_a_host_is_told_by_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_fails_on_a_host_is_reported_with_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin", "echo first >&2; echo 'no CUDA device' >&2; exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(OperationError, match=r"dev: the load failed \(3\): no CUDA device"):

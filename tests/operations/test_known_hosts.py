@@ -1,4 +1,4 @@
-"""`make known-hosts` against SSH servers on loopback: what a person reads, and what is written."""
+"""`make known-hosts` against SSH servers on loopback: what is printed, and what is written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Run:
     def __call__(
         self, hosts: dict[str, dict[str, object]], *, private_key: Callable[[], str | None] = lambda: None, **ssh: object
     ) -> tuple[int, str]:
-        """Exit status and output. `hosts`: by name, on 127.0.0.1 unless they say otherwise."""
+        """Exit status and output. `hosts`: by name, on 127.0.0.1 unless they name another address."""
         entries = {name: {"address": "127.0.0.1", **values} for name, values in hosts.items()}
         login = {"user": "ops", "knownHostsFile": "inventory/known_hosts", **ssh}
         status = collect_for(hosts_of({"hosts": entries, "ssh": login}, self.directory), private_key)
@@ -75,7 +75,7 @@ def test_no_login_is_tried_anywhere(run: Run, servers: SshServers) -> None:
     assert server.users == []
 
 
-def test_what_was_proposed_lets_the_provider_in_once_it_is_accepted(run: Run, servers: SshServers) -> None:
+def test_the_provider_can_connect_once_the_proposed_key_is_accepted(run: Run, servers: SshServers) -> None:
     server = servers.ssh()
     run({"gpu-1": {"port": server.port}})
     run.review.rename(run.trusted)
@@ -85,7 +85,7 @@ def test_what_was_proposed_lets_the_provider_in_once_it_is_accepted(run: Run, se
     assert not run.review.exists()
 
 
-def test_trusted_lines_stay_and_a_file_without_a_last_newline_is_no_trap(run: Run, servers: SshServers) -> None:
+def test_trusted_lines_are_kept_even_without_a_newline_at_the_end_of_the_file(run: Run, servers: SshServers) -> None:
     known, new = servers.ssh(), servers.ssh()
     run.trust("# reviewed by ops")
     run.trusted.write_text(run.trusted.read_text() + line(known))
@@ -125,7 +125,7 @@ def test_a_revoked_key_is_loud(run: Run, servers: SshServers) -> None:
     assert not run.review.exists()
 
 
-def test_hosts_that_cannot_be_reached_are_told_with_the_reason_and_hold_nobody_up(run: Run, servers: SshServers) -> None:
+def test_unreachable_hosts_are_reported_with_the_reason_and_delay_no_other(run: Run, servers: SshServers) -> None:
     server = servers.ssh()
     status, said = run({"dead": {"port": 1}, "gpu-1": {"port": server.port}, "nowhere": {"address": "gpu.invalid"}})
     assert status == 1
@@ -142,7 +142,7 @@ def test_hosts_under_a_certificate_authority_need_no_line_of_their_own(run: Run,
     assert "1 trusted through a certificate authority." in said
 
 
-def test_a_host_whose_key_is_in_the_stack_file_is_not_asked(run: Run, servers: SshServers) -> None:
+def test_a_host_whose_key_is_in_the_stack_file_is_not_contacted(run: Run, servers: SshServers) -> None:
     server = servers.ssh()
     status, said = run({"gpu-1": {"port": server.port, "hostKey": server.public_key}})
     assert status == 0
@@ -165,7 +165,7 @@ def test_nobody_logs_in_to_a_bastion_whose_key_is_not_trusted(run: Run, servers:
     assert server.public_key in run.review.read_text()
 
 
-def test_the_secret_key_of_the_stack_opens_the_bastion_and_is_asked_for_only_then(run: Run, servers: SshServers) -> None:
+def test_the_secret_key_of_the_stack_opens_the_bastion_and_is_read_only_then(run: Run, servers: SshServers) -> None:
     jump, server = servers.ssh(jump=True), servers.ssh()
     run.trust(line(jump))
     asked = []
@@ -175,7 +175,7 @@ def test_the_secret_key_of_the_stack_opens_the_bastion_and_is_asked_for_only_the
         return servers.client_key.export_private_key().decode()
 
     run({"gpu-1": {"port": server.port}}, private_key=private_key)
-    assert not asked, "without a bastion nobody logs in anywhere"
+    assert not asked, "without a bastion there is no login anywhere"
     bastion = {"host": "127.0.0.1", "port": jump.port, "user": "jumper"}
     status, said = run({"gpu-1": {"port": server.port}}, private_key=private_key, bastion=bastion)
     assert (status, jump.users) == (0, ["jumper"]), said
@@ -195,7 +195,7 @@ def test_pulumi_opens_the_secret_key_of_a_stack_that_has_one(tmp_path: Path, mon
         private_key_of("s", with_key)
 
 
-def test_a_known_key_of_a_less_wanted_type_is_asked_for(run: Run, servers: SshServers) -> None:
+def test_a_known_key_of_a_less_preferred_type_is_negotiated(run: Run, servers: SshServers) -> None:
     """As with hosts whose RSA key was collected long ago."""
     keys = [asyncssh.generate_private_key("ssh-ed25519"), asyncssh.generate_private_key("ssh-rsa", key_size=2048)]
     acceptor = servers.run(_listen(keys))

@@ -21,7 +21,7 @@ def running_plugin() -> Iterator[Plugin]:
 
 @pytest.fixture
 def plugin(running_plugin: Plugin) -> Iterator[Plugin]:
-    """One process for many tests, configured anew for each."""
+    """One process for many tests, configured again for each."""
     running_plugin.configure(secrets={"metrics-password": PASSWORD})
     running_plugin.answers.clear()
     running_plugin.engine.lines.clear()

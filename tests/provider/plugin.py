@@ -98,7 +98,7 @@ class Plugin:
         return errors.decode()
 
     def start(self, method: str, request: Any) -> Callable[[], Any]:
-        """Sends the request; the answer comes from calling what is returned."""
+        """Sends the request; call the returned function for the answer."""
         pending = getattr(self.stub, method).future(request, timeout=60)
 
         def answer() -> Any:
@@ -205,7 +205,7 @@ def digest_of(inputs: dict[str, Any]) -> str:
 
 @dataclasses.dataclass
 class LocalHost:
-    """A host on this machine, below a prefix. `do`: what its converge program is told to do."""
+    """A host on this machine, below a prefix. `do`: what its converge program has to do."""
 
     prefix: Path
     bundle: str

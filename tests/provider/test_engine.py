@@ -1,4 +1,4 @@
-"""Whole lives of a stack with the real engine: what a person sees and what stays where."""
+"""The life cycle of a stack with the real engine: what is printed, and what is left where."""
 
 from __future__ import annotations
 
@@ -43,26 +43,26 @@ from components.sdk_patches import patch_sdk
 from types import SimpleNamespace
 
 patch_sdk()
-wish = json.loads(Path("wish.json").read_text())
-secret = pulumi.Output.secret(wish["password"])
+desired = json.loads(Path("desired.json").read_text())
+secret = pulumi.Output.secret(desired["password"])
 ours = pulumi.ResourceOptions(
-    provider=Provider("fleet", ProviderArgs(secrets={{"metrics-password": secret}}, lost_hosts=wish["lost"]))
+    provider=Provider("fleet", ProviderArgs(secrets={{"metrics-password": secret}}, lost_hosts=desired["lost"]))
 )
-text = wish["converge"]
+text = desired["converge"]
 archive = io.BytesIO()
 with tarfile.open(fileobj=archive, mode="w") as tar:
     info = tarfile.TarInfo("converge")
     info.size = len(text.encode())
     tar.addfile(info, io.BytesIO(text.encode()))
 bundle = Bundle("bundle", files={{"converge": text}}, tar=archive.getvalue(), opts=ours)
-prefixes = {{name: str(Path("hosts", wish["machines"].get(name, name)).absolute()) for name in wish["hosts"]}}
+prefixes = {{name: str(Path("hosts", desired["machines"].get(name, name)).absolute()) for name in desired["hosts"]}}
 old_names = {{}}
-if wish["aliases"]:
+if desired["aliases"]:
     specs = [SimpleNamespace(name=name, connection="local", prefix=at) for name, at in prefixes.items()]
     pulumi.export("inventory", inventory(specs))
     old_names = moves(specs).old_names
-for name, do in wish["hosts"].items():
-    settings = {{"DO": do, "GPU_FLEET_INSTANCE": name, "GPU_FLEET_STACK": wish["stack"]}}
+for name, do in desired["hosts"].items():
+    settings = {{"DO": do, "GPU_FLEET_INSTANCE": name, "GPU_FLEET_STACK": desired["stack"]}}
     host = Host(
         name,
         host=name,
@@ -73,21 +73,21 @@ for name, do in wish["hosts"].items():
             ours, pulumi.ResourceOptions(aliases=[pulumi.Alias(name=old_names[name])] if name in old_names else None)
         ),
     )
-    if wish["exports"]:
+    if desired["exports"]:
         pulumi.export(name, host.facts)
-if wish["ruler"]:
-    url = wish["ruler"]
-    RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=wish["rules"], opts=ours)
+if desired["ruler"]:
+    url = desired["ruler"]
+    RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=desired["rules"], opts=ours)
     AlertmanagerConfig("alertmanager", url=url, config=pulumi.Output.concat("# ", secret), opts=ours)
 """
 
 
 class Stack:
-    """A project with one stack, whose program builds what `wish` says."""
+    """A project with one stack, whose program creates what `desired` lists."""
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.wish: dict[str, Any] = {
+        self.desired: dict[str, Any] = {
             "hosts": {"node-1": "", "node-2": ""},
             "exports": True,  # without them the program goes on after a host that failed
             "stack": "us-west/training",
@@ -117,7 +117,7 @@ class Stack:
         self.run("stack", "init", "test")
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        (self.directory / "wish.json").write_text(json.dumps(self.wish))
+        (self.directory / "desired.json").write_text(json.dumps(self.desired))
         return subprocess.Popen(
             [toolchain.find("pulumi"), *arguments, "--color", "never", "--non-interactive"],
             cwd=self.directory,
@@ -158,8 +158,8 @@ def ruler() -> Iterator[RulerServer]:
     ruler.close()
 
 
-def test_a_stack_comes_up_changes_and_leaves_nothing(stack: Stack, ruler: RulerServer) -> None:
-    stack.wish |= {"ruler": ruler.url, "rules": "name: xid\ninterval: 60s\nrules: [{record: a, expr: b}]"}
+def test_a_stack_is_created_changed_and_destroyed_without_a_trace(stack: Stack, ruler: RulerServer) -> None:
+    stack.desired |= {"ruler": ruler.url, "rules": "name: xid\ninterval: 60s\nrules: [{record: a, expr: b}]"}
     output = stack.up()
     assert "+ 7 created" in output
     assert 'GPU_COUNT: "8"' in output
@@ -173,15 +173,15 @@ def test_a_stack_comes_up_changes_and_leaves_nothing(stack: Stack, ruler: RulerS
     assert len(a_host) < 1500, f"a thousand times this is in the state: {a_host}"
 
     assert "7 unchanged" in stack.up()
-    assert "7 unchanged" in stack.run("refresh", "--yes"), "what nobody touched must not look changed"
+    assert "7 unchanged" in stack.run("refresh", "--yes"), "what was not touched must not look changed"
 
-    stack.wish["converge"] += "# one more line\n"
+    stack.desired["converge"] += "# one more line\n"
     preview = stack.run("preview", "--diff", PLAN="hosts")
     assert "+ # one more line" in preview, "a preview shows which file changes, once, as text"
     assert "node-2: 1 of 2 parts would change" in preview
     assert "~ 3 to update" in preview
 
-    stack.wish |= {"converge": CONVERGE.read_text(), "password": "another-horse"}
+    stack.desired |= {"converge": CONVERGE.read_text(), "password": "another-horse"}
     rotated = stack.up()
     assert "~ 4 updated" in rotated, "provider, both hosts and the Alertmanager have the password"
     assert (stack.directory / "hosts/node-1/etc/gpu-fleet/secrets/metrics-password").read_text() == "another-horse"
@@ -207,7 +207,7 @@ def test_refresh_shows_drift_and_the_next_up_repairs_it(stack: Stack) -> None:
 
 
 def test_a_failed_host_fails_alone_stays_in_the_state_and_is_tried_again(stack: Stack) -> None:
-    stack.wish["hosts"] = {"node-1": "", "node-2": "fail"}
+    stack.desired["hosts"] = {"node-1": "", "node-2": "fail"}
     output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
     assert "node-2: service did not start: alloy: no answer within 15 s" in output
     assert (stack.directory / "hosts/node-1/etc/gpu-fleet/gpu-fleet.env").exists()
@@ -216,19 +216,19 @@ def test_a_failed_host_fails_alone_stays_in_the_state_and_is_tried_again(stack: 
     again = stack.up(fails=True)
     assert "node-2: service did not start" in again, "a host that failed is tried again though nothing changed"
     stack.run("destroy", "--yes")
-    assert not stack.placed(), "what was placed before the failure has to go too"
+    assert not stack.placed(), "what was placed before the failure is removed too"
 
 
-def test_a_lost_host_goes_without_being_contacted(stack: Stack) -> None:
+def test_a_lost_host_is_removed_without_being_contacted(stack: Stack) -> None:
     stack.up()
     before = stack.placed()
-    stack.wish |= {"lost": ["node-2"], "hosts": {"node-1": ""}}
+    stack.desired |= {"lost": ["node-2"], "hosts": {"node-1": ""}}
     assert "- 1 deleted" in stack.up()
     assert stack.placed() == before
 
 
 def test_ctrl_c_ends_the_work_and_the_next_up_finishes_it(stack: Stack) -> None:
-    stack.wish["hosts"] = {"node-1": "hang"}
+    stack.desired["hosts"] = {"node-1": "hang"}
     process = stack.start("up", "--yes", "--skip-preview", **SAVED_ONCE)
     child = hanging_child(stack, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
@@ -236,12 +236,12 @@ def test_ctrl_c_ends_the_work_and_the_next_up_finishes_it(stack: Stack) -> None:
     assert process.returncode != 0
     assert "node-1: stopped: " in output
     assert is_gone_soon(child)
-    stack.wish["hosts"] = {"node-1": ""}
+    stack.desired["hosts"] = {"node-1": ""}
     assert "1 updated" in stack.up(), "the state was saved at the end, short as the run was"
 
 
 def test_a_run_that_was_killed_before_it_saved_anything_is_finished_by_the_next(stack: Stack) -> None:
-    stack.wish["hosts"] = {"node-1": "", "node-2": "hang"}
+    stack.desired["hosts"] = {"node-1": "", "node-2": "hang"}
     process = stack.start("up", "--yes", "--skip-preview", **SAVED_ONCE)
     child = hanging_child(stack, process)
     settings = stack.directory / "hosts/node-1/etc/gpu-fleet/gpu-fleet.env"
@@ -251,17 +251,17 @@ def test_a_run_that_was_killed_before_it_saved_anything_is_finished_by_the_next(
         time.sleep(0.05)
     process.kill()
     process.wait(timeout=20)
-    assert is_gone_soon(child), "the work on the host outlives nobody"
+    assert is_gone_soon(child), "the work on the host ends with the run"
     assert "host:Host::" not in stack.run("stack", "export")
     before = stack.placed()
 
     stack.run("cancel", "--yes")
-    stack.wish["hosts"] = {"node-1": "", "node-2": ""}
-    assert "+ 5 created" in stack.up(**SAVED_ONCE), "found again on the hosts, not refused as there already"
+    stack.desired["hosts"] = {"node-1": "", "node-2": ""}
+    assert "+ 5 created" in stack.up(**SAVED_ONCE), "found again on the hosts, not refused as existing"
     assert str(settings) in before and set(before) <= set(stack.placed())
     assert "5 unchanged" in stack.run("refresh", "--yes")
     stack.run("destroy", "--yes")
-    assert not stack.placed(), "what the killed run placed goes as well"
+    assert not stack.placed(), "what the killed run placed is removed as well"
 
 
 def hanging_child(stack: Stack, process: subprocess.Popen[str]) -> Path:

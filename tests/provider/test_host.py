@@ -91,13 +91,13 @@ def test_the_same_inputs_are_no_change(plugin: Plugin, host: LocalHost) -> None:
 
 
 @pytest.mark.parametrize("way", ["port", "user", "privateKeyFile", "hostKey", "sudo"])
-def test_another_route_reach_a_host_changes_nothing_there(plugin: Plugin, host: LocalHost, way: str) -> None:
+def test_another_route_to_a_host_changes_nothing_there(plugin: Plugin, host: LocalHost, way: str) -> None:
     old = {"kind": "ssh", "address": "10.0.0.1", "bastion": {"host": "jump"}}
     new = {**old, way: "other", "bastion": {"host": "jump2", "port": 2222}}
     assert plugin.diff(HOST, host.inputs(connection=old), host.inputs(connection=new)).changes == DiffResponse.DIFF_NONE
 
 
-def test_what_reaches_the_host_is_an_update_told_value_by_value(plugin: Plugin, host: LocalHost) -> None:
+def test_what_reaches_the_host_is_an_update_shown_value_by_value(plugin: Plugin, host: LocalHost) -> None:
     old = host.inputs(connection={"kind": "ssh", "address": "10.0.0.1"}, secretsDigest="a", settings={"A": "1", "B": "2"})
     new = host.inputs(
         connection={"kind": "ssh", "address": "10.0.0.2"}, secretsDigest="b", settings={"A": "3", "C": "4"}, bundle="d"
@@ -113,7 +113,7 @@ def test_what_reaches_the_host_is_an_update_told_value_by_value(plugin: Plugin, 
 def test_another_host_is_a_replacement_that_first_removes_the_old_one(plugin: Plugin, host: LocalHost, changed: dict) -> None:
     diff = plugin.diff(HOST, host.inputs(), host.inputs(**changed))
     assert diff.replaces
-    assert diff.deleteBeforeReplace, "both would want the same ports"
+    assert diff.deleteBeforeReplace, "both would need the same ports"
 
 
 def test_drift_that_refresh_found_is_a_change(plugin: Plugin, host: LocalHost) -> None:
@@ -139,7 +139,7 @@ def test_a_preview_touches_nothing(plugin: Plugin, host: LocalHost) -> None:
     assert not host.prefix.exists()
 
 
-def test_plan_hosts_asks_the_host_and_reports_what_would_change(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+def test_plan_hosts_connects_to_the_host_and_reports_what_would_change(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = LocalHost(tmp_path / "host", plugin.bundle())
     plugin.create(HOST, plugin.checked(HOST, host.inputs("planned-failure")), preview=True)
@@ -165,7 +165,7 @@ def test_plan_hosts_warns_of_a_host_that_would_only_fail(new_plugin: Callable[..
     assert plugin.engine.texts(engine_pb2.WARNING) == ["node-1: driver: would fail: no nvidia-smi here"]
 
 
-def test_plan_hosts_says_which_host_it_could_not_ask(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+def test_plan_hosts_says_which_host_it_could_not_reach(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = LocalHost(tmp_path / "host", plugin.bundle())
     plugin.create(HOST, plugin.checked(HOST, host.inputs(settings={"A": UNKNOWN})), preview=True)
@@ -254,7 +254,7 @@ def test_a_place_that_cannot_be_written_is_reported(plugin: Plugin, host: LocalH
         plugin.create(HOST, plugin.checked(HOST, host.inputs()))
 
 
-def test_a_bundle_of_another_run_is_reported_with_the_way_out(plugin: Plugin, host: LocalHost) -> None:
+def test_a_bundle_of_another_run_is_reported_with_the_fix(plugin: Plugin, host: LocalHost) -> None:
     with pytest.raises(Failure, match="--target") as failure:
         plugin.create(HOST, plugin.checked(HOST, host.inputs(bundle="f" * 64)))
     assert failure.value.kept is None, "nothing was placed"
@@ -300,7 +300,7 @@ def test_a_lost_host_is_neither_read_nor_removed(plugin: Plugin, host: LocalHost
 # --- read -------------------------------------------------------------------------------------------------------------------
 
 
-def test_reading_a_host_that_is_as_it_should_be_gives_what_create_gave(plugin: Plugin, host: LocalHost) -> None:
+def test_reading_a_host_without_drift_returns_what_create_returned(plugin: Plugin, host: LocalHost) -> None:
     inputs, outputs = created(plugin, host)
     read = plugin.read(HOST, "node-1", inputs, outputs)
     assert (read.id, decode(read.properties), decode(read.inputs)) == ("node-1", outputs, inputs)
@@ -323,7 +323,7 @@ def test_drift_is_read_and_an_update_repairs_it(plugin: Plugin, host: LocalHost)
     assert decode(plugin.read(HOST, "node-1", inputs, outputs).properties) == outputs
 
 
-def test_a_host_with_nothing_of_ours_is_gone_and_said(plugin: Plugin, host: LocalHost) -> None:
+def test_a_host_with_nothing_of_ours_is_reported_as_gone(plugin: Plugin, host: LocalHost) -> None:
     inputs = plugin.checked(HOST, host.inputs())
     assert plugin.read(HOST, "node-1", inputs, {"drift": []}).id == ""
     (warning,) = plugin.engine.texts(engine_pb2.WARNING)
@@ -456,7 +456,9 @@ def memory_peak(plugin: Plugin) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) << 10
 
 
-def test_a_host_that_prints_without_end_costs_no_memory_and_nobody_else(plugin: Plugin, host: LocalHost, tmp_path: Path) -> None:
+def test_a_host_that_prints_endlessly_costs_no_memory_and_affects_no_other(
+    plugin: Plugin, host: LocalHost, tmp_path: Path
+) -> None:
     created(plugin, LocalHost(tmp_path / "first", host.bundle, "first"))
     before = memory_peak(plugin)
     flooding = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("flood")))

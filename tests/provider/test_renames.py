@@ -20,7 +20,7 @@ STACK = "us-west/training"
 @pytest.fixture
 def stack(tmp_path: Path) -> Stack:
     stack = Stack(tmp_path)
-    stack.wish["exports"] = False
+    stack.desired["exports"] = False
     return stack
 
 
@@ -52,7 +52,7 @@ def test_a_renamed_host_keeps_its_machine_and_both_say_so(plugin: Plugin, host: 
     assert warnings(plugin) == ["gpu-007 → node-007 (same machine); nothing was removed from it, and gpu-007 leaves this stack"]
 
 
-def test_a_machine_that_says_another_name_is_left_alone_by_a_run_that_knows_nothing_of_it(
+def test_a_machine_with_another_name_is_left_alone_by_a_run_that_does_not_know_the_rename(
     plugin: Plugin, host: LocalHost
 ) -> None:
     """`destroy`, or a run after one that was stopped between the two."""
@@ -68,7 +68,7 @@ def test_a_machine_that_says_another_name_is_left_alone_by_a_run_that_knows_noth
     assert host.everything() == []
 
 
-def test_a_machine_that_says_another_name_reads_as_unhealthy_and_not_as_gone(plugin: Plugin, host: LocalHost) -> None:
+def test_a_machine_with_another_name_reads_as_unhealthy_and_not_as_gone(plugin: Plugin, host: LocalHost) -> None:
     old, new = inputs_of(plugin, host, "gpu-007"), inputs_of(plugin, host, "node-007")
     plugin.create(HOST, new)
     with pytest.raises(Failure, match=r"^gpu-007: has another name: .* says that it is node-007, not gpu-007; ") as failure:
@@ -126,7 +126,7 @@ def test_a_new_name_that_needs_no_change_in_this_run_counts_as_in_place(plugin: 
     assert "gpu-007 → node-007 (same machine)" in warning
 
 
-def test_a_preview_that_asks_the_hosts_says_who_the_machine_is(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
+def test_a_preview_with_plan_hosts_says_which_machine_it_is(new_plugin: Callable[..., Plugin], tmp_path: Path) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = LocalHost(tmp_path / "host", plugin.bundle())
     plugin.create(HOST, inputs_of(plugin, host, "gpu-007"))
@@ -159,11 +159,11 @@ def test_what_became_of_the_hosts(what: str, before: dict, now: dict, old_names:
 
 
 def renumbered(stack: Stack, *names: str) -> None:
-    stack.wish |= {"hosts": dict.fromkeys(names, ""), "machines": dict(zip(names, "abc", strict=False))}
+    stack.desired |= {"hosts": dict.fromkeys(names, ""), "machines": dict(zip(names, "abc", strict=False))}
 
 
 def test_a_rename_is_shown_and_done_as_an_update_of_the_machine(stack: Stack) -> None:
-    stack.wish["aliases"] = True
+    stack.desired["aliases"] = True
     renumbered(stack, "gpu-1", "gpu-2", "gpu-3")
     stack.up()
     before = stack.placed()
@@ -178,23 +178,23 @@ def test_a_rename_is_shown_and_done_as_an_update_of_the_machine(stack: Stack) ->
     assert stack.placed() == before
     assert "unchanged" in (again := stack.up()) and "updated" not in again, again
 
-    stack.wish |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "a"}}
+    stack.desired |= {"hosts": {"gpu-001": ""}, "machines": {"gpu-001": "a"}}
     assert "- 2 deleted" in stack.up()
     assert {path.split("/hosts/")[1][0] for path in stack.placed()} == {"a"}, "a renamed host is removed under its new name"
-    stack.wish["hosts"] = {}
+    stack.desired["hosts"] = {}
     stack.up()
     assert not stack.placed()
 
 
 def test_a_rename_that_failed_is_an_update_in_the_next_run_too(stack: Stack) -> None:
-    stack.wish["aliases"] = True
+    stack.desired["aliases"] = True
     renumbered(stack, "gpu-1")
     stack.up()
-    stack.wish |= {"hosts": {"gpu-001": "no-driver"}, "machines": {"gpu-001": "a"}}
+    stack.desired |= {"hosts": {"gpu-001": "no-driver"}, "machines": {"gpu-001": "a"}}
     before = stack.placed()
     assert "gpu-001: no driver" in stack.up(fails=True)
     assert stack.placed() == before
-    stack.wish["hosts"] = {"gpu-001": ""}
+    stack.desired["hosts"] = {"gpu-001": ""}
     output = stack.up()
     assert "~ 1 updated" in output and "created" not in output and "deleted" not in output, output
     assert stack.placed() == before
@@ -202,17 +202,17 @@ def test_a_rename_that_failed_is_an_update_in_the_next_run_too(stack: Stack) -> 
 
 def test_a_stack_changes_its_datacenter_and_still_owns_its_hosts_and_no_others(stack: Stack) -> None:
     stack.up()
-    stack.wish |= {"stack": "us-east/training", "hosts": {"node-1": "fail", "node-2": ""}}
+    stack.desired |= {"stack": "us-east/training", "hosts": {"node-1": "fail", "node-2": ""}}
     output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
     assert "service did not start" in output and "belongs to" not in output, output
-    stack.wish |= {"stack": "us-east/inference", "hosts": {"node-1": "", "node-2": ""}}
+    stack.desired |= {"stack": "us-east/inference", "hosts": {"node-1": "", "node-2": ""}}
     assert "~ 2 updated" in stack.up(), "after a change that failed half-way too"
     assert "formerStacks" not in stack.resource("Host::node-1")["outputs"]
     stack.run("refresh", "--yes", "--expect-no-changes")
 
     (settings,) = (stack.directory / "hosts/node-2").rglob("var/lib/gpu-fleet/settings")
     settings.write_text(settings.read_text().replace("us-east/inference", "other/stack"))
-    stack.wish["stack"] = "us-east/research"
+    stack.desired["stack"] = "us-east/research"
     assert "belongs to stack other/stack, not to us-east/research" in stack.up(fails=True)
     before = settings.read_text()
     output = stack.run("destroy", "--yes")
@@ -221,10 +221,10 @@ def test_a_stack_changes_its_datacenter_and_still_owns_its_hosts_and_no_others(s
 
 
 def test_a_rename_ends_well_with_all_in_place_and_the_next_run_unchanged(stack: Stack) -> None:
-    stack.wish |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
+    stack.desired |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
     stack.up()
     before = stack.placed()
-    stack.wish |= {"hosts": {"node-007": ""}, "machines": {"node-007": "machine"}}
+    stack.desired |= {"hosts": {"node-007": ""}, "machines": {"node-007": "machine"}}
     output = stack.up()
     assert "+ 1 created" in output and "- 1 deleted" in output
     assert "gpu-007 → node-007 (same machine); nothing was removed from it" in output
@@ -234,12 +234,12 @@ def test_a_rename_ends_well_with_all_in_place_and_the_next_run_unchanged(stack: 
     assert not stack.placed()
 
 
-def test_a_pattern_that_numbers_its_hosts_anew_removes_none_of_them(stack: Stack) -> None:
-    stack.wish |= {"hosts": dict.fromkeys(("gpu-1", "gpu-2", "gpu-3"), "")}
-    stack.wish["machines"] = {"gpu-1": "a", "gpu-2": "b", "gpu-3": "c"}
+def test_renumbering_the_hosts_of_a_pattern_removes_none_of_them(stack: Stack) -> None:
+    stack.desired |= {"hosts": dict.fromkeys(("gpu-1", "gpu-2", "gpu-3"), "")}
+    stack.desired["machines"] = {"gpu-1": "a", "gpu-2": "b", "gpu-3": "c"}
     stack.up()
-    stack.wish |= {"hosts": dict.fromkeys(("gpu-001", "gpu-002", "gpu-003"), "")}
-    stack.wish["machines"] = {"gpu-001": "a", "gpu-002": "b", "gpu-003": "c"}
+    stack.desired |= {"hosts": dict.fromkeys(("gpu-001", "gpu-002", "gpu-003"), "")}
+    stack.desired["machines"] = {"gpu-001": "a", "gpu-002": "b", "gpu-003": "c"}
     before = stack.placed()
     output = stack.up()
     assert "+ 3 created" in output and "- 3 deleted" in output
@@ -254,17 +254,17 @@ def test_a_pattern_that_numbers_its_hosts_anew_removes_none_of_them(stack: Stack
 
 
 def test_a_rename_that_fails_with_continue_on_error_is_finished_by_the_next_run(stack: Stack) -> None:
-    stack.wish |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
+    stack.desired |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
     stack.up()
     before = stack.placed()
-    stack.wish |= {"hosts": {"node-007": "no-driver"}, "machines": {"node-007": "machine"}}
+    stack.desired |= {"hosts": {"node-007": "no-driver"}, "machines": {"node-007": "machine"}}
     output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
     assert "node-007: no driver" in output
     assert "gpu-007: held back: the stack file calls this machine node-007 now" in output, output
     assert stack.placed() == before
     assert stack.resource("host:Host::gpu-007")
 
-    stack.wish["hosts"] = {"node-007": ""}
+    stack.desired["hosts"] = {"node-007": ""}
     output = stack.run("up", "--yes", "--skip-preview", "--continue-on-error")
     assert "gpu-007 → node-007 (same machine)" in output
     assert stack.placed() == before
@@ -273,9 +273,9 @@ def test_a_rename_that_fails_with_continue_on_error_is_finished_by_the_next_run(
 
 
 def test_a_destroy_with_both_names_in_the_state_leaves_nothing(stack: Stack) -> None:
-    stack.wish |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
+    stack.desired |= {"hosts": {"gpu-007": ""}, "machines": {"gpu-007": "machine"}}
     stack.up()
-    stack.wish |= {"hosts": {"node-007": "no-driver"}, "machines": {"node-007": "machine"}}
+    stack.desired |= {"hosts": {"node-007": "no-driver"}, "machines": {"node-007": "machine"}}
     stack.run("up", "--yes", "--skip-preview", "--continue-on-error", fails=True)
     stack.run("destroy", "--yes")
     assert not stack.placed()

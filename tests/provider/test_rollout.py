@@ -1,4 +1,4 @@
-"""A staged rollout: in words of one run of the provider, and with the real engine and program over SSH servers."""
+"""A staged rollout, by requests to the provider in one run; test_rollout_engine.py has the real engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Host = Callable[..., dict]
 
 @pytest.fixture
 def host(plugin: Plugin, tmp_path) -> Host:
-    """Makes the inputs of a host as the program gives them: `do` as in obedient_converge.sh, `wave` of a rollout."""
+    """Makes the inputs of a host as the program sends them: `do` as in obedient_converge.sh, `wave` of a rollout."""
 
     def inputs(name: str, wave: int | None, do: str = "") -> dict:
         return LocalHost(tmp_path / name, plugin.bundle(), name).inputs(do, **({} if wave is None else {"wave": wave}))
@@ -34,7 +34,7 @@ def up(plugin: Plugin, inputs: dict) -> str:
     return ""
 
 
-def test_the_wave_of_a_host_is_no_part_of_its_state(plugin: Plugin, host: Host) -> None:
+def test_the_wave_of_a_host_is_not_in_its_state(plugin: Plugin, host: Host) -> None:
     assert "wave" not in plugin.checked(HOST, host("node-1", 3)), "another canary would be a change of every host"
 
 
@@ -42,8 +42,8 @@ def test_a_failed_canary_holds_everybody_else_back_with_its_name_and_cause(plugi
     plugin.configure(rollout={"hasCanary": True, "maxFailures": 10})
     assert "service did not start" in up(plugin, host("canary", 0, "fail"))
     assert up(plugin, host("second", 0)) == "", "the other canaries are worth their answer"
-    told = up(plugin, host("node-1", 1))
-    assert told == "node-1: held back: canary canary failed: service did not start: alloy: no answer within 15 s"
+    error = up(plugin, host("node-1", 1))
+    assert error == "node-1: held back: canary canary failed: service did not start: alloy: no answer within 15 s"
     assert not (tmp_path / "node-1").exists(), "a host that is held back is not contacted"
 
 
@@ -52,8 +52,8 @@ def test_batches_go_on_until_too_many_failed(plugin: Plugin, host: Host) -> None
     assert up(plugin, host("node-1", 0, "fail"))
     assert up(plugin, host("node-2", 1)) == "", "one may fail"
     assert "service did not start" in up(plugin, host("node-3", 1, "fail"))
-    told = up(plugin, host("node-4", 2))
-    assert told.startswith("node-4: held back: 2 hosts before it failed, maxFailures is 1; first node-1: service did not start")
+    error = up(plugin, host("node-4", 2))
+    assert error.startswith("node-4: held back: 2 hosts before it failed, maxFailures is 1; first node-1: service did not start")
 
 
 def test_a_host_without_a_wave_and_a_deletion_are_never_held_back(plugin: Plugin, host: Host) -> None:
@@ -63,7 +63,7 @@ def test_a_host_without_a_wave_and_a_deletion_are_never_held_back(plugin: Plugin
     plugin.delete(HOST, "node-1", plugin.checked(HOST, host("node-1", 1)))
 
 
-def test_a_host_that_is_held_back_is_not_removed_to_be_made_anew(plugin: Plugin, host: Host) -> None:
+def test_a_host_that_is_held_back_is_not_replaced(plugin: Plugin, host: Host) -> None:
     plugin.configure(rollout={"hasCanary": True})
     old = plugin.checked(HOST, host("node-1", 1))
     plugin.create(HOST, old)

@@ -80,7 +80,7 @@ def test_rules_are_kept_in_one_spelling(plugin: Plugin, ruler: RulerServer) -> N
         ("name: other\nrules: []", 'the name in the YAML is "other" and `name` is "fleet"'),
     ],
 )
-def test_text_that_is_no_group_is_refused_before_any_server_is_asked(
+def test_text_that_is_no_group_is_refused_before_any_server_is_contacted(
     plugin: Plugin, ruler: RulerServer, rules: str, message: str
 ) -> None:
     (failure,) = plugin.check(GROUP, group(ruler, rules=rules)).failures
@@ -123,7 +123,7 @@ def test_a_group_is_created_read_changed_and_deleted_with_one_request_each(
     assert yaml.safe_load(KEPT) == ruler.groups[backend, "us-west", namespace, "fleet"]
 
     read = plugin.read(GROUP, id_, inputs, outputs)
-    assert (decode(read.properties), decode(read.inputs)) == (outputs, inputs), "what nobody changed must not look changed"
+    assert (decode(read.properties), decode(read.inputs)) == (outputs, inputs), "what was not changed must not look changed"
 
     changed = plugin.checked(
         GROUP, group(ruler, backend=backend, namespace=namespace, tenant="us-west", rules=RULES.replace("60s", "30s"))
@@ -152,7 +152,7 @@ def test_a_group_that_somebody_deleted_is_gone(plugin: Plugin, ruler: RulerServe
     plugin.delete(GROUP, "mimir/gpu fleet/a/fleet", inputs)
 
 
-def test_a_server_that_refuses_at_a_refresh_is_said_and_the_group_kept(plugin: Plugin, ruler: RulerServer) -> None:
+def test_a_server_that_refuses_a_refresh_is_reported_and_the_group_kept(plugin: Plugin, ruler: RulerServer) -> None:
     inputs = plugin.checked(GROUP, group(ruler))
     ruler.refusals = [(403, "no")]
     with pytest.raises(Failure, match="refused a request without a user") as failure:
@@ -176,7 +176,7 @@ def test_another_identity_is_another_group(plugin: Plugin, ruler: RulerServer, c
     assert bool(diff.replaces) == replaces
 
 
-def test_a_preview_asks_no_server_and_unknown_rules_survive_it(plugin: Plugin, ruler: RulerServer) -> None:
+def test_a_preview_contacts_no_server_and_accepts_unknown_rules(plugin: Plugin, ruler: RulerServer) -> None:
     inputs = plugin.checked(GROUP, group(ruler, rules=UNKNOWN, url=UNKNOWN))
     assert plugin.create(GROUP, inputs, preview=True)[1] == {"rules": UNKNOWN}
     plugin.update(GROUP, "x", inputs, inputs, preview=True)
@@ -195,13 +195,13 @@ def test_an_error_in_an_expression_is_reported_in_one_line(plugin: Plugin, ruler
     assert failure.value.kept is None
 
 
-def test_a_server_that_has_just_started_is_asked_again(plugin: Plugin, ruler: RulerServer) -> None:
+def test_a_request_to_a_server_that_has_just_started_is_retried(plugin: Plugin, ruler: RulerServer) -> None:
     ruler.refusals = [(500, "too many unhealthy instances in the ring")]
     plugin.create(GROUP, plugin.checked(GROUP, group(ruler)))
     assert ruler.groups
 
 
-def test_the_password_goes_with_the_user_and_its_refusal_names_the_key(plugin: Plugin, ruler: RulerServer) -> None:
+def test_the_password_is_sent_with_the_user_and_its_rejection_names_the_key(plugin: Plugin, ruler: RulerServer) -> None:
     ruler.password = "open sesame"
     inputs = plugin.checked(GROUP, group(ruler, username="writer"))
     plugin.configure(rulerPassword="wrong sesame")
@@ -244,7 +244,9 @@ def test_rules_that_move_to_another_server_are_deleted_at_the_old_one(
     assert plugin.engine.texts(engine_pb2.INFO) == [f"rule group gpu fleet/a/fleet: deleted at {ruler.url}"]
 
 
-def test_a_preview_says_that_rules_move_and_asks_no_server(plugin: Plugin, ruler: RulerServer, new_ruler: RulerServer) -> None:
+def test_a_preview_reports_that_rules_move_and_contacts_no_server(
+    plugin: Plugin, ruler: RulerServer, new_ruler: RulerServer
+) -> None:
     old, new = plugin.checked(GROUP, group(ruler)), plugin.checked(GROUP, group(new_ruler))
     plugin.update(GROUP, "x", old, new, preview=True)
     (text,) = plugin.engine.texts(engine_pb2.INFO)
@@ -274,7 +276,7 @@ def test_two_names_of_one_server_do_not_delete_what_was_just_written(plugin: Plu
     assert not plugin.engine.texts(engine_pb2.WARNING)
 
 
-def test_where_one_server_cannot_be_told_from_two_nothing_is_deleted(plugin: Plugin, ruler: RulerServer) -> None:
+def test_where_one_server_cannot_be_distinguished_from_two_nothing_is_deleted(plugin: Plugin, ruler: RulerServer) -> None:
     alias = ruler.url.replace("127.0.0.1", "localhost")
     moved(plugin, ruler, alias)
     assert len(ruler.groups) == 1

@@ -39,7 +39,7 @@ def server(servers: SshServers) -> SshServer:
 
 
 class SshHost(LocalHost):
-    """What is placed "there" lies below `prefix` here."""
+    """What is placed on the host is below `prefix` here."""
 
     port = 22
 
@@ -50,7 +50,7 @@ class SshHost(LocalHost):
 
 @pytest.fixture
 def configure(plugin: Plugin, servers: SshServers, server: SshServer, tmp_path: Path) -> Configure:
-    """Tells the plugin how to log in, and gives a host behind `server`. Arguments replace values of `ssh`, None takes one out."""
+    """Configures the plugin's login, and gives a host behind `server`. Arguments replace values of `ssh`, None removes one."""
 
     def configure(plugin: Plugin = plugin, config: dict[str, Any] | None = None, **changed: Any) -> SshHost:
         ssh = {"user": "ops", "privateKeyFile": servers.key_file(), "knownHostsFile": servers.known_hosts(server), "sudo": False}
@@ -145,7 +145,7 @@ def test_another_host_key_ends_the_only_attempt(
     )
     assert asyncssh.import_public_key(server.public_key).get_fingerprint() in failure.value.message
     assert len(server.logins) == 1
-    assert not server.users, "nothing may be told to a host that is not the one we know"
+    assert not server.users, "nothing may be sent to a host with another key"
     assert failure.value.kept is None
 
 
@@ -246,7 +246,7 @@ def test_a_host_whose_temporary_directories_are_full_says_which(plugin: Plugin, 
     assert failure.value.message.splitlines() == [f"node-1: disk full: {last}", f"    {full}"]
 
 
-def test_a_host_that_still_counts_the_session_before_is_asked_again(
+def test_a_login_to_a_host_that_still_counts_the_previous_session_is_retried(
     plugin: Plugin, server: SshServer, configure: Configure
 ) -> None:
     """sshd with `MaxSessions 1`."""
@@ -260,7 +260,7 @@ def test_a_host_that_still_counts_the_session_before_is_asked_again(
 # --- sudo -------------------------------------------------------------------------------------------------------------------
 
 SUDO = """#!/bin/sh
-# Stands in for sudo: asks for the password on standard error and reads it from standard input, three times.
+# Stands in for sudo: prompts for the password on standard error and reads it from standard input, three times.
 mode={mode}
 echo "$@" >>{log}
 prompt='' asks=no
@@ -292,7 +292,7 @@ exit 1
 
 @pytest.fixture
 def sudo(plugin: Plugin, servers: SshServers, configure: Configure, tmp_path: Path) -> Callable[..., LocalHost]:
-    """A host whose sudo behaves as told, with the password that the stack gives."""
+    """A host whose sudo behaves as in `mode`; `password`: the one that the stack gives."""
 
     def sudo(mode: str, password: str | None = None, **config: Any) -> LocalHost:
         programs = tmp_path / "programs"
@@ -314,7 +314,7 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
     create(plugin, host)
     assert host.placed("etc/gpu-fleet/gpu-fleet.env").startswith("DO=\n"), "the password must not end up in what the host reads"
     assert "right-password" not in (tmp_path / "sudo.log").read_text()
-    assert not [line for line in plugin.engine.lines if "lecture" in line.message], "what a login says is no progress"
+    assert not [line for line in plugin.engine.lines if "lecture" in line.message], "the output of a login is not progress"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_bastion_that_fails_is_named(plugin: Plugin, configure: Configure) -> 
         create(plugin, host)
 
 
-def test_a_bastion_that_refuses_is_asked_once_for_all_hosts_behind_it(
+def test_a_bastion_that_refuses_is_tried_once_for_all_hosts_behind_it(
     plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer, tmp_path: Path
 ) -> None:
     jump = servers.ssh(jump=True)
@@ -517,7 +517,9 @@ def test_hosts_that_wait_for_their_turn_do_not_look_as_if_they_stalled(servers: 
     assert len(server.users) == 4
 
 
-def test_plan_hosts_warns_of_an_unreachable_host_and_goes_on(new_plugin: Callable[..., Plugin], configure: Configure) -> None:
+def test_plan_hosts_warns_about_an_unreachable_host_and_continues(
+    new_plugin: Callable[..., Plugin], configure: Configure
+) -> None:
     plugin = new_plugin({"PLAN": "hosts"})
     host = configure(plugin)
     plugin.create(HOST, plugin.checked(HOST, host.inputs(connection={"port": 1})), preview=True)

@@ -1,7 +1,7 @@
-"""Tests against recordings of others, which stay beside the checkout and are never copied into it.
+"""Tests against recordings by other people, which stay beside the checkout and are never copied into it.
 
-The modules here are collected only where that folder is, so that a checkout without it has no skipped tests; the run then says so
-in one line.
+The modules here are collected only where that folder exists, so that a checkout without it has no skipped tests; the run then
+says so in one line.
 """
 
 from pathlib import Path

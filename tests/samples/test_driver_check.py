@@ -20,7 +20,7 @@ NO_GPU = sorted(
 
 
 @pytest.mark.parametrize("listing", MACHINES, ids=lambda path: path.parent.name)
-def test_a_recorded_machine_has_one_gpu_and_tells_its_versions(tmp_path: Path, listing: Path) -> None:
+def test_a_recorded_machine_has_one_gpu_and_reports_its_versions(tmp_path: Path, listing: Path) -> None:
     driver = listing.parent.name.rsplit("-", 1)[1]
     answers = {
         "-L": listing.read_text(),

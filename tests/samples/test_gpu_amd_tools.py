@@ -35,7 +35,7 @@ def test_rocm_smi_uses_only_recorded_keys(mi300x: Path) -> None:
     assert document["system"].keys() == json.loads((AMD / "rocm-smi-mi250-rocm6-short.json").read_text())["system"].keys()
 
 
-def test_the_table_of_rocm_smi_lies_on_the_recorded_one(mi300x: Path) -> None:
+def test_the_table_of_rocm_smi_has_the_layout_of_the_recorded_one(mi300x: Path) -> None:
     def masked(text: str) -> list[str]:
         # Values are padded to the column: a longer number takes the blanks after it.
         return [re.sub(r"[\d.]+(?:Mhz|%|W|°C) *", "9 ", line).rstrip() for line in text.splitlines() if line.strip()]

@@ -70,7 +70,7 @@ NAMES = {"h100-80gb-hbm3": "h100-80gb-hbm3", "h100-mig": "h100-mig", "h200": "h2
 
 
 @pytest.mark.parametrize("recording", RECORDED_BODIES)
-def test_fed_with_a_recorded_nvidia_smi_it_gives_the_recorded_body(recording: str, tmp_path: Path) -> None:
+def test_with_a_recorded_nvidia_smi_it_serves_the_recorded_body(recording: str, tmp_path: Path) -> None:
     _, gpu, driver, busy = recording.split("__")
     capture = SMI / "captures" / f"{NAMES[gpu.removeprefix('nvidia-')]}-{driver}"
     exporter = load_exporter()
@@ -102,7 +102,7 @@ def test_over_a_simulated_h100_it_serves_the_recorded_metrics(tmp_path: Path, mo
     assert {(name, *labels) for name, labels, _ in samples(ours) if name not in ITS_OWN} == theirs
 
 
-def test_what_only_nvml_tells_has_the_labels_of_the_real_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_nvml_reports_has_the_labels_of_the_real_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = {name: set(labels) for name, labels, _ in samples((NVIDIA / "demo__seeded.prom").read_text())}
     state = make(tmp_path, "a100-mig", gpus=2)
     monkeypatch.setenv(CLOCK_VARIABLE, str(NOON))
@@ -139,7 +139,7 @@ def label_order(line: str) -> list[str]:
 
 POD_LABELS = {"pod", "namespace", "container", "pod_uid"}
 
-# Recordings of releases that this stand-in stands for; older ones lack pci_bus_id or the host's name.
+# Recordings of releases that this stand-in simulates; older ones lack pci_bus_id or the host's name.
 BODIES = {
     "aicr-h100-x8-pod-uid.prom": ("4.8.2", "h100x8"),
     "issue226-l40s-prof-pods.prom": ("4.8.2", "h100x8"),
@@ -149,7 +149,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("recording", BODIES)
-def test_labels_stand_in_the_recorded_order(recording: str, tmp_path: Path) -> None:
+def test_labels_have_the_recorded_order(recording: str, tmp_path: Path) -> None:
     generation, scenario = BODIES[recording]
     theirs = [line for line in (DCGM / "metrics" / recording).read_text().splitlines() if line.startswith("DCGM_")]
     has_driver = any("DRIVER_VERSION" in line for line in theirs)

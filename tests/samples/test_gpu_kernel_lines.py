@@ -61,7 +61,7 @@ def test_the_details_of_an_nvswitch_error_are_worded_as_recorded() -> None:
         assert wording(line) in everything
 
 
-def test_a_gpu_lost_without_an_xid_is_told_as_recorded(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_lost_without_an_xid_is_logged_as_recorded(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CLOCK_VARIABLE, str(NOON))
     lines = inject.lose(make(tmp_path, "h100x8"), gpu=0)
     theirs = (KERNEL / "fallen-off-bus-multiline.log").read_text().splitlines()[:3]

@@ -45,7 +45,7 @@ def test_the_list_of_gpus_has_the_recorded_lines(recorded) -> None:
     assert {shape(name.sub("NAME", line)) for line in run(state, "nvidia-smi", "-L")[0].splitlines()} == wanted
 
 
-def test_the_versions_are_told_as_recorded(recorded) -> None:
+def test_the_versions_are_printed_as_recorded(recorded) -> None:
     folder, state = recorded
     assert run(state, "nvidia-smi", "--version")[0] == (folder / "version.txt").read_text()
 
@@ -128,7 +128,7 @@ def test_an_old_driver_knows_the_fields_of_the_older_recorded_help() -> None:
 
 
 def masked(table: str) -> list[str]:
-    """The table's frame and labels: what stands in a cell becomes blanks of the same width."""
+    """The table's frame and labels: the content of a cell becomes blanks of the same width."""
     lines = []
     for line in table.splitlines()[1:]:
         line = re.sub(r"00000000:[0-9A-F]{2}:[0-9A-F]{2}\.0", lambda found: " " * len(found[0]), line)
@@ -148,7 +148,7 @@ def masked(table: str) -> list[str]:
         (RECORDED / "table/a100-sxm-x4.txt", "a100x8", "555.42.02", "12.5", 4, "idle"),
     ],
 )
-def test_the_table_lies_on_the_recorded_one(
+def test_the_table_has_the_layout_of_the_recorded_one(
     recording: Path, scenario: str, driver: str, cuda: str, gpus: int, load: str, tmp_path: Path
 ) -> None:
     state = make(tmp_path, scenario, driver=driver, cuda=cuda, gpus=gpus, load=load)
@@ -185,7 +185,7 @@ def test_pcie_traffic_looks_as_recorded(recording: str, driver: str, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["h100-80gb-hbm3-590.48.01", "h100-mig-590.48.01", "h200-590.48.01", "l40s-595.80"])
-def test_the_state_of_the_links_is_told_as_recorded(name: str, tmp_path: Path) -> None:
+def test_the_state_of_the_links_is_printed_as_recorded(name: str, tmp_path: Path) -> None:
     scenario, driver, _ = MACHINES[name]
     theirs, ours = (
         (CAPTURES / name / "nvlink-s.txt").read_text(),
@@ -221,7 +221,7 @@ def test_counters_and_states_of_links_look_as_recorded(
     )
 
 
-def test_links_that_are_all_down_are_told_as_recorded(tmp_path: Path) -> None:
+def test_links_that_are_all_down_are_reported_as_recorded(tmp_path: Path) -> None:
     for driver, recording in {
         "525.147.05": RECORDED / "nvlink/azhpc-bad_nvlink_status.txt",
         "610.57.04": CAPTURES / "rtx-2080-super-610.57.04/nvlink-s.txt",
@@ -257,7 +257,7 @@ def labels(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("busy", STATES)
-def test_everything_q_says_stands_in_the_recorded_one(busy: str, tmp_path: Path) -> None:
+def test_everything_q_prints_is_in_the_recorded_output(busy: str, tmp_path: Path) -> None:
     ours = run(make(tmp_path, "h100x8", load=STATES[busy]), "nvidia-smi", "-q")[0]
     theirs = (CAPTURES / "h100-80gb-hbm3-590.48.01" / f"{busy}.q.txt").read_text()
     assert labels(ours) <= labels(theirs)
@@ -270,7 +270,7 @@ def paths(element: ET.Element, above: str = "") -> set[str]:
     }
 
 
-def test_every_element_of_the_xml_stands_in_the_recorded_one(tmp_path: Path) -> None:
+def test_every_element_of_the_xml_is_in_the_recorded_one(tmp_path: Path) -> None:
     ours = ET.fromstring(run(make(tmp_path, "h100x8", load="idle"), "nvidia-smi", "-q", "-x")[0].split("\n", 2)[2])
     theirs = ET.fromstring((RECORDED / "xml/h100-hardware.xml").read_text().split("\n", 2)[2])
     assert paths(ours) <= paths(theirs)
@@ -325,14 +325,14 @@ def test_processes_are_listed_in_the_recorded_columns(name: str, tmp_path: Path)
         ("gpu-lost-old.txt", "450.80.02", []),
     ],
 )
-def test_a_lost_gpu_is_told_as_recorded(recording: str, driver: str, arguments: list[str], tmp_path: Path) -> None:
+def test_a_lost_gpu_is_reported_as_recorded(recording: str, driver: str, arguments: list[str], tmp_path: Path) -> None:
     state = make(tmp_path, "a100x8", driver=driver, gpus=2)
     inject.lose(state, gpu=1)
     (theirs,) = (line for line in (RECORDED / "errors" / recording).read_text().splitlines() if line.startswith("Unable"))
     assert shape(theirs) in shapes(run(state, "nvidia-smi", *arguments)[0])
 
 
-def test_no_device_is_told_as_recorded(tmp_path: Path) -> None:
+def test_no_device_is_reported_as_recorded(tmp_path: Path) -> None:
     state = make(tmp_path, "t4")
     assert run(state, "nvidia-smi", "-i", "7", "-L")[0].strip() == (RECORDED / "errors/no-devices.txt").read_text().strip()
 
@@ -341,7 +341,7 @@ def test_no_device_is_told_as_recorded(tmp_path: Path) -> None:
     ("problem", "recording", "driver"),
     [("not-loaded", "driver-not-loaded.txt", "590.48.01"), ("version-mismatch", "nvml-version-mismatch.txt", "450.80.02")],
 )
-def test_a_broken_driver_is_told_as_recorded(problem: str, recording: str, driver: str, tmp_path: Path) -> None:
+def test_a_broken_driver_is_reported_as_recorded(problem: str, recording: str, driver: str, tmp_path: Path) -> None:
     state = make(tmp_path, "t4", driver=driver)
     inject.break_driver(state, problem=problem)
     assert run(state, "nvidia-smi")[0].strip() == (RECORDED / "errors" / recording).read_text().strip()

@@ -30,7 +30,7 @@ def cards(recording: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("recording", ROCM_SMI, ids=lambda path: path.stem)
-def test_every_recorded_card_is_told_by_name(tmp_path: Path, recording: Path) -> None:
+def test_every_recorded_card_is_reported_by_name(tmp_path: Path, recording: Path) -> None:
     found = metrics(tmp_path, "rocm-smi", {"--showproductname": recording.read_text()})
     assert set(by_gpu(found, "node_gpu_info")) == set(cards(recording))
 
@@ -54,7 +54,7 @@ def test_the_values_are_those_of_the_recording(tmp_path: Path, recording: Path) 
 
 
 @pytest.mark.parametrize("recording", [path for path in ROCM_SMI if path.stem not in PARTIAL], ids=lambda path: path.stem)
-def test_every_whole_recording_gives_a_temperature(tmp_path: Path, recording: Path) -> None:
+def test_every_complete_recording_has_a_temperature(tmp_path: Path, recording: Path) -> None:
     found = by_gpu(metrics(tmp_path, "rocm-smi", {"--showproductname": recording.read_text()}), "node_gpu_temperature_celsius")
     assert set(found) == set(cards(recording))
 

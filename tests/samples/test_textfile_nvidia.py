@@ -23,7 +23,7 @@ NOTHING_READ = ("driver-not-loaded", "no-devices", "nvml-unknown-error", "nvml-v
 
 
 def answer(capture: Path) -> str:
-    """What nvidia-smi says to the collector's query, by a capture of all fields: the cells asked for, without units."""
+    """The answer of nvidia-smi to the collector's query, from a capture of all fields: the queried cells, without units."""
     header, *rows = csv.reader(capture.open(newline=""), skipinitialspace=True)
     column = {name.split(" [")[0]: number for number, name in enumerate(header)}
     return "".join(", ".join(re.sub(r"^([\d.]+) \S+$", r"\1", row[column[field]]) for field in FIELDS) + "\n" for row in rows)
@@ -40,7 +40,7 @@ def link_metrics(tmp_path: Path, answers: dict[str, str]) -> Samples:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_every_recorded_machine_gives_memory_temperature_and_power_limit(tmp_path: Path, capture: Path) -> None:
+def test_every_recorded_machine_has_memory_temperature_and_power_limit(tmp_path: Path, capture: Path) -> None:
     found = gpu_metrics(tmp_path, answer(capture))
     [memory] = by_gpu(found, "node_gpu_memory_total_bytes").values()
     assert 2**30 < memory < 2**38
@@ -50,13 +50,13 @@ def test_every_recorded_machine_gives_memory_temperature_and_power_limit(tmp_pat
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.name}")
-def test_utilisation_is_there_except_in_mig_mode(tmp_path: Path, capture: Path) -> None:
+def test_utilization_is_present_except_in_mig_mode(tmp_path: Path, capture: Path) -> None:
     found = by_gpu(gpu_metrics(tmp_path, answer(capture)), "node_gpu_utilization_percent")
-    assert bool(found) == ("-mig-" not in capture.parent.name), "a GPU in MIG mode has no utilisation, which is not 0"
+    assert bool(found) == ("-mig-" not in capture.parent.name), "a GPU in MIG mode has no utilization, which is not 0"
 
 
 @pytest.mark.parametrize("listing", sorted(NVIDIA_SMI.glob("fields/help-query-gpu-*.txt")), ids=lambda path: path.stem)
-def test_recorded_drivers_know_every_field_that_is_asked_for(listing: Path) -> None:
+def test_recorded_drivers_know_every_queried_field(listing: Path) -> None:
     known = set(re.findall(r'"([\w.]+)"', listing.read_text()))
     assert set(FIELDS) <= known, "one unknown field makes nvidia-smi refuse the whole query"
 

@@ -1,4 +1,4 @@
-"""What a person who edits a dashboard is told before anything is touched."""
+"""What the check of edited dashboards reports before anything is changed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BOARD = {
 }
 
 
-def told(*boards) -> str:
-    """The files of the vocabulary are enough to know what a panel may name."""
+def problems(*boards) -> str:
+    """The report about these dashboards; empty when nothing is wrong. The vocabulary defines enough metrics for them."""
     try:
         check_signals([file for file in signals.rule_files() if file.path.stem == "vocabulary"], boards)
     except SignalErrors as errors:
@@ -40,12 +40,12 @@ def with_query(expression, source=PROMETHEUS):
     return board
 
 
-def test_the_project_s_own_rules_and_dashboards_are_right():
+def test_the_project_s_own_rules_and_dashboards_have_no_error():
     assert main() == 0
 
 
-def test_a_dashboard_of_one_s_own_is_right():
-    assert told(BOARD) == ""
+def test_a_custom_dashboard_has_no_error():
+    assert problems(BOARD) == ""
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_a_dashboard_of_one_s_own_is_right():
     ],
 )
 def test_a_panel_is_named_with_its_query_and_what_is_wrong(expression, expected):
-    text = told(with_query(expression))
+    text = problems(with_query(expression))
     assert 'dashboard mine ("Mine"), panel "Power", query B: ' in text
     assert expected in text
     assert not expression or f"query:   {expression}" in text or "variable" in expected
 
 
 def test_a_panel_of_logs_is_read_as_logql():
-    assert told(with_query('{job="kernel", cluster=~"$cluster"} |= "Xid" | xid != "13"', LOKI)) == ""
-    assert "no logs have job='kernl'" in told(with_query('{job="kernl"}', LOKI))
+    assert problems(with_query('{job="kernel", cluster=~"$cluster"} |= "Xid" | xid != "13"', LOKI)) == ""
+    assert "no logs have job='kernl'" in problems(with_query('{job="kernl"}', LOKI))
 
 
 @pytest.mark.parametrize(
@@ -87,23 +87,23 @@ def test_grafana_s_variables_are_filled_in(expression):
         {"name": "price", "type": "textbox", "query": "0.25"},
         {"name": "limit", "type": "custom", "query": "10,20", "current": {"value": "10"}},
     ]
-    assert told(board) == ""
+    assert problems(board) == ""
 
 
 def test_variables_and_annotations_are_read_too():
     board = copy.deepcopy(BOARD)
     board["templating"]["list"][0]["query"] = "label_values(gpu:info, clutser)"
     board["annotations"] = {"list": [{"name": "Alerts", "datasource": PROMETHEUS, "expr": "ALERT{alertstate='firing'}"}]}
-    text = told(board)
+    text = problems(board)
     assert "variable $cluster: uses the label 'clutser', which no series has there\n   fix:      did you mean 'cluster'?" in text
     assert 'annotation "Alerts": no exporter and no rule gives the metric ALERT\n' in text
 
 
 def test_a_panel_in_a_folded_row_is_read_too():
     row = {"type": "row", "title": "More", "panels": with_query("nothing_known")["panels"]}
-    assert "gives the metric nothing_known" in told({**BOARD, "panels": [row]})
+    assert "gives the metric nothing_known" in problems({**BOARD, "panels": [row]})
 
 
-def test_two_dashboards_of_one_uid_are_told():
-    assert "dashboard mine (\"Other\"): the dashboard 'Mine' has this uid too" in told(BOARD, {**BOARD, "title": "Other"})
-    assert "has no uid" in told({**BOARD, "uid": ""})
+def test_two_dashboards_with_the_same_uid_are_reported():
+    assert "dashboard mine (\"Other\"): the dashboard 'Mine' has this uid too" in problems(BOARD, {**BOARD, "title": "Other"})
+    assert "has no uid" in problems({**BOARD, "uid": ""})

@@ -1,4 +1,4 @@
-"""What a person who edits an alert is told before anything is touched: every mistake at once, with its place and a way out."""
+"""What the check of edited alerts reports before anything is changed: every error at once, with its place and a fix."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FILES = [file for file in signals.rule_files() if file.path.stem == "vocabulary"
 GOOD = {"expr": "gpu:temperature:celsius > 90", "summary": "GPU {{ $labels.gpu }} on {{ $labels.instance }} is hot"}
 
 
-def told(tmp_path: Path, text: str, backend: str = "mimir", language: str = "promql") -> str:
-    """What a rule file of this text adds to the project's own; empty when nothing is wrong."""
+def problems(tmp_path: Path, text: str, backend: str = "mimir", language: str = "promql") -> str:
+    """The report about a rule file of this text beside the project's own; empty when nothing is wrong."""
     file = tmp_path / "alerts" / "rules" / "mine.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -46,16 +46,16 @@ def rule(**changed: str) -> str:
     return RULE.format(**{**GOOD, **changed})
 
 
-def test_the_project_s_own_rules_are_right():
+def test_the_project_s_own_rules_have_no_error():
     check_signals(signals.rule_files(), [])
 
 
-def test_a_rule_of_one_s_own_over_the_vocabulary_is_right(tmp_path):
-    assert told(tmp_path, rule()) == ""
+def test_a_custom_rule_over_the_vocabulary_has_no_error(tmp_path):
+    assert problems(tmp_path, rule()) == ""
 
 
-def test_everything_is_told_at_once_and_nothing_was_changed(tmp_path):
-    text = told(tmp_path, rule(expr="gpu:temprature:celsius{gpuu='3'} > 90") + rule(expr="sum(").partition("rules:\n")[2])
+def test_every_error_is_reported_at_once_and_nothing_is_changed(tmp_path):
+    text = problems(tmp_path, rule(expr="gpu:temprature:celsius{gpuu='3'} > 90") + rule(expr="sum(").partition("rules:\n")[2])
     assert text.startswith("3 errors in rules and dashboards; nothing was changed.")
     assert (
         "alerts/rules/mine.yaml, alert GpuTooHot (severity warning): no exporter and no rule gives the metric gpu:tempr" in text
@@ -90,8 +90,8 @@ def test_everything_is_told_at_once_and_nothing_was_changed(tmp_path):
         ("rate(gpu:temperature:celsius)", "does not parse: expected type matrix"),
     ],
 )
-def test_a_query_that_can_never_give_what_it_asks_for(tmp_path, expression, expected):
-    assert expected in told(tmp_path, rule(expr=json.dumps(expression)))
+def test_a_query_that_can_never_return_anything_is_an_error(tmp_path, expression, expected):
+    assert expected in problems(tmp_path, rule(expr=json.dumps(expression)))
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_query_that_can_never_give_what_it_asks_for(tmp_path, expression, expe
         "vector(1)",
     ],
 )
-def test_what_some_exporter_gives_is_let_through(tmp_path, expression):
-    assert told(tmp_path, rule(expr=f'"{expression}"', summary="something")) == ""
+def test_a_query_of_known_metrics_has_no_error(tmp_path, expression):
+    assert problems(tmp_path, rule(expr=f'"{expression}"', summary="something")) == ""
 
 
 def test_a_recorded_series_has_the_labels_that_its_query_leaves(tmp_path):
@@ -119,19 +119,19 @@ def test_a_recorded_series_has_the_labels_that_its_query_leaves(tmp_path):
       - record: rack:power:watts
         expr: sum by (datacenter) (gpu:power:watts)
 """
-    assert told(tmp_path, rule(expr="rack:power:watts > 1", summary="too much in {{ $labels.datacenter }}") + own) == ""
-    assert "rack:power:watts has no label 'gpu'" in told(
+    assert problems(tmp_path, rule(expr="rack:power:watts > 1", summary="too much in {{ $labels.datacenter }}") + own) == ""
+    assert "rack:power:watts has no label 'gpu'" in problems(
         tmp_path, rule(expr="\"rack:power:watts{gpu='1'} > 1\"", summary="x") + own
     )
 
 
-def test_a_metric_of_one_s_own_is_known_once_it_is_in_the_catalogue(tmp_path, monkeypatch):
+def test_a_custom_metric_is_known_once_it_is_in_the_catalogue(tmp_path, monkeypatch):
     text = (
         rule(expr="my_queue_length{queue='a'} > 9", summary="{{ $labels.queue }}")
         .replace("expr: ", 'expr: "', 1)
         .replace("> 9", '> 9"')
     )
-    assert "gives the metric my_queue_length" in told(tmp_path, text)
+    assert "gives the metric my_queue_length" in problems(tmp_path, text)
     catalogue = tmp_path / "catalogue"
     catalogue.mkdir()
     for file in signals.catalogue.DIRECTORY.glob("*.txt"):
@@ -139,9 +139,9 @@ def test_a_metric_of_one_s_own_is_known_once_it_is_in_the_catalogue(tmp_path, mo
     with (catalogue / "own.txt").open("a") as own:
         own.write("my_queue_length {queue}\n")
     monkeypatch.setattr(signals.catalogue.read, "__defaults__", (catalogue,))
-    assert told(tmp_path, text) == ""
+    assert problems(tmp_path, text) == ""
     (catalogue / "own.txt").write_text("my metric {a}\n")
-    assert "alerts/catalogue/own.txt, line 1: 'my metric {a}'" in told(tmp_path, text)
+    assert "alerts/catalogue/own.txt, line 1: 'my metric {a}'" in problems(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_a_metric_of_one_s_own_is_known_once_it_is_in_the_catalogue(tmp_path, mo
         ("        expr: gpu:temperature:celsius > 90\n", "has no query"),
     ],
 )
-def test_an_alert_without_what_the_night_needs(tmp_path, remove, expected):
+def test_an_alert_needs_a_severity_a_summary_an_action_a_runbook_and_a_query(tmp_path, remove, expected):
     text = rule()
     assert remove in text
-    assert expected in told(tmp_path, text.replace(remove, ""))
+    assert expected in problems(tmp_path, text.replace(remove, ""))
 
 
 @pytest.mark.parametrize(
@@ -181,19 +181,19 @@ def test_an_alert_without_what_the_night_needs(tmp_path, remove, expected):
         ("groups:", "groups: [", "is not YAML"),
     ],
 )
-def test_a_rule_that_is_not_well_formed(tmp_path, before, after, expected):
-    assert expected in told(tmp_path, rule().replace(before, after, 1))
+def test_a_malformed_rule_is_an_error(tmp_path, before, after, expected):
+    assert expected in problems(tmp_path, rule().replace(before, after, 1))
 
 
 def test_the_same_alert_twice_is_named_with_the_other_s_place(tmp_path):
     twice = rule() + rule().partition("rules:\n")[2]
-    assert "the same rule with the same labels is in alerts/rules/mine.yaml already" in told(tmp_path, twice)
+    assert "the same rule with the same labels is in alerts/rules/mine.yaml already" in problems(tmp_path, twice)
 
 
-def test_more_rules_than_mimir_takes_in_a_group(tmp_path):
+def test_more_rules_than_mimir_accepts_in_a_group_are_an_error(tmp_path):
     one = rule().partition("rules:\n")[2]
     many = rule() + "".join(one.replace("GpuTooHot", f"GpuTooHot{number}") for number in range(20))
-    assert "has 21 rules\n   expected: at most 20, Mimir's default" in told(tmp_path, many)
+    assert "has 21 rules\n   expected: at most 20, Mimir's default" in problems(tmp_path, many)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_more_rules_than_mimir_takes_in_a_group(tmp_path):
         ("vector(1)", "selects no stream"),
     ],
 )
-def test_a_query_of_logs_that_can_never_give_what_it_asks_for(tmp_path, query, expected):
-    assert expected in told(tmp_path, rule(expr=f"'{query}'", summary="x"), "loki", "logql")
+def test_a_log_query_that_can_never_return_anything_is_an_error(tmp_path, query, expected):
+    assert expected in problems(tmp_path, rule(expr=f"'{query}'", summary="x"), "loki", "logql")
 
 
 @pytest.mark.parametrize(
@@ -228,12 +228,12 @@ def test_a_query_of_logs_that_can_never_give_what_it_asks_for(tmp_path, query, e
         'sum(bytes_rate({job="docker"}[5m])) > 1e6',
     ],
 )
-def test_a_query_of_logs_is_read_with_its_pipeline(tmp_path, query):
-    assert told(tmp_path, rule(expr=f"'{query}'", summary="x"), "loki", "logql") == ""
+def test_a_log_query_is_read_with_its_pipeline(tmp_path, query):
+    assert problems(tmp_path, rule(expr=f"'{query}'", summary="x"), "loki", "logql") == ""
 
 
-def test_a_table_changed_without_writing_its_rules_anew_is_told(tmp_path, monkeypatch):
+def test_a_table_changed_without_regenerating_its_rules_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("alerts.xid_rules.INTERVAL", "20s")
-    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   fix:      run python -m alerts.generate" in told(
+    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   fix:      run python -m alerts.generate" in problems(
         tmp_path, rule()
     )

@@ -1,4 +1,4 @@
-"""A good stack with two hosts, two makers of GPUs and a missing option, and ways to spoil it."""
+"""A good stack with two hosts, two GPU vendors and a missing option, and ways to break it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOOD = {
 
 
 def stack(**changes: object) -> dict[str, object]:
-    """The good stack with changes: `hosts__old-amd-node__gpus=2` goes down the mappings, REMOVED takes a key out."""
+    """The good stack with changes: `hosts__old-amd-node__gpus=2` goes down the mappings, REMOVED deletes a key."""
     raw = copy.deepcopy(GOOD)
     for path, value in changes.items():
         *above, last = path.split("__")
@@ -53,7 +53,7 @@ def problems(raw: dict[str, object], base: Path, secrets: set[str] = frozenset()
 
 
 def write_private(file: Path, text: str, mode: int = 0o600) -> Path:
-    """A file that only its owner can read, unless `mode` says otherwise."""
+    """A file that only its owner can read, unless `mode` is another."""
     file.write_text(text)
     file.chmod(mode)
     return file

@@ -44,10 +44,10 @@ def test_a_pattern_becomes_hosts_with_the_addresses_of_its_range(base: Path) -> 
         "old-amd-node": "10.0.9.9",
     }
     assert config.hosts["gpu-node-002"].gpus == 8
-    assert config.hosts["old-amd-node"].gpus is None, "what nobody stated is not checked"
+    assert config.hosts["old-amd-node"].gpus is None, "what is not stated is not checked"
 
 
-def test_a_host_takes_what_it_does_not_say_from_ssh(base: Path) -> None:
+def test_a_host_inherits_from_ssh_what_it_does_not_set(base: Path) -> None:
     bastion = {"host": "10.0.0.1", "user": "jump"}
     config = load(
         base, ssh__port=2222, ssh__bastion=bastion, **{"hosts__old-amd-node__port": 22, "hosts__old-amd-node__user": "root"}
@@ -130,7 +130,7 @@ def test_a_host_that_pulls_is_expected_to_report_and_nothing_is_done_to_it(
     assert "edge-1" in expected and "edge-2" in expected
 
 
-def test_a_host_is_told_only_what_the_bundle_does_not_say_already(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_gets_only_the_settings_that_differ_from_the_bundle(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = {"GPU_FLEET_GPUS": "", "GPU_FLEET_VENDOR": "auto", "GPU_FLEET_TOOL_PATH": ""}
     monkeypatch.setattr(wiring, "_bundle", lambda config: SimpleNamespace(settings=defaults))
     settings = wiring.fleet_args(load(base), None).settings["gpu-node-002"]
@@ -138,7 +138,7 @@ def test_a_host_is_told_only_what_the_bundle_does_not_say_already(base: Path, mo
     assert not {"GPU_FLEET_VENDOR", "GPU_FLEET_TOOL_PATH"} & settings.keys(), "a state of 1,000 hosts would repeat it"
 
 
-def test_a_host_has_of_the_way_in_what_the_stack_does_not_say(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_has_only_the_connection_settings_that_the_stack_does_not_set(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "_bundle", lambda config: SimpleNamespace(settings={}))
     config = load(base, **{"ssh__user": "ops", "hosts__gpu-node-[001:002]__port": 2222})
     args = wiring.fleet_args(config, None)
@@ -148,12 +148,12 @@ def test_a_host_has_of_the_way_in_what_the_stack_does_not_say(base: Path, monkey
     assert {**args.ssh, **ours}.items() >= connection(config.hosts["gpu-node-001"]).items(), "as the provider puts them together"
 
 
-def test_the_bundle_says_what_the_stack_tells_every_host_and_not_whose_a_host_is(base: Path) -> None:
+def test_the_bundle_has_the_settings_of_all_hosts_and_no_identity(base: Path) -> None:
     config = load(base)
     shared = shared_settings(config)
     assert shared["GPU_FLEET_METRICS_URL"] == config.metrics.url
     assert shared["GPU_FLEET_CLUSTER"] == "training"
-    assert not {"GPU_FLEET_INSTANCE", "GPU_FLEET_STACK"} & shared.keys(), "removal needs no bundle, and asks for the stack"
+    assert not {"GPU_FLEET_INSTANCE", "GPU_FLEET_STACK"} & shared.keys(), "removal works without a bundle, and needs the stack"
     bundle = Bundle.of([Part(name="a", settings={"GPU_FLEET_CLUSTER": "none", "A": "1"})], settings=shared)
     assert bundle.settings == {**shared, "A": "1"}
 
@@ -175,7 +175,7 @@ def test_a_password_over_plain_http_is_warned_of_except_on_this_machine(base: Pa
     assert near.warnings == ()
 
 
-def test_a_receiver_without_channels_is_for_alerts_that_nobody_wants(base: Path) -> None:
+def test_a_receiver_without_channels_is_valid(base: Path) -> None:
     routes = [{"matchers": ["alertname=GpuIdleWhileAllocated"], "receiver": "nobody"}]
     config = StackConfig.load(stack(alerts__receivers__nobody={}, alerts__receiver="team", alerts__routes=routes), base)
     assert config.alerts.receivers["nobody"] == Receiver()
@@ -223,7 +223,7 @@ def test_a_private_key_that_cannot_be_used_is_refused(base: Path, content: str, 
     write_private(base / "id", content, mode)
     errors = problems(stack(ssh__privateKeyFile="id"), base)
     assert errors is not None
-    assert [problem.where for problem in errors.problems] == ["gpu-fleet:ssh.privateKeyFile"], "told once, not once per host"
+    assert [problem.where for problem in errors.problems] == ["gpu-fleet:ssh.privateKeyFile"], "reported once, not once per host"
     assert says in str(errors) and "PRIVATE KEY" not in str(errors)
 
 

@@ -1,4 +1,4 @@
-"""The lists of counters: what we ship, and what is found in one that somebody else wrote."""
+"""The lists of counters: the shipped ones, and the errors found in custom ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def errors(text: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_we_ship_has_no_mistake_and_no_warning(preset: str) -> None:
+def test_the_shipped_counters_have_no_error_and_no_warning(preset: str) -> None:
     assert not errors(counters(preset).text) and not list(counters(preset).find_warnings())
 
 
@@ -44,7 +44,7 @@ def test_only_profiling_needs_sys_admin() -> None:
     assert Counters("DCGM_FI_PROF_SM_UTIL_RATIO, gauge, x").needs_sys_admin, "the new names are profiling too"
 
 
-def test_a_list_of_your_own_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_custom_list_is_used_unchanged(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("DCGM_FI_DEV_GPU_TEMP, gauge, heat\n")
     assert counters("mine.csv", tmp_path).text == "DCGM_FI_DEV_GPU_TEMP, gauge, heat\n"
 
@@ -99,7 +99,7 @@ def test_an_empty_list_is_an_error() -> None:
         ("DCGM_FI_DEV_GPU_TEMP, gauge, a", "leaves out DCGM_FI_DEV_SM_CLOCK, "),
     ],
 )
-def test_what_is_allowed_and_probably_not_meant_is_warned_of(lines: str, says: str) -> None:
+def test_valid_but_probably_unintended_values_cause_a_warning(lines: str, says: str) -> None:
     assert any(says in warning for warning in Counters(lines).find_warnings())
 
 

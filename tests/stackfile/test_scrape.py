@@ -1,4 +1,4 @@
-"""Hosts that a Prometheus may scrape: what the stack file must say for it, what exporters demand, what Prometheus is told."""
+"""Hosts that a Prometheus may scrape: the settings it needs, the login that exporters require, the scrape configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_hosts_that_share_this_machine_cannot_share_its_ports(base: Path) -> Non
     assert "9110 is gpu-fleet:backend.mimir.port too" in str(taken)
 
 
-def test_there_is_no_opening_without_a_password_and_no_password_without_an_opening(base: Path) -> None:
+def test_scraping_from_outside_and_its_password_need_each_other(base: Path) -> None:
     assert problems(stack(scrape=SECTION), base, {"scrapePassword"}) is None
     assert "`pulumi config set --secret gpu-fleet:scrapePassword`" in str(problems(stack(scrape=SECTION), base))
     assert "`pulumi config rm gpu-fleet:scrapePassword`" in str(problems(stack(), base, {"scrapePassword"}))
@@ -86,14 +86,14 @@ def test_a_password_that_cannot_be_hashed_is_refused_unshown(password: str) -> N
         ("textfile", "", ["node-exporter"]),
     ],
 )
-def test_a_target_is_what_is_opened(base: Path, mode: str, adopted: str, jobs: list[str]) -> None:
+def test_the_targets_are_the_opened_ports(base: Path, mode: str, adopted: str, jobs: list[str]) -> None:
     config = StackConfig.load(stack(scrape=SECTION), base, {"scrapePassword"})
     facts = {"GPU_FLEET_EXPORTER_MODE": mode, **({f"GPU_FLEET_{adopted}_EXPORTER_ADOPTED": "yes"} if adopted else {})}
     text = scrape_config(config, {"gpu-node-001": facts})
     assert [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]] == jobs
 
 
-def test_a_prometheus_takes_what_the_stack_says(base: Path) -> None:
+def test_prometheus_accepts_the_scrape_configuration_of_the_stack(base: Path) -> None:
     config = StackConfig.load(stack(scrape=SECTION), base, {"scrapePassword"})
     facts = {
         "gpu-node-001": {"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter"},

@@ -1,4 +1,4 @@
-"""Every kind of error in a stack file: told once, at its path, with what is expected and what to do, and nothing else told."""
+"""Every kind of error in a stack file: reported once, at its path, with what is expected and the fix, and no other error."""
 
 from __future__ import annotations
 
@@ -861,11 +861,11 @@ def test_an_error_is_reported_once_where_it_is(case: Wrong, base: Path) -> None:
     errors = problems(stack(**case.changes), base, case.secrets)
     assert errors is not None, f"{case.what} was accepted"
     text = str(errors)
-    assert [problem.where for problem in errors.problems] == [case.where], f"told elsewhere, or not alone:\n{text}"
+    assert [problem.where for problem in errors.problems] == [case.where], f"reported elsewhere, or not alone:\n{text}"
     for words in case.says:
         assert words in text, f"{words!r} is missing in:\n{text}"
     problem = errors.problems[0]
-    assert problem.expected or problem.fix, f"nobody learns what to do:\n{text}"
+    assert problem.expected or problem.fix, f"no fix is named:\n{text}"
     assert PLANTED not in text, "a message shows what may be a secret"
 
 

@@ -1,4 +1,4 @@
-"""Errors in the section `kubernetes`: each told once, where it is, with what to do."""
+"""Errors in the section `kubernetes`: each reported once, where it is, with a fix."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.stackfile.stacks import REMOVED, problems, stack
 
 LOKI = {"url": "https://loki.example.com/loki/api/v1/push"}
 
-# What is wrong, changes to a good stack, the key that is told, words of the message.
+# What is wrong, changes to a good stack, the key that is reported, words of the message.
 WRONG = [
     ("unknown key", {"kubernetes": {"contxt": "a"}}, "contxt", "did you mean 'context'"),
     ("namespace", {"kubernetes": {"namespace": "GPU_fleet"}}, "namespace", "lower-case letters"),
     ("unknown mode", {"kubernetes": {"prometheusOperator": "yes"}}, "prometheusOperator", "none, install or existing"),
-    ("kubeconfig is not there", {"kubernetes": {"kubeconfig": "nowhere"}}, "kubeconfig", "does not exist"),
+    ("kubeconfig does not exist", {"kubernetes": {"kubeconfig": "nowhere"}}, "kubeconfig", "does not exist"),
     ("two exporters", {"kubernetes": {"gpuOperator": True, "exporter": "existing"}}, "exporter", "one exporter per node"),
     (
         "values of an exporter that the operator installs",
@@ -31,20 +31,25 @@ WRONG = [
         "customMetrics is none",
     ),
     (
-        "values of an exporter of others",
+        "values of an existing exporter",
         {"kubernetes": {"nodeExporter": "existing", "charts": {"nodeExporter": {"version": "4.56.1"}}}},
         "charts.nodeExporter",
         "nodeExporter is existing",
     ),
     (
-        "labels nobody selects by",
+        "labels that nothing selects by",
         {"kubernetes": {"monitorLabels": {"release": "a"}}},
         "monitorLabels",
         "prometheusOperator: existing",
     ),
-    ("Grafana of nobody", {"kubernetes": {"operatorGrafana": "NodePort"}}, "operatorGrafana", "prometheusOperator: install"),
     (
-        "logs that go nowhere",
+        "Grafana without the operator",
+        {"kubernetes": {"operatorGrafana": "NodePort"}},
+        "operatorGrafana",
+        "prometheusOperator: install",
+    ),
+    (
+        "logs without Loki",
         {"logs": REMOVED, "kubernetes": {"podLogs": ["jobs"]}},
         "gpu-fleet:logs",
         "kubernetes.podLogs collects",
@@ -52,7 +57,7 @@ WRONG = [
     ("a label that is no text", {"kubernetes": {"nodeSelector": {"gpu": True}}}, "nodeSelector.gpu", "in quotes"),
     ("a chart by its name", {"kubernetes": {"charts": {"alloy": {"chart": "alloy"}}}}, "charts.alloy.chart", ".tgz"),
     (
-        "a chart that is not there",
+        "a chart that does not exist",
         {"kubernetes": {"charts": {"alloy": {"chart": "a.tgz"}}}},
         "charts.alloy.chart",
         "does not exist",
@@ -66,7 +71,7 @@ WRONG = [
     ),
     ("no regular expression", {"kubernetes": {"podLabels": ["("]}}, "podLabels[0]", "not a regular expression"),
     (
-        "a value nobody compares",
+        "a value that nothing compares",
         {"kubernetes": {"tolerations": [{"key": "gpu", "value": "a"}]}},
         "tolerations[0].value",
         "operator: Exists",
@@ -84,7 +89,7 @@ def test_an_error_is_reported_once_where_it_is(what: str, changes: dict, where: 
     assert words in str(errors)
 
 
-def test_all_errors_come_at_once(base: Path) -> None:
+def test_all_errors_are_reported_at_once(base: Path) -> None:
     section = {"namespace": "A", "podLabels": ["("], "charts": {"alloy": {"chart": "x", "version": "latest"}}}
     errors = problems(stack(kubernetes=section), base)
     assert errors is not None and len(errors.problems) == 4

@@ -1,4 +1,4 @@
-"""The real engine with the stand-ins: the language host and a whole life of a stack."""
+"""The real engine with the stand-ins: the language host and the whole life cycle of a stack."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_life_of_a_stack_of_commands(project: Project) -> None:
     assert project.state() == []
 
 
-def test_a_failed_command_is_told_and_nothing_of_it_is_kept(project: Project) -> None:
+def test_a_failed_command_is_reported_and_not_recorded_in_the_state(project: Project) -> None:
     project.program("from pulumi_command import local\nlocal.Command('broken', create='echo the cause; exit 3')\n")
     output = project.up(fails=True)
     assert 'exit status 3: running "echo the cause; exit 3":' in output and "the cause" in output
@@ -138,15 +138,13 @@ def test_what_the_program_prints_is_shown(project: Project) -> None:
     ],
     ids=["RunError", "exception", "import", "exit", "syntax"],
 )
-def test_a_program_that_fails_is_told_as_the_official_host_tells_it(
-    project: Project, program: str, shown: str, hidden: str
-) -> None:
+def test_a_failing_program_is_reported_as_by_the_official_host(project: Project, program: str, shown: str, hidden: str) -> None:
     project.program(program)
     output = project.up(fails=True)
     assert shown in output and hidden not in output
 
 
-def test_a_project_without_a_program_is_told(project: Project) -> None:
+def test_a_project_without_a_program_is_reported(project: Project) -> None:
     assert "unable to find main python program `__main__.py`" in project.run("preview", fails=True)
 
 
@@ -204,7 +202,7 @@ def test_about_names_the_python_and_the_packages(project: Project) -> None:
 
 
 def test_a_program_that_leaves_sigint_to_python_ends_in_a_traceback_as_under_the_official_host(project: Project) -> None:
-    """And one that handles it ends as it likes: what the engine does not ask for any more is not shown."""
+    """And one that handles it ends as it wants: what the engine no longer reads is not shown."""
     waiting = "import time\nprint('waiting', flush=True)\ntime.sleep(300)\n"
     project.program(waiting)
     assert "KeyboardInterrupt" in _interrupted(project)

@@ -122,7 +122,7 @@ def test_a_folder_is_imported_by_its_uid(grafana: RunningPlugin, folder: Resourc
     assert imported.inputs["title"] == "GPU fleet" and imported.inputs["uid"] == "gpu-fleet"
 
 
-def test_a_folder_that_is_in_use_is_kept_when_that_is_asked_for(
+def test_a_folder_in_use_is_kept_when_its_deletion_is_prevented(
     grafana: RunningPlugin, dashboard: Resource, server: GrafanaServer
 ) -> None:
     folder = grafana.resource("grafana:oss/folder:Folder")
@@ -156,7 +156,7 @@ def test_permissions_are_exactly_those_that_are_named(grafana: RunningPlugin, fo
         "POST", "/api/access-control/folders/gpu-fleet", {"permissions": [{"builtInRole": "Editor", "permission": "Admin"}]}
     )
     permissions.refresh()
-    assert permissions.diff(folderUid="gpu-fleet", permissions=wanted)[0], "what somebody added by hand is drift"
+    assert permissions.diff(folderUid="gpu-fleet", permissions=wanted)[0], "what was added by hand is drift"
     permissions.update(folderUid="gpu-fleet", permissions=wanted)
     assert len(server.get("/api/access-control/folders/gpu-fleet")) == 1
 
@@ -226,7 +226,7 @@ def test_a_dashboard_without_a_uid_shows_no_drift(dashboard: Resource) -> None:
     assert dashboard.refresh() and dashboard.diff(configJson=text) == ({}, set())
 
 
-def test_a_dashboard_that_is_there_already_is_not_overwritten_by_a_creation(dashboard: Resource, server: GrafanaServer) -> None:
+def test_an_existing_dashboard_is_not_overwritten_by_a_creation(dashboard: Resource, server: GrafanaServer) -> None:
     server.ask("POST", "/api/dashboards/db", {"dashboard": {"uid": "overview", "title": "Somebody's"}})
     with pytest.raises(Refused, match="changed by someone else"):
         dashboard.create(configJson=dashboard_json())
@@ -362,13 +362,13 @@ def test_a_rule_group_is_made_and_shows_no_drift(rules: Resource, server: Grafan
     assert rules.outputs["rules"][0]["uid"], "the uid that Grafana chose is an output"
 
 
-def test_the_same_duration_written_otherwise_is_no_change(rules: Resource) -> None:
+def test_the_same_duration_in_another_notation_is_no_change(rules: Resource) -> None:
     wanted = {"name": "gpus", "folderUid": "gpu-fleet", "intervalSeconds": 60}
     rules.create(**wanted, rules=[RULE])
     assert rules.diff(**wanted, rules=[{**RULE, "for": "300s"}]) == ({}, set())
 
 
-def test_a_changed_label_is_told_by_its_path(rules: Resource) -> None:
+def test_a_changed_label_is_reported_by_its_path(rules: Resource) -> None:
     wanted = {"name": "gpus", "folderUid": "gpu-fleet", "intervalSeconds": 60}
     rules.create(**wanted, rules=[RULE])
     changed = {**RULE, "labels": {"severity": "warning"}}
@@ -392,7 +392,7 @@ def test_a_rule_paused_by_hand_is_unpaused(said: dict[str, bool], rules: Resourc
     assert server.get(path)["rules"][0]["isPaused"] is False
 
 
-def test_a_group_that_is_there_already_is_not_taken_over(rules: Resource, grafana: RunningPlugin) -> None:
+def test_an_existing_group_is_not_taken_over(rules: Resource, grafana: RunningPlugin) -> None:
     wanted = {"name": "gpus", "folderUid": "gpu-fleet", "intervalSeconds": 60, "rules": [RULE]}
     rules.create(**wanted)
     with pytest.raises(Refused, match='rule group with name "gpus" already exists'):
@@ -431,7 +431,7 @@ def test_refused_rule_groups_are_retried_and_end_in_grafanas_words(
     assert server.get(f"{PROVISIONING}/alert-rules") == []
 
 
-def test_what_is_refused_at_first_is_made_once_grafana_takes_it(rules: Resource, server: GrafanaServer) -> None:
+def test_what_is_refused_at_first_is_created_once_grafana_accepts_it(rules: Resource, server: GrafanaServer) -> None:
     late = {**QUERY, "datasourceUid": "late"}
     source = {"name": "Late", "type": "prometheus", "uid": "late", "url": "http://127.0.0.1:9009"}
     timer = threading.Timer(1, lambda: server.ask("POST", "/api/datasources", source))
@@ -507,7 +507,9 @@ def test_a_contact_point_keeps_its_secrets_and_shows_no_drift(contact_point: Res
     assert contact_point.diff(**wanted) == ({}, set())
 
 
-def test_a_changed_integration_gets_another_uid_and_a_dropped_one_goes(contact_point: Resource, server: GrafanaServer) -> None:
+def test_a_changed_integration_gets_another_uid_and_a_removed_one_is_deleted(
+    contact_point: Resource, server: GrafanaServer
+) -> None:
     both = [{"url": "http://127.0.0.1/1"}, {"url": "http://127.0.0.1/2"}]
     before = [item["uid"] for item in revealed(contact_point.create(name="ops", webhooks=both))["webhooks"]]
     (after,) = revealed(contact_point.update(name="ops", webhooks=[{"url": "http://127.0.0.1/changed"}]))["webhooks"]
@@ -516,7 +518,7 @@ def test_a_changed_integration_gets_another_uid_and_a_dropped_one_goes(contact_p
     assert [(point["uid"], point["settings"]["url"]) for point in points] == [(after["uid"], "http://127.0.0.1/changed")]
 
 
-def test_an_integration_deleted_by_hand_is_drift_and_comes_back(contact_point: Resource, server: GrafanaServer) -> None:
+def test_an_integration_deleted_by_hand_is_drift_and_is_restored(contact_point: Resource, server: GrafanaServer) -> None:
     wanted = {"name": "ops", "webhooks": [{"url": "http://127.0.0.1/"}], "emails": [{"addresses": ["a@example.com"]}]}
     uid = revealed(contact_point.create(**wanted))["emails"][0]["uid"]
     server.ask("DELETE", f"{PROVISIONING}/contact-points/{uid}")
@@ -637,7 +639,7 @@ def test_whether_people_may_edit_it_in_grafana_follows_the_input(
 # --- the provider itself ----------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_login_is_told_without_the_login(grafana: RunningPlugin, server: GrafanaServer) -> None:
+def test_a_wrong_login_is_reported_without_the_login(grafana: RunningPlugin, server: GrafanaServer) -> None:
     settings = {"url": server.url, "auth": server.auth, "retries": "0"}
     grafana.configure({**settings, "auth": "admin:wrong-and-secret"})
     try:

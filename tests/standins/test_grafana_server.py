@@ -69,7 +69,7 @@ def upstream() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     served.server_close()
 
 
-def test_health_is_for_everybody_and_all_else_asks_who_it_is(grafana: GrafanaServer) -> None:
+def test_health_is_public_and_all_else_needs_a_login(grafana: GrafanaServer) -> None:
     assert grafana.ask("GET", "/api/health", auth="nobody:x")[0] == 200
     for path in ("/", "/api/folders", "/d/overview", "/api/datasources/proxy/uid/mimir/api/v1/query"):
         assert grafana.ask("GET", path, auth="admin:wrong")[0] == 401, path
@@ -97,7 +97,7 @@ def test_what_is_stored_outlives_the_process_and_only_its_owner_reads_it(tmp_pat
     assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds the secrets of data sources and contact points"
 
 
-def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -107,7 +107,7 @@ def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
     assert done.stderr.strip() == f"grafana (stand-in): cannot listen on {listen}: Address already in use"
 
 
-def test_a_damaged_store_is_told_and_not_overwritten(tmp_path: Path) -> None:
+def test_a_damaged_store_is_reported_and_not_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "grafana-stand-in.json"
     file.write_text('{"folders": ')
     done = subprocess.run([PROGRAM, "--listen", "127.0.0.1:0", "--data", tmp_path], capture_output=True, text=True, timeout=30)
@@ -116,7 +116,7 @@ def test_a_damaged_store_is_told_and_not_overwritten(tmp_path: Path) -> None:
     assert file.read_text() == '{"folders": '
 
 
-def test_the_overview_lists_folders_and_dashboards_and_says_what_it_is(grafana: GrafanaServer) -> None:
+def test_the_overview_lists_folders_and_dashboards_and_says_that_it_is_a_stand_in(grafana: GrafanaServer) -> None:
     grafana.ask("POST", "/api/folders", {"title": "GPU fleet", "uid": "gpu"})
     grafana.ask("POST", "/api/dashboards/db", {"dashboard": DASHBOARD, "folderUid": "gpu"})
     page = grafana.get("/")
@@ -124,7 +124,7 @@ def test_the_overview_lists_folders_and_dashboards_and_says_what_it_is(grafana: 
     assert "GPU fleet" in page and 'href="/d/overview/overview-all"' in page and "Overview &lt;all&gt;" in page
 
 
-def test_a_dashboards_page_comes_with_its_script_and_lets_it_ask_nobody_else(grafana: GrafanaServer) -> None:
+def test_a_dashboards_page_has_its_script_which_may_contact_no_other_server(grafana: GrafanaServer) -> None:
     grafana.ask("POST", "/api/dashboards/db", {"dashboard": DASHBOARD})
     for path in ("/d/overview", "/d/overview/overview-all"):
         page = grafana.get(path)
@@ -135,7 +135,7 @@ def test_a_dashboards_page_comes_with_its_script_and_lets_it_ask_nobody_else(gra
     assert grafana.ask("GET", "/d/other")[0] == 404
 
 
-def test_the_proxy_asks_the_data_source_with_its_own_login(
+def test_the_proxy_queries_the_data_source_with_its_own_login(
     grafana: GrafanaServer, upstream: tuple[str, list[dict[str, Any]]]
 ) -> None:
     url, requests = upstream
@@ -157,13 +157,13 @@ def test_the_proxy_asks_the_data_source_with_its_own_login(
     assert requests[0]["headers"]["Authorization"] == "Basic cmVhZGVyOmh1c2g=", "the person's login to Grafana stays here"
 
 
-def test_a_data_source_that_does_not_answer_is_told(grafana: GrafanaServer) -> None:
+def test_a_data_source_that_does_not_answer_is_reported(grafana: GrafanaServer) -> None:
     grafana.ask("POST", "/api/datasources", {"name": "Gone", "type": "loki", "uid": "gone", "url": "http://127.0.0.1:9"})
     status, answer = grafana.ask("GET", "/api/datasources/proxy/uid/gone/ready")
     assert status == 502 and "Gone does not answer" in answer["message"]
 
 
-def test_what_only_grafana_has_is_told_apart_from_what_is_not_there(grafana: GrafanaServer) -> None:
+def test_what_only_grafana_has_is_distinguished_from_what_does_not_exist(grafana: GrafanaServer) -> None:
     status, answer = grafana.ask("GET", "/api/org/users")
     assert status == 404 and "stand-in" in answer["message"]
 
@@ -185,7 +185,7 @@ def test_what_only_grafana_has_is_told_apart_from_what_is_not_there(grafana: Gra
         ("/api/v1/provisioning/mute-timings", {"time_intervals": []}, 400, "Time interval is in invalid format"),
     ],
 )
-def test_mistakes_are_answered_as_grafana_does(
+def test_invalid_requests_are_answered_as_by_grafana(
     grafana: GrafanaServer, path: str, body: dict[str, Any], status: int, message: str
 ) -> None:
     answered, answer = grafana.ask("POST", path, body)

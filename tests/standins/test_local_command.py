@@ -63,7 +63,7 @@ def test_without_a_create_command_nothing_runs(resource: Resource) -> None:
     assert (outputs["stdout"], outputs["stderr"]) == ("", "")
 
 
-def test_a_failing_command_is_told_with_its_status_and_everything_it_printed(resource: Resource) -> None:
+def test_a_failing_command_is_reported_with_its_status_and_everything_it_printed(resource: Resource) -> None:
     with pytest.raises(Refused) as refused:
         resource.create(create="echo before it failed; echo the cause >&2; exit 3")
     text = str(refused.value)
@@ -117,7 +117,7 @@ def test_the_preview_of_an_update_knows_no_output_when_an_input_changes(resource
     assert resource.preview_update(create="echo two")["stdout"] == UNKNOWN
 
 
-def test_a_change_is_told_by_its_path(resource: Resource) -> None:
+def test_a_change_is_reported_by_its_path(resource: Resource) -> None:
     resource.create(create="echo", environment={"A": "1", "B": "2"})
     assert resource.diff(create="echo", environment={"A": "1", "B": "2"}) == ({}, set())
     kinds, replaces = resource.diff(create="echo", environment={"A": "1", "B": "3", "C": "4"}, stdin="x")
@@ -125,7 +125,7 @@ def test_a_change_is_told_by_its_path(resource: Resource) -> None:
     assert not replaces, "a changed command is updated: there is one on the machine already"
 
 
-def test_triggers_given_for_the_first_time_ask_for_a_new_resource(resource: Resource) -> None:
+def test_triggers_set_for_the_first_time_replace_the_resource(resource: Resource) -> None:
     resource.create(create="echo")
     kinds, replaces = resource.diff(create="echo", triggers=["a"])
     assert kinds == {"triggers": "ADD_REPLACE"} and replaces == {"triggers"}
@@ -156,7 +156,7 @@ def test_inputs_it_does_not_know_are_refused(resource: Resource, inputs: dict[st
     assert any(property_ in path or property_ in reason for path, reason in failures.items()), failures
 
 
-def test_files_found_after_the_command_come_as_assets(resource: Resource, tmp_path: Path) -> None:
+def test_files_found_after_the_command_are_returned_as_assets(resource: Resource, tmp_path: Path) -> None:
     outputs = resource.create(
         create="mkdir -p out/deep && touch out/a.txt out/deep/b.txt out/secret.txt",
         dir=str(tmp_path),
@@ -168,7 +168,7 @@ def test_files_found_after_the_command_come_as_assets(resource: Resource, tmp_pa
     assert outputs["archive"][SIGNATURE] == ARCHIVE and "out/a.txt" in outputs["archive"]["assets"]
 
 
-def test_run_gives_the_output_at_once(command: RunningPlugin) -> None:
+def test_run_returns_the_output_at_once(command: RunningPlugin) -> None:
     answer = command.invoke("command:local:run", {"command": 'echo "now $X"', "environment": {"X": "7"}})
     assert answer["stdout"] == "now 7"
 

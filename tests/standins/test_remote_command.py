@@ -68,7 +68,7 @@ def test_another_host_key_is_refused(resource: Resource, ssh: SshServer) -> None
     assert ssh.logins == 0
 
 
-def test_a_failed_dial_is_tried_as_often_as_said(command: RunningPlugin, resource: Resource, ssh: SshServer) -> None:
+def test_a_failed_dial_is_retried_up_to_the_limit(command: RunningPlugin, resource: Resource, ssh: SshServer) -> None:
     with pytest.raises(Refused, match="after 2 failed attempts"):
         resource.create(connection=connection(ssh, password="wrong", dialErrorLimit=2), create="echo never")
     assert {"Dial 1/2 failed: retrying", "Dial 2/2 failed: retrying"} <= set(command.engine.lines)
@@ -80,7 +80,7 @@ def test_a_proxy_leads_to_the_host(resource: Resource, ssh: SshServer) -> None:
     assert ssh.logins == 2
 
 
-def test_a_failing_command_is_told_with_its_status_and_everything_it_printed(resource: Resource, ssh: SshServer) -> None:
+def test_a_failing_command_is_reported_with_its_status_and_everything_it_printed(resource: Resource, ssh: SshServer) -> None:
     with pytest.raises(Refused) as refused:
         resource.create(connection=connection(ssh), create="echo the cause; exit 4")
     assert str(refused.value) == 'Process exited with status 4: running "echo the cause; exit 4":\nthe cause\n'
@@ -102,7 +102,7 @@ def test_the_whole_connection_is_secret_and_gets_its_defaults(resource: Resource
     assert given["proxy"]["port"] == 22
 
 
-def test_a_preview_connects_to_nobody(resource: Resource) -> None:
+def test_a_preview_opens_no_connection(resource: Resource) -> None:
     assert resource.preview(connection={"host": "192.0.2.1"}, create="true")["stdout"] == UNKNOWN
 
 
@@ -127,7 +127,7 @@ def test_a_text_becomes_a_file_and_its_directories_are_made(copy: Resource, ssh:
     assert (tmp_path / "a/b/file.txt").read_text() == "content"
 
 
-def test_a_file_goes_into_a_directory_that_is_there(copy: Resource, ssh: SshServer, tmp_path: Path) -> None:
+def test_a_file_is_copied_into_an_existing_directory(copy: Resource, ssh: SshServer, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("content")
     (tmp_path / "there").mkdir()
     copy.create(connection=connection(ssh), source=path(tmp_path / "file.txt"), remotePath=f"{tmp_path}/there")
@@ -154,7 +154,7 @@ def test_only_another_content_or_place_is_copied_again(copy: Resource, ssh: SshS
     assert target.read_text() == "two"
 
 
-def test_what_was_copied_stays_when_the_resource_goes(copy: Resource, ssh: SshServer, tmp_path: Path) -> None:
+def test_a_copied_file_stays_when_the_resource_is_deleted(copy: Resource, ssh: SshServer, tmp_path: Path) -> None:
     copy.create(connection=connection(ssh), source=text("content"), remotePath=f"{tmp_path}/file")
     copy.delete()
     assert (tmp_path / "file").exists()

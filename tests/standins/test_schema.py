@@ -23,7 +23,7 @@ from lab.standins.plugin import ResourceType
 from lab.standins.schema import ListOf, MapOf, Object, Property, Type
 from tests.standins.running import RunningPlugin
 
-# What the stand-ins leave out, so that asking for it is refused.
+# What the stand-ins leave out: using it is refused.
 LEFT_OUT = {
     "grafana:alerting/contactPoint:ContactPoint": {
         *("alertmanagers", "dingdings", "discords", "googlechats", "jiras", "kafkas", "lines", "oncalls", "pushovers"),
@@ -33,7 +33,7 @@ LEFT_OUT = {
     "grafana:alerting/RuleGroupRuleNotificationSettings:RuleGroupRuleNotificationSettings": {"policy"},
     "grafana:oss/dataSource:DataSource": {"privateDataSourceConnectNetworkId"},  # Grafana Cloud alone has such networks
 }
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDKs tell of their own old classes
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDKs warn about their own old classes
 RESOURCE_TYPES = [LocalCommand, RemoteCommand, CopyToRemote, Release, *RESOURCES]
 # Of the official provider's configuration what the stand-in refuses.
 NOT_CONFIGURED = {"renderYamlToDirectory", "alwaysRender"}
@@ -98,7 +98,7 @@ def test_nested_types_have_the_inputs_of_the_sdk(resource: type[ResourceType]) -
         assert ours == {key: needed for key, needed in theirs.items() if key not in left_out}, nested.name
 
 
-def test_the_kubernetes_provider_takes_the_configuration_of_the_sdk() -> None:
+def test_the_kubernetes_provider_accepts_the_configuration_of_the_sdk() -> None:
     assert CONFIG.keys() == sdk_names(kubernetes.provider.ProviderArgs).keys() - NOT_CONFIGURED
 
 

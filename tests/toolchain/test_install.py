@@ -55,7 +55,7 @@ def test_a_pinned_release_is_installed_with_its_record(upstream: Upstream, run: 
 
 
 @pytest.mark.parametrize("archive", [tar_gz, zip_of])
-def test_an_archive_gives_the_program_and_what_it_needs_beside_it(archive, upstream: Upstream, run: Run) -> None:  # type: ignore[no-untyped-def]
+def test_an_archive_contains_the_program_and_what_it_needs_beside_it(archive, upstream: Upstream, run: Run) -> None:  # type: ignore[no-untyped-def]
     body = archive({"top/tool-amd64": script("1.2.3"), "top/tool-exec": b"helper", "top/LICENSE": b"words"})
     tool = Program(release=upstream.release(body=body, member="top/tool-amd64", also=("top/tool-exec",)))
     run.install(tool)
@@ -271,11 +271,11 @@ def test_what_is_in_the_cache_is_not_installed_again(upstream: Upstream, run: Ru
     assert "in the cache (upstream release)" in run.seen
 
 
-def test_another_version_lies_beside_the_first(upstream: Upstream, run: Run) -> None:
+def test_another_version_is_installed_beside_the_first(upstream: Upstream, run: Run) -> None:
     old, new = Program(release=upstream.release()), Program(release=upstream.release(version="1.3.0"))
     run.install(old)
     run.install(new)
-    assert run.installed(old) and run.installed(new), "two checkouts may want different versions"
+    assert run.installed(old) and run.installed(new), "two checkouts may need different versions"
 
 
 def test_unfinished_work_of_a_killed_run_is_removed(upstream: Upstream, run: Run, cache: Cache) -> None:

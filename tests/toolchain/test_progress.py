@@ -1,4 +1,4 @@
-"""What somebody sees who waits half an hour."""
+"""The progress shown during an installation of half an hour."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_quiet_run_prints_what_is_installed_only_together_with_news() -> None:
     progress.installed("Toolchain: 2 programs")
     progress.line("pulumi 3.259.0", "in the cache", is_installed=True)
     assert out.getvalue() == ""
-    progress.line("alloy 1.18.1", "its maker's release")
+    progress.line("alloy 1.18.1", "upstream release")
     progress.line("helm 3.22.0", "in the cache", is_installed=True)
     lines = out.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == ["Toolchain:", "pulumi", "alloy", "helm"]

@@ -51,7 +51,7 @@ class Receiver:
         return [(dict(labels), value) for labels, value in list(self.series.items()) if ("__name__", name) in labels]
 
     def wait_for(self, what: Callable[[], object], within_s: float = 30) -> None:
-        """Returns when `what()` is true; a failure tells what had arrived by then."""
+        """Returns when `what()` is true; a failure reports what had arrived by then."""
         deadline = time.monotonic() + within_s
         while not what():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Exporters of others: taken where they answer with the right metrics and the stack file says so, and never taken for ours."""
+"""Existing exporters: adopted where they serve the right metrics and the stack file says so; our own are never taken for one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def asked(prefix: Path, node: str = "", gpu: str = "", path: str = os.environ["P
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
 
 
-def test_exporters_of_others_are_adopted_with_their_address_and_the_reason(tmp_path: Path, serve: Serve) -> None:
+def test_existing_exporters_are_adopted_with_their_address_and_the_reason(tmp_path: Path, serve: Serve) -> None:
     node, gpu = serve(NODE), serve(DCGM)
     assert asked(tmp_path, node, gpu) == {
         "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes",
@@ -75,7 +75,7 @@ def test_exporters_of_others_are_adopted_with_their_address_and_the_reason(tmp_p
 
 
 @pytest.mark.parametrize("client", ["curl", "wget", "bash"])
-def test_exporters_are_asked_with_what_the_host_has(tmp_path: Path, serve: Serve, client: str) -> None:
+def test_exporters_are_probed_with_whatever_client_the_host_has(tmp_path: Path, serve: Serve, client: str) -> None:
     path = path_without(tmp_path / "bin", *{"curl", "wget"} - {client})
     facts = asked(tmp_path, serve(NODE), serve(NVIDIA), path)
     assert (facts["GPU_FLEET_NODE_EXPORTER_ADOPTED"], facts["GPU_FLEET_GPU_EXPORTER_ADOPTED"]) == ("yes", "yes")
@@ -88,9 +88,9 @@ def test_exporters_are_asked_with_what_the_host_has(tmp_path: Path, serve: Serve
         ("welcome to nginx\n", "go_goroutines 7\n", {}),
         ("", NVIDIA, {"GPU_FLEET_EXPORTER": "dcgm-exporter"}),
     ],
-    ids=["nobody said so", "other programs", "another exporter than the wish"],
+    ids=["adoption is off", "other programs", "not the exporter in the stack file"],
 )
-def test_what_is_not_asked_for_or_not_right_is_not_adopted(
+def test_an_exporter_that_is_not_requested_or_not_the_right_one_is_not_adopted(
     tmp_path: Path, serve: Serve, node: str, gpu: str, settings: dict[str, str]
 ) -> None:
     facts = asked(tmp_path, serve(node), serve(gpu), **settings)

@@ -78,7 +78,7 @@ def test_a_kernel_line_carries_the_labels_of_its_host(alloy: RunningAlloy) -> No
         (XID_3_OLD, "3", {"pci": "0000:01:00"}),
     ],
 )
-def test_an_xid_line_tells_its_code_its_gpu_and_the_process(
+def test_an_xid_line_has_its_code_its_gpu_and_the_process(
     alloy: RunningAlloy, text: str, xid: str, metadata: dict[str, str]
 ) -> None:
     assert line(alloy, text).labels["xid"] == xid
@@ -86,7 +86,7 @@ def test_an_xid_line_tells_its_code_its_gpu_and_the_process(
 
 
 @pytest.mark.parametrize("text", FORGED_IN_KERNEL_LINES, ids=lambda text: text[15:60])
-def test_text_of_a_user_in_a_kernel_line_is_no_event(alloy: RunningAlloy, text: str) -> None:
+def test_user_text_in_a_kernel_line_is_no_event(alloy: RunningAlloy, text: str) -> None:
     sent = line(alloy, text)
     assert not {"xid", "sxid"} & set(sent.labels) and not {"pci", "pid", "process"} & set(sent.metadata), "it would drain a node"
 
@@ -105,7 +105,7 @@ def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) ->
     assert not [sent for sent in alloy.receiver.lines if sent.line == NOISE], "Loki is paid by volume"
 
 
-def test_lines_from_before_the_first_start_are_no_news(alloy: RunningAlloy) -> None:
+def test_lines_from_before_the_first_start_are_not_sent(alloy: RunningAlloy) -> None:
     assert not [sent for sent in alloy.receiver.lines if "from before Alloy" in sent.line]
     assert not [labels for labels, _ in alloy.receiver.of("gpu_fleet_xid_events_total") if labels["xid"] == "48"]
 

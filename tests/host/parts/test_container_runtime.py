@@ -1,4 +1,4 @@
-"""What dcgm-exporter's container needs below it: who else uses what was installed, asked before it is taken away."""
+"""The container runtime for dcgm-exporter: who else uses what was installed is checked before it is removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def asked(part: str, tools: Path, home: str = "/nonexistent") -> subprocess.Comp
     return subprocess.run(["/bin/sh", script, part], env={**os.environ, "PATH": str(tools)}, capture_output=True, text=True)
 
 
-def test_every_part_that_installs_packages_asks_who_else_uses_them() -> None:
+def test_every_part_that_installs_packages_checks_who_else_uses_them() -> None:
     installing = [part for part in ContainerRuntime().parts() if part.packages]
     assert {part.name for part in installing} == {"container-toolkit", "container-runtime-docker", "container-runtime-podman"}
     assert {part.keep_packages for part in installing} == {IN_USE}
@@ -72,11 +72,11 @@ def test_users_without_root_keep_podman(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["container-runtime-docker", "container-toolkit"])
-def test_an_engine_that_does_not_answer_is_no_reason_to_take_it_away(tmp_path: Path, part: str) -> None:
+def test_an_engine_that_does_not_answer_is_not_removed(tmp_path: Path, part: str) -> None:
     tool(tmp_path, "docker", {}, code=1)
     done = asked(part, tmp_path)
     assert done.returncode != 0 and done.stdout == ""
 
 
-def test_an_engine_that_somebody_took_away_is_used_by_nobody(tmp_path: Path) -> None:
+def test_an_engine_that_was_already_removed_is_not_in_use(tmp_path: Path) -> None:
     assert asked("container-runtime-docker", tmp_path).returncode == 0

@@ -40,7 +40,7 @@ def nvidia_smi(directory: Path, listing: str, *, code: int = 0) -> dict[str, str
 # --- check-driver -----------------------------------------------------------------------------------------------------
 
 
-def test_a_healthy_host_tells_its_gpus_and_versions(tmp_path: Path) -> None:
+def test_a_healthy_host_reports_its_gpus_and_versions(tmp_path: Path) -> None:
     found = facts_of(probe("check-driver", {**nvidia_smi(tmp_path / "a b", EIGHT), "GPU_FLEET_GPUS": "8"}))
     assert found == {
         "GPU_VENDOR": "nvidia",
@@ -68,10 +68,10 @@ def test_a_missing_gpu_stops_with_both_numbers_and_what_the_tool_said(tmp_path: 
     assert "gpus: 8" in done.stderr and "lists 7" in done.stderr and LOST.strip() in done.stderr
 
 
-def test_a_gpu_too_many_is_a_mistake_in_the_stack_file(tmp_path: Path) -> None:
+def test_one_gpu_too_many_is_an_error_in_the_stack_file(tmp_path: Path) -> None:
     done = probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_GPUS": "4"})
     assert done.returncode == WRONG_COUNT and "correct `gpus` in the stack file" in done.stderr
-    assert "said" not in done.stderr, "a tool that said nothing beside its list is not quoted"
+    assert "said" not in done.stderr, "a tool that printed only its list is not quoted"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_host_without_any_driver_says_what_was_looked_for(tmp_path: Path, vend
     assert done.returncode == NO_DRIVER and f"no GPU driver: {sought}" in done.stderr
 
 
-def test_old_drivers_tell_their_cuda_version_in_the_table_only(tmp_path: Path) -> None:
+def test_old_drivers_show_their_cuda_version_in_the_table_only(tmp_path: Path) -> None:
     answers = {"-L": EIGHT, "--query-gpu=driver_version": "418.67\n", "--version": "ERROR: Option --version is not recognized.\n"}
     tool(tmp_path, "nvidia-smi", answers, default="| NVIDIA-SMI 418.67  Driver Version: 418.67  CUDA Version: 10.1 |")
     assert facts_of(probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tmp_path)}))["CUDA_VERSION"] == "10.1"
@@ -124,7 +124,7 @@ def test_amd_gpus_are_counted_by_rocm_smi(tmp_path: Path) -> None:
     }
 
 
-def test_the_driver_of_the_kernel_itself_is_told_by_rocm_smi(tmp_path: Path) -> None:
+def test_the_driver_of_the_kernel_itself_is_read_from_rocm_smi(tmp_path: Path) -> None:
     answers = {
         "--showproductname --csv": "device,Card Series\ncard0,AMD Instinct MI300X\n",
         "--showdriverversion --csv": "device,Driver version\nsystem,6.8.5\n",
@@ -299,8 +299,10 @@ def test_the_host_decides_and_says_why(tmp_path: Path, tools: tuple[str, ...], h
     assert reason in found["GPU_FLEET_EXPORTER_REASON"]
     assert found["GPU_FLEET_EXPORTER_MODE"] == mode
     if mode != "dcgm-exporter":
-        told = {found[f"GPU_FLEET_{name}"] for name in ("DCGM_RUN", "INSTALL_RUNTIME", "INSTALL_TOOLKIT", "PREPARE_CONTAINERS")}
-        assert told == {"none", "no"}, "nothing is installed on a host that gets another exporter"
+        installed = {
+            found[f"GPU_FLEET_{name}"] for name in ("DCGM_RUN", "INSTALL_RUNTIME", "INSTALL_TOOLKIT", "PREPARE_CONTAINERS")
+        }
+        assert installed == {"none", "no"}, "nothing is installed on a host that gets another exporter"
 
 
 @pytest.mark.parametrize(
@@ -353,10 +355,10 @@ def test_dcgm_s_packages_need_no_container_runtime(tmp_path: Path) -> None:
 def test_a_docker_that_is_stopped_for_a_moment_changes_no_choice(tmp_path: Path) -> None:
     host = machine(tmp_path, "docker, stopped", "nvidia-ctk", "curl")
     (tmp_path / "var/lib/gpu-fleet/facts").write_text("GPU_FLEET_DCGM_RUN=docker\n")
-    assert facts_of(choice(tmp_path, host))["GPU_FLEET_DCGM_RUN"] == "docker", "the part says that it does not run"
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_DCGM_RUN"] == "docker", "the part reports that it does not run"
 
 
-def test_an_image_that_is_brought_along_asks_no_registry(tmp_path: Path) -> None:
+def test_with_an_image_archive_no_registry_is_contacted(tmp_path: Path) -> None:
     host = machine(tmp_path, "docker, without the image", "nvidia-ctk", "curl, nobody")
     host["GPU_FLEET_DCGM_ARCHIVE"] = "/opt/gpu-fleet/share/dcgm-exporter.tar"
     assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_MODE"] == "dcgm-exporter"
@@ -403,16 +405,16 @@ def test_the_board_says_that_a_machine_is_virtual_where_systemd_does_not(tmp_pat
     assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"] == "a VM (DMI: QEMU) with Docker"
 
 
-@pytest.mark.parametrize("wish", ["dcgm-exporter", "nvidia_gpu_exporter", "textfile"])
-def test_a_wish_in_the_stack_file_wins(tmp_path: Path, wish: str) -> None:
-    host = {**machine(tmp_path, *DOCKER, virt="container=docker"), "GPU_FLEET_EXPORTER": wish}
+@pytest.mark.parametrize("exporter", ["dcgm-exporter", "nvidia_gpu_exporter", "textfile"])
+def test_the_exporter_in_the_stack_file_takes_precedence(tmp_path: Path, exporter: str) -> None:
+    host = {**machine(tmp_path, *DOCKER, virt="container=docker"), "GPU_FLEET_EXPORTER": exporter}
     found = facts_of(choice(tmp_path, host))
-    assert found["GPU_FLEET_EXPORTER_MODE"] == wish
+    assert found["GPU_FLEET_EXPORTER_MODE"] == exporter
     assert found["GPU_FLEET_EXPORTER_REASON"].startswith("the stack file asks for it")
 
 
 @pytest.mark.parametrize(
-    ("tools", "vendor", "wish", "code", "why"),
+    ("tools", "vendor", "exporter", "code", "why"),
     [
         ((), "amd", "nvidia_gpu_exporter", UNSUPPORTED, "this host has AMD ones"),
         (("docker, stopped",), "nvidia", "dcgm-exporter", UNSUPPORTED, "this host lacks a running Docker"),
@@ -428,10 +430,10 @@ def test_a_wish_in_the_stack_file_wins(tmp_path: Path, wish: str) -> None:
         ((), "nvidia", "node_exporter", UNSUPPORTED, "none of auto, dcgm-exporter, nvidia_gpu_exporter, textfile"),
     ],
 )
-def test_a_wish_that_cannot_be_met_stops_before_anything_is_placed(
-    tmp_path: Path, tools: tuple[str, ...], vendor: str, wish: str, code: int, why: str
+def test_an_exporter_that_cannot_run_here_is_refused_before_anything_is_placed(
+    tmp_path: Path, tools: tuple[str, ...], vendor: str, exporter: str, code: int, why: str
 ) -> None:
-    done = choice(tmp_path, {**machine(tmp_path, *tools, vendor=vendor), "GPU_FLEET_EXPORTER": wish})
+    done = choice(tmp_path, {**machine(tmp_path, *tools, vendor=vendor), "GPU_FLEET_EXPORTER": exporter})
     assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr
 
@@ -480,9 +482,9 @@ def test_kernel_messages_are_read_where_they_are(
     assert found["GPU_FLEET_KERNEL_LOG_FILE"] == (str(tmp_path / file) if file else "")
 
 
-@pytest.mark.parametrize(("wish", "source"), [("journal", "journal"), ("/somewhere/kernel.log", "file")])
-def test_the_stack_file_can_name_the_source(wish: str, source: str) -> None:
-    assert facts_of(probe("choose-kernel-log", {"GPU_FLEET_KERNEL_LOG": wish}))["GPU_FLEET_KERNEL_LOG_SOURCE"] == source
+@pytest.mark.parametrize(("configured", "source"), [("journal", "journal"), ("/somewhere/kernel.log", "file")])
+def test_the_stack_file_can_name_the_source(configured: str, source: str) -> None:
+    assert facts_of(probe("choose-kernel-log", {"GPU_FLEET_KERNEL_LOG": configured}))["GPU_FLEET_KERNEL_LOG_SOURCE"] == source
 
 
 def test_a_source_that_is_neither_is_refused() -> None:

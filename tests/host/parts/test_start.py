@@ -46,7 +46,7 @@ def prefix(tmp_path: Path) -> Path:
     (prefix / "etc/gpu-fleet/gpu-fleet.env").write_text(ENVIRONMENT)
     for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/dcgm-exporter"):
         _program(prefix / "opt/gpu-fleet" / program, "")
-    # All but `run` is told to a file. It has what HAS_IMAGES matches, and gets no other.
+    # All commands but `run` are logged to a file. It has the images that HAS_IMAGES matches, and can pull no others.
     engine = """case " $* " in
   *" run "*) ;;
   *" container inspect "*) exit 1 ;;
@@ -90,12 +90,12 @@ def test_node_exporter_listens_where_the_settings_say_and_reads_the_textfiles(pr
     ]
 
 
-def test_node_exporter_gives_no_series_per_container_and_few_per_cpu(prefix: Path) -> None:
+def test_node_exporter_has_no_series_per_container_and_few_per_cpu(prefix: Path) -> None:
     flags = started(prefix, "node-exporter")
     left_out = re.compile(next(flag for flag in flags if flag.startswith("--collector.netdev.device-exclude=")).partition("=")[2])
     assert all(left_out.search(device) for device in ("lo", "veth12ab", "cali9", "docker0", "br-1f"))
     assert not any(left_out.search(device) for device in ("eth0", "ens1f0np0", "bond0", "ib0", "enp3s0"))
-    assert "--no-collector.softnet" in flags, "seven series per CPU thread that nobody looks at"
+    assert "--no-collector.softnet" in flags, "seven series per CPU thread that nothing uses"
 
 
 def test_the_gpu_exporter_finds_the_nvidia_smi_of_the_named_directory(prefix: Path) -> None:
@@ -116,7 +116,7 @@ LISTEN = {"GPU_FLEET_SCRAPE_NODE_LISTEN": "0.0.0.0:9110", "GPU_FLEET_SCRAPE_GPU_
 
 
 @pytest.mark.parametrize("program", ["scrape-node", "scrape-gpu", "scrape-dcgm"])
-def test_nobody_is_let_in_from_outside_without_a_login(prefix: Path, program: str) -> None:
+def test_without_a_login_nothing_listens_to_the_outside(prefix: Path, program: str) -> None:
     web_config = prefix / "etc/gpu-fleet/secrets/scrape-web-config"
     web_config.parent.mkdir()
     for content in (None, ""):
@@ -185,20 +185,20 @@ def test_podman_is_a_client_of_its_service_and_is_given_the_gpus_by_cdi(prefix: 
     assert command[command.index("--device") + 1] == "nvidia.com/gpu=all" and "--gpus" not in command
 
 
-def test_an_image_that_cannot_be_had_ends_the_unit_for_good_with_the_reason(prefix: Path) -> None:
+def test_an_image_that_cannot_be_pulled_stops_the_unit_for_good_with_the_reason(prefix: Path) -> None:
     with pytest.raises(AssertionError, match=r"the image registry.example.com/.*@sha256:0123456789abcdef cannot be had: refused"):
         started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="none")
     unit = (ROOTFS / "etc/systemd/system/gpu-fleet-dcgm-exporter.service").read_text()
     assert "RestartPreventExitStatus=13\n" in unit and 'exit "$NO_IMAGE"' in START_DCGM and "NO_IMAGE=13\n" in START_DCGM
 
 
-def test_an_image_that_somebody_else_brought_is_used_and_not_taken_over(prefix: Path) -> None:
+def test_an_existing_image_is_used_and_not_taken_over(prefix: Path) -> None:
     command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="registry.example.com")
     assert "registry.example.com/dcgm-exporter:1@sha256:0123456789abcdef" in command
     assert (prefix / "engine.log").read_text() == "rm --force gpu-fleet-dcgm-exporter\n"
 
 
-def test_the_exporter_of_the_host_packages_asks_the_host_engine(prefix: Path) -> None:
+def test_the_exporter_from_packages_connects_to_the_host_engine(prefix: Path) -> None:
     assert started(prefix, "dcgm-exporter-host") == [
         "P/opt/gpu-fleet/tools/dcgm-exporter",
         "--remote-hostengine-info",
@@ -213,7 +213,7 @@ def test_the_exporter_of_the_host_packages_asks_the_host_engine(prefix: Path) ->
 
 
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
-    """A name that nobody sets ends a start script, because it runs with `set -u`."""
+    """An unset name stops a start script, because it runs with `set -u`."""
     known = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
     known |= {name for facts in FACTS for name in defaults(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE))}
     for script in (ROOTFS / "opt/gpu-fleet/libexec").glob("start-*"):

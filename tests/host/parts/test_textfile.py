@@ -33,7 +33,7 @@ def test_the_six_metrics_of_the_textfile_guide_keep_their_names_and_label(tmp_pa
     assert value(found, "node_gpu_power_limit_watts", gpu="0") == 700
 
 
-def test_the_gpu_says_who_it_is_and_its_address_is_that_of_the_kernel_log(tmp_path: Path) -> None:
+def test_the_gpu_info_has_the_pci_address_of_the_kernel_log(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
     who = {"gpu": "0", "uuid": "GPU-aaaa", "model": "NVIDIA H100 80GB HBM3", "pci": "0000:4b:00", "driver_version": "590.48.01"}
@@ -74,7 +74,7 @@ def test_a_driver_that_fails_leaves_no_old_values_behind(tmp_path: Path, answer:
     assert not by_gpu(found, "node_gpu_temperature_celsius"), "values that no driver gave look like a healthy GPU"
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
     said = answer.strip() or "no answer within 10 s"
-    assert file.read_text().endswith(f"# says: nvidia-smi reads no GPU: {said}\n"), "an apply tells it when the check fails"
+    assert file.read_text().endswith(f"# says: nvidia-smi reads no GPU: {said}\n"), "an apply shows it when the check fails"
 
 
 def test_a_tool_that_is_gone_is_a_failed_collection(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_each_link_has_its_own_counters_in_bytes(tmp_path: Path) -> None:
     assert value(found, "node_gpu_nvlink_receive_bytes_total", gpu="0", link="0") == 3 * 1024
 
 
-def test_old_drivers_are_asked_for_counter_zero(tmp_path: Path) -> None:
+def test_old_drivers_are_queried_for_counter_zero(tmp_path: Path) -> None:
     refusal = "ERROR: Option -gt is not recognized. Please run 'nvidia-smi nvlink -h'.\n"
     tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": refusal, "nvlink -g 0": OLD_LINKS, "dmon -s t -c 1": PCIE})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
@@ -131,7 +131,7 @@ def test_a_collector_that_went_away_takes_its_metrics_along(tmp_path: Path) -> N
     assert sorted(file.name for file in directory.iterdir()) == ["drift.prom", "gpu_links.prom"]
 
 
-def test_rocm_smi_gives_the_same_names(tmp_path: Path) -> None:
+def test_rocm_smi_yields_the_same_names(tmp_path: Path) -> None:
     answer = (
         '{"card0": {"Unique ID": "0xabc", "Temperature (Sensor edge) (C)": "N/A", "Temperature (Sensor junction) (C)": "44.0",'
         ' "Max Graphics Package Power (W)": "750.0", "Current Socket Graphics Package Power (W)": "132.0", "GPU use (%)": "7",'
@@ -152,7 +152,7 @@ def test_rocm_smi_gives_the_same_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_amd_smi_gives_the_same_names_in_both_its_forms(tmp_path: Path, wrapped: bool) -> None:
+def test_amd_smi_yields_the_same_names_in_both_its_formats(tmp_path: Path, wrapped: bool) -> None:
     metric = (
         '[{"gpu": 3, "usage": {"gfx_activity": {"value": 94, "unit": "%"}, "mm_activity": "N/A"},'
         ' "power": {"socket_power": 612}, "temperature": {"edge": "N/A", "hotspot": {"value": 61, "unit": "C"}},'

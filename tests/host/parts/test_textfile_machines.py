@@ -45,7 +45,7 @@ def test_every_gpu_gives_the_six_metrics(tools: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tools", ["a100-mig"], indirect=True)
-def test_a_gpu_in_mig_mode_has_no_utilisation(tools: Path, tmp_path: Path) -> None:
+def test_a_gpu_in_mig_mode_has_no_utilization(tools: Path, tmp_path: Path) -> None:
     directory = collect(tmp_path / "host", {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}, tools)
     found = samples(directory / "gpu_nvidia.prom")
     assert len(by_gpu(found, "node_gpu_utilization_percent")) < len(by_gpu(found, "node_gpu_temperature_celsius"))

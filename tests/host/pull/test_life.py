@@ -102,7 +102,7 @@ def test_a_new_bundle_and_new_settings_of_the_stack_arrive_by_themselves(pulled:
     assert pulled.digest() == digest
     assert pulled.at("/etc/page/index.html").read_text() == "newer\n"
     assert pulled.values()["GPU_FLEET_LOGS_URL"] == "https://loki.new"
-    assert pulled.values()["GPU_FLEET_METRICS_URL"] == "https://mimir.of.this.host/api/v1/push", "this host was told otherwise"
+    assert pulled.values()["GPU_FLEET_METRICS_URL"] == "https://mimir.of.this.host/api/v1/push", "this host overrides it"
 
 
 def test_a_bundle_that_does_not_come_up_is_rolled_back_as_a_whole_and_left_alone(pulled: PulledHost, port: int) -> None:
@@ -114,7 +114,7 @@ def test_a_bundle_that_does_not_come_up_is_rolled_back_as_a_whole_and_left_alone
     assert f"bundle {bad[:12]} did not come up (web: " in run.said
     assert run.said.rstrip().endswith(f"bundle {good[:12]} runs")
     assert pulled.digest() == good
-    assert pulled.at("/etc/page/index.html").read_text() == "hello\n", "parts that did come up go back too"
+    assert pulled.at("/etc/page/index.html").read_text() == "hello\n", "parts that did come up are rolled back too"
     answer = _answer(port)
     assert answer.startswith("web answers")
     assert pulled.pull("--status").code == 1
@@ -154,7 +154,7 @@ def test_a_bundle_whose_own_pull_program_is_broken_is_rolled_back(pulled: Pulled
     assert pulled.pull("--check").code == 0
 
 
-def test_programs_come_from_the_publication_and_an_old_one_is_there_for_the_way_back(pulled: PulledHost, port: int) -> None:
+def test_programs_come_from_the_publication_and_the_old_one_is_kept_for_rollback(pulled: PulledHost, port: int) -> None:
     def tool(content: bytes) -> Download:
         digest = hashlib.sha256(content).hexdigest()
         pulled.site.artifacts.joinpath(digest).write_bytes(content)
@@ -275,7 +275,7 @@ def test_a_damaged_program_removes_nothing_and_says_so_and_a_pull_repairs_it(pul
     assert snapshot(pulled.prefix) == {}
 
 
-def test_an_apply_that_ends_well_without_a_result_is_no_success(pulled: PulledHost, tmp_path: Path) -> None:
+def test_an_apply_with_exit_code_0_but_no_result_is_no_success(pulled: PulledHost, tmp_path: Path) -> None:
     pulled.site.publish([page()])
     pulled.install()
     pulled.site.publish([page("new\n")])
@@ -336,7 +336,7 @@ def test_what_was_seen_last_is_on_disk_before_it_counts(pulled: PulledHost, tmp_
     assert any(call.startswith("sync ") and "/newest/settings" in call for call in calls[:good])
 
 
-def test_where_nothing_is_installed_the_command_says_so(pulled: PulledHost) -> None:
+def test_without_an_installation_the_command_says_so(pulled: PulledHost) -> None:
     pulled.site.publish([page()])
     pulled.install()
     program = pulled.simulated.directory / "kept/opt/gpu-fleet"

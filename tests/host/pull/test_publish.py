@@ -129,7 +129,7 @@ def test_what_a_publication_costs_and_how_long_it_takes_is_printed(repository: P
     whole_s = sum(spread for *_, spread in waves)
     assert 32_000 < whole_s < 32_400, "400 MB x 10,000 x 8 bit / 1 Gbit/s"
     assert [share for share, *_ in waves] == [100, 10_000]
-    assert waves[1][1] == waves[0][1] + waves[0][2] + 2 * 3600, "a wave begins two hours after the one before it has ended"
+    assert waves[1][1] == waves[0][1] + waves[0][2] + 2 * 3600, "a wave begins two hours after the end of the previous one"
 
     assert _publish(repository, "--stop") == 0
     assert "The rollout is stopped" in capsys.readouterr().out
@@ -153,7 +153,7 @@ def test_what_a_publication_costs_and_how_long_it_takes_is_printed(repository: P
         ({"arguments": ("--url", "http://files")}, "http:// lets anyone on the path replace what hosts run as root"),
     ],
 )
-def test_what_is_missing_is_told_in_words(
+def test_what_is_missing_is_reported_in_words(
     repository: Path, capsys: pytest.CaptureFixture[str], arguments: dict, message: str
 ) -> None:
     assert _publish(repository, *arguments.pop("arguments", ()), **arguments) == 1
@@ -161,9 +161,7 @@ def test_what_is_missing_is_told_in_words(
     assert not (repository / "out/latest").exists()
 
 
-def test_a_stack_that_says_nothing_about_metrics_cannot_be_published(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stack_without_metrics_cannot_be_published(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "Pulumi.bare.yaml").write_text("config:\n  gpu-fleet:datacenter: us-west\n  gpu-fleet:cluster: training\n")
     assert _publish(repository, stack="bare") == 1
     assert "hosts that pull need gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics" in capsys.readouterr().err

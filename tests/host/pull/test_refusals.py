@@ -69,7 +69,7 @@ REFUSALS: dict[str, tuple[Callable[[Site], None], str]] = {
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_an_installation_refuses(pulled: PulledHost, tmp_path: Path, kind: str) -> None:
     tamper, message = REFUSALS[kind]
-    pulled.site.publish([_telling(tmp_path)])
+    pulled.site.publish([_marking(tmp_path)])
     installer = (pulled.site.directory / "install-gpu-fleet").read_text()
     tamper(pulled.site)
     (pulled.site.directory / "install-gpu-fleet").write_text(installer)  # the one that was handed out
@@ -86,7 +86,7 @@ def test_a_pull_refuses_and_keeps_what_runs(pulled: PulledHost, tmp_path: Path, 
     tamper, message = REFUSALS[kind]
     digest = pulled.site.publish([page()])
     pulled.install()
-    pulled.site.publish([_telling(tmp_path)])
+    pulled.site.publish([_marking(tmp_path)])
     for bundle in pulled.site.directory.glob("bundle-*.tar"):
         if digest in bundle.name:
             bundle.unlink()
@@ -109,7 +109,7 @@ def test_an_old_publication_is_refused(pulled: PulledHost, tmp_path: Path) -> No
     assert run.code == 1 and "older" in run.said and "replays it" in run.said, run.said
     assert pulled.digest() == digest
     again = pulled.install()
-    assert again.code == 1 and "replays it" in again.said, "the installer is newer than what is played to it"
+    assert again.code == 1 and "replays it" in again.said, "the installer is newer than the replayed publication"
     shutil.copyfile(tmp_path / "old/install-gpu-fleet", pulled.site.directory / "install-gpu-fleet")
     assert "replays it" in pulled.install().said, "and an old installer knows what this host has seen"
 
@@ -150,7 +150,7 @@ WRONG_USE = {
 
 
 @pytest.mark.parametrize("arguments", WRONG_USE, ids=lambda arguments: repr(arguments[-1])[:40])
-def test_a_wrong_call_is_told_with_the_right_one(pulled: PulledHost, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments_are_reported_with_the_right_ones(pulled: PulledHost, arguments: tuple[str, ...]) -> None:
     pulled.site.publish([page()])
     run = pulled.run([*pulled.installer(), *arguments])
     assert run.code == 2
@@ -160,7 +160,7 @@ def test_a_wrong_call_is_told_with_the_right_one(pulled: PulledHost, arguments: 
     assert snapshot(pulled.prefix) == {}
 
 
-def test_an_unknown_setting_is_told_with_those_that_exist(pulled: PulledHost) -> None:
+def test_an_unknown_setting_is_reported_with_those_that_exist(pulled: PulledHost) -> None:
     pulled.site.publish([page()])
     run = pulled.install("--setting", "GPU_FLEET_GPU=8")
     assert run.code == 1
@@ -168,15 +168,15 @@ def test_an_unknown_setting_is_told_with_those_that_exist(pulled: PulledHost) ->
     assert snapshot(pulled.prefix) == {}
 
 
-def test_the_command_on_the_host_tells_when_it_is_called_wrongly(pulled: PulledHost) -> None:
+def test_the_command_on_the_host_prints_its_usage_for_wrong_arguments(pulled: PulledHost) -> None:
     pulled.site.publish([page()])
     pulled.install()
     run = pulled.pull("--stauts")
     assert run.code == 2 and "usage: gpu-fleet-pull" in run.said
 
 
-def _telling(directory: Path) -> object:
-    """A part whose probe leaves a mark: the first thing of a bundle that would run."""
-    probe = "/opt/gpu-fleet/libexec/tell"
+def _marking(directory: Path) -> object:
+    """A part whose probe leaves a mark: the first program of a bundle that would run."""
+    probe = "/opt/gpu-fleet/libexec/mark"
     script = f"#!/bin/sh\ntouch '{directory}/was-run'\n".encode()
     return page(probe=probe, files=(File(path=probe, content=script, mode=0o755), *page().files))

@@ -52,7 +52,7 @@ def test_a_password_is_never_an_argument_or_a_variable_of_any_program(with_login
     assert PASSWORD not in run.said
 
 
-def test_a_password_lies_nowhere_where_others_can_read_it(with_login: PulledHost, password_file: Path) -> None:
+def test_a_password_is_never_stored_where_others_can_read_it(with_login: PulledHost, password_file: Path) -> None:
     with_login.install("--password-file", str(password_file))
     holding = [path for path in with_login.prefix.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
     assert with_login.at("/etc/gpu-fleet/secrets/metrics-password") in holding
@@ -74,11 +74,11 @@ def test_another_login_for_logs_has_a_password_of_its_own(with_login: PulledHost
     assert with_login.values()["GPU_FLEET_LOGS_USERNAME"] == "b"
 
 
-def test_a_new_password_is_given_by_installing_again_and_an_old_one_is_not_asked_for(
+def test_a_new_password_is_set_by_installing_again_and_an_existing_one_is_not_prompted_for(
     with_login: PulledHost, password_file: Path
 ) -> None:
     with_login.install("--password-file", str(password_file))
-    assert with_login.install().code == 0, "the one that is there is kept"
+    assert with_login.install().code == 0, "the existing one is kept"
     password_file.write_text("rotated")
     assert with_login.install("--password-file", str(password_file)).code == 0
     assert with_login.pull().code == 0
@@ -106,7 +106,7 @@ def test_without_a_file_and_without_a_terminal_the_option_is_named(with_login: P
     assert snapshot(with_login.prefix) == {}
 
 
-def test_the_terminal_is_asked_and_does_not_show_what_is_typed(with_login: PulledHost) -> None:
+def test_the_terminal_prompts_and_does_not_echo_the_password(with_login: PulledHost) -> None:
     command = with_login.installer()
     child, terminal = pty.fork()
     if child == 0:
@@ -123,5 +123,5 @@ def test_the_terminal_is_asked_and_does_not_show_what_is_typed(with_login: Pulle
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown.decode()
     os.close(terminal)
     assert PASSWORD.encode() not in shown
-    assert shown.count(b"Password of") == 1, "one login, asked for once"
+    assert shown.count(b"Password of") == 1, "one login, prompted for once"
     assert with_login.at("/etc/gpu-fleet/secrets/metrics-password").read_text() == PASSWORD

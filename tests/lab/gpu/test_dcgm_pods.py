@@ -45,7 +45,7 @@ def test_the_pod_that_holds_a_gpu_is_named_and_no_other(generation: str, machine
     assert len(free) == 7 and not any("pod=" in line for line in free)
 
 
-def test_pod_labels_are_there_when_they_are_asked_for_and_allowed(machine: Callable, pods: Path) -> None:
+def test_pod_labels_are_present_when_they_are_enabled_and_permitted(machine: Callable, pods: Path) -> None:
     state = machine()
     every = temperatures(state, Pods(pods, with_labels=True, with_uid=True))[0]
     assert 'app_kubernetes_io_name="train"' in every and 'team="vision"' in every and 'pod_uid="8d1f"' in every
@@ -85,7 +85,7 @@ def test_another_test_drives_up_another_part(machine: Callable, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("arguments", "said"), [(["-t", "9"], "field 9 is not supported"), (["-i", "12"], "GPU 12")])
-def test_a_load_test_that_cannot_be_is_told(
+def test_an_impossible_load_test_is_reported(
     arguments: list[str], said: str, machine: Callable, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine()

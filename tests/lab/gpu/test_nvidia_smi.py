@@ -17,14 +17,16 @@ def test_the_wrapper_works_for_a_service_with_an_empty_environment(tmp_path: Pat
     assert done.stdout.startswith("GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-")
 
 
-def test_without_a_machine_it_says_what_a_host_without_driver_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smi) -> None:
+def test_without_a_machine_it_prints_what_a_host_without_a_driver_prints(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, smi
+) -> None:
     monkeypatch.setenv("GPU_FLEET_LAB_STATE", str(tmp_path / "nothing"))
     text, code = smi("-L")
     assert code == 9
     assert "couldn't communicate with the NVIDIA driver" in text
 
 
-def test_a_query_prints_units_unless_asked_not_to(machine, smi) -> None:
+def test_a_query_prints_units_unless_nounits_is_given(machine, smi) -> None:
     machine("t4")
     text, _ = smi("--query-gpu=index,memory.total,power.limit", "--format=csv")
     assert text.splitlines() == ["index, memory.total [MiB], power.limit [W]", "0, 15360 MiB, 70.00 W"]
@@ -57,7 +59,7 @@ def test_a_driver_before_535_knows_throttle_reasons_and_no_event_reasons(machine
         (["nvlink", "-g", "0"], "ERROR: Option -g is not recognized. Please run 'nvidia-smi nvlink -h' for help."),
     ],
 )
-def test_what_it_does_not_know_it_refuses_in_the_words_of_the_real_one(arguments: list[str], said: str, machine, smi) -> None:
+def test_unknown_arguments_are_refused_in_the_words_of_the_real_one(arguments: list[str], said: str, machine, smi) -> None:
     machine()
     text, code = smi(*arguments)
     assert (text.strip(), code) == (said, 2)
@@ -70,7 +72,7 @@ def test_a_gpu_is_chosen_by_index_or_bus_id(name: str, machine, smi) -> None:
     assert (text.strip(), code) == ("3", 0)
 
 
-def test_a_gpu_that_is_not_there_is_no_device(machine, smi) -> None:
+def test_a_gpu_that_does_not_exist_is_no_device(machine, smi) -> None:
     machine()
     assert smi("-i", "8", "-L") == ("No devices were found\n\n", 6)
 
@@ -118,7 +120,7 @@ def test_counters_of_links_grow_and_old_drivers_count_them_in_kbytes(machine, sm
     assert first < second
     machine("v100x4")
     assert smi("nvlink", "-g", "0", "-i", "0")[0].splitlines()[1].startswith("\t Link 0: Rx0: ")
-    assert smi("nvlink", "-gt", "d")[1] == 2, "the collectors must notice that this driver counts otherwise"
+    assert smi("nvlink", "-gt", "d")[1] == 2, "the collectors must notice that this driver counts in another unit"
 
 
 def test_a_link_that_is_down_is_inactive_and_missing_in_the_topology(machine, smi) -> None:
@@ -140,7 +142,7 @@ def test_every_line_of_the_table_has_its_full_width(scenario: str, width: int, m
     assert {len(line) for line in lines if line.strip()} == {width}
 
 
-def test_the_fields_of_a_gpu_in_trouble_tell_its_trouble(machine, query) -> None:
+def test_the_fields_of_a_faulty_gpu_show_its_fault(machine, query) -> None:
     state = machine()
     inject.make_hot(state, gpu=1, temperature_c=95)
     inject.inject_ecc(state, gpu=2, corrected=7, uncorrected=2)
@@ -185,7 +187,7 @@ def test_newer_drivers_know_more_fields() -> None:
 
 
 def test_the_programs_are_executable_files_of_the_repository() -> None:
-    for program in setup.PROGRAMS.iterdir():
+    for program in filter(Path.is_file, setup.PROGRAMS.iterdir()):  # a test that imports a program leaves __pycache__
         assert program.stat().st_mode & 0o111, program
         assert program.read_text().startswith("#!/usr/bin/env python3\n"), program
 

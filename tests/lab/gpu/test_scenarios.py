@@ -39,7 +39,7 @@ def test_two_machines_of_a_scenario_have_other_gpus() -> None:
         ({"driver": None}, "driver: missing"),
     ],
 )
-def test_a_scenario_that_cannot_be_built_says_where_and_what_is_allowed(change: dict, said: str, tmp_path: Path) -> None:
+def test_an_invalid_scenario_is_reported_with_the_place_and_what_is_expected(change: dict, said: str, tmp_path: Path) -> None:
     text = yaml.safe_load((SCENARIOS / "h100x8.yaml").read_text()) | change
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({key: value for key, value in text.items() if value is not None}))
@@ -68,7 +68,7 @@ def test_ensuring_a_machine_again_repairs_it_and_keeps_its_log(tmp_path: Path) -
     assert (state / "kernel.log").read_text() == written, "a healthy machine is left alone"
 
 
-def test_ensuring_another_scenario_makes_the_machine_anew(tmp_path: Path) -> None:
+def test_ensuring_another_scenario_recreates_the_machine(tmp_path: Path) -> None:
     state, tools = tmp_path / "state", tmp_path / "bin"
     gpu.ensure(state=state, bin_directory=tools)
     gpu.inject_xid(state, code=79, gpu=3)

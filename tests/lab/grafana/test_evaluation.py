@@ -1,4 +1,4 @@
-"""Alert rules judged as Grafana documents it: what fires, what is normal, what no data and errors become."""
+"""Alert rules evaluated as Grafana documents it: what fires, what is normal, the states for no data and errors."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def prometheus(server: GrafanaServer) -> Iterator[Prometheus]:
     prometheus.close()
 
 
-def judged(server: GrafanaServer, **changes: Any) -> dict[str, Any]:
-    """A rule of ours over `up == 0`, kept and judged; `changes` in the words of the provisioning API."""
+def evaluated(server: GrafanaServer, **changes: Any) -> dict[str, Any]:
+    """One of our rules over `up == 0`, stored and evaluated; `changes` as the provisioning API names them."""
     rule = GrafanaRule(
         title="ExporterDown",
         source="mimir",
@@ -99,54 +99,56 @@ def state(server: GrafanaServer) -> dict[str, Any]:
 @pytest.mark.parametrize("value", ["0", "1", "-3", "NaN", "+Inf"])
 def test_a_row_fires_whatever_its_value(server: GrafanaServer, prometheus: Prometheus, value: str) -> None:
     prometheus.rows = [(HOST, value)]
-    rule = judged(server)
+    rule = evaluated(server)
     assert (rule["state"], rule["health"]) == ("firing", "ok")
     assert rule["alerts"][0]["labels"] == {**HOST, "severity": "critical", "alertname": "ExporterDown"}
 
 
 def test_without_the_expressions_a_dead_exporter_would_be_normal(server: GrafanaServer, prometheus: Prometheus) -> None:
     prometheus.rows = [(HOST, "0")]
-    assert judged(server, condition="query")["state"] == "inactive", "this is why the expressions are there"
+    assert evaluated(server, condition="query")["state"] == "inactive", "this is why the expressions exist"
 
 
 def test_every_row_is_an_alert_of_its_own(server: GrafanaServer, prometheus: Prometheus) -> None:
     prometheus.rows = [({"instance": f"gpu-node-{n}"}, "0") for n in range(3)]
-    assert len(judged(server)["alerts"]) == 3
+    assert len(evaluated(server)["alerts"]) == 3
 
 
 @pytest.mark.parametrize(("says", "expected"), [("OK", "inactive"), ("NoData", "firing"), ("Alerting", "firing")])
-def test_no_row_is_what_the_rule_says_of_no_data(server: GrafanaServer, prometheus: Prometheus, says: str, expected: str) -> None:
+def test_an_empty_result_has_the_no_data_state_of_the_rule(
+    server: GrafanaServer, prometheus: Prometheus, says: str, expected: str
+) -> None:
     prometheus.rows = []
-    rule = judged(server, noDataState=says)
+    rule = evaluated(server, noDataState=says)
     assert (rule["state"], rule["health"]) == (expected, "nodata")
 
 
 @pytest.mark.parametrize(
     ("says", "expected", "name"), [("Error", "firing", "DatasourceError"), ("KeepLast", "inactive", "ExporterDown")]
 )
-def test_a_query_that_fails_is_what_the_rule_says_of_errors(
+def test_a_failing_query_has_the_error_state_of_the_rule(
     server: GrafanaServer, prometheus: Prometheus, says: str, expected: str, name: str
 ) -> None:
     prometheus.rows = None
-    rule = judged(server, execErrState=says)
+    rule = evaluated(server, execErrState=says)
     assert (rule["state"], rule["health"]) == (expected, "error")
     assert "503" in rule["lastError"]
     assert rule["alerts"][0]["labels"] == {"severity": "critical", "alertname": name}
 
 
-def test_an_alert_is_pending_for_as_long_as_the_rule_says_and_over_when_its_row_is_gone(
+def test_an_alert_is_pending_for_the_period_of_the_rule_and_resolved_when_its_row_is_gone(
     server: GrafanaServer, prometheus: Prometheus
 ) -> None:
     prometheus.rows = [(HOST, "0")]
-    assert judged(server, **{"for": "1h"})["state"] == "pending"
+    assert evaluated(server, **{"for": "1h"})["state"] == "pending"
     prometheus.rows = []
     assert state(server)["state"] == "inactive"
 
 
-def test_an_expression_that_the_stand_in_does_not_know_is_told(server: GrafanaServer, prometheus: Prometheus) -> None:
+def test_an_expression_that_the_stand_in_does_not_know_is_reported(server: GrafanaServer, prometheus: Prometheus) -> None:
     prometheus.rows = [(HOST, "0")]
-    known = judged(server)
+    known = evaluated(server)
     assert known["lastError"] == ""
     nodes = server.get("/api/v1/provisioning/alert-rules/down")["data"]
     nodes[1]["model"]["expression"] = "$query * 2"
-    assert "does not know the expression math" in judged(server, data=nodes)["lastError"]
+    assert "does not know the expression math" in evaluated(server, data=nodes)["lastError"]

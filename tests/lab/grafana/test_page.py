@@ -1,4 +1,4 @@
-"""The page that draws dashboards, as Chromium shows it: every kind of panel, and what one says when it cannot.
+"""The page that draws dashboards, as Chromium shows it: every kind of panel, and its message when it cannot.
 
 The project's own dashboards are drawn in tests/dashboards, with real data.
 """
@@ -66,7 +66,7 @@ def panel(kind: str, source: str = MIMIR_UID, expr: str = "up", **more: Any) -> 
     return {"type": kind, "datasource": {"uid": source, "type": "loki" if loki else "prometheus"}, "targets": [target], **more}
 
 
-def test_the_page_says_that_it_is_not_grafana_and_asks_nobody_else(grafana: GrafanaServer, browser: Browser) -> None:
+def test_the_page_says_that_it_is_not_grafana_and_contacts_no_other_server(grafana: GrafanaServer, browser: Browser) -> None:
     show(grafana, browser, board(panel("timeseries")))
     assert "not Grafana" in browser.run("document.body.innerText")
     assert browser.requests
@@ -89,7 +89,7 @@ def test_a_panel_without_data_says_so(kind: str, grafana: GrafanaServer, browser
     ],
     ids=["query", "data source", "type", "transformation"],
 )
-def test_a_panel_says_its_error_and_the_others_are_drawn(
+def test_a_panel_shows_its_error_and_the_others_are_drawn(
     broken: dict[str, Any], message: str, grafana: GrafanaServer, browser: Browser
 ) -> None:
     first, second = show(grafana, browser, board(broken, panel("stat")))
@@ -142,7 +142,7 @@ def test_variables_of_the_address_are_in_the_queries(
     assert set(sources.queries) == {asked}
 
 
-def test_a_choice_in_the_toolbar_asks_again_and_stays_in_the_address(
+def test_a_choice_in_the_toolbar_queries_again_and_is_kept_in_the_url(
     grafana: GrafanaServer, browser: Browser, sources: DataSources
 ) -> None:
     variables = [
@@ -166,7 +166,9 @@ def test_a_choice_in_the_toolbar_asks_again_and_stays_in_the_address(
     assert "var-host=gpu-host-2" in browser.run("location.search")
 
 
-def test_a_collapsed_row_asks_nothing_until_it_is_opened(grafana: GrafanaServer, browser: Browser, sources: DataSources) -> None:
+def test_a_collapsed_row_queries_nothing_until_it_is_opened(
+    grafana: GrafanaServer, browser: Browser, sources: DataSources
+) -> None:
     inside = board(panel("stat", expr="hidden_metric"))["panels"]
     row = {"type": "row", "title": "More", "collapsed": True, "panels": inside, "gridPos": {"x": 0, "y": 1, "w": 24, "h": 1}}
     sources.queries.clear()
@@ -177,7 +179,7 @@ def test_a_collapsed_row_asks_nothing_until_it_is_opened(grafana: GrafanaServer,
     assert set(sources.queries) == {"hidden_metric"}
 
 
-def test_tables_of_several_queries_are_merged_and_named_as_the_dashboard_says(grafana: GrafanaServer, browser: Browser) -> None:
+def test_tables_of_several_queries_are_merged_and_named_as_in_the_dashboard(grafana: GrafanaServer, browser: Browser) -> None:
     targets = [{"refId": ref, "expr": expr, "format": "table", "instant": True} for ref, expr in (("A", "used"), ("B", "total"))]
     organize = {
         "includeByName": {"instance": True, "Value #A": True, "Value #B": True},
@@ -202,7 +204,7 @@ def test_tables_of_several_queries_are_merged_and_named_as_the_dashboard_says(gr
     assert all(row[1].endswith("%") and not row[2].endswith("%") for row in rows[1:])
 
 
-def test_an_annotation_that_cannot_be_asked_is_told_and_the_panels_are_drawn(grafana: GrafanaServer, browser: Browser) -> None:
+def test_a_failing_annotation_query_is_reported_and_the_panels_are_drawn(grafana: GrafanaServer, browser: Browser) -> None:
     marks = {"name": "XID", "enable": True, "datasource": {"uid": "broken"}, "expr": "up"}
     [shown] = show(grafana, browser, board(panel("timeseries"), annotations={"list": [marks]}))
     assert shown["state"] == "drawn"

@@ -117,7 +117,7 @@ def test_a_field_that_another_manager_owns_is_a_conflict(cluster: Cluster, names
     assert cluster.api.apply({**config_map, "data": {"key": "ours"}}, manager="us", force=True)["data"] == {"key": "ours"}
 
 
-def test_a_kind_that_is_not_installed_is_told_with_its_version(cluster: Cluster) -> None:
+def test_a_kind_that_is_not_installed_is_reported_with_its_version(cluster: Cluster) -> None:
     with pytest.raises(ApiError, match=r'no matches for kind "ServiceMonitor" in version "monitoring\.coreos\.com/v9"'):
         cluster.api.list("monitoring.coreos.com/v9", "ServiceMonitor")
 
@@ -130,8 +130,8 @@ def test_nothing_of_a_killed_cluster_stays(tmp_path: Path, monkeypatch: pytest.M
         text=True,
     )
     try:
-        told = [starter.stdout.readline() for _ in range(2)]
-        config = told[1].strip().removeprefix("export KUBECONFIG=")
+        lines = [starter.stdout.readline() for _ in range(2)]
+        config = lines[1].strip().removeprefix("export KUBECONFIG=")
         api = Api(connection(kubeconfig.read(config)))
         assert [node["metadata"]["name"] for node in api.list("v1", "Node")] == ["gpu-node-1"]
         servers = subprocess.run(["pgrep", "-P", str(starter.pid)], capture_output=True, text=True, check=True).stdout.split()

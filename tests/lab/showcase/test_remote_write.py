@@ -20,7 +20,7 @@ def test_a_pushed_sample_arrives_with_its_labels_and_time() -> None:
     assert receiver.times == [1_780_000_000, 1_780_000_030]
 
 
-def test_a_refusal_is_told_with_the_server_s_words() -> None:
+def test_a_rejection_is_reported_in_the_server_s_words() -> None:
     receiver = Receiver(is_away=True)
     try:
         with pytest.raises(OSError, match="/api/v1/push"):

@@ -55,8 +55,8 @@ def test_a_rule_sees_what_others_recorded_and_an_alert_waits(
     monkeypatch.setattr(rules, "push", lambda _, series: pushed.update(series))
     alert = {"alert": "Hot", "expr": "word > 1", "for": "1m", "labels": {"severity": "critical"}}
     rules.record(url, [alert, {"record": "word", "expr": "raw"}], start_s=0, end_s=120, step_s=30)
-    assert asked == ["raw", "word > 1"], "the alert is asked when its word is there"
+    assert asked == ["raw", "word > 1"], "the alert is evaluated once its word is recorded"
     assert len(pushed[(("__name__", "word"), ("instance", "a"))]) == 5
     labels = {"__name__": "ALERTS", "alertname": "Hot", "alertstate": "firing", "instance": "a", "severity": "critical"}
     firing = [at for at, value in pushed[tuple(sorted(labels.items()))] if value is not None]
-    assert firing == [60], "two steps of waiting, and the gap at 90 s begins anew"
+    assert firing == [60], "pending for two steps, and the gap at 90 s starts over"

@@ -75,14 +75,14 @@ def test_a_field_that_does_not_exist_is_dropped_without_a_word(kubernetes: Runni
     assert resource.diff(**wrong) == ({}, set())
 
 
-def test_a_value_that_the_cluster_refuses_is_told_in_its_words(kubernetes: RunningPlugin, namespace: str) -> None:
+def test_a_value_that_the_cluster_rejects_is_reported_in_its_words(kubernetes: RunningPlugin, namespace: str) -> None:
     wrong = deployment(namespace)
     wrong["spec"]["selector"]["matchLabels"] = {"app": "other"}
     with pytest.raises(Refused, match="`selector` does not match template `labels`"):
         kubernetes.resource("kubernetes:apps/v1:Deployment", "x").preview(**wrong)
 
 
-def test_an_object_in_a_namespace_to_come_is_no_error_of_the_preview(kubernetes: RunningPlugin) -> None:
+def test_an_object_in_a_future_namespace_is_no_error_in_the_preview(kubernetes: RunningPlugin) -> None:
     assert of_config_map(kubernetes).preview(**config_map("not-there-yet", a="1"))["data"] == {"a": "1"}
 
 
@@ -93,7 +93,7 @@ def monitor(namespace: str) -> dict[str, Any]:
     return {"apiVersion": f"{namespace}.example.com/v1", "kind": "Monitor", "metadata": metadata, "spec": {"port": "metrics"}}
 
 
-def test_a_kind_to_come_is_no_error_of_the_preview_and_the_creation_waits_for_it(
+def test_a_future_kind_is_no_error_in_the_preview_and_the_creation_waits_for_it(
     kubernetes: RunningPlugin, monitor: dict[str, Any], cluster: Cluster, namespace: str
 ) -> None:
     resource = kubernetes.resource(f"kubernetes:{monitor['apiVersion']}:Monitor", "m")
@@ -120,10 +120,10 @@ def test_a_kind_to_come_is_no_error_of_the_preview_and_the_creation_waits_for_it
         cluster.api.delete(crd)
 
 
-def test_a_kind_that_does_not_come_is_waited_for_longer_than_a_minute(
+def test_a_missing_kind_is_waited_for_longer_than_a_minute(
     monitor: dict[str, Any], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the stand-in alone: with the official plugin nobody can make the minute shorter."""
+    """Of the stand-in alone: with the official plugin the minute cannot be shortened."""
     slept: list[float] = []
     monkeypatch.setattr("lab.standins.kubernetes.objects.time.sleep", slept.append)
     client = Client()
@@ -146,7 +146,7 @@ def test_an_object_without_a_name_or_a_namespace_gets_them(kubernetes: RunningPl
     assert cluster.api.read("v1", "ConfigMap", metadata["name"]) is None
 
 
-def test_what_is_there_already_is_not_taken_over(settings: Resource, mutable: RunningPlugin, namespace: str) -> None:
+def test_an_existing_object_is_not_taken_over(settings: Resource, mutable: RunningPlugin, namespace: str) -> None:
     with pytest.raises(Refused, match="already exists"):
         of_config_map(mutable).create(**config_map(namespace, b="2"))
 
@@ -157,7 +157,7 @@ def test_a_change_is_shown_by_its_path_and_made_in_place(settings: Resource, nam
     assert cluster.api.read("v1", "ConfigMap", "settings", namespace)["data"] == {"a": "2"}
 
 
-def test_a_key_that_is_taken_away_goes(settings: Resource, namespace: str, cluster: Cluster) -> None:
+def test_a_removed_key_is_deleted(settings: Resource, namespace: str, cluster: Cluster) -> None:
     settings.update(**config_map(namespace, a="1", b="2"))
     assert settings.diff(**config_map(namespace, b="2")) == ({"data.a": "DELETE"}, set())
     settings.update(**config_map(namespace, b="2"))
@@ -253,7 +253,7 @@ def test_a_deployment_that_does_not_come_up_is_an_error_and_is_kept(
     resource = kubernetes.resource("kubernetes:apps/v1:Deployment", "x")
     with pytest.raises(Refused, match="timed out") as refused:
         resource.create(**deployment(namespace, "registry.example/x:missing", timeoutSeconds="1"))
-    assert refused.value.kept_id == f"{namespace}/x", "the engine keeps it, so that the next run goes on and destroy removes it"
+    assert refused.value.kept_id == f"{namespace}/x", "the engine keeps it, so that the next run continues and destroy removes it"
     assert cluster.api.read("apps/v1", "Deployment", "x", namespace)
 
 
@@ -314,7 +314,7 @@ def test_what_the_stand_in_leaves_out_is_refused(token: str, tmp_path: Path, clu
         ({}, "[Cc]onnection refused"),
     ],
 )
-def test_a_cluster_that_cannot_be_reached_is_told(
+def test_a_cluster_that_cannot_be_reached_is_reported(
     config: dict[str, str], reason: str, configured: Callable[..., RunningPlugin], elsewhere: str
 ) -> None:
     plugin = configured(**{"kubeconfig": elsewhere, **config})
@@ -343,7 +343,9 @@ def test_a_cluster_that_is_gone_can_be_forgotten(
     forgotten.delete()
 
 
-def test_what_a_login_may_not_do_is_told(configured: Callable[..., RunningPlugin], cluster: Cluster, namespace: str) -> None:
+def test_missing_permissions_of_a_login_are_reported(
+    configured: Callable[..., RunningPlugin], cluster: Cluster, namespace: str
+) -> None:
     reader = cluster.login("reader", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])
     with pytest.raises(Refused, match='User "reader" cannot create resource "configmaps"'):
         of_config_map(configured(kubeconfig=str(reader))).create(**config_map(namespace, a="1"))

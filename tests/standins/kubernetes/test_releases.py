@@ -37,7 +37,7 @@ def inputs(namespace: str) -> dict[str, Any]:
 
 @pytest.fixture
 def helm(cluster: Cluster, namespace: str) -> Callable[..., Any]:
-    """What the helm program says of the namespace, to a person with the same cluster."""
+    """The output of the helm program for the namespace."""
 
     def ask(*arguments: str) -> Any:
         command = [find("helm"), *arguments, "--namespace", namespace, "--output", "json"]
@@ -52,7 +52,7 @@ def greeting(cluster: Cluster, namespace: str) -> Callable[[], str]:
     return lambda: cluster.api.read("v1", "ConfigMap", "greeter", namespace)["data"]["greeting"]
 
 
-def test_a_release_is_installed_and_told_with_what_it_holds(
+def test_a_release_is_installed_and_its_contents_are_outputs(
     release: Resource, inputs: dict[str, Any], namespace: str, helm: Callable[..., Any]
 ) -> None:
     assert release.preview(**inputs)["status"] == UNKNOWN and helm("list") == []
@@ -128,7 +128,7 @@ def test_inputs_that_are_not_given_are_the_empty_ones(release: Resource, inputs:
     assert "checksum" not in checked and "resourceNames" not in checked, "the chart is loaded, and nothing of it rendered"
 
 
-def test_a_null_takes_a_default_of_the_chart_away(
+def test_a_null_removes_a_default_of_the_chart(
     release: Resource, inputs: dict[str, Any], cluster: Cluster, namespace: str
 ) -> None:
     inputs["values"] = {"greeting": None}
@@ -138,7 +138,7 @@ def test_a_null_takes_a_default_of_the_chart_away(
     assert release.diff(**inputs) == ({}, set())
 
 
-def test_a_chart_that_changed_under_its_version_is_no_change_and_another_description_brings_it(
+def test_a_chart_that_changed_under_its_version_is_only_a_change_with_another_description(
     release: Resource, inputs: dict[str, Any], tmp_path: Path, greeting: Callable[[], str], helm: Callable[..., Any]
 ) -> None:
     chart = tmp_path / "greeter"
@@ -157,7 +157,7 @@ def test_a_chart_that_changed_under_its_version_is_no_change_and_another_descrip
     assert release.refresh() and release.diff(**inputs) == ({}, set())
 
 
-def test_a_failed_upgrade_that_is_atomic_is_rolled_back_and_the_next_one_goes_on(
+def test_a_failed_upgrade_that_is_atomic_is_rolled_back_and_the_next_one_succeeds(
     release: Resource, inputs: dict[str, Any], helm: Callable[..., Any], greeting: Callable[[], str]
 ) -> None:
     release.create(**inputs)
@@ -167,8 +167,8 @@ def test_a_failed_upgrade_that_is_atomic_is_rolled_back_and_the_next_one_goes_on
     assert refused.value.kept_id == release.id
     assert greeting() == "hi"
     assert [each["status"] for each in helm("history", "greeter")] == ["superseded", "failed", "deployed"]
-    release.update(**{**inputs, "timeout": 60, "values": {"greeting": "mended"}})
-    assert greeting() == "mended"
+    release.update(**{**inputs, "timeout": 60, "values": {"greeting": "repaired"}})
+    assert greeting() == "repaired"
 
 
 def test_a_failed_installation_that_is_atomic_leaves_nothing(
@@ -180,7 +180,7 @@ def test_a_failed_installation_that_is_atomic_leaves_nothing(
     assert cluster.api.read("apps/v1", "Deployment", "greeter", namespace) is None
 
 
-def test_a_failed_installation_is_kept_so_that_it_can_be_mended(release: Resource, inputs: dict[str, Any]) -> None:
+def test_a_failed_installation_is_kept_so_that_it_can_be_repaired(release: Resource, inputs: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="was created, but failed to initialize completely") as refused:
         release.create(**{**inputs, "skipAwait": False, "timeout": 1, "values": MISSING})
     assert refused.value.kept_id == f"{inputs['namespace']}/greeter"
@@ -227,7 +227,7 @@ def test_values_that_are_not_known_yet_are_neither_rendered_nor_refused(release:
 
 
 class Repository:
-    """A chart repository with a login. `asked`: the paths that were asked for with it."""
+    """A chart repository with a login. `asked`: the paths that were requested with it."""
 
     def __init__(self, chart: Path) -> None:
         self.asked: list[str] = []
