@@ -144,11 +144,11 @@ class Objects:
 
 def _differences(title: str, manifest: Manifest, expected: Manifest, live: Manifest) -> Iterator[Difference]:
     for part in ("labels", "annotations"):  # the server and controllers add their own
-        expected, found = manifest["metadata"].get(part) or {}, live["metadata"].get(part) or {}
-        for key in sorted(expected):
-            if found.get(key) != expected[key]:
+        rendered, found = manifest["metadata"].get(part) or {}, live["metadata"].get(part) or {}
+        for key in sorted(rendered):
+            if found.get(key) != rendered[key]:
                 path = f"metadata.{part}[{key}]"
-                yield Difference(object=title, path=path, found=found.get(key), expected=expected[key])
+                yield Difference(object=title, path=path, found=found.get(key), expected=rendered[key])
     for key in sorted({*expected, *live} - {"apiVersion", "kind", "metadata", "status"}):
         yield from _values(title, key, expected.get(key), live.get(key))
 
