@@ -21,6 +21,7 @@ SHOWN_INSTEAD: Final = "[secret]"
 _ANYWHERE: Final = 8  # characters from which on a secret, or a form of it, is replaced wherever it occurs
 _ALONE: Final = 4
 _TOKEN: Final = 16  # characters of a word in a secret of several lines that is a secret by itself
+_PATH: Final = re.compile(r"(/[a-z0-9._-]+){2,}")  # of a certificate or key in a web config, say: errors have to name it
 
 
 class Redaction:
@@ -62,7 +63,12 @@ def _forms(secret: str) -> Iterator[str]:
     # A key or a file is also printed line by line. Its short words and its headings are no secrets.
     for line in map(str.strip, lines):
         for word in line.split():
-            if len(word) >= _TOKEN and not word.startswith("-----") and not word.endswith((":", "-----")):
+            if (
+                len(word) >= _TOKEN
+                and not word.startswith("-----")
+                and not word.endswith((":", "-----"))
+                and not _PATH.fullmatch(word)
+            ):
                 yield from _written(word)
 
 

@@ -87,7 +87,7 @@ class Datacenter:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     @property
     def endpoints(self) -> dict[str, str]:

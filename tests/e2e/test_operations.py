@@ -57,7 +57,7 @@ def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothin
     output = datacenter.pulumi("preview", "--diff")
     assert f"{HOST}: 1 of " in output, output
     assert f"file /etc/gpu-fleet/alloy/{edited.name}: content differs" in output, output
-    assert "service gpu-fleet-alloy: to be restarted" in output, output
+    assert "service gpu-fleet-alloy: to be reloaded" in output, output
     assert "probing the host" not in output, "progress messages are not part of a plan"
     assert placed(datacenter) == before
 

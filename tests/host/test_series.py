@@ -138,7 +138,7 @@ def test_a_preview_says_what_each_kind_of_host_may_cost_and_the_sum_of_the_most(
 
 def test_a_host_in_pull_mode_reports_its_runs_too():
     text, total = summary([host(exporter="textfile"), host(exporter="textfile", connection="pull")], STANDARD, "standard")
-    assert total.sent == 2 * of_host("textfile", HostShape(), STANDARD).sent + 4
+    assert total.sent == 2 * of_host("textfile", HostShape(), STANDARD).sent + 8
     assert text.count("1 host with 8 GPUs: ") == 2
 
 

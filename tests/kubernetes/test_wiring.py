@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Seen(pulumi.runtime.Mocks):
 def registered(config: StackConfig) -> dict[str, Any]:
     """The inputs of Pulumi's Kubernetes provider."""
     seen = Seen()
+    asyncio.set_event_loop(asyncio.new_event_loop())  # outputs need one, and a test that ran before may have closed the thread's
     pulumi.runtime.set_mocks(seen)
 
     @pulumi.runtime.test

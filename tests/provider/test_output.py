@@ -100,6 +100,14 @@ def test_a_private_key_is_hidden_line_by_line_and_its_headings_are_not() -> None
     assert redaction.text("no -----BEGIN OPENSSH PRIVATE KEY----- found") == "no -----BEGIN OPENSSH PRIVATE KEY----- found"
 
 
+def test_a_path_within_a_secret_file_is_shown_because_its_error_names_it() -> None:
+    redaction = Redaction(
+        ["tls_server_config:\n  key_file: /etc/ssl/gpu-fleet.key\nbasic_auth_users:\n  prometheus: $2y$10$abcdefghijklm\n"]
+    )
+    assert redaction.text("open /etc/ssl/gpu-fleet.key: permission denied") == "open /etc/ssl/gpu-fleet.key: permission denied"
+    assert redaction.text("bad hash $2y$10$abcdefghijklm") == "bad hash [secret]"
+
+
 def test_every_secret_of_the_configuration_is_hidden() -> None:
     client_key = base64.b64encode(b"a client key in PEM, as it is in kubeconfigs").decode()
     user = {"token": "kube-token-abc", "client-key-data": client_key, "exec": {"env": [{"name": "PW", "value": "exec-secret-1"}]}}
