@@ -119,6 +119,6 @@ def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, 
 
     metal_b.ssh("sh /var/lib/gpu-fleet/current/converge remove --prefix ''")
     output = alone.pulumi("refresh", "--yes", "--skip-preview")
-    assert "gpu-2: nothing of gpu-fleet is there any more; the next `up` brings it back" in output, output
+    assert "gpu-2: nothing of gpu-fleet is on this host any more; the next `up` places it again" in output, output
     assert "+ 1 created" in alone.up()
     assert name_on(metal_b) == "gpu-2"
