@@ -65,10 +65,10 @@ def test_existing_exporters_are_adopted_with_their_address_and_the_reason(tmp_pa
     node, gpu = serve(NODE), serve(DCGM)
     assert asked(tmp_path, node, gpu) == {
         "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes",
-        "GPU_FLEET_NODE_EXPORTER_REASON": f"adopted: it was there before and answers on {node}",
+        "GPU_FLEET_NODE_EXPORTER_REASON": f"adopted: already running on {node}",
         "GPU_FLEET_GPU_EXPORTER_ADOPTED": "yes",
         "GPU_FLEET_EXPORTER_MODE": "dcgm-exporter",
-        "GPU_FLEET_EXPORTER_REASON": f"adopted: it was there before and answers on {gpu}",
+        "GPU_FLEET_EXPORTER_REASON": f"adopted: already running on {gpu}",
         "GPU_FLEET_GPU_EXPORTER_LISTEN": gpu,
     }
     assert asked(tmp_path, node, serve(NVIDIA))["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter"
@@ -96,7 +96,7 @@ def test_an_exporter_that_is_not_requested_or_not_the_right_one_is_not_adopted(
     facts = asked(tmp_path, serve(node), serve(gpu), **settings)
     assert (facts["GPU_FLEET_NODE_EXPORTER_ADOPTED"], facts["GPU_FLEET_GPU_EXPORTER_ADOPTED"]) == ("no", "no")
     assert "GPU_FLEET_EXPORTER_MODE" not in facts, "choose-exporter decides"
-    assert facts["GPU_FLEET_NODE_EXPORTER_REASON"].startswith("ours, since ")
+    assert facts["GPU_FLEET_NODE_EXPORTER_REASON"].startswith("ours, because ")
 
 
 def test_ours_are_not_adopted_by_the_second_run(tmp_path: Path, serve: Serve) -> None:

@@ -36,24 +36,24 @@ def test_every_part_that_installs_packages_checks_who_else_uses_them() -> None:
     ("part", "engine", "answers", "said"),
     [
         ("container-runtime-docker", "docker", {}, ""),
-        ("container-runtime-docker", "docker", {CONTAINER: "4f2\n"}, "others keep containers in it"),
-        ("container-runtime-docker", "docker", {IMAGE: "9ab\n"}, "others keep images in it"),
-        ("container-runtime-docker", "docker", {VOLUME: "data\n"}, "others keep volumes in it"),
+        ("container-runtime-docker", "docker", {CONTAINER: "4f2\n"}, "it still holds containers"),
+        ("container-runtime-docker", "docker", {IMAGE: "9ab\n"}, "it still holds images"),
+        ("container-runtime-docker", "docker", {VOLUME: "data\n"}, "it still holds volumes"),
         ("container-runtime-docker", "podman", {CONTAINER: "4f2\n"}, ""),
-        ("container-runtime-podman", "podman", {CONTAINER: "4f2\n"}, "others keep containers in it"),
+        ("container-runtime-podman", "podman", {CONTAINER: "4f2\n"}, "it still holds containers"),
         ("container-toolkit", "docker", {}, ""),
         ("container-toolkit", "docker", {CONTAINER: "4f2\n", "container inspect 4f2": WITHOUT}, ""),
         (
             "container-toolkit",
             "docker",
             {CONTAINER: "4f2\n", "container inspect 4f2": WITH_GPUS},
-            "containers of others have GPUs by it",
+            "existing containers use it for GPU access",
         ),
         (
             "container-toolkit",
             "podman",
             {CONTAINER: "4f2\n", "container inspect 4f2": '[{"CreateCommand": ["--device", "nvidia.com/gpu=all"]}]\n'},
-            "containers of others have GPUs by it",
+            "existing containers use it for GPU access",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_users_without_root_keep_podman(tmp_path: Path) -> None:
     (home / ".local/share/containers/storage").mkdir(parents=True)
     tool(tmp_path / "bin", "podman", {})
     done = asked("container-runtime-podman", tmp_path / "bin", str(home))
-    assert done.stdout == f"others keep containers in it, below {home}\n"
+    assert done.stdout == f"it still holds containers, below {home}\n"
 
 
 @pytest.mark.parametrize("part", ["container-runtime-docker", "container-toolkit"])

@@ -71,7 +71,7 @@ def test_a_missing_gpu_stops_with_both_numbers_and_what_the_tool_said(tmp_path: 
 def test_one_gpu_too_many_is_an_error_in_the_stack_file(tmp_path: Path) -> None:
     done = probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_GPUS": "4"})
     assert done.returncode == WRONG_COUNT and "correct `gpus` in the stack file" in done.stderr
-    assert "said" not in done.stderr, "a tool that printed only its list is not quoted"
+    assert "printed" not in done.stderr, "a tool that printed only its list is not quoted"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
             ("podman, old", "nvidia-ctk", "curl"),
             {},
             "nvidia_gpu_exporter",
-            "without Podman 4.1 or newer, which knows GPUs (it has podman version 3.4.4)",
+            "without Podman 4.1 or newer, which supports GPUs (it has podman version 3.4.4)",
         ),
         (("docker", "podman, old", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Docker"),
         (("docker, which is Podman", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
@@ -338,7 +338,7 @@ def test_a_repository_that_the_host_has_is_not_named_again(tmp_path: Path) -> No
 
 def test_nothing_is_installed_on_a_machine_of_which_we_have_a_directory(tmp_path: Path) -> None:
     host = {**machine(tmp_path, "curl", "apt-get"), "GPU_FLEET_PREFIX": "/home/dev/.dev/host"}
-    assert "without a host of its own" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
+    assert "without an installation on the whole host" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
 
 
 def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
@@ -395,7 +395,9 @@ def test_a_root_on_an_engine_s_overlay_is_a_container_but_not_a_machine_that_boo
     (tmp_path / "proc/mounts").write_text("overlay / overlay rw 0 0\n")
     assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_MODE"] == "dcgm-exporter"
     (tmp_path / "run/systemd/system").rmdir()
-    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"].startswith("inside a container (its root is an overlay)")
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"].startswith(
+        "inside a container (its root file system is an overlay)"
+    )
 
 
 def test_the_board_says_that_a_machine_is_virtual_where_systemd_does_not(tmp_path: Path) -> None:
@@ -410,13 +412,13 @@ def test_the_exporter_in_the_stack_file_takes_precedence(tmp_path: Path, exporte
     host = {**machine(tmp_path, *DOCKER, virt="container=docker"), "GPU_FLEET_EXPORTER": exporter}
     found = facts_of(choice(tmp_path, host))
     assert found["GPU_FLEET_EXPORTER_MODE"] == exporter
-    assert found["GPU_FLEET_EXPORTER_REASON"].startswith("the stack file asks for it")
+    assert found["GPU_FLEET_EXPORTER_REASON"].startswith("set in the stack file")
 
 
 @pytest.mark.parametrize(
     ("tools", "vendor", "exporter", "code", "why"),
     [
-        ((), "amd", "nvidia_gpu_exporter", UNSUPPORTED, "this host has AMD ones"),
+        ((), "amd", "nvidia_gpu_exporter", UNSUPPORTED, "this host has AMD GPUs"),
         (("docker, stopped",), "nvidia", "dcgm-exporter", UNSUPPORTED, "this host lacks a running Docker"),
         (("docker, busy", "apt-get"), "nvidia", "dcgm-exporter", UNSUPPORTED, "while 3 containers run in it"),
         (
@@ -427,7 +429,7 @@ def test_the_exporter_in_the_stack_file_takes_precedence(tmp_path: Path, exporte
             "lacks the image: its registry",
         ),
         (("apt-get, nobody",), "nvidia", "dcgm-exporter", UNREACHABLE, "a container runtime and the NVIDIA Container Toolkit"),
-        ((), "nvidia", "node_exporter", UNSUPPORTED, "none of auto, dcgm-exporter, nvidia_gpu_exporter, textfile"),
+        ((), "nvidia", "node_exporter", UNSUPPORTED, "not one of auto, dcgm-exporter, nvidia_gpu_exporter, textfile"),
     ],
 )
 def test_an_exporter_that_cannot_run_here_is_refused_before_anything_is_placed(

@@ -186,7 +186,9 @@ def test_podman_is_a_client_of_its_service_and_is_given_the_gpus_by_cdi(prefix: 
 
 
 def test_an_image_that_cannot_be_pulled_stops_the_unit_for_good_with_the_reason(prefix: Path) -> None:
-    with pytest.raises(AssertionError, match=r"the image registry.example.com/.*@sha256:0123456789abcdef cannot be had: refused"):
+    with pytest.raises(
+        AssertionError, match=r"the image registry.example.com/.*@sha256:0123456789abcdef is not available: refused"
+    ):
         started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="none")
     unit = (ROOTFS / "etc/systemd/system/gpu-fleet-dcgm-exporter.service").read_text()
     assert "RestartPreventExitStatus=13\n" in unit and 'exit "$NO_IMAGE"' in START_DCGM and "NO_IMAGE=13\n" in START_DCGM
@@ -258,10 +260,10 @@ def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Pat
     [
         (0, '{"event":"result","ok":true}', "", 0),
         (4, '{"part":"a","status":"unchanged"}\n{"part":"b","status":"drift"}', '{"part":"b","status":"drift"}', 0),
-        (1, '{"part":"host","error":{"code":"locked","message":"..."}}', "not checked: another run is at work", 0),
+        (1, '{"part":"host","error":{"code":"locked","message":"..."}}', "not checked: another run is in progress", 0),
         (1, '{"part":"host","error":{"code":"internal"}}', '{"part":"host","error":{"code":"internal"}}', 1),
-        (0, "", "not checked: the program is damaged and gave no result; the next apply places it again", 1),
-        (11, "", "not checked: the program is damaged and gave no result; the next apply places it again", 1),
+        (0, "", "not checked: the converge program is damaged and printed no result; the next apply restores it", 1),
+        (11, "", "not checked: the converge program is damaged and printed no result; the next apply restores it", 1),
     ],
     ids=["as it should be", "drift", "a run is at work", "no check possible", "an emptied program", "a damaged program"],
 )

@@ -74,7 +74,7 @@ def test_a_driver_that_fails_leaves_no_old_values_behind(tmp_path: Path, answer:
     assert not by_gpu(found, "node_gpu_temperature_celsius"), "values that no driver gave look like a healthy GPU"
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
     said = answer.strip() or "no answer within 10 s"
-    assert file.read_text().endswith(f"# says: nvidia-smi reads no GPU: {said}\n"), "an apply shows it when the check fails"
+    assert file.read_text().endswith(f"# says: nvidia-smi reported no GPU: {said}\n"), "an apply shows it when the check fails"
 
 
 def test_a_tool_that_is_gone_is_a_failed_collection(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-# JSON as lines "PATH TAB VALUE", PATH being the keys and positions joined by "/". For the answers of GPU tools: strings keep
-# their escapes, and what comes before the first brace (warnings) is skipped.
+# JSON as lines "PATH TAB VALUE", PATH being the keys and positions joined by "/". For the output of GPU tools: strings keep
+# their escapes, and text before the first brace (warnings) is skipped.
 
 function opened(bracket) {
   base[depth + 1] = depth ? base[depth] key[depth] "/" : ""

@@ -1,23 +1,23 @@
-# Rows of the collectors, "NAME TAB ID TAB VALUE...", as Prometheus text. The one place for names, labels and help texts.
-# The six names without "collector", "links" and "info" and their label gpu are those of the Debian textfile guide (seed 001).
+# Turns rows of the collectors, "NAME TAB ID TAB VALUE...", into Prometheus text. The one place for names, labels and help texts.
+# The first six names and their label gpu are those of the Debian textfile guide (seed 001).
 
 BEGIN {
   FS = "\t"
   metric("memory_total_bytes", "gauge", "gpu", "Memory of the GPU.")
   metric("memory_used_bytes", "gauge", "gpu", "Memory in use.")
-  metric("utilization_percent", "gauge", "gpu", "Share of the last sample period in which some kernel ran.")
-  metric("temperature_celsius", "gauge", "gpu", "Temperature of the GPU core; on AMD of its hottest spot where that is known.")
-  metric("power_draw_watts", "gauge", "gpu", "Power drawn now.")
-  metric("power_limit_watts", "gauge", "gpu", "Power the GPU may draw.")
-  metric("info", "gauge", "gpu", "Always 1; who the GPU is. pci is written as the kernel log writes it.")
-  metric("unreadable", "gauge", "", "GPUs that the driver names but cannot read, for instance because they fell off the bus.")
+  metric("utilization_percent", "gauge", "gpu", "GPU utilization: share of the last sample period in which at least one kernel was running.")
+  metric("temperature_celsius", "gauge", "gpu", "Temperature of the GPU core; on AMD the junction temperature where it is known.")
+  metric("power_draw_watts", "gauge", "gpu", "Current power draw.")
+  metric("power_limit_watts", "gauge", "gpu", "Power limit of the GPU.")
+  metric("info", "gauge", "gpu", "Always 1; identity of the GPU. pci has the form used in the kernel log.")
+  metric("unreadable", "gauge", "", "GPUs that the driver lists but cannot read, for example because they fell off the bus.")
   metric("nvlink_transmit_bytes_total", "counter", "gpu link", "Data sent over one NVLink.")
   metric("nvlink_receive_bytes_total", "counter", "gpu link", "Data received over one NVLink.")
   metric("nvlinks_active", "gauge", "gpu", "NVLinks of the GPU that are up.")
   metric("nvlink_speed_bytes_per_second", "gauge", "gpu", "Speed of the slowest NVLink that is up, in one direction.")
   metric("pcie_transmit_bytes_per_second", "gauge", "gpu", "PCIe traffic from the GPU, as sampled by the driver.")
   metric("pcie_receive_bytes_per_second", "gauge", "gpu", "PCIe traffic to the GPU, as sampled by the driver.")
-  metric("collector_success", "gauge", "collector", "1 when the last collection worked.")
+  metric("collector_success", "gauge", "collector", "1 when the last collection succeeded.")
   metric("collector_duration_seconds", "gauge", "collector", "How long the last collection took.")
   metric("collector_timestamp_seconds", "gauge", "collector", "When the last collection ended.")
 }
@@ -29,7 +29,7 @@ function metric(name, type, labels, help) {
   text[name] = help
 }
 
-# Letter by letter and not by gsub: awks disagree about backslashes in a replacement.
+# Character by character instead of by gsub: awk implementations disagree about backslashes in a replacement.
 function label(name, value,    i, letter, out) {
   for (i = 1; i <= length(value); i++) {
     letter = substr(value, i, 1)
@@ -44,7 +44,7 @@ $1 == "info" {
   next
 }
 
-# The last field is the value, those between are the labels' values in the order of their names.
+# The last field is the value; the fields before it are the labels' values in the order of their names.
 $1 in kind {
   count = split(names[$1], name, " ")
   labels = ""
