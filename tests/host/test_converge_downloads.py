@@ -285,5 +285,5 @@ def test_a_long_download_prints_signs_of_life(host: SimulatedHost, tmp_path: Pat
         (slow / name).chmod(0o755)
     host.path = f"{slow}:{host.path}"
     apply = host.run("apply", [_part(_sum(TOOL), "http://127.0.0.1:9/tool")])
-    assert "tool: still at its download, since 60 seconds\ntool: still at its download, since 120 seconds\n" in apply.stderr
+    assert "tool: still downloading, for 60 seconds\ntool: still downloading, for 120 seconds\n" in apply.stderr
     assert apply.error("tool")["code"] == "download"

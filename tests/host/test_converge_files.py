@@ -149,19 +149,19 @@ DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
     "directory mode": (lambda host: host.at("/etc/page").chmod(0o777), "directory /etc/page: mode is 777, not 755"),
     "foreign file": (
         lambda host: host.at("/etc/page/extra").write_text("x"),
-        "file /etc/page/extra: is not ours, but in our directory",
+        "file /etc/page/extra: foreign file in our directory",
     ),
     "foreign hidden file": (
         lambda host: host.at("/etc/page/.extra").write_text("x"),
-        "file /etc/page/.extra: is not ours, but in our directory",
+        "file /etc/page/.extra: foreign file in our directory",
     ),
     "foreign directory": (
         lambda host: host.at("/etc/page/extra.d").mkdir(),
-        "file /etc/page/extra.d: is not ours, but in our directory",
+        "file /etc/page/extra.d: foreign file in our directory",
     ),
     "foreign secret": (
         lambda host: host.at("/etc/gpu-fleet/secrets/extra").write_text("x"),
-        "file /etc/gpu-fleet/secrets/extra: is not ours, but in our directory",
+        "file /etc/gpu-fleet/secrets/extra: foreign file in our directory",
     ),
     "setting changed": (
         lambda host: host.at("/etc/gpu-fleet/gpu-fleet.env").write_text(
@@ -249,7 +249,7 @@ def test_packages_for_other_distributions_alone_are_a_clear_error(host: Simulate
         error = run.error("page")
         assert error["code"] == "unsupported"
         assert re.fullmatch(
-            r"part page needs distribution packages, and none are known for this distribution \(\w+\), only for: plan9",
+            r"part page needs distribution packages, which are defined only for: plan9, not for this distribution \(\w+\)",
             error["message"],
         )
         assert run.statuses["other"] == "unchanged"
@@ -339,7 +339,7 @@ def test_a_directory_at_the_path_of_a_file_is_reported_and_not_destroyed(host: S
     shared = page(directories=(Directory(path="/etc/page"),))
     apply = host.run("apply", [shared])
     assert apply.code == 1
-    assert "is a directory, but a file belongs there" in apply.error("page")["message"]
+    assert "is a directory, expected a file" in apply.error("page")["message"]
     assert host.at("/etc/page/index.html/keep").is_dir()
     assert not host.at("/opt/gpu-fleet/libexec/greet").exists(), "the part was put back to what it was: nothing"
 
@@ -360,7 +360,7 @@ def test_a_second_stack_is_refused_and_touches_nothing(host: SimulatedHost) -> N
     assert apply.code == 1
     assert apply.error("host") == {
         "code": "other-stack",
-        "message": "this host belongs to stack us-west, not to eu-north; remove it there first, or take it out of this stack",
+        "message": "this host belongs to stack us-west, not to eu-north; remove it from that stack first, or remove it from this stack's inventory",
     }
     assert host.snapshot() == before
     assert host.run("remove", None, "--stack", "eu-north").code == 1

@@ -161,7 +161,7 @@ def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: S
 def test_a_new_part_that_does_not_come_up_is_removed_again(host: SimulatedHost) -> None:
     apply = host.run("apply", [page(), web(host, "broken")])
     assert apply.code == 1
-    assert apply.error("web")["message"].endswith("what was placed for it was removed again")
+    assert apply.error("web")["message"].endswith("what was placed for it was removed")
     assert [path for path in host.snapshot() if "web" in path and "/log/" not in path] == []
     host.remove()
     assert snapshot(host.prefix) == {}
@@ -172,7 +172,7 @@ def test_a_service_that_answers_wrongly_is_named_with_what_was_expected(host: Si
     url = f"http://127.0.0.1:{host.settings['WEB_PORT']}/"
     apply = host.run("apply", [web(host, checks=(HttpCheck(url=url, contains="something else", within_s=2),))])
     assert part.units[0].name == "gpu-fleet-web"
-    assert apply.error("web")["message"].startswith(f"{url} answers, but without something else after 2 s")
+    assert apply.error("web")["message"].startswith(f"{url} responds, but without something else (waited 2 s)")
 
 
 def test_a_program_built_for_a_newer_system_has_its_own_error(host: SimulatedHost) -> None:
@@ -200,7 +200,7 @@ def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
     assert apply.code == 1
     error = apply.error("web")
     assert error["code"] == "port-taken"
-    taken = rf"port {host.settings['WEB_PORT']} is taken by process {os.getpid()} \(\?\[2Jxgpu: fine\); stop it, or .*adopt: true"
+    taken = rf"port {host.settings['WEB_PORT']} is in use by process {os.getpid()} \(\?\[2Jxgpu: fine\); stop it, or .*adopt: true"
     assert re.match(taken, error["message"])
     assert "\x1b" not in apply.stderr, "nor does it reach the terminal of who runs this on the host"
 
@@ -315,7 +315,7 @@ def test_a_service_that_runs_and_does_not_answer_is_drift_and_restarted(host: Si
     os.kill(process, signal.SIGSTOP)
     check = host.check()
     assert check.code == 4
-    assert check.drift("web") == [f"service gpu-fleet-web: http://127.0.0.1:{host.settings['WEB_PORT']}/ does not answer"]
+    assert check.drift("web") == [f"service gpu-fleet-web: http://127.0.0.1:{host.settings['WEB_PORT']}/ does not respond"]
     assert check.statuses["page"] == "unchanged"
     os.kill(process, signal.SIGKILL)  # a stopped process does not end by itself; supervisord starts another one
     os.kill(int(_eventual_process(host)), signal.SIGSTOP)

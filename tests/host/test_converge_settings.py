@@ -119,7 +119,7 @@ def test_a_probe_that_is_not_fatal_fails_its_own_part_alone(host: SimulatedHost)
     apply = host.run("apply", [_probe("exit 12\n"), page()])
     assert apply.code == 1
     assert apply.statuses == {"host": "changed", "look": "failed", "page": "changed"}
-    assert apply.error("look")["message"] == "/opt/gpu-fleet/libexec/look ended with 12 and said nothing"
+    assert apply.error("look")["message"] == "probe /opt/gpu-fleet/libexec/look exited with 12 and printed no reason"
 
 
 def test_a_probe_that_prints_prose_is_refused(host: SimulatedHost) -> None:

@@ -169,7 +169,7 @@ DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
         lambda host: host.at(f"/etc/systemd/system/{UNIT}.service").unlink(),
         f"file /etc/systemd/system/{UNIT}.service: missing",
     ),
-    "overridden": (_override, f"file /etc/systemd/system/{UNIT}.service.d/override.conf: is not ours, but in our directory"),
+    "overridden": (_override, f"file /etc/systemd/system/{UNIT}.service.d/override.conf: foreign file in our directory"),
 }
 
 
@@ -215,7 +215,7 @@ def test_a_file_that_lacks_what_a_check_looks_for_says_itself_why(host: Simulate
     host.at("/run").mkdir()
     host.at("/run/job").write_text("success 0\n# says: no GPU\n")
     job = replace(_job(host), checks=(FileCheck(path="/run/job", contains="success 1", within_s=1),))
-    assert "/run/job does not hold success 1: no GPU after 1 s" in host.run("apply", [job]).error("job")["message"]
+    assert "/run/job does not contain success 1: no GPU (waited 1 s)" in host.run("apply", [job]).error("job")["message"]
 
 
 def test_a_unit_that_is_pulling_what_it_runs_gets_the_time_for_it(host: SimulatedHost, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
     assert set(refused.errors) == {"node-exporter", "nvidia-gpu-exporter"}, "the other parts came up"
     for part, port in (("node-exporter", 9100), ("nvidia-gpu-exporter", 9835)):
         message = refused.errors[part]
-        assert re.match(rf"port {port} is taken by process \d+ \(\w[^)]*\); ", message), message
+        assert re.match(rf"port {port} is in use by process \d+ \(\w[^)]*\); ", message), message
         assert "adopt: true" in message and "another port" in message
 
     occupied.settings["GPU_FLEET_ADOPT"] = "yes"
@@ -76,7 +76,7 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
     assert occupied.check().drift == []
 
     host.ssh("systemctl stop prometheus-node-exporter")
-    assert occupied.check().drift == ["check: http://127.0.0.1:9100/metrics does not answer"]
+    assert occupied.check().drift == ["check: http://127.0.0.1:9100/metrics does not respond"]
     host.ssh("systemctl start prometheus-node-exporter")
     assert occupied.check().drift == []
 

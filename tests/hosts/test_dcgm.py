@@ -89,7 +89,7 @@ def test_it_comes_back_after_docker_was_restarted_or_stopped_and_started(fleet: 
 def test_a_container_that_no_longer_answers_is_drift_and_is_repaired(fleet: Stack, host: Host) -> None:
     host.ssh(f"docker pause {CONTAINER}")
     refreshed = fleet.pulumi("refresh", "--yes", "--diff")
-    assert "gpu-fleet-dcgm-exporter: http://127.0.0.1:9400/metrics does not answer" in refreshed, refreshed
+    assert "gpu-fleet-dcgm-exporter: http://127.0.0.1:9400/metrics does not respond" in refreshed, refreshed
     fleet.up()
     assert "DCGM_FI_DEV_GPU_TEMP" in host.ssh("curl --silent http://127.0.0.1:9400/metrics").stdout
 

@@ -114,6 +114,6 @@ def test_docker_stays_on_a_removed_host_while_others_keep_containers_in_it_and_g
     assert "docker.io" in packages and "nvidia-container-toolkit" not in packages, "it has no GPUs"
 
     host.ssh("systemctl stop docker.socket docker")
-    assert "package docker.io: stays, since it is not known who else uses it" in host.ssh(remove).stdout
+    assert "package docker.io: kept, because it is unknown what else uses it" in host.ssh(remove).stdout
     host.ssh("systemctl start docker && docker rm theirs && docker image rm theirs")
     assert "package docker.io: removed" in host.ssh(f"{remove}; rm -r /root/placed").stdout

@@ -59,7 +59,7 @@ def test_an_image_is_pulled_by_its_digest_and_a_failed_pull_is_reported_in_the_e
 ) -> None:
     code, message = _why(pulling.apply(ABSENT))
     why = f"the image {pulling.name}@{ABSENT} is not available: Error response from daemon: manifest unknown"
-    assert (code, message) == ("download", f"{why}; what was placed for it was removed again")
+    assert (code, message) == ("download", f"{why}; what was placed for it was removed")
 
     assert pulling.apply(pulling.digest).errors == {}
     images = docker.ssh("docker image ls --all --digests --format '{{.Repository}}:{{.Tag}} {{.Digest}}'").stdout

@@ -36,9 +36,9 @@ BY_HAND: dict[str, list[str]] = {
         f"directory {LIBEXEC}/collect: is a symbolic link",
     ],
     "chmod 1777 /var/log/gpu-fleet": ["directory /var/log/gpu-fleet: mode is 777, not 755"],
-    "echo x >/etc/gpu-fleet/alloy/extra.alloy": ["file /etc/gpu-fleet/alloy/extra.alloy: is not ours, but in our directory"],
-    "mkdir /etc/gpu-fleet/alloy/backup": ["file /etc/gpu-fleet/alloy/backup: is not ours, but in our directory"],
-    "echo x >/etc/gpu-fleet/secrets/note": ["file /etc/gpu-fleet/secrets/note: is not ours, but in our directory"],
+    "echo x >/etc/gpu-fleet/alloy/extra.alloy": ["file /etc/gpu-fleet/alloy/extra.alloy: foreign file in our directory"],
+    "mkdir /etc/gpu-fleet/alloy/backup": ["file /etc/gpu-fleet/alloy/backup: foreign file in our directory"],
+    "echo x >/etc/gpu-fleet/secrets/note": ["file /etc/gpu-fleet/secrets/note: foreign file in our directory"],
     # values and secrets
     "sed -i s/lab-west/lab-east/ /etc/gpu-fleet/gpu-fleet.env": [
         "file /etc/gpu-fleet/gpu-fleet.env: content differs: GPU_FLEET_DATACENTER GPU_FLEET_STACK",
@@ -50,7 +50,7 @@ BY_HAND: dict[str, list[str]] = {
         "program /opt/gpu-fleet/bin/node_exporter: content differs",
     ],
     "setcap cap_net_raw+ep /opt/gpu-fleet/bin/nvidia_gpu_exporter": [
-        "program /opt/gpu-fleet/bin/nvidia_gpu_exporter: has capabilities of its own (cap_net_raw=ep)",
+        "program /opt/gpu-fleet/bin/nvidia_gpu_exporter: has unexpected capabilities (cap_net_raw=ep)",
     ],
     # services
     "systemctl stop gpu-fleet-node-exporter": ["service gpu-fleet-node-exporter: is not running (dead)"],
@@ -58,10 +58,10 @@ BY_HAND: dict[str, list[str]] = {
     f"mkdir {UNITS}/gpu-fleet-nvidia-gpu-exporter.service.d;"
     f"printf '[Service]\\nUser=root\\n' >{UNITS}/gpu-fleet-nvidia-gpu-exporter.service.d/override.conf;"
     "systemctl daemon-reload": [
-        f"file {UNITS}/gpu-fleet-nvidia-gpu-exporter.service.d/override.conf: is not ours, but in our directory",
+        f"file {UNITS}/gpu-fleet-nvidia-gpu-exporter.service.d/override.conf: foreign file in our directory",
     ],
     "systemctl set-property --runtime gpu-fleet-alloy CPUQuota=5%": [
-        "file /run/systemd/system.control/gpu-fleet-alloy.service.d/50-CPUQuota.conf: is not ours, but in our directory",
+        "file /run/systemd/system.control/gpu-fleet-alloy.service.d/50-CPUQuota.conf: foreign file in our directory",
     ],
     f"sed -i s/OnUnitActiveSec=15/OnUnitActiveSec=1500/ {UNITS}/gpu-fleet-textfile.timer; systemctl daemon-reload": [
         f"file {UNITS}/gpu-fleet-textfile.timer: content differs",
@@ -86,7 +86,7 @@ MORE_BY_HAND: dict[str, list[str]] = {
     "rm -r /var/lib/gpu-fleet/textfile": ["directory /var/lib/gpu-fleet/textfile: missing"],
     "gpasswd --add gpu-fleet-node-exporter adm": ["user gpu-fleet-node-exporter: is in group adm"],
     "kill -STOP $(systemctl show --property MainPID --value gpu-fleet-nvidia-gpu-exporter)": [
-        "service gpu-fleet-nvidia-gpu-exporter: http://127.0.0.1:9835/metrics does not answer",
+        "service gpu-fleet-nvidia-gpu-exporter: http://127.0.0.1:9835/metrics does not respond",
     ],
     "systemctl stop --quiet gpu-fleet-check.timer": ["service gpu-fleet-check: is not running (dead)"],
     "chattr +i /etc/gpu-fleet/alloy": ["directory /etc/gpu-fleet/alloy: is locked against changes (chattr +i)"],

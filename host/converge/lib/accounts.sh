@@ -1,5 +1,5 @@
-# Users, and groups: one for those who may read the environment file and look into the directory of the secrets, and one for each secret,
-# so that a program that answers to the network cannot read what another one logs in with.
+# Users and groups: one group for users who may read the environment file and enter the directory of the secrets, and one group for each
+# secret, so that a program exposed to the network cannot read another program's credentials.
 # shellcheck shell=sh
 
 GROUP=gpu-fleet
@@ -9,7 +9,7 @@ secret_group() {
   echo "$GROUP-$1"
 }
 
-# our_groups: all of them that this host needs, one a line.
+# our_groups: the groups that this host needs, one per line.
 our_groups() {
   [ "$OWNERS" = yes ] || return 0
   echo "$GROUP"
@@ -22,8 +22,8 @@ has_group() {
   grep -q "^$1:" /etc/group || getent group "$1" >/dev/null 2>&1
 }
 
-# user_difference NAME HOME GROUPS: sets DIFF, and REGROUPED where the user's processes have other groups than they should. Groups that this host does not have are no difference. Of a user that was here before
-# us, everything else is the administrator's choice.
+# user_difference NAME HOME GROUPS: sets DIFF, and REGROUPED where the user's processes run with other groups than they should. Groups
+# that do not exist on this host are no difference. Everything else about a user that existed before us is the administrator's choice.
 user_difference() {
   DIFF=
   [ "$OWNERS" = yes ] || return 0
@@ -33,7 +33,7 @@ user_difference() {
     return 0
   fi
   if is_lost_account passwd user "$1"; then
-    DIFF="exists already and is taken over"
+    DIFF="exists without a record, to be adopted"
     return 0
   fi
   user_has=$(id -Gn "$1")
@@ -54,7 +54,7 @@ END
   [ "$user_shell" = "$NO_LOGIN" ] || DIFF="login shell is $user_shell, not $NO_LOGIN"
 }
 
-# is_lost_account passwd|group user|group NAME: one of ours on this very host, of which no record is left.
+# is_lost_account passwd|group user|group NAME: a local account with our name whose record was lost.
 is_lost_account() {
   has_our_name "$3" && ! placed_get "$2" "$3" && grep -q "^$3:" "/etc/$1"
 }
@@ -76,7 +76,7 @@ is_among() {
   esac
 }
 
-# present_groups GROUP,GROUP...: those that this host has, on one line.
+# present_groups GROUP,GROUP...: those that exist on this host, on one line.
 present_groups() {
   present=
   for present_group in $(list_words "$1"); do
@@ -98,11 +98,11 @@ place_user() {
     placed_add user "$1" "$4"
     place_group=--user-group
     has_group "$1" && place_group="--gid=$1"
-    attempt "cannot make user $1" useradd --system --no-create-home "$place_group" --home-dir "$2" --shell "$NO_LOGIN" "$1" || return 1
+    attempt "cannot create user $1" useradd --system --no-create-home "$place_group" --home-dir "$2" --shell "$NO_LOGIN" "$1" || return 1
   fi
   place_groups=$(present_groups "$3" | tr ' ' ,)
   if ! placed_get user "$1"; then
-    [ -z "$place_groups" ] || attempt "cannot put user $1 into $place_groups" usermod --append --groups "$place_groups" "$1"
+    [ -z "$place_groups" ] || attempt "cannot add user $1 to groups $place_groups" usermod --append --groups "$place_groups" "$1"
     return
   fi
   attempt "cannot change user $1" usermod --gid "$1" --groups "$place_groups" --shell "$NO_LOGIN" "$1" || return 1
@@ -110,7 +110,7 @@ place_user() {
   [ "$place_entry" = "$2" ] || { stop_units "$4" && attempt "cannot change the home of user $1" usermod --home "$2" "$1"; }
 }
 
-# stop_units PART: usermod changes no home while a process of the user runs. What is stopped is started later in this run.
+# stop_units PART: usermod cannot change a home while a process of the user runs. What is stopped here is started later in this run.
 stop_units() {
   records "$1" unit
   while IFS=$TAB read -r stop_unit stop_type; do
@@ -122,7 +122,7 @@ stop_units() {
 place_group() {
   will_flush "$PREFIX/etc"
   placed_add group "$1" "$2"
-  has_group "$1" || attempt "cannot make group $1" groupadd --system "$1"
+  has_group "$1" || attempt "cannot create group $1" groupadd --system "$1"
 }
 
 drop_user() {

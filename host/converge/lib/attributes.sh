@@ -1,27 +1,27 @@
-# What a file can have beside content, mode and owner: capabilities, which make a program root in part, and the attributes by which
-# it can be neither changed nor replaced. Looked for in one go, since hardly any file has them.
+# What a file can have besides content, mode and owner: capabilities, which give a program some of root's privileges, and attributes
+# that prevent changing or replacing it. Looked up in one run for all files, since hardly any file has them.
 # shellcheck shell=sh
 
-# survey_attributes: $SCRATCH/attributes, PATH TAB what is unusual about it, of all that the wanted parts place.
+# survey_attributes: $SCRATCH/attributes, PATH TAB what is unusual about it, for everything that the wanted parts place.
 survey_attributes() {
   awk -F "$TAB" '$1 == "file" || $1 == "bin" || $1 == "dir" { print $2 }' "$SCRATCH/expected" | sort -u >"$SCRATCH/paths"
   : >"$SCRATCH/attributes"
   [ "$OWNERS" = yes ] || return 0
   {
-    # "/path cap_net_raw=ep", and "/path = cap_net_raw+ep" of older ones; "----i---------e------- /path". Our paths have no spaces.
+    # "/path cap_net_raw=ep", in older versions "/path = cap_net_raw+ep"; "----i---------e------- /path". Our paths have no spaces.
     ! command -v getcap >/dev/null || xargs getcap <"$SCRATCH/paths" 2>/dev/null |
-      awk '{ print $1 "\thas capabilities of its own (" $NF ")" }'
+      awk '{ print $1 "\thas unexpected capabilities (" $NF ")" }'
     ! command -v lsattr >/dev/null || xargs lsattr -d <"$SCRATCH/paths" 2>/dev/null |
       awk '$1 ~ /[ia]/ { print $2 "\tis locked against changes (chattr +" ($1 ~ /i/ ? "i" : "a") ")" }'
   } >"$SCRATCH/attributes"
 }
 
-# attribute_difference PATH: sets DIFF when there is something unusual.
+# attribute_difference PATH: sets DIFF when the path has something unusual.
 attribute_difference() {
   [ ! -s "$SCRATCH/attributes" ] || DIFF=$(KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { print $2; exit }' "$SCRATCH/attributes")
 }
 
-# unlock PATH: makes the path and its directory changeable.
+# unlock PATH: clears the attributes that prevent changes to the path and its directory.
 unlock() {
   [ -s "$SCRATCH/attributes" ] || return 0
   for unlock_path in "$1" "${1%/*}"; do

@@ -1,8 +1,8 @@
-# How one part differs from what the bundle says. The same lines are a plan's changes, a check's drift, and what apply does.
+# How one part differs from the bundle. The same lines are a plan's changes, a check's drift, and what apply changes.
 # shellcheck shell=sh
 
 # part_difference PART: fills $SCRATCH/actions, OPERATION TAB KEY TAB fields for apply, and $SCRATCH/changes, the same for people.
-# Returns 1 with the error set when the part cannot be had on this host.
+# Returns 1 with the error set when this host does not support the part.
 part_difference() {
   : >"$SCRATCH/actions"
   cat "$SCRATCH/said.$1" >"$SCRATCH/changes" 2>/dev/null
@@ -31,9 +31,9 @@ differs() {
   printf '%s\n' "$differs_line" >>"$SCRATCH/actions"
 }
 
-# unless_ours KIND PATH: sets DIFF when the thing is as it should be but has no record: somebody else placed it, and it is taken over.
+# unless_ours KIND PATH: sets DIFF when the thing matches the bundle but has no record: somebody else placed it, and we adopt it.
 unless_ours() {
-  [ -n "$DIFF" ] || placed_get "$1" "$2" || DIFF="exists already and is taken over"
+  [ -n "$DIFF" ] || placed_get "$1" "$2" || DIFF="exists without a record, to be adopted"
 }
 
 group_differences() {
@@ -41,7 +41,7 @@ group_differences() {
     if ! has_group "$diff_group"; then
       differs "group $diff_group: missing" group "$diff_group"
     elif is_lost_account group group "$diff_group"; then
-      differs "group $diff_group: exists already and is taken over" group "$diff_group"
+      differs "group $diff_group: exists without a record, to be adopted" group "$diff_group"
     fi
   done
 }
@@ -52,7 +52,7 @@ package_differences() {
   diff_family=$(package_family)
   if ! grep -q "^$diff_family$TAB" "$RECORDS"; then
     diff_known=$(cut -f 1 "$RECORDS" | sort -u | tr '\n' ' ')
-    fail unsupported "part $1 needs distribution packages, and none are known for this distribution ($diff_family), only for: ${diff_known% }"
+    fail unsupported "part $1 needs distribution packages, which are defined only for: ${diff_known% }, not for this distribution ($diff_family)"
     return 1
   fi
   while IFS=$TAB read -r diff_for diff_package; do
@@ -84,7 +84,7 @@ foreign_differences() {
   foreign_files "$1" >"$SCRATCH/foreign"
   while IFS= read -r diff_path; do
     # What we placed and no longer want is not foreign; obsolete_differences reports it.
-    placed_get file "$diff_path" || placed_get bin "$diff_path" || differs "file $diff_path: is not ours, but in our directory" foreign "$diff_path"
+    placed_get file "$diff_path" || placed_get bin "$diff_path" || differs "file $diff_path: foreign file in our directory" foreign "$diff_path"
   done <"$SCRATCH/foreign"
 }
 
@@ -118,7 +118,7 @@ values_difference() {
     [ -f "$diff_secret" ] || continue
     diff_path=$SECRETS_DIRECTORY/${diff_secret##*/}
     diff_sum=$(sha256 "$diff_secret")
-    # Without an envelope only the record has the digest of the secret.
+    # Without an envelope, only the record has the secret's digest.
     [ -n "$ENVELOPE" ] || ! placed_get file "$diff_path" || diff_sum=$PLACED_A
     [ "$OWNERS" = no ] || values_group=$(secret_group "${diff_secret##*/}")
     file_difference "$diff_path" "$values_mode" root "$values_group" "$diff_sum"
@@ -138,7 +138,7 @@ download_differences() {
 
 OBSOLETE_WHY="no longer wanted"
 
-# obsolete_differences: what was placed for this part and no wanted part has any more.
+# obsolete_differences: what was placed for this part and no wanted part has anymore.
 obsolete_differences() {
   obsolete "$1" >"$SCRATCH/obsolete"
   while IFS=$TAB read -r diff_kind diff_key _; do
@@ -152,7 +152,7 @@ obsolete_differences() {
 }
 
 # obsolete PART: its records of things that no wanted part has. Packages stay until the host is removed.
-# Directories that others may use too are left to sweep_directories.
+# Shared directories are left to sweep_directories.
 obsolete() {
   if [ "$VERB" = check ]; then
     case $OBSOLETE_PARTS in
@@ -189,7 +189,7 @@ unit_differences() {
       [ ! -d "$PREFIX$diff_directory" ] || foreign_differences "$diff_directory"
     done
     service difference "$diff_unit" "$diff_type"
-    # A unit that its manager starts has to be waited for like any other.
+    # A unit that starting the manager starts has to be waited for like any other.
     [ -n "$DIFF" ] || [ "$MANAGER_STARTED" = no ] || DIFF="is not running"
     diff_operation=start
     diff_text=$DIFF
@@ -203,12 +203,12 @@ unit_differences() {
   done <"$RECORDS"
 }
 
-# work_difference PART: all is in place and runs, but does it work? Asked only then: what else differs says why it does not.
+# work_difference PART: everything is in place and running, but does it work? Checked only then: any other difference explains a failure.
 work_difference() {
   records "$1" check
   [ "$RECORDS" != /dev/null ] && [ ! -s "$SCRATCH/changes" ] || return 0
   cp "$RECORDS" "$SCRATCH/checks"
-  work_until=$(($(uptime_s) + 5)) # a service may be starting anew at this moment
+  work_until=$(($(uptime_s) + 5)) # a service may be restarting at this moment
   until do_checks_pass; do
     [ "$(uptime_s)" -lt "$work_until" ] || break
     pause
@@ -221,8 +221,8 @@ work_difference() {
   done <"$RECORDS"
 }
 
-# restart_cause PART restart|reload UNIT: sets CAUSE to the first thing that is new since the unit was last brought up with it, by
-# the records; or that this run changes, unless this is a check, which has reported that already. A process keeps the groups that its
+# restart_cause PART restart|reload UNIT: sets CAUSE to the first thing that changed since the unit was last started with it, according
+# to the records; or that this run changes, except in a check, which has already reported that. A process keeps the groups that its
 # user had when it started.
 restart_cause() {
   if [ "$2" = restart ] && [ -n "$REGROUPED" ] && [ "$VERB" != check ]; then

@@ -1,8 +1,8 @@
-# Programs that come from elsewhere: found by their sha256, checked before they may run, taken out of their archive.
+# Downloaded programs: found by their sha256, verified before they can run, unpacked from their archive.
 # shellcheck shell=sh
 
-# download_difference PATH MODE SHA256 MEMBER: sets DIFF. The record of what was placed has the source of a file, since
-# the sum of an archive's member is not known beforehand; its inode, size and time of change spare reading hundreds of megabytes.
+# download_difference PATH MODE SHA256 MEMBER: sets DIFF. The record of what was placed has the source of a file, because the checksum
+# of an archive's member is not known beforehand; its inode, size and ctime avoid reading hundreds of megabytes.
 download_difference() {
   file_kind_difference "$1" || return 0
   if ! placed_get bin "$1" || [ "$PLACED_B" != "$3:$4" ]; then
@@ -23,7 +23,7 @@ place_download() {
   make_parent "$1" || return 1
   unlock "$1"
   new_name "$1"
-  with_heartbeat "$6: still at its download" find_source "$3" "$5" || return 1
+  with_heartbeat "$6: still downloading" find_source "$3" "$5" || return 1
   if [ "$4" = - ]; then
     attempt "cannot write $PREFIX$1" copy_private "$SOURCE" "$NEW" && verify "$NEW" "$3" "$SOURCE_NAME"
   else
@@ -34,14 +34,14 @@ place_download() {
   placed_add bin "$1" "$6" "$place_sum" "$3:$4" "$(fingerprint "$1")"
 }
 
-# find_source SHA256 URL: sets SOURCE to a local file that should have this sum, and SOURCE_NAME to what people call it.
+# find_source SHA256 URL: sets SOURCE to a local file that should have this checksum, and SOURCE_NAME to its name in messages.
 find_source() {
   for SOURCE in "${ARTIFACTS:-/nonexistent}/$1" "${ENVELOPE:-/nonexistent}/artifacts/$1"; do
     SOURCE_NAME=$SOURCE
     [ -f "$SOURCE" ] && return 0
   done
   if [ "$2" = - ]; then
-    fail download "the file with sha256 $1 is not on this host and was not sent along; it has to be in the controller's artifact directory"
+    fail download "the file with sha256 $1 is not on this host and was not sent with the bundle; it has to be in the controller's artifact directory"
     return 1
   fi
   SOURCE=$SCRATCH/$1
@@ -49,18 +49,18 @@ find_source() {
   [ -f "$SOURCE" ] && return 0
   find_most=$(most_download_kib)
   if [ "$find_most" -lt 1024 ]; then
-    fail disk-full "no room to download $SOURCE_NAME: of the space below $STATE, $KEEP_FREE_MIB MiB stay free; free some space and apply again"
+    fail disk-full "not enough space to download $SOURCE_NAME: $KEEP_FREE_MIB MiB below $STATE must stay free; free some space and apply again"
     return 1
   fi
   say "downloading $SOURCE_NAME"
   # A server that sends more than it should must not fill the disk before the checksum is compared. ulimit counts blocks of 512 bytes
-  # (bash outside POSIX mode: 1024); what is cut off there ends curl and wget.
+  # (bash outside POSIX mode: 1024); reaching the limit ends curl and wget.
   if command -v curl >/dev/null; then
     find_said=$(ulimit -f "$((find_most * 2))" && curl -fsSL --retry 2 --connect-timeout 20 --speed-limit 1024 --speed-time 60 -o "$SOURCE" "$2" 2>&1 </dev/null)
   elif command -v wget >/dev/null; then
     find_said=$(ulimit -f "$((find_most * 2))" && within 1800 wget -O "$SOURCE" "$2" 2>&1 </dev/null)
   else
-    fail unsupported "curl or wget is needed to download $SOURCE_NAME; install one, or have the controller bring the files (artifacts: controller)"
+    fail unsupported "curl or wget is needed to download $SOURCE_NAME; install one, or let the controller send the files (artifacts: controller)"
     return 1
   fi
   find_code=$?
@@ -69,9 +69,9 @@ find_source() {
   rm -f "$SOURCE"
   if [ "$find_kib" -ge "$find_most" ]; then
     if [ "$find_most" -eq "$((MOST_DOWNLOAD_MIB * 1024))" ]; then
-      fail download "$SOURCE_NAME is larger than $MOST_DOWNLOAD_MIB MiB, which no program of this bundle is; nothing of it was kept; see what the server sends"
+      fail download "$SOURCE_NAME is larger than $MOST_DOWNLOAD_MIB MiB, more than any program of this bundle; it was discarded; check what the server sends"
     else
-      fail disk-full "$SOURCE_NAME is larger than the $((find_most / 1024)) MiB that can be used below $STATE; free some space and apply again, or see what the server sends"
+      fail disk-full "$SOURCE_NAME is larger than the $((find_most / 1024)) MiB that can be used below $STATE; free some space and apply again, or check what the server sends"
     fi
     return 1
   fi
@@ -83,9 +83,9 @@ find_source() {
 }
 
 MOST_DOWNLOAD_MIB=4096 # the largest, an archive of dcgm-exporter's image, has about 1.5 GiB
-KEEP_FREE_MIB=128      # for everything else that writes to this file system
+KEEP_FREE_MIB=128      # for everything else on this file system
 
-# most_download_kib: how large a download may become.
+# most_download_kib: the largest download that fits.
 most_download_kib() {
   most_free=$(df -Pk "$SCRATCH" 2>/dev/null | awk 'NR == 2 { print $4 }')
   most_kib=$((MOST_DOWNLOAD_MIB * 1024))
@@ -97,7 +97,7 @@ most_download_kib() {
 verify() {
   verify_sum=$(sha256 "$1")
   [ "$verify_sum" = "$2" ] && return 0
-  fail checksum "$3 has sha256 $verify_sum, but $2 is expected ($(wc -c <"$1" | tr -d ' ') bytes); it was cut or replaced on its way, nothing of it was used"
+  fail checksum "$3 has sha256 $verify_sum ($(wc -c <"$1" | tr -d ' ') bytes), but $2 is expected; it was truncated or replaced in transit and was not used"
 }
 
 # unpack ARCHIVE MEMBER URL: the member becomes $NEW.
@@ -116,8 +116,8 @@ unpack_tar() {
   return "$unpack_code"
 }
 
-# unpack_zip ARCHIVE MEMBER: many hosts have no unzip, but all have gzip, and a deflated member differs from a gzip file only in what
-# is around it. Its sum and size from the directory of the archive become gzip's trailer, so gzip checks them.
+# unpack_zip ARCHIVE MEMBER: many hosts have no unzip, but all have gzip, and a deflated member differs from a gzip file only in its
+# header and trailer. Its checksum and size from the archive's directory become gzip's trailer, so gzip verifies them.
 unpack_zip() {
   unpack_entry=$(zip_entry "$1" "$2")
   if [ -z "$unpack_entry" ]; then
@@ -138,7 +138,7 @@ inflate() {
     {
       printf '\037\213\010\000\000\000\000\000\000\003' # a gzip header without name and time
       tail -c "+$zip_start" "$1" | head -c "$zip_size"
-      # shellcheck disable=SC2059 # a format made by zip_entry, nothing from the archive's text
+      # shellcheck disable=SC2059 # a format built by zip_entry, without text from the archive
       printf "$zip_trailer"
     } | (umask 077 && gzip -dc >"$NEW")
   fi
@@ -175,7 +175,7 @@ EOF
   read -r entry_method entry_header entry_bytes entry_trailer <<EOF
 $entry_found
 EOF
-  # The name and the extra field are repeated before the data, the latter with another length.
+  # The name and the extra field are repeated before the data, the latter possibly with another length.
   entry_skip=$(tail -c "+$((entry_header + 27))" "$1" | head -c 4 | od -An -v -tu1 | awk '{ print 30 + $1 + 256 * $2 + $3 + 256 * $4 }')
   printf '%s\n' "$entry_method $((entry_header + 1 + entry_skip)) $entry_bytes $entry_trailer"
 }

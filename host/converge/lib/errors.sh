@@ -18,16 +18,16 @@ error_json() {
   printf '%s}' "$error_line"
 }
 
-# attempt WHAT COMMAND...: runs it, without its stdout; a failure becomes an error whose code is read from what the command said.
+# attempt WHAT COMMAND...: runs it, without its stdout; a failure becomes an error whose code is derived from the command's output.
 attempt() {
   attempt_what=$1
   shift
-  # Not through a file: when the disk is full, the reason has to be known all the same.
+  # Not through a file: the reason must be known even when the disk is full.
   attempt_said=$("$@" 2>&1 >/dev/null </dev/null) && return 0
   fail_as internal "$attempt_what" "$attempt_said"
 }
 
-# fail_as CODE WHAT SAID: an error with the last line of what was said; a full disk and a refused write have codes of their own.
+# fail_as CODE WHAT SAID: an error with the last line of the output; a full disk and a denied write have codes of their own.
 fail_as() {
   fail_said=$(printf '%s\n' "$3" | grep -v '^ *$' | tail -n 1)
   case $3 in
@@ -37,7 +37,7 @@ fail_as() {
   esac
 }
 
-# need_space: everything here works with small files, so without room for them nothing that follows would make sense.
+# need_space: everything here works with small files, so without space for them no later step can succeed.
 need_space() {
   attempt "cannot write below ${SCRATCH%/*}" fill "$SCRATCH/space"
   need_code=$?

@@ -36,7 +36,7 @@ report_part() {
   forget_part
 }
 
-# A fresh page for the next part.
+# Clears the lists and the error for the next part.
 forget_part() {
   : >"$SCRATCH/changes"
   : >"$SCRATCH/drift"
@@ -47,7 +47,7 @@ report_facts() {
   printf '{"event":"facts","facts":%s}\n' "$(json object <"$SCRATCH/facts")"
 }
 
-# finish: prints the result and leaves with the exit code that belongs to it, or with $1.
+# finish: prints the result and exits with its exit code, or with $1.
 finish() {
   write_metrics
   flush_changes

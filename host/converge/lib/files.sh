@@ -1,13 +1,13 @@
-# Files and directories: how they differ from what the bundle says, and how they get there. Nothing is ever written in place.
+# Files and directories: how they differ from the bundle, and how they are placed. Nothing is ever written in place.
 # shellcheck shell=sh
 
-# file_difference PATH MODE OWNER GROUP SHA256: sets DIFF, empty when all is as it should be.
+# file_difference PATH MODE OWNER GROUP SHA256: sets DIFF, empty when there is no difference.
 file_difference() {
   file_kind_difference "$1" && [ "$(sha256 "$PREFIX$1")" != "$5" ] && DIFF="content differs"
   [ -n "$DIFF" ] || meta_difference "$1" "$2" "$3" "$4"
 }
 
-# file_kind_difference PATH: DIFF and 1 when there is no ordinary file.
+# file_kind_difference PATH: sets DIFF and returns 1 unless it is a regular file.
 file_kind_difference() {
   DIFF=
   if [ -L "$PREFIX$1" ]; then
@@ -23,7 +23,7 @@ file_kind_difference() {
 meta_difference() {
   meta=$(stat -L -c '%a %U:%G' "$PREFIX$1")
   meta_mode=${meta%% *}
-  # Directories inherit set-group-id from their parent on some systems, and chmod leaves it; that is not drift.
+  # On some systems directories inherit set-group-id from their parent, and chmod keeps it; that is not drift.
   [ -d "$PREFIX$1" ] && [ "${#meta_mode}" -eq 4 ] && meta_mode=${meta_mode#?}
   if [ "$meta_mode" != "$2" ]; then
     DIFF="mode is $meta_mode, not $2"
@@ -38,7 +38,7 @@ meta_difference() {
 dir_difference() {
   DIFF=
   if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
-    # A symbolic link that existed before us, or that points our programs' data to another disk, is the administrator's choice.
+    # A symbolic link that existed before us, or that redirects our programs' data to another disk, is the administrator's choice.
     DIFF="is a symbolic link"
   elif [ ! -e "$PREFIX$1" ]; then
     DIFF=missing
@@ -50,7 +50,7 @@ dir_difference() {
 }
 
 # new_name PATH: sets NEW, where the next version of a file is written. Always the same name, so that a run after an interrupted one
-# overwrites what was left; hidden and with an ending that no service reads.
+# overwrites the leftover; hidden and with a suffix that no service reads.
 new_name() {
   NEW=$PREFIX${1%/*}/.${1##*/}.gpu-fleet-new
 }
@@ -71,13 +71,13 @@ copy_private() {
 # swap_in PATH MODE OWNER GROUP: $NEW becomes PATH.
 swap_in() {
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$NEW" || return 1
-  [ "$OWNERS" = no ] || attempt "cannot give $PREFIX$1 to $3:$4" chown "$3:$4" "$NEW" || return 1
+  [ "$OWNERS" = no ] || attempt "cannot set the owner of $PREFIX$1 to $3:$4" chown "$3:$4" "$NEW" || return 1
   # mv would follow a link to a directory and put the file inside.
   [ ! -L "$PREFIX$1" ] || rm -f "$PREFIX$1"
   attempt "cannot write $PREFIX$1" commit "$NEW" "$PREFIX$1"
 }
 
-# make_parent PATH: the directories above it, each recorded as ours when it was not there.
+# make_parent PATH: creates the missing directories above it, each recorded as ours.
 make_parent() {
   parent=${1%/*}
   [ ! -d "$PREFIX$parent" ] || return 0
@@ -86,16 +86,16 @@ make_parent() {
     printf 'dir\t%s\thost\tshared\t-\t-\n' "$parent" >>"$SCRATCH/parents"
     parent=${parent%/*}
   done
-  placed_merge "$SCRATCH/parents" && attempt "cannot make the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}" || return 1
+  placed_merge "$SCRATCH/parents" && attempt "cannot create the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}" || return 1
   while IFS=$TAB read -r _ parent _; do
     will_flush "$PREFIX${parent%/*}"
     label "$parent"
   done <"$SCRATCH/parents"
 }
 
-# label DIRECTORY: one that was just made, as SELinux's policy has it for its path; what is made in it is labelled like it. systemd
-# starts programs in /opt/gpu-fleet/bin and libexec in a domain of its own (unconfined_service_t) only where that is bin_t; otherwise
-# it would run as a part of systemd (init_t), with that one's rights and limits.
+# label DIRECTORY: gives a new directory the label that SELinux's policy has for its path; files created in it inherit the label.
+# systemd starts programs in /opt/gpu-fleet/bin and libexec in their own domain (unconfined_service_t) only where that label is bin_t;
+# otherwise they would run in systemd's domain (init_t), with its permissions and restrictions.
 # Source: corecommands.fc and unconfinedservice.te of fedora-selinux/selinux-policy, read 2026-11-21.
 label() {
   ! command -v restorecon >/dev/null || restorecon "$PREFIX$1" >/dev/null 2>&1 </dev/null || :
@@ -105,13 +105,13 @@ label() {
 place_dir() {
   unlock "$1"
   if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
-    attempt "cannot make $PREFIX$1 a directory again" replace_link "$1" || return 1
+    attempt "cannot replace the link $PREFIX$1 by a directory" replace_link "$1" || return 1
   fi
   if [ ! -d "$PREFIX$1" ]; then
-    # What took the place of a directory of ours, a file or a link to nowhere, is no more than a change to our installation.
+    # A file or dangling link in place of a directory of ours is only a change to our installation.
     ! placed_get dir "$1" || rm -f "$PREFIX$1"
     make_parent "$1" && placed_add dir "$1" "$6" "$5"
-    attempt "cannot make the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
+    attempt "cannot create the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
     label "$1"
   fi
   will_flush "$PREFIX$1"
@@ -121,10 +121,10 @@ place_dir() {
   place_whole=
   # The files in it may belong to an account that no longer exists.
   [ "$5" != runtime ] || ! placed_get dir "$1" || [ "$(stat -c %U:%G "$PREFIX$1")" = "$3:$4" ] || place_whole=-hR
-  attempt "cannot give $PREFIX$1 to $3:$4" chown $place_whole "$3:$4" "$PREFIX$1"
+  attempt "cannot set the owner of $PREFIX$1 to $3:$4" chown $place_whole "$3:$4" "$PREFIX$1"
 }
 
-# replace_link PATH: a directory in its place, with what is found behind it: differences were seen through the link.
+# replace_link PATH: replaces the link by a directory with the content of its target: differences were determined through the link.
 replace_link() {
   new_name "$1"
   rm -rf "$NEW"
@@ -153,7 +153,7 @@ sweep_directories() {
   sweep "$SCRATCH/sweep"
 }
 
-# sweep RECORDS: removes the directories named, deepest first, where they are empty. One that holds files of others stays.
+# sweep RECORDS: removes the directories named, deepest first, where they are empty. One that holds foreign files stays.
 sweep() {
   awk -F "$TAB" '$1 == "dir" { print $1 FS $2 }' "$1" | sort -r >"$SCRATCH/sweeping"
   while IFS=$TAB read -r _ sweep_path; do

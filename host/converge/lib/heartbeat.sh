@@ -1,8 +1,8 @@
-# Signs of life. Whoever watches this run gives it up when it prints nothing for long (provider/host.py, IDLE_S).
+# Signs of life. The provider gives up on a run that prints nothing for a long time (provider/host.py, IDLE_S).
 # shellcheck shell=sh
 
-# with_heartbeat WHAT COMMAND...: prints a line each minute while the command runs, for two hours at most: one that runs longer is
-# taken for dead.
+# with_heartbeat WHAT COMMAND...: prints a line each minute while the command runs, for at most two hours: one that runs longer is
+# considered dead.
 with_heartbeat() {
   beat_what=$1
   shift
@@ -11,7 +11,7 @@ with_heartbeat() {
     while [ "$beat_s" -lt 7200 ] && kill -0 "$$" 2>/dev/null; do
       sleep 5 >/dev/null 2>&1
       beat_s=$((beat_s + 5))
-      [ "$((beat_s % 60))" -ne 0 ] || say "$beat_what, since $beat_s seconds"
+      [ "$((beat_s % 60))" -ne 0 ] || say "$beat_what, for $beat_s seconds"
     done
   ) 8>&- 9>&- &
   beat_pid=$!

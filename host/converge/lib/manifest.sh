@@ -1,4 +1,4 @@
-# Reading the manifest (README.md has its format): one awk pass lays each part's records, by kind, into files of their own.
+# Reading the manifest (README.md has its format): one awk pass writes each part's records, by kind, to separate files.
 # shellcheck shell=sh
 
 read_manifest() {
@@ -23,7 +23,7 @@ records() {
 }
 
 # list_wanted_things: $SCRATCH/causes, CAUSE TAB DIGEST of everything on this host whose change restarts or reloads a unit;
-# $SCRATCH/expected, KIND TAB KEY of everything the wanted parts place.
+# $SCRATCH/expected, KIND TAB KEY of everything that the wanted parts place.
 list_wanted_things() {
   for list_cause in settings identity; do
     printf '%s\t%s\n' "$list_cause" "$(values_digest "$list_cause" "$SCRATCH/env")"
@@ -60,8 +60,8 @@ list_wanted_things() {
   done <"$SCRATCH/wanted"
 }
 
-# values_digest settings|identity FILE: of an environment file. A new name, datacenter or cluster restarts only what reads them, and
-# what no service reads restarts nothing.
+# values_digest settings|identity FILE: of an environment file. A new name, datacenter or cluster restarts only the units that read
+# them, and a value that no service reads restarts nothing.
 values_digest() {
   case $1 in
     settings) grep -vE '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER|STACK|PULL_[A-Z]*)=' "$2" 2>/dev/null ;;

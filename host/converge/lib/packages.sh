@@ -1,4 +1,4 @@
-# Distribution packages: by apt or dnf, and away again by dpkg or rpm, which never take along what others need.
+# Distribution packages: installed by apt or dnf, removed by dpkg or rpm, which never remove what other packages need.
 # shellcheck shell=sh
 
 # package_family: debian, rhel or what /etc/os-release says.
@@ -18,7 +18,7 @@ has_package() {
   esac
 }
 
-# is_present FAMILY NAME: on this host in whatever state, an interrupted installation among them.
+# is_present FAMILY NAME: on this host in any state, including an interrupted installation.
 is_present() {
   case $1 in
     debian)
@@ -30,10 +30,10 @@ is_present() {
   esac
 }
 
-# place_package FAMILY NAME PART: records what its transaction brought, so that all of it can go.
+# place_package FAMILY NAME PART: records what its transaction installed, so that all of it can be removed.
 place_package() {
   if [ "$OWNERS" = no ]; then
-    fail unsupported "package $2 is missing, and only root can install it; install it and apply again"
+    fail unsupported "package $2 is missing, and only root can install it; install it and apply again, or apply as root"
     return 1
   fi
   say "$3: installing package $2"
@@ -45,15 +45,15 @@ place_package() {
   record_transaction "$3" || return 1
   [ "$place_code" -ne 0 ] || return 0
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
-  # What could not be fetched explains what was not found, which is what they end with.
+  # The package managers end with what was not found; what could not be downloaded explains it.
   package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata |nothing provides ' "$SCRATCH/stderr" | sed 's/^ *- *//')
   fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr" && printf '%s\n' "$package_cause")"
 }
 
-# --- transactions: what is begun is never cut by the end of this run, see transaction.sh ---------------------------------------------
+# --- transactions: once started, never cut short by the end of this run, see transaction.sh ------------------------------------------
 
-# transact PART FAMILY VERB NAME...: begins a transaction and waits for its end. Returns its exit code; with the error set where it
-# could not be begun, or was killed.
+# transact PART FAMILY VERB NAME...: starts a transaction and waits for its end. Returns its exit code; with the error set when it
+# could not be started, or was killed.
 transact() {
   rm -rf "$STATE/packages"
   # A copy of the script: the bundle that it comes from may be deleted while it runs.
@@ -63,7 +63,7 @@ transact() {
   shift
   set -- sh "$STATE/packages/transaction.sh" "$STATE/packages" "$@"
   if [ -d /run/systemd/system ]; then
-    # mixed: a shutdown's signal reaches the script alone, which goes on; the shutdown waits for it.
+    # mixed: only the script gets a shutdown's signal, and it continues; the shutdown waits for it.
     attempt "systemd does not start the unit in which packages are installed" systemd-run --quiet --collect --unit=gpu-fleet-packages \
       --description="Package manager, started by gpu-fleet" --property=KillMode=mixed --property=TimeoutStopSec=15min "$@" || return 1
   else
@@ -72,7 +72,7 @@ transact() {
   await_transaction "$transact_part" 50
 }
 
-# await_transaction PART TRIES: waits for its end. TRIES: how often it may be seen neither running nor done.
+# await_transaction PART TRIES: waits for its end. TRIES: how many times it may be found neither running nor done.
 await_transaction() {
   await_began=$(uptime_s) await_next=30 await_tries=$2
   until [ -s "$STATE/packages/status" ]; do
@@ -82,7 +82,7 @@ await_transaction() {
       await_tries=$((await_tries - 1))
     fi
     if [ "$await_tries" -le 0 ] && [ ! -s "$STATE/packages/status" ]; then
-      fail internal "the package manager was killed half-way; apply again: what it left is repaired first"
+      fail internal "the package manager was killed before it finished; apply again, which first repairs what it left"
       return 1
     fi
     await_s=$(($(uptime_s) - await_began))
@@ -99,14 +99,14 @@ is_transaction_running() {
   ! flock -s -n "$STATE/packages/lock" true
 }
 
-# record_transaction PART: what the transaction brought is ours from now on; the transaction itself is forgotten.
+# record_transaction PART: records what the transaction installed as ours, and forgets the transaction.
 record_transaction() {
   PART=$1 awk -F "$TAB" '{ print "package" FS $1 FS ENVIRON["PART"] FS $2 FS "-" FS "-" }' "$STATE/packages/names" >"$SCRATCH/records" 2>/dev/null
   placed_merge "$SCRATCH/records" && rm -rf "$STATE/packages"
 }
 
-# settle_transaction: one that an earlier run began and did not wait for. What it brought is recorded; $SCRATCH/said.PART is what was
-# repaired after one that was killed. dpkg is repaired before it is used next.
+# settle_transaction: finishes a transaction that an earlier run started and did not wait for. What it installed is recorded;
+# $SCRATCH/said.PART is what was repaired after a killed one. dpkg is repaired before its next use.
 settle_transaction() {
   [ -f "$STATE/packages/request" ] || return 0
   IFS=' ' read -r settle_part settle_family settle_verb settle_names <"$STATE/packages/request"
@@ -116,7 +116,7 @@ settle_transaction() {
   settle_again=
   if [ ! -s "$STATE/packages/status" ]; then
     sh "$HERE/lib/transaction.sh" "$STATE/packages" "$settle_family" resolve 9>&-
-    say "$settle_part: the package manager was killed half-way during an earlier run ($settle_verb $settle_names)"
+    say "$settle_part: the package manager was killed before it finished, during an earlier run ($settle_verb $settle_names)"
     [ "$VERB:$settle_verb:$settle_family" != apply:install:rhel ] || settle_again=$(cut -f 1 "$STATE/packages/names")
   fi
   record_transaction "$settle_part" || return 1
@@ -132,8 +132,9 @@ settle_transaction() {
   rm -rf "$STATE/packages"
 }
 
-# drop_packages PART: the packages that the part brought, all at once since they need each other; where others need them by now they
-# stay, which is reported. Only when the host is removed: a change of exporter is no reason to remove a container runtime.
+# drop_packages PART: removes the packages that the part installed, in one transaction since they need each other; packages that are
+# needed by others by now are kept, which is reported. Only when the host is removed: a change of exporter is no reason to remove a
+# container runtime.
 drop_packages() {
   drop_family=$(package_family)
   placed_of "$1" package | while IFS=$TAB read -r _ drop_name _ drop_how _; do
@@ -157,20 +158,20 @@ drop_packages() {
     no_error
     rm -rf "$STATE/packages"
   fi
-  WHY=$drop_why awk '{ print "package " $0 ": " (ENVIRON["WHY"] == "" ? "removed" : "stays, since " ENVIRON["WHY"]) }' \
+  WHY=$drop_why awk '{ print "package " $0 ": " (ENVIRON["WHY"] == "" ? "removed" : "kept, because " ENVIRON["WHY"]) }' \
     "$SCRATCH/packages" >>"$SCRATCH/changes"
 }
 
-# packages_in_use PART: who uses them, in words, or nothing. The part's own script knows; where it fails they are not ours to take.
+# packages_in_use PART: prints what uses them, or nothing. The part's own script finds out; when it fails they are kept.
 packages_in_use() {
   records "$1" keep
   while IFS= read -r keep_script; do
-    within 60 sh "$HERE/files$keep_script" "$1" 2>/dev/null </dev/null || echo "it is not known who else uses it"
+    within 60 sh "$HERE/files$keep_script" "$1" 2>/dev/null </dev/null || echo "it is unknown what else uses it"
   done <"$RECORDS"
 }
 
-# stop_services FAMILY NAME...: what the packages run. Not all of them stop it when they go: DCGM's host engine would run on without
-# its files.
+# stop_services FAMILY NAME...: stops the packages' services. Not all packages do that on removal: DCGM's host engine would keep
+# running without its files.
 stop_services() {
   stop_family=$1
   shift

@@ -1,12 +1,12 @@
-# One part: brought to its state, restored when it does not come up, removed.
+# One part: applied, restored when it does not come up, removed.
 # shellcheck shell=sh
 
-# converge_part PART: returns 1 with the error set, the part being as it was before.
+# converge_part PART: on failure returns 1 with the error set and the part's previous state restored.
 converge_part() {
   UNDO=''
   part_difference "$1" || return 1
   if [ ! -s "$SCRATCH/actions" ]; then
-    undo_forget "$1" # of a run that was interrupted after its last change
+    undo_forget "$1" # left by a run that was interrupted after its last change
     record_part "$1"
     return
   fi
@@ -22,7 +22,7 @@ converge_part() {
   return 1
 }
 
-# change_part PART: does what is in $SCRATCH/actions, in the order in which one thing needs the other.
+# change_part PART: performs $SCRATCH/actions in the order of their dependencies.
 change_part() {
   [ "$1" != host ] || leave_other_manager || return 1
   save_foreign_files && record_part "$1" && forget_units || return 1
@@ -34,7 +34,7 @@ change_part() {
   free_ports "$1" && perform "$1" "start restart reload"
 }
 
-# perform PART "OPERATION...": in the order of the manifest.
+# perform PART "OPERATION...": performs these operations in the order of the manifest.
 perform() {
   while IFS=$TAB read -r do_operation do_key do_1 do_2 do_3 do_4; do
     case " $2 " in
@@ -55,7 +55,7 @@ perform() {
   done <"$SCRATCH/actions"
 }
 
-# save_foreign_files: saves existing files at the paths of ours. Before our records name these paths: from then on they are ours.
+# save_foreign_files: saves existing files at the paths of ours. Called before our records name these paths: then they are ours.
 save_foreign_files() {
   while IFS=$TAB read -r save_operation save_path _; do
     case $save_operation in
@@ -70,7 +70,7 @@ save_foreign_files() {
   done <"$SCRATCH/actions"
 }
 
-# record_part PART: names everything the part places, before it is placed.
+# record_part PART: records everything that the part places, before it is placed.
 record_part() {
   {
     records "$1" file
@@ -81,12 +81,12 @@ record_part() {
       for record_secret in "$SCRATCH/secrets"/*; do
         [ -f "$record_secret" ] || continue
         record_path=$SECRETS_DIRECTORY/${record_secret##*/}
-        # An edited secret that no envelope restores stays recorded as it was.
+        # Without an envelope to restore it, an edited secret keeps its record.
         [ -z "$ENVELOPE" ] && placed_get file "$record_path" && continue
         printf 'file\t%s\t%s\t%s\t-\t-\n' "$record_path" host "$(sha256 "$record_secret")"
       done
     fi
-    # A directory we made for a file of an earlier part belongs to the part that names it.
+    # A directory that we created for a file of an earlier part belongs to the part that declares it.
     records "$1" dir
     PART=$1 awk -F "$TAB" '
       FILENAME == ARGV[1] { if ($1 == "dir") made[$2]; next }
@@ -105,7 +105,7 @@ record_part() {
   fi
 }
 
-# forget_units: a unit about to be touched is no longer known to run with anything, until it is up again.
+# forget_units: drops the `with` records of units about to be changed, until they are up again.
 forget_units() {
   awk -F "$TAB" '
     FILENAME == ARGV[1] { if ($1 ~ /^(start|restart|reload)$/) unit[$2]; next }
@@ -114,7 +114,7 @@ forget_units() {
   placed_forget "$SCRATCH/forget"
 }
 
-# record_units PART: its units run, with what is on the host now.
+# record_units PART: records what its units, which are up, run with.
 record_units() {
   records "$1" restart
   record_restart=$RECORDS
@@ -136,7 +136,7 @@ has_services() {
   [ "$RECORDS" != /dev/null ]
 }
 
-# put_back PART: the error stays the part's error; what became of the old state is added to it.
+# put_back PART: restores the previous state; the part's error stays, with the result of the restore added.
 put_back() {
   put_code=$FAIL_CODE put_message=$FAIL_MESSAGE
   cp "$SCRATCH/log" "$SCRATCH/log.kept"
@@ -152,7 +152,7 @@ put_back() {
   drop_records "$SCRATCH/made" user
   placed_forget "$SCRATCH/now"
   placed_merge "$UNDO/placed"
-  # A directory with something in it stays, and stays known as ours. So do packages, until the host is removed.
+  # A directory that is not empty stays, and stays recorded as ours. So do packages, until the host is removed.
   awk -F "$TAB" '$1 == "dir"' "$SCRATCH/made" >"$SCRATCH/made.directories"
   placed_merge "$SCRATCH/made.directories"
   awk -F "$TAB" '$1 == "package"' "$SCRATCH/made" >"$SCRATCH/made.packages"
@@ -164,7 +164,7 @@ put_back() {
   elif [ -s "$UNDO/placed" ]; then
     put_end="its previous state is restored"
   else
-    put_end="what was placed for it was removed again"
+    put_end="what was placed for it was removed"
   fi
   undo_end
   no_error
@@ -172,8 +172,8 @@ put_back() {
   fail "$put_code" "$put_message; $put_end" || true
 }
 
-# run_as_before: starts the old units. They ran with the old settings, so these are in place while they start: a bad port in new
-# settings then stops nothing. The environment file is the same for all parts and keeps the new ones.
+# run_as_before: starts the old units. They ran with the old settings, which are put in place while they start, so that a bad port in
+# the new settings stops nothing. The environment file is shared by all parts, so it gets the new settings back afterwards.
 run_as_before() {
   before_env=$(KEY=$ENV_FILE awk -F "$TAB" '$1 == ENVIRON["KEY"] && $2 != "-" { print $2 }' "$STATE/undo/host/list" 2>/dev/null)
   values_mode=640 values_group=$GROUP
@@ -194,7 +194,7 @@ run_as_before() {
   [ "$before_tries" -gt 0 ]
 }
 
-# remove_part PART: everything placed for it that no wanted part has.
+# remove_part PART: removes everything placed for it that no wanted part has.
 remove_part() {
   say "$1: removing"
   UNDO=''
@@ -203,14 +203,14 @@ remove_part() {
   drop_records "$SCRATCH/obsolete" unit || return 1
   [ "$1" != host ] || service leave || return 1
   drop_records "$SCRATCH/obsolete" file || return 1
-  # A removal ends with the host's own part, whose manager then forgets all of them at once.
+  # A removal ends with the part `host`; the service manager then forgets all units at once.
   [ "$VERB" = remove ] || ! touches_units || service definitions || return 1
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
   placed_forget "$SCRATCH/obsolete" && undo_forget "$1"
 }
 
-# drop_records FILE "KIND...": removes these things from the host, deepest directory first, and restores saved files of others.
+# drop_records FILE "KIND...": removes these things from the host, deepest directory first, and restores saved foreign files.
 drop_records() {
   [ -s "$1" ] || return 0
   for drop_kind in $2; do
@@ -229,10 +229,10 @@ drop_records() {
 
 restore_foreign() {
   [ -e "$STATE/saved$1" ] || [ -L "$STATE/saved$1" ] || return 0
-  # It may be another file system: a copy first, on disk before the saved one is removed.
+  # It may be on another file system: first a copy, flushed to disk before the saved file is removed.
   new_name "$1"
   rm -rf "$NEW"
-  attempt "cannot put back $PREFIX$1, which existed before us" cp -pPR "$STATE/saved$1" "$NEW" || return 1
+  attempt "cannot restore $PREFIX$1, which existed before us" cp -pPR "$STATE/saved$1" "$NEW" || return 1
   find "$NEW" -type f -exec sync {} + 2>/dev/null || sync
-  attempt "cannot put back $PREFIX$1, which existed before us" mv -fT "$NEW" "$PREFIX$1" && flush "$PREFIX${1%/*}" && rm -rf "$STATE/saved$1"
+  attempt "cannot restore $PREFIX$1, which existed before us" mv -fT "$NEW" "$PREFIX$1" && flush "$PREFIX${1%/*}" && rm -rf "$STATE/saved$1"
 }

@@ -3,8 +3,8 @@
 
 PROBE_TIMEOUT_S=120 # nvidia-smi takes about a second per GPU when persistence mode is off
 
-# run_probes: $SCRATCH/facts. Returns 1 with the error set, and PROBED the part, when a fatal one fails; what another one said is
-# kept in $SCRATCH/probe.PART until that part is applied.
+# run_probes: fills $SCRATCH/facts. Returns 1 with the error set, and the part in PROBED, when a fatal probe fails; the error of any
+# other probe is kept in $SCRATCH/probe.PART until that part is applied.
 run_probes() {
   while IFS= read -r PROBED; do
     records "$PROBED" probe
@@ -30,11 +30,11 @@ run_probe() {
     11) probe_cause=gpu-count ;;
     12) probe_cause=unsupported ;;
     13) probe_cause=download ;;
-    124 | 143) probe_cause=internal && echo "gave no answer within $PROBE_TIMEOUT_S seconds" >"$SCRATCH/stderr" ;;
+    124 | 143) probe_cause=internal && echo "probe $1 timed out after $PROBE_TIMEOUT_S seconds" >"$SCRATCH/stderr" ;;
     *) probe_cause=internal ;;
   esac
   if [ "$probe_code" -ne 0 ]; then
-    fail "$probe_cause" "$(grep -v '^ *$' "$SCRATCH/stderr" || echo "$1 ended with $probe_code and said nothing")"
+    fail "$probe_cause" "$(grep -v '^ *$' "$SCRATCH/stderr" || echo "probe $1 exited with $probe_code and printed no reason")"
     return 1
   fi
   if grep -Eqv '^[A-Za-z_][A-Za-z0-9_]*=[^[:cntrl:]]*$' "$SCRATCH/probe.out"; then

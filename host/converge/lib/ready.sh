@@ -1,27 +1,27 @@
-# Does a part work? Its checks, and who holds the port when it does not.
+# Does a part work? Its checks, and which process uses the port when it does not.
 # shellcheck shell=sh
 
 pause() {
   sleep 0.2 2>/dev/null || sleep 1
 }
 
-# uptime_s: seconds since this host booted. Unlike the time of day, nobody sets it: a clock that time synchronization corrects by an hour
+# uptime_s: seconds since this host booted. Unlike the wall clock, it never jumps: a clock that time synchronization corrects by an hour
 # during an apply would end every wait at once.
 uptime_s() {
   IFS=. read -r uptime_whole _ </proc/uptime
   echo "$uptime_whole"
 }
 
-# within SECONDS COMMAND...: ends it after that time, where this host has `timeout`.
+# within SECONDS COMMAND...: stops it after that time, where this host has `timeout`.
 within() {
   command -v timeout >/dev/null || shift
   case $1 in
     [0-9]*) timeout "$@" ;;
     *) "$@" ;;
-  esac 9>&- # busybox leaves a process behind until the time is over, which must not hold our lock
+  esac 9>&- # busybox leaves a process behind until the timeout, which must not hold our lock
 }
 
-# wait_ready PART: all its units run steadily and all its checks pass, each within its time; else the error is set.
+# wait_ready PART: waits until all its units run steadily and all its checks pass; on a timeout sets the error.
 wait_ready() {
   records "$1" check
   cp "$RECORDS" "$SCRATCH/checks"
@@ -30,7 +30,7 @@ wait_ready() {
   wait_until=$(($(uptime_s) + wait_longest))
   records "$1" unit
   [ "$RECORDS" = /dev/null ] && [ ! -s "$SCRATCH/checks" ] && return 0
-  say "$1: waiting until it works, at most $wait_longest seconds"
+  say "$1: waiting until it is ready, at most $wait_longest seconds"
   GAVE_UP=no
   until are_steady && do_checks_pass; do
     [ "$(uptime_s)" -lt "$wait_until" ] || ! is_pulling || wait_until=$(($(uptime_s) + wait_longest))
@@ -42,8 +42,8 @@ wait_ready() {
   done
 }
 
-# is_pulling: does one of its units still bring what it is going to run? Its last line says so, and it gives up by itself. Taken away
-# meanwhile, it would begin anew with every run where the line is slow, or a whole fleet shares it.
+# is_pulling: is one of its units still downloading what it will run? Its last line says so, and it has its own timeout. If the wait
+# ended first, the download would start over with every run where the network is slow or shared by a whole fleet.
 is_pulling() {
   while IFS=$TAB read -r pulling_unit _; do
     service end "$pulling_unit"
@@ -57,7 +57,7 @@ is_pulling() {
   return 1
 }
 
-# are_steady <$RECORDS: sets UNSTEADY to the unit that is not.
+# are_steady <$RECORDS: sets UNSTEADY to the first unit that is not.
 are_steady() {
   while IFS=$TAB read -r UNSTEADY steady_type; do
     service is_steady "$UNSTEADY" "$steady_type" || return 1
@@ -65,7 +65,7 @@ are_steady() {
   UNSTEADY=
 }
 
-# do_checks_pass: sets UNMET to what the first check that fails wanted.
+# do_checks_pass: sets UNMET to the reason of the first check that fails.
 do_checks_pass() {
   while IFS=$TAB read -r check_kind _ check_what check_fresh_s check_contains; do
     [ "$check_contains" != - ] || check_contains=''
@@ -78,18 +78,19 @@ do_checks_pass() {
 }
 
 does_url_answer() {
-  UNMET="$1 does not answer"
-  ask_url "$1" >"$SCRATCH/body" 2>"$SCRATCH/stderr" </dev/null || return 1
-  UNMET="$1 answers, but without $2"
+  UNMET="$1 does not respond"
+  get_url "$1" >"$SCRATCH/body" 2>"$SCRATCH/stderr" </dev/null || return 1
+  UNMET="$1 responds, but without $2"
   [ -z "$2" ] || grep -qF -e "$2" "$SCRATCH/body"
 }
 
-# ask_url URL: prints what it answers, with whatever this host has: a minimal one has neither curl nor wget, but bash, which speaks TCP.
-ask_url() {
+# get_url URL: prints the response body, with whatever tool this host has: a minimal host has neither curl nor wget, but it has bash,
+# which can open TCP connections.
+get_url() {
   if command -v curl >/dev/null; then
     curl -fsS --noproxy '*' --max-time 5 "$1"
   elif command -v wget >/dev/null; then
-    # Not by wget's own -T, on which some versions of busybox crash.
+    # Not with wget's own -T, with which some versions of busybox crash.
     http_proxy='' within 5 wget -q -O - "$1"
   else
     # shellcheck disable=SC2016 # bash expands it
@@ -104,22 +105,22 @@ is_file_fresh() {
   UNMET="$PREFIX$1 is missing"
   [ -f "$PREFIX$1" ] || return 1
   fresh_age_s=$(($(date +%s) - $(stat -c %Y "$PREFIX$1")))
-  UNMET="$PREFIX$1 was last written $fresh_age_s s ago, not within $2 s"
+  UNMET="$PREFIX$1 was last written $fresh_age_s s ago, expected within $2 s"
   [ "$fresh_age_s" -lt "$2" ] || return 1
   { [ -n "$3" ] && ! grep -qF -e "$3" "$PREFIX$1"; } || return 0
-  # Whoever writes the file may say there why.
+  # The writer of the file may have added the reason.
   fresh_said=$(sed -n 's/^# says: //p' "$PREFIX$1" | head -n 1)
-  UNMET="$PREFIX$1 does not hold $3${fresh_said:+: $fresh_said}"
+  UNMET="$PREFIX$1 does not contain $3${fresh_said:+: $fresh_said}"
   return 1
 }
 
-# not_ready SECONDS: says why, with the last lines of the log; of a program that ended its last one is most of the answer.
+# not_ready SECONDS: sets the error, with the last lines of the log; a program's last line usually explains why it exited.
 not_ready() {
   if [ -n "$UNSTEADY" ]; then
     service end "$UNSTEADY"
     ready_why="service $UNSTEADY does not keep running${END_WORDS:+: $(printf '%.300s' "$END_WORDS")}"
   else
-    ready_why="$UNMET after $1 s"
+    ready_why="$UNMET (waited $1 s)"
   fi
   while IFS=$TAB read -r ready_unit _; do
     service log "$ready_unit"
@@ -132,12 +133,12 @@ not_ready() {
   fi
   [ -z "$UNSTEADY" ] || foreign_listener || true
   cp "$SCRATCH/ready.log" "$SCRATCH/log"
-  # A program that ended since something could not be had says so by its exit code, as probes do, and why in its last line.
+  # A program that exited because something could not be downloaded exits with 13, as probes do; its last line is the reason.
   [ -z "$UNSTEADY" ] || [ "$END_STATUS" != 13 ] || [ -z "$END_WORDS" ] || fail download "$END_WORDS"
 }
 
-# free_ports PART: before a part's stopped services start, no other program may listen on the ports of its checks; the response of another
-# program would be taken for ours.
+# free_ports PART: before a part's stopped services start, no other program may listen on the ports of its checks; otherwise that
+# program's response would be taken for ours.
 free_ports() {
   records "$1" unit
   while IFS=$TAB read -r free_unit free_type; do
@@ -145,7 +146,7 @@ free_ports() {
   done <"$RECORDS"
   records "$1" check
   cp "$RECORDS" "$SCRATCH/checks"
-  free_tries=10 # what was just stopped may need a moment
+  free_tries=10 # a service that was just stopped may need a moment
   while foreign_listener; do
     free_tries=$((free_tries - 1))
     [ "$free_tries" -gt 0 ] || return 1
@@ -154,7 +155,7 @@ free_ports() {
   done
 }
 
-# foreign_listener: is the port of a check taken? Sets the error then. Only asked while our service does not run.
+# foreign_listener: is the port of a check in use? Then sets the error. Only called while our service does not run.
 foreign_listener() {
   while IFS=$TAB read -r check_kind _ check_what _; do
     [ "$check_kind" = http ] || continue
@@ -162,13 +163,13 @@ foreign_listener() {
     listener_port=$(printf '%s\n' "$EXPANDED" | sed -n 's|^http://[^/]*:\([0-9][0-9]*\).*|\1|p')
     [ -n "$listener_port" ] || continue
     port_holder "$listener_port" || continue
-    fail port-taken "port $listener_port is taken by $HOLDER; stop it, or give ours another port (ports of the host); an exporter that answers with the metrics of its kind can be kept instead (adopt: true for the host)"
+    fail port-taken "port $listener_port is in use by $HOLDER; stop it, or set another port (ports of the host); an existing exporter that serves the metrics of its kind can be adopted instead (adopt: true for the host)"
     return 0
   done <"$SCRATCH/checks"
   return 1
 }
 
-# port_holder PORT: sets HOLDER, from the kernel's own table, since ss is not everywhere. Returns 1 when nobody listens.
+# port_holder PORT: sets HOLDER, from the kernel's own table, since not every host has ss. Returns 1 when no process listens.
 port_holder() {
   holder_hex=$(printf '%04X' "$1")
   # Columns: local address, remote address, state (0A is LISTEN), ..., inode of the socket.
@@ -181,8 +182,8 @@ port_holder() {
       /^\/proc\// { split($0, at, "/"); pid = at[3] }
       $NF == socket { print pid; exit }')
     [ -n "$holder_pid" ] || continue
-    # The name alone: arguments of others may hold secrets.
-    # Any user can give a program a name that moves a terminal's cursor or begins a line.
+    # Only the name: the arguments of another program may contain secrets.
+    # Any user can give a program a name with control characters.
     HOLDER="process $holder_pid ($(tr -d '\n' 2>/dev/null <"/proc/$holder_pid/comm" | tr -c '[:print:]' '?'))"
     return 0
   done

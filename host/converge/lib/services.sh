@@ -1,15 +1,15 @@
 # The service manager of this host, and its interface. Each of systemd.sh and supervisor.sh has these functions,
 # with the manager's name before them; UNIT is a name without suffix, TYPE `service` or `timer`:
-#   _missing                    sets DIFF: why the manager itself is of no use now
-#   _prepare                    gets it to work
-#   _definitions                has it read changed unit files
+#   _missing                    sets DIFF: why the manager itself cannot be used now
+#   _prepare                    starts it
+#   _definitions                makes it read changed unit files
 #   _difference UNIT TYPE       sets DIFF: how the unit differs from enabled and running
 #   _is_running UNIT TYPE
 #   _start _restart _reload _stop UNIT TYPE
-#   _is_steady UNIT TYPE        runs, and has not just been started again; sets GAVE_UP when it will not be tried any more
-#   _leave                      the last of our units is gone
-#   _log UNIT                   its last lines
-#   _end UNIT                   sets END_STATUS and END_WORDS: how its program ended, and the last line it said; empty: not known
+#   _is_steady UNIT TYPE        runs, and has not just been restarted; sets GAVE_UP when it will not be restarted anymore
+#   _leave                      called when the last of our units was removed
+#   _log UNIT                   prints its last lines
+#   _end UNIT                   sets END_STATUS and END_WORDS: exit status and last line of its program; empty: unknown
 #   _override_directories UNIT TYPE    drop-in directories, where other files could change the unit
 # shellcheck shell=sh
 
@@ -23,20 +23,20 @@ choose_manager() {
       if [ -z "$PREFIX" ] && [ -d /run/systemd/system ]; then MANAGER=systemd; fi
       ;;
     *)
-      fail unsupported "GPU_FLEET_SERVICE_MANAGER is $VALUE; it can be systemd, supervisor or auto"
+      fail unsupported "GPU_FLEET_SERVICE_MANAGER is $VALUE, expected systemd, supervisor or auto"
       return 1
       ;;
   esac
 }
 
-# sweep_override PATH: an emptied directory of overrides of our unit has no further use.
+# sweep_override PATH: removes the drop-in directory of our unit once it is empty.
 sweep_override() {
   case ${1%/*} in
     *.service.d | *.timer.d) rmdir "$PREFIX${1%/*}" 2>/dev/null || return 0 ;;
   esac
 }
 
-# leave_other_manager: a host that was switched to systemd needs supervisord no longer.
+# leave_other_manager: a host that was switched to systemd no longer needs supervisord.
 leave_other_manager() {
   [ "$MANAGER" = supervisor ] || ! placed_get file "$SUPERVISOR_CONFIG" || supervisor_leave
 }

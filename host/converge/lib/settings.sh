@@ -1,10 +1,10 @@
-# The values of this host: defaults of the bundle, settings of the stack, facts of the probes; the later wins.
+# The values of this host: defaults of the bundle, settings of the stack, facts of the probes; later ones override earlier ones.
 # shellcheck shell=sh
 
 ENV_FILE=/etc/gpu-fleet/gpu-fleet.env
 SECRETS_DIRECTORY=/etc/gpu-fleet/secrets
 
-# load_settings: what the envelope says, or without one what the last apply was given.
+# load_settings: the settings of the envelope, or without one those of the last apply.
 load_settings() {
   : >"$SCRATCH/settings.given"
   if [ -n "$ENVELOPE" ]; then
@@ -15,7 +15,7 @@ load_settings() {
   # A line break or another control character would be read differently by sh and by systemd.
   load_bad=$(awk -F = '!/^[A-Za-z_][A-Za-z0-9_]*=/ || /[[:cntrl:]]/ { print $1; exit }' "$SCRATCH/settings.given")
   if [ -n "$load_bad" ]; then
-    fail internal "setting $load_bad: a setting is NAME=value on one line, without control characters"
+    fail internal "setting $load_bad: expected NAME=value on one line, without control characters"
     return 1
   fi
   SETTINGS_DIGEST=$(sha256 "$SCRATCH/settings.given")
@@ -30,13 +30,13 @@ load_settings() {
   STACK=${STACK:-$VALUE}
 }
 
-# merge_settings: $SCRATCH/settings from all there is so far, and $SCRATCH/env, the same as the environment file.
+# merge_settings: $SCRATCH/settings from everything known so far, and $SCRATCH/env, the same in the format of the environment file.
 merge_settings() {
   printf 'GPU_FLEET_PREFIX=%s\n' "$PREFIX" >"$SCRATCH/settings.own"
   awk '{ at = index($0, "="); line[substr($0, 1, at - 1)] = $0 } END { for (name in line) print line[name] }' \
     "$HERE/settings" "$SCRATCH/settings.given" "$SCRATCH/settings.own" "$SCRATCH/facts" | sort >"$SCRATCH/settings"
   {
-    echo '# Written by gpu-fleet from the stack file and the facts of this host; the next apply undoes what is changed here.'
+    echo '# Written by gpu-fleet from the stack file and the facts of this host; the next apply overwrites changes made here.'
     # In double quotes, with these four characters escaped, sh and systemd read the same value.
     awk '{ at = index($0, "="); value = substr($0, at + 1); gsub(/["\\$`]/, "\\\\&", value); print substr($0, 1, at) "\"" value "\"" }' \
       "$SCRATCH/settings"
@@ -77,7 +77,7 @@ allows() {
   done <"$RECORDS"
 }
 
-# choose_parts: $SCRATCH/wanted, the parts this host gets; WANTED, the same between blanks.
+# choose_parts: $SCRATCH/wanted, the parts of this host; WANTED, the same separated by blanks.
 choose_parts() {
   : >"$SCRATCH/wanted"
   WANTED=' '
@@ -97,8 +97,8 @@ is_wanted() {
   esac
 }
 
-# gather_secrets: $SCRATCH/secrets/NAME for each secret a wanted part names. One that the stack does not set is an empty file, so
-# that a service can always name it; without an envelope the ones in place stay.
+# gather_secrets: $SCRATCH/secrets/NAME for each secret that a wanted part names. One that the stack does not set is an empty file, so
+# that a service can always refer to it; without an envelope the secrets in place are used.
 gather_secrets() {
   rm -rf "$SCRATCH/secrets"
   mkdir "$SCRATCH/secrets"

@@ -1,17 +1,17 @@
 # The state directory: which bundle this host has, with which settings, and everything that was placed here.
 #
-# $STATE/current      the bundle last applied (a link into bundles/), so that check and remove need nothing else
+# $STATE/current      the bundle last applied (a link into bundles/), all that check and remove need
 # $STATE/digest stack settings facts    what it was applied with
-# $STATE/placed       one line per thing placed: KIND TAB KEY TAB PART TAB A TAB B TAB C, see README.md. A thing is written here
-#                     before it is placed, so whatever interrupts a run, the next one knows everything that may exist.
-# $STATE/saved        files of others found at the paths of ours; remove restores them, except those that were put into
-#                     directories that we made
-# $STATE/undo         what a part was before the run that changes it (undo.sh)
+# $STATE/placed       one line per thing placed: KIND TAB KEY TAB PART TAB A TAB B TAB C, see README.md. A thing is recorded here
+#                     before it is placed, so that after an interrupted run the next one knows everything that may exist.
+# $STATE/saved        foreign files found at the paths of ours; remove restores them, except those that were put into
+#                     directories that we created
+# $STATE/undo         a part's state before the run that changes it (undo.sh)
 # $STATE/failed       parts whose last apply failed, with the reason
 # shellcheck shell=sh
 
-# open_state: scratch space, counters, and the interrupt traps every verb needs. The scratch directory is below the state directory where that
-# exists, else in the envelope, so that nothing is ever written outside the prefix.
+# open_state: scratch directory, counters and signal traps, which every verb needs. The scratch directory is below the state directory
+# where that exists, otherwise in the envelope, so that nothing is ever written outside the prefix.
 open_state() {
   COUNT_CHANGED=0 COUNT_FAILED=0 COUNT_DRIFT=0 HAS_LOCK=no
   if [ -d "$STATE" ] && [ -w "$STATE" ]; then
@@ -28,7 +28,7 @@ open_state() {
       check | remove) ;;
       *) refuse ;;
     esac
-    # The state directory's disk being full must not stop what only looks, or makes room.
+    # A full disk below the state directory must not stop a check, or a removal, which frees space.
     rm -rf "$SCRATCH"
     SCRATCH=${TMPDIR:-/tmp}/gpu-fleet-scratch.$$
     make_scratch
@@ -36,7 +36,7 @@ open_state() {
   fi
   for open_tool in awk sed stat sha256sum tar gzip od find flock; do
     command -v "$open_tool" >/dev/null && continue
-    fail unsupported "this host has no $open_tool, which every distribution packages (coreutils, tar, gzip, findutils, util-linux); install it"
+    fail unsupported "this host has no $open_tool; install the distribution's package for it (coreutils, tar, gzip, findutils, util-linux)"
     refuse
   done
   if ! command -v curl >/dev/null && ! command -v wget >/dev/null && ! command -v bash >/dev/null; then
@@ -61,26 +61,26 @@ clear_scratch() {
 }
 
 make_scratch() {
-  (umask 077 && mkdir "$SCRATCH") || { say "converge: no directory for temporary files can be made in ${SCRATCH%/*}"; exit 2; }
+  (umask 077 && mkdir "$SCRATCH") || { say "converge: cannot create a directory for temporary files in ${SCRATCH%/*}"; exit 2; }
   forget_part
 }
 
 close_state() {
   rm -rf "$SCRATCH"
-  # An apply that was stopped before its first change leaves no trace. One that was refused leaves the lock: it is another run's.
+  # An apply that was stopped before its first change leaves no trace. One that did not get the lock leaves it: it is another run's.
   if [ "$VERB" = apply ] && [ ! -e "$STATE/settings" ]; then
     [ "$HAS_LOCK" = no ] || rm -f "$STATE/lock"
     rmdir "$STATE" 2>/dev/null
   fi
 }
 
-# lock_state exclusive|shared: one apply or remove at a time. The kernel drops the lock with its holder, so none is ever stale.
+# lock_state exclusive|shared: one apply or remove at a time. The kernel releases the lock when its holder ends, so it is never stale.
 lock_state() {
   lock_tries=60
   if [ "$1" = exclusive ]; then
     exec 9>>"$STATE/lock" || return 1
     until flock -n 9 && is_lock_in_place; do
-      # Those who only look hold the lock together, and not for long: a timer's check must not stop an apply.
+      # Checks share the lock, and hold it only briefly: a timer's check must not stop an apply.
       lock_tries=$((lock_tries - 1))
       if [ "$lock_tries" -eq 0 ] || ! flock -s -n 9; then
         fail locked "another run is in progress on this host: $(cat "$STATE/lock"); retry when it has ended"
@@ -105,8 +105,8 @@ lock_state() {
   fi
 }
 
-# is_lock_in_place: the run before may have deleted the file with its lock after we opened it. The next run would make a new file and
-# lock that one, beside us.
+# is_lock_in_place: the previous run may have deleted the lock file after we opened it. The next run would create and lock a new file,
+# and run at the same time as this one.
 is_lock_in_place() {
   [ "$(stat -L -c %i "/proc/$$/fd/9" 2>/dev/null)" = "$(stat -c %i "$STATE/lock" 2>/dev/null)" ]
 }
@@ -117,13 +117,13 @@ commit() {
   flush "$1" && mv -fT "$1" "$2" && will_flush "${2%/*}"
 }
 
-# will_flush PATH: the file or directory there, or the directory that it was removed from, has to be on disk before this run reports
+# will_flush PATH: this file or directory, or the directory that it was removed from, must be flushed to disk before this run reports
 # its result.
 will_flush() {
   printf '%s\n' "$1" >>"$SCRATCH/unflushed"
 }
 
-# flush_changes: a directory's flush brings every rename, removal and new name in it to disk.
+# flush_changes: flushing a directory brings every rename, removal and new name in it to disk.
 flush_changes() {
   [ -s "$SCRATCH/unflushed" ] || return 0
   sort -u "$SCRATCH/unflushed" | while IFS= read -r flush_path; do
@@ -133,14 +133,14 @@ flush_changes() {
   : >"$SCRATCH/unflushed"
 }
 
-# flush FILE...: their content is on disk. Only theirs: `sync` alone waits for everything that a training job is writing.
-# coreutils before 8.24 and some busyboxes know no other way.
+# flush FILE...: flushes their content to disk. `sync` without arguments waits for everything that a training job is writing, but
+# coreutils before 8.24 and some busyboxes have only that.
 flush() {
   sync "$@" 2>/dev/null || sync
 }
 
-# record NAME <TEXT: keeps it in the state directory. An unchanged record is not written again, so a run that changes nothing waits
-# for no disk.
+# record NAME <TEXT: keeps it in the state directory. An unchanged record is not written again, so a run that changes nothing does not
+# wait for the disk.
 record() {
   cat >"$STATE/$1.new" || return 1
   if [ -f "$STATE/$1" ] && [ "$(cat "$STATE/$1.new")" = "$(cat "$STATE/$1")" ]; then
@@ -194,7 +194,7 @@ placed_of() {
   PART=$1 KIND=${2:-} awk -F "$TAB" '$3 == ENVIRON["PART"] && (ENVIRON["KIND"] == "" || $1 == ENVIRON["KIND"])' "$PLACED"
 }
 
-# has_our_name PATH-OR-NAME: nobody else makes such things, so one without a record is ours too: the records were lost.
+# has_our_name PATH-OR-NAME: nothing else creates such names, so one without a record is ours too, and its record was lost.
 has_our_name() {
   case $1 in
     gpu-fleet | gpu-fleet-* | */gpu-fleet | */gpu-fleet/* | */gpu-fleet-*) ;;
@@ -202,20 +202,20 @@ has_our_name() {
   esac
 }
 
-# save_foreign PATH: saves a file of others, to be restored by remove.
+# save_foreign PATH: saves a foreign file, to be restored by remove.
 save_foreign() {
   attempt "cannot save $PREFIX$1, which is not ours" mkdir -p "$STATE/saved${1%/*}" || return 1
   attempt "cannot save $PREFIX$1, which is not ours" cp -pPR "$PREFIX$1" "$STATE/saved$1" || return 1
-  # Its name is ours from now on; were the copy not on disk yet, a power cut would leave an empty one.
+  # Its path is ours from now on; if the copy were not yet on disk, a power cut would leave it empty.
   find "$STATE/saved$1" -type f -exec sync {} + 2>/dev/null || sync
 }
 
-# record_bundle: keeps the bundle and what it is applied with. From here on `remove` works, even when the rest is interrupted.
+# record_bundle: stores the bundle and the settings that it is applied with. From here on `remove` works, even if the rest is interrupted.
 record_bundle() {
   (umask 077 && record settings <"$SCRATCH/settings.given" && record facts <"$SCRATCH/facts") || return 1
   [ -z "$STACK" ] || printf '%s\n' "${STACK%% *}" | record stack || return 1
   printf '%s\n' "$DIGEST" | record digest || return 1
-  # The first record, there as long as a bundle is: a list without it was lost.
+  # The first record, which exists as long as a bundle does: without it, the list was lost.
   placed_get format 1 || placed_add format 1 host || return 1
   [ "$HERE" != "$(cd "$STATE/current" 2>/dev/null && pwd -P)" ] || return 0
   record_copy=$STATE/bundles/$DIGEST

@@ -12,8 +12,8 @@ find_supervisord() {
   [ -n "$SUPERVISORD" ] && [ -x "$SUPERVISORD" ] && [ -x "$SUPERVISORCTL" ]
 }
 
-# The socket is named through /proc/self/cwd, since a whole path could be longer than the 107 bytes a socket may have; so both
-# programs have to be started in its directory.
+# The socket is addressed through /proc/self/cwd, since its full path could exceed the limit of 107 bytes; so both programs have to be
+# started in its directory.
 supervisorctl() {
   (cd "$PREFIX$SUPERVISOR_RUN" && GPU_FLEET_PREFIX=$PREFIX exec "$SUPERVISORCTL" -c "$PREFIX$SUPERVISOR_CONFIG" "$@") </dev/null 2>&1 8>&- 9>&-
 }
@@ -51,7 +51,7 @@ supervisor_status() {
 
 supervisor_prepare() {
   if ! find_supervisord; then
-    fail unsupported "this host has neither systemd nor supervisord (looked for ${SUPERVISORD:-supervisord on the PATH}); install the supervisor package, or say where the program is (supervisord of the host)"
+    fail unsupported "this host has neither systemd nor supervisord (looked for ${SUPERVISORD:-supervisord on the PATH}); install the supervisor package, or set the path of the program (supervisord of the host)"
     return 1
   fi
   stop_supervisord
@@ -63,7 +63,7 @@ supervisor_prepare() {
     prepare_tries=$((prepare_tries - 1))
     if [ "$prepare_tries" -eq 0 ]; then
       tail -n 20 "$PREFIX/var/log/gpu-fleet/supervisord.log" >"$SCRATCH/log" 2>/dev/null
-      fail service-failed "supervisord was started but does not answer"
+      fail service-failed "supervisord was started but does not respond"
       return 1
     fi
     pause
@@ -71,12 +71,12 @@ supervisor_prepare() {
 }
 
 start_supervisord() {
-  # A clean environment: programs get their values from the environment file alone.
+  # A clean environment: programs get their values only from the environment file.
   (cd "$PREFIX$SUPERVISOR_RUN" && exec env -i PATH="$PATH" HOME=/ GPU_FLEET_PREFIX="$PREFIX" "$SUPERVISORD" -c "$PREFIX$SUPERVISOR_CONFIG") \
     >/dev/null 8>&- 9>&-
 }
 
-# stop_supervisord: by a signal, since its configuration may be gone or broken; it ends its programs first.
+# stop_supervisord: by a signal, since its configuration may be missing or broken; it stops its programs first.
 stop_supervisord() {
   stop_pid=$(cat "$PREFIX$SUPERVISOR_RUN/supervisord.pid" 2>/dev/null)
   if [ -n "$stop_pid" ] && is_of_prefix "$stop_pid" && kill "$stop_pid" 2>/dev/null; then
@@ -89,13 +89,13 @@ stop_supervisord() {
   stop_orphans
 }
 
-# is_of_prefix PID: did we start it? Then $SCRATCH/environment has its environment.
+# is_of_prefix PID: did we start it? If so, $SCRATCH/environment has its environment.
 is_of_prefix() {
   { tr '\0' '\n' <"/proc/$1/environ" >"$SCRATCH/environment"; } 2>/dev/null && grep -qxF "GPU_FLEET_PREFIX=$PREFIX" "$SCRATCH/environment"
 }
 
-# stop_orphans: programs of a supervisord that was killed live on and hold their ports. supervisord puts its marks into their
-# environment, and our prefix is there too, so no other process is signalled.
+# stop_orphans: programs of a supervisord that was killed keep running and keep their ports. Their environment has supervisord's
+# variables and our prefix, so no other process is signalled.
 stop_orphans() {
   orphan_tries=50
   for orphan_signal in TERM KILL; do
@@ -106,7 +106,7 @@ stop_orphans() {
   done
 }
 
-# signal_orphans SIGNAL: returns 1 when there are none.
+# signal_orphans SIGNAL: returns 1 when none are left.
 signal_orphans() {
   orphan_found=1
   # shellcheck disable=SC2013 # the paths hold no spaces
@@ -121,7 +121,7 @@ signal_orphans() {
 }
 
 supervisor_definitions() {
-  # A broken file in supervisor.d is reported here, not by the start of some other program.
+  # Reports a broken file in supervisor.d here, instead of when some other program is started.
   definitions_said=$(supervisorctl reread)
   case $definitions_said in
     *ERROR*)
@@ -137,7 +137,7 @@ supervisor_definitions() {
 
 supervisor_difference() {
   DIFF=
-  supervisor_program "$1" # of the status read last
+  supervisor_program "$1" # from the status read last
   case $PROGRAM_STATE in
     RUNNING | STARTING) ;;
     '') if placed_get unit "$1"; then DIFF="is not running"; else DIFF="is not set up"; fi ;;
@@ -157,13 +157,13 @@ supervisor_program() {
   PROGRAM_STATE=$(awk -v name="$1" '$1 == name { print $2 }' "$SCRATCH/status")
 }
 
-# `update` adds a new program, and starts it anew when its file changed; it leaves others alone.
+# `update` adds a new program, and restarts a program whose file changed; it leaves others alone.
 supervisor_start() {
   case $(supervisorctl update "$1") in
     *"$1: "*) ;;
     *) supervisorctl start "$1" >/dev/null ;;
   esac
-  return 0 # what became of it is seen by is_steady
+  return 0 # is_steady checks the result
 }
 
 supervisor_restart() {
@@ -198,7 +198,7 @@ supervisor_stop() {
   return 0
 }
 
-# supervisord calls a program RUNNING only after a second without an end, and asking it costs a tenth of one.
+# supervisord reports a program as RUNNING only after it has run for a second, and each query takes a tenth of a second.
 supervisor_is_steady() {
   supervisor_status
   supervisor_program "$1"

@@ -1,9 +1,9 @@
-# What is as it should be, found in one go. Every host checks itself every ten minutes, so that has to cost next to nothing, and
-# looking at each file by itself starts a handful of processes per file.
+# Finds everything that matches the bundle in one pass. Every host checks itself every ten minutes, so a check must cost next to
+# nothing, and comparing files one by one starts several processes per file.
 # shellcheck shell=sh
 
-# survey: drops what is as it should be from the records of the wanted parts, and sets OBSOLETE_PARTS. Only for `check`: other verbs
-# change what is found here.
+# survey: drops what matches from the records of the wanted parts, and sets OBSOLETE_PARTS. Only for `check`: other verbs change what
+# is found here.
 survey() {
   OBSOLETE_PARTS=" $(obsolete_records <"$PLACED" | awk -F "$TAB" '!seen[$3]++ { printf "%s ", $3 }')"
   set --
@@ -15,7 +15,7 @@ survey() {
   done <"$SCRATCH/wanted"
   [ $# -gt 0 ] || return 0
   PREFIX=$PREFIX awk '{ print ENVIRON["PREFIX"] $0 }' "$SCRATCH/paths" | tr '\n' '\0' | xargs -0 stat -c "%n$TAB%F$TAB%a$TAB%U:%G$TAB%i:%s:%z" >"$SCRATCH/found" 2>/dev/null
-  # Only of files: reading a named pipe at such a path would never end. Programs have hundreds of megabytes; their fingerprint
+  # Only regular files: reading a named pipe at such a path would never end. Programs have hundreds of megabytes; their fingerprint
   # is enough.
   PREFIX=$PREFIX awk -F "$TAB" 'FILENAME == ARGV[1] { if ($1 == "file") file[ENVIRON["PREFIX"] $2]; next } $2 ~ /^regular/ && $1 in file { print $1 }' \
     "$SCRATCH/expected" "$SCRATCH/found" | tr '\n' '\0' | xargs -0 sha256sum >"$SCRATCH/sums" 2>/dev/null

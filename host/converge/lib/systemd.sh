@@ -1,7 +1,7 @@
 # Services under systemd. See services.sh for what each function does.
 # shellcheck shell=sh
 
-MOST_RESTARTS=5 # of a service that is waited for; another try will end like these
+MOST_RESTARTS=5 # of a service that is waited for; more restarts will not help
 
 systemd_missing() {
   DIFF=
@@ -69,9 +69,9 @@ systemd_reload() {
   fail service-failed "service $1 did not accept its new configuration"
 }
 
-# Reading all unit files again, which enable, disable and unmask do by themselves, takes a host with hundreds of units a second:
-# where enable changes nothing it is left to systemd_definitions, once for a part. Where it does, systemd from 255 on would say for
-# ever that the unit changed on disk.
+# Reloading all unit files, which enable, disable and unmask do by themselves, takes a second on a host with hundreds of units: where
+# enable changes nothing, it is left to systemd_definitions, once per part. Where enable changes something, systemd 255 and newer would
+# otherwise keep reporting that the unit changed on disk.
 systemd_enable() {
   enable_how=
   will_flush_links
@@ -86,7 +86,7 @@ systemd_enable() {
   attempt "$1 cannot be enabled" systemctl --quiet $enable_how enable "$1"
 }
 
-# will_flush_links: of enabled units.
+# will_flush_links: the links of enabled units.
 will_flush_links() {
   for links_directory in /etc/systemd/system /etc/systemd/system/*.wants; do
     will_flush "$links_directory"
@@ -111,9 +111,9 @@ systemd_is_steady() {
   if [ "$UNIT_ACTIVE" = failed ] || [ "$UNIT_RESTARTS" -ge "$MOST_RESTARTS" ]; then GAVE_UP=yes; fi
   [ "$UNIT_ACTIVE" = active ] || return 1
   [ "$2" = service ] || return 0
-  # systemd calls a program active as soon as it runs, so one that ends at once is seen only by looking twice.
+  # systemd reports a program as active as soon as it runs, so one that exits immediately is detected only by a second look.
   steady_run=$UNIT_RUN
-  pause && pause # whatever ends later is found by the part's own checks, or by its next restart
+  pause && pause # one that exits later is detected by the part's own checks, or by its next restart
   systemd_properties "$1" "$2"
   [ "$UNIT_ACTIVE" = active ] && [ "$UNIT_RUN" = "$steady_run" ]
 }

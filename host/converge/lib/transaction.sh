@@ -1,10 +1,10 @@
-# One package transaction, apart from the run that wants it: in a unit or a session of its own, so that Ctrl-C, a lost connection, a
-# timer's time limit or a shutdown ends the waiting and never cuts apt or dnf. packages.sh starts a copy of it and waits.
+# One package transaction, separate from the run that needs it: in its own unit or session, so that Ctrl-C, a lost connection, a
+# timer's time limit or a shutdown ends the waiting but never interrupts apt or dnf. packages.sh starts a copy of it and waits.
 #
 # Arguments: DIRECTORY FAMILY install|reinstall|purge|resolve NAME... (purge: NAME/remove keeps its configuration files)
 # DIRECTORY:  lock      held while this runs
-#             planned   what apt or dnf is about to bring, as they say it, on disk before the first package is unpacked
-#             names     what this transaction brought, NAME TAB HOW: how it is taken away again, purge or remove
+#             planned   what apt or dnf is about to install, in its own format, on disk before the first package is unpacked
+#             names     what this transaction installed, NAME TAB HOW: how it is uninstalled, purge or remove
 #             said      what was repaired first, for people
 #             stderr    of the package manager
 #             status    exit code, written last
@@ -15,7 +15,7 @@ shift 3
 LC_ALL=C DEBIAN_FRONTEND=noninteractive PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin
 export LC_ALL DEBIAN_FRONTEND PATH
 exec 9>>"$directory/lock" </dev/null 2>>"$directory/stderr" || exit 1
-# Not ignored: what is started from here would ignore them for ever.
+# Caught instead of ignored: child processes would inherit ignored signals forever.
 trap : HUP INT TERM
 touch "$directory/planned" "$directory/names"
 
@@ -30,12 +30,12 @@ without_lock() {
 
 # --- Debian -------------------------------------------------------------------------------------------------------------------------
 
-# apt itself says what it is about to install, under its locks: another installer's packages are never among it. Protocol 3 of
+# apt itself reports what it is about to install, under its locks, so another installer's packages are never included. Protocol 3 of
 # Pre-Install-Pkgs: its configuration, an empty line, then a line per package: name, version before (- for none), its architecture and
 # Multi-Arch, <=>, version after, its architecture and Multi-Arch, file. Source: apt.conf(5), apt-pkg/deb/dpkgpm.cc of apt 2.6, read
 # 2026-11-22.
 apt() {
-  # What another package conflicts with is not ours to remove: DCGM 3 makes room for DCGM 4.
+  # Without it, apt would remove conflicting packages, such as DCGM 3 in favor of DCGM 4, which is not ours to decide.
   without_lock apt-get -q -y -o DPkg::Lock::Timeout=120 --no-install-recommends --no-remove \
     -o "DPkg::Pre-Install-Pkgs::=sed '1,/^\$/d' >>$directory/planned && { sync $directory/planned 2>/dev/null || sync; }" \
     -o DPkg::Tools::Options::sed::Version=3 "$@" >>"$directory/log"
@@ -43,15 +43,15 @@ apt() {
 
 install_debian() {
   repair_dpkg
-  # Files that somebody's removed package left behind are not ours to purge.
+  # Configuration files left by an administrator's removed package are not ours to purge.
   dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^config-files //p' >"$directory/left-behind"
   apt install "$@" && return
   : >"$directory/stderr"
   apt update && apt install "$@" # a fresh Debian image has no package lists yet
 }
 
-# repair_dpkg: an interrupted dpkg refuses all work until it is told to finish. Another installer at work leaves the same traces, but
-# holds the lock.
+# repair_dpkg: an interrupted dpkg refuses to work until `--configure -a` has run. An installer in progress looks the same, but holds
+# the lock.
 repair_dpkg() {
   repair_tries=60
   while [ -n "$(ls -A /var/lib/dpkg/updates)" ] || [ -n "$(dpkg --audit)" ]; do
@@ -98,20 +98,20 @@ names_debian() {
 
 dnf_or_yum() {
   if command -v dnf >/dev/null; then
-    without_lock dnf -y "$@" # with -q it does not say which address failed
+    without_lock dnf -y "$@" # without -q, which would hide the address that failed
   else
     without_lock yum -y "$@"
   fi
 }
 
-# In two steps, so that the list of what comes along is on disk before the first package is installed.
+# In two steps, so that the list of what will be installed is on disk before the first package is.
 install_rhel() {
   repair_rpm
   dnf_or_yum install --downloadonly "$@" >>"$directory/planned" && flush "$directory/planned" &&
     dnf_or_yum install "$@" >>"$directory/planned"
 }
 
-# repair_rpm: what a killed rpm leaves of its database's locks stops every later one, on releases that keep it in Berkeley DB.
+# repair_rpm: on releases whose database is Berkeley DB, the locks left by a killed rpm block every later one.
 repair_rpm() {
   rpm --query --all >/dev/null 2>"$directory/repair" && ! grep -q '^error: ' "$directory/repair" && return
   if without_lock rpm --rebuilddb >>"$directory/log" 2>&1; then
@@ -121,8 +121,8 @@ repair_rpm() {
   fi
 }
 
-# names_rhel: of the tables of dnf's transactions the sections Installing, Installing dependencies and Installing weak dependencies.
-# A name too long for its column stands on a line of its own.
+# names_rhel: from dnf's transaction tables, the sections Installing, Installing dependencies and Installing weak dependencies.
+# A name too long for its column is on a line of its own.
 names_rhel() {
   awk -v native="$(uname -m)" '
     function bring() { if (name != "") print(arch == native || arch == "noarch" || arch == "" ? name : name "." arch); name = "" }
@@ -143,7 +143,7 @@ flock 9 || exit 1
 code=0
 case $verb in
   install) "install_$family" "$@" || code=$? ;;
-  # Its scripts did not run to their end, which rpm, unlike dpkg, does not remember.
+  # The package's scripts did not finish, which rpm, unlike dpkg, does not record.
   reinstall) dnf_or_yum reinstall "$@" >>"$directory/log" || code=$? ;;
   purge)
     case $family in

@@ -1,8 +1,8 @@
-# What a part was before a run changed it, so that a part that does not come up can be put back.
+# A part's state before a run changed it, so that a part that does not come up can be restored.
 #
 # $STATE/undo/PART/placed   the part's records before
 # $STATE/undo/PART/list     PATH TAB N for each file changed since, N the name of the old one here, `-` when there was none
-# It outlives an interrupted run: the next one then still knows the last state that worked.
+# It survives an interrupted run, so the next one still knows the last state that worked.
 # shellcheck shell=sh
 
 undo_begin() {
@@ -17,7 +17,7 @@ undo_begin() {
 undo_save() {
   KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$UNDO/list" && return 0
   if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ] && ! rmdir "$PREFIX$1" 2>/dev/null; then
-    fail internal "$PREFIX$1 is a directory, but a file belongs there; move it away and apply again"
+    fail internal "$PREFIX$1 is a directory, expected a file; move it away and apply again"
     return 1
   fi
   undo_name=-
@@ -30,7 +30,7 @@ undo_save() {
   printf '%s\t%s\n' "$1" "$undo_name" >>"$UNDO/list"
 }
 
-# undo_files: puts every remembered file back.
+# undo_files: restores every saved file.
 undo_files() {
   while IFS=$TAB read -r undo_path undo_name; do
     if [ "$undo_name" = - ]; then
@@ -41,19 +41,19 @@ undo_files() {
       rm -f "$NEW"
       ln "$UNDO/$undo_name" "$NEW" 2>/dev/null || cp -pP "$UNDO/$undo_name" "$NEW"
       commit "$NEW" "$PREFIX$undo_path"
-      rm -f "$NEW" # where both were the same file already, renaming did nothing
+      rm -f "$NEW" # where both are links to the same file, renaming did nothing
     fi
   done <"$UNDO/list"
 }
 
-# undo_forget PART: its old state is of no use any more.
+# undo_forget PART: its old state is no longer needed.
 undo_forget() {
   UNDO=$STATE/undo/$1
   if [ -d "$UNDO" ] && [ "$1" != host ]; then undo_end; fi
   UNDO=''
 }
 
-# undo_end: forgets, all at once, so that an interrupted clean-up is not taken for something to put back.
+# undo_end: deletes the saved state atomically, so that an interrupted cleanup does not look like a state to restore.
 undo_end() {
   mv "$UNDO" "$UNDO.gone" && rm -rf "$UNDO.gone"
   will_flush "$STATE/undo"

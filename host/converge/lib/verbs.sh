@@ -48,7 +48,7 @@ verb_apply() {
   open_state
   read_manifest
   if [ ! -w "$STATE" ]; then
-    fail no-write "cannot write below $STATE; run as root (sudo), or give a prefix that may be written to"
+    fail no-write "cannot write below $STATE; run as root (sudo), or choose a writable prefix"
     refuse
   fi
   lock_state exclusive || refuse
@@ -58,7 +58,7 @@ verb_apply() {
   settle_transaction || { explain_state; refuse; }
   converge_and_report host
   if [ "$COUNT_FAILED" -gt 0 ]; then
-    say "nothing else was tried: the parts need what failed"
+    say "nothing else was tried: all parts depend on what failed"
     finish
   fi
   former_parts >"$SCRATCH/former"
@@ -96,7 +96,7 @@ verb_check() {
   leave_if_absent
   open_state
   if ! lock_state shared; then
-    METRICS='' # what was found before holds until that run is done
+    METRICS='' # the previous result stays valid until that run is done
     refuse
   fi
   restart_if_replaced
@@ -123,7 +123,7 @@ verb_check() {
   finish
 }
 
-# report_drift PART: a difference is drift when it is found and not made.
+# report_drift PART: reports the differences found as drift.
 report_drift() {
   if [ ! -s "$SCRATCH/changes" ]; then
     count_drift "$1" 0
@@ -140,12 +140,12 @@ verb_remove() {
   leave_if_absent
   open_state
   read_manifest
-  is_ours || refuse # before the lock: who works on another's host need not be waited for
+  is_ours || refuse # before the lock: there is no need to wait for it on another stack's host
   lock_state exclusive || refuse
   load_settings || refuse
   is_ours || refuse
   if [ ! -s "$STATE/placed" ]; then
-    fail damaged "$STATE/placed, the list of what was placed here, is missing or empty, so nothing can be removed by it; the next \`up\`, or gpu-fleet-pull on a host that pulls, writes it again; remove the host after that"
+    fail damaged "$STATE/placed, the list of what was placed on this host, is missing or empty, so it is unknown what to remove; run \`up\`, or gpu-fleet-pull on a host in pull mode, which writes it again; then remove the host"
     refuse
   fi
   recall_host
@@ -153,7 +153,7 @@ verb_remove() {
   : >"$SCRATCH/wanted"
   : >"$SCRATCH/expected"
   OBSOLETE_WHY=removed
-  # The last part first; `host`, which all others stand on, is the first one.
+  # In reverse order; `host`, which all others depend on, is the first part.
   awk -F "$TAB" '!seen[$3]++ { part[++n] = $3 } END { for (; n; n--) print part[n] }' "$PLACED" >"$SCRATCH/former"
   while IFS= read -r remove_name; do
     remove_part "$remove_name" || explain_state
@@ -163,14 +163,14 @@ verb_remove() {
   [ "$COUNT_FAILED" -eq 0 ] || finish
   sweep_directories
   restore_all_foreign
-  flush_changes # before what is known of it is deleted
-  # The program's own copy is removed late: while it exists, an interrupted removal can be run again. So is its list.
+  flush_changes # before the records are deleted
+  # The program's own copy and the list are removed late: while they exist, an interrupted removal can be run again.
   for remove_name in digest stack settings facts undo saved packages current placed bundles lock; do
     rm -rf "${STATE:?}/$remove_name" "$STATE/$remove_name.new"
   done
   rm -rf "$STATE"/scratch.*
   rmdir "$STATE" 2>/dev/null
-  # A real host has these anyway; below a prefix they were made for the state directory.
+  # A whole host has these anyway; below a prefix they were created for the state directory.
   [ -z "$PREFIX" ] || rmdir "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
   for remove_name in "$STATE" "$PREFIX/var/lib" "$PREFIX"; do
     [ ! -d "$remove_name" ] || { flush "$remove_name" && break; }
@@ -178,8 +178,8 @@ verb_remove() {
   finish
 }
 
-# restore_all_foreign: files of others that were saved when their directory became ours, unless the path exists again. What was put
-# into a directory that we made was a change to our installation, and is removed with it.
+# restore_all_foreign: restores foreign files that were saved when their directory became ours, unless the path exists again. Files
+# put into a directory that we created were a change to our installation, and are removed with it.
 restore_all_foreign() {
   [ -d "$STATE/saved" ] || return 0
   find "$STATE/saved" ! -type d >"$SCRATCH/saved"
@@ -190,24 +190,24 @@ restore_all_foreign() {
   done <"$SCRATCH/saved"
 }
 
-# --- what verbs share -------------------------------------------------------------------------------------------------------
+# --- shared by the verbs ----------------------------------------------------------------------------------------------------
 
 leave_if_absent() {
   [ -e "$STATE/current" ] && return 0
   ! grep -qv "^format$TAB" "$STATE/placed" 2>/dev/null || return 0
   echo '{"event":"absent"}'
-  say "nothing of gpu-fleet is on this host"
+  say "gpu-fleet is not installed on this host"
   exit 3
 }
 
-# restart_if_replaced: while this check waited for the lock, an apply may have brought another bundle.
+# restart_if_replaced: while this check waited for the lock, an apply may have replaced the bundle.
 restart_if_replaced() {
   [ ! -f "$HERE/manifest" ] || return 0
   rm -rf "$SCRATCH"
   exec sh "$STATE/current/converge" "$VERB" --prefix "$PREFIX" --stack "$STACK" --instance "$INSTANCE" --metrics "$METRICS"
 }
 
-# look_at_host: settings, facts and the parts wanted; a fatal probe ends the run with nothing touched.
+# look_at_host: settings, facts and the wanted parts; a fatal probe ends the run before any change.
 look_at_host() {
   load_settings || refuse
   is_ours || refuse
@@ -222,7 +222,7 @@ look_at_host() {
   survey_attributes
 }
 
-# recall_host: the same, as the last apply found it.
+# recall_host: the same, as recorded by the last apply.
 recall_host() {
   [ ! -f "$STATE/facts" ] || cp "$STATE/facts" "$SCRATCH/facts"
   merge_settings
@@ -232,19 +232,19 @@ recall_host() {
   survey_attributes
 }
 
-# is_ours: does this host's own record name the stack and, where one was given, the instance? Two stacks that manage one host would
-# undo each other's work with every run, and a renamed host still exists under its new name.
+# is_ours: does this host's own record have this stack and, where one was given, this instance? Two stacks that manage one host would
+# undo each other's changes with every run, and a renamed host still exists under its new name.
 is_ours() {
   if [ -n "$STACK" ] && [ -f "$STATE/stack" ]; then
     stack_here=$(cat "$STATE/stack")
     if ! is_among "$stack_here" "$STACK"; then
-      fail other-stack "this host belongs to stack $stack_here, not to ${STACK%% *}; remove it there first, or take it out of this stack"
+      fail other-stack "this host belongs to stack $stack_here, not to ${STACK%% *}; remove it from that stack first, or remove it from this stack's inventory"
       return 1
     fi
   fi
   instance_here
   [ -z "$INSTANCE" ] || [ -z "$INSTANCE_HERE" ] || [ "$INSTANCE_HERE" = "$INSTANCE" ] && return 0
-  fail other-instance "this machine's own record says that it is $INSTANCE_HERE, not $INSTANCE; where that is right, take $INSTANCE out of the stack file, else correct its address there"
+  fail other-instance "this machine's own record says that it is $INSTANCE_HERE, not $INSTANCE; if that is right, remove $INSTANCE from the stack file, otherwise correct its address there"
 }
 
 # instance_here: sets INSTANCE_HERE to the name this host was last applied with, empty where there is none.
@@ -252,8 +252,8 @@ instance_here() {
   INSTANCE_HERE=$(sed -n 's/^GPU_FLEET_INSTANCE=//p' "$STATE/settings" 2>/dev/null)
 }
 
-# report_rename: this run gives the host another name, or its first. Reported before a probe can end the run: the removal of the old
-# name depends on it.
+# report_rename: reports that this run gives the host another name, or its first. Before a probe can end the run: the removal of the
+# old name depends on it.
 report_rename() {
   [ -f "$STATE/settings" ] || echo '{"event":"first"}'
   setting GPU_FLEET_INSTANCE || return 0
@@ -261,7 +261,7 @@ report_rename() {
   printf '{"event":"renamed","from":%s,"to":%s}\n' "$(json_text "$INSTANCE_HERE")" "$(json_text "$VALUE")"
 }
 
-# former_parts: parts with something on this host that is not wanted any more, the last first: it may need an earlier one to end.
+# former_parts: parts with something on this host that is no longer wanted, the last first: removing it may need an earlier one.
 former_parts() {
   awk -F "$TAB" '
     FILENAME == ARGV[1] { wanted[$1]; next }
@@ -278,13 +278,13 @@ report_probe_failure() {
   report_part "$1" failed
 }
 
-# refuse: the run cannot begin.
+# refuse: the run cannot start.
 refuse() {
   report_part host failed
   finish
 }
 
-# explain_state: a failure without an error is one of our own files that could not be written.
+# explain_state: a failure without an error means that one of our own files could not be written.
 explain_state() {
   [ -z "$FAIL_CODE" ] || return 0
   need_space && fail internal "unexplained error; see the messages before this one"
