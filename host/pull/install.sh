@@ -1,5 +1,5 @@
-# The installer's own half: flags, passwords, the first envelope. publish.py puts a line of constants and pull.sh before it:
-# PUBLIC_KEYS, PUBLISHED_STACK, PUBLISHED_VERSION, PUBLISHED_FROM. A second run changes what is given anew and keeps the rest.
+# The installer's own half: flags, passwords, the first envelope. publish.py prepends constants (PUBLIC_KEYS, PUBLISHED_STACK,
+# PUBLISHED_VERSION, PUBLISHED_FROM) and pull.sh. A second run changes the settings given to it and keeps the others.
 # shellcheck shell=sh
 
 usage() {
@@ -9,11 +9,11 @@ usage: sh install-gpu-fleet [OPTION...]
   --instance NAME                      label of this host; default: its host name
   --from URL|DIR                       location of the publication; default: as published, else this installer's directory
   --metrics-url URL, --logs-url URL    push URLs of metrics and logs; default: the stack's
-  --username NAME                      login there; default: the stack's
+  --username NAME                      user name for both; default: the stack's
   --password-file FILE                 file with its password; default: a prompt on the terminal
-  --logs-username NAME, --logs-password-file FILE     where logs have another login
-  --setting NAME=VALUE                 any other value of this host, such as GPU_FLEET_GPUS=8; may be given again
-  --prefix DIR                         put everything below DIR, without root
+  --logs-username NAME, --logs-password-file FILE     if logs have another login
+  --setting NAME=VALUE                 any other setting of this host, such as GPU_FLEET_GPUS=8; may be repeated
+  --prefix DIR                         install everything below DIR, without root
 END
 }
 
@@ -37,14 +37,14 @@ main() {
         wrong_use "a password on the command line is visible in the process list; use ${1%%=*}-file FILE, or omit it for a prompt" ;;
       --datacenter | --cluster | --instance | --from | --metrics-url | --logs-url | --username | --password-file | --logs-username | \
         --logs-password-file | --setting | --prefix) ;;
-      *) wrong_use "there is no option $1" ;;
+      *) wrong_use "unknown option $1" ;;
     esac
     [ $# -ge 2 ] || wrong_use "$1 needs a value"
     option "$1" "$2"
     shift 2
   done
   state_paths
-  [ -n "$PREFIX" ] || [ "$(id -u)" -eq 0 ] || die "this places services and users; run it as root (sudo sh $0 ...)"
+  [ -n "$PREFIX" ] || [ "$(id -u)" -eq 0 ] || die "this installs services and users; run it as root (sudo sh $0 ...)"
   install || die "$PROBLEM"
 }
 
@@ -82,28 +82,28 @@ is_web_url() {
   case $1 in http://?* | https://?*) ;; *) return 1 ;; esac
 }
 
-# give NAME VALUE: the later wins, so --logs-username may follow --username.
+# give NAME VALUE: later values override earlier ones, so --logs-username may follow --username.
 give() {
   case $2 in *[[:cntrl:]]*) wrong_use "the value of $1 has a line break or another control character" ;; esac
   GIVEN="$GIVEN$1=$2
 "
 }
 
-# origin URL|DIR: the timer reads it too, from another directory.
+# origin URL|DIR: made absolute, because the timer's service has another working directory.
 origin() {
   case $1 in
-    http://*@* | https://*@*) wrong_use "--from: a login in the URL would show up in logs and process lists; let the server admit this host without one, or use a directory" ;;
+    http://*@* | https://*@*) wrong_use "--from: a login in the URL would be visible in logs and process lists; let the server admit this host without one, or use a directory" ;;
     http://?* | https://?* | file:///*) ORIGIN=${1%/} ;;
-    *) ORIGIN=$(cd -- "$1" 2>/dev/null && pwd) || wrong_use "--from \"$1\" is neither a URL nor a directory here" ;;
+    *) ORIGIN=$(cd -- "$1" 2>/dev/null && pwd) || wrong_use "--from \"$1\" is neither a URL nor a directory on this host" ;;
   esac
 }
 
-# can_timer_see ORIGIN: systemd hides these directories from its service, as from all of ours.
+# can_timer_see ORIGIN: systemd hides these directories from the timer's service, as from all of our services.
 can_timer_see() {
   [ -z "$PREFIX" ] && [ -d /run/systemd/system ] || return 0
   case $1/ in
     /home/* | /root/* | /run/user/* | /tmp/* | /var/tmp/*)
-      problem "$1 is hidden from the service that will read it again; copy the directory to another place first, such as /srv/gpu-fleet" ;;
+      problem "$1 is hidden from the service that will read it later; first copy the directory elsewhere, such as to /srv/gpu-fleet" ;;
   esac
 }
 
@@ -117,7 +117,7 @@ install() {
   seen=$(seen_version)
   [ "$seen" -le "$FLOOR" ] || FLOOR=$seen
   need_tools && open_work && read_index || return 1
-  say "bundle $BUNDLE of stack $STACK, version $VERSION: the signature is good"
+  say "bundle $BUNDLE of stack $STACK, version $VERSION: the signature is valid"
   newest=$WORK/newest
   mkdir -p "$newest/secrets" && get_bundle "$newest" && make_settings && make_secrets || return 1
   [ ! -d "$PULL" ] || take_lock 60 || return 1
@@ -125,15 +125,15 @@ install() {
   install_code=$?
   [ ! -d "$PULL" ] || remember_index || return 1
   if [ "$install_code" -ne 0 ]; then
-    [ ! -f "$STATE/settings" ] || PROBLEM="$PROBLEM; what did come up stays, and the rest is tried again every 15 minutes"
+    [ ! -f "$STATE/settings" ] || PROBLEM="$PROBLEM; what came up stays, and the rest is tried again every 15 minutes"
     return 1
   fi
   keep_good "$newest"
   rm -f "$PULL/refused"
-  tell ok "bundle $(printf '%.12s' "$BUNDLE") is running; from now on this host follows what $ORIGIN publishes"
+  report ok "bundle $(printf '%.12s' "$BUNDLE") is running; from now on this host applies what is published at $ORIGIN"
 }
 
-# make_settings: the published ones, then what this host was given before, then what it is given now.
+# make_settings: the published settings, overridden by those given to this host before, overridden by those given now.
 make_settings() {
   indexed setting >"$WORK/published"
   printf '%s' "$GIVEN" >"$WORK/given"
@@ -141,7 +141,7 @@ make_settings() {
     [ "$name" = GPU_FLEET_INSTANCE ] || grep -q "^$name=" "$WORK/published" || printf '%s ' "$name"
   done)
   if [ -n "$unknown" ]; then
-    problem "no setting is called ${unknown% }; there are: $(sed 's/=.*//' "$WORK/published" | tr '\n' ' ')"
+    problem "unknown setting ${unknown% }; expected one of: $(sed 's/=.*//' "$WORK/published" | tr '\n' ' ')"
     return 1
   fi
   : >"$WORK/before"
@@ -168,7 +168,7 @@ value() {
   sed -n "s/^$1=//p" "$WORK/merged"
 }
 
-# make_secrets: those that the bundle's parts name; from a file, as they are here already, or from the terminal.
+# make_secrets: the secrets that the bundle's parts name; from a file, from an earlier installation, or from the terminal.
 make_secrets() {
   tar -xOf "$newest/bundle.tar" manifest >"$WORK/manifest" || { problem "cannot unpack the bundle"; return 1; }
   sed -n "s/^secret	//p" "$WORK/manifest" | sort -ru >"$WORK/secrets" # metrics-password before logs-password
@@ -177,11 +177,11 @@ make_secrets() {
       metrics-password) user=$(value GPU_FLEET_METRICS_USERNAME) url=$(value GPU_FLEET_METRICS_URL) file=$METRICS_FILE ;;
       logs-password)
         user=$(value GPU_FLEET_LOGS_USERNAME) url=$(value GPU_FLEET_LOGS_URL) file=$LOGS_FILE
-        # One login for both: one password, asked for once.
+        # One login for both: prompt for the password only once.
         [ -n "$file" ] || [ "$user" != "$(value GPU_FLEET_METRICS_USERNAME)" ] || [ ! -s "$newest/secrets/metrics-password" ] || file=$newest/secrets/metrics-password
         ;;
-      scrape-web-config) continue ;; # of parts that only hosts reached from the controller get
-      *) problem "the bundle wants a secret $secret, which this installer does not know; use the one published with it" && return 1 ;;
+      scrape-web-config) continue ;; # for parts that only hosts in push mode get
+      *) problem "the bundle needs the secret $secret, which this installer does not know; use the installer published with it" && return 1 ;;
     esac
     if [ -n "$file" ]; then
       password=$(cat -- "$file" 2>/dev/null) || { problem "the password file $file cannot be read"; return 1; }
@@ -191,11 +191,11 @@ make_secrets() {
     else
       ask "Password of $user at $url: " || return 1
     fi
-    printf '%s' "$password" >"$newest/secrets/$secret" # a builtin of sh, so no process has it among its arguments
+    printf '%s' "$password" >"$newest/secrets/$secret" # a shell builtin, so the secret is never in a process's arguments
   done <"$WORK/secrets"
 }
 
-# ask PROMPT: sets password. Standard input may be this script itself, so the terminal is asked.
+# ask PROMPT: sets password. Standard input may be this script itself, so the terminal is read.
 ask() {
   if ! (: </dev/tty) 2>/dev/null; then
     problem "a password is needed, and there is no terminal to prompt on: give --password-file FILE"
@@ -203,7 +203,7 @@ ask() {
   fi
   TERMINAL=$(stty -g </dev/tty)
   trap 'stty "$TERMINAL" </dev/tty; close_work' EXIT
-  stty -echo </dev/tty # before the question: what is typed at once must not be shown either
+  stty -echo </dev/tty # before the prompt, so that early input is not shown either
   printf '%s' "$1" >/dev/tty
   IFS= read -r password </dev/tty
   stty "$TERMINAL" </dev/tty

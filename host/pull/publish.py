@@ -1,14 +1,14 @@
-"""Writes one publication of a stack: everything a host needs to bring itself to the stack's state and to stay there.
+"""Writes one publication of a stack: everything a host needs to apply the stack to itself and to keep following it.
 
     latest                  the signed index, then its signatures; docs/pull.md has its lines
-    bundle-<sha256>.tar     the bundle, byte by byte what push sends
+    bundle-<sha256>.tar     the bundle, byte for byte what push sends
     artifacts/<sha256>      programs, where the stack says `artifacts: controller`
     install-gpu-fleet       the installer, with the public key in it
-    SHA256SUMS              of all of these but the index
+    SHA256SUMS              of all of these except the index
 
 A host accepts an index only with a signature of a key it trusts, before the index expires, and when its version is not lower than
-any it has seen. The index is written last and in one file with its signatures, so a copy of the directory taken at any moment is
-a whole publication. Not done here: copying the directory anywhere.
+any it has seen. The index is written last, in one file with its signatures, so a copy of the directory taken at any moment is a
+complete publication. Not done here: copying the directory anywhere.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from host.part import ROOTFS
 
 INDEX = "latest"
 INSTALLER = "install-gpu-fleet"
-NAMESPACE = "gpu-fleet"  # of the signatures: one made for something else with the same key is refused
-ALL = 10_000  # shares of the hosts are counted in this many
+NAMESPACE = "gpu-fleet"  # of the signatures: one made with the same key for another purpose is rejected
+ALL = 10_000  # shares of the hosts are counted in units of 1/10,000
 DAY_S = 86_400
 _SIGNATURE_BEGIN = "-----BEGIN SSH SIGNATURE-----"
 
@@ -40,10 +40,10 @@ class PublishError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When which hosts take a new bundle. A host's place among all of them, from 0 to 9999, follows from its name.
+    """When which hosts apply a new bundle. A host's place, from 0 to 9999, is derived from its name.
 
-    `shares`: the hosts up to and with each wave, of 10,000; the last is 10,000. `pause_s`: from the last host of a wave to the
-    first of the next. `hosts`, `bytes_per_s`: what all of them fetch is spread so that it takes no more than this; 0: not spread.
+    `shares`: the hosts up to and including each wave, of 10,000; the last is 10,000. `pause_s`: from the last host of a wave to
+    the first of the next. `hosts`, `bytes_per_s`: the downloads of all hosts are spread to stay below this rate; 0: not spread.
     """
 
     shares: Sequence[int] = (ALL,)
@@ -56,8 +56,8 @@ class Schedule:
         return len(self.shares) > 1 or self.bytes_per_s > 0
 
     def waves(self, begins_s: int, size: int) -> list[tuple[int, int, int]]:
-        """Of each wave: its share, when its first host may begin, and over how many seconds the others follow. `size`: bytes that
-        one host fetches."""
+        """For each wave: its share, when its first host may start, and over how many seconds the others follow. `size`: bytes
+        that one host fetches."""
         whole_s = self.hosts * size / self.bytes_per_s if self.bytes_per_s else 0.0
         waves, before = [], 0
         for share in self.shares:
@@ -69,11 +69,11 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """`settings`: the environment file of every host of the stack, except for what its installer was given.
-    `artifacts`: directory of the files that the bundle expects from us, by sha256. `url`: where the hosts find all of it; empty
-    when that is not known, and the installer then looks beside itself. `valid_s`: from signing to the expiry of the index.
+    """`settings`: the environment file of every host of the stack, without the options given to its installer.
+    `artifacts`: directory of the files that the bundle expects from us, by sha256. `url`: where the hosts find the publication;
+    empty when unknown: the installer then uses its own directory. `valid_s`: from signing to the expiry of the index.
     `spare_key`: public key that hosts trust too; an index signed by another key cannot replace it. `is_stopped`: hosts that have
-    not taken this bundle yet do not."""
+    not applied this bundle yet do not apply it."""
 
     stack: str
     bundle: Bundle
@@ -86,8 +86,8 @@ class Publication:
     is_stopped: bool = False
 
     def write(self, directory: Path, keys: Sequence[SigningKey], *, now_s: int) -> Written:
-        """`keys`: each of them signs, and hosts trust these and no others from then on. `now_s`: becomes the version, or the one
-        after the last in `directory` if that is higher.
+        """`keys`: each of them signs, and hosts trust only these from then on. `now_s`: becomes the version, unless the last
+        version in `directory` is as high; then it becomes the one after that.
 
         Raises PublishError.
         """
@@ -96,14 +96,14 @@ class Publication:
         version = max(now_s, *(int(line.split()[1]) + 1 for line in before if line.startswith("version ")), 0)
         if version > now_s + DAY_S:
             raise PublishError(
-                f"{directory / INDEX} has version {version - 1}, which is more than a day after now ({now_s}): no host accepts "
-                "that. Correct the clock of this machine, or publish into an empty directory"
+                f"{directory / INDEX} has version {version - 1}, which is more than a day in the future (now: {now_s}): no host "
+                "accepts that. Correct the clock of this machine, or publish into an empty directory"
             )
         signers = [key.public for key in keys]
         spare = [f"spare {self.spare_key}"] if self.spare_key else []
         content = self._content()
         size = self._new_bytes(directory)
-        if set(content) <= set(before) and self.schedule.has_waits:  # signed again: whoever has not had its turn yet keeps it
+        if set(content) <= set(before) and self.schedule.has_waits:  # signed again: hosts keep their turns
             waves = [line for line in before if line.startswith("wave ")]
         else:
             waves = [f"wave {share} {begins} {spread}" for share, begins, spread in self.schedule.waves(now_s, size)]
@@ -136,12 +136,12 @@ class Publication:
         return Written(directory / INSTALLER, size=size, done_s=last_begins + last_spread, expires_s=now_s + self.valid_s)
 
     def _content(self) -> list[str]:
-        """What hosts are brought to."""
+        """What hosts apply."""
         settings = [f"setting {name}={value}" for name, value in sorted(self.settings.items())]
         return [f"bundle {self.bundle.digest} {len(self.bundle.tar)}", *settings]
 
     def _new_bytes(self, directory: Path) -> int:
-        """What a host that had the publication before fetches for this one, of the architecture that needs most."""
+        """Bytes that a host with the previous publication fetches for this one, for the architecture that needs the most."""
         sizes = Counter[str]()
         for digest, artifact in self.bundle.artifacts.items():
             source = self.artifacts / digest if self.artifacts else None
@@ -159,10 +159,10 @@ class Publication:
         values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in constants.items())
         library = (ROOTFS / "opt/gpu-fleet/lib/pull.sh").read_text()
         own = (Path(__file__).parent / "install.sh").read_text()
-        return f"#!/bin/sh\n# Makes this host one of the stack {self.stack}; see --help.\nset -u\n\n{values}\n{library}\n{own}"
+        return f"#!/bin/sh\n# Adds this host to the stack {self.stack}; see --help.\nset -u\n\n{values}\n{library}\n{own}"
 
     def _copy_artifacts(self, directory: Path) -> list[str]:
-        """Their names. Existing files are not copied again: they are named by their content."""
+        """Returns their names. Existing files are not copied again: they are named by their content."""
         for digest, artifact in sorted(self.bundle.artifacts.items()):
             source = self.artifacts / digest if self.artifacts else None
             if source is None or not source.is_file():
@@ -188,7 +188,7 @@ class Written:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """An SSH key: its private file, or the public one (`.pub`) of a key that the ssh-agent holds."""
+    """An SSH key: its private key file, or the public key file (`.pub`) of a key in the ssh-agent."""
 
     path: Path
 
@@ -201,7 +201,7 @@ class SigningKey:
         except OSError as error:
             raise PublishError(
                 f"the public key {public} cannot be read ({error.strerror}). "
-                f'Make a key for publications once, and keep it safe:\n  ssh-keygen -t ed25519 -C gpu-fleet -f "{self.path}"'
+                f'Create a key for publications once, and keep it safe:\n  ssh-keygen -t ed25519 -C gpu-fleet -f "{self.path}"'
             ) from None
 
     def sign(self, text: str) -> str:
@@ -212,12 +212,12 @@ class SigningKey:
         except FileNotFoundError:
             raise PublishError("ssh-keygen is not on the PATH; install OpenSSH's client, 8.1 or newer") from None
         if done.returncode or not done.stdout.startswith(_SIGNATURE_BEGIN):
-            raise PublishError(f"ssh-keygen did not sign with {self.path}: {done.stderr.strip() or 'it gave no reason'}")
+            raise PublishError(f"ssh-keygen did not sign with {self.path}: {done.stderr.strip() or 'it printed no reason'}")
         return done.stdout
 
 
 def _lines(index: Path) -> list[str]:
-    """Of the index of the publication in the directory, none when there is none."""
+    """Lines of an index; none when the file does not exist."""
     return index.read_text().splitlines() if index.is_file() else []
 
 

@@ -360,7 +360,8 @@ def test_a_second_stack_is_refused_and_touches_nothing(host: SimulatedHost) -> N
     assert apply.code == 1
     assert apply.error("host") == {
         "code": "other-stack",
-        "message": "this host belongs to stack us-west, not to eu-north; remove it from that stack first, or remove it from this stack's inventory",
+        "message": "this host belongs to stack us-west, not to eu-north; "
+        "remove it from that stack first, or remove it from this stack's inventory",
     }
     assert host.snapshot() == before
     assert host.run("remove", None, "--stack", "eu-north").code == 1

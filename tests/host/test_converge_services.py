@@ -200,7 +200,9 @@ def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
     assert apply.code == 1
     error = apply.error("web")
     assert error["code"] == "port-taken"
-    taken = rf"port {host.settings['WEB_PORT']} is in use by process {os.getpid()} \(\?\[2Jxgpu: fine\); stop it, or .*adopt: true"
+    taken = (
+        rf"port {host.settings['WEB_PORT']} is in use by process {os.getpid()} \(\?\[2Jxgpu: fine\); stop it, or .*adopt: true"
+    )
     assert re.match(taken, error["message"])
     assert "\x1b" not in apply.stderr, "nor does it reach the terminal of who runs this on the host"
 

@@ -65,9 +65,7 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
     occupied.settings["GPU_FLEET_ADOPT"] = "yes"
     adopted = occupied.apply()
     assert adopted.errors == {}
-    assert adopted.facts["GPU_FLEET_NODE_EXPORTER_REASON"].startswith(
-        "adopted: already running on 127.0.0.1:9100"
-    )
+    assert adopted.facts["GPU_FLEET_NODE_EXPORTER_REASON"].startswith("adopted: already running on 127.0.0.1:9100")
     assert adopted.facts["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter"
     assert adopted.facts["GPU_FLEET_GPU_EXPORTER_LISTEN"] == "127.0.0.1:9835"
     units = set(host.ssh("systemctl list-unit-files --no-legend 'gpu-fleet-*.service' | cut -d ' ' -f 1").stdout.split())

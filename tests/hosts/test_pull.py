@@ -102,8 +102,8 @@ def test_a_machine_keeps_itself_at_what_is_published(
     for hidden in ("/root", "/home/ops", "/tmp"):
         refused = host.ssh(f"sh /root/install-gpu-fleet --from {hidden}", check=False)
         assert refused.returncode == 1 and refused.stderr == (
-            f"install-gpu-fleet: {hidden} is hidden from the service that will read it again; copy the directory to another "
-            "place first, such as /srv/gpu-fleet\n"
+            f"install-gpu-fleet: {hidden} is hidden from the service that will read it later; first copy the directory "
+            "elsewhere, such as to /srv/gpu-fleet\n"
         )
     said = _install(host, published)
     assert host.ssh("cat /var/lib/gpu-fleet/digest").stdout.strip() == good, said
@@ -123,7 +123,7 @@ def test_a_machine_keeps_itself_at_what_is_published(
         patch.setattr(bundle, "standard_parts", _with_broken_alloy)
         published.publish()
     assert host.ssh("systemctl start gpu-fleet-pull.service", check=False, timeout_s=300).returncode != 0
-    assert f"bundle {good[:12]} runs" in host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --status", check=False).stdout
+    assert f"bundle {good[:12]} is running" in host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --status", check=False).stdout
     assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
 
     published.publish()

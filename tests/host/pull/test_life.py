@@ -112,7 +112,7 @@ def test_a_bundle_that_does_not_come_up_is_rolled_back_as_a_whole_and_left_alone
     run = pulled.pull()
     assert run.code == 1
     assert f"bundle {bad[:12]} did not come up (web: " in run.said
-    assert run.said.rstrip().endswith(f"bundle {good[:12]} runs")
+    assert run.said.rstrip().endswith(f"bundle {good[:12]} is running")
     assert pulled.digest() == good
     assert pulled.at("/etc/page/index.html").read_text() == "hello\n", "parts that did come up are rolled back too"
     answer = _answer(port)
@@ -169,7 +169,7 @@ def test_programs_come_from_the_publication_and_the_old_one_is_kept_for_rollback
         file.unlink()
     pulled.site.publish([page(downloads=(tool(b"new"),)), web(pulled.simulated, "broken")])
     run = pulled.pull()
-    assert run.code == 1 and "runs" in run.said, run.said
+    assert run.code == 1 and "is running" in run.said, run.said
     assert pulled.at("/opt/gpu-fleet/bin/tool").read_bytes() == b"old"
     fixed = pulled.site.publish([page(downloads=(tool(b"new"),)), web(pulled.simulated)])
     assert pulled.pull().code == 0
@@ -195,7 +195,7 @@ def test_a_host_without_its_origin_says_so_and_stays_in_repair(pulled: PulledHos
     run = pulled.pull()
     assert run.code == 1
     assert f"cannot get {pulled.site.url}/latest: curl: (22)" in run.said
-    assert f"bundle {digest[:12]} runs" in run.said
+    assert f"bundle {digest[:12]} is running" in run.said
     assert pulled.at("/etc/page/index.html").read_text() == "hello\n"
 
 
@@ -267,7 +267,7 @@ def test_a_damaged_program_removes_nothing_and_says_so_and_a_pull_repairs_it(pul
     run = pulled.pull("--remove")
     assert run.code != 0
     assert "everything was removed" not in run.said
-    assert "ended without a result; gpu-fleet-pull, run once, places it again" in run.said, run.said
+    assert "ended without a result; run gpu-fleet-pull once to restore it" in run.said, run.said
     assert pulled.simulated.snapshot() == before
     assert pulled.pull().code == 0
     run = pulled.pull("--remove")
@@ -343,7 +343,7 @@ def test_without_an_installation_the_command_says_so(pulled: PulledHost) -> None
     shutil.copytree(pulled.at("/opt/gpu-fleet"), program)
     for option in ((), ("--status",), ("--check",), ("--remove",)):
         run = pulled.run([str(program / "bin/gpu-fleet-pull"), *option])
-        assert (run.code, run.said) == (3, "nothing of gpu-fleet is installed here\n")
+        assert (run.code, run.said) == (3, "gpu-fleet is not installed on this host\n")
 
 
 def test_a_host_that_push_takes_over_stops_pulling(pulled: PulledHost) -> None:
@@ -378,6 +378,6 @@ def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: Pulled
         if "repaired" in status.read_text():
             break
         time.sleep(0.1)
-    assert "2 parts repaired" in status.read_text(), "supervisord's configuration, and the loop it runs"
+    assert "2 parts repaired" in status.read_text(), "supervisord's configuration, and the loop it is running"
     assert supervisord.read_text() != before
     assert pulled.pull().said.rstrip().endswith("nothing to do")

@@ -56,13 +56,13 @@ def _replace_by_something_huge(site: Site) -> None:
 
 REFUSALS: dict[str, tuple[Callable[[Site], None], str]] = {
     "bundle edited": (_edit_bundle, "is not what was published: its sha256 is "),
-    "index edited": (_edit_index, "does not have a signature of this fleet's key"),
-    "no signature": (_drop_signature, "does not have a signature of this fleet's key"),
-    "index put before a signed one": (_add_after_signature, "does not have a signature of this fleet's key"),
-    "another key": (_sign_with_another_key, "does not have a signature of this fleet's key"),
-    "a signature for another purpose": (_sign_for_something_else, "does not have a signature of this fleet's key"),
-    "another stack": (_publish_another_stack, "is of stack eu-north-inference, and this host belongs to us-west-training"),
-    "endless": (_replace_by_something_huge, "is larger than the 65536 bytes it may have"),
+    "index edited": (_edit_index, "does not have a valid signature by this fleet's key"),
+    "no signature": (_drop_signature, "does not have a valid signature by this fleet's key"),
+    "index put before a signed one": (_add_after_signature, "does not have a valid signature by this fleet's key"),
+    "another key": (_sign_with_another_key, "does not have a valid signature by this fleet's key"),
+    "a signature for another purpose": (_sign_for_something_else, "does not have a valid signature by this fleet's key"),
+    "another stack": (_publish_another_stack, "belongs to stack eu-north-inference, but this host belongs to us-west-training"),
+    "endless": (_replace_by_something_huge, "is larger than the limit of 65536 bytes"),
 }
 
 
@@ -93,7 +93,7 @@ def test_a_pull_refuses_and_keeps_what_runs(pulled: PulledHost, tmp_path: Path, 
     tamper(pulled.site)
     run = pulled.pull()
     assert run.code == 1
-    assert message in run.said and f"bundle {digest[:12]} runs" in run.said
+    assert message in run.said and f"bundle {digest[:12]} is running" in run.said
     assert pulled.digest() == digest
     assert not (tmp_path / "was-run").exists()
     assert message in pulled.pull("--status").said
@@ -106,12 +106,12 @@ def test_an_old_publication_is_refused(pulled: PulledHost, tmp_path: Path) -> No
     pulled.install()
     shutil.copyfile(tmp_path / "old/latest", pulled.site.directory / "latest")
     run = pulled.pull()
-    assert run.code == 1 and "older" in run.said and "replays it" in run.said, run.said
+    assert run.code == 1 and "older" in run.said and "a replay attack" in run.said, run.said
     assert pulled.digest() == digest
     again = pulled.install()
-    assert again.code == 1 and "replays it" in again.said, "the installer is newer than the replayed publication"
+    assert again.code == 1 and "a replay attack" in again.said, "the installer is newer than the replayed publication"
     shutil.copyfile(tmp_path / "old/install-gpu-fleet", pulled.site.directory / "install-gpu-fleet")
-    assert "replays it" in pulled.install().said, "and an old installer knows what this host has seen"
+    assert "a replay attack" in pulled.install().said, "and an old installer knows what this host has seen"
 
 
 def test_a_publication_is_newer_than_the_last_even_when_the_clock_went_back(site: Site) -> None:
@@ -134,14 +134,14 @@ def test_an_origin_that_cannot_be_reached_is_named(pulled: PulledHost) -> None:
 
 
 WRONG_USE = {
-    ("--datacentre", "x"): "there is no option --datacentre",
+    ("--datacentre", "x"): "unknown option --datacentre",
     ("--cluster",): "--cluster needs a value",
     ("--cluster", "a b"): '--cluster "a b": use letters, digits',
     ("--metrics-url", "mimir:9009"): '--metrics-url "mimir:9009": give a URL that begins with https://',
     ("--password", "hunter2"): "visible in the process list; use --password-file FILE",
     ("--password=hunter2",): "use --password-file FILE",
     ("--from", "https://user:hunter2@files/x"): "--from: a login in the URL",
-    ("--from", "/nonexistent"): '--from "/nonexistent" is neither a URL nor a directory here',
+    ("--from", "/nonexistent"): '--from "/nonexistent" is neither a URL nor a directory on this host',
     ("--setting", "PATH=/tmp"): '--setting "PATH": give GPU_FLEET_NAME=VALUE',
     ("--instance", "a\nb"): "the value of GPU_FLEET_INSTANCE has a line break",
     ("--metrics-url", "https://a\nb"): "has a line break",
@@ -164,7 +164,7 @@ def test_an_unknown_setting_is_reported_with_those_that_exist(pulled: PulledHost
     pulled.site.publish([page()])
     run = pulled.install("--setting", "GPU_FLEET_GPU=8")
     assert run.code == 1
-    assert "no setting is called GPU_FLEET_GPU; there are: " in run.said and "GPU_FLEET_GPUS" in run.said
+    assert "unknown setting GPU_FLEET_GPU; expected one of: " in run.said and "GPU_FLEET_GPUS" in run.said
     assert snapshot(pulled.prefix) == {}
 
 

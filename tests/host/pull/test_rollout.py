@@ -71,7 +71,7 @@ def test_a_damaged_version_is_replaced_by_that_of_the_bundle_that_runs(pulled: P
     shutil.copyfile(pulled.site.directory / "latest", tmp_path / "new")
     shutil.copyfile(tmp_path / "old", pulled.site.directory / "latest")
     run = pulled.pull()
-    assert run.code == 1 and "replays it" in run.said, run.said
+    assert run.code == 1 and "a replay attack" in run.said, run.said
     shutil.copyfile(tmp_path / "new", pulled.site.directory / "latest")
     _pull_ok(pulled)
     assert version.read_text() == before
@@ -85,7 +85,7 @@ def test_the_bundle_that_runs_is_found_again_after_a_power_cut_between_two_renam
     (pulled.site.directory / "latest").unlink()
     pulled.at("/etc/page/index.html").write_text("by hand")
     run = pulled.pull()
-    assert run.code == 1 and run.said.rstrip().endswith("runs"), run.said
+    assert run.code == 1 and run.said.rstrip().endswith("is running"), run.said
     assert _shown(pulled) == "hello\n" and good.is_dir()
 
 
@@ -107,7 +107,9 @@ def test_hosts_take_a_bundle_wave_by_wave(pulled: PulledHost, monkeypatch: pytes
         said = _pull_ok(pulled)
         places[name] = "came up" in said
         if not places[name]:
-            assert re.search(rf"bundle {new[:12]} is published, and this host's turn is at 20.* UTC; bundle \w+ runs", said), said
+            assert re.search(
+                rf"bundle {new[:12]} is published, and this host's turn is at 20.* UTC; bundle \w+ is running", said
+            ), said
             assert _shown(pulled) == "hello\n"
             pulled.at("/etc/page/index.html").write_text("by hand")
             _pull_ok(pulled)
@@ -128,7 +130,7 @@ def test_a_stopped_rollout_goes_no_further_and_another_publication_ends_it(pulle
     pulled.install()
     new = pulled.site.publish([page("newer\n")], is_stopped=True)
     said = _pull_ok(pulled)
-    assert f"bundle {new[:12]} is published, and its rollout was stopped; bundle {old[:12]} runs" in said
+    assert f"bundle {new[:12]} is published, and its rollout was stopped; bundle {old[:12]} is running" in said
     assert pulled.digest() == old
     assert pulled.pull("--status").code == 0
     pulled.site.publish([page("newer\n")])
@@ -158,7 +160,7 @@ def test_a_key_is_replaced_without_a_login_and_the_old_one_counts_for_nothing(pu
     assert _shown(pulled) == "3\n"
     pulled.site.publish([page("4\n")], keys=[old])
     run = pulled.pull()
-    assert run.code == 1 and "does not have a signature of this fleet's key" in run.said
+    assert run.code == 1 and "does not have a valid signature by this fleet's key" in run.said
     assert _shown(pulled) == "3\n"
 
 

@@ -1,15 +1,15 @@
-# What the installer and gpu-fleet-pull share: the newest publication, fetched, verified, and applied by its own converge program.
-# Whoever reads this sets PREFIX, ORIGIN (URL or directory), KEYS (the public keys trusted, with commas between them, the spare one
-# after the word `spare`), STACK (whose publications), FLOOR (the oldest version accepted) and FORMER_STACK (datacenter/cluster so far, empty on a host
-# that did not pull from this stack). A function that fails sets PROBLEM, one sentence, and returns 1.
+# Shared by the installer and gpu-fleet-pull: fetches and verifies the newest publication and applies it with its own converge program.
+# The sourcing script sets PREFIX, ORIGIN (URL or directory), KEYS (the trusted public keys, separated by commas, the spare key after
+# the word `spare`), STACK (the stack of the publications), FLOOR (the oldest version accepted) and FORMER_STACK (the previous
+# datacenter/cluster, empty on a host that did not pull from this stack). A function that fails sets PROBLEM, one sentence, and returns 1.
 #
-# Nothing that was fetched is run or unpacked before the signature of the index and the sha256 it gives have been checked.
+# Nothing that was fetched is run or unpacked before the signature of the index and the sha256 in it have been verified.
 # shellcheck shell=sh
 LC_ALL=C
 export LC_ALL
 umask 077
 
-# Bounds of what an origin can make us store. The bundle's own size is in the signed index.
+# Limits on what an origin can make us store. The bundle's own size is in the signed index.
 INDEX_BYTES=65536
 ARTIFACT_BYTES=2147483648
 
@@ -31,22 +31,22 @@ need_tools() {
   for tool in awk sed tar sha256sum flock mktemp timeout ssh-keygen; do
     command -v "$tool" >/dev/null && continue
     case $tool in
-      ssh-keygen) problem "this host has no ssh-keygen, which checks signatures; install OpenSSH's client (openssh-client, openssh-clients)" ;;
-      *) problem "this host has no $tool; install the package it comes in" ;;
+      ssh-keygen) problem "this host has no ssh-keygen, which verifies signatures; install OpenSSH's client (openssh-client, openssh-clients)" ;;
+      *) problem "this host has no $tool; install the package that contains it" ;;
     esac
     return 1
   done
 }
 
-# sweep_work: removes what killed runs left, secrets among it. A run holds the lock of the directory that it works in, as the
-# provider's bootstrap.sh does.
+# sweep_work: removes what killed runs left, including secrets. A run holds the lock of its working directory, as in the provider's
+# bootstrap.sh.
 sweep_work() {
   for left in "$STATE"/incoming.*; do
     [ -d "$left" ] && flock -n "$left" true 2>/dev/null && rm -rf "$left"
   done
 }
 
-# open_work: WORK, a directory of our own, removed when we end.
+# open_work: creates WORK, a temporary directory that is removed on exit.
 open_work() {
   WORK=
   trap close_work EXIT
@@ -61,25 +61,25 @@ open_work() {
 
 close_work() {
   [ -z "$WORK" ] || rm -rf "$WORK"
-  # Where nothing was installed, nothing stays.
+  # Where nothing was installed, nothing is left behind.
   rmdir "$STATE" "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
 }
 
-# take_lock SECONDS: one run at a time. The descriptor is closed for whatever outlives us. busybox's flock cannot wait by itself.
+# take_lock SECONDS: one run at a time. Child processes that outlive us do not inherit the descriptor. busybox's flock cannot wait.
 take_lock() {
   exec 8>>"$PULL/lock" || return 1
   lock_tries=$1
   until flock -n 8; do
     lock_tries=$((lock_tries - 1))
-    [ "$lock_tries" -gt 0 ] || problem "another run is at work here; wait for it to end and try again" || return 1
+    [ "$lock_tries" -gt 0 ] || problem "another run is in progress on this host; wait for it to end and try again" || return 1
     sleep 1
   done
 }
 
 # --- on disk ---------------------------------------------------------------------------------------------------------------------
 
-# keep FILE <TEXT: FILE is the old one or the new one, whatever a power cut does. Files are named to sync, which else waits for all that
-# other programs are writing; old ones know no other way.
+# keep FILE <TEXT: replaces FILE so that a power cut leaves either the old or the new one. `sync FILE` avoids waiting for everything
+# that other programs are writing; old versions of sync cannot do that.
 keep() {
   cat >"$1.new" && flush "$1.new" && mv -fT "$1.new" "$1"
 }
@@ -88,14 +88,14 @@ flush() {
   sync "$@" 2>/dev/null || sync
 }
 
-# has_result REPORT VERB: did converge say that it did all of it? One that ends well without that word was not there to do anything.
+# has_result REPORT VERB: did converge report success? An exit code of 0 without a result means that the program was damaged or missing.
 has_result() {
   grep -q "^{\"event\":\"result\",\"verb\":\"$2\",\"ok\":true," "$1"
 }
 
 # --- fetching -------------------------------------------------------------------------------------------------------------------
 
-# fetch NAME FILE BYTES: NAME below the origin, at most so large.
+# fetch NAME FILE BYTES: fetches NAME from the origin, at most so many bytes.
 fetch() {
   rm -f "$2.failed"
   # Without the lock's descriptor: busybox's timeout leaves a process for a moment.
@@ -104,10 +104,10 @@ fetch() {
     return 1
   fi
   if [ "$(wc -c <"$2")" -gt "$3" ]; then
-    problem "$ORIGIN/$1 is larger than the $3 bytes it may have"
+    problem "$ORIGIN/$1 is larger than the limit of $3 bytes"
   elif [ -e "$2.failed" ]; then
     fetched_said=$(tail -n 1 "$2.said")
-    problem "cannot get $ORIGIN/$1: ${fetched_said:-wget gave no reason; it may not be there}"
+    problem "cannot get $ORIGIN/$1: ${fetched_said:-wget printed no reason; the file may not exist}"
   fi
 }
 
@@ -124,7 +124,7 @@ download() {
   elif command -v wget >/dev/null; then
     timeout 1800 wget -q -O - "$1" </dev/null
   else
-    echo "neither curl nor wget is on this host; install one" >&2
+    echo "this host has neither curl nor wget; install one" >&2
     return 1
   fi
 }
@@ -135,14 +135,14 @@ fetch_verified() {
   fetched_sum=$(sha256 "$2")
   [ "$fetched_sum" = "$4" ] && return 0
   rm -f "$2"
-  problem "$ORIGIN/$1 is not what was published: its sha256 is $fetched_sum, not $4; nothing of it was run"
+  problem "$ORIGIN/$1 is not what was published: its sha256 is $fetched_sum, not $4; it was not run"
 }
 
 sha256() {
   sha256sum <"$1" | cut -c 1-64
 }
 
-# --- the index: the newest publication, in one file with its signature, so that the two never come from different moments ------------
+# --- the index: describes the newest publication, in one file with its signature, so that the two always match ----------------------
 
 # read_index: INDEX, the verified text; VERSION, EXPIRES, BUNDLE and BUNDLE_BYTES as it gives them; NEXT_KEYS, those trusted from now on.
 read_index() {
@@ -151,7 +151,7 @@ read_index() {
   sed '/^-----BEGIN SSH SIGNATURE-----$/,$d' "$WORK/latest" >"$INDEX"
   verify_index || return 1
   if [ "$(head -n 1 "$INDEX")" != "gpu-fleet 1" ]; then
-    problem "$ORIGIN/latest has a format that this program does not read; install again with the installer beside it"
+    problem "$ORIGIN/latest has a format that this program cannot read; reinstall with the installer published beside it"
     return 1
   fi
   index_stack=$(indexed stack)
@@ -161,27 +161,27 @@ read_index() {
   BUNDLE_BYTES=$(indexed bundle | cut -d ' ' -f 2)
   now=$(date +%s)
   if [ "$index_stack" != "$STACK" ]; then
-    problem "$ORIGIN/latest is of stack $index_stack, and this host belongs to $STACK; nothing was run"
+    problem "$ORIGIN/latest belongs to stack $index_stack, but this host belongs to $STACK; nothing was run"
   elif ! is_number "$VERSION" || ! is_number "$EXPIRES"; then
-    problem "$ORIGIN/latest has no version or no time of expiry; publish it again with the release that this host has, or a newer one"
+    problem "$ORIGIN/latest has no version or no expiry time; publish it again with the release that this host has, or a newer one"
   elif [ "$VERSION" -gt "$((now + 86400))" ]; then
-    # Otherwise one index with a huge version, signed with a stolen key, would make every later one too old for ever.
-    problem "$ORIGIN/latest was published on $(at_time "$VERSION"), and this host's clock says $(at_time "$now"): correct the clock; where it is right, publish again on a machine whose clock is; nothing was run"
+    # Otherwise one index with a huge version, signed with a stolen key, would make every later one too old forever.
+    problem "$ORIGIN/latest was published on $(at_time "$VERSION"), but this host's clock says $(at_time "$now"): correct the clock; if it is right, publish again on a machine with a correct clock; nothing was run"
   elif [ "$VERSION" -lt "$FLOOR" ]; then
-    problem "$ORIGIN/latest is older (version $VERSION) than what was seen before ($FLOOR): an old copy, or somebody replays it; nothing was run"
+    problem "$ORIGIN/latest is older (version $VERSION) than one seen before ($FLOOR): an old copy, or a replay attack; nothing was run"
   elif [ "$EXPIRES" -lt "$now" ]; then
-    problem "$ORIGIN/latest expired on $(at_time "$EXPIRES"): publish again (make pull-bundle), or look for who serves an old copy; nothing was run"
+    problem "$ORIGIN/latest expired on $(at_time "$EXPIRES"): publish again (make pull-bundle), or find out which server delivers an old copy; nothing was run"
   else
     next_keys
   fi
 }
 
-# verify_index: SIGNER, `key` or `spare`, which of ours signed. Each signature is by one key.
+# verify_index: sets SIGNER to `key` or `spare`, the trusted key that signed. Each signature is by one key.
 verify_index() {
   rm -f "$INDEX.sig".*
   awk -v to="$INDEX.sig." '/^-----BEGIN SSH SIGNATURE-----$/ { n++ } n && n < 9 { print >(to n) }' "$WORK/latest"
   printf '%s\n' "$KEYS" | tr , '\n' >"$WORK/keys" # the spare one is the first
-  echo "it has none" >"$WORK/said"
+  echo "it has no signature" >"$WORK/said"
   while IFS= read -r key; do
     case $key in spare*) SIGNER=spare ;; *) SIGNER=key ;; esac
     printf 'gpu-fleet namespaces="gpu-fleet" %s\n' "${key#spare }" >"$WORK/signers"
@@ -191,13 +191,13 @@ verify_index() {
     done
   done <"$WORK/keys"
   case $(cat "$WORK/said") in
-    *option*) problem "this host's ssh-keygen cannot check signatures; OpenSSH 8.1 or newer is needed" ;;
-    *) problem "$ORIGIN/latest does not have a signature of this fleet's key ($(tail -n 1 "$WORK/said" | cut -c 1-200)); nothing was run" ;;
+    *option*) problem "this host's ssh-keygen cannot verify signatures; OpenSSH 8.1 or newer is needed" ;;
+    *) problem "$ORIGIN/latest does not have a valid signature by this fleet's key ($(tail -n 1 "$WORK/said" | cut -c 1-200)); nothing was run" ;;
   esac
 }
 
-# next_keys: the keys that the index lists replace ours. A spare key is replaced by itself alone: so whoever steals the key in use cannot
-# shut out the spare one.
+# next_keys: the keys listed in the index replace ours. Only an index signed by the spare key can replace the spare key, so that a thief
+# of the key in use cannot lock it out.
 next_keys() {
   NEXT_KEYS=$KEYS
   grep -q '^key ' "$INDEX" || return 0
@@ -211,15 +211,15 @@ next_keys() {
   NEXT_KEYS=${NEXT_KEYS%,}
 }
 
-# remember_index: what later runs compare with.
+# remember_index: stores what later runs compare with.
 remember_index() {
   if ! { echo "$VERSION" | keep "$PULL/version"; } || ! { echo "$NEXT_KEYS" | keep "$PULL/keys"; } || ! { echo "$EXPIRES" | keep "$PULL/expires"; }; then
     problem "cannot write below $STATE; free some space"
   fi
 }
 
-# seen_version: the version seen last. A file that is empty or damaged, or that a forged index filled, counts for nothing: then it is
-# that of the bundle that runs.
+# seen_version: the version seen last. A file that is empty, damaged or written from a forged index is ignored; then it is the version
+# of the bundle that runs.
 seen_version() {
   for seen_file in version good/version; do
     seen=$(cat "$PULL/$seen_file" 2>/dev/null)
@@ -231,12 +231,12 @@ seen_version() {
   echo 0
 }
 
-# recover_good: a power cut between the two renames of keep_good.
+# recover_good: recovers from a power cut between the two renames of keep_good.
 recover_good() {
   [ -d "$PULL/good" ] || [ ! -d "$PULL/good.old" ] || mv "$PULL/good.old" "$PULL/good"
 }
 
-# is_number TEXT: of at most twelve digits, which sh can count with.
+# is_number TEXT: at most twelve digits, which any sh can compute with.
 is_number() {
   case $1 in
     '' | *[!0-9]* | ?????????????*) return 1 ;;
@@ -262,20 +262,20 @@ get_bundle() {
   fi
 }
 
-# merge_settings FILE...: NAME=value lines, the later wins. Sorted, as converge keeps them.
+# merge_settings FILE...: NAME=value lines, later ones override earlier ones. Sorted, as converge stores them.
 merge_settings() {
   awk '{ name = $0; sub(/=.*/, "", name); line[name] = $0 } END { for (name in line) print line[name] }' "$@" | sort
 }
 
-# apply_envelope ENVELOPE [offline]: returns converge's code; what it told is in ENVELOPE/report, and PROBLEM has the first cause.
-# With `offline` what cannot be fetched stops only the part that needs it.
+# apply_envelope ENVELOPE [offline]: returns converge's exit code; its output is in ENVELOPE/report, and PROBLEM has the first cause.
+# With `offline`, a file that cannot be fetched fails only the part that needs it.
 apply_envelope() {
   if ! { mkdir -p "$1/bundle" "$1/artifacts" && tar -xf "$1/bundle.tar" -C "$1/bundle"; } 2>"$WORK/said"; then
     problem "cannot unpack the bundle: $(tail -n 1 "$WORK/said")"
     return 1
   fi
   get_artifacts "$1" || [ "${2:-}" = offline ] || return 1
-  # A host that pulls from this stack already may get another datacenter or cluster.
+  # A host that already pulls from this stack may get another datacenter or cluster.
   apply_stack="$(sed -n 's/^GPU_FLEET_STACK=//p' "$1/settings") $FORMER_STACK"
   sh "$1/bundle/converge" apply --prefix "$PREFIX" --envelope "$1" --artifacts "$PULL/good/artifacts" --stack "$apply_stack" \
     >"$1/report" </dev/null 7<&- 8>&-
@@ -285,7 +285,7 @@ apply_envelope() {
   return "$apply_code"
 }
 
-# get_artifacts ENVELOPE: the programs that the bundle does not download from their makers, where this host lacks them.
+# get_artifacts ENVELOPE: fetches the programs that this host lacks and that the bundle does not download from upstream.
 get_artifacts() {
   for artifact in $(sh "$1/bundle/converge" needs --prefix "$PREFIX" --envelope "$1" 2>/dev/null </dev/null 7<&- 8>&-); do
     [ ! -f "$PULL/good/artifacts/$artifact" ] || continue
@@ -295,13 +295,13 @@ get_artifacts() {
 }
 
 first_cause() {
-  # The message's first line, out of its JSON.
+  # The first line of the message, extracted from its JSON.
   cause=$(sed -n 's/.*"part":"\([^"]*\)","status":"failed".*"message":"\([^"\\]*\(\\.[^"\\]*\)*\)".*/\1: \2/p' "$1" |
     sed -e 's/\\n.*//' -e 's/\\\(["\\]\)/\1/g' | head -n 1)
   printf '%s' "${cause:-the converge program ended without a result}"
 }
 
-# keep_good ENVELOPE: what came up is what a later one that does not is rolled back to.
+# keep_good ENVELOPE: stores an envelope that came up, to roll back to when a later one does not.
 keep_good() {
   rm -rf "$1/bundle" "$1/artifacts" "$PULL/good.old"
   echo "$VERSION" >"$1/version"
@@ -310,8 +310,8 @@ keep_good() {
   mv "$1" "$PULL/good" && rm -rf "$PULL/good.old"
 }
 
-# tell ok|failed TEXT: on the terminal, for --status, and as metrics, since nobody logs in to these hosts.
-tell() {
+# report ok|failed TEXT: on the terminal, for --status, and as metrics, since nobody logs in to these hosts.
+report() {
   if [ -d "$PULL" ]; then
     printf '%s\n%s\n%s\n' "$(date -u '+%Y-%m-%d %H:%M:%S UTC')" "$1" "$2" >"$PULL/status"
     [ "$1" != ok ] || date +%s >"$PULL/succeeded"
@@ -320,21 +320,21 @@ tell() {
   say "$2"
 }
 
-# write_metrics 1|0: for the textfile collector of node_exporter. With -T, since others may write in that directory too.
+# write_metrics 1|0: for node_exporter's textfile collector. With -T, since other users may write in that directory too.
 write_metrics() {
   [ -d "$STATE/textfile" ] || return 0
   {
-    gauge success "$1" "1 when the last run brought this host to the newest publication, or found it there."
+    gauge success "$1" "1 when the last run applied the newest publication or found it already applied."
     gauge timestamp_seconds "$(date +%s)" "When the last run ended."
-    gauge last_success_timestamp_seconds "$(cat "$PULL/succeeded" 2>/dev/null)" "When a run last ended well."
-    gauge version "$(cat "$PULL/good/version" 2>/dev/null)" "Version of the publication that runs here: when it was published."
+    gauge last_success_timestamp_seconds "$(cat "$PULL/succeeded" 2>/dev/null)" "When a run last succeeded."
+    gauge version "$(cat "$PULL/good/version" 2>/dev/null)" "Version of the applied publication: the time when it was published."
     gauge seen_version "$(seen_version)" "Version of the newest publication seen."
     gauge expires_timestamp_seconds "$(cat "$PULL/expires" 2>/dev/null)" "When the newest publication seen expires."
   } >"$PULL/metrics"
   chmod 0644 "$PULL/metrics" && mv -fT "$PULL/metrics" "$STATE/textfile/fleet_pull.prom"
 }
 
-# gauge NAME VALUE HELP: nothing where there is no value yet.
+# gauge NAME VALUE HELP: prints nothing when there is no value yet.
 gauge() {
   is_number "$2" || return 0
   printf '# HELP gpu_fleet_pull_%s %s\n# TYPE gpu_fleet_pull_%s gauge\ngpu_fleet_pull_%s %s\n' "$1" "$3" "$1" "$1" "$2"
