@@ -1,4 +1,4 @@
-"""Where hosts get each program from, as the stack's `artifacts` section says. Pure but for reading a directory's index.
+"""Where hosts get each program from, according to the stack's `artifacts` section. Pure, except for reading a directory's index.
 
 A directory of artifacts (`source: controller`) holds one file per program and architecture, named by its sha256, and
 SHA256SUMS, which names them: `<sha256>  <program>-<version>.linux-<arch>`.
@@ -17,22 +17,22 @@ from toolchain.versions import ARCHITECTURES, UNPINNED, Release, image, release
 
 INDEX = "SHA256SUMS"
 DCGM_IMAGE = "dcgm-exporter"
-SIMULATED = "+simulated"  # after the version of a program that is not the release: a directory of the lab's
+SIMULATED = "+simulated"  # suffix of the version of a program that is not a release, in a directory of the lab
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<what>[^\s/]+-[^\s/]+)\.linux-(?P<arch>\w+)")
 
 
 class ArtifactsError(ValueError):
-    """A program is not available as the stack file wants it; the text has the reason and the fix."""
+    """A program is not available as the stack file requires; the text has the reason and the fix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upstream:
-    """The upstream releases, verified by the sums in versions.yaml. `mirror`: a server with the same paths, or empty."""
+    """The upstream releases, verified by the checksums in versions.yaml. `mirror`: a server with the same paths, or empty."""
 
     mirror: str = ""
 
     def sources(self, programs: Iterable[str]) -> dict[str, dict[str, Source]]:
-        """Program -> architecture -> source. Raises ArtifactsError naming every program without a pinned sum."""
+        """Program -> architecture -> source. Raises ArtifactsError naming every program without a pinned checksum."""
         found = {name: _sources(release(name)) for name in programs}
         if unpinned := [f"{name} {release(name).version}" for name, sources in found.items() if not sources]:
             raise ArtifactsError(
@@ -61,7 +61,7 @@ def mirrored(url: str, mirror: str) -> str:
 
 
 def from_directory(directory: Path, programs: Iterable[str]) -> dict[str, dict[str, Source]]:
-    """What the directory holds for these programs. Raises ArtifactsError when it lacks one altogether."""
+    """The directory's files for these programs. Raises ArtifactsError when it has none for one of them."""
     index = _index(directory)
     wanted = {name: f"{name}-{release(name).version}" for name in programs}
     if missing := [what for what in wanted.values() if what not in index]:
@@ -112,8 +112,8 @@ def program_sources(
 
 
 def image_archives(source: str, *, directory: Path | None = None) -> Mapping[str, Source]:
-    """dcgm-exporter's image as `docker save` wrote it, by architecture, where the directory of artifacts has it; then no host
-    asks a registry. Raises ArtifactsError."""
+    """dcgm-exporter's image as `docker save` wrote it, by architecture, if the directory of artifacts has it; then no host
+    uses a registry. Raises ArtifactsError."""
     if source != "controller" or directory is None:
         return {}
     return _index(directory).get(f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}", {})
@@ -122,7 +122,7 @@ def image_archives(source: str, *, directory: Path | None = None) -> Mapping[str
 def image_reference(configured: str | None, archives: Mapping[str, Source]) -> str:
     """dcgm-exporter's image as hosts pull it. `configured`: the stack's own, with a digest.
 
-    Raises ArtifactsError when the digest is not pinned and there is no archive in its place.
+    Raises ArtifactsError when the digest is not pinned and there is no archive instead.
     """
     pinned = image(DCGM_IMAGE)
     if not configured and not pinned.digest and not archives:

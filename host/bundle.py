@@ -1,8 +1,8 @@
-"""The parts of a stack as one content-addressed archive: the converge program, a manifest it can read, and the files.
+"""The parts of a stack as one content-addressed archive: the converge program, its manifest, and the files.
 
-The same parts give the same bytes on any machine, so the digest alone shows whether a host is up to date. The archive holds no
+The same parts give the same bytes on any machine, so the digest alone shows whether a host is up to date. The archive contains no
 value that differs between hosts and no secret. The manifest's format is documented in converge/README.md.
-Not done here: choosing parts (parts/) and bringing the archive to a host (the provider).
+Not done here: choosing parts (parts/) and sending the archive to a host (the provider).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUP = "gpu-fleet"
 
 SUPERVISOR_DIRECTORY = "/etc/gpu-fleet/supervisor.d"
 
-HOST_PART = "host"  # what every bundle brings along: directories, the environment file, secrets, supervisord's configuration
+HOST_PART = "host"  # in every bundle: directories, the environment file, secrets, supervisord's configuration
 HOST_DIRECTORIES = (
     Directory(path="/etc/gpu-fleet"),
     Directory(path=SECRETS_DIRECTORY, mode=0o750, group=GROUP, contents="placed"),
@@ -39,7 +39,7 @@ HOST_DIRECTORIES = (
 SUPERVISOR_CONFIG = "/etc/gpu-fleet/supervisord.conf"
 SUPERVISOR_ONLY = frozenset({"/run/gpu-fleet", SUPERVISOR_DIRECTORY, SUPERVISOR_CONFIG})  # not placed on hosts with systemd
 
-# Facts and settings that no part declares: the provider sends these for every host, or converge adds them itself.
+# Facts and settings that no part declares: the provider sends them for every host, or converge adds them itself.
 GIVEN_NAMES = frozenset(
     {
         "GPU_FLEET_PREFIX",
@@ -54,7 +54,7 @@ GIVEN_NAMES = frozenset(
 
 # Where parts may place things: nothing outside these roots is ever written or removed by a bundle.
 ALLOWED_ROOTS = ("/etc/", "/opt/gpu-fleet/", "/var/lib/", "/var/log/gpu-fleet/", "/run/gpu-fleet/")
-# Made by every distribution; never recorded as ours, so never removed.
+# Created by every distribution; never recorded as ours, so never removed.
 SYSTEM_DIRECTORIES = frozenset(
     {"/", "/etc", "/etc/systemd", "/etc/systemd/system", "/opt", "/run", "/var", "/var/lib", "/var/log", STATE_DIRECTORY}
 )
@@ -66,7 +66,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 
 
 class BundleError(ValueError):
-    """The parts contradict themselves or each other: an error in this repository, not in a stack file. Holds all of them."""
+    """The parts contradict themselves or each other: errors in this repository, not in a stack file. Has all of them."""
 
     def __init__(self, errors: Sequence[str]):
         super().__init__("the parts do not make a bundle:\n" + "\n".join(f"  - {error}" for error in errors))
@@ -75,7 +75,7 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file that the controller has to bring, because its source has no URL."""
+    """A file that the controller has to send, because its source has no URL."""
 
     part: str
     path: str
@@ -84,9 +84,9 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """`tar`: the archive, uncompressed. `digest`: its sha256 in hex. `texts`: what it holds, for people to read and to diff, by
-    path on the host (`/etc/...`) or in the archive (`manifest`, `converge`, ...); bytes that are no text appear as their sha256.
-    `artifacts`: sha256 -> what it is for, of the downloads that the controller brings."""
+    """`tar`: the archive, uncompressed. `digest`: its sha256 in hex. `texts`: its content, for people to read and to diff, by
+    path on the host (`/etc/...`) or in the archive (`manifest`, `converge`, ...); bytes that are not text appear as their
+    sha256. `artifacts`: sha256 -> what it is for, of the downloads that the controller sends."""
 
     tar: bytes
     digest: str
@@ -95,13 +95,13 @@ class Bundle:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a host's environment file says where the host itself says nothing."""
+        """The environment file's values that a host does not override."""
         return dict(line.split("=", 1) for line in self.texts["settings"].splitlines())
 
     @classmethod
     def of(cls, parts: Sequence[Part], *, settings: Mapping[str, str] | None = None, rootfs: Path = ROOTFS) -> Bundle:
-        """The bundle of `parts`, in their order. `settings`: what the stack sets for every host, over the parts' defaults.
-        `rootfs` is where the files of their units are.
+        """The bundle of `parts`, in their order. `settings`: what the stack sets for every host, overriding the parts' defaults.
+        `rootfs`: directory with the files of their units.
 
         Raises BundleError with every error found.
         """
@@ -123,7 +123,7 @@ class Bundle:
                 members[f"files{file.path}"] = file.content
 
         sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {path}\n" for path, content in sorted(members.items()))
-        # A host's copy is checked against it before it is run again. Left out of `texts`: it changes with every other file.
+        # A host's copy is verified against it before it is run again. Not in `texts`: it changes with every other file.
         tar = _tar({**members, "SHA256SUMS": sums.encode()})
         texts = {path.removeprefix("files"): _readable(content) for path, content in sorted(members.items())}
         artifacts = {
@@ -137,7 +137,7 @@ class Bundle:
 
 
 def _host_part(parts: Sequence[Part]) -> Part:
-    """What the parts need below them, as a part of its own: applied first, removed last."""
+    """What the other parts depend on, as a separate part: applied first, removed last."""
     listed = {directory.path for part in parts for directory in part.directories}
     parents = {
         str(parent)
@@ -275,7 +275,7 @@ def _errors_between(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str
     settings: dict[str, tuple[str, str]] = {}
     for part in parts:
         if part.name in names:
-            why = " (every bundle has a part of this name already)" if part.name == HOST_PART else ""
+            why = " (every bundle already has a part of this name)" if part.name == HOST_PART else ""
             yield f"{part.name}: two parts have this name{why}"
         names.add(part.name)
         unit_paths = [file.path for _, file in unit_files[part.name]]
@@ -286,11 +286,11 @@ def _errors_between(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str
         for directory in part.directories:
             other, same = directories.setdefault(directory.path, (part.name, directory))
             if same != directory:
-                yield f"{part.name}: wants directory {directory.path} with another mode, owner, group or contents than {other}"
+                yield f"{part.name}: declares directory {directory.path} with another mode, owner, group or contents than {other}"
         for user in part.users:
             other, same_user = users.setdefault(user.name, (part.name, user))
             if same_user != user:
-                yield f"{part.name}: wants user {user.name} with another home or other groups than {other}"
+                yield f"{part.name}: declares user {user.name} with another home or other groups than {other}"
         for name, value in part.settings.items():
             other, same_value = settings.setdefault(name, (part.name, value))
             if same_value != value:
@@ -302,21 +302,21 @@ def _errors_of_names(part: Part, known: set[str], has_facts: bool) -> Iterator[s
         yield f"name {part.name!r}: use lower-case letters, digits and '-'"
     for name in (*part.settings, *part.when):
         if not _VARIABLE.fullmatch(name):
-            yield f"{name!r} is not a name for an environment file"
+            yield f"{name!r} is not a valid name for an environment file"
     for name, value in part.settings.items():
         if not value.isprintable():
-            yield f"setting {name}: {value!r} has characters that an environment file cannot carry"
+            yield f"setting {name}: {value!r} has characters that an environment file cannot represent"
     for name, allowed in part.when.items():
         if name not in known and not has_facts:
-            yield f"when {name}: no setting has this name and no probe runs before this part that could give it"
+            yield f"when {name}: no setting has this name and no probe runs before this part that could print it"
         for value in allowed:
             if not value or "," in value:
-                yield f"when {name}: value {value!r} must not be empty or hold a comma"
+                yield f"when {name}: value {value!r} must not be empty or contain a comma"
     if part.probe and part.probe not in {file.path for file in part.files}:
         yield f"probe {part.probe} is not among the part's files"
     for user in part.users:
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user.name):
-            yield f"user {user.name!r} is not a name useradd accepts"
+            yield f"user {user.name!r} is not a name that useradd accepts"
     for secret in part.secrets:
         if not _NAME.fullmatch(secret):
             yield f"secret {secret!r}: use lower-case letters, digits and '-'"
@@ -332,21 +332,21 @@ def _errors_of_paths(part: Part) -> Iterator[str]:
         if not path.startswith(ALLOWED_ROOTS):
             yield f"{path} is outside {', '.join(ALLOWED_ROOTS)}"
         elif path != str(PurePosixPath(path)) or ".." in PurePosixPath(path).parts:
-            yield f"{path} is not a normal absolute path"
+            yield f"{path} is not a normalized absolute path"
         elif path.startswith((f"{SECRETS_DIRECTORY}/", f"{SUPERVISOR_DIRECTORY}/")):
             yield f"{path} is where converge places secrets and units; name them in `secrets` or `units`"
     for file in part.files:
         is_program = "/bin/" in file.path or "/libexec/" in file.path
         if is_program and file.content.startswith(b"#!") and not file.mode & 0o100:
-            yield f"{file.path} starts with #! but its mode {file.mode:o} does not let it run"
+            yield f"{file.path} starts with #! but its mode {file.mode:o} is not executable"
         if file.mode & 0o7022:
-            yield f"{file.path}: mode {file.mode:o} lets others than the owner write it, or has a set-id bit"
+            yield f"{file.path}: mode {file.mode:o} is writable by others than the owner, or has a set-id bit"
 
 
 def _errors_of_downloads(part: Part) -> Iterator[str]:
     for download in part.downloads:
         if "/bin/" in download.path and not download.mode & 0o100:
-            yield f"{download.path}: mode {download.mode:o} does not let the program run"
+            yield f"{download.path}: mode {download.mode:o} is not executable"
         if not download.sources:
             yield f"{download.path} has no source for any architecture"
         for arch, source in download.sources.items():
@@ -372,32 +372,32 @@ def _errors_of_units(part: Part, unit_files: Sequence[tuple[str, File]], causes:
                 yield f"unit {unit.name} has no file rootfs{path}"
         for cause in (*unit.restart_on, *unit.reload_on):
             if cause not in causes:
-                yield f"unit {unit.name} is to restart on {cause!r}, which neither this part nor one before it places"
+                yield f"unit {unit.name}: restart_on {cause!r} is placed by neither this part nor one before it"
     for path in sorted(shipped):
         if path.endswith(".conf"):
             content = next(file.content for _, file in unit_files if file.path == path)
             if f"[program:{PurePosixPath(path).stem}]".encode() not in content:
-                yield f"{path} must hold [program:{PurePosixPath(path).stem}]"
+                yield f"{path} must contain [program:{PurePosixPath(path).stem}]"
 
 
 def _errors_of_fields(part: Part) -> Iterator[str]:
-    """What the manifest's line format cannot carry."""
+    """Values that the manifest's line format cannot represent."""
     for record in _records([part], {part.name: ()}):
         for value in record[1:]:
             if not value or not value.isprintable() or value != value.strip():
-                yield f"{record[0]}: {value!r} must be printable text without spaces at its ends"
+                yield f"{record[0]}: {value!r} must be printable text without leading or trailing spaces"
     for check in part.checks:
         if isinstance(check, HttpCheck):
             for name in _REFERENCE.findall(check.url):
                 if not _VARIABLE.fullmatch(name):
-                    yield f"check {check.url}: ${{{name}}} is not a name of the environment file"
+                    yield f"check {check.url}: ${{{name}}} is not a valid name for an environment file"
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------------
 
 
 def _tar(members: dict[str, bytes]) -> bytes:
-    """An uncompressed archive whose bytes depend on `members` alone: fixed order, owner, time and modes."""
+    """An uncompressed archive whose bytes depend only on `members`: fixed order, owner, time and modes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name in sorted(members):

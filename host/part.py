@@ -1,9 +1,9 @@
 """What one exporter or agent places on a host, as plain data.
 
-A `Part` says everything the converge program needs to bring one concern (node_exporter, Alloy, ...) to its state and to
-take it away again. Parts hold no shell beyond paths of scripts in `rootfs/` and no values that differ between hosts: those
-come at apply time as settings (one environment file) and secrets (0600 files), so one bundle serves every host of a stack.
-Not done here: rendering (bundle.py) and doing (converge/).
+A `Part` declares everything that the converge program needs to apply one concern (node_exporter, Alloy, ...) and to remove it.
+Parts contain no shell beyond paths of scripts in `rootfs/` and no values that differ between hosts: those are given at apply
+time as settings (one environment file) and secrets (files of mode 0640), so one bundle serves every host of a stack.
+Not done here: rendering (bundle.py) and applying (converge/).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOTFS = Path(__file__).parent / "rootfs"
 
 @dataclass(frozen=True, kw_only=True)
 class File:
-    """One file on the host. `path` is absolute there (a prefix is put before it by the converge program)."""
+    """One file on the host. `path` is absolute (the converge program prepends its prefix)."""
 
     path: str
     content: bytes
@@ -35,12 +35,12 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class Directory:
-    """One directory. `contents` says whose the entries are, which decides about drift and removal:
+    """One directory. `contents`: who owns the entries, which determines drift and removal:
 
-    - "shared": others may put things there; it is removed with the part when we made it and it is empty.
-    - "placed": only what the bundle places may lie there; anything else is drift and is saved elsewhere. What existed before us
-      is restored on removal.
-    - "runtime": our programs write there (WAL, textfiles, logs); when we made it, it is removed with everything in it.
+    - "shared": other software may put things there; it is removed with the part if we created it and it is empty.
+    - "placed": only what the bundle places may be there; anything else is drift and is saved elsewhere. What existed before us is
+      restored on removal.
+    - "runtime": our programs write there (WAL, textfiles, logs); if we created it, it is removed with everything in it.
     """
 
     path: str
@@ -63,9 +63,9 @@ class User:
 class Source:
     """Where a download comes from on one architecture.
 
-    `sha256` is that of the file named by `url` as downloaded (archive or bare binary), 64 hex digits. `member` is the path
-    inside a .tar.gz or .zip archive; empty means the download is the file itself. An empty `url` means the controller
-    brings the file (`artifacts: controller`): `sha256` is then that of the file itself.
+    `sha256` is that of the file at `url` as downloaded (archive or bare binary), 64 hex digits. `member` is the path inside a
+    .tar.gz or .zip archive; empty: the download is the file itself. An empty `url` means that the controller sends the file
+    (`artifacts: controller`): `sha256` is then that of the file itself.
     """
 
     sha256: str
@@ -75,7 +75,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A verified file, mostly a program: placed only after its source's sha256 matched. `sources`: amd64 or arm64 -> source."""
+    """A verified file, usually a program: placed only after its source's sha256 matched. `sources`: amd64 or arm64 -> source."""
 
     path: str
     sources: Mapping[str, Source]
@@ -87,11 +87,11 @@ class Unit:
     """A service. `name` without a suffix, e.g. `gpu-fleet-node-exporter`.
 
     Under systemd it is rootfs/etc/systemd/system/<name>.service (and <name>.timer when `timer`), under supervisor
-    rootfs/etc/gpu-fleet/supervisor.d/<name>.conf, a [program:<name>]; both are shipped by the bundle without being named among
-    the part's files, and the host's service manager takes its own. A change of that file restarts the unit by itself.
-    `restart_on`: what restarts it when it changes: paths of files or downloads of this part or of one before it, or the names
-    "identity" (the host's name, datacenter and cluster), "settings" (all others) and "secrets/<name>". `reload_on`: the same, for
-    a reload instead.
+    rootfs/etc/gpu-fleet/supervisor.d/<name>.conf, a [program:<name>]; the bundle contains both without listing them among the
+    part's files, and the host's service manager uses its own. A change of that file always restarts the unit.
+    `restart_on`: what restarts it when it changes: paths of files or downloads of this part or an earlier one, or the names
+    "identity" (the host's name, datacenter and cluster), "settings" (all other settings) and "secrets/<name>". `reload_on`: the
+    same, for a reload instead.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Unit:
 class HttpCheck:
     """The part works when `url` answers 200 and its body contains `contains`, within `within_s` seconds of a restart.
 
-    `url` may hold ${NAME} of the environment file (ports are settings)."""
+    `url` may contain ${NAME} of the environment file (ports are settings)."""
 
     url: str
     contains: str = ""
@@ -125,23 +125,23 @@ Check = HttpCheck | FileCheck
 
 
 def secret_group(secret: str) -> str:
-    """The group that owns a secret's file on a host. The users of the programs that read the secret join it, and nobody else."""
+    """The group that owns a secret's file on a host. Only the users of the programs that read the secret are members."""
     return f"gpu-fleet-{secret}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One concern on a host, in the order the bundle lists it.
+    """One concern on a host, applied in the order of the bundle.
 
-    `when`: facts or settings that must have one of these values, else the part is not wanted on that host (and is removed
-    where it was). `probe`: path of a sh script of this bundle (a file of this part) that is run with `sh` before anything is
-    placed, from a tree laid out as on the host (a helper script is found relative to "$0"), with the settings and the facts so
-    far in its environment. It prints `NAME=value` lines, the facts; `when` of this part and of later ones sees them, and so does
-    the environment file. It is not run where an already known name of `when` has another value. A probe that exits non-zero
-    fails its part, and stops the whole apply when `fatal`, with its stderr as the message; its exit code chooses the cause (see
-    converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`) installed when absent, with
-    what they need; those that we installed go when the host is removed, unless other packages need them by now or the script
-    `keep_packages` (a file of this part or of one before it, given the part's name) prints who else uses them.
+    `when`: facts or settings that must have one of these values, otherwise the part is not wanted on that host (and is removed
+    if it was installed). `probe`: path of a sh script of this bundle (a file of this part) that is run with `sh` before anything
+    is placed, from a tree with the host's layout (a helper script is found relative to "$0"), with the settings and the facts so
+    far in its environment. It prints `NAME=value` lines, the facts, which are available to `when` of this part and of later ones
+    and in the environment file. It is not run when an already known name of `when` has another value. A probe that exits
+    non-zero fails its part, and stops the whole apply when `fatal`, with its stderr as the message; its exit code determines the
+    error code (see converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`), installed with their
+    dependencies when absent; those that we installed are removed with the host, unless other packages need them by then or the
+    script `keep_packages` (a file of this part or an earlier one, called with the part's name) prints what else uses them.
     `settings`: NAME=value defaults of the environment file, overridden per host.
     """
 

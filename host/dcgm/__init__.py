@@ -1,1 +1,1 @@
-"""What dcgm-exporter is told to collect, the same on hosts and in Kubernetes. Pure but for reading a list of counters."""
+"""What dcgm-exporter collects, the same on hosts and in Kubernetes. Pure, except for reading a list of counters."""

@@ -1,4 +1,4 @@
-"""Everything a host of the fleet gets, as parts in the order they are applied."""
+"""Everything that is placed on a host of the fleet, as parts in the order in which they are applied."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
-    """What the stack decides for all its hosts; what differs between hosts are settings.
+    """What the stack decides for all its hosts; whatever differs between hosts is a setting.
 
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
-    `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None opens
-    nothing beyond loopback.
+    `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None: nothing listens beyond
+    loopback.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -47,7 +47,7 @@ class HostOptions:
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
-    """Probes first: their facts decide which of the later parts a host wants. A reader is placed after what it reads."""
+    """Probes first: their facts decide which of the later parts a host needs. A reader is placed after what it reads."""
     programs = options.programs
     before_alloy = [
         Launch().part(),

@@ -1,4 +1,4 @@
-"""Existing exporters that are kept: where they respond, ours are not placed and Alloy reads theirs."""
+"""Existing exporters that are adopted: where they respond, ours are not placed and Alloy scrapes them instead."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from host.part import File, HttpCheck, Part
 
 PROBE = "/opt/gpu-fleet/libexec/adopt-exporters"
 TEXTFILES = "/etc/gpu-fleet/alloy/collect_textfiles.alloy"
-# Facts that say which of the two a host gets, for `when`.
+# Facts for `when`: whether the exporter is adopted.
 NODE_EXPORTER_ADOPTED = "GPU_FLEET_NODE_EXPORTER_ADOPTED"
 GPU_EXPORTER_ADOPTED = "GPU_FLEET_GPU_EXPORTER_ADOPTED"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """Facts: GPU_FLEET_NODE_EXPORTER_ADOPTED and GPU_FLEET_GPU_EXPORTER_ADOPTED (yes, no), and GPU_FLEET_NODE_EXPORTER_REASON. Of
-    an adopted GPU exporter also what exporter_choice.py finds otherwise, and where it listens."""
+    """Facts: GPU_FLEET_NODE_EXPORTER_ADOPTED and GPU_FLEET_GPU_EXPORTER_ADOPTED (yes, no), and GPU_FLEET_NODE_EXPORTER_REASON.
+    For an adopted GPU exporter also its address, and the facts that exporter_choice.py finds for our own."""
 
     def parts(self) -> tuple[Part, ...]:
-        """The probe, before any choice; and for adopted exporters the check that they still respond."""
+        """The probe, before the exporter is chosen; and for adopted exporters the check that they still respond."""
         return (
             Part(name="adoption", probe=PROBE, fatal=True, files=(File.from_rootfs(PROBE),), settings={"GPU_FLEET_ADOPT": "no"}),
             Part(
                 name="node-exporter-adopted",
                 when={NODE_EXPORTER_ADOPTED: ("yes",)},
-                # Theirs does not read our textfiles.
+                # The existing one does not read our textfiles.
                 files=(File.from_rootfs(TEXTFILES),),
                 checks=(HttpCheck(url="http://${GPU_FLEET_NODE_EXPORTER_LISTEN}/metrics", contains="node_uname_info"),),
             ),

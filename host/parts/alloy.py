@@ -1,7 +1,7 @@
 """Alloy on one host: static configuration split by verb, the same on every host of a stack.
 
-What differs between hosts comes from the environment file, secrets from files. A feature is a file that is shipped or not; the
-files that only some hosts want are brought by the parts they belong to (the scrape of an exporter by that exporter's part).
+Values that differ between hosts come from the environment file, secrets from files. A feature is a file that is placed or not;
+files that only some hosts need are placed by the parts that they belong to (the scrape of an exporter by that exporter's part).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Alloy:
 
     sources: Mapping[str, Source]  # by architecture
     metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password
-    logs: bool  # there is a Loki; without one the XID counters still work
+    logs: bool  # send logs to Loki; the XID counters also work without it
     logs_login: bool  # send GPU_FLEET_LOGS_USERNAME and the secret logs-password
     docker_logs: bool
-    metrics_outage_s: int  # an outage of Mimir this long loses no sample
+    metrics_outage_s: int  # an outage of Mimir of this length loses no samples
     optional_config: tuple[str, ...] = ()
-    listen: str = "127.0.0.1:12345"  # Alloy's interface: shows its configuration, so loopback
+    listen: str = "127.0.0.1:12345"  # Alloy's HTTP interface; loopback, because it shows the configuration
 
     def part(self) -> Part:
         config = tuple(File.from_rootfs(f"{CONFIG}/{name}.alloy") for name in self._config_names())
@@ -55,12 +55,12 @@ class Alloy:
             units=(
                 Unit(
                     name="gpu-fleet-alloy",
-                    # Not on secrets: Alloy reads their files again for every request. Its environment it reads once.
+                    # Not on secrets: Alloy reads their files for every request. It reads its environment only once.
                     restart_on=(PROGRAM, START, "settings", "identity"),
                     reload_on=(*(file.path for file in config), *self.optional_config),
                 ),
             ),
-            # Where no name server responds, Alloy resolves the host's full name for 10 s before each scrape target.
+            # If no name server responds, Alloy spends 10 s on resolving the host's full name for each scrape target.
             checks=(HttpCheck(url="http://${GPU_FLEET_ALLOY_LISTEN}/-/ready", contains="ready", within_s=120),),
         )
 
@@ -73,8 +73,8 @@ class Alloy:
         return ("discover", "collect_metrics", "collect_agent", *docker, "process_kernel", metrics, logs)
 
     def _groups(self) -> tuple[str, ...]:
-        """gpu-fleet: the directory of the secrets; systemd-journal, adm: kernel messages. docker: its members can become root, so
-        only where the stack collects container logs."""
+        """gpu-fleet: the directory of the secrets; systemd-journal, adm: kernel messages; docker: only if the stack collects
+        container logs, because members of this group can become root."""
         secrets = map(secret_group, self._secrets())
         return ("gpu-fleet", *secrets, "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
 
@@ -83,5 +83,5 @@ class Alloy:
         return (*metrics, "logs-password") if self.logs and self.logs_login else metrics
 
     def _wal_keep_s(self) -> int:
-        # The reasoning is beside the value's use, in export_metrics.alloy.
+        # Explained where the value is used, in export_metrics.alloy.
         return self.metrics_outage_s * 3 // 2

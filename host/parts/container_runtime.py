@@ -1,7 +1,8 @@
-"""What dcgm-exporter's container needs below it, installed where it is missing: Docker or Podman, and NVIDIA's Container Toolkit.
+"""What dcgm-exporter's container needs, installed where it is missing: Docker or Podman, and the NVIDIA Container Toolkit.
 
-The runtime is the distribution's own package. The toolkit comes from NVIDIA's repository or a copy of it, its key verified by
-sha256. choose-exporter says what is missing, before anything is placed. Not done here: the driver, which is never installed.
+The runtime is the distribution's own package. The toolkit comes from NVIDIA's repository or a mirror of it, its key verified by
+sha256. choose-exporter determines what is missing, before anything is placed. Not done here: the driver, which is never
+installed.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from toolchain.versions import ARCHITECTURES, Repository, repository
 CAN_INSTALL = "/opt/gpu-fleet/libexec/can-install"
 START = "/opt/gpu-fleet/libexec/start-container-toolkit"
 IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
-_SPECIFICATIONS = "/etc/cdi"  # what Podman reads
-# family: its repository file, and where its package manager expects keys
+_SPECIFICATIONS = "/etc/cdi"  # CDI specifications, which Podman reads
+# By family: the repository file, and where the package manager expects keys.
 _REPOSITORY_FILES = {"debian": "/etc/apt/sources.list.d/gpu-fleet-nvidia.list", "rhel": "/etc/yum.repos.d/gpu-fleet-nvidia.repo"}
 _KEYS = {"debian": "/etc/apt/keyrings/gpu-fleet-nvidia.asc", "rhel": "/etc/pki/rpm-gpg/gpu-fleet-nvidia.asc"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerRuntime:
-    """`toolkit`: the repository of the Container Toolkit. `may_install`: whether missing things are installed at all."""
+    """`toolkit`: the repository of the Container Toolkit. `may_install`: whether missing packages are installed at all."""
 
     toolkit: Repository = field(default_factory=lambda: repository("nvidia-container-toolkit"))
     may_install: bool = True
 
     def parts(self) -> tuple[Part, ...]:
-        """The toolkit first: a Docker installed after it finds it without a restart."""
+        """The toolkit first: a Docker installed after it detects it without a restart."""
         return (
             *(
                 Part(
@@ -64,7 +65,7 @@ class ContainerRuntime:
     def _repository_file(self, family: str) -> str:
         if family == "debian":
             return f"deb [signed-by={_KEYS[family]}] {self.toolkit.url}/stable/deb/$(ARCH) /\n"
-        # The list of packages is signed and has their sums, so the packages themselves need no signature. While the
+        # The package list is signed and has the packages' checksums, so the packages themselves need no signature. If the
         # repository is unreachable, dnf continues without it.
         return (
             "[gpu-fleet-nvidia]\nname=NVIDIA Container Toolkit\n"
@@ -78,12 +79,12 @@ class ContainerRuntime:
 
 
 def _installed(name: str, when: Mapping[str, tuple[str, ...]], packages: Mapping[str, tuple[str, ...]]) -> Part:
-    """Packages that stay when the host is removed while others use them, which IN_USE reports; exporter-choice places it."""
+    """Packages that are kept on removal of the host if IN_USE reports other users of them; exporter-choice places that script."""
     return Part(name=name, when=when, packages=packages, keep_packages=IN_USE)
 
 
 def _directories(*paths: str) -> tuple[Directory, ...]:
-    """Of these files, below /etc: made on hosts of this family alone."""
+    """The directories of these files, below /etc: created only on hosts of this family."""
     return tuple(
         Directory(path=str(parent))
         for parent in sorted({p for path in paths for p in PurePosixPath(path).parents})

@@ -1,6 +1,6 @@
-"""dcgm-exporter on one host: the GPU exporter of bare metal and VMs. In a container by Docker or Podman, or from DCGM's packages.
+"""dcgm-exporter on one host: the GPU exporter of bare metal and VMs. In a Docker or Podman container, or from DCGM's packages.
 
-Not done here: which of the three a host gets (exporter_choice.py), and what the container needs below it (container_runtime.py).
+Not done here: choosing one of the three (exporter_choice.py), and installing what the container needs (container_runtime.py).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ START = "/opt/gpu-fleet/libexec/start-dcgm-exporter"
 START_HOST = "/opt/gpu-fleet/libexec/start-dcgm-exporter-host"
 COUNTERS = "/etc/dcgm-exporter/counters.csv"
 ARCHIVE = "/opt/gpu-fleet/share/dcgm-exporter.tar"
-# As NVIDIA's own image has them: profiling of Ampere and older needs the proprietary one.
+# The same as in NVIDIA's own image: profiling on Ampere and older needs the proprietary one.
 _PACKAGES = ("datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-proprietary", "datacenter-gpu-manager-exporter")
-# A series of a GPU, whatever list of counters it is: an open port alone says nothing about GPUs.
+# A GPU's series, with any list of counters: an open port alone does not mean that GPUs are readable.
 _OF_A_GPU = '{gpu="'
 
 
 @dataclass(frozen=True, kw_only=True)
 class DcgmExporter:
-    """`image`: as `docker pull` takes it, with its digest. `archives`: the same as `docker save` wrote it, by architecture, for
-    hosts that reach no registry; with them none is used. `counters`: lines "field, type, help"; one that names a DCGM_FI_PROF_*
-    field makes the container run with SYS_ADMIN."""
+    """`image`: as given to `docker pull`, with its digest. `archives`: the image as written by `docker save`, by architecture,
+    for hosts that reach no registry; with archives no registry is used. `counters`: lines "field, type, help"; with a
+    DCGM_FI_PROF_* field the container runs with SYS_ADMIN."""
 
     image: str = field(default_factory=lambda: image("dcgm-exporter").reference)
     archives: Mapping[str, Source] = field(default_factory=dict)
@@ -79,7 +79,7 @@ def _part(
         name=name,
         when={"GPU_FLEET_DCGM_RUN": (run,)},
         units=(Unit(name=f"gpu-fleet-{name}", restart_on=(*started_by, COUNTERS, "settings")),),
-        # Counted from when the image (about half a gigabyte) is present; one that cannot be pulled ends the wait at once.
+        # Counted from when the image (about half a gigabyte) is present; if it cannot be pulled, the wait ends at once.
         checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains=_OF_A_GPU, within_s=300),),
         files=files,
         packages=packages or {},

@@ -1,6 +1,6 @@
-"""The host compared with what the last apply left there, by itself on a timer: drift is a metric, and nothing needs SSH for it.
+"""A timer on the host that compares it with the state after the last apply: drift is a metric, and needs no SSH.
 
-It repairs nothing: that is the next `up`, or the next run of gpu-fleet-pull.
+It repairs nothing: the next `up`, or the next run of gpu-fleet-pull, does that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The check that a host has the GPUs it should have, before anything is placed: without a driver every exporter is silent."""
+"""Checks that a host has the expected GPUs, before anything is placed: without a driver no exporter works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPU exporter a host gets: chosen on the host itself, which alone knows whether it is a container and has Docker."""
+"""Which GPU exporter a host gets: chosen on the host, because only there it is known whether it is a container and has Docker."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DcgmRuntime = Literal["auto", "docker", "podman"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterChoice:
-    """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. Of dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
+    """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. For dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
     podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
     GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family whose
     package manager gets NVIDIA's repository), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
 
-    `dcgm_source`, `dcgm_runtime`: how the stack wants dcgm-exporter to run. `needs`: settings of the parts that run it.
+    `dcgm_source`, `dcgm_runtime`: how the stack runs dcgm-exporter. `needs`: settings of the parts that run it.
     """
 
     dcgm_source: DcgmSource = "image"
@@ -37,7 +37,7 @@ class ExporterChoice:
     listen: str = "127.0.0.1:9835"  # of either exporter, for Alloy on the same host; 9835 is nvidia_gpu_exporter's own port
 
     def parts(self) -> tuple[Part, ...]:
-        """The choice, and Alloy's scrape where the choice is an exporter with a port."""
+        """The choice, and Alloy's scrape if the chosen exporter has a port."""
         return (
             Part(
                 name="exporter-choice",

@@ -1,4 +1,4 @@
-"""Where a host's kernel messages come from: the journal, or a file where there is none. Alloy's pipeline after it is the same."""
+"""The source of a host's kernel messages: the journal, or a file where there is none. The rest of Alloy's pipeline is shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class KernelLog:
     """Facts: GPU_FLEET_KERNEL_LOG_SOURCE (journal, file, none) and GPU_FLEET_KERNEL_LOG_FILE."""
 
     def parts(self) -> tuple[Part, ...]:
-        """Two, of which a host wants the one for its source, or none."""
+        """Two parts, of which a host needs the one for its source, or none."""
         return (
             Part(
                 name="kernel-log-journal",

@@ -1,4 +1,4 @@
-"""How programs are started on a host: the scripts that several other parts use. Places no program itself."""
+"""How programs are started on a host: scripts that several other parts use. Places no program itself."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Launch:
         return Part(
             name="launch",
             files=tuple(File.from_rootfs(path) for path in (RUN, FIND_TOOL, FETCH_METRICS)),
-            # Empty: PATH and the usual places are enough on most hosts.
+            # Empty: PATH and the usual install directories suffice on most hosts.
             settings={"GPU_FLEET_TOOL_PATH": ""},
         )

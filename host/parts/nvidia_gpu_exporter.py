@@ -21,12 +21,12 @@ class NvidiaGpuExporter:
         return Part(
             name="nvidia-gpu-exporter",
             when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
-            # The groups own /dev/nvidia* where an administrator restricted them.
+            # These groups own /dev/nvidia* where an administrator restricted access.
             users=(User(name="gpu-fleet-nvidia-gpu-exporter", groups=("video", "render")),),
             files=(File.from_rootfs(START),),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
             units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(PROGRAM, START, "settings")),),
-            # Present with the first successful nvidia-smi run only: a listening port alone says nothing about GPUs.
+            # Present only after a successful nvidia-smi run: an open port alone does not mean that GPUs are readable.
             checks=(
                 HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains="nvidia_smi_gpu_info", within_s=20),
             ),

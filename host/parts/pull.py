@@ -1,7 +1,7 @@
-"""What keeps a host converged that provisions itself: the same bundle as for hosts reached by SSH, fetched by the host.
+"""Keeps a self-provisioning host converged: it fetches the same bundle that hosts reached by SSH get.
 
-It is in every bundle and wanted only where the installer said so (GPU_FLEET_MODE), so that both ways have the same bytes. How a
-host was installed (origin, public key, what it was given) is among its settings: GPU_FLEET_PULL_*.
+It is in every bundle and wanted only where the installer set GPU_FLEET_MODE, so that push and pull have the same bytes. How a
+host was installed (origin, public key, options) is in its settings: GPU_FLEET_PULL_*.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ class Pull:
             directories=(Directory(path=STATE, mode=0o700, contents="runtime"),),
             files=(File.from_rootfs(PROGRAM), File.from_rootfs(LIBRARY)),
             settings={"GPU_FLEET_MODE": "push"},
-            # Not restarted when the program changes: it may be this very program that changes it, and each run is a new one.
+            # Not restarted when the program changes: the program itself may be making the change, and each run is a new process.
             units=(Unit(name="gpu-fleet-pull", timer=True),),
         )

@@ -1,10 +1,10 @@
-"""Exporters that a Prometheus may reach from outside: a second process of each, over TLS and with a login.
+"""Exporters that an external Prometheus can scrape: a second process of each, with TLS and a login.
 
-The first ones stay on loopback in clear for Alloy, so that nothing here (an expired certificate, a wrong password) can stop what
-is pushed. dcgm-exporter knows TLS and logins, but has one address for everybody, and two of them cannot share the GPUs: it "would
-fail to initialize some modules if there is another nv-hostengine process on the same physical machine" (NVIDIA in dcgm-exporter's
-issue 61; read 2026-11-21). Its second process is a node_exporter over a copy of its metrics. Adopted exporters are opened by
-whoever runs them.
+The first processes stay on loopback in plain text for Alloy, so that nothing here (an expired certificate, a wrong password) can
+stop the metrics that are pushed. dcgm-exporter supports TLS and logins, but listens on only one address, and two of them cannot
+share the GPUs: it "would fail to initialize some modules if there is another nv-hostengine process on the same physical machine"
+(NVIDIA in dcgm-exporter's issue 61; read 2026-11-21). Its second process is a node_exporter that serves a copy of its metrics.
+Adopted exporters are not exposed here; that is up to their administrator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
 from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
 
 WEB_CONFIG = "scrape-web-config"  # secret: the exporters' web configuration, with the login's hash
-# gpu-fleet: the directory of the secrets, and the site's TLS key; ssl-cert: TLS keys as Debian keeps them.
+# gpu-fleet: the directory of the secrets, and the site's TLS key; ssl-cert: Debian's group for TLS keys.
 _GROUPS = ("gpu-fleet", secret_group(WEB_CONFIG), "ssl-cert")
 _PUSHED = {"GPU_FLEET_MODE": ("push",)}  # hosts in pull mode get no secrets of the stack
 _START = "/opt/gpu-fleet/libexec/start-scrape"
@@ -59,7 +59,7 @@ class Scrape:
                     **_PUSHED,
                     "GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER,),
                     GPU_EXPORTER_ADOPTED: ("no",),
-                    NODE_EXPORTER_ADOPTED: ("no",),  # else ours is not there
+                    NODE_EXPORTER_ADOPTED: ("no",),  # it runs our node_exporter, which is not placed on other hosts
                 },
                 users=(User(name="gpu-fleet-scrape-dcgm", groups=_GROUPS),),
                 files=(File.from_rootfs(_START_DCGM),),

@@ -1,6 +1,6 @@
-"""GPU metrics by node_exporter's textfile collector: all of them where this is the exporter, link traffic on every NVIDIA host.
+"""GPU metrics through node_exporter's textfile collector: all of them if it is the exporter, link traffic on every NVIDIA host.
 
-What the collectors write, and where the two programs they replace had it:
+The metrics of the collectors, and those of the two programs that they replace:
 
     Debian textfile guide, get_gpu_metrics.sh (seed 001)     the same names and the same label `gpu`
         node_gpu_memory_total_bytes, node_gpu_memory_used_bytes, node_gpu_utilization_percent,
@@ -33,17 +33,17 @@ USER = "gpu-fleet-textfile"
 @dataclass(frozen=True, kw_only=True)
 class Textfile:
     def parts(self) -> tuple[Part, ...]:
-        """What runs every collector that is there, each 15 s, and the collectors, of which a host wants those for its GPUs.
+        """The timer that runs all installed collectors every 15 s, and the collectors, of which a host needs those for its GPUs.
 
-        Link traffic has no check: not every GPU reports it, and a host is not broken without it. A metric has the result.
+        Link traffic has no check: not every GPU reports it, and a host works without it. A metric has the result.
         """
         return (
             _collector("links", {"GPU_VENDOR": ("nvidia",)}),
             Part(
                 name="textfile",
-                # The groups own AMD's devices, and NVIDIA's where an administrator restricted them.
+                # These groups own AMD's devices, and NVIDIA's where an administrator restricted access.
                 users=(User(name=USER, groups=("video", "render")),),
-                # Root writes there too (drift.py), and owns it: the owner of a directory may delete files of others in it.
+                # Root writes there too (drift.py), and owns it, because a directory's owner may delete any file in it.
                 directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
                 files=tuple(File.from_rootfs(script) for script in SCRIPTS),
                 units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
@@ -54,7 +54,7 @@ class Textfile:
 
 
 def _exporter(vendor: str, *helpers: str) -> Part:
-    """A collector that is its host's GPU exporter, so it must work; the next run after it was placed is at most 15 s away."""
+    """A collector that is its host's GPU exporter, so it must work; it runs at most 15 s after it was placed."""
     part = _collector(vendor, {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": (vendor,)}, *helpers)
     contains = f'node_gpu_collector_success{{collector="{vendor}"}} 1'
     return replace(part, checks=(FileCheck(path=f"{DIRECTORY}/gpu_{vendor}.prom", contains=contains),))

@@ -121,7 +121,7 @@ def test_directories_of_files_belong_to_the_host_part_unless_a_part_names_them()
 
 ERRORS = {
     "two parts of one name": ([_part(), _part()], "one: two parts have this name"),
-    "a part named host": ([_part(name="host")], "host: two parts have this name (every bundle has a part of this name already)"),
+    "a part named host": ([_part(name="host")], "host: two parts have this name (every bundle already has a part of this name)"),
     "a part name with capitals": ([_part(name="One")], "One: name 'One': use lower-case letters, digits and '-'"),
     "one path twice": (
         [_part(files=(File(path="/etc/one/a", content=b""),)), _part(name="two", files=(File(path="/etc/one/a", content=b""),))],
@@ -137,7 +137,7 @@ ERRORS = {
     ),
     "a path that climbs": (
         [_part(files=(File(path="/etc/../usr/x", content=b""),))],
-        "/etc/../usr/x is not a normal absolute path",
+        "/etc/../usr/x is not a normalized absolute path",
     ),
     "a path in the secrets": (
         [_part(files=(File(path="/etc/gpu-fleet/secrets/a", content=b""),))],
@@ -145,22 +145,22 @@ ERRORS = {
     ),
     "a program that cannot run": (
         [_part(files=(File(path="/opt/gpu-fleet/libexec/a", content=b"#!/bin/sh\n"),))],
-        "one: /opt/gpu-fleet/libexec/a starts with #! but its mode 644 does not let it run",
+        "one: /opt/gpu-fleet/libexec/a starts with #! but its mode 644 is not executable",
     ),
     "a file all may write": (
         [_part(files=(File(path="/etc/one/a", content=b"", mode=0o666),))],
-        "one: /etc/one/a: mode 666 lets others than the owner write it, or has a set-id bit",
+        "one: /etc/one/a: mode 666 is writable by others than the owner, or has a set-id bit",
     ),
     "a directory wanted in two ways": (
         [
             _part(directories=(Directory(path="/etc/one"),)),
             _part(name="two", directories=(Directory(path="/etc/one", mode=0o700),)),
         ],
-        "two: wants directory /etc/one with another mode, owner, group or contents than one",
+        "two: declares directory /etc/one with another mode, owner, group or contents than one",
     ),
     "a user wanted in two ways": (
         [_part(users=(User(name="u"),)), _part(name="two", users=(User(name="u", groups=("video",)),))],
-        "two: wants user u with another home or other groups than one",
+        "two: declares user u with another home or other groups than one",
     ),
     "two defaults of one setting": (
         [_part(settings={"A": "1"}), _part(name="two", settings={"A": "2"})],
@@ -168,16 +168,16 @@ ERRORS = {
     ),
     "a setting with a line break": (
         [_part(settings={"A": "1\n2"})],
-        "one: setting A: '1\\n2' has characters that an environment file cannot carry",
+        "one: setting A: '1\\n2' has characters that an environment file cannot represent",
     ),
-    "a setting with a bad name": ([_part(settings={"a-b": "1"})], "one: 'a-b' is not a name for an environment file"),
+    "a setting with a bad name": ([_part(settings={"a-b": "1"})], "one: 'a-b' is not a valid name for an environment file"),
     "a condition nobody can meet": (
         [_part(when={"NOBODY": ("x",)})],
-        "one: when NOBODY: no setting has this name and no probe runs before this part that could give it",
+        "one: when NOBODY: no setting has this name and no probe runs before this part that could print it",
     ),
     "a condition with a comma": (
         [_part(when={"A": ("x,y",)}, settings={"A": "x"})],
-        "one: when A: value 'x,y' must not be empty or hold a comma",
+        "one: when A: value 'x,y' must not be empty or contain a comma",
     ),
     "a probe that is not shipped": (
         [_part(probe="/opt/gpu-fleet/libexec/a")],
@@ -189,7 +189,7 @@ ERRORS = {
     ),
     "a restart on something unknown": (
         [_part(units=(Unit(name="gpu-fleet-one", restart_on=("/etc/one/a",)),))],
-        "one: unit gpu-fleet-one is to restart on '/etc/one/a', which neither this part nor one before it places",
+        "one: unit gpu-fleet-one: restart_on '/etc/one/a' is placed by neither this part nor one before it",
     ),
     "an unknown architecture": (
         [_part(downloads=(Download(path="/opt/gpu-fleet/bin/a", sources={"x86_64": Source(sha256=SUM)}),))],
@@ -214,11 +214,11 @@ ERRORS = {
     ),
     "a field with a tab": (
         [_part(checks=(FileCheck(path="/var/lib/gpu-fleet/a", contains="a\tb"),))],
-        "one: check: 'a\\tb' must be printable text without spaces at its ends",
+        "one: check: 'a\\tb' must be printable text without leading or trailing spaces",
     ),
     "a check of no setting": (
         [_part(checks=(HttpCheck(url="http://127.0.0.1:${A-B}/"),))],
-        "one: check http://127.0.0.1:${A-B}/: ${A-B} is not a name of the environment file",
+        "one: check http://127.0.0.1:${A-B}/: ${A-B} is not a valid name for an environment file",
     ),
 }
 
@@ -241,5 +241,5 @@ def test_a_unit_whose_supervisor_file_names_another_program_is_refused(tmp_path:
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    with pytest.raises(BundleError, match=r"must hold \[program:gpu-fleet-one\]"):
+    with pytest.raises(BundleError, match=r"must contain \[program:gpu-fleet-one\]"):
         Bundle.of([_part(units=(Unit(name="gpu-fleet-one"),))], rootfs=tmp_path)
