@@ -112,5 +112,5 @@ def test_revive_starts_what_has_ended_and_nothing_else(service: Service) -> None
     assert service.processes() == [before]
     os.kill(int(before), 9)
     run = service.run("revive")
-    assert run.returncode == 0 and "web is not running: starting it again" in run.stderr, run.stderr
+    assert run.returncode == 0 and "web is not running: restarting it" in run.stderr, run.stderr
     assert service.processes() not in ([], [before])

@@ -1,9 +1,9 @@
-"""The embedded backend: Mimir with ruler and Alertmanager, Loki, an alert receiver and Grafana as processes of this machine.
+"""The embedded backend: Mimir with ruler and Alertmanager, Loki, an alert receiver and Grafana as processes on this machine.
 
-For the dev stack, and for whoever wants to see the whole thing before there is a monitoring server. Each process is one
-pulumi-command resource that runs service.sh; its configuration is a file under config/ that the program expands itself.
-Everything listens on 127.0.0.1 and lives under one directory. Not done here: storage that outlasts `destroy`, several
-machines, users; real fleets push to a Mimir and a Loki of their own.
+For the dev stack, and for evaluating the whole product without a monitoring server. Each process is one pulumi-command resource
+that runs service.sh; its configuration is a file under config/, in which the program itself expands variables. Everything
+listens on 127.0.0.1 and is stored in one directory. Not done here: storage that survives `destroy`, several machines, users;
+real fleets push to their own Mimir and Loki.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class BackendArgs:
-    """Where the processes live and what they listen on; ports are TCP on 127.0.0.1.
+    """The directory of the processes and their ports, TCP on 127.0.0.1.
 
-    `grafana_password`: of Grafana's `admin`; None leaves Grafana's own default and is for tests alone.
+    `grafana_password`: of Grafana's `admin`; None keeps Grafana's default and is only for tests.
     """
 
     directory: str
@@ -42,14 +42,14 @@ class BackendArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """One process: `command` is run by sh, `ready` answers 200 when it works, `listen` are its host:port addresses."""
+    """One process: `command` is run by sh, `ready`: URL that returns 200 when it works, `listen`: its host:port addresses."""
 
     name: str
     command: str
     ready: str
     listen: Sequence[str]
     environment: Mapping[str, pulumi.Input[str]]
-    config: str = ""  # file under config/, so that a change of it restarts the process
+    config: str = ""  # file under config/, a change of which restarts the process
 
     def variables(self, directory: str) -> dict[str, pulumi.Input[str]]:
         digest = hashlib.sha256((HERE / "config" / self.config).read_bytes()).hexdigest() if self.config else ""
@@ -65,12 +65,12 @@ class Service:
 
 
 def _path(file: Path) -> str:
-    """For a command line: relative where it is below the checkout, so that state does not depend on it."""
+    """For a command line: relative if it is in the checkout, so that the stack's state does not depend on the checkout's path."""
     return shlex.quote(str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file))
 
 
 def services(args: BackendArgs) -> list[Service]:
-    """The processes, in no order: none needs another to start (rulers retry their Alertmanager)."""
+    """The processes, in any order: none needs another to start (rulers retry their Alertmanager)."""
 
     def at(port: int) -> str:
         return f"127.0.0.1:{port}"
@@ -106,7 +106,7 @@ def services(args: BackendArgs) -> list[Service]:
         ),
         Service(
             name="grafana",
-            # Real Grafana wants its home; a program on the PATH is two levels below it.
+            # Real Grafana needs its home path, which is two levels above the program on the PATH.
             command='env GF_PATHS_DATA="$SERVICE_DIR/grafana/data" GF_PATHS_LOGS="$SERVICE_DIR/grafana/data/log"'
             ' grafana server --homepath "$(dirname "$(dirname "$(command -v grafana)")")"',
             ready=f"http://{at(args.grafana_port)}/api/health",
@@ -125,10 +125,10 @@ def services(args: BackendArgs) -> list[Service]:
 
 
 class Backend(pulumi.ComponentResource):
-    """The embedded backend, ready to be pushed to when the component's children are created.
+    """The embedded backend, ready to receive data once the component's children are created.
 
-    `urls`: name of a service ("mimir", "loki", "receiver", "grafana") to its base URL. `ready`: known when all of them
-    answer; what follows from it waits for them.
+    `urls`: name of a service ("mimir", "loki", "receiver", "grafana") -> its base URL. `ready`: known when all of them respond;
+    whatever depends on it waits for them.
     """
 
     urls: dict[str, str]

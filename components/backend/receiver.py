@@ -1,12 +1,12 @@
-"""A small webhook receiver: keeps what Alertmanager sends, so that a person or a test can read what was alerted and when.
+"""A small webhook receiver: stores what Alertmanager sends, so that a person or a test can read which alerts were sent and when.
 
     receiver.py --listen 127.0.0.1:9095 --directory DIR
 
-POST /            one Alertmanager webhook body (version 4); appended to DIR/alerts.jsonl with the time it arrived
-GET /alerts       what arrived, oldest first: [{"received_at": RFC 3339, "status": ..., "labels": {...}, ...}, ...]
+POST /            one Alertmanager webhook body (version 4); appended to DIR/alerts.jsonl with the time of arrival
+GET /alerts       all alerts received, oldest first: [{"received_at": RFC 3339, "status": ..., "labels": {...}, ...}, ...]
 GET /healthy      200
 
-One process, standard library only, for one machine: it is the receiver of the embedded backend, not a notification service.
+One process, standard library only: the receiver of the embedded backend, not a notification service.
 Source: the webhook body is described under "webhook_config" in Prometheus's Alertmanager documentation.
 """
 
@@ -25,7 +25,7 @@ LARGEST_BODY_BYTES = 4 << 20  # one group of a few thousand alerts; anything lar
 
 
 class Inbox:
-    """The alerts that arrived, in memory and on disk; a restart reads them back."""
+    """The alerts received, in memory and on disk; reloaded after a restart."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def handler(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             if length > LARGEST_BODY_BYTES:
-                return self._answer(413, {"error": f"a body of more than {LARGEST_BODY_BYTES} bytes"})
+                return self._answer(413, {"error": f"the body is larger than {LARGEST_BODY_BYTES} bytes"})
             try:
                 inbox.take(json.loads(self.rfile.read(length)))
             except (ValueError, KeyError, TypeError) as error:

@@ -2,16 +2,16 @@
 # Starts or stops one process of the embedded backend (Mimir, Loki, the alert receiver, Grafana) for Backend in backend.py.
 #
 #   service.sh start NAME    starts it, or restarts it when its definition changed; waits until it is ready
-#   service.sh stop NAME     stops it and removes its directory, data included
-#   service.sh revive        starts again every service that was started here and has ended (a reboot, a kill)
+#   service.sh stop NAME     stops it and removes its directory, including its data
+#   service.sh revive        restarts every service that was started here and is no longer running (after a reboot or a kill)
 #
-# A supervisord would restart them by itself, but it knows no readiness and no busy port, and it is one more process to start, find
-# and end by four resources at the same time: no less code than this.
+# supervisord would restart them by itself, but it checks neither readiness nor ports in use, and it would be one more process that four
+# resources have to start, find and stop at the same time: no less code than this.
 #
 # Input is the environment, set by the Command resource: SERVICE_DIR (directory of this stack's services), SERVICE_COMMAND
-# (one command line, run by sh), SERVICE_READY (URL that answers 200 when ready), SERVICE_LISTEN (each host:port it will bind),
-# and whatever SERVICE_COMMAND itself reads; SERVICE_ENV has the names to pass on. `start` keeps all of it in
-# SERVICE_DIR/NAME/definition (0600), which is what `revive` reads: no resource has to change for a dead process to come back.
+# (one command line, run by sh), SERVICE_READY (URL that returns 200 when ready), SERVICE_LISTEN (each host:port it will bind),
+# and whatever SERVICE_COMMAND itself reads; SERVICE_ENV has the names to pass on. `start` stores all of it in
+# SERVICE_DIR/NAME/definition (0600), which `revive` reads: a dead process can be restarted without changing a resource.
 set -eu
 umask 077
 
@@ -19,13 +19,13 @@ verb=${1:?start, stop or revive}
 : "${SERVICE_DIR:?the directory of the services}"
 name=${2:-}
 mkdir -p "$SERVICE_DIR"
-SERVICE_DIR=$(cd "$SERVICE_DIR" && pwd) # the programs want absolute paths
+SERVICE_DIR=$(cd "$SERVICE_DIR" && pwd) # the programs need absolute paths
 export SERVICE_DIR
-ready_within_s=90 # Mimir alone took 12 s here, 45 s on a machine that was compiling at the same time
+ready_within_s=90 # measured: Mimir alone 12 s, 45 s on a machine that was compiling at the same time
 
 say() { printf 'backend: %s\n' "$*" >&2; }
 
-# The start time of a process tells it from a later one that was given the same pid; a zombie counts as gone.
+# The start time of a process distinguishes it from a later one with the same pid; a zombie counts as ended.
 started_at() { awk '{ sub(/.*\) /, ""); if ($1 != "Z") print $20 }' "/proc/$1/stat" 2>/dev/null || true; }
 
 running_pid() { # prints the pid when the process we started is alive
@@ -42,11 +42,11 @@ definition() {
   done
 }
 
-listener_taken() { # host:port that already answers: reported before the program's own stack trace
+listener_taken() { # prints each host:port already in use, to report it instead of the program's stack trace
   for address in ${SERVICE_LISTEN:-}; do
     refused=0
     curl -s -o /dev/null --max-time 1 "telnet://$address" </dev/null 2>/dev/null || refused=$?
-    [ "$refused" -eq 7 ] || echo "$address" # 7: nobody listens
+    [ "$refused" -eq 7 ] || echo "$address" # 7: connection refused
   done
 }
 
@@ -65,7 +65,7 @@ launch() {
   await_ready "$dir"
 }
 
-# A process that does not get ready is stopped: the engine records no resource for it, so no later run would.
+# A process that does not become ready is stopped: the engine records no resource for it, so no later run would stop it.
 await_ready() {
   dir=$1
   trap 'halt "$dir"; exit 143' HUP INT TERM
@@ -73,13 +73,13 @@ await_ready() {
   until curl -sf -o /dev/null --max-time 2 "$SERVICE_READY"; do
     failure=
     if ! running_pid "$dir" >/dev/null; then
-      failure="ended while starting"
+      failure="exited while starting"
     elif [ "$(date +%s)" -ge "$deadline" ]; then
       failure="was not ready after $ready_within_s s ($SERVICE_READY) and was stopped"
     fi
     if [ -n "$failure" ]; then
       halt "$dir"
-      say "$(basename "$dir") $failure; its last lines (all of them: $dir/log):"
+      say "$(basename "$dir") $failure; its last lines (full log: $dir/log):"
       last_lines "$dir"
       return 1
     fi
@@ -92,10 +92,10 @@ await_ready() {
 halt() {
   dir=$1
   pid=$(running_pid "$dir") || { rm -f "$dir/pid"; return 0; }
-  kill -- "-$pid" 2>/dev/null || true # its whole group: setsid made it the leader
+  kill -- "-$pid" 2>/dev/null || true # the whole process group: setsid made it the leader
   waited=0
   while running_pid "$dir" >/dev/null; do
-    # Mimir flushes its head block on SIGTERM; after 20 s nothing useful is left to wait for.
+    # Mimir flushes its head block on SIGTERM; after 20 s there is no point in waiting longer.
     if [ "$waited" -ge 40 ]; then kill -9 -- "-$pid" 2>/dev/null || true; fi
     waited=$((waited + 1))
     sleep 0.5
@@ -111,7 +111,7 @@ start)
   definition >"$dir/definition.new"
   if running_pid "$dir" >/dev/null && cmp -s "$dir/definition.new" "$dir/definition"; then
     rm "$dir/definition.new"
-    await_ready "$dir" # a run that was killed while it waited may have left it
+    await_ready "$dir" # it may be left by a run that was killed while waiting
     exit
   fi
   halt "$dir"
@@ -130,7 +130,7 @@ revive)
   for dir in "$SERVICE_DIR"/*/; do
     [ -f "$dir/definition" ] || continue
     running_pid "$dir" >/dev/null && begin=await_ready || begin=launch
-    [ "$begin" = await_ready ] || say "$(basename "$dir") is not running: starting it again"
+    [ "$begin" = await_ready ] || say "$(basename "$dir") is not running: restarting it"
     # shellcheck source=/dev/null
     (. "$dir/definition" && "$begin" "${dir%/}") || failed=1
   done

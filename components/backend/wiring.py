@@ -26,5 +26,5 @@ def backend_args(loaded: LoadedConfig) -> BackendArgs:
 
 
 def once_up(backend: Backend | None, url: str) -> pulumi.Input[str]:
-    """The URL, known only once the embedded backend runs: whatever uses it waits for that, by data flow alone."""
+    """The URL, known only once the embedded backend runs: whatever uses it waits for that through its dependency."""
     return backend.ready.apply(lambda _: url) if backend else url

@@ -63,4 +63,4 @@ def test_after_all_that_the_next_run_converges_and_a_killed_process_is_started_a
 
     os.kill(int((suffering.directory / ".dev/backend/mimir/pid").read_text().split()[0]), signal.SIGKILL)
     output = suffering.run("lab.dev", "up")
-    assert "mimir is not running: starting it again" in output, output
+    assert "mimir is not running: restarting it" in output, output
