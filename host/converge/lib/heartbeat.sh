@@ -17,8 +17,8 @@ with_heartbeat() {
   beat_pid=$!
   "$@"
   beat_status=$?
-  # Not TERM: a shell forgets a signal that arrives between its start and the reset of its parent's traps, which on a busy host is after
-  # every quick command, and would be waited for until the two hours are over.
+  # Not TERM: a subshell loses a signal that arrives between its start and the reset of its parent's traps, which on a busy host happens
+  # after every quick command. The wait below would then last two hours.
   kill -s KILL "$beat_pid" 2>/dev/null
   wait "$beat_pid" 2>/dev/null
   return "$beat_status"
