@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,8 @@ def test_revive_starts_what_has_ended_and_nothing_else(service: Service) -> None
     assert service.run("revive").returncode == 0
     assert service.processes() == [before]
     os.kill(int(before), 9)
+    while Path(f"/proc/{before}").exists():  # until then it counts as running, and revive would wait for it
+        time.sleep(0.01)
     run = service.run("revive")
     assert run.returncode == 0 and "web is not running: restarting it" in run.stderr, run.stderr
     assert service.processes() not in ([], [before])
