@@ -280,7 +280,7 @@ def test_a_long_download_prints_signs_of_life(host: SimulatedHost, tmp_path: Pat
     """Otherwise a waiting client would give up on the host."""
     slow = tmp_path / "slow"
     slow.mkdir()
-    for name, text in {"curl": "/bin/sleep 1; exit 22", "sleep": '[ "$1" != 60 ] || set -- 0.2; exec /bin/sleep "$@"'}.items():
+    for name, text in {"curl": "/bin/sleep 3; exit 22", "sleep": '[ "$1" != 5 ] || set -- 0.02; exec /bin/sleep "$@"'}.items():
         (slow / name).write_text(f"#!/bin/sh\n{text}\n")
         (slow / name).chmod(0o755)
     host.path = f"{slow}:{host.path}"
