@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -30,9 +31,9 @@ class Datacenter:
         file = self.directory / "Pulumi.dev.yaml"
         text = file.read_text()
         used = ["9009", "9095", "3100", "9096", "9094", "3000"]
-        for old, new in zip(used, free_ports(len(used)), strict=True):
-            text = text.replace(f":{old}", f":{new}").replace(f"ort: {old}", f"ort: {new}")
-        stack = yaml.safe_load(text)
+        moved = dict(zip(used, free_ports(len(used)), strict=True))
+        # In one pass: a new port may begin with the digits of an old one.
+        stack = yaml.safe_load(re.sub(rf"(:|ort: )({'|'.join(used)})\b", lambda match: f"{match[1]}{moved[match[2]]}", text))
         ports = free_ports(3)
         host = stack["config"]["gpu-fleet:hosts"]["dev-gpu-host"]
         host["ports"] = dict(zip(("gpuExporter", "nodeExporter", "alloy"), ports, strict=True))
