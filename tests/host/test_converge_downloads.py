@@ -272,7 +272,7 @@ def test_the_last_space_of_a_disk_is_not_used_for_downloads(host: SimulatedHost,
     host.path = f"{tmp_path / 'small'}:{host.path}"
     apply = host.run("apply", [_part(_sum(TOOL), f"{mirror.url}/tool")])
     assert apply.error("tool")["code"] == "disk-full"
-    assert "128 MiB stay free" in apply.error("tool")["message"]
+    assert "128 MiB below" in apply.error("tool")["message"]
     assert mirror.requests == []
 
 

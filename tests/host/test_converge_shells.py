@@ -81,7 +81,7 @@ def test_a_host_that_cannot_ask_its_services_is_refused_before_anything_is_place
     host = SimulatedHost.below(tmp_path, path=path_without(tmp_path / "bin", "curl", "wget", "bash"))
     assert host.run("apply", [page()]).error("host") == {
         "code": "unsupported",
-        "message": "this host has neither curl nor wget nor bash, one of which asks services whether they work; install one",
+        "message": "this host has neither curl nor wget nor bash, one of which is needed to check services; install one",
     }
     assert not host.at("/etc").exists()
 

@@ -164,7 +164,7 @@ def test_what_is_missing_is_reported_in_words(
 def test_a_stack_without_metrics_cannot_be_published(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (repository / "Pulumi.bare.yaml").write_text("config:\n  gpu-fleet:datacenter: us-west\n  gpu-fleet:cluster: training\n")
     assert _publish(repository, stack="bare") == 1
-    assert "hosts that pull need gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics" in capsys.readouterr().err
+    assert "pull mode needs gpu-fleet:datacenter, gpu-fleet:cluster and gpu-fleet:metrics" in capsys.readouterr().err
 
 
 def test_a_program_that_is_listed_but_not_there_is_named(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
