@@ -23,6 +23,18 @@ INTERVAL: Final = "1m"
 HOSTS_PER_GROUP: Final = 500
 
 
+def stack_inventory(
+    datacenter: str,
+    cluster: str,
+    gpus: Mapping[str, int | None],
+    *,
+    has_kubernetes: bool,
+) -> list[RuleGroup]:
+    """Every inventory group of one stack: its hosts, and its Kubernetes cluster if it has one. `gpus`: see inventory_groups."""
+    groups = inventory_groups(datacenter, cluster, gpus)
+    return [*groups, kubernetes_inventory_group(datacenter, cluster)] if has_kubernetes else groups
+
+
 def inventory_groups(datacenter: str, cluster: str, gpus: Mapping[str, int | None]) -> list[RuleGroup]:
     """The rule groups of one stack. `gpus`: host to its GPU count; None: unknown. The group names are unique per stack."""
     hosts = sorted(gpus)

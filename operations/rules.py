@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import alerts
-from alerts.inventory import inventory_groups, kubernetes_inventory_group
+from alerts.inventory import stack_inventory
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from operations.engine import OperationError
@@ -104,9 +104,7 @@ def _inventory(stack: str) -> tuple[RuleGroup, ...]:
     """Raises OperationError, ConfigErrors."""
     config = configuration(stack).load()
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
-    groups = inventory_groups(config.datacenter, config.cluster, gpus)
-    if config.kubernetes:
-        groups.append(kubernetes_inventory_group(config.datacenter, config.cluster))
+    groups = stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None)
     if not groups:
         raise OperationError(f"stack {stack} has neither hosts nor a Kubernetes cluster: it has no inventory")
     return tuple(groups)

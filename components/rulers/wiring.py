@@ -6,7 +6,7 @@ import pulumi
 
 import alerts
 from alerts.alertmanager import alertmanager_config, templates
-from alerts.inventory import inventory_groups, kubernetes_inventory_group
+from alerts.inventory import stack_inventory
 from alerts.model import to_yaml
 from components import notifications
 from components.backend.backend import Backend
@@ -38,8 +38,7 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
         mimir=RulerServer(url=once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
         mimir_groups=[
             *mimir_groups,
-            *inventory_groups(config.datacenter, config.cluster, gpus),
-            *([kubernetes_inventory_group(config.datacenter, config.cluster)] if config.kubernetes else ()),
+            *stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None),
         ],
         loki=RulerServer(url=once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
         loki_groups=loki_groups,
