@@ -43,3 +43,10 @@ def inject_xid(state: Path, *, code: int, gpu: int) -> list[str]:
     from lab.gpu.inject import inject_xid
 
     return inject_xid(state, code=code, gpu=gpu)
+
+
+def clear(state: Path) -> None:
+    """Makes every GPU healthy again; the kernel log is kept."""
+    from lab.gpu.inject import clear
+
+    clear(state)

@@ -177,6 +177,10 @@ class Host:
         self.kernel_line(*lines)
         return lines
 
+    def repair_gpus(self) -> None:
+        """Every GPU is healthy again, as after a repair; the journal keeps its lines."""
+        gpu.clear(self.gpu_state)
+
     @property
     def inside(self) -> Path:
         """The host's live file system, as root sees it from outside. An absolute symlink in it leads outside."""

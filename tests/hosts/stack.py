@@ -155,6 +155,7 @@ find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*'
 getent passwd; getent group
 if command -v systemctl >/dev/null; then systemctl list-unit-files --no-legend --no-pager; fi
 ps -eo args | grep -E '[g]pu-fleet|[s]upervisord' || true
+if command -v nvidia-smi >/dev/null; then nvidia-smi -L 2>&1 || true; fi
 """
 
 

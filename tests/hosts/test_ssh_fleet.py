@@ -171,12 +171,18 @@ def test_an_xid_in_the_kernel_log_reaches_loki_with_its_labels(
     fleet: Stack, site: Site, backend: Backend, eventually: Callable
 ) -> None:
     """After the reboot test on purpose: the journal then has an older boot."""
-    lines = site.hosts["metal"].inject_xid(79, gpu_index=3)
-    eventually("the XID line in Loki", lambda: query.kernel_lines(backend.loki, xid=79))
-    assert query.kernel_lines(backend.loki, xid=79) == [lines[0]]
-    labels = f'datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="metal",xid="79"'
-    counter = f'sum by (xid) ({{__name__=~".*gpu_fleet_xid_events_total",{labels}}})'
-    eventually("the XID's counter in Mimir", lambda: [float(s["value"][1]) for s in query.metrics(backend.mimir, counter)] == [1])
+    host = site.hosts["metal"]
+    lines = host.inject_xid(79, gpu_index=3)
+    try:
+        eventually("the XID line in Loki", lambda: query.kernel_lines(backend.loki, xid=79))
+        assert query.kernel_lines(backend.loki, xid=79) == [lines[0]]
+        labels = f'datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="metal",xid="79"'
+        counter = f'sum by (xid) ({{__name__=~".*gpu_fleet_xid_events_total",{labels}}})'
+        eventually(
+            "the XID's counter in Mimir", lambda: [float(s["value"][1]) for s in query.metrics(backend.mimir, counter)] == [1]
+        )
+    finally:
+        host.repair_gpus()
 
 
 def test_nothing_that_a_user_of_the_host_can_log_becomes_an_xid(
