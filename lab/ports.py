@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from pathlib import Path
+from typing import IO
+
+# Below the range that the kernel takes outgoing connections from: there, a port is taken again before its server starts.
+_FIRST, _BLOCK, _BLOCKS = 15_000, 50, 340
+_locks: list[IO[str]] = []  # held until this process ends, and not inherited
+_left: list[int] = []
 
 
 def free_ports(count: int) -> list[int]:
-    """Below the range that the kernel takes outgoing connections from: there, one is taken again before its server starts."""
-    sockets: dict[int, socket.socket] = {}
-    while len(sockets) < count:
-        with contextlib.suppress(OSError):
-            port = random.randrange(15_000, 32_000)
-            sockets[port] = socket.create_server(("127.0.0.1", port))
-    for each in sockets.values():
-        each.close()
-    return list(sockets)
+    """Nobody else's until this process ends: a server that is stopped for a while, as tests do, finds its port free again."""
+    found: list[int] = []
+    while len(found) < count:
+        if not _left:
+            _left.extend(_claim_block())
+        port = _left.pop()
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
+
+
+def _claim_block() -> range:
+    directory = Path(tempfile.gettempdir()) / f"gpu-fleet-ports-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    for number in random.sample(range(_BLOCKS), _BLOCKS):
+        lock = (directory / str(number)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            continue
+        _locks.append(lock)
+        return range(_FIRST + number * _BLOCK, _FIRST + (number + 1) * _BLOCK)
+    raise OSError(f"all {_BLOCKS} blocks of ports in {directory} are taken")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import hashlib
 import json
 import re
@@ -181,10 +182,11 @@ def _build(layer: Layer, progress: Progress) -> None:
         (partial / name).mkdir(parents=True)
     log = directory() / f"{layer.name}.log"
     title = f"Debian root: {layer.name}"
+    inside = {name: value for name, value in os.environ.items() if name != "TMPDIR"}  # a directory that the root does not have
     with progress.step(title, "installing packages", expected_s=50 if layer.below is None else 7) as step:
         for command in _commands(layer, partial):
             with log.open("a") as output:
-                done = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, check=False)
+                done = subprocess.run(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=inside, check=False)
             if done.returncode != 0:
                 last = "\n".join(log.read_text(errors="replace").splitlines()[-8:])
                 raise HostsError(f"Building the root {layer.name!r} of the lab's hosts failed; the end of {log}:\n{last}")
