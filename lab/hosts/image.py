@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
