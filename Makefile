@@ -59,14 +59,14 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview preview-examples artifacts up up-all shell new-stack pull-bundle known-hosts check gpu-load
+.PHONY: preview artifacts up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
 
-up: .venv/installed ## deploy a stack after confirming the preview: make up STACK=us-west-training, HOST='gpu-node-*' for some hosts
+up: .venv/installed ## deploy a stack after confirming the preview: make up STACK=us-west-training, HOST='gpu-node-*' for some hosts, YES=1 without asking
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(DEPLOY) up --stack "$(STACK)" --host "$(HOST)"
+	@$(DEPLOY) up --stack "$(STACK)" --host "$(HOST)" $(if $(YES),--yes --skip-preview)
 
 up-all: .venv/installed ## deploy every stack file but dev, one after the other, without confirmation: preview them first
 	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
@@ -77,9 +77,6 @@ up-all: .venv/installed ## deploy every stack file but dev, one after the other,
 shell: .venv/installed ## open a shell with this project's pulumi and a stack selected: make shell STACK=us-west-training
 	@$(PYTHON) -m toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.shell --stack "$(STACK)"
-
-preview-examples: setup ## show what every example stack would create, as Markdown
-	@$(WITH_TOOLS) $(PYTHON) -m examples.preview
 
 artifacts: .venv/installed ## copy the hosts' programs to build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
 	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts
@@ -101,6 +98,14 @@ check: .venv/installed ## report drift on every host and in every cluster, chang
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
 
+status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, last data, drift, firing alerts: make status STACK=us-west-training
+	@$(PYTHON) -m toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.status --stack "$(STACK)"
+
+drift-report: .venv/installed ## run `make check` for every stack and write one report for an issue: make drift-report TO=build/drift.md
+	@$(PYTHON) -m toolchain install --quiet >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.drift_report --to "$(or $(TO),build/drift.md)"
+
 gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test "$(or $(TEST),1004)" \
@@ -108,7 +113,7 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test is-root bench powercut mutants lint regen pin lock dashboards rules dashboards-diff dashboards-pull showcase pictures schema
+.PHONY: test is-root bench powercut mutants lint regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
 test: is-root lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh mkfs.ext4 mkfs.xfs losetup
@@ -160,6 +165,11 @@ dashboards-diff: .venv/installed ## show what changed in the dashboards since a 
 	@old=$$(mktemp -d) && trap 'rm -rf "$$old"' EXIT && git archive "$(or $(SINCE),origin/main)" dashboards alerts | tar -x -C "$$old" \
 	  && (cd "$$old" && "$(CURDIR)/$(PYTHON)" -m dashboards built --price 1 >/dev/null) \
 	  && $(PYTHON) -m dashboards build/dashboards --price 1 >/dev/null && $(PYTHON) -m dashboards.review "$$old/built" build/dashboards
+
+pr-report: .venv/installed ## show what this branch changes in each stack, in words, without credentials: make pr-report BASE=main TO=build/pr-report.md
+	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not compared
+	@$(WITH_TOOLS) $(PYTHON) -m operations.pr_report --base "$(or $(BASE),main)" $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
+	  $(if $(PRICE),--price "$(PRICE)") $(if $(PREVIEW),--preview) $(if $(STACKS_TO),--stacks "$(STACKS_TO)")
 
 dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
 	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \

@@ -40,13 +40,13 @@ def review(old: dict[str, Model], new: dict[str, Model]) -> Iterator[str]:
             yield f"**{(new.get(uid) or old[uid])['title']}** (`{uid}`)"
             yield ""
             for line in said:
-                yield f"- {_as_code(line)}"
+                yield f"- {as_code(line)}"
             yield ""
     if is_same:
         yield "No dashboard changes."
 
 
-def _as_code(line: str) -> str:
+def as_code(line: str) -> str:
     """A changed query is shown below its description, each version on its own line."""
     first, *versions = line.split("\n")
     return "\n".join([first, *([*["  ```diff"], *(f"  {version.strip()}" for version in versions), "  ```"] if versions else [])])

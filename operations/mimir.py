@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from operations.engine import OperationError, secret
@@ -37,14 +38,21 @@ class Mimir:
 
     def highest(self, promql: str) -> float | None:
         """The highest value of an instant query; None when it has none. Raises OperationError."""
+        return max((value for _, value in self.vector(promql)), default=None)
+
+    def by_label(self, promql: str, label: str) -> dict[str, float]:
+        """An instant query's values by one of its labels. Raises OperationError."""
+        return {labels.get(label, ""): value for labels, value in self.vector(promql)}
+
+    def vector(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
+        """Labels and value of each series of an instant query. Raises OperationError."""
         request = urllib.request.Request(  # noqa: S310 - http or https: the stack file is checked
             f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}", headers=self.headers
         )
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
-                result = json.load(answer)["data"]["result"]
+                return [(series["metric"], float(series["value"][1])) for series in json.load(answer)["data"]["result"]]
         except urllib.error.HTTPError as error:
             raise OperationError(f"Mimir refused the query: HTTP {error.code} from {self.url}") from None
         except (OSError, ValueError, KeyError) as error:
             raise OperationError(f"Mimir cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
-        return max((float(series["value"][1]) for series in result), default=None)

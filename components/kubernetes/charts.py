@@ -46,6 +46,10 @@ class ChartError(Exception):
     """A chart that cannot be fetched or does not render; the text has the cause and the fix."""
 
 
+class ChartNotFetched(ChartError):
+    """The chart's repository does not answer, or does not have it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChartSource:
     """`reference`: a .tgz file, oci://…, or the chart's name in `repository`. `version` is empty for a file.
@@ -209,7 +213,7 @@ def fetched(source: ChartSource) -> Chart:
         partial = Path(tempfile.mkdtemp(dir=cache.parent))
         try:
             repository = ["--repo", source.repository] if source.repository else []
-            _helm(
+            _pull(
                 ["pull", source.reference, "--version", source.version, "--destination", str(partial), *repository],
                 f"the chart {source.described} cannot be fetched (kubernetes.charts says where charts come from)",
             )
@@ -243,6 +247,13 @@ def _helm(arguments: list[str], what: str) -> str:
     if done.returncode != 0:
         raise ChartError(f"{what}: {done.stderr.strip().removeprefix('Error: ')}")
     return done.stdout
+
+
+def _pull(arguments: list[str], what: str) -> None:
+    try:
+        _helm(arguments, what)
+    except ChartError as error:
+        raise ChartNotFetched(str(error)) from None
 
 
 def _parsed(text: str) -> Any:

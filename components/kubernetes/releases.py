@@ -5,6 +5,7 @@ Reads charts (components.kubernetes.charts), contacts no cluster and creates no 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 
 from alerts.model import to_yaml
 from components.kubernetes import values
-from components.kubernetes.charts import Chart, ChartError, ChartSource, Loader, chart_source, fetched
+from components.kubernetes.charts import Chart, ChartError, ChartNotFetched, ChartSource, Loader, chart_source, fetched
 from components.kubernetes.values import ClusterPlan, Values
 from stackfile.kubernetes import Charts, Kubernetes
 from stackfile.naming import PROJECT
@@ -23,6 +24,9 @@ _OPERATOR: Final = "kube-prometheus-stack"
 # The API of the Prometheus Operator: some charts render their monitors only when it exists.
 _MONITORS: Final = ("monitoring.coreos.com/v1",)
 _HIDDEN: Final = "(not shown)"
+# Set where two commits are compared and nothing is deployed (components/registered.py): without a network the values of a chart
+# that cannot be fetched are still compared.
+COMPARED_ONLY: Final = "GPU_FLEET_COMPARED_ONLY"
 
 
 class ReleaseErrors(Exception):
@@ -88,11 +92,33 @@ def releases(plan: ClusterPlan, base: Path) -> list[Release]:
             found += errors
             if not errors:
                 made.append(_release(plan, name, chart, given))
+        except ChartNotFetched as error:
+            if not os.environ.get(COMPARED_ONLY):
+                found.append(f"{_key(name)}: {error}")
+                continue
+            made.append(_not_rendered(plan, name, base, given, str(error)))
         except ChartError as error:
             found.append(f"{_key(name)}: {error}")
     if found:
         raise ReleaseErrors(found)
     return made
+
+
+def _not_rendered(plan: ClusterPlan, name: str, base: Path, given: Values, reason: str) -> Release:
+    section = getattr(plan.section.charts, name.replace("-", "_"))
+    return Release(
+        name=name,
+        source=chart_source(name, section, base),
+        values=given,
+        description=None,
+        objects={"not rendered": reason},
+        crds=(),
+        after=_after(plan, name),
+    )
+
+
+def _after(plan: ClusterPlan, name: str) -> tuple[str, ...]:
+    return (_OPERATOR,) if plan.section.prometheus_operator == "install" and name != _OPERATOR else ()
 
 
 def _key(name: str) -> str:
@@ -125,7 +151,7 @@ def _release(plan: ClusterPlan, name: str, chart: Chart, given: Values) -> Relea
         description=_description(chart),
         objects=dict(_objects(manifest)),
         crds=() if plan.section.keep_crds else chart.crds(given),
-        after=(_OPERATOR,) if operator == "install" and name != _OPERATOR else (),
+        after=_after(plan, name),
     )
 
 

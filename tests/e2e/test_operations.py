@@ -28,10 +28,10 @@ def edited(datacenter: Datacenter) -> Iterator[Path]:
     file.write_text(original)
 
 
-def check(datacenter: Datacenter, *variables: str) -> subprocess.CompletedProcess[str]:
+def check(datacenter: Datacenter, *variables: str, command: str = "check") -> subprocess.CompletedProcess[str]:
     """`make check STACK=dev` without its set-up, as a person runs it after `. .dev/env`. `variables`: NAME=value over those."""
     return subprocess.run(
-        ["sh", "-c", '. .dev/env && exec env "$@" .venv/bin/python -m operations.check --stack dev', "sh", *variables],
+        ["sh", "-c", f'. .dev/env && exec env "$@" .venv/bin/python -m operations.{command} --stack dev', "sh", *variables],
         cwd=datacenter.directory,
         text=True,
         capture_output=True,
@@ -85,6 +85,14 @@ def test_check_of_a_fleet_without_drift_succeeds(datacenter: Datacenter) -> None
     done = check(datacenter)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 host: 1 ok." in done.stdout, done.stdout
+
+
+def test_status_shows_how_the_host_is_deployed_and_that_its_data_is_current(datacenter: Datacenter) -> None:
+    done = check(datacenter, command="status")
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith(HOST))
+    assert re.search(r"deployed +8 NVIDIA H100 80GB HBM3 +\S+ +nvidia_gpu_exporter +\d+ s ago +0", row), done.stdout
+    assert "1 hosts, 1 deployed, 0 without current data" in done.stdout
 
 
 def test_check_reports_what_pulumi_could_not_do(datacenter: Datacenter) -> None:

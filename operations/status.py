@@ -1,0 +1,155 @@
+"""`make status`: every host of a stack in one table: how it is deployed, what it reports and what is wrong with it.
+
+    python -m operations.status --stack us-west-training
+
+What was deployed is read from the stack's state, the rest from the metrics store; no host is contacted (`make check` does that).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from operations.engine import OperationError, error_of, pulumi
+from operations.mimir import Mimir
+from operations.stack import deployed_configuration
+from operations.table import table
+from stackfile.config import ConfigErrors, StackConfig
+
+_HOST = "gpu-fleet:host:Host"
+_SEEN_WITHIN = "1d"
+_LATE_S = 300  # Prometheus's look-back: a series that is older is gone from every rule and panel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """By host, from the metrics store. `seen`: time of the last sample, s since 1970; `firing`: names of alerts."""
+
+    seen: Mapping[str, float]
+    drift: Mapping[str, float]
+    firing: Mapping[str, tuple[str, ...]]
+
+
+def rows(
+    config: StackConfig, facts: Mapping[str, Mapping[str, str]], reported: Reported | None, now: float
+) -> list[tuple[str, ...]]:
+    """`facts`: of the hosts in the stack's state. `reported`: None when the metrics store did not answer."""
+    found: list[tuple[str, ...]] = []
+    for name, host in config.hosts.items():
+        of_host = facts.get(name)
+        known = of_host or {}
+        found.append(
+            (
+                name,
+                "lost"
+                if host.lost
+                else "pull"
+                if host.connection == "pull"
+                else "deployed"
+                if of_host is not None
+                else "not yet",
+                " ".join(filter(None, (known.get("GPU_COUNT"), known.get("GPU_MODELS")))) or "-",
+                known.get("GPU_DRIVER_VERSION", "-"),
+                known.get("GPU_FLEET_EXPORTER_MODE", "-"),
+                _seen(name, reported, now),
+                "?" if reported is None else f"{reported.drift.get(name, 0):.0f}" if name in reported.drift else "-",
+                "\n".join((*(reported.firing.get(name, ()) if reported else ()), *_reason(known))),
+            )
+        )
+    return found
+
+
+def _seen(name: str, reported: Reported | None, now: float) -> str:
+    if reported is None:
+        return "?"
+    at = reported.seen.get(name)
+    if at is None:
+        return f"not in {_SEEN_WITHIN}"
+    age = max(now - at, 0)
+    unit, size = ("s", 1) if age < 120 else ("min", 60) if age < 7200 else ("h", 3600)
+    return f"{age / size:.0f} {unit} ago{' (late)' if age > _LATE_S else ''}"
+
+
+def _reason(facts: Mapping[str, str]) -> tuple[str, ...]:
+    reason = facts.get("GPU_FLEET_EXPORTER_REASON")
+    return (f"exporter: {reason}",) if reason else ()
+
+
+def summary(config: StackConfig, found: Sequence[tuple[str, ...]], reported: Reported | None) -> str:
+    deployed = sum(row[1] == "deployed" for row in found)
+    words = [f"{len(found)} hosts, {deployed} deployed"]
+    if reported:
+        late = sum("late" in row[5] or row[5].startswith("not in") for row in found)
+        alerting = sum(name in reported.firing for name in config.hosts)
+        drifting = sum(value > 0 for name, value in reported.drift.items() if name in config.hosts)
+        words += [f"{late} without current data", f"{alerting} with firing alerts", f"{drifting} with drift"]
+    return ", ".join(words) + "."
+
+
+def state_of(stack: str) -> tuple[dict[str, Mapping[str, str]], Mapping[str, Any]]:
+    """The facts of each host, and the stack's outputs, as the last run left them. Raises OperationError."""
+    done = pulumi("stack", "export", "--stack", stack)
+    if done.returncode != 0:
+        raise OperationError(error_of(done))
+    resources = (json.loads(done.stdout).get("deployment") or {}).get("resources") or []
+    facts = {
+        one["inputs"]["host"]: one.get("outputs", {}).get("facts") or {}
+        for one in resources
+        if one["type"] == _HOST and not one.get("delete")
+    }
+    outputs = next((one.get("outputs") or {} for one in resources if one["type"] == "pulumi:pulumi:Stack"), {})
+    return facts, outputs
+
+
+def reported_of(config: StackConfig, store: Mimir) -> Reported:
+    """Raises OperationError."""
+    which = f'datacenter="{config.datacenter}",cluster="{config.cluster}"'
+    seen = store.by_label(
+        f"max by (instance) (max_over_time(timestamp(alloy_build_info{{{which}}})[{_SEEN_WITHIN}:1m]))", "instance"
+    )
+    drift = store.by_label(f"sum by (instance) (gpu_fleet_drift_items{{{which}}})", "instance")
+    firing: dict[str, list[str]] = {}
+    for labels, _ in store.vector(f'group by (instance, alertname, severity) (ALERTS{{alertstate="firing",{which}}})'):
+        firing.setdefault(labels.get("instance", ""), []).append(f"{labels['alertname']} ({labels.get('severity', '-')})")
+    return Reported(seen=seen, drift=drift, firing={host: tuple(sorted(names)) for host, names in firing.items()})
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0, and 1 when the table could not be made or the metrics store did not answer."""
+    parser = argparse.ArgumentParser(prog="make status", description="The hosts of a stack in one table.")
+    parser.add_argument("--stack", required=True)
+    stack = parser.parse_args(arguments).stack
+    reported, silent = None, ""
+    try:
+        config = deployed_configuration(stack).load()
+        facts, outputs = state_of(stack)
+        try:
+            if config.metrics:
+                reported = reported_of(config, Mimir.of(config, stack))
+            else:
+                silent = "The stack has no gpu-fleet:metrics, so nothing is known of what its hosts report."
+        except OperationError as error:
+            silent = f"What the hosts report is not known: {error}"
+    except (OperationError, ConfigErrors) as error:
+        print(error, file=sys.stderr)
+        return 1
+    found = rows(config, facts, reported, time.time())
+    if found:
+        print(table(("HOST", "STATE", "GPUS", "DRIVER", "EXPORTER", "DATA", "DRIFT", "FIRING"), found))
+        print(f"\n{summary(config, found, reported)}")
+    if cluster := outputs.get("cluster"):
+        print("Kubernetes: " + ", ".join(f"{key} {value}" for key, value in cluster.items() if value is not None))
+    if reported and (others := reported.firing.get("")):
+        print("Firing for the cluster: " + ", ".join(others))
+    if silent:
+        print(silent, file=sys.stderr)
+    return int(bool(silent))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

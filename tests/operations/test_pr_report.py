@@ -1,0 +1,198 @@
+"""`make pr-report` on a branch that touches a host, a threshold, a panel, a chart value and a part at once, and on one that
+touches nothing. The program of each commit is run as it is; git is real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from operations.pr_report import rules
+from operations.pr_report.pictures import Picture, Resource, pictures
+from operations.pr_report.report import changed, markdown
+from tests import checkout
+
+SECRET = "{secure: 'v1:c2VjcmV0:bm9ib2R5IGNhbiBkZWNyeXB0IHRoaXM='}"
+STACKS = {"us-west-training": "examples", "observability": "examples", "eu-west-serving": "examples/kubernetes"}
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) >= 1, f"{old!r} is not in {file}"
+    file.write_text(text.replace(old, new, 1))
+
+
+def git(directory: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", directory, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fork with three stacks, all committed on main."""
+    directory = tmp_path_factory.mktemp("fork")
+    checkout.copy_to(directory)
+    for stack, place in STACKS.items():
+        (directory / f"Pulumi.{stack}.yaml").write_text((directory / place / f"Pulumi.{stack}.yaml").read_text())
+    with (directory / "Pulumi.observability.yaml").open("a") as file:
+        file.write(f"  gpu-fleet:grafanaAuth: {SECRET}\n")
+    git(directory, "init", "--quiet", "--initial-branch=main")
+    git(directory, "add", "--all")
+    git(directory, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
+    return directory
+
+
+def report(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "operations.pr_report", "--base", "main", *arguments]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def of_branch(project: Path) -> str:
+    edits: list[tuple[str, str, str]] = [
+        ("Pulumi.us-west-training.yaml", "nested-gpu-node: {address: 192.168.1.10", "nested-gpu-007: {address: 192.168.1.10"),
+        ("Pulumi.us-west-training.yaml", "[gpu-node-001, nested-gpu-node]", "[gpu-node-001, nested-gpu-007]"),
+        ("Pulumi.us-west-training.yaml", 'gpu-node-[001:016]: {address: "10.0.1.[1:16]", gpus: 8}', ""),
+        ("Pulumi.observability.yaml", "matchers: [severity=critical]", 'matchers: [severity=~"critical|warning"]'),
+        ("Pulumi.eu-west-serving.yaml", "podLogs: [inference, training]", "podLogs: [inference]"),
+        ("alerts/rules/gpu.yaml", "(gpu:temperature:celsius) >= 85", "(gpu:temperature:celsius) >= 88"),
+        ("dashboards/gpu.py", '"GPU temperature"', '"GPU core temperature"'),
+        ("host/rootfs/opt/gpu-fleet/libexec/check-driver", "#!/bin/sh\n", "#!/bin/sh\n# a comment of this branch\n"),
+    ]
+    wider = '    gpu-node-[001:017]: {address: "10.0.1.[1:17]", gpus: 8}\n    old-amd-node'
+    try:
+        for name, old, new in edits:
+            edit(project / name, old, new)
+        edit(project / "Pulumi.us-west-training.yaml", "    old-amd-node", wider)
+        known_hosts = project / "examples/inventory/known_hosts"
+        key = known_hosts.read_text().splitlines()[-1].partition(" ")[2]
+        with known_hosts.open("a") as file:
+            file.write(f"10.0.1.17 {key}\n")
+        done = report(project, "--to", "build/pr-report.md")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (project / "build/pr-report.md").read_text() == done.stdout
+        return done.stdout
+    finally:
+        git(project, "checkout", "--quiet", "--", ".")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "- `nested-gpu-node` is renamed to `nested-gpu-007` (192.168.1.10): an update, nothing is reinstalled",
+        "- `gpu-node-017` added (10.0.1.17, 8 GPUs)",
+        "- **GpuTemperatureHigh**: 85 → 88 °C for 10 min",
+        '- `alerts.routes.0.matchers.0`: `severity=critical` → `severity=~"critical|warning"`',
+        "  +# a comment of this branch",
+        "GPU core temperature",
+        "### Charts: `eu-west-serving`",
+        "### Files on hosts: `us-west-training`",
+        "### Dashboards: `observability`",
+    ],
+)
+def test_a_branch_is_reported_in_words_at_the_stacks_that_it_changes(of_branch: str, line: str) -> None:
+    assert line in of_branch
+
+
+def test_what_follows_from_something_else_is_not_said_again(of_branch: str) -> None:
+    assert of_branch.count("GpuTemperatureHigh") == 1, "the rulers and Grafana get the same rule"
+    assert of_branch.count("# a comment of this branch") == 1, "every host of a stack gets the same bundle"
+    assert "inventory:" not in of_branch and "sha256" not in of_branch, "sums and the inventory change with what is said"
+
+
+def test_series_are_compared(of_branch: str) -> None:
+    [row] = [line for line in of_branch.splitlines() if line.startswith("| `us-west-training`")]
+    before, after = (int(text.replace(",", "")) for text in row.rpartition("| ")[2].split(" (")[0].split("|")[0].split(" → "))
+    assert after > before, row
+
+
+def test_a_branch_that_deploys_the_same_lists_no_stack(project: Path) -> None:
+    with (project / "README.md").open("a") as readme:
+        readme.write("\nA word.\n")
+    done = report(project)
+    git(project, "checkout", "--quiet", "--", ".")
+    assert done.returncode == 0, done.stderr
+    assert "Nothing, in any of 3 stacks" in done.stdout
+
+
+def test_a_stack_that_cannot_be_deployed_fails_the_report_and_the_stacks_to_deploy_are_named(project: Path) -> None:
+    edit(project / "Pulumi.us-west-training.yaml", "exporter: textfile", "exporterr: textfile")
+    edit(project / "Pulumi.eu-west-serving.yaml", "[inference, training]", "[inference]")
+    done = report(project, "--stacks", "build/stacks.json")
+    git(project, "checkout", "--quiet", "--", ".")
+    assert done.returncode == 1, done.stderr
+    assert "**The stack cannot be deployed**" in done.stdout and "did you mean exporter?" in done.stdout
+    assert "removed" not in done.stdout, "what was not reached is not removed"
+    assert json.loads((project / "build/stacks.json").read_text()) == ["eu-west-serving", "us-west-training"]
+
+
+def test_a_base_that_the_clone_does_not_have_is_one_sentence(project: Path) -> None:
+    command = [sys.executable, "-m", "operations.pr_report", "--base", "nowhere"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("the base commit cannot be read: "), done.stderr
+    assert "BASE=origin/main" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_every_example_can_be_deployed_but_for_its_secrets() -> None:
+    found = pictures(checkout.REPO)
+    assert len(found) == 4, "without stack files of its own, a checkout is compared by its examples"
+    assert {stack: one.error for stack, one in found.items() if one.error} == {}
+    assert all(one.resources for one in found.values())
+
+
+def rule(name: str = "Hot", expr: str = "gpu:temperature:celsius > 85", **others: object) -> dict[str, object]:
+    return {"alert": name, "expr": expr, "for": "10m", "labels": {"severity": "warning"}, "annotations": {}, **others}
+
+
+def said(old: list[dict[str, object]], new: list[dict[str, object]]) -> list[str]:
+    return list(rules.changes(map(rules.rule_of_file, old), map(rules.rule_of_file, new)))
+
+
+def test_rules_in_words() -> None:
+    cases: list[tuple[list[dict[str, object]], list[dict[str, object]], list[str]]] = [
+        ([rule()], [rule(expr="gpu:temperature:celsius > 88")], ["- **Hot**: 85 → 88 °C for 10 min"]),
+        ([rule()], [rule(**{"for": "1h"})], ["- **Hot**: for 10 min → 1 h"]),
+        ([rule()], [rule(labels={"severity": "critical"})], ["- **Hot**: severity warning → critical"]),
+        ([rule(expr="rate(a[5m]) > 1")], [rule(expr="rate(a[15m]) > 1")], ["- **Hot**: over 5m → 15m for 10 min"]),
+        ([rule(expr="a > 1")], [rule(expr="b > 1")], ["- **Hot**: expression `a > 1` → `b > 1`"]),
+        ([], [rule(expr="a > 1")], ["- **Hot** added (warning alert for 10m): `a > 1`"]),
+        ([rule()], [], ["- **Hot** removed (warning alert for 10m)"]),
+        ([rule("A"), rule("B")], [rule("B"), rule("A")], []),
+        (
+            [rule(expr="a > 1", labels={"severity": "info"}), rule(expr="a > 2")],
+            [rule(expr="a > 1", labels={"severity": "info"}), rule(expr="a > 3")],
+            ["- **Hot** (severity=warning): 2 → 3 for 10 min"],
+        ),
+    ]
+    for old, new, lines in cases:
+        assert said(old, new) == lines
+
+
+def host(name: str, address: str, **settings: str) -> Resource:
+    connection = {"kind": "ssh", "address": address}
+    return Resource(type="gpu-fleet:host:Host", name=name, inputs={"host": name, "connection": connection, "settings": settings})
+
+
+def picture(*resources: Resource) -> Picture:
+    return Picture(resources=resources, outputs={}, config={})
+
+
+def test_hosts_that_change_alike_are_one_line() -> None:
+    old = picture(*(host(f"gpu-{number}", f"10.0.0.{number}") for number in range(1, 31)))
+    new = picture(*(host(f"gpu-{number}", f"10.0.0.{number}", GPU_FLEET_EXPORTER="textfile") for number in range(1, 31)))
+    [change] = changed({"s": old}, {"s": new})
+    [line] = change.said["Hosts"]
+    assert line.startswith("- 30 hosts (`gpu-1`, ") and line.endswith("and 18 more): exporter unset → `textfile`")
+
+
+def test_a_comment_stays_below_the_limit_and_says_what_is_left_out() -> None:
+    many = picture(*(host(f"gpu-{number}", "", **{"GPU_FLEET_N": str(number)}) for number in range(2000)))
+    changes = changed({"s": picture()}, {"s": many})
+    whole, cut = (markdown(changes, base="main", compared=1, limit=limit) for limit in (None, 3000))
+    assert len(cut) <= 3000 < len(whole) + 3000
+    files = picture(Resource(type="gpu-fleet:host:Bundle", name="b", inputs={"files": {"a": "1\n" * 9000}}))
+    other = picture(Resource(type="gpu-fleet:host:Bundle", name="b", inputs={"files": {"a": "2\n" * 9000}}))
+    cut = markdown(changed({"s": files}, {"s": other}), base="main", compared=1, limit=3000)
+    assert len(cut) <= 3000 and "do not fit into a comment" in cut and cut.count("```") % 2 == 0

@@ -1,0 +1,72 @@
+"""The table of `make status`, from facts, metrics and the stack file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from operations import drift_report
+from operations.status import Reported, rows, summary
+from stackfile.config import StackConfig
+
+FACTS = {
+    "GPU_COUNT": "8",
+    "GPU_MODELS": "NVIDIA H100",
+    "GPU_DRIVER_VERSION": "570.86.15",
+    "GPU_FLEET_EXPORTER_MODE": "dcgm-exporter",
+    "GPU_FLEET_EXPORTER_REASON": "bare metal with Docker",
+}
+HOSTS = {
+    "gpu-1": {"address": "10.0.0.1"},
+    "gpu-2": {"address": "10.0.0.2"},
+    "gpu-3": {"address": "10.0.0.3", "lost": True},
+    "gpu-4": {"connection": "pull"},
+}
+NOW = 1_000_000.0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> StackConfig:
+    stack = {
+        "datacenter": "a",
+        "cluster": "b",
+        "ssh": {"user": "ops", "hostKeyChecking": False},
+        "hosts": HOSTS,
+        "metrics": {"url": "https://mimir.example.com/api/v1/push"},
+        "pull": {"url": "https://files.example.com"},
+    }
+    (tmp_path / "known_hosts").write_text("* ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIQxFWwYJANiWHym8EMAPUqXubTvA7iWa23eYAyaC3/h\n")
+    stack["ssh"] = {"user": "ops", "knownHostsFile": "known_hosts"}
+    return StackConfig.load(stack, tmp_path)
+
+
+def test_a_host_that_reports_and_one_that_stopped_and_one_that_was_never_deployed(config: StackConfig) -> None:
+    reported = Reported(
+        seen={"gpu-1": NOW - 12, "gpu-4": NOW - 3 * 3600}, drift={"gpu-1": 2}, firing={"gpu-1": ("GpuXid79 (critical)",)}
+    )
+    found = rows(config, {"gpu-1": FACTS}, reported, NOW)
+    assert found == [
+        (
+            *("gpu-1", "deployed", "8 NVIDIA H100", "570.86.15", "dcgm-exporter", "12 s ago", "2"),
+            "GpuXid79 (critical)\nexporter: bare metal with Docker",
+        ),
+        ("gpu-2", "not yet", "-", "-", "-", "not in 1d", "-", ""),
+        ("gpu-3", "lost", "-", "-", "-", "not in 1d", "-", ""),
+        ("gpu-4", "pull", "-", "-", "-", "3 h ago (late)", "-", ""),
+    ]
+    assert summary(config, found, reported) == (
+        "4 hosts, 1 deployed, 3 without current data, 1 with firing alerts, 1 with drift."
+    )
+
+
+def test_without_the_metrics_store_nothing_is_called_healthy(config: StackConfig) -> None:
+    for row in rows(config, {"gpu-1": FACTS}, None, NOW):
+        assert row[5:7] == ("?", "?")
+
+
+def test_the_drift_report_names_each_stack_and_shows_the_tables_of_those_that_differ() -> None:
+    results = {"a": (0, "fine", ""), "b": (1, "HOST  STATE\ngpu-1  drift 1", ""), "c": (1, "", "pulumi is not logged in")}
+    text = drift_report.markdown(results)
+    assert "| `a` | as deployed |" in text and "| `b` | **differs** |" in text and "| `c` | **could not be checked** |" in text
+    assert "gpu-1  drift 1" in text and "pulumi is not logged in" in text and "fine" not in text
