@@ -113,7 +113,7 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test is-root bench powercut mutants lint regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
+.PHONY: test is-root bench bench-rules scorecard powercut mutants lint regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
 test: is-root lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh mkfs.ext4 mkfs.xfs losetup
@@ -125,6 +125,13 @@ is-root:
 
 bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones also Ansible's (root); .dev/bench.json
 	@$(PYTHON) -m bench
+
+scorecard: lab-setup ## replay fault tapes through the real stack, write docs/scorecard.md: make scorecard TAPES='xid-*' MODES=dcgm,smi RULES=DIR AT_ONCE=80
+	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" $(foreach file,$(FILE),--file "$(file)") $(if $(RULES),--rules "$(RULES)") \
+	  --at-once $(or $(AT_ONCE),80) $(if $(KEEP),--keep "$(KEEP)") $(if $(LIST),--list)
+
+bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to docs/bench.md
+	@$(PYTHON) -m bench.rules --gpus "$(or $(GPUS),100,500,2000)" --write
 
 powercut: lab-setup ## cut the power of hosts, and kill runs, at N random instants each (root): make powercut N=200 SEED=1
 	@$(PYTHON) -m lab.powercut --cuts $(or $(N),200) --kills $(or $(N),200) $(if $(SEED),--seed $(SEED))
