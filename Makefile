@@ -12,6 +12,10 @@ export STAND_INS
 WITH_TOOLS := $(PYTHON) -m lab.standins run --
 PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 endif
+# STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
+ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull
+$(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
+BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
 DEPLOY := $(WITH_TOOLS) $(PYTHON) -m operations.deploy
 
@@ -69,8 +73,7 @@ up: .venv/installed ## deploy a stack after confirming the preview: make up STAC
 	@$(DEPLOY) up --stack "$(STACK)" --host "$(HOST)" $(if $(YES),--yes --skip-preview)
 
 up-all: .venv/installed ## deploy every stack file but dev, one after the other, without confirmation: preview them first
-	@failed=; for file in $$(ls Pulumi.*.yaml | grep -v '^Pulumi.dev.yaml$$'); do \
-	  stack=$${file#Pulumi.}; stack=$${stack%.yaml}; echo "==> $$stack"; \
+	@failed=; for stack in $$(cd "$(or $(STACKS),.)" && ls | sed -n 's/^Pulumi\.\(.*\)\.yaml$$/\1/p' | grep -vx dev); do echo "==> $$stack"; \
 	  { $(PROGRAMS_FOR) "$$stack" >&2 && $(DEPLOY) up --stack "$$stack" --yes --skip-preview; } || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
@@ -113,15 +116,14 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test is-root bench bench-rules scorecard powercut mutants lint regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
-test: is-root lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
+.PHONY: test machine bench bench-rules scorecard powercut mutants lint regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
+test: machine lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
-	@$(PYTHON) -m toolchain system chromium debootstrap systemd-nspawn ip ssh mkfs.ext4 mkfs.xfs losetup
 	@# More processes than cores: most tests wait for a service to come up.
 	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all)
 
-is-root:
-	@[ "$$(id -u)" = 0 ] || { echo "make test needs root, because it boots systemd hosts: sudo --preserve-env=PATH make test"; exit 1; }
+machine: .venv/installed-dev # everything that this machine lacks for the tests, at once
+	@$(PYTHON) -m lab.requirements
 
 bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones also Ansible's (root); .dev/bench.json
 	@$(PYTHON) -m bench
@@ -151,8 +153,8 @@ regen: .venv/installed-dev ## rewrite the golden files; review their diff
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m pytest --regen
 
-pin: .venv/installed ## write upstream's checksums of unpinned releases to toolchain/versions.yaml; review the diff
-	@$(PYTHON) -m toolchain pin
+pin: .venv/installed ## write the publishers' checksums of what is unpinned to toolchain/versions.yaml; SINCE=commit: and of changed versions
+	@$(PYTHON) -m toolchain pin $(if $(SINCE),--since "$(SINCE)")
 
 lock: .venv/installed ## write requirements.txt and requirements-dev.txt from their .in files, with hashes
 	@$(PYTHON) -m pip install --quiet uv
@@ -162,7 +164,7 @@ lock: .venv/installed ## write requirements.txt and requirements-dev.txt from th
 	done
 
 dashboards: .venv/installed ## write the dashboards' JSON to build/dashboards, for review and import: make dashboards PRICE=2.5
-	@$(PYTHON) -m dashboards build/dashboards $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
+	@$(PYTHON) -m dashboards "$(BUILD)/dashboards" $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
 
 rules: .venv/installed ## write rules to load without Pulumi to build/rules: make rules FOR=prometheus|mimir|loki|operator STACK=s RUNBOOKS=URL LABELS=release=x
 	@$(WITH_TOOLS) $(PYTHON) -m operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
-from pulumi.runtime import get_config_env, is_config_secret
+from pulumi.runtime import get_config_env, get_root_directory, is_config_secret
 
-from stackfile.config import ROOT, ConfigErrors, StackConfig, given_otherwise
+from stackfile.config import ConfigErrors, StackConfig, given_otherwise
 from stackfile.naming import PROJECT
 
 
@@ -33,7 +34,7 @@ def read_stack() -> LoadedConfig:
     secrets_set = {key for key in keys if is_config_secret(ours.full_key(key))}
     raw = {key: _parsed(ours.get(key)) for key in keys if key not in secrets_set}
     try:
-        config = StackConfig.load(raw, ROOT, secrets_set | given_otherwise(raw))
+        config = StackConfig.load(raw, Path(get_root_directory()), secrets_set | given_otherwise(raw))
     except ConfigErrors as errors:
         raise pulumi.RunError(str(errors)) from None
     for warning in config.warnings:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from host.artifacts import DCGM_IMAGE, INDEX, SIMULATED
 from host.parts import PROGRAMS
+from operations.engine import OperationError
+from operations.stack import enter_project
 from provider.envelope import compress
 from toolchain.errors import NotInstalled, ToolchainError
 from toolchain.install import Installer, architecture
@@ -105,9 +107,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as written by `docker save`")
     given = parser.parse_args(arguments)
     try:
+        enter_project()
         Installer().install(PROGRAMS)
         gather_artifacts(given.directory, image_archive=given.image)
-    except ToolchainError as error:
+    except (OperationError, ToolchainError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

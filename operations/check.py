@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from operations.engine import OperationError, error_of, pulumi
-from operations.stack import deployed_configuration
+from operations.stack import deployed_configuration, enter_project
 from operations.table import table
 from stackfile.config import ConfigErrors
 
@@ -184,6 +184,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
+        enter_project()
         hosts = deployed_configuration(stack).hosts().hosts
         deployed = deployed_resources(stack)
         refresh = refresh_preview(stack) if deployed else Refresh(events=[])

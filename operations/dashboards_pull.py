@@ -24,7 +24,7 @@ from typing import Any
 import dashboards
 from dashboards.changes import Change, changes
 from operations.engine import OperationError
-from operations.stack import Configuration, configuration
+from operations.stack import Configuration, configuration, enter_project
 
 _HERE = Path(dashboards.__file__).parent
 _WITHIN_S = 30
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--to", required=True, type=Path, metavar="DIR", help="where dashboards that differ are saved")
     arguments = parser.parse_args()
     try:
+        enter_project()
         url, price = _grafana_of(configuration(arguments.stack))
         built = dashboards.all_dashboards(price)
         if arguments.uid and arguments.uid not in built:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from operations.engine import OperationError
-from operations.stack import Configuration, deployed_configuration
+from operations.stack import Configuration, deployed_configuration, enter_project
 from stackfile.config import ConfigErrors, HostSpec
 from stackfile.naming import resource_name
 from stackfile.patterns import PatternError, expand
@@ -117,6 +117,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--host", default="", metavar="PATTERN", help="a name, gpu-* or gpu-[001:016]; default: everything")
     given, others = parser.parse_known_args(arguments)
     try:
+        enter_project()
         configuration = deployed_configuration(given.stack)
         command = ["pulumi", *arguments_of(given.verb, given.stack, given.host, configuration), *others]
     except (OperationError, ConfigErrors) as error:

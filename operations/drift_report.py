@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from operations.stack import stack_files
+from operations.engine import OperationError
+from operations.stack import enter_project, stack_files
 from stackfile.config import ROOT
 
 TITLE = "Drift: stacks that differ from what was deployed"
@@ -24,6 +25,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make drift-report", description="Check every stack for drift.")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE")
     to = parser.parse_args(arguments).to
+    try:
+        enter_project()
+    except OperationError as error:
+        print(error, file=sys.stderr)
+        return 2
     results = {stack: check(stack) for stack in stack_files() if stack != "dev"}
     to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(text := markdown(results))

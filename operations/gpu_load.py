@@ -23,7 +23,7 @@ from components.kubernetes.load_job import PROGRAM, arguments, load_job
 from components.kubernetes.wiring import kubernetes_place
 from operations.engine import OperationError, secret
 from operations.mimir import Mimir
-from operations.stack import configuration
+from operations.stack import configuration, enter_project
 from operations.table import table
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from provider.settings import Settings
@@ -228,6 +228,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--resource", default="nvidia.com/gpu", help="of the pod, e.g. nvidia.com/mig-1g.10gb")
     options = parser.parse_args(arguments)
     try:
+        enter_project()
         found_config = configuration(options.stack)
         config = found_config.load()
         options.kubeconfig_is_secret = "kubeconfig" in found_config.secrets

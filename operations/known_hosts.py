@@ -21,7 +21,7 @@ import asyncssh
 
 from components.fleet.fleet import connection
 from operations.engine import OperationError, secret
-from operations.stack import Configuration, configuration
+from operations.stack import Configuration, configuration, enter_project
 from operations.table import table
 from provider.settings import Settings
 from provider.ssh import Limits, SshTransport
@@ -172,6 +172,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
+        enter_project()
         found = configuration(stack)
         return collect_for(found.hosts(), lambda: private_key_of(stack, found))
     except (OperationError, ConfigErrors) as error:

@@ -2,6 +2,7 @@
 
     python -m operations.new_stack --datacenter us-west --cluster training [--metrics-url URL --logs-url URL --push-user NAME]
 
+`make new-stack STACKS=DIR` prepares DIR first, a directory of the user's own (docs/own-directory.md), if it has no Pulumi.yaml.
 A file that exists is never written. Values that are not given are prompted for on a terminal; elsewhere the file has examples.
 Passwords come from the terminal, or from METRICS_PASSWORD, LOGS_PASSWORD and RULERS_PASSWORD in the environment, never from an
 argument.
@@ -18,18 +19,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operations.engine import OperationError, error_of, pulumi
-from operations.stack import NOT_LOGGED_IN, configuration, stack_files
+from operations.own_directory import prepare
+from operations.stack import NOT_LOGGED_IN, STACKS, configuration, enter_project, project, stack_files
 from stackfile.config import ROOT, ConfigErrors
 from stackfile.naming import PROJECT
 from stackfile.new_stack import new_stack, passwords_of
 
 # pulumi 3.259.0, pkg/secrets/passphrase: its error names this variable where there is no passphrase.
+_SCHEMA = "stackfile/stack.schema.json"
 _NO_PASSPHRASE = "PULUMI_CONFIG_PASSPHRASE"  # noqa: S105 - its name
 
 
 def written(name: str, text: str) -> Path:
     """The new file. Raises OperationError when there is one of this name."""
-    file = ROOT / f"Pulumi.{name}.yaml"
+    file = project() / f"Pulumi.{name}.yaml"
     try:
         with file.open("x") as out:
             out.write(text)
@@ -42,6 +45,11 @@ def written(name: str, text: str) -> Path:
     except OSError as error:
         raise OperationError(f"cannot write {file.name}: {error.strerror}") from None
     return file
+
+
+def _with_schema(text: str) -> str:
+    """Editors look for the schema from the directory of the file."""
+    return text.replace(f"$schema={_SCHEMA}", f"$schema={os.path.relpath(ROOT / _SCHEMA)}", 1)
 
 
 def create_stack(name: str, *, is_terminal: bool) -> None:
@@ -116,6 +124,10 @@ def main(arguments: list[str]) -> int:
     try:
         new_stack(given.datacenter, given.cluster)  # errors in the names come before any question
         name = f"{given.datacenter}-{given.cluster}"
+        if os.environ.get(STACKS):
+            for line in prepare(project()):
+                print(line)
+        enter_project()
         if name in stack_files():
             written(name, "")
         if is_terminal:
@@ -123,7 +135,7 @@ def main(arguments: list[str]) -> int:
             given.logs_url = given.logs_url or input("Loki's push URL [https://loki.example.com/loki/api/v1/push]: ")
             given.push_user = given.push_user or input("User name for both (empty: no login): ")
         options = {"metrics_url": given.metrics_url, "logs_url": given.logs_url, "username": given.push_user}
-        file = written(name, new_stack(given.datacenter, given.cluster, **options))
+        file = written(name, _with_schema(new_stack(given.datacenter, given.cluster, **options)))
         print(f"wrote {file.name}")
         needed = passwords_of(configuration(name).values)
     except (OperationError, ConfigErrors) as error:

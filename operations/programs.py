@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection
 
 from operations.engine import OperationError
-from operations.stack import configuration, stack_file
+from operations.stack import configuration, enter_project, stack_file
 from stackfile.stand_ins import TRIAL
 from toolchain import Installer, ToolchainError, environment
 from toolchain.progress import Progress
@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
     try:
+        enter_project()
         stack_file(stack)  # refuses a name without a file before anything is downloaded
         progress = Progress(quiet=True)
         Installer(progress=progress).install(ALWAYS)

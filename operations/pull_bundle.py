@@ -13,7 +13,7 @@ from components.fleet.bundle import bundle
 from host.artifacts import ArtifactsError
 from host.pull.publish import ALL, Publication, PublishError, Schedule, SigningKey, Written
 from operations.engine import OperationError
-from operations.stack import configuration
+from operations.stack import configuration, enter_project
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import ConfigErrors, StackConfig
 from stackfile.settings import shared_settings
@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stop", action="store_true", help="hosts that have not taken this bundle yet keep the one they have")
     given = parser.parse_args(arguments)
     try:
+        enter_project()
         publication = read_publication(given.stack, given.url, is_at_once=given.now, is_stopped=given.stop)
         written = publication.write(given.to, [SigningKey(key.expanduser()) for key in given.key], now_s=int(time.time()))
     except (PublishError, OperationError, ConfigErrors, ArtifactsError, StandInsRefused) as error:

@@ -20,7 +20,7 @@ from alerts.inventory import stack_inventory
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from operations.engine import OperationError
-from operations.stack import configuration
+from operations.stack import configuration, enter_project
 from stackfile.config import ConfigErrors
 
 
@@ -72,6 +72,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--labels", type=_labels, default={}, help="of PrometheusRule objects: release=kube-prometheus-stack,...")
     given = parser.parse_args(arguments)
     try:
+        enter_project()
         inventory = _inventory(given.stack) if given.stack else ()
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)

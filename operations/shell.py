@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operations.engine import OperationError
-from operations.stack import deployed_configuration, stack_file
+from operations.stack import deployed_configuration, enter_project, stack_file
 from stackfile.config import ROOT
 
 _BASH_STARTUP = Path(__file__).with_name("shell.bash")
@@ -49,6 +49,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stack", default="")
     stack = parser.parse_args(arguments).stack
     try:
+        enter_project()
         os.environ.update(variables(stack, os.environ))
         os.environ["GPU_FLEET_TOOLS_PATH"] = os.environ["PATH"]
     except OperationError as error:

@@ -1,4 +1,8 @@
-"""The stack that a command works on, as its `--stack` names it: the file, and the configuration as Pulumi sees it."""
+"""The stack that a command works on, as its `--stack` names it: the file, and the configuration as Pulumi sees it.
+
+Stack files are in the checkout or in a directory of the user's own (docs/own-directory.md), which `make STACKS=DIR` passes on in
+the environment. Every command then works in that directory, as pulumi does.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,31 @@ _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 NOT_LOGGED_IN = "PULUMI_ACCESS_TOKEN must be set"
 
 
+STACKS = "GPU_FLEET_STACKS"
+
+
+def project() -> Path:
+    """The directory of Pulumi.yaml: stack files are there, and their relative paths start there."""
+    given = os.environ.get(STACKS)
+    return Path(given).expanduser().absolute() if given else ROOT
+
+
+def enter_project() -> Path:
+    """Works in the directory that the user gave, if any: paths in arguments start there, and pulumi finds the project. Raises
+    OperationError.
+    """
+    directory = project()
+    if os.environ.get(STACKS):
+        if not (directory / "Pulumi.yaml").is_file():
+            raise OperationError(
+                f"STACKS: {directory} has no Pulumi.yaml. To prepare it and create a first stack:\n"
+                f"    make new-stack STACKS={directory} DATACENTER=us-west CLUSTER=training"
+            )
+        os.environ[STACKS] = str(directory)
+        os.chdir(directory)
+    return directory
+
+
 def stack_file(stack: str) -> Path:
     """The stack's file. `stack`: its name, with or without organization and project. Raises OperationError."""
     if given := os.environ.get("PULUMI_OPTION_CONFIG_FILE"):  # pulumi's own variable for --config-file
@@ -31,12 +60,12 @@ def stack_file(stack: str) -> Path:
         return stacks[name]
     existing = ", ".join(stacks) or "none"
     if not name:
-        raise OperationError(f"no stack given: add STACK=NAME. Stack files in this directory: {existing}")
+        raise OperationError(f"no stack given: add STACK=NAME. Stack files in {_shown(project())}: {existing}")
     similar = nearest(name, stacks)
     datacenter, _, cluster = name.rpartition("-") if "-" in name else ("us-west", "", name)
     raise OperationError(
         f"there is no stack file {_PREFIX}{name}{_SUFFIX}"
-        + (f": did you mean STACK={similar}?" if similar else f"; stack files in this directory: {existing}.")
+        + (f": did you mean STACK={similar}?" if similar else f"; stack files in {_shown(project())}: {existing}.")
         + "\nThese two commands create the stack and show what it would deploy:\n"
         f"    make new-stack DATACENTER={datacenter} CLUSTER={cluster}\n"
         f"    make preview STACK={datacenter}-{cluster}"
@@ -45,8 +74,12 @@ def stack_file(stack: str) -> Path:
 
 def stack_files() -> dict[str, Path]:
     """By the stack's name."""
-    files = sorted(ROOT.glob(f"{_PREFIX}*{_SUFFIX}"))
+    files = sorted(project().glob(f"{_PREFIX}*{_SUFFIX}"))
     return {path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): path for path in files}
+
+
+def _shown(directory: Path) -> str:
+    return "this directory" if directory == Path.cwd() else str(directory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +96,11 @@ class Configuration:
 
     def load(self) -> StackConfig:
         """Raises ConfigErrors."""
-        return StackConfig.load(self.values, ROOT, self.secrets | given_otherwise(self.values))
+        return StackConfig.load(self.values, project(), self.secrets | given_otherwise(self.values))
 
     def hosts(self) -> HostList:
         """The hosts alone, also while the rest of the file has errors. Raises ConfigErrors for errors within a section."""
-        return hosts_of(self.values, ROOT, self.secrets)
+        return hosts_of(self.values, project(), self.secrets)
 
 
 def configuration(stack: str) -> Configuration:
@@ -76,7 +109,7 @@ def configuration(stack: str) -> Configuration:
     """
     file = stack_file(stack)
     environments = _yaml(file).get("environment")
-    if environments or _yaml(ROOT / "Pulumi.yaml").get("config"):
+    if environments or _yaml(project() / "Pulumi.yaml").get("config"):
         return deployed_configuration(stack)
     values, secrets = keys_of_file(file)
     return Configuration(file=file, values=values, secrets=frozenset(secrets))

@@ -17,7 +17,7 @@ from typing import Any
 
 from operations.engine import OperationError, error_of, pulumi
 from operations.mimir import Mimir
-from operations.stack import deployed_configuration
+from operations.stack import deployed_configuration, enter_project
 from operations.table import table
 from stackfile.config import ConfigErrors, StackConfig
 
@@ -126,6 +126,7 @@ def main(arguments: list[str]) -> int:
     stack = parser.parse_args(arguments).stack
     reported, silent = None, ""
     try:
+        enter_project()
         config = deployed_configuration(stack).load()
         facts, outputs = state_of(stack)
         try:

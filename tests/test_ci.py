@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+
+from lab import requirements
+from toolchain import system
 
 REPOSITORY = Path(__file__).parents[1]
+WORKFLOWS = sorted((REPOSITORY / ".github/workflows").glob("*.yml"))
 MAKEFILE = """
 test:
 	@echo "home: $$(cd "$$HOME" && find . -type f | sort | tr '\\n' ' ')"
@@ -22,6 +28,19 @@ test:
 	@echo "1 passed in 0.1s"
 	@exit $(CODE)
 """
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda file: file.name)
+def test_an_action_is_named_by_its_commit(workflow: Path) -> None:
+    steps = [step for job in yaml.safe_load(workflow.read_text())["jobs"].values() for step in job["steps"]]
+    uses = [step["uses"] for step in steps if "uses" in step]
+    assert uses and not [name for name in uses if not re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name)]
+
+
+def test_the_public_ci_installs_what_the_tests_need_of_the_machine() -> None:
+    installed = (REPOSITORY / ".github/workflows/test.yml").read_text().split()
+    wanted = [package for name in requirements.PROGRAMS for package in system.PACKAGES[name][0]]
+    assert [package for package in wanted if package not in installed and package != "chromium"] == []
 
 
 def run(tmp_path: Path, code: int = 0, **environment: str) -> tuple[int, list[str]]:

@@ -32,20 +32,38 @@ printf '{"event":"result","verb":"%s","ok":true,"changed":0,"failed":0,"drift":0
 
 
 class Place:
-    """A checkout and a home, and the stack `training` in them. The state is everybody's."""
+    """A checkout, a home and the directory of the stack `training`. The state is everybody's."""
 
     def __init__(self, directory: Path, state: Path, servers: SshServers, hosts: list[SshServer]) -> None:
+        self.servers, self.hosts = servers, hosts
         self.checkout, self.home = directory / "checkout", directory / "home"
+        self.project = self.checkout
         copy_to(self.checkout)
-        for key in (self.home / ".ssh/fleet", self.checkout / "keys/gpu-2"):
-            key.parent.mkdir(parents=True)
-            shutil.copy(servers.key_file(), key)
-        (self.checkout / "inventory").mkdir()
-        shutil.copy(servers.known_hosts(*hosts), self.checkout / "inventory/known_hosts")
-        (self.checkout / "artifacts").mkdir()
+        self.place_key()
+        self.environment = {
+            **os.environ,
+            **programs.environment("training"),
+            "HOME": str(self.home),
+            "PULUMI_BACKEND_URL": f"file://{state}",
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            "PULUMI_STACK": "training",
+        }
+
+    def place_key(self) -> None:
+        key = self.home / ".ssh/fleet"
+        key.parent.mkdir(parents=True)
+        shutil.copy(self.servers.key_file(), key)
+
+    def write_stack(self) -> None:
+        """The stack file in the project's directory, and every file that it names."""
+        (self.project / "keys").mkdir()
+        shutil.copy(self.servers.key_file(), self.project / "keys/gpu-2")
+        (self.project / "inventory").mkdir()
+        shutil.copy(self.servers.known_hosts(*self.hosts), self.project / "inventory/known_hosts")
+        (self.project / "artifacts").mkdir()
         files = [*(f"{name}-{release(name).version}" for name in PROGRAMS), f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}"]
         index = "".join(f"{'0' * 64}  {file}.linux-{arch}\n" for file in files for arch in ARCHITECTURES)
-        (self.checkout / "artifacts" / INDEX).write_text(index)
+        (self.project / "artifacts" / INDEX).write_text(index)
         config = {
             "datacenter": "us-west",
             "cluster": "training",
@@ -56,22 +74,14 @@ class Place:
                 "privateKeyFile": "~/.ssh/fleet",
             },
             "hosts": {
-                "gpu-1": {"address": "127.0.0.1", "port": hosts[0].port},
-                "gpu-2": {"address": "127.0.0.1", "port": hosts[1].port, "privateKeyFile": "keys/gpu-2"},
+                "gpu-1": {"address": "127.0.0.1", "port": self.hosts[0].port},
+                "gpu-2": {"address": "127.0.0.1", "port": self.hosts[1].port, "privateKeyFile": "keys/gpu-2"},
             },
             "artifacts": {"source": "controller", "directory": "artifacts"},
             "metrics": {"url": "http://127.0.0.1:1/api/v1/push"},
         }
         stack = {"config": {f"gpu-fleet:{key}": value for key, value in config.items()}}
-        (self.checkout / "Pulumi.training.yaml").write_text(yaml.safe_dump(stack))
-        self.environment = {
-            **os.environ,
-            **programs.environment("training"),
-            "HOME": str(self.home),
-            "PULUMI_BACKEND_URL": f"file://{state}",
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
-            "PULUMI_STACK": "training",
-        }
+        (self.project / "Pulumi.training.yaml").write_text(yaml.safe_dump(stack))
 
     def pulumi(self, *arguments: str) -> str:
         return self.run(str(toolchain.find("pulumi")), "--non-interactive", *arguments)
@@ -79,7 +89,7 @@ class Place:
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
         done = subprocess.run(
             command,
-            cwd=self.checkout,
+            cwd=self.project,
             env={**self.environment, **(environment or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -104,18 +114,90 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_a_stack_is_unchanged_from_another_directory_and_another_home(place: Place, tmp_path: Path) -> None:
+    place.write_stack()
     place.pulumi("stack", "init", "training")
     assert "+ 6 created" in place.pulumi("up", "--yes", "--skip-preview")
     assert str(tmp_path) not in place.pulumi("stack", "export"), "a path of this place is in everybody's state"
     shutil.move(tmp_path / "first", tmp_path / "another")
-    place.checkout, place.home = tmp_path / "another/checkout", tmp_path / "another/home"
+    place.project, place.home = tmp_path / "another/checkout", tmp_path / "another/home"
     place.environment["HOME"] = str(place.home)
     place.pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
+
+
+def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_after_git_pull(place: Place, tmp_path: Path) -> None:
+    """Three checkouts of one stack: where it was deployed from, a colleague's that was updated, and a fork that was merged."""
+
+    def git(directory: Path, *arguments: str) -> None:
+        identity = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *identity, *arguments], cwd=directory, capture_output=True, check=True)
+
+    def commit(directory: Path) -> None:
+        git(directory, "add", "--all", "--", ".", ":!.venv")
+        git(directory, "commit", "--quiet", "--message", "of the test")
+
+    def clone(directory: Path) -> None:
+        git(tmp_path, "clone", "--quiet", str(upstream), str(directory))
+        (directory / ".venv").symlink_to(REPO / ".venv")
+        os.utime(directory / "requirements.txt", (0, 0))  # they are installed
+
+    def make(*arguments: str) -> str:
+        return place.run("make", "STAND_INS=1", *arguments)  # the stack is of the lab: programs.environment()
+
+    upstream = place.checkout
+    git(upstream, "init", "--quiet", "--initial-branch=main")
+    commit(upstream)
+    os.utime(upstream / "requirements.txt", (0, 0))
+    first, second = tmp_path / "first/our stacks", tmp_path / "a/colleague"
+    clone(second / "checkout")
+    clone(tmp_path / "fork")
+
+    # The first run: `make new-stack` in the checkout prepares the directory, every other command runs in it.
+    place.project = upstream
+    said = make("new-stack", f"STACKS={first}", "DATACENTER=us", "CLUSTER=west")
+    assert f"wrote {first}/Pulumi.yaml\nwrote {first}/__main__.py\n" in said and "created the stack us-west" in said
+    assert not (upstream / "Pulumi.us-west.yaml").exists()
+    place.project = first
+    schema = (first / "Pulumi.us-west.yaml").read_text().splitlines()[0].partition("$schema=")[2]
+    assert (first / schema).is_file(), "editors find the schema"
+    place.write_stack()
+    place.pulumi("stack", "init", "training")
+    assert "+ 6 created" in place.pulumi("up", "--yes", "--skip-preview"), "plain pulumi works in the directory"
+    assert str(tmp_path) not in place.pulumi("stack", "export"), "a path of this place is in everybody's state"
+
+    # Upstream has news.
+    (upstream / "CHANGELOG.md").write_text("# Changelog\n\nNews.\n")
+    commit(upstream)
+
+    # A colleague has the directory elsewhere, and updates the checkout beside it.
+    shutil.copytree(first, second / "our stacks")
+    place.project, place.home = second / "our stacks", second / "home"
+    place.place_key()
+    place.environment["HOME"] = str(place.home)
+    git(second / "checkout", "pull", "--quiet", "--ff-only")
+    assert "News." in (second / "checkout/CHANGELOG.md").read_text()
+    assert "6 unchanged" in make("preview", "STACK=training")
+    assert "2 hosts: 2 ok." in make("check", "STACK=training")
+    assert "2 known and unchanged." in make("known-hosts", "STACK=training")
+    make("rules", "FOR=mimir", "STACK=training")
+    assert "gpu-2" in (place.project / "build/rules/mimir/gpu-fleet.yaml").read_text()
+    command = "echo 'pwd; pulumi config get gpu-fleet:cluster' | make shell STACK=training STAND_INS=1"
+    assert f"{place.project}\ntraining\n" in place.run("sh", "-c", command)
+    assert "there is no stack file Pulumi.nope.yaml" in place.run("sh", "-c", "! make up STACK=nope STAND_INS=1")
+
+    # A fork has the stack file among its own commits, and merges.
+    fork = place.project = tmp_path / "fork"
+    place.write_stack()
+    shutil.copy(first / "Pulumi.training.yaml", fork)  # with the salt of the stack
+    commit(fork)
+    git(fork, "pull", "--quiet", "--no-rebase", "--no-edit")
+    assert "News." in (fork / "CHANGELOG.md").read_text()
+    assert "6 unchanged" in make("preview", "STACK=training")
 
 
 def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_that_cannot_be_read(
     place: Place, tmp_path: Path
 ) -> None:
+    place.write_stack()
     # As root: a user who owns what root owns, without root's right to read everything.
     as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"] if os.geteuid() == 0 else []
     closed = tmp_path / "closed"

@@ -13,7 +13,7 @@ from toolchain.cache import Cache
 from toolchain.errors import ToolchainError
 from toolchain.install import Installer
 from toolchain.locate import environment, find, located
-from toolchain.pin import pin
+from toolchain.pin import pin, reset_since
 from toolchain.programs import PROGRAMS
 from toolchain.progress import WIDTH, Progress, size
 
@@ -54,6 +54,8 @@ def _do(arguments: argparse.Namespace) -> int:
         case "system":
             system.require(arguments.names, Progress())
         case "pin":
+            if arguments.since:
+                reset_since(arguments.since, Progress())
             pin(arguments.names, Progress())
         case "clean":
             freed = Cache().free_go()
@@ -99,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     needs.add_argument("names", nargs="+", choices=system.PACKAGES, metavar="NAME", help=", ".join(system.PACKAGES))
     pins = verbs.add_parser("pin", help="write upstream's checksums into toolchain/versions.yaml")
     pins.add_argument("names", nargs="*", metavar="NAME", help="default: every unpinned one")
+    pins.add_argument(
+        "--since", default="", metavar="COMMIT", help="also what got another version since, and has the old checksum"
+    )
     verbs.add_parser("clean", help="remove the caches of Go builds")
     return parser
 

@@ -20,14 +20,17 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+import yaml
+
 from toolchain.errors import Unavailable, WrongChecksum
 from toolchain.progress import Step, size
-from toolchain.versions import ReleaseFile
+from toolchain.versions import Chart, ReleaseFile
 
 REACH_S = 8  # until a server counts as unreachable; a slow proxy needs 2-3 s
 STALL_S = 20  # without a byte, or without a connection to the target of a redirect
 ATTEMPTS = 2  # a broken download is retried once
 CHECKSUM_LIST_BYTES = 1_000_000
+CHART_INDEX_BYTES = 100_000_000  # prometheus-community's has 20 MB
 PINNED = "matches its pinned sha256"
 
 _NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
@@ -77,6 +80,22 @@ class Upstream:
             sha256 = self._download(file.url, archive, step)
             archive.unlink()
             return sha256, f"the file itself, downloaded now: no sha256 for it at {file.checksums_url}"
+
+    def learn_chart_sha256(self, chart: Chart) -> tuple[str, str]:
+        """The checksum of a chart's archive in the index of its repository, and that index. Raises Unavailable."""
+        url = f"{chart.repository}/index.yaml"
+        self._reach(url)
+        try:
+            with _open(url) as answer:
+                entries = yaml.load(answer.read(CHART_INDEX_BYTES), yaml.CSafeLoader)["entries"][chart.chart]
+            [found] = [entry["digest"] for entry in entries if entry["version"] == chart.version]
+        except _NETWORK_ERRORS as error:
+            raise self._given_up(url, f"{url} cannot be fetched: {_reason(error)}") from None
+        except (yaml.YAMLError, KeyError, TypeError, ValueError):
+            raise Unavailable(f"{url} lists no checksum of {chart.chart} {chart.version}") from None
+        if not re.fullmatch(r"[0-9a-f]{64}", str(found)):
+            raise Unavailable(f"{url} lists {found!r} for {chart.chart} {chart.version}, which is no sha256")
+        return found, url
 
     def _published(self, file: ReleaseFile) -> tuple[str, str]:
         try:

@@ -138,7 +138,12 @@ def read_images(file: Path) -> dict[str, Image]:
 
 @cache
 def _charts(file: Path) -> dict[str, Chart]:
-    charts = yaml.safe_load(file.read_text())["charts"]
+    return read_charts(file)
+
+
+def read_charts(file: Path) -> dict[str, Chart]:
+    """Every Helm chart of a versions file. Raises VersionsError with the key of the first error."""
+    charts = yaml.safe_load(file.read_text()).get("charts", {})
     return {
         name: Chart(
             name=name,

@@ -9,6 +9,7 @@ real fleets push to their own Mimir and Loki.
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from pulumi_command import local
 from stackfile.naming import type_token
 
 HERE = Path(__file__).parent
+_CHECKOUT = HERE.parents[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +67,8 @@ class Service:
 
 
 def _path(file: Path) -> str:
-    """For a command line: relative if it is in the checkout, so that the stack's state does not depend on the checkout's path."""
-    return shlex.quote(str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file))
+    """For a command line: relative to Pulumi.yaml, so that the stack's state does not depend on where the checkout is."""
+    return shlex.quote(os.path.relpath(file) if file.is_relative_to(_CHECKOUT) else str(file))
 
 
 def services(args: BackendArgs) -> list[Service]:

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,25 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-fleet" / "charts"
 
 
+@cache
+def _require_helm_3() -> None:
+    """Pulumi's provider installs releases with Helm 3's library (pulumi-kubernetes 4.32.0, provider/go.mod, 2026-11-22), and
+    what is rendered here must be what it installs. Raises ChartError."""
+    try:
+        done = subprocess.run(
+            ["helm", "version", "--template", "{{.Version}}"], capture_output=True, text=True, timeout=_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return  # the command itself says why
+    if done.stdout.startswith("v") and not done.stdout.startswith("v3."):
+        raise ChartError(
+            f"helm on the PATH is {done.stdout.strip()}; expected Helm 3, which Pulumi's Kubernetes provider uses. "
+            "`make preview` and `make shell` put the pinned one first on the PATH (docs/upgrading/charts.md)"
+        )
+
+
 def _helm(arguments: list[str], what: str) -> str:
+    _require_helm_3()
     try:
         done = subprocess.run(["helm", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except FileNotFoundError:

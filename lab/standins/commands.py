@@ -11,7 +11,7 @@ from pathlib import Path
 from lab.standins import permission, programs
 from operations.engine import OperationError
 from operations.programs import ALWAYS, needed_for
-from operations.stack import configuration, stack_file
+from operations.stack import configuration, enter_project, stack_file
 from stackfile.stand_ins import LAB_STACKS, TRIAL, StandInsRefused
 from toolchain import PROGRAMS, ToolchainError
 
@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
     try:
         match given.verb:
             case "install":
+                enter_project()
                 file = stack_file(given.stack) if given.stack is not None else None
                 names = [*ALWAYS, *needed_for(configuration(given.stack).keys)] if file else _standard(given.all)
                 options = {name: getattr(given, name) for name in ("quiet", "retry_upstream", "keep_go_caches")}
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
                 if file and replaced and (warning := permission.permit_all(replaced, given.stack, file)):
                     print(warning, file=sys.stderr)
             case "artifacts":
+                enter_project()
                 programs.gather(given.directory)
             case "env":
                 print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in programs.environment().items()))

@@ -33,7 +33,7 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     if is_of_lab(stack):
         return ""
     # Not imported before they are needed: the engine waits for each plugin to start.
-    from stackfile.config import ROOT, ConfigErrors, hosts_of, keys_of_file
+    from stackfile.config import ConfigErrors, hosts_of, keys_of_file
     from toolchain import PROGRAMS
     from toolchain.install import architecture
 
@@ -49,7 +49,7 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     )
     try:
         values, secrets = keys_of_file(file) if file.is_file() else ({}, set())
-        hosts = hosts_of(values, ROOT, secrets).hosts.values()
+        hosts = hosts_of(values, Path.cwd(), secrets).hosts.values()
     except ConfigErrors:
         hosts = []  # the program reports what is wrong and makes nothing
     warning = stand_ins.permit(stack, what, fix, hosts)

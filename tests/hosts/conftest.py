@@ -35,7 +35,7 @@ from toolchain.versions import image
 @pytest.fixture(scope="session")
 def site() -> Iterator[Site]:
     """Each test leaves its hosts as they were: bare."""
-    hosts = {kind: kind for kind in ("metal", "docker", "container", "amd", "broken")} | {"metal-b": "metal"}
+    hosts = {kind: kind for kind in ("metal", "docker", "container", "amd", "broken", "rhel")} | {"metal-b": "metal"}
     with Site.up({name: VARIANTS[kind] for name, kind in hosts.items()}, boots_on_use=True) as site:
         yield site
 

@@ -1,6 +1,6 @@
-"""A fleet whose hosts download the releases themselves (`artifacts: {source: upstream}`, the default), from a server that lays
-them out as GitHub does: the same names, paths and archives, and a redirect to where the files lie. Only the sums differ: the
-server's archives are packed here, so the copy of the checkout pins them."""
+"""A fleet whose hosts download the releases themselves, on both families of distributions: from upstream (the default), that is a
+server that lays them out as GitHub does, with the same names, paths and archives, and a redirect to where the files are; and from
+a mirror. Only the sums differ: the server's archives are packed here, so the copy of the checkout pins them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,7 +28,8 @@ from tests.hosts.stack import Backend, Stack, config_of, left_as_found
 from toolchain.install import architecture
 from toolchain.versions import ReleaseFile, release
 
-RELEASES, FILES = "github.com", "release-assets.githubusercontent.com"
+RELEASES, FILES, MIRROR = "github.com", "release-assets.githubusercontent.com", "files.example.com"
+FAMILIES = ("metal", "rhel")  # Debian's and RHEL's
 TRUSTED = "/usr/local/share/ca-certificates/of-the-tests.crt"
 
 
@@ -59,7 +60,10 @@ def _pack(file: ReleaseFile, program: Path, to: Path) -> None:
 
 
 class _GitHub(http.server.BaseHTTPRequestHandler):
-    def __init__(self, files: Mapping[str, Path], *arguments: object) -> None:
+    """And a mirror, under its own name. `served`: the names under which files were fetched."""
+
+    def __init__(self, files: Mapping[str, Path], served: set[str], *arguments: object) -> None:
+        self._served = served
         self._files = {urlsplit(url).path: file for url, file in files.items()}
         super().__init__(*arguments)  # type: ignore[arg-type]
 
@@ -72,6 +76,7 @@ class _GitHub(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", f"https://{FILES}{self.path}")
             self.end_headers()
         else:
+            self._served.add(self.headers["Host"])
             self.send_response(200)
             self.send_header("Content-Length", str(file.stat().st_size))
             self.end_headers()
@@ -87,33 +92,59 @@ class _GitHub(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def upstream(site: Site, host: Host, archives: Mapping[str, Path], scratch: Path) -> Iterator[None]:
-    """The host finds GitHub at the site's gateway and trusts its certificate."""
-    key, certificate = make_certificate(RELEASES, scratch, FILES)
+def upstream(site: Site, hosts: list[Host], archives: Mapping[str, Path], scratch: Path) -> Iterator[set[str]]:
+    """The hosts find GitHub and the mirror at the site's gateway and trust their certificate. Yields who served a file."""
+    key, certificate = make_certificate(RELEASES, scratch, FILES, MIRROR)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    handler = functools.partial(_GitHub, archives)
+    served: set[str] = set()
+    handler = functools.partial(_GitHub, archives, served)
     with http.server.ThreadingHTTPServer((site.network.gateway, 443), handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        hosts_file = host.ssh("cat /etc/hosts").stdout
-        host.copy(certificate, TRUSTED)
-        host.ssh(f"echo {site.network.gateway} {RELEASES} {FILES} >>/etc/hosts && update-ca-certificates")
         try:
-            yield
+            with ExitStack() as each:
+                for host in hosts:
+                    each.enter_context(_trusting(host, site.network.gateway, certificate))
+                yield served
         finally:
-            host.ssh("cat >/etc/hosts", stdin=hosts_file)
-            host.ssh(f"rm {TRUSTED} && update-ca-certificates --fresh")
             server.shutdown()
 
 
-def test_a_host_downloads_the_releases_itself_and_sends_metrics(
-    site: Site, backend: Backend, archives: Mapping[str, Path], tmp_path: Path, eventually: Callable
+@contextmanager
+def _trusting(host: Host, gateway: str, certificate: Path) -> Iterator[None]:
+    hosts_file = host.ssh("cat /etc/hosts").stdout
+    host.copy(certificate, TRUSTED)
+    host.ssh(f"echo {gateway} {RELEASES} {FILES} {MIRROR} >>/etc/hosts && update-ca-certificates")
+    try:
+        yield
+    finally:
+        host.ssh("cat >/etc/hosts", stdin=hosts_file)
+        host.ssh(f"rm {TRUSTED} && update-ca-certificates --fresh")
+
+
+@pytest.mark.parametrize(
+    ("source", "served_by"),
+    [(None, {FILES}), ({"source": "mirror", "url": f"https://{MIRROR}"}, {MIRROR})],
+    ids=["upstream", "mirror"],
+)
+def test_hosts_of_both_families_download_the_releases_themselves_and_send_metrics(
+    source: dict[str, str] | None,
+    served_by: set[str],
+    site: Site,
+    backend: Backend,
+    archives: Mapping[str, Path],
+    tmp_path: Path,
+    eventually: Callable,
 ) -> None:
-    host = site.hosts["metal"]
-    config = config_of(site, {"metal": site.stack_hosts()["metal"]}, tmp_path, backend)
+    hosts = [site.hosts[name] for name in FAMILIES]
+    entries = {name: {**site.stack_hosts()[name], "exporter": "nvidia_gpu_exporter"} for name in FAMILIES}
+    config = config_of(site, entries, tmp_path, backend)
+    config["cluster"] = f"by-{'mirror' if source else 'upstream'}"  # the series of the other run are still in Mimir
     del config["artifacts"]  # the default
-    stack = Stack(tmp_path / "stack", "upstream", config).create()
+    if source:
+        config["artifacts"] = source
+    stack = Stack(tmp_path / "stack", config["cluster"], config).create()
     versions = stack.directory / "toolchain/versions.yaml"
     text = versions.read_text()
     for name in PROGRAMS:
@@ -121,11 +152,13 @@ def test_a_host_downloads_the_releases_itself_and_sends_metrics(
         assert pinned and text.count(pinned) == 1
         text = text.replace(pinned, hashlib.sha256(archives[_file(name).url].read_bytes()).hexdigest())
     versions.write_text(text)
-    with left_as_found(host), upstream(site, host, archives, tmp_path):
+    with left_as_found(*hosts), upstream(site, hosts, archives, tmp_path) as served:
         try:
             stack.up()
-            gpus = 'nvidia_smi_utilization_gpu_ratio{instance="metal",exporter_mode="nvidia_gpu_exporter"}'
-            eventually("8 GPUs in Mimir", lambda: len(query.metrics(backend.mimir, gpus)) == 8)
+            assert served == served_by
+            for name in FAMILIES:
+                gpus = f'nvidia_smi_utilization_gpu_ratio{{instance="{name}",cluster="{config["cluster"]}"}}'
+                eventually(f"8 GPUs of {name} in Mimir", lambda gpus=gpus: len(query.metrics(backend.mimir, gpus)) == 8)
             stack.up("--expect-no-changes")
         finally:
             stack.destroy()
@@ -138,7 +171,7 @@ def test_an_archive_that_was_changed_on_its_way_is_refused_with_both_sums(
     config = config_of(site, {"metal": site.stack_hosts()["metal"]}, tmp_path, backend)
     del config["artifacts"]
     stack = Stack(tmp_path / "stack", "upstream", config).create()  # pins upstream's own archives
-    with left_as_found(host), upstream(site, host, archives, tmp_path):
+    with left_as_found(host), upstream(site, [host], archives, tmp_path):
         try:
             output = stack.up(ok=False)
         finally:

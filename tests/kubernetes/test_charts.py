@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import toolchain
+from components.kubernetes import charts
 from components.kubernetes.charts import ChartError, ChartSource, chart_source, fetched
 from stackfile.kubernetes import Chart as ChartSection
 from tests.kubernetes.chart_files import chart_file
@@ -150,3 +151,17 @@ def test_a_chart_comes_from_upstream_a_mirror_a_registry_or_a_file(tmp_path: Pat
     assert source(chart="oci://r.example/charts/alloy").reference == "oci://r.example/charts/alloy"
     assert source(chart="oci://r.example/charts/alloy", version="9.9.9").version == "9.9.9"
     assert source(chart="charts/a.tgz").reference == str(tmp_path / "charts/a.tgz")
+
+
+def test_helm_4_on_the_path_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    helm = tmp_path / "helm"
+    helm.write_text("#!/bin/sh\necho v4.0.1\n")
+    helm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    chart = chart_file(tmp_path, {"templates/a.yaml": "a: 1\n"})
+    charts._require_helm_3.cache_clear()
+    try:
+        with pytest.raises(ChartError, match=r"helm on the PATH is v4\.0\.1; expected Helm 3"):
+            chart.render("r", "n", {})
+    finally:
+        charts._require_helm_3.cache_clear()

@@ -275,6 +275,7 @@ def pulumi_config(event_loop, monkeypatch: pytest.MonkeyPatch):
         texts = {f"gpu-fleet:{key}": value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
         texts["gpu-fleet-other:zone"] = "x"  # of another program
         monkeypatch.setenv("PULUMI_CONFIG", json.dumps(texts))
+        monkeypatch.setattr(pulumi.runtime.settings.SETTINGS, "root_directory", str(ROOT))
         set_all_config(get_config_env(), [f"gpu-fleet:{key}" for key in secrets])
 
     yield set_it

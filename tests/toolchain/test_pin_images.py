@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -70,7 +71,12 @@ def test_the_digest_of_the_tag_is_written_and_nothing_else(tmp_path: Path, regis
     file = versions_file(tmp_path, f"{registry}/nvidia/dcgm-exporter")
     before, out = file.read_text(), io.StringIO()
     pin(["dcgm-exporter"], Progress(out), file)
-    assert file.read_text() == before.replace("unpinned", DIGEST) and "Review the change" in out.getvalue()
+    source = f"{registry}/nvidia/dcgm-exporter:1.2-3 as its registry serves it now"
+    assert (
+        re.sub(r", 20\d\d-\d\d-\d\d$", "", file.read_text().rstrip())
+        == before.replace("unpinned", f"{DIGEST}  # {source}").rstrip()
+    )
+    assert "Review the change" in out.getvalue()
 
 
 def test_a_registry_that_sends_something_else_than_it_names_pins_nothing(

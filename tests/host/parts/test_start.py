@@ -104,9 +104,10 @@ def test_the_gpu_exporter_finds_the_nvidia_smi_of_the_named_directory(prefix: Pa
     assert started(prefix, "nvidia-gpu-exporter") == ["P/opt/gpu-fleet/tools/nvidia-smi"]
 
 
-def test_the_gpu_exporter_gives_up_before_the_scrape_does(prefix: Path) -> None:
+def test_the_gpu_exporter_gives_up_before_the_scrape_does_and_its_backend_does_not_change_with_its_version(prefix: Path) -> None:
     assert started(prefix, "nvidia-gpu-exporter") == [
         "P/opt/gpu-fleet/bin/nvidia_gpu_exporter",
+        "--collect.backend=exec",
         "--web.listen-address=127.0.0.1:9835",
         "--collect.timeout=8s",
     ]

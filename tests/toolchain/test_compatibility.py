@@ -1,0 +1,26 @@
+"""docs/compatibility.md is what versions.yaml and the lock files say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checkout import REPO
+from tests.toolchain import compatibility
+from toolchain.versions import FILE, read_charts, read_images, read_releases
+
+PAGE = REPO / "docs/compatibility.md"
+
+
+def test_the_page_has_the_pinned_versions(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--regen"):
+        PAGE.write_text(compatibility.page())
+    assert PAGE.read_text() == compatibility.page(), f"run pytest {__file__} --regen and review the diff"
+
+
+def test_everything_that_a_stack_uses_has_a_row() -> None:
+    page = PAGE.read_text()
+    of_tests = {"promtool", "kwok", "etcd", "kube-controller-manager", "kube-scheduler"}
+    used = {release.version for name, release in read_releases(FILE).items() if name not in of_tests}
+    used |= {image.tag for image in read_images(FILE).values() if image.repository != "nvcr.io/nvidia/cloud-native/dcgm"}
+    used |= {chart.version for chart in read_charts(FILE).values()}
+    assert [version for version in sorted(used) if version.removeprefix("v") not in page] == []
