@@ -116,11 +116,13 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine bench bench-rules scorecard powercut mutants lint regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
-test: machine lint ## run every test; those of the lab itself only if what they guard changed since main, or with ALL=1
+.PHONY: test machine bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
+test: machine style ## run lint and every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
-	@# More processes than cores: most tests wait for a service to come up.
-	@$(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all)
+	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
+	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
+	  $(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all); failed=$$?; \
+	  wait $$mypy || failed=1; cat "$$types"; rm "$$types"; exit $$failed
 
 machine: .venv/installed-dev # everything that this machine lacks for the tests, at once
 	@$(PYTHON) -m lab.requirements
@@ -142,12 +144,14 @@ mutants: .venv/installed-dev ## check that the rule tests fail for each changed 
 	@$(PYTHON) -m toolchain install --quiet promtool >&2
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
-lint: .venv/installed-dev ## run ruff, mypy, shellcheck and the check for words of tests/words.yaml
+lint: style ## run ruff, mypy, shellcheck and the check for words of tests/words.yaml
 	@$(PYTHON) -m toolchain system shellcheck
-	@$(PYTHON) -m ruff check .
-	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy --no-error-summary
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py tests/test_words.py
+
+style: .venv/installed-dev
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
 
 regen: .venv/installed-dev ## rewrite the golden files; review their diff
 	@$(PYTHON) -m lab.standins install --quiet --all >&2

@@ -413,6 +413,6 @@ def _readable(content: bytes) -> str:
         text = content.decode()
     except UnicodeDecodeError:
         text = ""
-    if text and all(character.isprintable() or character in "\n\t" for character in text):
+    if text and text.replace("\n", "").replace("\t", "").isprintable():  # not one of 270,000 characters at a time
         return text
     return "" if not content else f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -21,9 +21,12 @@ LONGEST_NAME = 40  # a datacenter or cluster is part of Grafana uids and Kuberne
 
 
 class Section(BaseModel):
-    """A mapping of the stack file: camelCase keys, no key that we do not know, no value bent into another type."""
+    """A mapping of the stack file: camelCase keys, no key that we do not know, no value bent into another type.
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, use_attribute_docstrings=True)
+    The docstring below a key describes it in the schema (schema.py).
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel)
 
 
 def refuse(what: str, *, expected: str = "", fix: str = "") -> PydanticCustomError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -15,6 +16,7 @@ from lab.kubernetes import Cluster
 from tests import selection
 from tests.checkout import BASE, REPO
 from tests.durations import Durations
+from tests.early_end import EarlyEnd
 from tests.samples.conftest import SAMPLES
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -65,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Durations(), "durations")
+    config.pluginmanager.register(EarlyEnd(group_of), "early_end")
     config.pluginmanager.register(selection.Selection(config), "selection")
     # The tests start Python a thousand times. Without bytecode each start compiles all that it imports, half of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -79,6 +82,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place_of(group_of(item)))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
+
+
+def pytest_collection_finish() -> None:
+    # Python looks for cycles among all objects again and again, and these stay until the end.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

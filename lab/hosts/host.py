@@ -16,6 +16,7 @@ from pathlib import Path
 
 import asyncssh
 
+import toolchain
 from lab import gpu
 from lab.hosts import gpus, journal
 from lab.hosts.cgroup import Group
@@ -25,6 +26,7 @@ from lab.hosts.variants import Variant
 
 PORT = 22
 UP_S = 60  # 2 s on an idle machine; CI machines are rarely idle
+ALLOY = "/usr/local/lib/gpu-lab-bin/alloy"  # the toolchain's, for artifacts that start it (lab.standins.programs.gather)
 _NSPAWN_REBOOT = 133
 _CONTAINERS = ("docker", "containers")  # where Docker and Podman keep them, below /var/lib
 
@@ -86,6 +88,7 @@ class Host:
                 "etc/systemd/network/10-host0.network",
                 f"[Match]\nName=host0\n[Network]\nAddress={self.address}/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
             )
+            self._mask_generators(layers)
         else:
             self._place(
                 "usr/local/sbin/start-host",
@@ -226,6 +229,8 @@ class Host:
         ]
         if self.variant.scenario:
             command.append(f"--bind={self.gpu_state}:{gpus.STATE_INSIDE}")
+        if found := toolchain.located("alloy"):
+            command.append(f"--bind-ro={found.path.resolve()}:{ALLOY}")
         if self.variant.seems == "metal":
             command.append("--setenv=container=")
         if self.variant.has_systemd:
@@ -243,6 +248,15 @@ class Host:
             (self._upper / parent).chmod(0o755)
         file.write_text(text)
         file.chmod(mode)
+
+    def _mask_generators(self, layers: list[Path]) -> None:
+        """A dozen programs that look for partitions, consoles and kernel parameters, and find none in a container: with them a
+        daemon-reload takes 0.30 s of CPU, without them 0.14 s."""
+        masks = self._upper / "etc/systemd/system-generators"
+        masks.mkdir()
+        masks.chmod(0o755)
+        for generator in {file.name for layer in layers for file in layer.glob("usr/lib/systemd/system-generators/*")}:
+            (masks / generator).symlink_to("/dev/null")
 
     def _greets(self) -> bool:
         try:

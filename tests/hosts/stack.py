@@ -142,7 +142,7 @@ all() {
   find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/tmp -o -path /var/cache \
     -o -path /var/log/journal -o -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /var/lib/systemd \
     -o -path /var/lib/sudo -o -path /var/lib/docker -o -path /var/lib/containerd -o -path /var/lib/gpu-lab \
-    -o -path /var/lib/rpm -o -path /var/lib/dnf \
+    -o -path /var/lib/rpm -o -path /var/lib/dnf -o -path /usr/local/lib/gpu-lab-bin \
     -o -path /etc/.pwd.lock -o -path '/etc/*-' -o -regex '/etc/[a-z]*\.\(lock\|[0-9]+\)' \) -prune -o "$@"
 }
 all -type d -printf '%p %m %u:%g\n' -o ! -type d -printf '%p %y %m %u:%g %l\n'

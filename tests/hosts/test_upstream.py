@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from host.artifacts import INDEX
 from host.parts import PROGRAMS
 from lab.dev import query
 from lab.hosts import Host, Site
-from lab.standins import programs
 from tests.hosts.outside import make_certificate
 from tests.hosts.stack import Backend, Stack, config_of, left_as_found
 from toolchain.install import architecture
@@ -34,14 +34,15 @@ TRUSTED = "/usr/local/share/ca-certificates/of-the-tests.crt"
 
 
 @pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """URL -> what upstream publishes there, packed from the toolchain's programs."""
+def archives(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """URL -> what upstream publishes there, packed from the fleet's artifacts."""
     directory = tmp_path_factory.mktemp("releases")
     packed = {}
-    for name in PROGRAMS:
-        file = _file(name)
+    for line in (artifacts / INDEX).read_text().splitlines():
+        digest, _, title = line.partition("  ")
+        file = _file(next(name for name in PROGRAMS if title.startswith(f"{name}-")))
         packed[file.url] = directory / file.url.rpartition("/")[2]
-        _pack(file, programs.find(name), packed[file.url])
+        _pack(file, artifacts / digest, packed[file.url])
     return packed
 
 
@@ -52,11 +53,11 @@ def _file(name: str) -> ReleaseFile:
 def _pack(file: ReleaseFile, program: Path, to: Path) -> None:
     if to.suffix == ".zip":
         with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
-            zipped.write(program.resolve(), file.member)
+            zipped.write(program, file.member)
     else:
         with tarfile.open(to, "w:gz", compresslevel=1) as tar:
             tar.addfile(tarfile.TarInfo(file.member.partition("/")[0] + "/LICENSE"), io.BytesIO())
-            tar.add(program.resolve(), file.member)
+            tar.add(program, file.member)
 
 
 class _GitHub(http.server.BaseHTTPRequestHandler):

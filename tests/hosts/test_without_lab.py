@@ -97,7 +97,9 @@ class User:
         return done.stdout + done.stderr
 
 
-def test_every_command_for_real_stacks_works_without_lab_bench_and_tests(site: Site, artifacts: Path, tmp_path: Path) -> None:
+def test_every_command_for_real_stacks_works_without_lab_bench_and_tests(
+    site: Site, whole_artifacts: Path, tmp_path: Path
+) -> None:
     user, host = User(tmp_path), site.hosts["metal"]
     assert not any((user.copy / room).exists() for room in LEFT_OUT)
     python = str(user.copy / ".venv/bin/python")
@@ -111,7 +113,7 @@ def test_every_command_for_real_stacks_works_without_lab_bench_and_tests(site: S
     config = content["config"] | {
         "gpu-fleet:ssh": {"user": "ops", "privateKeyFile": str(site.key_file), "knownHostsFile": "inventory/known_hosts"},
         "gpu-fleet:hosts": {"metal": site.stack_hosts()["metal"]},
-        "gpu-fleet:artifacts": {"source": "controller", "directory": str(artifacts)},
+        "gpu-fleet:artifacts": {"source": "controller", "directory": str(whole_artifacts)},
         "gpu-fleet:metrics": {"url": "http://127.0.0.1:1/api/v1/push"},
     }
     wanted = ("datacenter", "cluster", "ssh", "hosts", "artifacts", "metrics")

@@ -9,9 +9,12 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from lab.standins.language import list_packages
 
 HERE = Path(__file__).parent
 # What the official language host takes for an option (main.go: parseOptions), and first what stands for none and is done here.
@@ -89,6 +92,8 @@ class PythonEnvironment:
         return variables
 
     def packages(self) -> list[Package]:
+        if self.directory is not None and self.directory.resolve() == Path(sys.prefix).resolve():
+            return [Package(**package) for package in list_packages.packages()]  # our own: no other Python has to start
         listed = subprocess.run(
             [self.python, "-P", str(HERE / "list_packages.py")], env=self.variables(), capture_output=True, text=True, check=False
         )

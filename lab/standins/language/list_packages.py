@@ -1,9 +1,10 @@
-"""Prints the distributions of the Python that runs it, as JSON: environment.Package. Standard library only."""
+"""The distributions of the Python that runs it, as environment.Package has them; as a program it prints them as JSON. Standard
+library only."""
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.metadata
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 
 def plugin_file(name: str) -> dict[str, object] | None:
     """pulumi-plugin.json is in the package with the distribution's name, as Pulumi's SDK generator writes it."""
-    spec = importlib.util.find_spec(name.replace("-", "_"))
+    # Not importlib.util.find_spec: the language host has a `pulumi` of its own among its modules.
+    spec = importlib.machinery.PathFinder.find_spec(name.replace("-", "_"))
     for location in (spec and spec.submodule_search_locations) or []:
         file = Path(location) / "pulumi-plugin.json"
         if file.is_file():
@@ -19,14 +21,14 @@ def plugin_file(name: str) -> dict[str, object] | None:
     return None
 
 
-def main() -> None:
+def packages() -> list[dict[str, object]]:
     distributions = {re.sub(r"[-_.]+", "-", d.metadata["Name"]).lower(): d for d in importlib.metadata.distributions()}
     required = set()
     for distribution in distributions.values():
         for requirement in distribution.requires or []:
             if "extra ==" not in requirement:
                 required.add(re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower())
-    packages = [
+    return [
         {
             "name": name,
             "version": distribution.version,
@@ -36,8 +38,7 @@ def main() -> None:
         }
         for name, distribution in sorted(distributions.items())
     ]
-    print(json.dumps(packages))
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(packages()))
