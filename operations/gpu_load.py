@@ -28,7 +28,8 @@ from operations.table import table
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from provider.settings import Settings
 from provider.ssh import SshTransport
-from provider.transport import LocalTransport, Transport, TransportError
+from provider.terminal import printable_line
+from provider.transport import LocalTransport, Reader, Transport, TransportError
 from stackfile.config import ConfigErrors, HostSpec, StackConfig
 from stackfile.kubernetes import Kubernetes
 from toolchain.versions import image
@@ -45,6 +46,7 @@ _RISE: Final = 0.3  # least increase that counts as the load; idle GPUs vary by 
 _ARRIVAL_S: Final = 120  # exporter 30 s, scrape 15 s, recording rule 15 s, and the same again
 _PULL_S: Final = 600  # of the image, on a host
 _POLL_S: Final = 2.0
+_TAIL: Final = 64 << 10  # bytes of a host's output
 
 
 @dataclass(frozen=True)
@@ -174,15 +176,23 @@ async def load_host(transport: Transport, host: HostSpec, command: list[str], ti
     try:
         async with asyncio.timeout(timeout_s), transport.session(connection(host)) as session:
             running = await session.start(["sudo", "-n", *command] if session.sudo else command)
-            output, errors = await asyncio.gather(running.stdout.read(-1), running.stderr.read(-1))
+            output, errors = await asyncio.gather(_last_line(running.stdout), _last_line(running.stderr))
             status = await running.wait()
     except TransportError as error:
         raise OperationError(f"{host.name}: {error}") from None
     except TimeoutError:
         raise OperationError(f"{host.name}: the load did not finish within {timeout_s:.0f} s") from None
     if status != 0:
-        said = (errors or output).decode(errors="replace").strip().splitlines()
-        raise OperationError(f"{host.name}: the load failed ({status}): {said[-1] if said else 'no output'}")
+        raise OperationError(f"{host.name}: the load failed ({status}): {errors or output or 'no output'}")
+
+
+async def _last_line(stream: Reader) -> str:
+    """Of all that a host prints, which may be more than fits here."""
+    tail = b""
+    while data := await stream.read(_TAIL):
+        tail = (tail + data)[-_TAIL:]
+    lines = tail.decode(errors="replace").strip().splitlines()
+    return printable_line(lines[-1]) if lines else ""
 
 
 def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> str:

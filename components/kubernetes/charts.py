@@ -73,6 +73,11 @@ class ChartSource:
         return self.reference.endswith(".tgz") and not self.reference.startswith("oci://")
 
     @property
+    def is_verified(self) -> bool:
+        """Whether its content is known: of a file it is in the user's hands."""
+        return self.is_file or self.sha256 is not None
+
+    @property
     def described(self) -> str:
         where = f" of {self.repository}" if self.repository else ""
         return f"{self.reference}{f' {self.version}' if self.version else ''}{where}"

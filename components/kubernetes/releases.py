@@ -6,8 +6,8 @@ Reads charts (components.kubernetes.charts), contacts no cluster and creates no 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,8 +82,12 @@ def release_names(section: Kubernetes) -> list[str]:
 
 def releases(plan: ClusterPlan, base: Path) -> list[Release]:
     """All releases, checked. `base`: the directory of Pulumi.yaml. Raises ReleaseErrors with all errors."""
-    made, found = [], []
-    for name in release_names(plan.section):
+    made: dict[str, Release] = {}
+    found: list[str] = []
+    names = release_names(plan.section)
+    for name in sorted(names, key=lambda name: name == "alloy"):  # which scrapes what the others install
+        if name == "alloy":
+            plan = replace(plan, workloads=_workloads(made))
         section = getattr(plan.section.charts, name.replace("-", "_"))
         given = values.merged(_VALUES[name](plan), section.values)
         try:
@@ -91,17 +95,37 @@ def releases(plan: ClusterPlan, base: Path) -> list[Release]:
             errors = [_placed(name, error, chart, section.values) for error in chart.errors(given)]
             found += errors
             if not errors:
-                made.append(_release(plan, name, chart, given))
+                made[name] = _release(plan, name, chart, given)
         except ChartNotFetched as error:
             if not os.environ.get(COMPARED_ONLY):
                 found.append(f"{_key(name)}: {error}")
                 continue
-            made.append(_not_rendered(plan, name, base, given, str(error)))
+            made[name] = _not_rendered(plan, name, base, given, str(error))
         except ChartError as error:
             found.append(f"{_key(name)}: {error}")
     if found:
         raise ReleaseErrors(found)
-    return made
+    return [made[name] for name in names]
+
+
+def warning_of_unverified(made: Iterable[Release]) -> str:
+    """Empty when each chart is a file of the user's, or has a checksum."""
+    found = [release.source.described for release in made if not release.source.is_verified]
+    if not found:
+        return ""
+    return (
+        f"Helm charts that are not verified: {'; '.join(found)}. toolchain/versions.yaml has no SHA-256 of them, so whoever "
+        "controls their repository decides what runs in the cluster. Add the checksums there, or name reviewed chart files in "
+        f"{PROJECT}:kubernetes.charts (`chart: FILE.tgz`)"
+    )
+
+
+def _workloads(made: Mapping[str, Release]) -> dict[str, list[tuple[str, str]]]:
+    titles = {name: [title.split() for title in release.objects] for name, release in made.items()}
+    return {
+        name: [(kind, path.rpartition("/")[2]) for kind, path in of if kind in ("DaemonSet", "Deployment", "StatefulSet")]
+        for name, of in titles.items()
+    }
 
 
 def _not_rendered(plan: ClusterPlan, name: str, base: Path, given: Values, reason: str) -> Release:

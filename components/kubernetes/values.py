@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from components.kubernetes.alloy_config import alloy_config
@@ -42,7 +42,10 @@ _GPU_NODE_LABELS: Final[tuple[Values, ...]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlan:
-    """What the values depend on. It holds no secret: logins are in a Secret of their own."""
+    """What the values depend on. It holds no secret: logins are in a Secret of their own.
+
+    `workloads`: kind and name of the DaemonSets, Deployments and StatefulSets of each release, for Alloy's configuration.
+    """
 
     datacenter: str
     cluster: str
@@ -50,6 +53,7 @@ class ClusterPlan:
     metrics: Metrics
     logs: Logs | None
     counters: Counters
+    workloads: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @property
     def scrapes_by_operator(self) -> bool:
@@ -260,6 +264,9 @@ def _environment(plan: ClusterPlan) -> list[Values]:
             "GPU_FLEET_GPU_EXPORTER_NAMESPACES": _namespaces(section, section.exporter),
             "GPU_FLEET_NODE_EXPORTER_NAMESPACES": _namespaces(section, section.node_exporter),
             "GPU_FLEET_STATE_METRICS_NAMESPACES": _namespaces(section, section.kube_state_metrics),
+            "GPU_FLEET_GPU_EXPORTER_CONTROLLERS": _controllers(plan, "dcgm-exporter", "DaemonSet"),
+            "GPU_FLEET_NODE_EXPORTER_CONTROLLERS": _controllers(plan, "node-exporter", "DaemonSet"),
+            "GPU_FLEET_STATE_METRICS_CONTROLLERS": _controllers(plan, "kube-state-metrics", "ReplicaSet|StatefulSet"),
             "GPU_FLEET_KUBELET_CERTIFICATES": section.kubelet_certificates,
         }
     if plan.section.pod_logs:
@@ -271,6 +278,18 @@ def _environment(plan: ClusterPlan) -> list[Values]:
 def _namespaces(section: Kubernetes, exporter: str) -> str:
     """Regular expression of where an exporter can run: our namespace, and for an existing one also those of the stack file."""
     return "|".join([section.namespace, *(section.exporter_namespaces if exporter == "existing" else ())])
+
+
+def _controllers(plan: ClusterPlan, release: str, kinds: str) -> str:
+    """Regular expression of kind and name of what controls an exporter's pods. Of an exporter that the stack does not install
+    the kind alone is known."""
+    found = plan.workloads.get(release)
+    if release == "dcgm-exporter" and plan.section.gpu_operator:
+        found = [("DaemonSet", "nvidia-dcgm-exporter")]  # by the operator, not by its chart
+    if not found:
+        return f"({kinds});.*"
+    # A Deployment's pods are controlled by a ReplicaSet, whose name ends with the sum of its template.
+    return "|".join(f"ReplicaSet;{name}-[a-z0-9]+" if kind == "Deployment" else f"{kind};{name}" for kind, name in found)
 
 
 # --- the nodes and the cluster ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pulumi_kubernetes as kubernetes
 
 from alerts.prometheus_rule import prometheus_rules
 from components.kubernetes.gpu_cluster import GpuClusterArgs
-from components.kubernetes.releases import ReleaseErrors, releases
+from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unverified
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
@@ -65,6 +65,8 @@ def gpu_cluster_args(loaded: LoadedConfig, provider: kubernetes.Provider) -> Gpu
         charts = releases(plan, loaded.config.base)
     except ReleaseErrors as errors:
         raise pulumi.RunError(str(errors)) from None
+    if warning := warning_of_unverified(charts):
+        pulumi.log.warn(warning)
     return GpuClusterArgs(
         plan=plan,
         releases=charts,

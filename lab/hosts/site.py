@@ -77,6 +77,7 @@ class Site:
             numbers = {int(each.directory.name) for each in all_sites()}
             number = network.free(numbers).number
             site = cls(_sites() / str(number), boots_on_use)
+            Group(str(number)).end()  # of a site whose directory was deleted: its hosts would count as booted
             site.directory.mkdir(mode=0o700)
             about = {
                 "hosts": {name: variant.name for name, variant in hosts.items()},

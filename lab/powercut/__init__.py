@@ -8,5 +8,6 @@ does; then the next run has to converge, and a removal has to leave the machine 
     disks.py     images on a file system that can reflink, and their copies
     machine.py   a root over such an image, with processes, users and a network of its own
     subject.py   what is applied to it, upgraded, removed and pulled
+    engine.py    the real engine and our provider, which apply it over SSH
     trial.py     one cut or kill, and what is checked after it
 """

@@ -5,23 +5,29 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import resource
 import shutil
+import signal
 import sys
 import tempfile
+import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from lab.hosts import image
 from lab.powercut import subject
-from lab.powercut.disks import KINDS, new_disk, shelf
-from lab.powercut.trial import CUTS_PER_RUN, SCENARIOS, Laboratory, Trial
+from lab.powercut.disks import KINDS, detach, new_disk, shelf
+from lab.powercut.trial import CUTS_PER_RUN, KILLS, KILLS_OF_PULL, SCENARIOS, Laboratory, Scenario, Trial
 from provider.host import BOOTSTRAP
 from toolchain import system
 from toolchain.progress import Progress
 
-KILLS = ("host program", "connection")
+_OUTSIDE = "LAB_POWERCUT_OUTSIDE"  # the process number of this program, before it has a number space of its own
+_BUSY = 8.0
 
 
 def main() -> int:
@@ -29,24 +35,29 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=200, metavar="N")
     parser.add_argument("--kills", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of the instants; printed, to see one again")
+    parser.add_argument("--scenario", choices=[scenario.name for scenario in SCENARIOS], help="this one alone")
     parser.add_argument("--workers", type=int, default=2)
     wanted = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("Loop devices, mounts and namespaces need root: run it again with sudo.")
-    if not os.environ.get("LAB_POWERCUT_INSIDE"):
-        # A mount namespace of our own: whatever ends this process, no mount stays.
-        os.environ["LAB_POWERCUT_INSIDE"] = "1"
-        again = ["unshare", "--mount", "--propagation", "private", sys.executable, "-m", "lab.powercut", *sys.argv[1:]]
+    if _OUTSIDE not in os.environ:
+        for left in image.directory().glob("powercut-*"):
+            if not Path(f"/proc/{left.name.split('-')[1]}").exists():  # a run that was killed
+                detach(left.name)
+                shutil.rmtree(left)
+        # Mounts and process numbers of our own: whatever ends this process, no mount and no process stays.
+        os.environ[_OUTSIDE] = str(os.getpid())
+        spaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
+        again = ["unshare", *spaces, sys.executable, "-m", "lab.powercut", *sys.argv[1:]]
         os.execvp("unshare", again)  # noqa: S606
     progress = Progress()
     system.require(("mkfs.ext4", "mkfs.xfs", "losetup", "debootstrap"), progress)
     layers = tuple(image.ensure(image.CONTAINER, progress))
     print(f"seed {wanted.seed}", flush=True)
-    for left in image.directory().glob("powercut-*"):
-        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
-            shutil.rmtree(left)  # of a run that was killed
-    with tempfile.TemporaryDirectory(prefix=f"powercut-{os.getpid()}-", dir=image.directory()) as directory:
+    with tempfile.TemporaryDirectory(prefix=f"powercut-{os.environ[_OUTSIDE]}-", dir=image.directory()) as directory:
         work = Path(directory)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, partial(_end, work))
         shared = work / "shared"
         shared.mkdir()
         subject.prepare(shared, BOOTSTRAP)
@@ -54,21 +65,31 @@ def main() -> int:
             for kind in KINDS:
                 print(f"{kind}: {what_a_cut_leaves(at, work, kind)}", flush=True)
             laboratory = Laboratory(at, work, shared, layers)
-            trials = list(_all(laboratory, wanted.cuts, wanted.kills, wanted.seed, wanted.workers))
+            scenarios = [scenario for scenario in SCENARIOS if wanted.scenario in (None, scenario.name)]
+            trials = list(_all(laboratory, scenarios, wanted.cuts, wanted.kills, wanted.seed, wanted.workers))
         shutil.rmtree(shared)
     return report(trials)
 
 
+def _end(work: Path, number: int, frame: object) -> None:
+    """At once, whatever the trials wait for. Mounts end with this process, which is number 1 of its space."""
+    assert os.getpid() == 1, "the next line is for the processes of this space alone"
+    os.kill(-1, signal.SIGKILL)
+    detach(work.name)
+    shutil.rmtree(work, ignore_errors=True)
+    os._exit(128 + number)
+
+
 def what_a_cut_leaves(at: Path, work: Path, kind: str) -> str:
     """The method itself: a copy has what was synced, and not what was not."""
-    disk = new_disk(at, f"proof-{kind}", kind)
+    disk = new_disk(at, f"{work.name}-proof-{kind}", kind)
     where = work / f"proof-{kind}"
     with disk.mounted(where):
         (where / "synced").write_text("x" * 5000)
         with (where / "synced").open() as file:
             os.fsync(file.fileno())
         (where / "not-synced").write_text("x" * 5000)
-        copy = disk.copy(f"proof-copy-{kind}")
+        copy = disk.copy(f"{work.name}-proof-copy-{kind}")
     with copy.mounted(where):
         synced = (where / "synced").read_text() == "x" * 5000
         lost = not (where / "not-synced").exists() or (where / "not-synced").read_text() != "x" * 5000
@@ -79,10 +100,13 @@ def what_a_cut_leaves(at: Path, work: Path, kind: str) -> str:
     return "a file that was synced is in the copy, one that was not is not"
 
 
-def _all(laboratory: Laboratory, cuts: int, kills: int, seed: int, workers: int) -> Iterator[Trial]:
+def _all(
+    laboratory: Laboratory, scenarios: Sequence[Scenario], cuts: int, kills: int, seed: int, workers: int
+) -> Iterator[Trial]:
     rng = random.Random(seed)
-    combinations = [(kind, scenario) for scenario in SCENARIOS for kind in KINDS]
+    combinations = [(kind, scenario) for scenario in scenarios for kind in KINDS]
     for kind, scenario in combinations:
+        _wait_for_time()
         laboratory.template(kind, scenario)
     jobs: list[Callable[[], list[Trial]]] = []
     per_run = max(1, min(CUTS_PER_RUN, cuts // len(combinations)))
@@ -91,40 +115,64 @@ def _all(laboratory: Laboratory, cuts: int, kills: int, seed: int, workers: int)
         own = random.Random(rng.random())
         count = min(per_run, cuts - number)
         jobs.append(lambda kind=kind, scenario=scenario, own=own, count=count: [*laboratory.cut(kind, scenario, own, count)])
+    if kills:
+        _wait_for_time()
+        laboratory.prepare_engine()
     for number in range(kills):
         kind, scenario = combinations[number % len(combinations)]
-        # The bundle is pulled by the host itself: there is no connection to cut.
-        how = KILLS[number // len(combinations) % 2] if scenario.name != "pull" else KILLS[0]
+        causes = KILLS_OF_PULL if scenario.name == "pull" else KILLS
+        cause = causes[(number + number // len(combinations)) % len(causes)]  # all of them, for a handful of kills too
         own = random.Random(rng.random())
-
-        def one(kind: str = kind, scenario=scenario, how: str = how, own: random.Random = own) -> list[Trial]:
-            trial = laboratory.kill(kind, scenario, how, own)
-            trial.kind = f"{kind}, {how} killed" if how != "connection" else f"{kind}, connection cut"
-            return [trial]
-
-        jobs.append(one)
+        jobs.append(lambda kind=kind, scenario=scenario, own=own, cause=cause: [laboratory.kill(kind, scenario, cause, own)])
     with ThreadPoolExecutor(workers) as pool:
-        for trials in pool.map(lambda job: job(), jobs):
+        for trials in pool.map(_once_there_is_time, jobs):
             for trial in trials:
-                print(f"{trial.kind}, {trial.scenario}, at {trial.at_s:.2f} s: {trial.found}", flush=True)
+                about = f"{trial.scenario}, {trial.disk}, {trial.cause} at {trial.at_s:.2f} s"
+                print(f"{about}: {trial.found}", flush=True)
                 for wrong in trial.wrong:
-                    print(
-                        f"WRONG {trial.kind}, {trial.scenario}, at {trial.at_s:.2f} s, done {trial.was_done}: {wrong}", flush=True
-                    )
+                    print(f"WRONG {about}, done {trial.was_done}, slowed down {_slowdown():.0f} times: {wrong}", flush=True)
                 yield trial
 
 
+def _wait_for_time() -> None:
+    """At idle priority: until the machine has time. A host that is starved misses our own time limits, which is no finding."""
+    while os.sched_getscheduler(0) == os.SCHED_IDLE and _slowdown() > _BUSY:
+        time.sleep(10)
+
+
+def _once_there_is_time(job: Callable[[], list[Trial]]) -> list[Trial]:
+    _wait_for_time()
+    try:
+        return job()
+    except Exception:  # counted, and the other trials go on
+        return [Trial("", "", "not tried", 0.0, was_done=False, found="error", wrong=[traceback.format_exc()])]
+
+
+def _slowdown() -> float:
+    """How much longer 20 ms of CPU time take now."""
+    began, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < 0.02:
+        pass
+    return (time.monotonic() - began) / 0.02
+
+
 def report(trials: list[Trial]) -> int:
-    rows = Counter((trial.scenario, trial.kind) for trial in trials)
-    print(f"\n{'scenario':<12} {'file system':<30} {'trials':>6} {'done before':>11} {'wrong':>6}  what was found")
-    for (scenario, kind), count in rows.items():
-        own = [trial for trial in trials if (trial.scenario, trial.kind) == (scenario, kind)]
+    by_row: dict[tuple[str, str, str], list[Trial]] = {}
+    for trial in trials:
+        by_row.setdefault((trial.scenario, trial.disk, trial.cause), []).append(trial)
+    print(f"\n{'scenario':<12} {'disk':<5} {'cut or killed':<13} {'trials':>6} {'done before':>11} {'wrong':>6}  what was found")
+    for (scenario, disk, cause), own in by_row.items():
         found = ", ".join(f"{number} {what}" for what, number in Counter(trial.found for trial in own).most_common())
-        done = sum(trial.was_done for trial in own)
-        print(f"{scenario:<12} {kind:<30} {count:>6} {done:>11} {sum(bool(trial.wrong) for trial in own):>6}  {found}")
+        done, wrong = sum(trial.was_done for trial in own), sum(bool(trial.wrong) for trial in own)
+        print(f"{scenario:<12} {disk:<5} {cause:<13} {len(own):>6} {done:>11} {wrong:>6}  {found}")
     wrong = sum(bool(trial.wrong) for trial in trials)
-    print(f"{len(trials)} trials, {wrong} wrong")
+    print(f"{len(trials)} trials, {wrong} wrong; {_cpu_s() / max(1, len(trials)):.1f} s of CPU time each")
     return 1 if wrong else 0
+
+
+def _cpu_s() -> float:
+    """Of this process and of all that it waited for."""
+    return sum(sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,22 @@ def run(*command: str | Path) -> str:
     if done.returncode != 0:
         raise RuntimeError(f"`{' '.join(map(str, command))}` exited {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
+
+
+def _devices() -> dict[str, str]:
+    """Loop device to the name of the image on it, also of one that was deleted meanwhile."""
+    pairs = (
+        line.split() for line in run("losetup", "--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE").splitlines()
+    )
+    return {pair[0]: Path(pair[1]).name for pair in pairs if len(pair) > 1}
+
+
+def detach(prefix: str) -> None:
+    """The loop devices of images with such a name: one of a process that was killed before it mounted it is on none."""
+    for device, name in _devices().items():
+        if name.startswith(prefix):
+            with suppress(RuntimeError):  # the one below it ends with it
+                run("losetup", "--detach", device)
 
 
 @contextmanager
@@ -62,8 +78,8 @@ class Disk:
 
 @contextmanager
 def shelf(directory: Path) -> Iterator[Path]:
-    """A directory whose files can be copied at one instant: an XFS of its own."""
-    image = directory / "shelf.img"
+    """A directory whose files can be copied at one instant: an XFS of its own. Names of images begin with the directory's."""
+    image = directory / f"{directory.name}-shelf"
     with image.open("wb") as file:
         file.truncate(_SHELF_SIZE)
     run(*_MAKE["xfs"], "-m", "reflink=1", image)

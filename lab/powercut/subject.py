@@ -3,8 +3,10 @@ runs; and the files that the administrator had there before."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
+import json
 import subprocess
 import tarfile
 import time
@@ -82,6 +84,8 @@ def prepare(shared: Path, bootstrap: bytes) -> None:
     envelope-N/      as the provider unpacks it on a host, for version N
     archive-N        the same, as it travels
     publication-N/   for gpu-fleet-pull, each with the earlier ones' key
+    sshd_config      with its keys, and the key of the provider's login
+    desired-N        the same version, for program.py
     """
     rootfs = shared / "rootfs"
     for source in ROOTFS.rglob("gpu-fleet-pull*"):
@@ -94,6 +98,7 @@ def prepare(shared: Path, bootstrap: bytes) -> None:
     (shared / "bootstrap.sh").write_bytes(bootstrap)
     (shared / "publication").mkdir()
     (shared / "password").write_text(PASSWORDS[1])
+    _prepare_login(shared)
     key = shared / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", key], check=True)
     programs = shared / "programs"
@@ -118,5 +123,23 @@ def prepare(shared: Path, bootstrap: bytes) -> None:
             tar.extractall(directory / "bundle", filter="data")
         (shared / f"digest-{version}").write_text(bundle.digest)
         (shared / f"archive-{version}").write_bytes(b"".join(Archive(members).chunks()))
+        desired = {
+            "ssh": {"user": "ops", "privateKeyFile": str(shared / "login"), "knownHostsFile": str(shared / "known_hosts")},
+            "secrets": envelope.secrets,
+            "artifacts": str(programs),
+            "texts": bundle.texts,
+            "tar": base64.b64encode(bundle.tar).decode(),
+            "settings": envelope.settings,
+        }
+        (shared / f"desired-{version}").write_text(json.dumps(desired))
         publication = Publication(stack="lab-west-training", bundle=bundle, settings=_SETTINGS, artifacts=programs)
         publication.write(shared / f"publication-{version}", [SigningKey(key)], now_s=int(time.time()) - 1000 + version)
+
+
+def _prepare_login(shared: Path) -> None:
+    for name in ("login", "sshd_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", shared / name], check=True)
+    (shared / "known_hosts").write_text("127.0.0.1 " + (shared / "sshd_key.pub").read_text())
+    (shared / "sshd_config").write_text(
+        "ListenAddress 127.0.0.1\nHostKey /srv/sshd_key\nAuthorizedKeysFile /srv/login.pub\nUsePAM yes\nUseDNS no\n"
+    )

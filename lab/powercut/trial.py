@@ -9,17 +9,23 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
-from lab.powercut import subject
+from lab.powercut import engine, subject
 from lab.powercut.disks import Disk, new_disk
-from lab.powercut.machine import Machine
+from lab.powercut.engine import Project
+from lab.powercut.machine import LIMIT_S, Booted, Machine
 
 STATE = "var/lib/gpu-fleet"
 CUTS_PER_RUN = 10
+POWER = "power cut"
+KILLS = ("host program", "connection", "engine", "plugin")
+KILLS_OF_PULL = KILLS[:1]  # the host fetches the bundle itself
+_NARROW_S = 0.02
 _AFTER_S = 1.5  # cuts come until so long after the end of the run: what was reported as done has to be on disk by then
 
 _APPLY = "sh /srv/envelope-{0}/bundle/converge apply --prefix '' --envelope /srv/envelope-{0}"
@@ -86,9 +92,13 @@ def sections(output: str) -> dict[str, tuple[int, str]]:
     return found
 
 
+Met = Literal["too early", "in the middle", "too late"]
+
+
 @dataclass
 class Trial:
-    kind: str
+    disk: str  # kind of its file system
+    cause: str
     scenario: str
     at_s: float
     was_done: bool  # the run had reported success before the cut
@@ -107,13 +117,15 @@ class Laboratory:
     templates: dict[tuple[str, str], Disk] = field(default_factory=dict)
     pristine: dict[str, str] = field(default_factory=dict)
     durations: dict[tuple[str, str], float] = field(default_factory=dict)
+    engine_durations: dict[str, float] = field(default_factory=dict)
+    projects: dict[int, Project] = field(default_factory=dict)  # by the version that the host of its stack has
     _number: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name(self) -> str:
         with self._lock:
             self._number += 1
-            return f"disk-{self._number}"
+            return f"{self.work.name}-{self._number}"
 
     def machine(self, at: Path) -> Machine:
         return Machine(at, self.layers, self.shared)
@@ -154,9 +166,16 @@ class Laboratory:
         with disk.mounted(at):
             process = self.machine(at).start(scenario.command + "; echo ended $?; sleep 60")
             lines: list[str] = []
-            reader = threading.Thread(target=lambda: lines.extend(iter(process.stdout.readline, "")), daemon=True)  # type: ignore[union-attr]
-            reader.start()
             began = time.monotonic()
+
+            def read() -> None:
+                for line in process.stdout or ():
+                    lines.append(line)
+                    if line.startswith("ended "):
+                        self.durations[kind, scenario.name] = time.monotonic() - began
+
+            reader = threading.Thread(target=read, daemon=True)
+            reader.start()
             events = sorted([(instant, "cut") for instant in instants] + [(instant, "sync") for instant in syncs])
             for instant, what in events:
                 time.sleep(max(0.0, began + instant - time.monotonic()))
@@ -164,7 +183,7 @@ class Laboratory:
                     subprocess.run(["sync", "--file-system", at], check=True)
                     continue
                 was_done = reported(lines)
-                copies.append((Trial(kind, scenario.name, time.monotonic() - began, was_done), disk.copy(self.name())))
+                copies.append((Trial(kind, POWER, scenario.name, time.monotonic() - began, was_done), disk.copy(self.name())))
             process.kill()
             process.wait()
             reader.join()
@@ -194,16 +213,23 @@ class Laboratory:
     def examine(self, trial: Trial, disk: Disk, scenario: Scenario, leave: bool) -> None:
         at = self.work / disk.image.name
         with disk.mounted(at):
-            for path, text in subject.OTHERS.items():
-                places = [at / "upper" / path.lstrip("/"), at / "upper" / STATE / "saved" / path.lstrip("/")]
-                if not any(place.is_file() and place.read_text() == text for place in places):
-                    trial.wrong.append(f"{path}, which is not ours, is lost")
-            self.evaluate(trial, scenario, *self.machine(at).run(after(scenario, leave)))
+            self.look_for_others(trial, at)
+            code, out, err = self.machine(at).run(_script(after(scenario, leave)))
+            self.evaluate(trial, scenario, sections(out), f"{code} {out[-300:]} {err[-300:]}")
+        self.remove_root(at)
+
+    def look_for_others(self, trial: Trial, at: Path) -> None:
+        """What is not ours: in its place, or saved."""
+        for path, text in subject.OTHERS.items():
+            places = [at / "upper" / path.lstrip("/"), at / "upper" / STATE / "saved" / path.lstrip("/")]
+            if not any(place.is_file() and place.read_text() == text for place in places):
+                trial.wrong.append(f"{path}, which is not ours, is lost")
+
+    def remove_root(self, at: Path) -> None:
         shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
 
-    def evaluate(self, trial: Trial, scenario: Scenario, code: int, out: str, err: str) -> None:
-        """Of what `after` printed."""
-        seen = sections(out)
+    def evaluate(self, trial: Trial, scenario: Scenario, seen: dict[str, tuple[int, str]], last_words: str) -> None:
+        """Of what each step of `after` exited with and printed. `last_words`: of a machine on which a step is missing."""
         wrong = trial.wrong
         digest = {0: ""} | {version: (self.shared / f"digest-{version}").read_text() for version in (1, 2)}
         try:
@@ -212,9 +238,9 @@ class Laboratory:
                 seen["next"],
                 seen.get("check", (0, "")),
             )
-            (gone_code, gone), (_, listing) = seen.get("remove", (0, "")), seen.get("listing", (0, self.pristine[trial.kind]))
+            (gone_code, gone), (_, listing) = seen.get("remove", (0, "")), seen.get("listing", (0, self.pristine[trial.disk]))
         except KeyError as missing:
-            wrong.append(f"the machine did not come to {missing}: {code} {out[-300:]} {err[-300:]}")
+            wrong.append(f"the machine did not come to {missing}: {last_words}")
             return
         drift = [line for event in _events(found) if event["event"] == "part" for line in event.get("drift", ())]
         lasting = [line for line in drift if "is not running" not in line and "/run/gpu-fleet:" not in line]
@@ -236,32 +262,112 @@ class Laboratory:
             wrong.append(f"after the next run there is drift: {checked[-600:]}")
         if gone_code not in (0, 3):
             wrong.append(f"the removal exited {gone_code}: {gone[-600:]}")
-        before, after_ = set(self.pristine[trial.kind].split("\n")) - {""}, set(listing.split("\n")) - {""}
+        before, after_ = set(self.pristine[trial.disk].split("\n")) - {""}, set(listing.split("\n")) - {""}
         if before != after_:
             changes = [f"-{line}" for line in sorted(before - after_)] + [f"+{line}" for line in sorted(after_ - before)]
             wrong.append(f"after the removal the machine is not as it was: {changes[:6]}")
 
     # --- kills ---
 
-    def kill(self, kind: str, scenario: Scenario, how: str, rng: random.Random) -> Trial:
-        """A kill that met the run between its begin and its end; one that came too late, or too early, is tried again."""
-        first_s, last_s = 0.0, self.duration(kind, scenario)
+    def kill(self, kind: str, scenario: Scenario, cause: str, rng: random.Random) -> Trial:
+        """A kill that met the run in its middle. One that came too early or too late is tried again."""
+        by_engine = cause in ("engine", "plugin")
+        usual_s = self.engine_durations[scenario.name] if by_engine else self.duration(kind, scenario)
+        attempt = self._kill_engine if by_engine else self._kill_on_host
+        first_s, last_s = 0.0, usual_s
         while True:
-            at_s = rng.uniform(first_s, last_s)
+            trial = Trial(kind, cause, scenario.name, rng.uniform(first_s, last_s), was_done=False)
             disk = self.template(kind, scenario).copy(self.name())
             at = self.work / disk.image.name
-            trial = Trial(kind, scenario.name, at_s, was_done=False)
             with disk.mounted(at):
-                code, out, err = self.machine(at).run(_killed(scenario, how, at_s) + after(scenario, leave=rng.random() < 0.5))
-            shutil.rmtree(at.with_name(at.name + "-root"), ignore_errors=True)
+                met = attempt(trial, scenario, at, leave=rng.random() < 0.5)
+            self.remove_root(at)
             disk.remove()
-            if sections(out).get("proof", (1, ""))[0] == 0:
-                self.evaluate(trial, scenario, code, out, err)
+            if met == "in the middle":
                 return trial
-            if sections(out).get("begun", (0, ""))[0] == 0:
-                last_s = at_s
+            if met == "too early":
+                first_s = trial.at_s
             else:
-                first_s = at_s
+                last_s = trial.at_s
+            if last_s - first_s < _NARROW_S:  # the machine's load has changed
+                usual_s *= 1.5
+                first_s, last_s = 0.0, usual_s
+
+    def _kill_on_host(self, trial: Trial, scenario: Scenario, at: Path, leave: bool) -> Met:
+        code, out, err = self.machine(at).run(_killed(scenario, trial.cause, trial.at_s) + _script(after(scenario, leave)))
+        seen = sections(out)
+        if seen.get("proof", (1, ""))[0] == 0:
+            self.look_for_others(trial, at)
+            self.evaluate(trial, scenario, seen, f"{code} {out[-300:]} {err[-300:]}")
+            return "in the middle"
+        return "too early" if seen.get("begun", (0, ""))[0] != 0 else "too late"
+
+    def _kill_engine(self, trial: Trial, scenario: Scenario, at: Path, leave: bool) -> Met:
+        """Proof: right before the kill the verb was at work on the host, and engine and plugin were alive; and the run did not
+        succeed."""
+        project = self.projects[1 if scenario.before != "true" else 0].copy(at.with_name(at.name + "-project"))
+        try:
+            with self.machine(at).booted() as machine:
+                run = project.start(machine, scenario.version)
+                engine.until_connected(machine, run)
+                time.sleep(trial.at_s)
+                verb, is_connected = engine.work_on(machine), engine.connections(machine) > 0
+                plugin = engine.plugin_of(run)
+                is_met = verb in ("apply", "remove") and plugin != 0 and run.poll() is None
+                engine.kill(plugin if is_met and trial.cause == "plugin" else run.pid)
+                output, _ = run.communicate(timeout=LIMIT_S)
+                if not is_met or run.returncode == 0:
+                    return "too early" if verb == "needs" or (is_connected and not verb) else "too late"
+                self.look_for_others(trial, at)
+                seen = self._after_engine(trial, machine, project, scenario, leave)
+                self.evaluate(trial, scenario, seen, output[-600:])
+        finally:
+            shutil.rmtree(project.directory)
+        return "in the middle"
+
+    def _after_engine(
+        self, trial: Trial, machine: Booted, project: Project, scenario: Scenario, leave: bool
+    ) -> dict[str, tuple[int, str]]:
+        """The steps of `after`, in which the next run and the removal are the engine's."""
+        if not engine.until_idle(machine):
+            trial.wrong.append(f"the work on the host went on after the {trial.cause} was killed")
+        seen = sections(machine.run(_script(_LOOK))[1])
+        if trial.cause == "engine":
+            project.release_lock()
+        seen["next"] = project.run(machine, scenario.version)
+        expected = [subject.INSTANCE] if scenario.version else []
+        if seen["next"][0] == 0 and project.hosts() != expected:
+            trial.wrong.append(f"the state holds {project.hosts()} after the next run, not {expected}")
+        if scenario.version:
+            seen |= sections(machine.run(_script(_CHECK))[1])
+        if scenario.version and leave:
+            seen["remove"] = project.run(machine, 0)
+        if leave or not scenario.version:
+            seen |= sections(machine.run(_script({"listing": _LISTING}))[1])
+        return seen
+
+    def prepare_engine(self) -> None:
+        """Projects whose state is that of an empty stack, and of one with the first version; how long each run is connected."""
+        project = Project(self.work / "project", {version: self.shared / f"desired-{version}" for version in (1, 2)})
+        project.create()
+        self.projects[0] = project.copy(self.work / "project-0")
+        by_version = {scenario.version: scenario for scenario in SCENARIOS if scenario.name != "pull"}
+        disk = self.template("ext4", by_version[1]).copy(self.name())
+        at = self.work / disk.image.name
+        with disk.mounted(at), self.machine(at).booted() as machine:
+            for version in (1, 2, 0):
+                run = project.start(machine, version)
+                engine.until_connected(machine, run)
+                began = time.monotonic()
+                engine.until_disconnected(machine, run)
+                self.engine_durations[by_version[version].name] = time.monotonic() - began
+                output, _ = run.communicate(timeout=LIMIT_S)
+                if run.returncode != 0:
+                    raise RuntimeError(f"pulumi exited {run.returncode}:\n{output}")
+                if version == 1:
+                    self.projects[1] = project.copy(self.work / "project-1")
+        self.remove_root(at)
+        disk.remove()
 
 
 def _killed(scenario: Scenario, how: str, at_s: float) -> str:
@@ -296,21 +402,28 @@ echo '== proof'; [ $code -eq 137 ] && [ -s /tmp/err ] && ! grep -q '"event":"res
 """
 
 
-def after(scenario: Scenario, leave: bool) -> str:
+_LOOK = {"before": _OURS, "digest": f"cat /{STATE}/digest 2>/dev/null", "found": _BOOTSTRAP.format("check")}
+_CHECK = {"check": _BOOTSTRAP.format("check")}
+
+
+def after(scenario: Scenario, leave: bool) -> dict[str, str]:
     """What a person, or the host's timer, does after it. `leave`: then the machine is left for good."""
     again = scenario.command
     if scenario.version == 0:
         # Where the program itself was hit, the message says that an apply repairs it.
         repair = f"[ $code -eq 11 ] || exit $code; rm -f /tmp/open; {_APPLY.format(1)} && {scenario.command}"
         again = f"{{ {scenario.command}; }} || {{ code=$?; {repair}; }}"
-    check = _BOOTSTRAP.format("check")
-    steps = {"before": _OURS, "digest": f"cat /{STATE}/digest 2>/dev/null", "found": check, "next": again}
+    steps = {**_LOOK, "next": again}
     if scenario.version:
-        steps["check"] = check
+        steps |= _CHECK
     if leave or not scenario.version:
         # A host in pull mode is removed by its own program, which knows its own temporary directories.
         remove = "/opt/gpu-fleet/bin/gpu-fleet-pull --remove" if scenario.name == "pull" else _BOOTSTRAP.format("remove")
         steps |= {"remove": remove, "listing": _LISTING}
+    return steps
+
+
+def _script(steps: Mapping[str, str]) -> str:
     return "".join(f"rm -f /tmp/open; {_section(name, command)}" for name, command in steps.items())
 
 
@@ -318,7 +431,7 @@ def reported(lines: Sequence[str]) -> bool:
     return any(line.startswith("ended 0") for line in lines)
 
 
-def _events(text: str) -> list[dict]:
+def _events(text: str) -> list[dict[str, Any]]:
     events = []
     for line in text.splitlines():
         with suppress(ValueError):

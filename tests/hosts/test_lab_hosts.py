@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import hosts as lab_hosts
-from lab.hosts import HostsError, Site, image, needs
+from lab.hosts import VARIANTS, HostsError, Site, image, needs, network
 from lab.hosts.cgroup import Group
 from tests.checkout import REPO
 from toolchain.progress import Progress
@@ -125,3 +125,15 @@ def test_two_sites_at_once_have_networks_of_their_own_and_down_may_be_said_twice
         assert short.hosts["short"].ssh("hostname").stdout == "short\n"
     short.down()
     assert site.hosts["metal"].ssh("hostname").stdout == "metal\n"
+
+
+def test_a_new_site_ends_what_is_left_of_an_earlier_one_with_its_number() -> None:
+    """Whose directory somebody deleted: nothing else would find its processes again, and its hosts would count as booted."""
+    taken = {int(site.directory.name) for site in lab_hosts.all_sites()}
+    left = Group(f"{network.free(taken).number}/left")
+    left.create()
+    process = subprocess.Popen(["sleep", "300"], preexec_fn=left.entering())
+    with Site.up({"left": VARIANTS["metal"]}, boots_on_use=True) as site:
+        assert f"{site.directory.name}/left" == left.name
+        assert process.wait(10) == -signal.SIGKILL
+        assert not left.is_alive()

@@ -3,7 +3,9 @@ that has begun is not cut, and one that was killed is repaired."""
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from host.bundle import Bundle
+from host.bundle import CONVERGE, Bundle
 from host.part import Part
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.packages.repository import Repository
@@ -33,6 +35,12 @@ def slow(name: str) -> list[Package]:
     return [Package(name=name, depends=f"{name}-helper", installed=installed), Package(name=f"{name}-helper")]
 
 
+# An entry that is no package, as it stays where a page of the database was lost.
+_DAMAGE = """
+import sqlite3
+with sqlite3.connect("/var/lib/rpm/rpmdb.sqlite") as database:
+    database.execute("INSERT INTO Packages (hnum, blob) VALUES (99999, x'0011223344')")
+"""
 PACKAGES = [*slow("ours"), *slow("theirs")]
 
 
@@ -226,3 +234,36 @@ def test_a_shutdown_waits_for_the_package_manager(placed: Installing) -> None:
     placed.go("ours")
     assert apply.result().errors == {}
     assert placed.packages() == {"ours", "ours-helper"}
+
+
+def test_a_package_manager_that_hangs_is_left_alone_and_the_next_run_takes_its_result(
+    placed: Installing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converge = shutil.copytree(CONVERGE, tmp_path / "converge")
+    packages = converge / "lib/packages.sh"
+    packages.write_text(packages.read_text().replace("AWAIT_LONGEST_S=7200", "AWAIT_LONGEST_S=3"))
+    monkeypatch.setattr("host.bundle.CONVERGE", converge)
+    for run in (placed.apply, placed.apply, placed.remove):  # each waits for it again, and none cuts it
+        (error,) = run().errors.values()
+        assert re.search(r"the package manager has been running for 0 minutes \(install ours\); it was left alone", error)
+        assert placed.host.ssh(f"systemctl is-active {UNIT}").stdout == "active\n"
+    monkeypatch.undo()
+    placed.go("ours")
+    assert placed.apply().errors == {} and placed.check().drift == []
+    placed.remove()
+    assert placed.packages() == set(), "its packages were recorded as ours"
+
+
+@pytest.mark.parametrize("host", ["rhel"], indirect=True)
+def test_a_damaged_database_of_rpm_is_rebuilt_before_packages_are_installed_and_said(placed: Installing) -> None:
+    placed.go("ours")
+    # rpm puts a new directory in its place, which an overlay refuses for one that is in a lower layer.
+    placed.host.ssh("cd /var/lib && cp --archive rpm rpm.own && rm --recursive rpm && mv rpm.own rpm")
+    placed.host.ssh("python3", stdin=_DAMAGE)
+    assert "error: " in placed.host.ssh("rpm --query --all 2>&1 >/dev/null", check=False).stdout
+    run = placed.apply()
+    assert run.errors == {}
+    assert "rpm's database had been damaged; it was repaired by rpm --rebuilddb" in run.changes["tools"]
+    assert placed.host.ssh("rpm --query --all 2>&1 >/dev/null").stdout == ""
+    placed.remove()
+    assert placed.packages() == set()

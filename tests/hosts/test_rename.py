@@ -49,6 +49,12 @@ def processes(host: Host) -> dict[str, str]:
     return dict(zip(("alloy", "node-exporter"), pids, strict=True))
 
 
+def loaded(host: Host) -> float:
+    """When the running Alloy last read its configuration, in seconds of Unix time."""
+    metric = "alloy_config_last_load_success_timestamp_seconds"
+    return float(host.ssh(f"curl -s http://127.0.0.1:12345/metrics | sed -n 's/^{metric}.* //p'").stdout)
+
+
 def name_on(host: Host) -> str:
     return host.ssh("sed -n 's/^GPU_FLEET_INSTANCE=//p' /var/lib/gpu-fleet/settings").stdout.strip()
 
@@ -78,12 +84,12 @@ def test_renamed_hosts_keep_what_they_have_and_report_under_their_new_names(
     renamed.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
     metal, _ = machines
-    pids = processes(metal)
+    pids, loaded_at = processes(metal), loaded(metal)
     metal.ssh("echo '// by hand' >>/etc/gpu-fleet/alloy/discover.alloy")
     renamed.pulumi("refresh", "--yes", "--skip-preview")
     renamed.up()
     assert metal.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout.count("by hand") == 0
-    assert processes(metal) == pids, "Alloy reads a changed configuration without a restart"
+    assert processes(metal) == pids and loaded(metal) > loaded_at, "Alloy reads a changed configuration without a restart"
 
 
 def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, Host], stack: Callable[..., Stack]) -> None:

@@ -206,4 +206,6 @@ def exposures(host: Host) -> dict[str, float]:
     report = host.ssh(
         "for unit in " + " ".join(units) + '; do systemd-analyze security --no-pager "$unit" | tail -n 1; done'
     ).stdout
-    return {unit: float(value) for unit, value in re.findall(r"level for (\S+): ([\d.]+)", report)}
+    found = {unit: float(value) for unit, value in re.findall(r"level for (\S+): ([\d.]+)", report)}
+    assert found.keys() == set(units), report
+    return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import toolchain
-from components.kubernetes.releases import Release, releases
+from components.kubernetes.charts import ChartSource
+from components.kubernetes.releases import Release, releases, warning_of_unverified
 from lab.kubernetes.chart_packages import package
+from stackfile.kubernetes import Charts
 from tests.kubernetes.chart_files import chart_file
 from tests.kubernetes.plans import plan
 
@@ -69,3 +72,36 @@ def test_a_chart_of_a_repository_is_described_by_its_version_alone(tmp_path: Pat
     section = {**ONLY_ALLOY, "charts": {"alloy": {"repository": "http://127.0.0.1:9", "version": "1.99.0"}}}
     (release,) = releases(plan(**section), tmp_path)
     assert release.description is None and release.source.version == "1.99.0"
+
+
+def test_a_chart_whose_content_is_not_known_is_named_in_a_warning(tmp_path: Path) -> None:
+    file = alloy_of(chart_that_takes_our_values(tmp_path, "# empty\n"))
+    source = ChartSource(name="alloy", reference="alloy", version="1.99.0", repository="https://charts.example.com")
+    unknown, pinned = (replace(file, source=replace(source, sha256=sha256)) for sha256 in (None, "0" * 64))
+    warning = warning_of_unverified([file, unknown, pinned])
+    assert warning.startswith("Helm charts that are not verified: alloy 1.99.0 of https://charts.example.com. toolchain/")
+    assert warning_of_unverified([file, pinned]) == ""
+
+
+def test_alloy_scrapes_an_installed_exporter_under_the_name_of_its_workload_and_another_by_kind(tmp_path: Path) -> None:
+    """The names are those that the charts render: values of the stack file change them."""
+
+    def controllers(**section: object) -> dict[str, str]:
+        names = ("alloy", "dcgm-exporter", "gpu-operator", "kube-state-metrics", "node-exporter")
+        charts: dict[str, dict[str, object]] = {name: {"chart": str(package(name, tmp_path))} for name in names}
+        charts["dcgm-exporter"]["values"] = {"fullnameOverride": "gpus"}
+        aliases = {name: str(Charts.model_fields[name.replace("-", "_")].alias) for name in names}
+        made = releases(plan(**section, charts={aliases[name]: charts[name] for name in names}), tmp_path)
+        (alloy,) = (release for release in made if release.name == "alloy")
+        variables = {one["name"]: one.get("value", "") for one in alloy.values["alloy"]["extraEnv"]}
+        ours = {name: text for name, text in variables.items() if name.endswith("_CONTROLLERS")}
+        return {name.removeprefix("GPU_FLEET_").removesuffix("_CONTROLLERS"): text for name, text in ours.items()}
+
+    assert controllers() == {
+        "GPU_EXPORTER": "DaemonSet;gpus",
+        "NODE_EXPORTER": "DaemonSet;node-exporter-prometheus-node-exporter",
+        "STATE_METRICS": "ReplicaSet;kube-state-metrics-[a-z0-9]+",
+    }
+    assert controllers(gpuOperator=True)["GPU_EXPORTER"] == "DaemonSet;nvidia-dcgm-exporter"
+    existing = controllers(exporter="existing", kubeStateMetrics="existing")
+    assert (existing["GPU_EXPORTER"], existing["STATE_METRICS"]) == ("(DaemonSet);.*", "(ReplicaSet|StatefulSet);.*")

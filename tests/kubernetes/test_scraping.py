@@ -12,6 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def space(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def wanted(space: str, mimir: str) -> ClusterPlan:
-    return plan(metrics={"url": f"{mimir}/api/v1/push"}, logs=None, dcgm="profiling", namespace=space)
+    found = plan(metrics={"url": f"{mimir}/api/v1/push"}, logs=None, dcgm="profiling", namespace=space)
+    workloads = {"dcgm-exporter": [("DaemonSet", "dcgm-exporter")], "kube-state-metrics": [("Deployment", "kube-state-metrics")]}
+    return replace(found, workloads=workloads)
 
 
 @pytest.fixture(scope="module")
@@ -158,18 +161,21 @@ def test_the_agent_reports_on_itself_under_its_nodes_name(alloy: Callable[[str],
 def test_a_tenants_pods_that_look_like_exporters_are_not_scraped(
     cluster: Cluster, space: str, namespace: str, alloy: Callable[[str], list[dict[str, Any]]]
 ) -> None:
-    """The same objects in our namespace are scraped: kube-state-metrics is made twice, dcgm-exporter is ours already."""
+    """Neither in the tenant's namespace, nor in ours with another controller. The same objects in our namespace are scraped:
+    kube-state-metrics is made twice, dcgm-exporter is ours already."""
     tenant = namespace
     exporter = {"name": "exporter", "image": "r.example/dcgm-exporter:1", "ports": [{"name": "metrics", "containerPort": 9400}]}
     state = {"name": "state", "image": "r.example/x:1", "ports": [{"name": "http", "containerPort": 8080}]}
     false_exporter = workload("DaemonSet", "dcgm-exporter", tenant, exporter)
-    cluster.apply(false_exporter, *(workload("Deployment", "kube-state-metrics", of, state) for of in (space, tenant)))
+    mimic = workload("DaemonSet", "mimic", space, exporter, app="dcgm-exporter")
+    cluster.apply(false_exporter, mimic, *(workload("Deployment", "kube-state-metrics", of, state) for of in (space, tenant)))
 
     def addresses(of: str, name: str) -> list[str]:
         pods = [pod for pod in cluster.api.list("v1", "Pod", of) if _name_label(pod) == name]
         return [pod["status"]["podIP"] for pod in pods if pod["status"].get("phase") == "Running"]
 
     within(30, "the tenant's exporters", lambda: len(addresses(tenant, "dcgm-exporter")) == 2)
+    within(30, "the exporters beside ours", lambda: len(addresses(space, "dcgm-exporter")) == 4)
     servers = []
     for of, gpus in ((space, 8), (tenant, 999)):
         (address,) = within(30, f"kube-state-metrics of {of}", lambda of=of: addresses(of, "kube-state-metrics"))
@@ -185,14 +191,15 @@ def test_a_tenants_pods_that_look_like_exporters_are_not_scraped(
     for server in servers:
         server.shutdown()
         server.server_close()
+    cluster.api.delete(mimic)
 
 
 def _name_label(pod: dict[str, Any]) -> str:
     return str(pod["metadata"].get("labels", {}).get("app.kubernetes.io/name", ""))
 
 
-def workload(kind: str, name: str, namespace: str, container: dict[str, Any]) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": "of-the-test"}
+def workload(kind: str, name: str, namespace: str, container: dict[str, Any], app: str = "") -> dict[str, Any]:
+    labels = {"app.kubernetes.io/name": app or name, "app.kubernetes.io/instance": "of-the-test"}
     on_gpu_nodes = {"nvidia.com/gpu.present": "true"}
     pod = {
         "metadata": {"labels": labels},

@@ -44,12 +44,13 @@ def test_sys_admin_is_for_profiling_alone() -> None:
     assert exporter(dcgm="profiling")["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
 
 
-def test_the_image_is_the_pinned_one_by_its_digest() -> None:
+def test_images_of_the_exporter_and_the_agent_are_the_pinned_ones_by_their_digests() -> None:
     image = exporter()["image"]
     assert image["repository"] == "nvcr.io/nvidia/k8s/dcgm-exporter" and "@sha256:" in image["tag"]
     operator = values.gpu_operator(plan(gpuOperator=True))["dcgmExporter"]
     assert (operator["repository"], operator["image"]) == ("nvcr.io/nvidia/k8s", "dcgm-exporter")
     assert operator["version"].startswith("sha256:")
+    assert values.alloy(plan())["image"]["digest"].startswith("sha256:")
 
 
 def test_the_exporter_goes_where_the_gpus_are() -> None:

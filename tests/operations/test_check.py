@@ -10,8 +10,6 @@ import pytest
 
 from operations import check
 from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states
-from operations.engine import OperationError
-from tests.provider.plugin import PLUGIN
 from tests.provider.test_engine import Stack
 
 Event = dict[str, Any]
@@ -204,18 +202,17 @@ def test_every_kind_of_host_is_distinguished_by_what_the_engine_records(stack: S
     assert checked(stack, "gpu-001") == {"gpu-001": ("ok", ())}, "renamed"
 
 
-def test_a_plugin_that_ends_in_the_middle_leaves_no_host_fine(stack: Stack, tmp_path: Path) -> None:
+# A host whose check kills the plugin that runs it.
+_KILLS_THE_PLUGIN = r"""#!/bin/sh
+parent=$$
+until tr '\0' ' ' <"/proc/$parent/cmdline" | grep -q provider.server; do
+  parent=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$parent/status")
+done
+kill -KILL "$parent"
+"""
+
+
+def test_a_host_whose_check_the_plugin_did_not_survive_is_not_fine(stack: Stack) -> None:
     stack.up()
-    plugin = tmp_path / "plugin"
-    plugin.mkdir()
-    (plugin / "pulumi-resource-gpu-fleet").write_text("#!/bin/sh\nexit 9\n")
-    (plugin / "pulumi-resource-gpu-fleet").chmod(0o755)
-    project = stack.directory / "Pulumi.yaml"
-    project.write_text(project.read_text().replace(str(PLUGIN.parent), str(plugin)))
-    try:
-        refresh = refresh_preview("test")
-    except OperationError as error:
-        assert str(error)
-        return
-    assert refresh.errors
-    assert "ok" not in {one.state for one in states(deployed_resources("test"), refresh, {"node-1": False, "node-2": False})}
+    (stack.directory / "hosts/node-2/var/lib/gpu-fleet/current/converge").write_text(_KILLS_THE_PLUGIN)
+    assert checked(stack, "node-1", "node-2")["node-2"][0] in ("failed", "unknown")

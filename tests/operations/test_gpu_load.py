@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -145,6 +146,17 @@ def test_a_load_that_fails_on_a_host_is_reported_with_its_last_line(tmp_path: Pa
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(OperationError, match=r"dev: the load failed \(3\): no CUDA device"):
         asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 10))
+
+
+def test_a_hosts_endless_output_fills_no_memory_and_moves_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flood = "head -c 100000000 /dev/zero"
+    program(tmp_path / "bin", f"{flood}; {flood} >&2; printf '\\nno \\033[2JCUDA' >&2; exit 3")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    tracemalloc.start()
+    with pytest.raises(OperationError, match=r"dev: the load failed \(3\): no \\x1b\[2JCUDA$"):
+        asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 60))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
 
 
 def test_without_the_program_it_is_a_container() -> None:

@@ -149,10 +149,17 @@ def test_another_host_key_ends_the_only_attempt(
     assert failure.value.kept is None
 
 
-def test_an_unknown_host_is_refused_with_the_way_to_know_it(plugin: Plugin, configure: Configure, servers: SshServers) -> None:
-    host = configure(knownHostsFile=servers.known_hosts())
-    with pytest.raises(Failure, match=r"host key: .* is not in the known hosts file; `make known-hosts`"):
+@pytest.mark.parametrize("unknown", ["", "bastion "])
+def test_an_unknown_host_or_bastion_is_refused_with_the_way_to_know_it(
+    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer, unknown: str
+) -> None:
+    jump = servers.ssh(jump=True)
+    place = {"bastion": {"host": "127.0.0.1", "port": jump.port}} if unknown else {}
+    host = configure(knownHostsFile=servers.known_hosts(*([server] if unknown else [jump])), **place)
+    where = f"{unknown}127.0.0.1:{(jump if unknown else server).port}"
+    with pytest.raises(Failure, match=rf"host key: {where} is not in the known hosts file; `make known-hosts`"):
         create(plugin, host)
+    assert not server.users and not jump.users, "nothing was sent to it"
 
 
 def test_a_missing_known_hosts_file_is_reported(plugin: Plugin, configure: Configure) -> None:

@@ -2,7 +2,8 @@
 # shellcheck shell=sh
 
 # with_heartbeat WHAT COMMAND...: prints a line each minute while the command runs, for at most two hours: one that runs longer is
-# considered dead.
+# considered dead, and the provider ends the run when it has been silent for `idleTimeout`. Not for package managers, which must not be
+# ended: packages.sh waits for them.
 with_heartbeat() {
   beat_what=$1
   shift

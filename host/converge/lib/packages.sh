@@ -39,7 +39,7 @@ place_package() {
   say "$3: installing package $2"
   transact "$3" "$1" install "$2"
   place_code=$?
-  [ "$place_code" -eq 0 ] || [ -s "$STATE/packages/status" ] || return 1 # the next run settles it
+  [ "$place_code" -eq 0 ] || [ -s "$STATE/packages/status" ] || return 1 # it was killed, or hangs; the next run settles it
   cp "$STATE/packages/stderr" "$SCRATCH/stderr"
   [ ! -f "$STATE/packages/said" ] || cat "$STATE/packages/said" >>"$SCRATCH/changes"
   record_transaction "$3" || return 1
@@ -55,6 +55,10 @@ place_package() {
 # transact PART FAMILY VERB NAME...: starts a transaction and waits for its end. Returns its exit code; with the error set when it
 # could not be started, or was killed.
 transact() {
+  if [ -e "$STATE/packages/lock" ] && is_transaction_running; then
+    fail locked "the package manager, which an earlier part started, is still running; apply again once it has ended"
+    return 1
+  fi
   rm -rf "$STATE/packages"
   # A copy of the script: the bundle that it comes from may be deleted while it runs.
   (umask 077 && mkdir "$STATE/packages" && cp "$HERE/lib/transaction.sh" "$STATE/packages/" && printf '%s\n' "$*" >"$STATE/packages/request.new") &&
@@ -71,6 +75,10 @@ transact() {
   fi
   await_transaction "$transact_part" 50
 }
+
+# How long a run waits for a package manager, which takes minutes even for a driver on a slow mirror. One that hangs (a maintainer script
+# that waits for an answer, a dead NFS mount) is never ended: a package that is cut off in the middle breaks later installations.
+AWAIT_LONGEST_S=7200
 
 # await_transaction PART TRIES: waits for its end. TRIES: how many times it may be found neither running nor done.
 await_transaction() {
@@ -89,6 +97,10 @@ await_transaction() {
     if [ "$await_s" -ge "$await_next" ]; then
       say "$1: the package manager has been running for $await_s seconds"
       await_next=$((await_next + 30))
+    fi
+    if [ "$await_s" -ge "$AWAIT_LONGEST_S" ]; then
+      fail locked "the package manager has been running for $((await_s / 60)) minutes ($(cut -d ' ' -f 3- "$STATE/packages/request")); it was left alone, since a package must not be cut off in the middle: see what it waits for (ps -ef --forest; systemctl status gpu-fleet-packages), and apply again once it has ended"
+      return 1
     fi
     pause
   done
@@ -111,7 +123,7 @@ settle_transaction() {
   [ -f "$STATE/packages/request" ] || return 0
   IFS=' ' read -r settle_part settle_family settle_verb settle_names <"$STATE/packages/request"
   ! is_transaction_running || say "$settle_part: waiting for the package manager, which an earlier run started ($settle_verb $settle_names)"
-  await_transaction "$settle_part" 3 || true
+  await_transaction "$settle_part" 3 || ! is_transaction_running || return 1
   no_error
   settle_again=
   if [ ! -s "$STATE/packages/status" ]; then
@@ -124,6 +136,8 @@ settle_transaction() {
   # shellcheck disable=SC2086 # names of packages have no spaces
   if transact "$settle_part" rhel reinstall $settle_again; then
     settle_said="rpm had been interrupted; it was repaired by dnf reinstall"
+  elif is_transaction_running; then
+    return 1
   else
     settle_said="rpm had been interrupted, and dnf reinstall failed: $(tail -n 1 "$STATE/packages/stderr")"
   fi
@@ -154,7 +168,10 @@ drop_packages() {
     # shellcheck disable=SC2046
     stop_services "$drop_family" $(cat "$SCRATCH/packages")
     # shellcheck disable=SC2046
-    transact "$1" "$drop_family" purge $(cat "$SCRATCH/dropping") || drop_why="it could not be removed: $(tail -n 1 "$STATE/packages/stderr" 2>/dev/null)"
+    if ! transact "$1" "$drop_family" purge $(cat "$SCRATCH/dropping"); then
+      ! is_transaction_running || return 1
+      drop_why="it could not be removed: $(tail -n 1 "$STATE/packages/stderr" 2>/dev/null)"
+    fi
     no_error
     rm -rf "$STATE/packages"
   fi

@@ -1,0 +1,160 @@
+"""The real engine with our provider, which logs in to a machine over SSH: a project with one stack of one host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+import toolchain
+from lab.powercut.machine import LIMIT_S, Booted
+from lab.standins import programs
+from operations.deploy import FLAGS, SAVED_ONCE
+
+_REPO = Path(__file__).resolve().parents[2]
+_STACK = "powercut"
+_TRIES = 10
+_STATE = f"state/.pulumi/stacks/{_STACK}/{_STACK}.json"
+_VERBS = {0: ("destroy", "--yes", "--skip-preview"), 1: ("up", "--yes", "--skip-preview"), 2: ("up", "--yes", "--skip-preview")}
+# The engine, too, is in the network of the machine, where only sshd listens. 0016 is its port, 01 an established connection.
+_CONNECTION = ("0100007F:0016", "01")
+
+
+@dataclass(frozen=True)
+class Project:
+    """`desired`: of each version, what program.py reads."""
+
+    directory: Path
+    desired: dict[int, Path]
+
+    def create(self) -> Project:
+        """With an empty stack."""
+        (self.directory / "state").mkdir(parents=True)
+        project = {
+            "name": _STACK,
+            "runtime": {"name": "python", "options": {"toolchain": "pip", "virtualenv": str(_REPO / ".venv")}},
+            "plugins": {"providers": [{"name": "gpu-fleet", "path": str(_REPO / "provider")}]},
+        }
+        (self.directory / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+        (self.directory / "__main__.py").symlink_to(Path(__file__).with_name("program.py"))
+        code, output = self._wait(self._start((), 1, "stack", "init", _STACK))
+        if code != 0:
+            raise RuntimeError(f"pulumi stack init exited {code}:\n{output}")
+        return self
+
+    def copy(self, directory: Path) -> Project:
+        shutil.copytree(self.directory, directory, symlinks=True)
+        return Project(directory, self.desired)
+
+    def start(self, machine: Booted, version: int) -> subprocess.Popen[str]:
+        """`pulumi up` of a version, with 0 `pulumi destroy`."""
+        return self._start(machine.in_its_network(), version, *_VERBS[version], *FLAGS)
+
+    def run(self, machine: Booted, version: int) -> tuple[int, str]:
+        """A host that is too slow to answer on a busy machine is tried again, as people do."""
+        for _ in range(_TRIES):
+            code, output = self._wait(self.start(machine, version))
+            if code == 0 or "unreachable: " not in output:
+                break
+        return code, output
+
+    def release_lock(self) -> None:
+        """As docs/when-up-fails.md has it, for a stack that a killed engine left locked."""
+        code, output = self._wait(self._start((), 1, "cancel", "--yes"))
+        if code != 0:
+            raise RuntimeError(f"pulumi cancel exited {code}:\n{output}")
+
+    def hosts(self) -> list[str]:
+        """Of the state: each host, and operations that are still open."""
+        latest = json.loads((self.directory / _STATE).read_text())["checkpoint"].get("latest") or {}
+        hosts = [each["urn"].rpartition("::")[2] for each in latest.get("resources", ()) if each["type"] == "gpu-fleet:host:Host"]
+        return [*hosts, *(f"pending {each['type']}" for each in latest.get("pending_operations", ()))]
+
+    def _start(self, prefix: tuple[str, ...], version: int, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*prefix, str(toolchain.find("pulumi")), "--non-interactive", "--color", "never", *arguments],
+            cwd=self.directory,
+            env={
+                **os.environ,
+                **programs.environment(_STACK),
+                **SAVED_ONCE,
+                "PULUMI_BACKEND_URL": f"file://{self.directory}/state",
+                "PULUMI_CONFIG_PASSPHRASE": "of the lab",
+                "PULUMI_STACK": _STACK,
+                "PULUMI_SKIP_UPDATE_CHECK": "true",
+                "PYTHONPATH": str(_REPO),
+                "POWERCUT_DESIRED": str(self.desired[version or 1]),
+            },
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    @staticmethod
+    def _wait(process: subprocess.Popen[str]) -> tuple[int, str]:
+        output, _ = process.communicate(timeout=LIMIT_S)
+        return process.returncode, output
+
+
+def connections(machine: Booted) -> int:
+    """Logins, or attempts, that are open now."""
+    lines = Path(f"/proc/{machine.pid}/net/tcp").read_text().splitlines()[1:]
+    return sum((local, state) == _CONNECTION for _, local, _, state, *_ in map(str.split, lines))
+
+
+def until_connected(machine: Booted, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and not connections(machine):
+        time.sleep(0.05)
+
+
+def until_disconnected(machine: Booted, process: subprocess.Popen[str]) -> None:
+    while process.poll() is None and connections(machine):
+        time.sleep(0.05)
+
+
+def plugin_of(engine: subprocess.Popen[str]) -> int:
+    """The process of our provider, 0 when there is none."""
+    return next((pid for pid, command in _children(engine.pid) if "provider.server" in command), 0)
+
+
+def work_on(machine: Booted) -> str:
+    """The verb that is at work on the machine, from the login to its very end; empty: none."""
+    for _, command in machine.processes():
+        words = command.split("\0")
+        for before, verb in pairwise(words):
+            if verb in ("needs", "apply", "remove") and (before == "gpu-fleet" or before.endswith("/converge")):
+                return verb
+    return ""
+
+
+def until_idle(machine: Booted) -> bool:
+    """Whether nothing of ours is at work there any more, at last."""
+    end = time.monotonic() + LIMIT_S / 4
+    while work_on(machine):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children(parent: int) -> Iterator[tuple[int, str]]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                yield int(stat.parent.name), (stat.parent / "cmdline").read_text()
