@@ -67,6 +67,6 @@ if config.grafana:
     pulumi.export("dashboards", shown.urls)
     if config.alerts and "grafana" in config.alerts.targets:
         after = pulumi.ResourceOptions(provider=grafana_provider, depends_on=[shown])  # its data sources are used by the rules
-        Alerting("alerting", alerting_args(loaded), after)
+        Alerting("alerting", alerting_args(loaded, backend), after)
 if backend:
     pulumi.export("backend", backend.urls)

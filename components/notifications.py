@@ -8,8 +8,6 @@ from typing import Any
 from alerts import notifications as described
 from stackfile.alerts import Alerts, Receiver
 
-NOBODY = "nobody"  # receiver of a stack without receivers: its alerts are seen in Alertmanager and on dashboards
-
 
 def secret_names(section: Alerts) -> set[str]:
     """The secret keys that the receivers name."""
@@ -18,12 +16,11 @@ def secret_names(section: Alerts) -> set[str]:
 
 
 def notifications(section: Alerts, secrets: Mapping[str, Any]) -> described.Notifications:
-    """`secrets`: values of `secret_names`, as texts (then the result has to stay secret) or as what carries them."""
+    """Of a section with receivers. `secrets`: values of `secret_names`, as texts (then the result has to stay secret) or as what
+    carries them."""
     receivers = [
         described.Receiver(name=name, channels=tuple(_channels(each, secrets))) for name, each in section.receivers.items()
     ]
-    if not receivers:
-        receivers = [described.Receiver(name=NOBODY, channels=())]
     return described.Notifications(
         receiver=section.receiver or receivers[0].name,
         receivers=tuple(receivers),

@@ -32,6 +32,9 @@ class ProviderArgs:
     sudo_passwords: pulumi.Input[Mapping[str, str]] | None = None
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     ruler_password: pulumi.Input[str] | None = None
+    ruler_bearer_token: pulumi.Input[str] | None = None
+    ruler_client_key: pulumi.Input[str] | None = None
+    take_over_rulers: bool = False
     kubernetes: Mapping[str, str] | None = None
     kubeconfig: pulumi.Input[str] | None = None
     artifact_directory: str | None = None
@@ -51,6 +54,9 @@ class Provider(pulumi.ProviderResource):
             "sudoPasswords": None if args.sudo_passwords is None else _secret(pulumi.Output.json_dumps(args.sudo_passwords)),
             "secrets": _secret(pulumi.Output.json_dumps(dict(args.secrets)) if args.secrets else None),
             "rulerPassword": _secret(args.ruler_password),
+            "rulerBearerToken": _secret(args.ruler_bearer_token),
+            "rulerClientKey": _secret(args.ruler_client_key),
+            "takeOverRulers": "true" if args.take_over_rulers else None,
             "kubernetes": None if args.kubernetes is None else pulumi.Output.json_dumps(dict(args.kubernetes)),
             "kubeconfig": _secret(args.kubeconfig),
             "artifactDirectory": args.artifact_directory,
@@ -78,6 +84,9 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
         sudo_passwords=secrets["sudoPasswords"].apply(partial(_sudo_passwords, config)) if "sudoPasswords" in secrets else None,
         secrets=placed,
         ruler_password=secrets.get("rulersPassword"),
+        ruler_bearer_token=secrets.get("rulersBearerToken"),
+        ruler_client_key=secrets.get("rulersClientKey"),
+        take_over_rulers=config.rulers is not None and config.rulers.take_over,
         kubernetes=kubernetes_place(config),
         kubeconfig=secrets.get("kubeconfig"),
         artifact_directory=_artifact_directory(config),
@@ -87,7 +96,11 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
 
 
 # Files below /etc/gpu-fleet/secrets on every host, by the key of the stack file that holds them.
-PLACED_SECRETS = {"metrics-password": "metricsPassword", "logs-password": "logsPassword"}
+PLACED_SECRETS = {
+    f"{store}-{name}": store + key
+    for store in ("metrics", "logs")
+    for name, key in {"password": "Password", "bearer-token": "BearerToken", "client-key": "ClientKey"}.items()
+}
 
 
 def _sudo_passwords(config: StackConfig, text: str) -> Mapping[str, str]:

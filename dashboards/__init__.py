@@ -6,14 +6,19 @@ from typing import Any
 
 from dashboards import capacity, cluster, fleet_overview, gpu, host, inference, pipeline, workloads, xid
 from dashboards.capacity import Price
+from dashboards.layout import with_sources
 from dashboards.panels import LOKI_UID, MIMIR_UID
 
 __all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards", "models"]
 
 
-def all_dashboards(price: Price | None = None) -> dict[str, dict[str, Any]]:
-    """Every dashboard's JSON model by its uid, which no two share (signals). `price`: see models."""
-    return {model["uid"]: model for model in models(price)}
+def all_dashboards(
+    price: Price | None = None, *, metrics_uid: str | None = None, logs_uid: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Every dashboard's JSON model by its uid, which no two share (signals). `price`: see models. `metrics_uid`, `logs_uid`: of
+    the data sources that the dashboards open with; None: ours."""
+    sources = {"datasource": metrics_uid or MIMIR_UID, "logs_datasource": logs_uid or LOKI_UID}
+    return {model["uid"]: with_sources(model, sources) for model in models(price)}
 
 
 def models(price: Price | None = None) -> list[dict[str, Any]]:

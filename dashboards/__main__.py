@@ -14,10 +14,12 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--price", type=float, help="price of a GPU-hour; default: no panels about cost")
     parser.add_argument("--currency", default="USD", help="ISO 4217, default %(default)s")
+    parser.add_argument("--metrics-uid", help="uid of the data source of metrics; default: each dashboard's variable chooses")
+    parser.add_argument("--logs-uid", help="the same for logs")
     arguments = parser.parse_args()
     arguments.directory.mkdir(parents=True, exist_ok=True)
     price = Price(arguments.price, arguments.currency) if arguments.price else None
-    for uid, model in all_dashboards(price).items():
+    for uid, model in all_dashboards(price, metrics_uid=arguments.metrics_uid, logs_uid=arguments.logs_uid).items():
         file = arguments.directory / f"{uid}.json"
         file.write_text(json.dumps(model, indent=2, sort_keys=True) + "\n")
         print(file)

@@ -11,7 +11,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
-from dashboards.panels import LOKI, MIMIR
+from dashboards.panels import LOKI, LOKI_UID, MIMIR, MIMIR_UID
 from dashboards.queries.common import CLUSTER
 
 TAG: Final = "gpu-fleet"
@@ -43,6 +43,7 @@ _VARIABLES: Final = {
     "gpu": Variable(label="GPU", query=f'label_values(gpu:info{{{CLUSTER}, instance=~"$instance"}}, gpu)'),
     "namespace": Variable(label="Namespace", query=f'label_values(gpu:utilization:ratio{{{CLUSTER}, namespace!=""}}, namespace)'),
 }
+_SOURCES: Final = ("datasource", "logs_datasource")
 ONE_HOST_FIRST: Final = replace(_VARIABLES["instance"], has_all=False)
 
 
@@ -62,13 +63,14 @@ class Row:
 
 def link_to(name: str, *variables: str) -> str:
     """The URL of a dashboard with the current values of `variables` and the current time range."""
-    choices = [f"${{{variable}:queryparam}}" for variable in variables]
+    choices = [f"${{{variable}:queryparam}}" for variable in (*_SOURCES, *variables)]
     return f"/d/{uid(name)}?" + "&".join([*choices, "${__url_time_range}"])
 
 
 def link_to_host(name: str) -> str:
     """From a table's column `Host` to the dashboard of that host."""
-    return f"/d/{uid(name)}?var-instance=${{__value.raw}}&${{__url_time_range}}"
+    sources = "&".join(f"${{{variable}:queryparam}}" for variable in _SOURCES)
+    return f"/d/{uid(name)}?var-instance=${{__value.raw}}&{sources}&${{__url_time_range}}"
 
 
 def build(
@@ -102,6 +104,8 @@ def build(
         )
         .annotation(_xids(name))
     )
+    board.with_variable(_data_source("datasource", "prometheus", "Metrics", MIMIR_UID))
+    board.with_variable(_data_source("logs_datasource", "loki", "Logs", LOKI_UID))
     for variable in variables:
         given = ONE_HOST_FIRST if variable == "instance" and one_host_first else _VARIABLES[variable]
         board.with_variable(_variable(variable, given))
@@ -129,6 +133,21 @@ def all_panels(model: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for panel in model["panels"]:
         yield panel
         yield from panel.get("panels") or ()
+
+
+def _data_source(name: str, kind: str, label: str, uid_of: str) -> dashboard.DatasourceVariable:
+    """Grafana takes the first data source of this kind where the current one does not exist."""
+    current = models.VariableOption(text=uid_of, value=uid_of)
+    return dashboard.DatasourceVariable(name).label(label).type(kind).current(current).allow_custom_value(False)
+
+
+def with_sources(model: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
+    """The dashboard with other data sources chosen at first. `sources`: name of the variable to uid."""
+    variables = [
+        {**one, "current": {"text": sources[one["name"]], "value": sources[one["name"]]}} if one["name"] in sources else one
+        for one in model["templating"]["list"]
+    ]
+    return {**model, "templating": {**model["templating"], "list": variables}}
 
 
 def _variable(name: str, variable: Variable) -> dashboard.QueryVariable:

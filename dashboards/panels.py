@@ -29,8 +29,9 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 MIMIR_UID: Final = "gpu-fleet-mimir"
 LOKI_UID: Final = "gpu-fleet-loki"
-MIMIR: Final = models.DataSourceRef(type_val="prometheus", uid=MIMIR_UID)
-LOKI: Final = models.DataSourceRef(type_val="loki", uid=LOKI_UID)
+# Variables of every dashboard, so that it also works with data sources that are not ours.
+MIMIR: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+LOKI: Final = models.DataSourceRef(type_val="loki", uid="${logs_datasource}")
 
 HEIGHT: Final = 8  # in units of Grafana's grid, which is 24 wide
 _LEGEND_BESIDE_FROM: Final = 12  # narrower panels have the legend below, and are higher

@@ -1,9 +1,11 @@
-"""Queries to the stack's Mimir, with the stack's own login."""
+"""Queries to the store that the stack pushes metrics to, with the stack's own login."""
 
 from __future__ import annotations
 
 import base64
 import json
+import ssl
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,22 +21,30 @@ _TIMEOUT_S = 20
 
 @dataclass(frozen=True)
 class Mimir:
-    """`url`: below which /api/v1/query is."""
+    """Mimir, or another store with the query API of Prometheus. `url`: below which /api/v1/query is."""
 
     url: str
     headers: dict[str, str] = field(repr=False)
+    tls: ssl.SSLContext | None = None
 
     @classmethod
     def of(cls, config: StackConfig, stack: str) -> Mimir:
-        """The Mimir that the stack pushes to. Raises OperationError."""
+        """The store that the stack pushes to. Raises OperationError."""
         metrics = config.metrics
         if metrics is None:
-            raise OperationError(f"the stack {stack} has no {PROJECT}:metrics, so there is no Mimir to query")
-        headers = {"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {}
+            raise OperationError(f"the stack {stack} has no {PROJECT}:metrics, so there is no store to query")
+        if metrics.queries is None:
+            raise OperationError(
+                f"{PROJECT}:metrics.queryUrl is missing: {metrics.url} only takes pushes. Add the URL of the server that answers "
+                "queries, such as Thanos Query or vmselect"
+            )
+        headers = {**metrics.headers, **({"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {})}
         if metrics.username:
             login = f"{metrics.username}:{secret(stack, 'metricsPassword').rstrip()}"
             headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-        return cls(metrics.query_url, headers)
+        if metrics.bearer_token:
+            headers["Authorization"] = f"Bearer {secret(stack, 'metricsBearerToken').strip()}"
+        return cls(metrics.queries, headers, _tls(config, stack))
 
     def highest(self, promql: str) -> float | None:
         """The highest value of an instant query; None when it has none. Raises OperationError."""
@@ -50,9 +60,28 @@ class Mimir:
             f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}", headers=self.headers
         )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as answer:  # noqa: S310
                 return [(series["metric"], float(series["value"][1])) for series in json.load(answer)["data"]["result"]]
         except urllib.error.HTTPError as error:
-            raise OperationError(f"Mimir refused the query: HTTP {error.code} from {self.url}") from None
+            raise OperationError(f"the store refused the query: HTTP {error.code} from {self.url}") from None
         except (OSError, ValueError, KeyError) as error:
-            raise OperationError(f"Mimir cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
+            raise OperationError(f"the store cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
+
+
+def _tls(config: StackConfig, stack: str) -> ssl.SSLContext | None:
+    """None: as the system has it. Raises OperationError."""
+    assert config.metrics is not None
+    tls = config.metrics.tls
+    if tls.ca is None and tls.certificate is None:
+        return None
+    context = ssl.create_default_context(cadata=config.pem(tls.ca) or None)
+    if tls.certificate is not None:
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as key:  # 0600; OpenSSL reads keys from files only
+            key.write(secret(stack, "metricsClientKey"))
+            key.flush()
+            try:
+                context.load_cert_chain(config.local_path(tls.certificate), key.name)
+            except ssl.SSLError:
+                what = f"the secret {PROJECT}:metricsClientKey is not the key of {PROJECT}:metrics.tls.certificate"
+                raise OperationError(what) from None
+    return context

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:  # imported on the first request: a run that changes no rule n
 
 _RULES_PATH: Final = {"mimir": "/prometheus/config/v1/rules", "loki": "/loki/api/v1/rules"}
 _ALERTS_PATH: Final = "/api/v1/alerts"
+# Marks an Alertmanager configuration as written by a stack: Mimir stores it with the templates, also when somebody edits the
+# configuration in Grafana, which would drop a comment in its YAML. It defines no template.
+_OWNER_FILE: Final = "gpu-fleet-owner.tmpl"
 _PAUSES_S: Final = (1, 2, 4)  # a server that has just started answers 5xx until its ring is ready
 _TIMEOUT_S: Final = 30
 _CONNECT_TIMEOUT_S: Final = 10
@@ -63,20 +68,46 @@ class InvalidRules(ValueError):
     """The YAML is not a rule group."""
 
 
+@dataclass(frozen=True)
+class StoredAlertmanager:
+    """`owner`: the stack that wrote it, from its mark; empty: it has no mark, so a person or another tool did."""
+
+    config: str
+    templates: Mapping[str, str]
+    owner: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A Mimir or Loki server. `url`: base URL. `tenant`, `username`: empty when unused."""
+    """A Mimir or Loki server. `url`: base URL. `tenant`, `username`: empty when unused. `bearer_token`: send the token of
+    `Logins`. `ca`: PEM of the authorities of its certificate; `certificate`: PEM of our own, with its key in `Logins`.
+    """
 
     url: str
     tenant: str = ""
     username: str = ""
+    bearer_token: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+    ca: str = ""
+    certificate: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logins:
+    """The secrets of all ruler servers of a run."""
+
+    password: str | None = field(default=None, repr=False)
+    bearer_token: str | None = field(default=None, repr=False)
+    client_key: str | None = field(default=None, repr=False)  # PEM
 
 
 class Rulers:
     """All ruler servers of a run, with one HTTP session."""
 
-    def __init__(self, password: str | None = None):
-        self._password = password
+    def __init__(self, logins: Logins | None = None, *, takes_over: bool = False):
+        self.takes_over = takes_over  # replace what exists and this stack did not create
+        self._logins = logins or Logins()
+        self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def get_group(self, server: Server, backend: str, namespace: str, name: str) -> str | None:
@@ -93,9 +124,9 @@ class Rulers:
     async def delete_group(self, server: Server, backend: str, namespace: str, name: str, *, retries: bool = True) -> None:
         await self._request("DELETE", server, group_path(backend, namespace, name), missing_is_none=True, retries=retries)
 
-    async def get_alertmanager(self, server: Server) -> tuple[str, dict[str, str]] | None:
-        """A tenant's configuration and templates; None when it has no configuration."""
-        body = await self._request("GET", server, _ALERTS_PATH, missing_is_none=True)
+    async def get_alertmanager(self, server: Server, *, retries: bool = True) -> StoredAlertmanager | None:
+        """A tenant's configuration; None when it has none."""
+        body = await self._request("GET", server, _ALERTS_PATH, missing_is_none=True, retries=retries)
         if body is None:
             return None
         try:
@@ -104,10 +135,13 @@ class Rulers:
             stored = None
         if not isinstance(stored, dict):
             raise RulerError(f"{server.url} answered with what is not an Alertmanager configuration; is this the base URL?")
-        return stored.get("alertmanager_config") or "", stored.get("template_files") or {}
+        templates = dict(stored.get("template_files") or {})
+        owner = re.fullmatch(r"\{\{/\* (.+) \*/\}\}\s*", templates.pop(_OWNER_FILE, ""))
+        return StoredAlertmanager(stored.get("alertmanager_config") or "", templates, owner[1] if owner else "")
 
-    async def put_alertmanager(self, server: Server, config: str, templates: Mapping[str, str]) -> None:
-        body = yaml.safe_dump({"template_files": dict(templates), "alertmanager_config": config}, sort_keys=False)
+    async def put_alertmanager(self, server: Server, config: str, templates: Mapping[str, str], owner: str) -> None:
+        files = {**templates, _OWNER_FILE: f"{{{{/* {owner} */}}}}"}
+        body = yaml.safe_dump({"template_files": files, "alertmanager_config": config}, sort_keys=False)
         await self._request("POST", server, _ALERTS_PATH, body=body)
 
     async def delete_alertmanager(self, server: Server, *, retries: bool = True) -> None:
@@ -145,17 +179,42 @@ class Rulers:
 
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S))
-        headers = {"X-Scope-OrgID": server.tenant} if server.tenant else {}
+        headers = dict(server.headers)
+        if server.tenant:
+            headers["X-Scope-OrgID"] = server.tenant
+        if server.bearer_token:
+            headers["Authorization"] = f"Bearer {(self._logins.bearer_token or '').strip()}"
         if body is not None:
             headers["Content-Type"] = "application/yaml"
-        auth = aiohttp.BasicAuth(server.username, self._password or "") if server.username else None
+        auth = aiohttp.BasicAuth(server.username, self._logins.password or "") if server.username else None
         try:
-            async with self._session.request(method, url, data=body and body.encode(), headers=headers, auth=auth) as response:
+            tls = self._context(server)
+            async with self._session.request(
+                method, url, data=body and body.encode(), headers=headers, auth=auth, ssl=True if tls is None else tls
+            ) as response:
                 return response.status, await _bounded(response)
         except TimeoutError:
             return 0, f"no answer within {_TIMEOUT_S} s"
         except (aiohttp.ClientError, OSError) as error:
             return 0, str(error) or type(error).__name__
+
+    def _context(self, server: Server) -> ssl.SSLContext | None:
+        """None: the system's authorities, no certificate of our own. Raises OSError for a key that is not the certificate's."""
+        if not server.ca and not server.certificate:
+            return None
+        made = self._contexts.get((server.ca, server.certificate))
+        if made is None:
+            made = ssl.create_default_context(cadata=server.ca or None)
+            if server.certificate:
+                with tempfile.NamedTemporaryFile("w", suffix=".pem") as chain:  # 0600; OpenSSL reads keys from files only
+                    chain.write(f"{server.certificate.strip()}\n{self._logins.client_key or ''}")
+                    chain.flush()
+                    try:
+                        made.load_cert_chain(chain.name)
+                    except ssl.SSLError:
+                        raise OSError("gpu-fleet:rulersClientKey is not the key of the certificate in tls.certificate") from None
+            self._contexts[server.ca, server.certificate] = made
+        return made
 
 
 async def _bounded(response: aiohttp.ClientResponse) -> str:
@@ -261,11 +320,11 @@ def _explain(server: Server, status: int, text: str) -> str:
     if status == 0:
         return f"{server.url} cannot be reached: {reason}"
     if status in (401, 403):
-        who = (
-            f'the user "{server.username}" with the password gpu-fleet:rulersPassword'
-            if server.username
-            else "a request without a user"
-        )
+        who = "a request without a user"
+        if server.username:
+            who = f'the user "{server.username}" with the password gpu-fleet:rulersPassword'
+        elif server.bearer_token:
+            who = "the bearer token gpu-fleet:rulersBearerToken"
         return f"{server.url}, tenant {server.tenant or 'none'}, refused {who} ({status}): {reason}"
     if status == 404:
         return f"{server.url} has no such API (404): {reason}; is the ruler enabled, and is this the base URL?"

@@ -192,7 +192,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     async def Configure(self, request: Any, context: Context) -> Any:
         settings = Settings.of(decode(request.args))
         archives = Archives()
-        self._rulers = Rulers(settings.ruler_password)
+        self._rulers = Rulers(settings.ruler_logins, takes_over=settings.take_over_rulers)
         hosts = self._hosts = Hosts(
             LocalTransport(),
             functools.partial(_ssh_transport, settings),

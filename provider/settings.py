@@ -18,6 +18,7 @@ import yaml
 
 from provider.host import IDLE_S
 from provider.rollout import RolloutRules
+from provider.ruler import Logins
 from provider.schema import InputError, errors_of_config, schema
 from provider.values import UNKNOWN, is_known
 
@@ -37,7 +38,8 @@ class Settings:
     sudo_password: str | None = field(default=None, repr=False)
     sudo_passwords: Mapping[str, str] = field(default_factory=dict, repr=False)  # by host
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    ruler_password: str | None = field(default=None, repr=False)
+    ruler_logins: Logins = field(default_factory=Logins)
+    take_over_rulers: bool = False
     kubernetes: Mapping[str, str] | None = None  # None: the stack has no Kubernetes cluster
     kubeconfig: str | None = field(default=None, repr=False)
     artifact_directory: Path | None = None
@@ -62,7 +64,12 @@ class Settings:
             sudo_password=values.get("sudoPassword"),
             sudo_passwords=values.get("sudoPasswords") or {},
             secrets=values.get("secrets") or {},
-            ruler_password=values.get("rulerPassword"),
+            ruler_logins=Logins(
+                password=values.get("rulerPassword"),
+                bearer_token=values.get("rulerBearerToken"),
+                client_key=values.get("rulerClientKey"),
+            ),
+            take_over_rulers=values.get("takeOverRulers", False),
             kubernetes=values.get("kubernetes"),
             kubeconfig=values.get("kubeconfig"),
             artifact_directory=Path(directory).expanduser().absolute() if directory else None,
@@ -85,7 +92,8 @@ class Settings:
     def every_secret(self) -> frozenset[str]:
         """What no message may contain."""
         values = {
-            *(self.ssh_private_key, self.sudo_password, self.ruler_password, self.kubeconfig, self.digest_key),
+            *(self.ssh_private_key, self.sudo_password, self.kubeconfig, self.digest_key),
+            *(self.ruler_logins.password, self.ruler_logins.bearer_token, self.ruler_logins.client_key),
             *self.sudo_passwords.values(),
             *self.secrets.values(),
             *secrets_of_kubeconfig(self.kubeconfig),

@@ -129,6 +129,10 @@ class StackConfig:
         values = self.ssh.model_dump(by_alias=True, exclude_none=True, mode="json", exclude={"idle_timeout"})
         return values if self.ssh.idle_s is None else {**values, "idleSeconds": self.ssh.idle_s}
 
+    def pem(self, text: str | None) -> str:
+        """The content of a certificate file of the stack file; empty without one."""
+        return "" if text is None else self.local_path(text).read_text()
+
     def local_path(self, text: str) -> Path:
         """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
         return local_path(self.base, text)
@@ -203,12 +207,12 @@ def _fix_of_unknown(key: str) -> str:
 _SECRETS_OF_SECTION = {
     "ssh": ("sshPrivateKey", "sudoPassword", "sudoPasswords"),
     "inventory": ("sshPrivateKey", "sudoPassword", "sudoPasswords"),
-    "metrics": ("metricsPassword",),
-    "logs": ("logsPassword",),
+    "metrics": ("metricsPassword", "metricsBearerToken", "metricsClientKey"),
+    "logs": ("logsPassword", "logsBearerToken", "logsClientKey"),
     "scrape": ("scrapePassword",),
     "kubernetes": ("kubeconfig", "operatorGrafanaPassword"),
     "grafana": ("grafanaAuth",),
-    "rulers": ("rulersPassword",),
+    "rulers": ("rulersPassword", "rulersBearerToken", "rulersClientKey"),
     "alerts": ("NAME",),
 }
 

@@ -149,12 +149,16 @@ class Kubernetes(Section):
     network_policies: bool = True
     """Place a NetworkPolicy that lets only our scrapers reach our exporters and agents."""
     prometheus_operator: Literal["none", "install", "existing"] = "none"
-    """Scrape and push by the Prometheus Operator instead of Alloy; Alloy still reads the logs."""
+    """Scrape by the Prometheus Operator instead of Alloy; Alloy still reads the logs, and the operator scrapes its XID counters.
+    Then gpu-fleet:metrics may be missing: `install` pushes there too if it is set."""
     monitor_labels: dict[LabelKey, LabelValue] = Field(default={}, examples=[{"release": "kube-prometheus-stack"}])
     """Labels by which an existing Prometheus Operator selects ServiceMonitors and rules."""
     prometheus_rules: bool | None = None
     """Place alerts and recording rules as PrometheusRules, evaluated by the operator's Prometheus. Default: yes with an operator,
     unless this stack has gpu-fleet:rulers; rules that Mimir evaluates too would alert twice."""
+    sidecar_dashboards: bool = False
+    """Place the dashboards as ConfigMaps with the label grafana_dashboard: the sidecar of kube-prometheus-stack's Grafana loads
+    them."""
     operator_grafana: Literal["none", "ClusterIP", "NodePort", "LoadBalancer"] = "none"
     """With `prometheusOperator: install`: Grafana of that chart, and how its service is exposed."""
     node_exporter: Literal["install", "existing", "none"] = "install"

@@ -15,6 +15,9 @@ from stackfile.values import (
     Bandwidth,
     BaseUrl,
     Currency,
+    DataSourceUid,
+    HeaderName,
+    HeaderValue,
     ImageDigest,
     LocalPath,
     LogsUrl,
@@ -22,6 +25,7 @@ from stackfile.values import (
     Name,
     Port,
     Price,
+    QueryUrl,
     Section,
     Sha256,
     Share,
@@ -35,37 +39,64 @@ from stackfile.values import (
 )
 
 
-class Metrics(Section):
-    """Where Alloy pushes metrics (Prometheus remote write)."""
+class Tls(Section):
+    """Certificates of a connection, as PEM files of this machine."""
 
-    url: MetricsUrl
-    """Push URL of Mimir."""
+    ca: LocalPath | None = Field(default=None, examples=["certs/ca.pem"])
+    """Authorities that sign the server's certificate. Default: those that the client's system trusts."""
+    certificate: LocalPath | None = Field(default=None, examples=["certs/gpu-fleet.pem"])
+    """Our own certificate, for servers that ask for one (mTLS). Its key is a secret: metricsClientKey, logsClientKey or
+    rulersClientKey."""
+
+
+class Server(Section):
+    """How a store is reached."""
+
+    url: WebUrl
+    """Its URL."""
     tenant: Tenant | None = None
     """Tenant, sent as X-Scope-OrgID. Default: no header."""
     username: Username | None = None
-    """User of basic authentication; its password is the secret gpu-fleet:metricsPassword."""
+    """User of basic authentication; its password is a secret: metricsPassword, logsPassword or rulersPassword."""
+    bearer_token: bool = False
+    """Send a bearer token, a secret: metricsBearerToken, logsBearerToken or rulersBearerToken."""
+    headers: dict[HeaderName, HeaderValue] = Field(default={}, examples=[{"X-Gateway-Team": "gpu"}])
+    """More headers, such as a gateway or proxy needs. They are no secrets."""
+    tls: Tls = Tls()
+    """A private authority, a certificate of our own."""
+
+
+class Metrics(Server):
+    """Where Alloy pushes metrics (Prometheus remote write)."""
+
+    url: MetricsUrl
+    """Push URL of Mimir, Grafana Cloud, Prometheus, VictoriaMetrics or Thanos."""
+    query_url: QueryUrl | None = None
+    """Where the same store answers queries: below it is /api/v1/query. Default: from `url`; Thanos, and VictoriaMetrics as a
+    cluster, answer elsewhere."""
     outage: Annotated[str, *duration("5m", "72h", "6h")] = "6h"
-    """Longest outage of Mimir that loses no sample: for so long Alloy keeps them on the host's disk."""
+    """Longest outage of the store that loses no sample: for so long Alloy keeps them on the host's disk."""
 
     @property
     def outage_s(self) -> int:
         return int(duration_s(self.outage) or 0)
 
     @property
-    def query_url(self) -> str:
-        """Where the same Mimir answers queries: below it is /api/v1/query."""
-        return self.url.removesuffix("/api/v1/push").removesuffix("/api/prom/push") + "/prometheus"
+    def queries(self) -> str | None:
+        """`query_url`, or what follows from `url`; None: the store answers elsewhere, and only `query_url` could say where."""
+        if self.query_url or "/insert/" in self.url:
+            return self.query_url
+        for end, path in {"/api/v1/push": "/prometheus", "/api/prom/push": "/api/prom", "/api/v1/write": ""}.items():
+            if self.url.endswith(end):
+                return self.url.removesuffix(end) + path
+        return None
 
 
-class Logs(Section):
+class Logs(Server):
     """Where Alloy pushes kernel lines (XID), and container logs when asked."""
 
     url: LogsUrl
     """Push URL of Loki."""
-    tenant: Tenant | None = None
-    """Tenant, sent as X-Scope-OrgID. Default: no header."""
-    username: Username | None = None
-    """User of basic authentication; its password is the secret gpu-fleet:logsPassword."""
     docker: bool = False
     """Push the logs of Docker containers too."""
 
@@ -173,17 +204,20 @@ class Grafana(Section):
     """What a GPU costs for an hour, used or not; the capacity dashboard calculates with it. Default: it shows no cost."""
     currency: Currency = "USD"
     """Currency of costPerGpuHour, ISO 4217."""
+    metrics_data_source: DataSourceUid | None = None
+    """uid of an existing data source of metrics. Default: ours, made from gpu-fleet:rulers.mimir, else from gpu-fleet:metrics."""
+    logs_data_source: DataSourceUid | None = None
+    """uid of an existing data source of logs. Default: ours, made from gpu-fleet:rulers.loki."""
+    take_over: bool = False
+    """Replace dashboards, contact points, a message template and a notification policy that exist and that this stack did not
+    create. Default: `up` refuses them. Remove it after the `up` that took them over."""
 
 
-class Ruler(Section):
+class Ruler(Server):
     """One server whose ruler evaluates our rules."""
 
     url: BaseUrl
     """URL of the server."""
-    tenant: Tenant | None = None
-    """Tenant that the rules belong to. Default: no header."""
-    username: Username | None = None
-    """User of basic authentication; its password is the secret gpu-fleet:rulersPassword."""
 
 
 class Rulers(Section):
@@ -193,6 +227,9 @@ class Rulers(Section):
     """Mimir: metric rules and the Alertmanager configuration."""
     loki: Ruler | None = None
     """Loki: rules over log lines."""
+    take_over: bool = False
+    """Replace rule groups and an Alertmanager configuration that exist and that this stack did not create. Default: `up` refuses
+    them. Remove it after the `up` that took them over."""
 
 
 class MimirServer(Section):
@@ -279,9 +316,15 @@ SECRETS = {
     "sudoPassword": "password for sudo on the hosts",
     "sudoPasswords": "passwords for sudo by host or pattern, as YAML (`gpu-[001:016]: …`), where they differ from sudoPassword",
     "metricsPassword": "password of gpu-fleet:metrics.username",
+    "metricsBearerToken": "bearer token of gpu-fleet:metrics",
+    "metricsClientKey": "key of gpu-fleet:metrics.tls.certificate, as PEM",
     "logsPassword": "password of gpu-fleet:logs.username",
+    "logsBearerToken": "bearer token of gpu-fleet:logs",
+    "logsClientKey": "key of gpu-fleet:logs.tls.certificate, as PEM",
     "scrapePassword": "password of gpu-fleet:scrape.username",
     "rulersPassword": "password of gpu-fleet:rulers.*.username",
+    "rulersBearerToken": "bearer token of gpu-fleet:rulers.*",
+    "rulersClientKey": "key of gpu-fleet:rulers.*.tls.certificate, as PEM",
     "kubeconfig": "kubeconfig of the Kubernetes cluster, where no file has it (CI)",
     "operatorGrafanaPassword": "password of the user admin of kubernetes.operatorGrafana",
     "grafanaAuth": "service account token of Grafana, or user:password",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from stackfile.config import StackConfig
 from stackfile.hosts import HostEntry
 from stackfile.hostspec import HostSpec
+from stackfile.sections import Server
 
 
 def host_settings(host: HostSpec, stack: StackConfig) -> dict[str, str]:
@@ -29,10 +31,17 @@ def _of_stack(stack: StackConfig) -> dict[str, str]:
         "METRICS_URL": metrics.url if metrics else "",
         "METRICS_TENANT": (metrics and metrics.tenant) or "",
         "METRICS_USERNAME": (metrics and metrics.username) or "",
+        "METRICS_HEADERS": http_headers(metrics),
         "LOGS_URL": logs.url if logs else "",
         "LOGS_TENANT": (logs and logs.tenant) or "",
         "LOGS_USERNAME": (logs and logs.username) or "",
+        "LOGS_HEADERS": http_headers(logs),
     }
+
+
+def http_headers(server: Server | None) -> str:
+    """Further headers as Alloy's `http_headers` takes them: JSON, a list of values each."""
+    return json.dumps({name: [value] for name, value in (server.headers if server else {}).items()})
 
 
 def _of_host(host: HostSpec | HostEntry) -> dict[str, str]:

@@ -96,6 +96,30 @@ Tenant = Annotated[
 Username = Annotated[
     str, *_pattern(r"[^\s:]+", "text without spaces and colons", "write the user name alone", "writer", longest=256)
 ]
+DataSourceUid = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z0-9_-]+",
+        "the uid of a data source",
+        "copy it from the address of its page in Grafana, /connections/datasources/edit/UID",
+        "prometheus",
+        longest=40,
+    ),
+]
+HeaderName = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z0-9-]+",
+        "the name of an HTTP header: letters, digits and -",
+        "write the name alone",
+        "X-Gateway-Team",
+        longest=100,
+    ),
+]
+HeaderValue = Annotated[
+    str,
+    *_pattern(r"[\x20-\x7e]+", "printable ASCII text", "write the value in quotes", "gpu", longest=1000, is_secret=True),
+]
 LoginName = Annotated[
     str,
     *_pattern(
@@ -267,9 +291,14 @@ def _url(text: str, fix: str) -> str:
     return text.rstrip("/")
 
 
-def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> TextType:
+# How the path of a push URL ends, by the stores' documentation (read 2026-11-22): Mimir; Grafana Cloud; Prometheus (started with
+# --web.enable-remote-write-receiver) and VictoriaMetrics, whose cluster has it below /insert/TENANT/prometheus; Thanos Receive.
+METRICS_ENDS = ("/api/v1/push", "/api/prom/push", "/api/v1/write", "/api/v1/receive")
+LOGS_ENDS = ("/loki/api/v1/push",)
+
+
+def _push_url(ends: tuple[str, ...], stores: str, right: str, foreign: str) -> TextType:
     """A push URL: an address that answers 404 to every push looks like a healthy agent for hours, so its path is checked here."""
-    right = f"https://{product.lower()}.example.com{ends[0]}"
 
     def check(text: str) -> str:
         url = _url(text, f"write for example {right}")
@@ -278,16 +307,27 @@ def _push_url(ends: tuple[str, ...], product: str, foreign: str) -> TextType:
         parts = urlsplit(url)
         base = re.sub(foreign, "", parts.path)
         raise refuse(
-            f"{shown(url)} is not where {product} takes pushes",
+            f"{shown(url)} is not where {stores} takes pushes",
             expected=f"a URL that ends with {' or '.join(ends)}",
-            fix=f"write {parts.scheme}://{parts.netloc}{base}{ends[0]}",
+            fix=f"write {parts.scheme}://{parts.netloc}{base}{ends[0]}"
+            + (f" for Mimir, …{ends[2]} for Prometheus and VictoriaMetrics, …{ends[3]} for Thanos" if len(ends) > 1 else ""),
         )
 
-    return text_type(check, f"a URL that ends with {ends[0]}", right, format="uri")
+    return text_type(check, f"a URL that ends with {' or '.join(ends)}", right, format="uri")
 
 
-MetricsUrl = Annotated[str, *_push_url(("/api/v1/push", "/api/prom/push"), "Mimir", r"/(prometheus|api|push)(/.*)?$")]
-LogsUrl = Annotated[str, *_push_url(("/loki/api/v1/push",), "Loki", r"/(loki|api|otlp|push)(/.*)?$")]
+MetricsUrl = Annotated[
+    str,
+    *_push_url(
+        METRICS_ENDS,
+        "Mimir, Prometheus, VictoriaMetrics or Thanos",
+        f"https://mimir.example.com{METRICS_ENDS[0]}",
+        r"/(prometheus|api|push|write|receive)(/.*)?$",
+    ),
+]
+LogsUrl = Annotated[
+    str, *_push_url(LOGS_ENDS, "Loki", f"https://loki.example.com{LOGS_ENDS[0]}", r"/(loki|api|otlp|push)(/.*)?$")
+]
 
 
 def _base_url(text: str) -> str:
@@ -304,6 +344,16 @@ def _base_url(text: str) -> str:
 BaseUrl = Annotated[
     str, *text_type(_base_url, "the server's own URL, without an API path", "https://mimir.example.com", format="uri")
 ]
+
+
+def _query_url(text: str) -> str:
+    url = _url(text, "write for example https://prometheus.example.com")
+    if cut := re.search(r"/api/v1(/(query|query_range|series|labels)?)?$", url):
+        raise refuse(f"{shown(url)} is one endpoint", expected="the URL above /api/v1/query", fix=f"write {url[: cut.start()]}")
+    return url
+
+
+QueryUrl = Annotated[str, *text_type(_query_url, "the URL above /api/v1/query", "https://thanos-query.example.com", format="uri")]
 WebUrl = Annotated[
     str,
     *text_type(

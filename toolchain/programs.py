@@ -150,7 +150,7 @@ def _programs() -> tuple[Program, ...]:
     pulumi = release("pulumi")
     alloy = release("alloy")
     loki = release("loki")
-    promtool = release("promtool")
+    promtool, prometheus = release("promtool"), release("prometheus")
     node_exporter = release("node_exporter")
     # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
     mimir = "aced80d74930"
@@ -237,6 +237,18 @@ def _programs() -> tuple[Program, ...]:
                 tags="netgo remove_all_sd",
                 ldflags=prometheus_version + promtool.version,
                 differs="one without service discovery (only file and HTTP), which no test of rules uses",
+            ),
+        ),
+        Program(
+            release=prometheus,
+            purpose="tests",
+            go=GoBuild(
+                module=GO_MODULES / "prometheus",
+                package="github.com/prometheus/prometheus/cmd/prometheus",
+                seconds=75,  # after promtool
+                tags="netgo remove_all_sd",
+                ldflags=prometheus_version + prometheus.version,
+                differs="one without service discovery (only file and HTTP) and without the assets of its web pages",
             ),
         ),
         *_cluster(),

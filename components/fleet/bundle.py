@@ -11,12 +11,13 @@ from host import part
 from host.artifacts import image_archives, image_reference, mirrored, program_sources
 from host.bundle import Bundle
 from host.parts import PROGRAMS, HostOptions, standard_parts
+from host.parts.alloy import Access
 from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
 from host.parts.scrape import Scrape
 from stackfile.config import StackConfig
 from stackfile.counters import counters
-from stackfile.sections import Dcgm
+from stackfile.sections import Dcgm, Server
 from stackfile.settings import shared_settings
 from toolchain.versions import Repository, repository
 
@@ -32,6 +33,8 @@ def bundle(config: StackConfig) -> Bundle:
         logs=config.logs is not None,
         logs_login=bool(config.logs and config.logs.username),
         docker_logs=bool(config.logs and config.logs.docker),
+        metrics_access=_access(config, "metrics", config.metrics),
+        logs_access=_access(config, "logs", config.logs),
         dcgm=_dcgm(config.dcgm, image_archives(source, directory=directory), config.base),
         dcgm_source=config.dcgm.source,
         dcgm_runtime=config.dcgm.runtime,
@@ -39,6 +42,13 @@ def bundle(config: StackConfig) -> Bundle:
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
     return Bundle.of(standard_parts(options), settings=shared_settings(config))
+
+
+def _access(config: StackConfig, store: str, server: Server | None) -> Access:
+    if server is None:
+        return Access(store=store)
+    ca, certificate = config.pem(server.tls.ca), config.pem(server.tls.certificate)
+    return Access(store=store, bearer_token=server.bearer_token, ca=ca, certificate=certificate)
 
 
 def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> DcgmExporter:

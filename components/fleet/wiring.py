@@ -74,6 +74,8 @@ def pull_output(config: StackConfig) -> dict[str, str]:
     assert config.pull is not None
     url = config.pull.url.rstrip("/")
     login = " --password-file /root/metrics-password" if config.metrics and config.metrics.username else ""
+    if any(store and (store.bearer_token or store.tls.certificate) for store in (config.metrics, config.logs)):
+        login += " --secrets-directory /root/gpu-fleet-secrets"
     return {
         "bundle": _bundle(config).digest,
         "url": url,

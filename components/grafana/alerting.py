@@ -20,6 +20,7 @@ import pulumiverse_grafana as grafana
 from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, GrafanaRuleGroup
 from alerts.notifications import TEMPLATE_FILE, Notifications
 from components.grafana import policy
+from components.grafana.ownership import Owner
 from stackfile.naming import PROJECT, grafana_uid, type_token
 
 FOLDER_UID: Final = f"{PROJECT}-alerts"
@@ -36,6 +37,7 @@ class AlertingArgs:
     permissions: Sequence[Mapping[str, str]] = ()
     data_sources: Mapping[str, str]
     groups: Sequence[GrafanaRuleGroup]
+    owner: Owner
     notifications: Notifications | None = None
 
 
@@ -59,28 +61,38 @@ class Alerting(pulumi.ComponentResource):
                 opts=child,
             )
         if args.notifications:
-            self._notify(name, policy.as_grafana_can(args.notifications), folder)
+            self._notify(name, policy.as_grafana_can(args.notifications), folder, args.owner)
         self.register_outputs({})
 
-    def _notify(self, name: str, notifications: Notifications, folder: grafana.oss.Folder) -> None:
-        owned = pulumi.ResourceOptions(parent=self, depends_on=[folder])
-        texts = grafana.alerting.MessageTemplate(f"{name}-texts", name=PROJECT, template=TEMPLATE_FILE.read_text(), opts=owned)
-        after_texts = pulumi.ResourceOptions(parent=self, depends_on=[texts])
+    def _notify(self, name: str, notifications: Notifications, folder: grafana.oss.Folder, owner: Owner) -> None:
+        def child(after: Sequence[pulumi.Resource], hooks: pulumi.ResourceHookBinding | None = None) -> pulumi.ResourceOptions:
+            return pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hooks)
+
+        texts = grafana.alerting.MessageTemplate(
+            f"{name}-texts",
+            name=PROJECT,
+            template=TEMPLATE_FILE.read_text(),
+            opts=child([folder], owner.of_message_template(f"{name}-texts", PROJECT)),
+        )
         named: list[pulumi.Resource] = []
         for receiver in notifications.receivers:
+            resource = f"{name}-receiver-{receiver.name}"
             named.append(
                 grafana.alerting.ContactPoint(
-                    f"{name}-receiver-{receiver.name}", name=receiver.name, **policy.contact_point(receiver), opts=after_texts
+                    resource,
+                    name=receiver.name,
+                    **policy.contact_point(receiver),
+                    opts=child([texts], owner.of_contact_point(resource, receiver.name)),
                 )
             )
         for timing in notifications.mute_timings:
             named.append(
                 grafana.alerting.MuteTiming(
-                    f"{name}-mute-{timing.name}", name=timing.name, intervals=[policy.mute_timing(timing)], opts=owned
+                    f"{name}-mute-{timing.name}", name=timing.name, intervals=[policy.mute_timing(timing)], opts=child([folder])
                 )
             )
         grafana.alerting.NotificationPolicy(
-            f"{name}-policy", **policy.policy(notifications), opts=pulumi.ResourceOptions(parent=self, depends_on=named)
+            f"{name}-policy", **policy.policy(notifications), opts=child(named, owner.of_policy(f"{name}-policy"))
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -27,22 +27,28 @@ class DataSource:
     name: str
     type: str  # Grafana's plugin id: prometheus, loki
     url: str
-    tenant: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
     username: str | None = None
     password: pulumi.Output[str] | None = None  # of username
+    bearer_token: pulumi.Output[str] | None = None
+    ca: str = ""  # PEM; empty: the authorities of Grafana's system
+    certificate: str = ""  # PEM of our own
+    client_key: pulumi.Output[str] | None = None  # of certificate
 
 
 @dataclass(frozen=True, kw_only=True)
 class DashboardsArgs:
     """`dashboards`: uid to the dashboard's JSON model (schema of Grafana's legacy dashboard API).
 
-    `permissions`: all that the folder has, as FolderPermission takes them; empty leaves Grafana's own.
+    `permissions`: all that the folder has, as FolderPermission takes them; empty leaves Grafana's own. `takes_over`: replace
+    dashboards that exist under our uids and that this stack did not create.
     """
 
     folder: str
     permissions: Sequence[Mapping[str, str]] = ()
     data_sources: tuple[DataSource, ...]
     dashboards: Mapping[str, Mapping[str, Any]]
+    takes_over: bool = False
 
 
 class Dashboards(pulumi.ComponentResource):
@@ -64,7 +70,8 @@ class Dashboards(pulumi.ComponentResource):
                 name=source.name,
                 type=source.type,
                 url=source.url,
-                http_headers={"X-Scope-OrgID": source.tenant} if source.tenant else None,
+                http_headers=_headers(source),
+                json_data_encoded=_settings(source),
                 basic_auth_enabled=True if source.username else None,
                 basic_auth_username=source.username,
                 secure_json_data_encoded=_secrets(source),
@@ -94,9 +101,10 @@ class Dashboards(pulumi.ComponentResource):
                 f"{name}-{uid}",
                 folder=folder.uid,
                 config_json=text,
-                # A dashboard edited by hand is overwritten: the code is authoritative, and `message` gives the editor the reason.
+                # Of creation only: Grafana refuses to replace a dashboard of somebody else. An update always overwrites (the
+                # plugin's resource_dashboard.go): the code is authoritative, and `message` gives an editor the reason.
                 # It changes with the JSON, as pulumi prints all of a resource whose every change is hidden (diff.go, renderDiff).
-                overwrite=True,
+                overwrite=args.takes_over,
                 message=f"written by the gpu-fleet Pulumi program (version {_version(text)}); edit it in dashboards/",
                 opts=owned,
             )
@@ -128,5 +136,26 @@ def _without_panel_ids(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**model, "panels": [{key: value for key, value in panel.items() if key != "id"} for panel in model["panels"]]}
 
 
+def _headers(source: DataSource) -> dict[str, pulumi.Input[str]] | None:
+    headers: dict[str, pulumi.Input[str]] = dict(source.headers)
+    if source.bearer_token is not None:
+        headers["Authorization"] = source.bearer_token.apply(lambda token: f"Bearer {token.strip()}")
+    return headers or None
+
+
+def _settings(source: DataSource) -> str | None:
+    """Grafana's names: https://grafana.com/docs/grafana/latest/administration/provisioning/#json-data, read 2026-11-22."""
+    settings = {"tlsAuthWithCACert": bool(source.ca), "tlsAuth": bool(source.certificate)}
+    used = {name: True for name, is_used in settings.items() if is_used}
+    return json.dumps(used) if used else None
+
+
 def _secrets(source: DataSource) -> pulumi.Output[str] | None:
-    return pulumi.Output.json_dumps({"basicAuthPassword": source.password}) if source.password is not None else None
+    secrets = {
+        "basicAuthPassword": source.password,
+        "tlsCACert": source.ca or None,
+        "tlsClientCert": source.certificate or None,
+        "tlsClientKey": source.client_key,
+    }
+    given = {name: value for name, value in secrets.items() if value is not None}
+    return pulumi.Output.secret(pulumi.Output.json_dumps(given)) if given else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import dashboards
@@ -12,9 +14,10 @@ from components.backend.backend import Backend
 from components.backend.wiring import once_up
 from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
+from components.grafana.ownership import Owner
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
-from stackfile.sections import Grafana
+from stackfile.sections import Grafana, Server
 
 
 def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict[str, Any]:
@@ -24,31 +27,52 @@ def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict
 
 
 def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
-    config, password = loaded.config, loaded.secrets.get("rulersPassword")
-    assert config.grafana is not None
-    rulers = config.rulers
-    kinds = (
-        (rulers and rulers.mimir, dashboards.MIMIR_UID, "GPU fleet metrics", "prometheus", "/prometheus"),
-        (rulers and rulers.loki, dashboards.LOKI_UID, "GPU fleet logs", "loki", ""),
-    )
-    sources = [
-        DataSource(
-            uid=uid,
-            name=name,
-            type=kind,
-            url=server.url + path,
-            tenant=server.tenant,
-            username=server.username,
-            password=password if server.username else None,
-        )
-        for server, uid, name, kind, path in kinds
-        if server
-    ]
+    config = loaded.config
+    section = config.grafana
+    assert section is not None
     return DashboardsArgs(
-        folder=config.grafana.folder,
+        folder=section.folder,
         permissions=_folder_permissions(config),
-        data_sources=tuple(sources),
-        dashboards=dashboards.all_dashboards(price(config.grafana)),
+        data_sources=tuple(_data_sources(loaded)),
+        dashboards=dashboards.all_dashboards(
+            price(section), metrics_uid=section.metrics_data_source, logs_uid=section.logs_data_source
+        ),
+        takes_over=section.take_over,
+    )
+
+
+def _data_sources(loaded: LoadedConfig) -> Iterator[DataSource]:
+    """Ours; none where the stack file names one that exists."""
+    config = loaded.config
+    section, rulers, metrics = config.grafana, config.rulers, config.metrics
+    assert section is not None
+    if section.metrics_data_source is None:
+        if rulers and rulers.mimir:
+            url = f"{rulers.mimir.url}/prometheus"
+            yield _data_source(loaded, rulers.mimir, "rulers", url, dashboards.MIMIR_UID, "GPU fleet metrics", "prometheus")
+        elif metrics and metrics.queries:
+            yield _data_source(
+                loaded, metrics, "metrics", metrics.queries, dashboards.MIMIR_UID, "GPU fleet metrics", "prometheus"
+            )
+    if section.logs_data_source is None and rulers and rulers.loki:
+        yield _data_source(loaded, rulers.loki, "rulers", rulers.loki.url, dashboards.LOKI_UID, "GPU fleet logs", "loki")
+
+
+def _data_source(loaded: LoadedConfig, server: Server, secrets: str, url: str, uid: str, name: str, kind: str) -> DataSource:
+    """`secrets`: with what the names of the server's secrets begin."""
+    config, tls = loaded.config, server.tls
+    return DataSource(
+        uid=uid,
+        name=name,
+        type=kind,
+        url=url,
+        headers={**({"X-Scope-OrgID": server.tenant} if server.tenant else {}), **server.headers},
+        username=server.username,
+        password=loaded.secrets[f"{secrets}Password"] if server.username else None,
+        bearer_token=loaded.secrets[f"{secrets}BearerToken"] if server.bearer_token else None,
+        ca=config.pem(tls.ca),
+        certificate=config.pem(tls.certificate),
+        client_key=loaded.secrets[f"{secrets}ClientKey"] if tls.certificate else None,
     )
 
 
@@ -58,7 +82,7 @@ def price(grafana: Grafana) -> dashboards.Price | None:
     return dashboards.Price(per_gpu_hour=grafana.cost_per_gpu_hour, currency=grafana.currency)
 
 
-def alerting_args(loaded: LoadedConfig) -> AlertingArgs:
+def alerting_args(loaded: LoadedConfig, backend: Backend | None) -> AlertingArgs:
     """The alerts that Grafana evaluates, and who is notified; its policy is left alone where the stack names no receiver."""
     config = loaded.config
     section, rulers = config.alerts, config.rulers
@@ -67,8 +91,16 @@ def alerting_args(loaded: LoadedConfig) -> AlertingArgs:
     return AlertingArgs(
         folder=f"{config.grafana.folder} alerts",
         permissions=_folder_permissions(config),
-        data_sources={"mimir": dashboards.MIMIR_UID, "loki": dashboards.LOKI_UID},
+        data_sources={
+            "mimir": config.grafana.metrics_data_source or dashboards.MIMIR_UID,
+            "loki": config.grafana.logs_data_source or dashboards.LOKI_UID,
+        },
         groups=grafana_rules.rule_groups(sources, section.runbook_url),
+        owner=Owner(
+            url=once_up(backend, config.grafana.url),
+            auth=loaded.secrets.get("grafanaAuth") or os.environ.get("GRAFANA_AUTH"),
+            takes_over=config.grafana.take_over,
+        ),
         notifications=notifications.notifications(section, loaded.secrets) if section.receivers else None,
     )
 

@@ -16,19 +16,22 @@ OURS = Path(__file__).with_name("alloy")
 HOSTS = ROOTFS / "etc/gpu-fleet/alloy"
 
 
-def alloy_files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> tuple[Path, ...]:
+def alloy_files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> tuple[Path, ...]:
     """The files that make up the configuration of this cluster, in the order in which they are read."""
     return tuple(_files(section, metrics, logs))
 
 
-def alloy_config(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> str:
+def alloy_config(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> str:
     """The whole configuration as one file, for Alloy's chart."""
     return "\n".join(file.read_text() for file in alloy_files(section, metrics, logs))
 
 
-def _files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> Iterator[Path]:
-    yield HOSTS / "discover.alloy"
-    yield HOSTS / "collect_agent.alloy"
+def _files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> Iterator[Path]:
+    # Where the operator scrapes, it scrapes Alloy too: the Prometheus that evaluates the rules has to see the XID counters.
+    pushes = section.prometheus_operator == "none"
+    if pushes:
+        yield HOSTS / "discover.alloy"
+        yield HOSTS / "collect_agent.alloy"
     if section.prometheus_operator == "none" or section.pod_logs:
         yield OURS / "discover_pods.alloy"
     if section.prometheus_operator == "none":
@@ -42,7 +45,9 @@ def _files(section: Kubernetes, metrics: Metrics, logs: Logs | None) -> Iterator
     yield HOSTS / "process_kernel.alloy"
     if section.pod_logs:
         yield OURS / "collect_pod_logs.alloy"
-    yield HOSTS / ("export_metrics_login.alloy" if metrics.username else "export_metrics.alloy")
+    if pushes:
+        assert metrics is not None, "validated: without an operator Alloy needs a store"
+        yield HOSTS / ("export_metrics_login.alloy" if metrics.username else "export_metrics.alloy")
     if logs is None:
         yield HOSTS / "export_no_logs.alloy"
     else:

@@ -25,7 +25,8 @@ _POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}
 class GpuClusterArgs:
     """`releases`: in the order in which they need each other. `secrets`: file name to content of one Secret; empty: none.
 
-    `rules`: whole PrometheusRule objects. `kubernetes`: Pulumi's Kubernetes provider; the component's own is gpu-fleet.
+    `rules`: whole PrometheusRule objects; `monitors`: whole PodMonitor objects. `dashboards`: uid to JSON text, for a Grafana's
+    sidecar. `kubernetes`: Pulumi's Kubernetes provider; the component's own is gpu-fleet.
     `place`: kubeconfig (a path) and context of the cluster; None: the kubeconfig is in a secret.
     """
 
@@ -34,6 +35,8 @@ class GpuClusterArgs:
     kubernetes: kubernetes.Provider
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     rules: Sequence[Mapping[str, Any]] = ()
+    monitors: Sequence[Mapping[str, Any]] = ()
+    dashboards: Mapping[str, str] = field(default_factory=dict)
     place: Mapping[str, str] | None = None
 
 
@@ -60,8 +63,10 @@ class GpuCluster(pulumi.ComponentResource):
         made: dict[str, HelmRelease] = {}
         for release in args.releases:
             made[release.name] = self._release(release, [*first, *(made[other] for other in release.after)])
-        for rule in args.rules:
-            self._rule(rule, [*first, *(made[other] for other in made if other == "kube-prometheus-stack")])
+        for one in (*args.rules, *args.monitors):
+            self._object_of_operator(one, [*first, *(made[other] for other in made if other == "kube-prometheus-stack")])
+        for uid, model in args.dashboards.items():
+            self._dashboard(uid, model, first)
         self.register_outputs({})
 
     def _cluster(self, name: str) -> resources.Cluster:
@@ -131,13 +136,27 @@ class GpuCluster(pulumi.ComponentResource):
         )
         return installed
 
-    def _rule(self, rule: Mapping[str, Any], after: Sequence[pulumi.Resource]) -> None:
+    def _object_of_operator(self, given: Mapping[str, Any], after: Sequence[pulumi.Resource]) -> None:
         CustomResource(
-            rule["metadata"]["name"],
-            api_version=rule["apiVersion"],
-            kind=rule["kind"],
-            metadata=rule["metadata"],
-            spec=rule["spec"],
+            given["metadata"]["name"],
+            api_version=given["apiVersion"],
+            kind=given["kind"],
+            metadata=given["metadata"],
+            spec=given["spec"],
+            opts=self._child(after),
+        )
+
+    def _dashboard(self, uid: str, model: str, after: Sequence[pulumi.Resource]) -> None:
+        kubernetes.core.v1.ConfigMap(
+            f"{uid}-dashboard",
+            # Label and annotation are the defaults of the chart grafana: sidecar.dashboards.label and .folderAnnotation.
+            metadata={
+                "name": f"{uid}-dashboard",
+                "namespace": self._section.namespace,
+                "labels": {"grafana_dashboard": "1"},
+                "annotations": {"grafana_folder": "GPU fleet"},
+            },
+            data={f"{uid}.json": model},
             opts=self._child(after),
         )
 

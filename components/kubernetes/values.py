@@ -15,7 +15,8 @@ from components.kubernetes.alloy_config import alloy_config
 from components.kubernetes.scaling import adapter_rules
 from stackfile.counters import Counters
 from stackfile.kubernetes import Kubernetes
-from stackfile.sections import Logs, Metrics
+from stackfile.sections import Logs, Metrics, Server
+from stackfile.settings import http_headers
 from toolchain.versions import Image, image
 
 Values = dict[str, Any]
@@ -50,10 +51,16 @@ class ClusterPlan:
     datacenter: str
     cluster: str
     section: Kubernetes
-    metrics: Metrics
+    metrics: Metrics | None  # None only with an operator
     logs: Logs | None
     counters: Counters
     workloads: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+    @property
+    def pushed_to(self) -> tuple[Server, ...]:
+        """The stores that Alloy itself pushes to."""
+        stores: tuple[Server | None, ...] = (None if self.scrapes_by_operator else self.metrics, self.logs)
+        return tuple(store for store in stores if store is not None)
 
     @property
     def scrapes_by_operator(self) -> bool:
@@ -195,11 +202,20 @@ def alloy(plan: ClusterPlan) -> Values:
         # On the node, so that a new pod continues where the old one stopped sending and reading.
         {"name": "state", "hostPath": {"path": "/var/lib/gpu-fleet/alloy", "type": "DirectoryOrCreate"}},
     ]
-    if plan.metrics.username or (plan.logs and plan.logs.username):
+    if any(needs_files(store) for store in plan.pushed_to):
         mounts.append({"name": "secrets", "mountPath": SECRETS_DIRECTORY, "readOnly": True})
         volumes.append({"name": "secrets", "secret": {"secretName": SECRET}})
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    monitor: Values = {"enabled": plan.scrapes_by_operator}
+    if plan.scrapes_by_operator:
+        monitor |= {
+            "additionalLabels": dict(section.monitor_labels),
+            "interval": "15s",
+            "relabelings": relabelings(plan, "alloy"),
+            "metricRelabelings": [{"action": "keep", "sourceLabels": ["__name__"], "regex": _OF_ALLOY}],
+        }
     return {
+        "serviceMonitor": monitor,
         "image": {"registry": registry, "repository": repository, "tag": pinned.tag, "digest": pinned.digest},
         "crds": {"create": False},  # PodLogs, which this configuration does not use
         "alloy": {
@@ -239,24 +255,59 @@ def _as_helm_literal(text: str) -> str:
     return text.replace("{{", '{{ "{{" }}')
 
 
+# The series of collect_agent.alloy that rules use and that exist where Alloy pushes no metrics.
+_OF_ALLOY: Final = (
+    "gpu_fleet_.*|alloy_(build_info|config_last_load_successful|component_controller_running_components)"
+    "|process_(cpu_seconds_total|resident_memory_bytes|open_fds|start_time_seconds)"
+    "|loki_process_dropped_lines(_by_label)?_total|loki_source_.*_(lines|bytes|errors)_total"
+    "|loki_write_(sent_entries|sent_bytes|dropped_entries|dropped_bytes|batch_retries)_total"
+)
+
+
+def needs_files(store: Server) -> bool:
+    """Whether its login or certificates are files of the Secret."""
+    return bool(store.username or store.bearer_token or store.tls.ca or store.tls.certificate)
+
+
+def _access(store: Server | None, name: str) -> dict[str, str]:
+    """The variables of export_metrics.alloy and export_logs.alloy; the certificates are in the Secret too."""
+    tls = store.tls if store else None
+    files = {
+        "BEARER_TOKEN": ("bearer-token", store and store.bearer_token),
+        "CA": ("ca.pem", tls and tls.ca),
+        "CERTIFICATE": ("certificate.pem", tls and tls.certificate),
+        "CLIENT_KEY": ("client-key", tls and tls.certificate),
+    }
+    paths = {
+        f"GPU_FLEET_{name.upper()}_{key}_FILE": f"{SECRETS_DIRECTORY}/{name}-{file}" if is_set else ""
+        for key, (file, is_set) in files.items()
+    }
+    return {f"GPU_FLEET_{name.upper()}_HEADERS": http_headers(store), **paths}
+
+
 def _environment(plan: ClusterPlan) -> list[Values]:
     """The variables that hosts have in /etc/gpu-fleet/environment, for the same files."""
-    metrics, logs = plan.metrics, plan.logs
+    metrics, logs = None if plan.scrapes_by_operator else plan.metrics, plan.logs
     fixed = {
         "GPU_FLEET_DATACENTER": plan.datacenter,
         "GPU_FLEET_CLUSTER": plan.cluster,
         "GPU_FLEET_EXPORTER_MODE": DCGM_EXPORTER,
         "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{ALLOY_PORT}",
-        "GPU_FLEET_METRICS_URL": metrics.url,
-        "GPU_FLEET_METRICS_TENANT": metrics.tenant or "",
-        "GPU_FLEET_METRICS_USERNAME": metrics.username or "",
-        "GPU_FLEET_METRICS_WAL_KEEP": f"{metrics.outage_s * 3 // 2}s",  # see export_metrics.alloy
     }
+    if metrics:
+        fixed |= {
+            "GPU_FLEET_METRICS_URL": metrics.url,
+            "GPU_FLEET_METRICS_TENANT": metrics.tenant or "",
+            "GPU_FLEET_METRICS_USERNAME": metrics.username or "",
+            "GPU_FLEET_METRICS_WAL_KEEP": f"{metrics.outage_s * 3 // 2}s",  # see export_metrics.alloy
+            **_access(metrics, "metrics"),
+        }
     if logs:
         fixed |= {
             "GPU_FLEET_LOGS_URL": logs.url,
             "GPU_FLEET_LOGS_TENANT": logs.tenant or "",
             "GPU_FLEET_LOGS_USERNAME": logs.username or "",
+            **_access(logs, "logs"),
         }
     if not plan.scrapes_by_operator:
         section = plan.section
@@ -321,6 +372,85 @@ def kube_state_metrics(plan: ClusterPlan) -> Values:
     return {"prometheus": {"monitor": monitor}}
 
 
+# --- existing exporters, scraped by the operator -----------------------------------------------------------------------------
+
+# What rules and dashboards use of kube-state-metrics; the same list as in collect_state.alloy.
+_OF_STATE: Final = "|".join(
+    (
+        "kube_node_(info|spec_taint|spec_unschedulable|status_(allocatable|capacity|condition))",
+        "kube_pod_(info|owner|status_phase|status_reason|container_resource_(requests|limits))",
+        "kube_pod_container_status_(restarts_total|waiting_reason|last_terminated_reason)",
+        "kube_daemonset_status_(desired_number_scheduled|number_ready)",
+        "kube_(deployment_status_replicas_(available|unavailable)|job_status_failed)",
+        "kube_horizontalpodautoscaler_(status_current_replicas|status_desired_replicas|spec_max_replicas)",
+    )
+)
+
+
+def monitors(plan: ClusterPlan) -> list[Values]:
+    """PodMonitors of the exporters that the cluster has: existing monitors do not set the labels that our rules need, and they
+    are not ours to change. The pods are the ones that Alloy would scrape (discover_pods.alloy)."""
+    section = plan.section
+    if not plan.scrapes_by_operator:
+        return []
+    # (is it existing, name, labels of the pod, kind of its controller, names of ports, relabelings, metrics)
+    found = (
+        (section.exporter, "gpu-exporter", "dcgm-exporter;.*|.*;nvidia-dcgm-exporter", "DaemonSet", "metrics", "", ""),
+        (section.node_exporter, "node-exporter", "(prometheus-)?node-exporter;.*", "DaemonSet", "metrics|http-metrics", "", ""),
+        (
+            section.kube_state_metrics,
+            "kube-state-metrics",
+            "kube-state-metrics;.*",
+            "ReplicaSet|StatefulSet",
+            "http|http-metrics",
+            "state",
+            _OF_STATE,
+        ),
+    )
+    made = []
+    for installed, name, pods, owner, ports, of_cluster, kept in found:
+        if installed != "existing":
+            continue
+        endpoint: Values = {
+            "interval": "15s",
+            "scrapeTimeout": "10s",
+            # pod, namespace and container are of the pod that the series is about, not of the exporter.
+            "honorLabels": True,
+            "relabelings": [
+                *(
+                    {"action": "keep", "sourceLabels": labels, "regex": regex}
+                    for labels, regex in (
+                        (["__meta_kubernetes_pod_label_app_kubernetes_io_name", "__meta_kubernetes_pod_label_app"], pods),
+                        (["__meta_kubernetes_pod_controller_kind"], owner),
+                        (["__meta_kubernetes_pod_container_port_name"], ports),
+                    )
+                ),
+                # The operator has set them by the exporter's pod, and honorLabels keeps those of the series.
+                {"action": "labeldrop", "regex": "pod|namespace|container|endpoint"},
+                *(_state_relabelings(plan) if of_cluster else relabelings(plan, name)),
+            ],
+        }
+        if kept:
+            endpoint["metricRelabelings"] = [{"action": "keep", "sourceLabels": ["__name__"], "regex": kept}]
+        made.append(
+            {
+                "apiVersion": "monitoring.coreos.com/v1",
+                "kind": "PodMonitor",
+                "metadata": {
+                    "name": f"gpu-fleet-{name}",
+                    "namespace": section.namespace,
+                    **({"labels": dict(section.monitor_labels)} if section.monitor_labels else {}),
+                },
+                "spec": {
+                    "selector": {},
+                    "namespaceSelector": {"matchNames": sorted({section.namespace, *section.exporter_namespaces})},
+                    "podMetricsEndpoints": [endpoint],
+                },
+            }
+        )
+    return made
+
+
 def _state_relabelings(plan: ClusterPlan) -> list[Values]:
     """The state is the cluster's, not that of the node where kube-state-metrics runs."""
     fixed = {
@@ -336,14 +466,6 @@ def _state_relabelings(plan: ClusterPlan) -> list[Values]:
 def kube_prometheus_stack(plan: ClusterPlan) -> Values:
     section, metrics = plan.section, plan.metrics
     labels = {"datacenter": plan.datacenter, "cluster": plan.cluster}
-    write: Values = {"url": metrics.url}
-    if metrics.tenant:
-        write["headers"] = {"X-Scope-OrgID": metrics.tenant}
-    if metrics.username:
-        write["basicAuth"] = {
-            "username": {"name": SECRET, "key": "metrics-username"},
-            "password": {"name": SECRET, "key": "metrics-password"},
-        }
     selects_all = {
         f"{kind}SelectorNilUsesHelmValues": False for kind in ("serviceMonitor", "podMonitor", "rule", "probe", "scrapeConfig")
     }
@@ -355,7 +477,7 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
                 # Otherwise its name and its replica's would be labels of every series, which series of hosts do not have.
                 "replicaExternalLabelNameClear": True,
                 "prometheusExternalLabelNameClear": True,
-                "remoteWrite": [write],
+                "remoteWrite": [_remote_write(metrics)] if metrics else [],
                 "retention": "1d",  # Mimir keeps the rest
             }
         },
@@ -370,6 +492,27 @@ def kube_prometheus_stack(plan: ClusterPlan) -> Values:
         "kubeStateMetrics": {"enabled": False},
         "kubelet": {"serviceMonitor": _kubelet_relabelings(plan)},
     }
+
+
+def _remote_write(metrics: Metrics) -> Values:
+    write: Values = {"url": metrics.url}
+    headers = {**({"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {}), **metrics.headers}
+    if headers:
+        write["headers"] = headers
+
+    def of_secret(key: str) -> Values:
+        return {"name": SECRET, "key": f"metrics-{key}"}
+
+    if metrics.username:
+        write["basicAuth"] = {"username": of_secret("username"), "password": of_secret("password")}
+    if metrics.bearer_token:
+        write["authorization"] = {"credentials": of_secret("bearer-token")}
+    tls: Values = {"ca": {"secret": of_secret("ca.pem")}} if metrics.tls.ca else {}
+    if metrics.tls.certificate:
+        tls |= {"cert": {"secret": of_secret("certificate.pem")}, "keySecret": of_secret("client-key")}
+    if tls:
+        write["tlsConfig"] = tls
+    return write
 
 
 def _operator_grafana(section: Kubernetes) -> Values:
@@ -427,16 +570,25 @@ def network_policies(plan: ClusterPlan) -> list[Values]:
 
 def prometheus_adapter(plan: ClusterPlan) -> Values:
     """Queries Mimir, where the vocabulary is: the same metric names whatever exporter or version measures."""
-    url = plan.metrics.query_url
+    metrics = plan.metrics
+    assert metrics is not None, "validated: the adapter needs a store to query"
     values: Values = {
         # The chart joins url, port and path; port 0 omits its default.
-        "prometheus": {"url": url, "port": 0, "path": ""},
+        "prometheus": {"url": metrics.queries, "port": 0, "path": ""},
         "rules": {"default": False, "custom": adapter_rules(plan.datacenter, plan.cluster)},
     }
-    arguments = [f"--prometheus-header=X-Scope-OrgID={plan.metrics.tenant}"] if plan.metrics.tenant else []
-    if plan.metrics.username:
+    headers = {**({"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {}), **metrics.headers}
+    arguments = [f"--prometheus-header={name}={value}" for name, value in headers.items()]
+    files = {
         # The adapter reads a login from a kubeconfig; a file, because every user of the node can read arguments.
-        arguments.append(f"--prometheus-auth-config={SECRETS_DIRECTORY}/{ADAPTER_AUTH_KEY}")
+        "auth-config": (ADAPTER_AUTH_KEY, metrics.username),
+        "token-file": ("metrics-bearer-token", metrics.bearer_token),
+        "ca-file": ("metrics-ca.pem", metrics.tls.ca),
+        "client-tls-cert-file": ("metrics-certificate.pem", metrics.tls.certificate),
+        "client-tls-key-file": ("metrics-client-key", metrics.tls.certificate),
+    }
+    arguments += [f"--prometheus-{flag}={SECRETS_DIRECTORY}/{file}" for flag, (file, is_set) in files.items() if is_set]
+    if needs_files(metrics):
         values["extraVolumes"] = [{"name": "secrets", "secret": {"secretName": SECRET}}]
         values["extraVolumeMounts"] = [{"name": "secrets", "mountPath": SECRETS_DIRECTORY, "readOnly": True}]
     if arguments:

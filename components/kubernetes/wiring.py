@@ -12,14 +12,16 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from alerts.prometheus_rule import prometheus_rules
+import dashboards
+from alerts.inventory import stack_inventory
+from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unverified
-from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan
+from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan, monitors
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
 from stackfile.counters import counters
-from stackfile.sections import Metrics
+from stackfile.sections import Metrics, Server
 
 
 def kubernetes_place(config: StackConfig) -> dict[str, str] | None:
@@ -48,7 +50,7 @@ def kubernetes_provider_args(loaded: LoadedConfig) -> dict[str, Any]:
 
 
 def cluster_plan(config: StackConfig) -> ClusterPlan:
-    assert config.kubernetes is not None and config.metrics is not None
+    assert config.kubernetes is not None
     return ClusterPlan(
         datacenter=config.datacenter,
         cluster=config.cluster,
@@ -73,6 +75,8 @@ def gpu_cluster_args(loaded: LoadedConfig, provider: kubernetes.Provider) -> Gpu
         kubernetes=provider,
         secrets=_secrets(loaded, plan),
         rules=_rules(loaded.config),
+        monitors=monitors(plan),
+        dashboards=_dashboards(loaded.config),
         place=None if "kubeconfig" in loaded.secrets else kubernetes_place(loaded.config),
     )
 
@@ -84,7 +88,18 @@ def _rules(config: StackConfig) -> list[dict[str, Any]]:
     if not (has_operator and config.rulers is None if section.prometheus_rules is None else section.prometheus_rules):
         return []
     url = config.alerts.runbook_url if config.alerts else None
-    return prometheus_rules(namespace=section.namespace, labels=section.monitor_labels, runbook_url=url)
+    rules = prometheus_rules(namespace=section.namespace, labels=section.monitor_labels, runbook_url=url)
+    expected = stack_inventory(config.datacenter, config.cluster, {}, has_kubernetes=True)
+    inventory = prometheus_rule("inventory-expected", expected, namespace=section.namespace, labels=section.monitor_labels)
+    return [*rules, inventory]
+
+
+def _dashboards(config: StackConfig) -> dict[str, str]:
+    """By uid; at most 60 kB each, and a ConfigMap holds 1 MiB."""
+    assert config.kubernetes is not None
+    if not config.kubernetes.sidecar_dashboards:
+        return {}
+    return {uid: json.dumps(model, sort_keys=True) for uid, model in dashboards.all_dashboards().items()}
 
 
 def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Input[str]]:
@@ -93,13 +108,23 @@ def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Inp
     And the first login of the operator's Grafana.
     """
     found: dict[str, pulumi.Input[str]] = {}
-    if plan.metrics.username:
+    metrics = plan.metrics
+    if metrics and metrics.username:
         password = loaded.secrets["metricsPassword"]
-        found |= {"metrics-username": plan.metrics.username, "metrics-password": password}
+        found |= {"metrics-username": metrics.username, "metrics-password": password}
         if plan.section.custom_metrics == "install":
-            found[ADAPTER_AUTH_KEY] = password.apply(lambda text: _adapter_login(plan.metrics, text))
+            found[ADAPTER_AUTH_KEY] = password.apply(lambda text: _adapter_login(metrics, text))
     if plan.logs and plan.logs.username:
         found["logs-password"] = loaded.secrets["logsPassword"]
+    stores: dict[str, Server | None] = {"metrics": metrics, "logs": plan.logs}
+    for name, store in stores.items():
+        if store and store.bearer_token:
+            found[f"{name}-bearer-token"] = loaded.secrets[f"{name}BearerToken"]
+        if store and store.tls.ca:
+            found[f"{name}-ca.pem"] = loaded.config.pem(store.tls.ca)
+        if store and store.tls.certificate:
+            found[f"{name}-certificate.pem"] = loaded.config.pem(store.tls.certificate)
+            found[f"{name}-client-key"] = loaded.secrets[f"{name}ClientKey"]
     if plan.section.operator_grafana != "none":
         found |= {GRAFANA_USER_KEY: "admin", GRAFANA_PASSWORD_KEY: loaded.secrets["operatorGrafanaPassword"]}
     return found
@@ -110,7 +135,7 @@ def _adapter_login(metrics: Metrics, password: str) -> str:
     login = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "mimir", "cluster": {"server": metrics.query_url}}],
+        "clusters": [{"name": "mimir", "cluster": {"server": metrics.queries}}],
         "users": [{"name": "mimir", "user": {"username": metrics.username, "password": password}}],
         "contexts": [{"name": "mimir", "context": {"cluster": "mimir", "user": "mimir"}}],
         "current-context": "mimir",

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pulumi
 
-from components.rulers.resources import AlertmanagerConfig, Backend, RuleGroup
+from components.rulers.resources import AlertmanagerConfig, Backend, RuleGroup, RulerServer
 from stackfile.naming import type_token
 
 
@@ -24,15 +24,6 @@ class Group(Protocol):
     def name(self) -> str: ...
     @property
     def yaml(self) -> str: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class RulerServer:
-    """One server with a ruler. `url`: its base URL. `tenant`: None sends no X-Scope-OrgID."""
-
-    url: pulumi.Input[str]
-    tenant: str | None = None
-    username: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +58,7 @@ class Rulers(pulumi.ComponentResource):
                 RuleGroup(
                     f"{name}-{backend}-{group.namespace}-{group.name}",
                     backend=backend,
-                    url=server.url,
-                    tenant=server.tenant,
-                    username=server.username,
+                    server=server,
                     namespace=group.namespace,
                     group=group.name,
                     rules=group.yaml,
@@ -78,9 +67,7 @@ class Rulers(pulumi.ComponentResource):
         if args.mimir and args.alertmanager is not None:
             AlertmanagerConfig(
                 f"{name}-alertmanager",
-                url=args.mimir.url,
-                tenant=args.mimir.tenant,
-                username=args.mimir.username,
+                server=args.mimir,
                 config=args.alertmanager,
                 templates=args.alertmanager_templates,
                 opts=child,

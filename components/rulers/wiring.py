@@ -11,8 +11,10 @@ from alerts.model import to_yaml
 from components import notifications
 from components.backend.backend import Backend
 from components.backend.wiring import once_up
-from components.rulers.rulers import RulersArgs, RulerServer
+from components.rulers.resources import RulerServer
+from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
+from stackfile.sections import Ruler
 
 
 def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
@@ -35,15 +37,28 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
         mimir_groups, loki_groups = alerts.recording_groups(), []
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
-        mimir=RulerServer(url=once_up(backend, mimir.url), tenant=mimir.tenant, username=mimir.username) if mimir else None,
+        mimir=_server(loaded, mimir, backend) if mimir else None,
         mimir_groups=[
             *mimir_groups,
             *stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None),
         ],
-        loki=RulerServer(url=once_up(backend, loki.url), tenant=loki.tenant, username=loki.username) if loki else None,
+        loki=_server(loaded, loki, backend) if loki else None,
         loki_groups=loki_groups,
-        alertmanager=_alertmanager(loaded) if evaluates else None,
+        # Without receivers there is nobody to notify: the tenant's own configuration, if it has one, routes our alerts.
+        alertmanager=_alertmanager(loaded) if section and section.receivers and evaluates else None,
         alertmanager_templates=templates(),
+    )
+
+
+def _server(loaded: LoadedConfig, ruler: Ruler, backend: Backend | None) -> RulerServer:
+    return RulerServer(
+        url=once_up(backend, ruler.url),
+        tenant=ruler.tenant,
+        username=ruler.username,
+        bearer_token=ruler.bearer_token,
+        headers=ruler.headers,
+        ca=loaded.config.pem(ruler.tls.ca),
+        certificate=loaded.config.pem(ruler.tls.certificate),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from host.part import Part, Source
 from host.parts.adoption import Adoption
-from host.parts.alloy import CONFIG, Alloy
+from host.parts.alloy import CONFIG, LOGS, METRICS, Access, Alloy
 from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
 from host.parts.drift import Drift
@@ -39,6 +39,8 @@ class HostOptions:
     logs: bool = True
     logs_login: bool = False
     docker_logs: bool = False
+    metrics_access: Access = METRICS
+    logs_access: Access = LOGS
     dcgm: DcgmExporter = field(default_factory=DcgmExporter)
     dcgm_source: DcgmSource = "image"
     dcgm_runtime: DcgmRuntime = "auto"
@@ -72,6 +74,8 @@ def standard_parts(options: HostOptions) -> list[Part]:
         logs=options.logs,
         logs_login=options.logs_login,
         docker_logs=options.docker_logs and options.logs,
+        metrics_access=options.metrics_access,
+        logs_access=options.logs_access,
         optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
     )
     scrape = options.scrape.parts() if options.scrape else ()

@@ -17,6 +17,43 @@ RELOAD = "/opt/gpu-fleet/libexec/start-reload-alloy"
 CONFIG = "/etc/gpu-fleet/alloy"
 STATE = "/var/lib/gpu-fleet/alloy"
 USER = "gpu-fleet-alloy"
+TLS = "/etc/gpu-fleet/tls"
+SECRETS = "/etc/gpu-fleet/secrets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """How Alloy reaches one store, besides user name and password. `store`: metrics, logs.
+
+    `bearer_token`: send the secret STORE-bearer-token. `ca`: PEM of the authorities that sign the store's certificate; empty:
+    those of the host. `certificate`: PEM of Alloy's own certificate, whose key is the secret STORE-client-key; empty: none.
+    """
+
+    store: str
+    bearer_token: bool = False
+    ca: str = ""
+    certificate: str = ""
+
+    def files(self) -> tuple[File, ...]:
+        texts = {"ca": self.ca, "certificate": self.certificate}
+        return tuple(File(path=f"{TLS}/{self.store}-{name}.pem", content=text.encode()) for name, text in texts.items() if text)
+
+    def secrets(self) -> tuple[str, ...]:
+        needed = {"bearer-token": self.bearer_token, "client-key": bool(self.certificate)}
+        return tuple(f"{self.store}-{name}" for name, is_needed in needed.items() if is_needed)
+
+    def settings(self) -> dict[str, str]:
+        """Paths, as the .alloy files read them; start-alloy prepends the prefix."""
+        paths = {
+            "BEARER_TOKEN": f"{SECRETS}/{self.store}-bearer-token" if self.bearer_token else "",
+            "CA": f"{TLS}/{self.store}-ca.pem" if self.ca else "",
+            "CERTIFICATE": f"{TLS}/{self.store}-certificate.pem" if self.certificate else "",
+            "CLIENT_KEY": f"{SECRETS}/{self.store}-client-key" if self.certificate else "",
+        }
+        return {f"GPU_FLEET_{self.store.upper()}_{name}_FILE": path for name, path in paths.items()}
+
+
+METRICS, LOGS = Access(store="metrics"), Access(store="logs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +66,23 @@ class Alloy:
     logs_login: bool  # send GPU_FLEET_LOGS_USERNAME and the secret logs-password
     docker_logs: bool
     metrics_outage_s: int  # an outage of Mimir of this length loses no samples
+    metrics_access: Access = METRICS
+    logs_access: Access = LOGS
     optional_config: tuple[str, ...] = ()
     listen: str = "127.0.0.1:12345"  # Alloy's HTTP interface; loopback, because it shows the configuration
 
     def part(self) -> Part:
         config = tuple(File.from_rootfs(f"{CONFIG}/{name}.alloy") for name in self._config_names())
+        certificates = (*self.metrics_access.files(), *(self.logs_access.files() if self.logs else ()))
         return Part(
             name="alloy",
             users=(User(name=USER, groups=self._groups()),),
             directories=(
                 Directory(path=CONFIG, contents="placed"),
+                *((Directory(path=TLS, contents="placed"),) if certificates else ()),
                 Directory(path=STATE, mode=0o750, owner=USER, group=USER, contents="runtime"),
             ),
-            files=(File.from_rootfs(START), File.from_rootfs(RELOAD), *config),
+            files=(File.from_rootfs(START), File.from_rootfs(RELOAD), *config, *certificates),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
             settings={
                 "GPU_FLEET_ALLOY_LISTEN": self.listen,
@@ -50,12 +91,17 @@ class Alloy:
                 "GPU_FLEET_METRICS_WAL_KEEP": f"{self._wal_keep_s()}s",
                 "GPU_FLEET_LOGS_TENANT": "",
                 "GPU_FLEET_LOGS_USERNAME": "",
+                "GPU_FLEET_METRICS_HEADERS": "{}",
+                "GPU_FLEET_LOGS_HEADERS": "{}",
+                **self.metrics_access.settings(),
+                **self.logs_access.settings(),
             },
             secrets=self._secrets(),
             units=(
                 Unit(
                     name="gpu-fleet-alloy",
-                    # Not on secrets: Alloy reads their files for every request. It reads its environment only once.
+                    # Not on secrets and certificates: Alloy reads their files for every request or connection. It reads its
+                    # environment only once.
                     restart_on=(PROGRAM, START, "settings", "identity"),
                     reload_on=(*(file.path for file in config), *self.optional_config),
                 ),
@@ -79,8 +125,10 @@ class Alloy:
         return ("gpu-fleet", *secrets, "systemd-journal", "adm", *(("docker",) if self.docker_logs else ()))
 
     def _secrets(self) -> tuple[str, ...]:
-        metrics = ("metrics-password",) if self.metrics_login else ()
-        return (*metrics, "logs-password") if self.logs and self.logs_login else metrics
+        metrics = (*(("metrics-password",) if self.metrics_login else ()), *self.metrics_access.secrets())
+        if not self.logs:
+            return metrics
+        return (*metrics, *(("logs-password",) if self.logs_login else ()), *self.logs_access.secrets())
 
     def _wal_keep_s(self) -> int:
         # Explained where the value is used, in export_metrics.alloy.

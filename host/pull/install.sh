@@ -12,6 +12,7 @@ usage: sh install-gpu-fleet [OPTION...]
   --username NAME                      user name for both; default: the stack's
   --password-file FILE                 file with its password; default: a prompt on the terminal
   --logs-username NAME, --logs-password-file FILE     if logs have another login
+  --secrets-directory DIR              where metrics-bearer-token, metrics-client-key and the like are, as the bundle needs them
   --setting NAME=VALUE                 any other setting of this host, such as GPU_FLEET_GPUS=8; may be repeated
   --prefix DIR                         install everything below DIR, without root
 END
@@ -29,14 +30,14 @@ wrong_use() {
 }
 
 main() {
-  PREFIX='' ORIGIN='' METRICS_FILE='' LOGS_FILE='' GIVEN=''
+  PREFIX='' ORIGIN='' METRICS_FILE='' LOGS_FILE='' SECRETS_GIVEN='' GIVEN=''
   while [ $# -gt 0 ]; do
     case $1 in
       -h | --help) usage; exit 0 ;;
       --password | --password=* | --logs-password | --logs-password=*)
         wrong_use "a password on the command line is visible in the process list; use ${1%%=*}-file FILE, or omit it for a prompt" ;;
       --datacenter | --cluster | --instance | --from | --metrics-url | --logs-url | --username | --password-file | --logs-username | \
-        --logs-password-file | --setting | --prefix) ;;
+        --logs-password-file | --secrets-directory | --setting | --prefix) ;;
       *) wrong_use "unknown option $1" ;;
     esac
     [ $# -ge 2 ] || wrong_use "$1 needs a value"
@@ -69,6 +70,7 @@ option() {
       ;;
     --password-file) METRICS_FILE=$2 ;;
     --logs-password-file) LOGS_FILE=$2 ;;
+    --secrets-directory) SECRETS_GIVEN=$2 ;;
     --prefix) case $2 in /*) PREFIX=${2%/} ;; *) wrong_use "--prefix \"$2\": give an absolute path" ;; esac ;;
     --from) origin "$2" ;;
   esac
@@ -180,6 +182,7 @@ make_secrets() {
         # One login for both: prompt for the password only once.
         [ -n "$file" ] || [ "$user" != "$(value GPU_FLEET_METRICS_USERNAME)" ] || [ ! -s "$newest/secrets/metrics-password" ] || file=$newest/secrets/metrics-password
         ;;
+      *-bearer-token | *-client-key) url='' file=${SECRETS_GIVEN:+$SECRETS_GIVEN/$secret} ;;
       scrape-web-config) continue ;; # for parts that only hosts in push mode get
       *) problem "the bundle needs the secret $secret, which this installer does not know; use the installer published with it" && return 1 ;;
     esac
@@ -188,6 +191,9 @@ make_secrets() {
       [ -n "$password" ] || { problem "the password file $file is empty"; return 1; }
     elif [ -s "$PREFIX/etc/gpu-fleet/secrets/$secret" ]; then
       password=$(cat "$PREFIX/etc/gpu-fleet/secrets/$secret")
+    elif [ -z "$url" ]; then
+      problem "the secret $secret is needed: give --secrets-directory DIR, with a file of that name in DIR"
+      return 1
     else
       ask "Password of $user at $url: " || return 1
     fi

@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import yaml
 
 from provider.redaction import Redaction
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, Unhealthy, changes
-from provider.ruler import InvalidRules, RulerError, Rulers, Server, alertmanager_path, group_path, normalised
+from provider.ruler import (
+    InvalidRules,
+    RulerError,
+    Rulers,
+    Server,
+    StoredAlertmanager,
+    alertmanager_path,
+    group_path,
+    normalised,
+)
 from provider.schema import InputError, errors_of_inputs
 from provider.values import UNKNOWN, Secret, is_known
 
@@ -53,11 +62,13 @@ class RuleGroup:
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
         id_ = "/".join(str(inputs[key]) for key in ("backend", "namespace", "name"))
+        if not call.is_preview and not self._rulers.takes_over:
+            await self._refuse_existing(inputs, inputs["rules"])
         return id_, await self._put(id_, inputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
-            raise ResourceError("a rule group cannot be imported: declare it, and `pulumi up` takes over the group of that name")
+            raise ResourceError("a rule group cannot be imported: declare it, and `pulumi up` writes it")
         async with _kept(id_, outputs):
             rules = await self._get(inputs)
         if rules is None:
@@ -66,6 +77,8 @@ class RuleGroup:
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
         what = f"rule group {new['namespace']}/{new['name']}"
+        if old["url"] != new["url"] and not call.is_preview and not self._rulers.takes_over:
+            await self._refuse_existing(new, old["rules"], new["rules"])  # the old ones: two names of one server
         is_same = await _is_same_server(old, new, call, what, self._get, new["rules"])
         put = await self._put(id_, new, call)
         if not await is_same():
@@ -77,6 +90,18 @@ class RuleGroup:
         call.sending(f"deleting {what} at {inputs['url']}", _DELETED)
         async with _reported():
             await self._rulers.delete_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["name"])
+
+    async def _refuse_existing(self, inputs: Inputs, *ours: str) -> None:
+        """A group of that name with other rules belongs to another stack, or to whoever loaded it by hand. One with the same
+        rules is what an earlier run wrote before its state was lost, or what `make rules` wrote."""
+        what = f"rule group {inputs['namespace']}/{inputs['name']}"
+        async with _reported(f"{what}: "):
+            existing = await self._get(inputs)
+        if existing is not None and existing not in ours:
+            raise ResourceError(
+                f"{what} exists at {_where(inputs)} with other rules, and this stack did not create it: nothing was changed. "
+                f"{_how_to_hand_over('it', _curl_of(inputs))}"
+            )
 
     async def _get(self, inputs: Inputs) -> str | None:
         return await self._rulers.get_group(_server(inputs), inputs["backend"], inputs["namespace"], inputs["name"])
@@ -117,25 +142,29 @@ class AlertmanagerConfig:
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
         id_ = f"alertmanager/{inputs.get('tenant') or 'anonymous'}"
+        if is_known(inputs["url"]) and not self._rulers.takes_over:
+            # Nobody waits for a server in a preview, which has to work without one.
+            with suppress(RulerError) if call.is_preview else nullcontext():
+                await self._refuse_foreign(inputs, None, call)
         return id_, await self._put(id_, inputs, call)
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         if not inputs:
-            raise ResourceError(
-                "an Alertmanager configuration cannot be imported: declare it, and `pulumi up` takes over the tenant's"
-            )
+            raise ResourceError("an Alertmanager configuration cannot be imported: declare it, and `pulumi up` writes it")
         async with _kept(id_, outputs):
             stored = await self._get(inputs)
-        if stored is None:
-            return Current("")
-        config, templates = stored
+        if stored is None or not _is_ours(stored, inputs, call):
+            return Current("")  # ours is gone; the one it has now belongs to somebody else
+        config, templates = Secret(stored.config), dict(stored.templates)
         return Current(
-            id_, inputs={"config": Secret(config), **({"templates": templates} if templates or inputs.get("templates") else {})}
+            id_, inputs={"config": config, **({"templates": templates} if templates or inputs.get("templates") else {})}
         )
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
         what = f"Alertmanager configuration of tenant {new.get('tenant') or 'anonymous'}"
-        sent = (new["config"], new.get("templates") or {})
+        if not call.is_preview and not self._rulers.takes_over:
+            await self._refuse_foreign(new, old, call)
+        sent = StoredAlertmanager(new["config"], new.get("templates") or {}, _owner(call))
         is_same = await _is_same_server(old, new, call, what, self._get, sent)
         put = await self._put(id_, new, call)
         if not await is_same():
@@ -143,18 +172,40 @@ class AlertmanagerConfig:
         return put
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
+        async with _reported():
+            stored = await self._get(inputs)
+        if stored is not None and not _is_ours(stored, inputs, call):
+            call.warning(f"the Alertmanager configuration at {_where(inputs)} is not ours any more ({_whose(stored)}): it stays")
+            return
         call.sending(f"deleting the Alertmanager configuration at {inputs['url']}", _DELETED)
         async with _reported():
             await self._rulers.delete_alertmanager(_server(inputs))
 
-    async def _get(self, inputs: Inputs) -> tuple[str, dict[str, str]] | None:
+    async def _refuse_foreign(self, inputs: Inputs, old: Inputs | None, call: Call) -> None:
+        """Raises ResourceError where the tenant has a configuration that this stack did not write; RulerError."""
+        try:
+            stored = await self._rulers.get_alertmanager(_server(inputs), retries=not call.is_preview)
+        except RulerError as error:
+            if call.is_preview:
+                raise
+            raise ResourceError(f"Alertmanager configuration: {error}") from None
+        if stored is not None and not _is_ours(stored, old or inputs, call):
+            raise ResourceError(
+                f"{_where(inputs)} has an Alertmanager configuration that this stack did not write ({_whose(stored)}): nothing "
+                f"was changed. {_how_to_hand_over('it', _curl_of(inputs))} Or remove `receivers` from gpu-fleet:alerts: the "
+                "alerts then go where that configuration routes them."
+            )
+
+    async def _get(self, inputs: Inputs) -> StoredAlertmanager | None:
         return await self._rulers.get_alertmanager(_server(inputs))
 
     async def _put(self, id_: str, inputs: Inputs, call: Call) -> Outputs:
         if not call.is_preview:
             try:
                 async with _kept_when_stopped(id_, {}, f"the Alertmanager configuration was sent to {inputs['url']}"):
-                    await self._rulers.put_alertmanager(_server(inputs), inputs["config"], inputs.get("templates") or {})
+                    await self._rulers.put_alertmanager(
+                        _server(inputs), inputs["config"], inputs.get("templates") or {}, _owner(call)
+                    )
             except RulerError as error:
                 raise ResourceError(f"Alertmanager configuration: {_without_values(str(error), inputs['config'])}") from None
         return {}
@@ -163,11 +214,38 @@ class AlertmanagerConfig:
         server = _server(old)
         call.sending(f"deleting the {what} at {old['url']}", f"it may stay: {_curl('DELETE', server, alertmanager_path())}")
         try:
+            stored = await self._rulers.get_alertmanager(server, retries=False)
+            if stored is not None and not _is_ours(stored, old, call):
+                return
             await self._rulers.delete_alertmanager(server, retries=False)
         except RulerError as error:
             _warn_of_leftover(call, what, server, alertmanager_path(), str(error))
             return
         call.info(f"{what}: deleted at {old['url']}")
+
+
+def _owner(call: Call) -> str:
+    """The stack as an Alertmanager configuration names it. A URN is urn:pulumi:STACK::PROJECT::…"""
+    return f"gpu-fleet stack {call.urn.removeprefix('urn:pulumi:').partition('::')[0]}"
+
+
+def _is_ours(stored: StoredAlertmanager, inputs: Inputs, call: Call) -> bool:
+    """It has this stack's mark; or none, and it is what this stack wrote before there were marks."""
+    if stored.owner:
+        return stored.owner == _owner(call)
+    return (stored.config, dict(stored.templates)) == (inputs["config"], dict(inputs.get("templates") or {}))
+
+
+def _whose(stored: StoredAlertmanager) -> str:
+    return f"written by the {stored.owner}" if stored.owner else "it has no mark of gpu-fleet"
+
+
+def _where(inputs: Inputs) -> str:
+    return f"{inputs['url']}, tenant {inputs.get('tenant') or 'none'},"
+
+
+def _how_to_hand_over(what: str, command: str) -> str:
+    return f"To replace {what}, write `takeOver: true` under gpu-fleet:rulers for one `up`; to delete {what} first: {command}."
 
 
 async def _is_same_server(
@@ -257,7 +335,15 @@ def _without_values(message: str, config: str) -> str:
 
 
 def _server(inputs: Inputs) -> Server:
-    return Server(url=inputs["url"], tenant=inputs.get("tenant") or "", username=inputs.get("username") or "")
+    return Server(
+        url=inputs["url"],
+        tenant=inputs.get("tenant") or "",
+        username=inputs.get("username") or "",
+        bearer_token=bool(inputs.get("bearerToken")),
+        headers=tuple((inputs.get("headers") or {}).items()),
+        ca=inputs.get("ca") or "",
+        certificate=inputs.get("certificate") or "",
+    )
 
 
 @asynccontextmanager

@@ -28,6 +28,14 @@ def check(stack: Stack) -> Iterator[Problem]:
 
 
 def _targets(stack: Stack, alerts: Alerts) -> Iterator[Problem]:
+    cluster = stack.file.kubernetes
+    if cluster and cluster.prometheus_operator != "none" and cluster.prometheus_rules is not False and stack.is_absent("rulers"):
+        # The operator's Prometheus evaluates them, as PrometheusRules, and its Alertmanager notifies.
+        if alerts.receivers and "grafana" not in alerts.targets:
+            what = f"has no effect: the operator's Alertmanager notifies, and {PROJECT}:rulers is missing"
+            fix = "add the receivers to the Alertmanager of your operator (docs/kubernetes.md), and remove them here"
+            yield problem("alerts.receivers", what, fix=fix)
+        return
     for target, sections in {"ruler": ("rulers",), "grafana": ("grafana", "rulers")}.items():
         for section in sections:
             if target in alerts.targets and stack.is_absent(section):

@@ -9,6 +9,7 @@ from stackfile.problems import Problem
 from stackfile.validation.subject import Stack
 
 _PUSH_PATH = "/api/v1/push"
+_RULER_PATHS = (_PUSH_PATH, "/api/prom/push")  # Mimir, Grafana Cloud
 
 
 def check(stack: Stack) -> Iterator[Problem]:
@@ -16,10 +17,20 @@ def check(stack: Stack) -> Iterator[Problem]:
     rulers = stack.file.rulers
     if "rulers" in stack.broken or (rulers and rulers.mimir):
         return
-    if stack.has_hosts or stack.file.kubernetes:
+    cluster = stack.file.kubernetes
+    has_rules = cluster is not None and cluster.prometheus_operator != "none" and cluster.prometheus_rules is not False
+    metrics, grafana = stack.file.metrics, stack.file.grafana
+    if metrics and not metrics.url.endswith(_RULER_PATHS) and "metrics" not in stack.broken:
+        stack.listing.warnings.append(
+            f"{PROJECT}:metrics.url: {metrics.url} has no ruler that this stack could write rules to. Load them there: "
+            "`make rules FOR=prometheus STACK=s` writes the recording rules that dashboards and alerts need, the alerts and the "
+            "inventory"
+        )
+        return
+    if stack.has_hosts or (cluster and not has_rules):
         _warn(stack, "has no mimir, so a host or node that never reports raises no alert: the ruler has no inventory")
-    if stack.file.grafana:
-        _warn(stack, "has no mimir, so Grafana gets no data source for metrics and its dashboards stay empty")
+    if grafana and grafana.metrics_data_source is None:
+        _warn(stack, "has no mimir, so nothing records the series that the dashboards show, and they stay empty")
     yield from ()
 
 
@@ -30,7 +41,7 @@ def _warn(stack: Stack, what: str) -> None:
 def _lines(stack: Stack) -> str:
     """The missing section, with the server of gpu-fleet:metrics where there is one."""
     metrics = stack.file.metrics
-    url = metrics.url.removesuffix(_PUSH_PATH) if metrics else "https://mimir.example.com"
+    url = metrics.url.removesuffix(_PUSH_PATH) if metrics and metrics.url.endswith(_PUSH_PATH) else "https://mimir.example.com"
     values = {
         "url": url,
         "tenant": metrics.tenant if metrics else None,

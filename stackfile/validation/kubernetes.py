@@ -49,9 +49,13 @@ def _needed(stack: Stack, section: Kubernetes) -> Iterator[Problem]:
                     "is missing, and the stack has a Kubernetes cluster",
                     fix=f"`pulumi config set {PROJECT}:{key} {example}`",
                 )
-        if stack.is_absent("metrics"):
+        if stack.is_absent("metrics") and section.prometheus_operator == "none":
             fix = f"add `{PROJECT}:metrics: {{url: https://mimir.example.com/api/v1/push}}`"
             yield problem("metrics", "is missing, and the stack has a Kubernetes cluster: its metrics would go nowhere", fix=fix)
+    metrics = stack.file.metrics
+    if section.custom_metrics == "install" and "metrics" not in stack.broken and (metrics is None or metrics.queries is None):
+        fix = "add it: the URL of the server that answers queries, or remove customMetrics"
+        yield problem("metrics.queryUrl", "is missing, and kubernetes.customMetrics queries the store", fix=fix)
     if section.pod_logs and stack.is_absent("logs"):
         fix = f"add `{PROJECT}:logs: {{url: https://loki.example.com/loki/api/v1/push}}`, or remove podLogs"
         yield problem("logs", "is missing, and kubernetes.podLogs collects the logs of pods", fix=fix)

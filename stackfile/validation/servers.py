@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 from stackfile.counters import PRESETS
 from stackfile.counters import counters as read_counters
 from stackfile.naming import PROJECT
 from stackfile.problems import Problem, nearest
-from stackfile.sections import Dcgm, Logs, Metrics, Ruler
+from stackfile.sections import Dcgm, Server
 from stackfile.validation.subject import Stack, problem
 
 
 def check(stack: Stack) -> Iterator[Problem]:
-    for section, secret in {"metrics": "metricsPassword", "logs": "logsPassword"}.items():
+    for section in ("metrics", "logs"):
         if section not in stack.broken:
-            yield from _credentials(stack, {section: getattr(stack.file, section)}, secret)
+            yield from _credentials(stack, {section: getattr(stack.file, section)}, section)
     if "rulers" not in stack.broken:
         rulers = stack.file.rulers
         servers = {"rulers.mimir": rulers.mimir if rulers else None, "rulers.loki": rulers.loki if rulers else None}
-        yield from _credentials(stack, servers, "rulersPassword")
+        yield from _credentials(stack, servers, "rulers")
     yield from _grafana(stack)
     if "artifacts" not in stack.broken:
         yield from _artifacts(stack)
@@ -29,20 +30,70 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _of_the_image(stack)
 
 
-def _credentials(stack: Stack, servers: Mapping[str, Metrics | Logs | Ruler | None], secret: str) -> Iterator[Problem]:
-    """A user name and a password belong together, and both belong on an encrypted connection."""
-    users = {path: server for path, server in servers.items() if server and server.username}
-    for path, server in users.items():
-        if urlsplit(server.url).scheme == "http" and not _is_loopback(server.url):
-            stack.listing.warnings.append(f"{PROJECT}:{path}.url: the password is sent in clear text to {server.url}; use https")
-    if users and secret not in stack.secrets_set:
-        path, server = next(iter(users.items()))
-        fix = f"`pulumi config set --secret {PROJECT}:{secret}`"
-        yield problem(secret, f"is missing: {PROJECT}:{path}.username is {server.username}", fix=fix)
-    if not users and secret in stack.secrets_set:
-        path = next(iter(servers))
-        fix = f"add the user name, or `pulumi config rm {PROJECT}:{secret}`"
-        yield problem(f"{path}.username", f"is missing: {PROJECT}:{secret} is set", fix=fix)
+# What a server may have that needs a secret: how the stack file's key is read, the key, the end of the secret's name.
+_NEEDS: Final[tuple[tuple[Callable[[Server], object], str, str], ...]] = (
+    (lambda server: server.username, "username", "Password"),
+    (lambda server: server.bearer_token, "bearerToken", "BearerToken"),
+    (lambda server: server.tls.certificate, "tls.certificate", "ClientKey"),
+)
+# Credentials, and headers that Alloy sets itself and refuses (prometheus/common, config/headers.go, read 2026-11-22).
+_HEADERS_OF_OTHERS: Final = {
+    "authorization": "`username` or `bearerToken`, with the credentials as a secret",
+    "x-scope-orgid": "`tenant`",
+    **dict.fromkeys(("host", "content-encoding", "content-length", "content-type", "user-agent", "connection"), ""),
+}
+
+
+def _credentials(stack: Stack, servers: Mapping[str, Server | None], name: str) -> Iterator[Problem]:
+    """A user name and a password belong together, and both belong on an encrypted connection. `name`: of the section, with which
+    its secrets begin."""
+    given = {path: server for path, server in servers.items() if server}
+    for value, key, kind in _NEEDS:
+        secret, users = f"{name}{kind}", {path: found for path, server in given.items() if (found := value(server))}
+        if users and secret not in stack.secrets_set:
+            path, found = next(iter(users.items()))
+            fix = f"`pulumi config set --secret {PROJECT}:{secret}`"
+            yield problem(
+                secret, f"is missing: {PROJECT}:{path}.{key} is {str(found).lower() if found is True else found}", fix=fix
+            )
+        if not users and secret in stack.secrets_set:
+            what = "the user name" if key == "username" else key
+            fix = f"add {what}, or `pulumi config rm {PROJECT}:{secret}`"
+            yield problem(f"{next(iter(servers))}.{key}", f"is missing: {PROJECT}:{secret} is set", fix=fix)
+    for path, server in given.items():
+        yield from _server(stack, path, server)
+
+
+def _server(stack: Stack, path: str, server: Server) -> Iterator[Problem]:
+    is_plain, url = urlsplit(server.url).scheme == "http", server.url
+    if is_plain and (server.username or server.bearer_token) and not _is_loopback(url):
+        what = "password" if server.username else "bearer token"
+        stack.listing.warnings.append(f"{PROJECT}:{path}.url: the {what} is sent in clear text to {url}; use https")
+    if server.username and server.bearer_token:
+        yield problem(f"{path}.bearerToken", "`username` is set too", "one of them", "remove one of them")
+    for name in server.headers:
+        if name.lower() in _HEADERS_OF_OTHERS:
+            instead = _HEADERS_OF_OTHERS[name.lower()]
+            yield problem(f"{path}.headers", f"holds {name}", "other headers", f"write {instead}" if instead else "remove it")
+    for key, file in {"ca": server.tls.ca, "certificate": server.tls.certificate}.items():
+        if file is None:
+            continue
+        expected = "a PEM file of certificates"
+        if is_plain:
+            yield problem(
+                f"{path}.tls.{key}", f"has no effect: {path}.url starts with http://", fix="write https://, or remove it"
+            )
+        try:
+            text = stack.listing.local_path(file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            what = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
+            yield problem(f"{path}.tls.{key}", f"{file} {what}", expected, "correct the path, relative to Pulumi.yaml")
+            continue
+        if "PRIVATE KEY-----" in text:
+            fix = f"remove the key from it, and `pulumi config set --secret {PROJECT}:{path.split('.')[0]}ClientKey <KEYFILE`"
+            yield problem(f"{path}.tls.{key}", f"{file} holds a private key, and this file is copied in clear", expected, fix)
+        elif "-----BEGIN CERTIFICATE-----" not in text:
+            yield problem(f"{path}.tls.{key}", f"{file} holds no certificate", expected, "convert it with `openssl x509`")
 
 
 def _is_loopback(url: str) -> bool:

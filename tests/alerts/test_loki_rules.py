@@ -173,7 +173,7 @@ LOG_QUERIES = {
     (uid, panel["title"]): target["expr"]
     for uid, board in dashboards.all_dashboards().items()
     for panel in board["panels"]
-    if panel.get("datasource", {}).get("uid") == dashboards.LOKI_UID
+    if panel.get("datasource", {}).get("type") == "loki"
     for target in panel["targets"]
 }
 

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import dashboards
 from lab.showcase import Showcase
 
 AT_ONCE = 6
@@ -32,7 +31,7 @@ class Question:
     @classmethod
     def of(cls, panel: Mapping[str, Any], target: Mapping[str, Any], variables: Mapping[str, str]) -> Question:
         filled = re.sub(r"\$(\w+)", lambda name: (BUILT_IN | dict(variables))[name[1]], target["expr"])
-        is_loki = panel["datasource"]["uid"] == dashboards.LOKI_UID
+        is_loki = panel["datasource"]["type"] == "loki"
         return cls(filled, is_loki, bool(target.get("instant")) and not target.get("range"))
 
 

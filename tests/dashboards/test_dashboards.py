@@ -23,6 +23,7 @@ PANELS = [
     for panel in all_panels(board)
     if panel["type"] != "row"
 ]
+METRICS, LOGS = "${datasource}", "${logs_datasource}"
 WORDS = {"by", "on", "without", "ignoring", "group_left", "group_right", "bool", "offset", "and", "or", "unless", "le"}
 
 
@@ -86,7 +87,7 @@ def test_a_dashboard_can_be_diffed_and_found(board):
 def test_a_variable_narrows_the_next_and_all_means_all(board):
     variables = [variable for variable in board["templating"]["list"] if variable["type"] == "query"]
     for variable in variables:
-        assert variable["datasource"]["uid"] == dashboards.MIMIR_UID
+        assert variable["datasource"]["uid"] == METRICS
         if variable["includeAll"]:
             assert variable["allValue"] == ".*", "a series without the label belongs to all, too"
         else:
@@ -99,7 +100,7 @@ def test_a_variable_narrows_the_next_and_all_means_all(board):
 def test_a_panel_says_what_it_shows(board, panel):
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["datasource"]["uid"] in (dashboards.MIMIR_UID, dashboards.LOKI_UID)
+    assert panel["datasource"]["uid"] in (METRICS, LOGS)
     assert targets(panel), "a panel without a query is empty"
     assert panel["gridPos"]["w"] + panel["gridPos"]["x"] <= 24
 
@@ -112,14 +113,14 @@ def test_a_line_has_a_name_and_a_value_beside_its_colour(board, panel):
 
 def test_alloy_sends_what_a_panel_queries():
     alloy = kept_of_alloy()
-    asked = {name for _, target in of_data_source(dashboards.MIMIR_UID) for name in metric_names(filled_in(target["expr"]))}
+    asked = {name for _, target in of_data_source(METRICS) for name in metric_names(filled_in(target["expr"]))}
     of_alloy = {name for name in asked if re.match("prometheus_|loki_|alloy_|process_", name)}
     assert of_alloy, "the pipeline's dashboard queries them"
     assert {name for name in of_alloy if not alloy.fullmatch(name)} == set(), "such a panel would stay empty"
 
 
 def test_no_panel_queries_one_exporter_only():
-    asked = {name for _, target in of_data_source(dashboards.MIMIR_UID) for name in metric_names(filled_in(target["expr"]))}
+    asked = {name for _, target in of_data_source(METRICS) for name in metric_names(filled_in(target["expr"]))}
     assert not {name for name in asked if name.startswith(("DCGM_", "nvidia_smi_", "node_gpu_"))}
 
 

@@ -142,3 +142,44 @@ def test_destroy_leaves_grafana_as_it_was(stack, server):
     assert server.get("/api/folders") == []
     for kind in ("templates", "mute-timings"):
         assert server.get(f"{PROVISIONING}/{kind}") == []
+
+
+def test_what_somebody_else_has_in_grafana_is_refused_and_stays_until_it_is_handed_over(stack, server, ruler):
+    """After the destroy, so that the same stack creates everything again."""
+
+    def put(method: str, path: str, body: Any) -> None:
+        status, answer = server.ask(method, path, body)
+        assert 200 <= status < 300, answer
+
+    def theirs() -> list[Any]:
+        points = [point for point in server.get(f"{PROVISIONING}/contact-points") if point["uid"]]
+        boards = [(board["uid"], board["title"]) for board in server.get("/api/search?type=dash-db")]
+        return [points, server.get(f"{PROVISIONING}/policies"), server.get(f"{PROVISIONING}/templates"), boards]
+
+    mail = {"name": "team", "type": "email", "settings": {"addresses": "them@example.com"}}
+    put("POST", f"{PROVISIONING}/contact-points", mail)
+    put("PUT", f"{PROVISIONING}/templates/gpu-fleet", {"template": '{{ define "theirs" }}x{{ end }}'})
+    put("PUT", f"{PROVISIONING}/policies", {"receiver": "team", "group_by": ["alertname"]})
+    put("POST", "/api/dashboards/db", {"dashboard": {"uid": "gpu-fleet-host", "title": "Their hosts"}})
+    before = theirs()
+    assert "changed by someone else" in stack.up(ok=False), "Grafana's own refusal of a dashboard under our uid"
+    assert theirs()[:3] == before[:3] and ("gpu-fleet-host", "Their hosts") in theirs()[3]
+    server.ask("DELETE", "/api/dashboards/uid/gpu-fleet-host")
+    refused = stack.up(ok=False)
+    assert 'has a notification template "gpu-fleet" that this stack did not create' in refused
+    assert "write `takeOver: true` under gpu-fleet:grafana" in refused
+    assert theirs()[:3] == before[:3]
+    stack.destroy()
+    assert theirs()[:3] == before[:3], "destroy takes nothing of theirs"
+
+    put("POST", "/api/dashboards/db", {"dashboard": {"uid": "gpu-fleet-host", "title": "Their hosts"}})
+    stack.config["grafana"]["takeOver"] = True
+    stack.write()
+    stack.up()
+    assert server.get(f"{PROVISIONING}/policies")["routes"]
+    assert ("gpu-fleet-host", "Their hosts") not in theirs()[3]
+    stack.config["grafana"].pop("takeOver")
+    stack.write()
+    stack.up()
+    stack.up("--expect-no-changes")
+    stack.destroy()

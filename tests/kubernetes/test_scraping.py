@@ -102,7 +102,7 @@ def alloy(
     with GpuNodes(cluster, interval_s=0.2), ExitStack() as agents:
         for node in ("gpu-node-1", "gpu-node-2"):
             agents.enter_context(agent(cluster, wanted, node, directory / node))
-        yield lambda query: asked(wanted.metrics.query_url, query)
+        yield lambda query: asked(wanted.metrics.queries, query)
 
 
 def install(cluster: Cluster, wanted: ClusterPlan, name: str, given: dict[str, Any], directory: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_load_is_found_again_in_mimir(
     job = load_job(wanted.section, "gpu-load-1", test=1004, duration_s=5, resource="nvidia.com/gpu")
     load_cluster(ClusterApi(file=str(cluster.kubeconfig)), wanted.section, job)
     labels = 'datacenter="us-west", cluster="training"'
-    server = Mimir(wanted.metrics.query_url, {})
+    server = Mimir(wanted.metrics.queries, {})
 
     def seen() -> Any:
         found = readings(server, 1004, f'{labels}, pod=~"gpu-load-1-.*"', 60)

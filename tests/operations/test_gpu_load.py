@@ -99,7 +99,7 @@ def test_the_loaded_gpu_is_compared_with_its_state_before(mimir: Mimir) -> None:
 
 
 def test_a_mimir_that_cannot_be_reached_is_named() -> None:
-    with pytest.raises(OperationError, match=r"Mimir cannot be reached at http://127\.0\.0\.1:9/prometheus"):
+    with pytest.raises(OperationError, match=r"the store cannot be reached at http://127\.0\.0\.1:9/prometheus"):
         Mimir("http://127.0.0.1:9/prometheus", {}).highest("up")
 
 

@@ -37,7 +37,7 @@ sys.path.insert(0, {repo!r})
 import pulumi
 from components.provider import Provider, ProviderArgs
 from components.fleet.resources import Bundle, Host
-from components.rulers.resources import AlertmanagerConfig, RuleGroup
+from components.rulers.resources import AlertmanagerConfig, RuleGroup, RulerServer
 from components.fleet.renames import inventory, moves
 from components.sdk_patches import patch_sdk
 from types import SimpleNamespace
@@ -76,9 +76,9 @@ for name, do in desired["hosts"].items():
     if desired["exports"]:
         pulumi.export(name, host.facts)
 if desired["ruler"]:
-    url = desired["ruler"]
-    RuleGroup("rules", backend="mimir", url=url, namespace="fleet", group="xid", rules=desired["rules"], opts=ours)
-    AlertmanagerConfig("alertmanager", url=url, config=pulumi.Output.concat("# ", secret), opts=ours)
+    server = RulerServer(url=desired["ruler"])
+    RuleGroup("rules", backend="mimir", server=server, namespace="fleet", group="xid", rules=desired["rules"], opts=ours)
+    AlertmanagerConfig("alertmanager", server=server, config=pulumi.Output.concat("# ", secret), opts=ours)
 """
 
 

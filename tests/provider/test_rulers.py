@@ -17,6 +17,7 @@ from provider.values import UNKNOWN, Secret, decode, encode
 from tests.provider.plugin import Failure, Plugin, urn
 from tests.provider.ruler_server import RulerServer
 
+OWNER_FILE = "gpu-fleet-owner.tmpl"
 GROUP, ALERTS = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
 RULES = """
 name: fleet
@@ -112,9 +113,7 @@ def test_durations_read_as_prometheus_writes_them(written: str, kept: str) -> No
 
 
 @pytest.mark.parametrize("backend", ["mimir", "loki"])
-def test_a_group_is_created_read_changed_and_deleted_with_one_request_each(
-    plugin: Plugin, ruler: RulerServer, backend: str
-) -> None:
+def test_a_group_is_created_read_changed_and_deleted_with_few_requests(plugin: Plugin, ruler: RulerServer, backend: str) -> None:
     namespace = {"mimir": "gpu fleet/a", "loki": "gpu fleet"}[backend]
     inputs = plugin.checked(GROUP, group(ruler, backend=backend, namespace=namespace, tenant="us-west"))
     id_, outputs = plugin.create(GROUP, inputs)
@@ -133,7 +132,7 @@ def test_a_group_is_created_read_changed_and_deleted_with_one_request_each(
 
     plugin.delete(GROUP, id_, changed)
     assert not ruler.groups
-    assert [request.split()[0] for request in ruler.requests] == ["POST", "GET", "POST", "DELETE"]
+    assert [request.split()[0] for request in ruler.requests] == ["GET", "POST", "GET", "POST", "DELETE"]
 
 
 def test_a_group_that_somebody_changed_is_read_as_it_is_and_differs(plugin: Plugin, ruler: RulerServer) -> None:
@@ -191,7 +190,7 @@ def test_an_error_in_an_expression_is_reported_in_one_line(plugin: Plugin, ruler
         f'rule group gpu fleet/a/fleet: {ruler.url} answered 400: group "fleet", rule 0, "GpuLost": could not parse expression: '
         "1:5: parse error: unclosed left parenthesis"
     )
-    assert len(ruler.requests) == 1, "what is wrong stays wrong"
+    assert len(ruler.requests) == 2, "what is wrong stays wrong"
     assert failure.value.kept is None
 
 
@@ -349,7 +348,7 @@ def test_a_configuration_is_created_read_changed_and_deleted(plugin: Plugin, rul
     id_, outputs = plugin.create(ALERTS, inputs)
     assert (id_, outputs) == ("alertmanager/us-west", {}), "outputs must not repeat what is secret"
     assert yaml.safe_load(ruler.alertmanagers["us-west"]) == {
-        "template_files": {"page.tmpl": "{{ . }}"},
+        "template_files": {"page.tmpl": "{{ . }}", OWNER_FILE: "{{/* gpu-fleet stack test */}}"},
         "alertmanager_config": inputs["config"],
     }
     read = plugin.read(ALERTS, id_, inputs)
@@ -360,6 +359,116 @@ def test_a_configuration_is_created_read_changed_and_deleted(plugin: Plugin, rul
     plugin.delete(ALERTS, id_, inputs)
     assert not ruler.alertmanagers
     assert plugin.read(ALERTS, id_, inputs).id == ""
+
+
+# --- what belongs to somebody else --------------------------------------------------------------------------------------------
+
+
+THEIRS = "route: {receiver: their pager}\nreceivers: [{name: their pager}]\n"
+
+
+def theirs(config: str = THEIRS, **files: str) -> str:
+    return yaml.safe_dump({"template_files": files, "alertmanager_config": config})
+
+
+@pytest.mark.parametrize("is_preview", [True, False])
+@pytest.mark.parametrize(
+    ("files", "whose"),
+    [
+        ({}, "it has no mark of gpu-fleet"),
+        ({"gpu-fleet.tmpl": "{{ . }}"}, "it has no mark of gpu-fleet"),
+        ({OWNER_FILE: "{{/* gpu-fleet stack other */}}"}, "written by the gpu-fleet stack other"),
+    ],
+)
+def test_an_alertmanager_configuration_of_somebody_else_is_refused_with_the_way_to_hand_it_over(
+    plugin: Plugin, ruler: RulerServer, files: dict[str, str], whose: str, is_preview: bool
+) -> None:
+    ruler.alertmanagers[""] = before = theirs(**files)
+    with pytest.raises(Failure) as failure:
+        plugin.create(ALERTS, plugin.checked(ALERTS, alerts(ruler)), preview=is_preview)
+    assert failure.value.message == (
+        f"{ruler.url}, tenant none, has an Alertmanager configuration that this stack did not write ({whose}): nothing was "
+        "changed. To replace it, write `takeOver: true` under gpu-fleet:rulers for one `up`; to delete it first: "
+        f"curl --request DELETE '{ruler.url}/api/v1/alerts'. Or remove `receivers` from gpu-fleet:alerts: the alerts then go "
+        "where that configuration routes them."
+    )
+    assert ruler.alertmanagers[""] == before
+    assert failure.value.kept is None, "a later destroy would delete what is not ours"
+
+
+def test_a_configuration_that_is_handed_over_is_replaced_and_marked(plugin: Plugin, ruler: RulerServer) -> None:
+    ruler.alertmanagers[""] = theirs()
+    plugin.configure(takeOverRulers=True)
+    inputs = plugin.checked(ALERTS, alerts(ruler))
+    plugin.create(ALERTS, inputs)
+    assert "stack test" in ruler.alertmanagers[""] and "their pager" not in ruler.alertmanagers[""]
+    plugin.configure()
+    plugin.update(ALERTS, "x", inputs, inputs)
+
+
+def test_a_configuration_that_somebody_replaced_since_stays_on_update_and_on_delete(plugin: Plugin, ruler: RulerServer) -> None:
+    inputs = plugin.checked(ALERTS, alerts(ruler))
+    plugin.create(ALERTS, inputs)
+    ruler.alertmanagers[""] = theirs()
+    assert plugin.read(ALERTS, "x", inputs).id == "", "a refresh must not record the configuration of somebody else as ours"
+    with pytest.raises(Failure, match="that this stack did not write"):
+        plugin.update(ALERTS, "x", inputs, plugin.checked(ALERTS, alerts(ruler, config="route: {receiver: a}")))
+    plugin.delete(ALERTS, "x", inputs)
+    assert ruler.alertmanagers[""] == theirs()
+    (warning,) = plugin.engine.texts(engine_pb2.WARNING)
+    assert warning.endswith("is not ours any more (it has no mark of gpu-fleet): it stays")
+
+
+def test_what_an_earlier_version_wrote_without_a_mark_is_ours(plugin: Plugin, ruler: RulerServer) -> None:
+    old = plugin.checked(ALERTS, alerts(ruler))
+    ruler.alertmanagers[""] = theirs(old["config"])
+    assert plugin.read(ALERTS, "x", old).id == "x"
+    plugin.update(ALERTS, "x", old, plugin.checked(ALERTS, alerts(ruler, config="route: {receiver: a}")))
+    assert "stack test" in ruler.alertmanagers[""]
+
+
+def test_our_configuration_edited_in_grafana_is_drift_and_is_repaired(plugin: Plugin, ruler: RulerServer) -> None:
+    """Grafana rewrites the configuration, which loses comments, and keeps the template files."""
+    inputs = plugin.checked(ALERTS, alerts(ruler))
+    plugin.create(ALERTS, inputs)
+    files = yaml.safe_load(ruler.alertmanagers[""])["template_files"]
+    ruler.alertmanagers[""] = theirs(**files)
+    assert decode(plugin.read(ALERTS, "x", inputs).inputs)["config"] == THEIRS
+    plugin.update(ALERTS, "x", plugin.checked(ALERTS, alerts(ruler, config=THEIRS)), inputs)
+    assert "their pager" not in ruler.alertmanagers[""]
+
+
+@pytest.mark.parametrize("backend", ["mimir", "loki"])
+def test_a_rule_group_of_somebody_else_is_refused_with_the_way_to_hand_it_over(
+    plugin: Plugin, ruler: RulerServer, backend: str
+) -> None:
+    inputs = plugin.checked(GROUP, group(ruler, backend=backend, namespace="gpu-fleet"))
+    ruler.groups[backend, "", "gpu-fleet", "fleet"] = before = {"name": "fleet", "rules": [{"record": "a", "expr": "b"}]}
+    with pytest.raises(Failure) as failure:
+        plugin.create(GROUP, inputs)
+    assert failure.value.message.startswith(
+        f"rule group gpu-fleet/fleet exists at {ruler.url}, tenant none, with other rules, and this stack did not create it: "
+        "nothing was changed. To replace it, write `takeOver: true` under gpu-fleet:rulers for one `up`; to delete it first: curl"
+    )
+    assert ruler.groups[backend, "", "gpu-fleet", "fleet"] == before
+    plugin.configure(takeOverRulers=True)
+    plugin.create(GROUP, inputs)
+    assert ruler.groups[backend, "", "gpu-fleet", "fleet"] == yaml.safe_load(KEPT)
+
+
+def test_rules_that_an_earlier_run_wrote_before_its_state_was_lost_are_ours(plugin: Plugin, ruler: RulerServer) -> None:
+    inputs = plugin.checked(GROUP, group(ruler))
+    plugin.create(GROUP, inputs)
+    plugin.create(GROUP, inputs)
+
+
+def test_a_server_that_rules_move_to_keeps_the_group_of_somebody_else(
+    plugin: Plugin, ruler: RulerServer, new_ruler: RulerServer
+) -> None:
+    new_ruler.groups["mimir", "us-west", "gpu fleet/a", "fleet"] = {"name": "fleet", "rules": [{"record": "a", "expr": "b"}]}
+    with pytest.raises(Failure, match="with other rules"):
+        moved(plugin, ruler, new_ruler.url)
+    assert len(ruler.groups) == 1, "rules that did not move still have to alert where they were"
 
 
 def test_a_refused_configuration_does_not_show_its_values(plugin: Plugin, ruler: RulerServer) -> None:

@@ -26,7 +26,11 @@ def load(base: Path, raw: dict[str, Any], *secrets: str) -> StackConfig:
     [
         ({"ssh": {"user": "ops", "knownHostsFile": "known_hosts"}, "hosts": HOSTS}, (), "never reports raises no alert"),
         ({"kubernetes": {"context": "c"}}, (), "never reports raises no alert"),
-        ({"grafana": {"url": "https://grafana.example.com"}}, ("grafanaAuth",), "no data source for metrics"),
+        (
+            {"grafana": {"url": "https://grafana.example.com"}},
+            ("grafanaAuth",),
+            "nothing records the series that the dashboards show",
+        ),
     ],
 )
 def test_what_lacks_a_ruler_is_warned_about_with_lines_that_fix_it(
@@ -51,3 +55,28 @@ def test_mimir_is_added_to_rulers_that_have_loki_alone(base: Path) -> None:
 def test_a_stack_that_only_owns_rules_is_complete(base: Path) -> None:
     raw = {"rulers": {"mimir": {"url": "https://mimir.example.com"}}, "alerts": {}}
     assert StackConfig.load(raw, base).warnings == ()
+
+
+@pytest.mark.parametrize("url", ["https://prometheus.example.com/api/v1/write", "https://thanos.example.com/api/v1/receive"])
+def test_a_store_without_a_ruler_api_is_warned_about_with_the_command_that_writes_its_rules(base: Path, url: str) -> None:
+    write_known_hosts(base)
+    hosts = {"ssh": {"user": "ops", "knownHostsFile": "known_hosts"}, "hosts": HOSTS}
+    [warning] = StackConfig.load({**LABELS, "metrics": {"url": url}, **hosts}, base, set()).warnings
+    assert "`make rules FOR=prometheus STACK=s`" in warning
+
+
+@pytest.mark.parametrize(
+    ("push", "query"),
+    [
+        ("https://m.example.com/api/v1/push", "https://m.example.com/prometheus"),
+        ("https://m.grafana.net/api/prom/push", "https://m.grafana.net/api/prom"),
+        ("https://p.example.com/api/v1/write", "https://p.example.com"),
+        ("https://v.example.com/insert/0/prometheus/api/v1/write", None),
+        ("https://t.example.com/api/v1/receive", None),
+    ],
+)
+def test_where_a_store_answers_queries_follows_from_its_push_url_where_it_can(base: Path, push: str, query: str | None) -> None:
+    write_known_hosts(base)
+    hosts = {"ssh": {"user": "ops", "knownHostsFile": "known_hosts"}, "hosts": HOSTS}
+    metrics = StackConfig.load({**LABELS, "metrics": {"url": push}, **hosts}, base, set()).metrics
+    assert metrics is not None and metrics.queries == query

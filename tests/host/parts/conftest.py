@@ -53,9 +53,11 @@ def kernel_log_facts(log: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running_alloy(prefix: Path, facts: Mapping[str, str], **options: object) -> Iterator[RunningAlloy]:
+def running_alloy(
+    prefix: Path, facts: Mapping[str, str], receiver: Receiver | None = None, **options: object
+) -> Iterator[RunningAlloy]:
     """Alloy over the files of the parts that a host with `facts` wants, started as its unit starts it."""
-    receiver = Receiver()
+    receiver = receiver or Receiver()
     exporter = serve_metrics('node_uname_info 1\nnvidia_smi_gpu_info{instance="exporter\'s own"} 1\n')
     parts = parts_of(facts, **options)
     place(parts, prefix)

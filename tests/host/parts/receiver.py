@@ -6,6 +6,7 @@ Speaks what Alloy sends and no more: snappy-compressed protobuf of Prometheus re
 from __future__ import annotations
 
 import re
+import ssl
 import struct
 import threading
 import time
@@ -37,9 +38,13 @@ class Receiver:
     lines: list[LogLine] = field(default_factory=list)
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
 
+    tls: ssl.SSLContext | None = None
+
     def __post_init__(self) -> None:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if self.tls:
+            self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:

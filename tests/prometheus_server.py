@@ -1,0 +1,97 @@
+"""A real Prometheus for tests of stores other than Mimir."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+
+from lab.ports import free_ports
+from toolchain import find
+
+READY_S = 60
+
+
+class PrometheusServer:
+    """`web`: its web.config.file, with TLS then. `headers`, `tls`: how the test itself reaches it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: Mapping[str, Any],
+        *flags: str,
+        web: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        [port] = free_ports(1)
+        self.url = f"http{'s' if web else ''}://127.0.0.1:{port}"
+        self._headers, self._tls = dict(headers or {}), tls
+        (directory / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
+        (directory / "web.yml").write_text(yaml.safe_dump(dict(web or {})))
+        self._log = directory / "prometheus.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    find("prometheus"),
+                    f"--config.file={directory / 'prometheus.yml'}",
+                    f"--web.config.file={directory / 'web.yml'}",
+                    f"--storage.tsdb.path={directory / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{port}",
+                    *flags,
+                ],
+                cwd=directory,
+                stdout=log,
+                stderr=log,
+            )
+        self.wait_for("ready", self._is_ready, READY_S)
+
+    def __enter__(self) -> PrometheusServer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._process.kill()  # no data has to be kept
+        self._process.wait()
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        request = urllib.request.Request(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", headers=self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=self._tls) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path} {parameters}: {error.code} {error.read().decode()}") from None
+
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        return self.get("/api/v1/query", query=promql)["result"]
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [rule for group in self.get("/api/v1/rules")["groups"] for rule in group["rules"]]
+
+    def wait_for(self, what: str, holds: Any, within_s: float = 60) -> Any:
+        deadline = time.monotonic() + within_s
+        while not (found := holds()):
+            assert self._process.poll() is None and time.monotonic() < deadline, f"{what}: not within {within_s} s\n{self.log}"
+            time.sleep(0.5)
+        return found
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()[-4000:]
+
+    def _is_ready(self) -> bool:
+        request = urllib.request.Request(f"{self.url}/-/ready", headers=self._headers)
+        try:
+            urllib.request.urlopen(request, timeout=5, context=self._tls).close()
+        except OSError:
+            return False
+        return True
