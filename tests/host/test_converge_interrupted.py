@@ -119,6 +119,33 @@ def test_a_killed_removal_is_finished_by_the_next_one(tmp_path: Path, deadly: Pa
         assert {name for name in snapshot(host.prefix) if not name.startswith("var")} == {"etc", "etc/page", "etc/page/theirs"}
 
 
+@pytest.mark.parametrize("verb", ["remove", "apply"])
+def test_a_file_of_others_that_was_restored_survives_a_run_killed_before_that_is_recorded(tmp_path: Path, verb: str) -> None:
+    """The records call the path ours until then, so the next run removes the restored file and needs its copy again."""
+    host = _fresh(tmp_path)
+    host.at("/etc/leaving").mkdir(parents=True)
+    host.at("/etc/leaving/a").write_text("the administrator's\n")
+    host.apply(_before())
+    assert host.at("/etc/leaving/a").read_text() == "a"
+    mv = tmp_path / "bin/mv"
+    mv.parent.mkdir()
+    # Only the last record of the part is missing when the file is back.
+    theirs, once = host.at("/etc/leaving/a"), tmp_path / "killed"
+    mv.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *placed.new*) if grep -q administrator {theirs} && [ ! -e {once} ]; then : >{once}; kill -9 0; fi ;; esac\n'
+        f'exec {shutil.which("mv")} "$@"\n'
+    )
+    mv.chmod(0o755)
+    path, host.path = host.path, f"{mv.parent}:{host.path}"
+    assert host.run(verb, None if verb == "remove" else _after()).code == -signal.SIGKILL
+    host.path = path
+    host.run(verb, _after())
+    assert theirs.read_text() == "the administrator's\n"
+    host.remove()
+    assert theirs.read_text() == "the administrator's\n"
+
+
 def test_a_killed_first_apply_can_be_removed(tmp_path: Path, deadly: Path) -> None:
     host = _fresh(tmp_path)
     _run_until(host, deadly, "0", "apply", _after())

@@ -4,6 +4,7 @@
 # converge_part PART: on failure returns 1 with the error set and the part's previous state restored.
 converge_part() {
   UNDO=''
+  : >"$SCRATCH/restored"
   part_difference "$1" || return 1
   if [ ! -s "$SCRATCH/actions" ]; then
     undo_forget "$1" # left by a run that was interrupted after its last change
@@ -14,6 +15,7 @@ converge_part() {
   undo_begin "$1" || return 1
   if change_part "$1" && wait_ready "$1"; then
     record_units "$1" && drop_records "$SCRATCH/obsolete" "bin dir user group" && placed_forget "$SCRATCH/obsolete" || return 1
+    drop_saved
     awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
     [ "$1" = host ] || undo_end # the old values are needed until the last part is done
     return 0
@@ -145,12 +147,10 @@ put_back() {
   awk -F "$TAB" 'FILENAME == ARGV[1] { was[$1 FS $2]; next } !(($1 FS $2) in was)' "$UNDO/placed" "$SCRATCH/now" >"$SCRATCH/made"
   drop_records "$SCRATCH/made" unit
   undo_files
-  awk -F "$TAB" '$1 == "file" || $1 == "bin" { print $2 }' "$SCRATCH/made" >"$SCRATCH/made.files"
-  while IFS= read -r put_path; do
-    rm -rf "$STATE/saved$put_path" # it is in its place again
-  done <"$SCRATCH/made.files"
+  awk -F "$TAB" '$1 == "file" || $1 == "bin" { print $2 }' "$SCRATCH/made" >"$SCRATCH/restored"
   drop_records "$SCRATCH/made" user
   placed_forget "$SCRATCH/now"
+  drop_saved
   placed_merge "$UNDO/placed"
   # A directory that is not empty stays, and stays recorded as ours. So do packages, until the host is removed.
   awk -F "$TAB" '$1 == "dir"' "$SCRATCH/made" >"$SCRATCH/made.directories"
@@ -198,6 +198,7 @@ run_as_before() {
 remove_part() {
   say "$1: removing"
   UNDO=''
+  : >"$SCRATCH/restored"
   obsolete "$1" >"$SCRATCH/obsolete"
   obsolete_differences "$1"
   drop_records "$SCRATCH/obsolete" unit || return 1
@@ -207,7 +208,7 @@ remove_part() {
   [ "$VERB" = remove ] || ! touches_units || service definitions || return 1
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
-  placed_forget "$SCRATCH/obsolete" && undo_forget "$1"
+  placed_forget "$SCRATCH/obsolete" && drop_saved && undo_forget "$1"
 }
 
 # drop_records FILE "KIND...": removes these things from the host, deepest directory first, and restores saved foreign files.
@@ -227,12 +228,26 @@ drop_records() {
   done
 }
 
+# restore_foreign PATH: restores the file that was there before ours. Its saved copy stays until drop_saved.
 restore_foreign() {
   [ -e "$STATE/saved$1" ] || [ -L "$STATE/saved$1" ] || return 0
-  # It may be on another file system: first a copy, flushed to disk before the saved file is removed.
+  # It may be on another file system: first a copy, flushed to disk.
   new_name "$1"
   rm -rf "$NEW"
   attempt "cannot restore $PREFIX$1, which existed before us" cp -pPR "$STATE/saved$1" "$NEW" || return 1
   find "$NEW" -type f -exec sync {} + 2>/dev/null || sync
-  attempt "cannot restore $PREFIX$1, which existed before us" mv -fT "$NEW" "$PREFIX$1" && flush "$PREFIX${1%/*}" && rm -rf "$STATE/saved$1"
+  attempt "cannot restore $PREFIX$1, which existed before us" mv -fT "$NEW" "$PREFIX$1" || return 1
+  will_flush "$PREFIX${1%/*}"
+  printf '%s\n' "$1" >>"$SCRATCH/restored"
+}
+
+# drop_saved: deletes the saved copies of what was restored, once the records on disk call those paths ours no more. Until then the
+# next run would remove a restored file as ours, and needs the copy again.
+drop_saved() {
+  [ -s "$SCRATCH/restored" ] || return 0
+  flush_changes
+  while IFS= read -r saved_path; do
+    rm -rf "$STATE/saved$saved_path"
+  done <"$SCRATCH/restored"
+  : >"$SCRATCH/restored"
 }
