@@ -63,7 +63,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load
+.PHONY: preview artifacts up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -113,6 +113,10 @@ gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: 
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test "$(or $(TEST),1004)" \
 	  --duration "$(or $(DURATION),45)" --host "$(HOST)" --resource "$(or $(RESOURCE),nvidia.com/gpu)"
+
+test-alert: .venv/installed ## send a test alert from a host to the receivers and report each stage: make test-alert STACK=s HOST=name SEVERITY=warning
+	@$(PROGRAMS_FOR) "$(STACK)" >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.alert_path --stack "$(STACK)" --host "$(HOST)" --severity "$(or $(SEVERITY),critical)"
 
 # --- working on the project -----------------------------------------------------------------------------------------
 

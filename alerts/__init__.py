@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
-from alerts.model import RuleGroup, read_groups, with_runbook_url
+from alerts.links import NO_LINKS, Links, with_links
+from alerts.model import RuleGroup, read_groups
 
 Backend = Literal["mimir", "loki", "grafana"]
 
@@ -22,9 +23,9 @@ def rule_files(backend: Backend) -> list[Path]:
     return sorted((Path(__file__).parent / _FILES[backend]).glob("*.yaml"))
 
 
-def rule_groups(backend: Backend, runbook_url: str | None = None) -> list[RuleGroup]:
-    """Every group of one backend; names are unique. `runbook_url`: see model.with_runbook_url."""
-    return [with_runbook_url(group, runbook_url) for file in rule_files(backend) for group in read_groups(file)]
+def rule_groups(backend: Backend, links: Links = NO_LINKS) -> list[RuleGroup]:
+    """Every group of one backend, with the annotations of links.py; names are unique."""
+    return [with_links(group, links) for file in rule_files(backend) for group in read_groups(file)]
 
 
 def recording_groups() -> list[RuleGroup]:

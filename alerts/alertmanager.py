@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from alerts.notifications import (
+    DASHBOARD,
+    HTML,
     INHIBITIONS,
     PAGE_GROUP,
     PAGE_INTERVAL,
     PAGE_WAIT,
+    PAGER_DETAILS,
+    PAGER_FIELDS,
+    PAGER_LINKS,
+    PAGER_SEVERITY,
+    SLACK_TEXT,
+    SLACK_TITLE,
     TEMPLATE_FILE,
     TEXT,
     TITLE,
@@ -102,13 +110,24 @@ def _channel(channel: Channel) -> tuple[str, dict[str, Any]]:
                 login["authorization"] = {"credentials": channel.bearer_token}
             return "webhook_configs", {"url": channel.url, **({"http_config": login} if login else {})}
         case Slack():
-            return "slack_configs", {"api_url": channel.url, "channel": channel.channel, "title": TITLE, "text": TEXT}
+            return "slack_configs", {
+                "api_url": channel.url,
+                "channel": channel.channel,
+                "title": SLACK_TITLE,
+                "title_link": DASHBOARD,
+                "text": SLACK_TEXT,
+                "fallback": TITLE,
+            }
         case PagerDuty():
             return "pagerduty_configs", {
                 "routing_key": channel.routing_key,
                 "description": TITLE,
-                "severity": '{{ or .CommonLabels.severity "error" }}',
-                "details": {"what to do": TEXT},
+                "severity": PAGER_SEVERITY,
+                **PAGER_FIELDS,
+                "details": PAGER_DETAILS,
+                "client": "GPU Fleet",
+                "client_url": DASHBOARD,
+                "links": [{"text": text, "href": href} for text, href in PAGER_LINKS.items()],
             }
         case Email():
             login = {"auth_username": channel.username, "auth_password": channel.password} if channel.username else {}
@@ -119,6 +138,7 @@ def _channel(channel: Channel) -> tuple[str, dict[str, Any]]:
                 **login,
                 "headers": {"Subject": TITLE},
                 "text": TEXT,
+                "html": HTML,
             }
 
 

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal
 
 import alerts
 from alerts import Backend
+from alerts.links import NO_LINKS, Links
 from alerts.model import Rule, RuleGroup
 from alerts.notifications import INHIBITIONS
 from alerts.xid_rules import ALERT as XID_ALERT
@@ -113,12 +114,12 @@ def _expression(name: str, **model: Any) -> dict[str, Any]:
     }
 
 
-def rule_groups(sources: Iterable[Source], runbook_url: str | None = None) -> list[GrafanaRuleGroup]:
-    """Every group with alerts, for the `sources` that Grafana can query. `runbook_url`: see model.with_runbook_url."""
+def rule_groups(sources: Iterable[Source], links: Links = NO_LINKS) -> list[GrafanaRuleGroup]:
+    """Every group with alerts, for the `sources` that Grafana can query."""
     given: list[tuple[Source, RuleGroup]] = []
     for source, files in _RULE_FILES:
         if source in sources:
-            given += [(source, group) for group in alerts.rule_groups(files, runbook_url)]
+            given += [(source, group) for group in alerts.rule_groups(files, links)]
     in_mimir = {_identity(rule) for source, group in given for rule in group.rules if source == "mimir"}
     alerting: list[tuple[Source, RuleGroup, list[Rule]]] = []
     for source, group in given:

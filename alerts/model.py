@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -59,24 +59,6 @@ def document(file: Path) -> Any:
 @cache
 def _document(text: str) -> Any:
     return yaml.load(text, Loader=yaml.CSafeLoader)  # the rules have 10,000 lines: half a second with the pure Python loader
-
-
-def with_runbook_url(group: RuleGroup, base: str | None) -> RuleGroup:
-    """The group with an annotation `runbook_url` beside each `runbook`, which is a path in the checkout.
-
-    `base`: URL of the checkout's files in a browser; None: there is none, the group is returned unchanged. `runbook_url` is the
-    annotation name that Grafana and other tools show as a link.
-    """
-    if base is None:
-        return group
-    return replace(group, rules=tuple(_with_runbook_url(rule, base.rstrip("/")) for rule in group.rules))
-
-
-def _with_runbook_url(rule: Rule, base: str) -> Rule:
-    annotations = rule.get("annotations", {})
-    if "runbook" not in annotations:
-        return rule
-    return {**rule, "annotations": {**annotations, "runbook_url": f"{base}/{annotations['runbook']}"}}
 
 
 def rule_file(groups: Iterable[RuleGroup]) -> str:

@@ -29,6 +29,29 @@ PAGE_INTERVAL: Final = "1m"
 TEMPLATE_FILE: Final = Path(__file__).parent / "templates" / "gpu-fleet.tmpl"
 TITLE: Final = '{{ template "gpu_fleet.title" . }}'
 TEXT: Final = '{{ template "gpu_fleet.text" . }}'
+HTML: Final = '{{ template "gpu_fleet.html" . }}'
+SLACK_TITLE: Final = '{{ template "gpu_fleet.slack_title" . }}'
+SLACK_TEXT: Final = '{{ template "gpu_fleet.slack" . }}'
+DASHBOARD: Final = '{{ template "gpu_fleet.group_dashboard" . }}'
+
+# PagerDuty shows the details as a table; event rules match the other fields. Without `firing` and `resolved` Alertmanager adds
+# its own, with every label of every alert.
+PAGER_SEVERITY: Final = '{{ or .CommonLabels.severity "error" }}'
+PAGER_FIELDS: Final = {
+    "source": '{{ or .CommonLabels.instance .CommonLabels.cluster "gpu-fleet" }}',
+    "component": "{{ .CommonLabels.scope }}",
+    "group": "{{ .CommonLabels.cluster }}",
+    "class": "{{ .CommonLabels.alertname }}",
+}
+PAGER_DETAILS: Final = {
+    "firing": '{{ template "gpu_fleet.firing" . }}',
+    "resolved": '{{ template "gpu_fleet.resolved" . }}',
+}
+PAGER_LINKS: Final = {
+    "Runbook": '{{ template "gpu_fleet.group_runbook" . }}',
+    "Dashboard": DASHBOARD,
+    "Kernel log": '{{ template "gpu_fleet.group_logs" . }}',
+}
 
 
 @dataclass(frozen=True, kw_only=True)

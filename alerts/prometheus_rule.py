@@ -11,18 +11,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import alerts
-from alerts.model import NAMESPACE, RuleGroup, read_groups, with_runbook_url
+from alerts.links import NO_LINKS, Links, with_links
+from alerts.model import NAMESPACE, RuleGroup, read_groups
 
 API_VERSION: Final = "monitoring.coreos.com/v1"
 KIND: Final = "PrometheusRule"
 
 
-def prometheus_rules(*, namespace: str, labels: Mapping[str, str], runbook_url: str | None = None) -> list[dict[str, Any]]:
-    """One object per rule file, as `prometheus_rule` makes it. `runbook_url`: see model.with_runbook_url."""
+def prometheus_rules(*, namespace: str, labels: Mapping[str, str], links: Links = NO_LINKS) -> list[dict[str, Any]]:
+    """One object per rule file, as `prometheus_rule` makes it."""
     return [
         prometheus_rule(
             file.stem,
-            [with_runbook_url(group, runbook_url) for group in read_groups(file)],
+            [with_links(group, links) for group in read_groups(file)],
             namespace=namespace,
             labels=labels,
         )

@@ -1,12 +1,29 @@
-"""From the stack file's `alerts` section to the receivers and routes that alerts/ makes a configuration of. Pure."""
+"""From the stack file to what alerts/ makes of it: receivers, routes, and the links of every alert. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import dashboards
 from alerts import notifications as described
+from alerts.links import GrafanaLinks, Links
 from stackfile.alerts import Alerts, Receiver
+from stackfile.config import StackConfig
+
+
+def links(config: StackConfig) -> Links:
+    """Of a stack with `alerts` and `grafana`: links to Grafana. Its runbooks are the default, because they need no server."""
+    grafana = None
+    if config.grafana:
+        grafana = GrafanaLinks(
+            url=config.grafana.url,
+            host=dashboards.uid("host"),
+            cluster=dashboards.uid("cluster"),
+            logs=config.grafana.logs_data_source or (dashboards.LOKI_UID if config.rulers and config.rulers.loki else None),
+            runbooks=dashboards.runbook_paths(),
+        )
+    return Links(runbooks=config.alerts.runbook_url if config.alerts else None, grafana=grafana)
 
 
 def secret_names(section: Alerts) -> set[str]:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards import capacity, cluster, fleet_overview, gpu, host, inference, pipeline, workloads, xid
+from dashboards import capacity, cluster, fleet_overview, gpu, host, inference, pipeline, runbooks, workloads, xid
 from dashboards.capacity import Price
-from dashboards.layout import with_sources
+from dashboards.layout import uid, with_sources
 from dashboards.panels import LOKI_UID, MIMIR_UID
+from dashboards.runbooks import runbook_paths
 
-__all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards", "models"]
+__all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards", "models", "runbook_paths", "uid"]
 
 
 def all_dashboards(
     price: Price | None = None, *, metrics_uid: str | None = None, logs_uid: str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Every dashboard's JSON model by its uid, which no two share (signals). `price`: see models. `metrics_uid`, `logs_uid`: of
-    the data sources that the dashboards open with; None: ours."""
+    """Every dashboard's JSON model by its uid, which no two share: those with queries, and the runbooks. `price`: see models.
+    `metrics_uid`, `logs_uid`: of the data sources that the dashboards open with; None: ours."""
     sources = {"datasource": metrics_uid or MIMIR_UID, "logs_datasource": logs_uid or LOKI_UID}
-    return {model["uid"]: with_sources(model, sources) for model in models(price)}
+    boards = [*(with_sources(model, sources) for model in models(price)), runbooks.dashboard()]
+    return {model["uid"]: model for model in boards}
 
 
 def models(price: Price | None = None) -> list[dict[str, Any]]:
-    """Every dashboard's JSON model: Grafana's classic schema of the version in layout.SCHEMA_VERSION.
+    """The JSON model of every dashboard with queries: Grafana's classic schema of the version in layout.SCHEMA_VERSION.
 
     `price`: of a GPU-hour, if the stack file has it; without a price there are no panels about cost.
     """

@@ -9,7 +9,6 @@ numbered like DCGM's profiling fields: 1004 is FP16 on the tensor cores (NVIDIA:
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import shlex
 import sys
@@ -18,19 +17,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from components.fleet.fleet import connection
 from components.kubernetes.load_job import PROGRAM, arguments, load_job
 from components.kubernetes.wiring import kubernetes_place
 from operations.engine import OperationError, secret
 from operations.mimir import Mimir
+from operations.on_host import run_on_host
 from operations.stack import configuration, enter_project
 from operations.table import table
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
-from provider.settings import Settings
-from provider.ssh import SshTransport
-from provider.terminal import printable_line
-from provider.transport import LocalTransport, Reader, Transport, TransportError
-from stackfile.config import ConfigErrors, HostSpec, StackConfig
+from stackfile.config import ConfigErrors, StackConfig
 from stackfile.kubernetes import Kubernetes
 from toolchain.versions import image
 
@@ -46,7 +41,6 @@ _RISE: Final = 0.3  # least increase that counts as the load; idle GPUs vary by 
 _ARRIVAL_S: Final = 120  # exporter 30 s, scrape 15 s, recording rule 15 s, and the same again
 _PULL_S: Final = 600  # of the image, on a host
 _POLL_S: Final = 2.0
-_TAIL: Final = 64 << 10  # bytes of a host's output
 
 
 @dataclass(frozen=True)
@@ -171,30 +165,6 @@ def host_command(test: int, duration_s: int, tool_path: Sequence[str] = ()) -> l
     return ["sh", "-c", script]
 
 
-async def load_host(transport: Transport, host: HostSpec, command: list[str], timeout_s: float) -> None:
-    """Runs the command on the host to its end. Raises OperationError."""
-    try:
-        async with asyncio.timeout(timeout_s), transport.session(connection(host)) as session:
-            running = await session.start(["sudo", "-n", *command] if session.sudo else command)
-            output, errors = await asyncio.gather(_last_line(running.stdout), _last_line(running.stderr))
-            status = await running.wait()
-    except TransportError as error:
-        raise OperationError(f"{host.name}: {error}") from None
-    except TimeoutError:
-        raise OperationError(f"{host.name}: the load did not finish within {timeout_s:.0f} s") from None
-    if status != 0:
-        raise OperationError(f"{host.name}: the load failed ({status}): {errors or output or 'no output'}")
-
-
-async def _last_line(stream: Reader) -> str:
-    """Of all that a host prints, which may be more than fits here."""
-    tail = b""
-    while data := await stream.read(_TAIL):
-        tail = (tail + data)[-_TAIL:]
-    lines = tail.decode(errors="replace").strip().splitlines()
-    return printable_line(lines[-1]) if lines else ""
-
-
 def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> str:
     """Returns the labels of the loaded GPUs."""
     hosts = {name: host for name, host in config.hosts.items() if not host.lost and host.vendor != "amd"}
@@ -203,11 +173,17 @@ def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> st
     name = options.host or next(iter(hosts), "")
     if not name:
         raise OperationError(f"the stack {stack} has no NVIDIA host and no Kubernetes cluster")
-    ssh = config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
-    transport = LocalTransport() if hosts[name].connection == "local" else SshTransport(Settings(ssh=ssh))
     print(f"{name} runs test {options.test} for {options.duration} s on its GPUs.", flush=True)
     command = host_command(options.test, options.duration, hosts[name].tool_path)
-    asyncio.run(load_host(transport, hosts[name], command, options.duration + _PULL_S))
+    run_on_host(
+        hosts[name],
+        command,
+        config=config,
+        stack=stack,
+        found=options.found,
+        what="the load",
+        timeout_s=options.duration + _PULL_S,
+    )
     return f"instance={json.dumps(name)}"
 
 
@@ -241,6 +217,7 @@ def main(arguments: list[str]) -> int:
         enter_project()
         found_config = configuration(options.stack)
         config = found_config.load()
+        options.found = found_config
         options.kubeconfig_is_secret = "kubeconfig" in found_config.secrets
         load = _on_cluster if config.kubernetes and options.host not in config.hosts else _on_host
         found = run_test(Mimir.of(config, options.stack), config, options.test, lambda: load(config, options.stack, options))

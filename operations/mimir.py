@@ -1,4 +1,4 @@
-"""Queries to the store that the stack pushes metrics to, with the stack's own login."""
+"""Queries to the stack's stores and their Alertmanager, with the stack's own logins."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from operations.engine import OperationError, secret
+from stackfile import sections
 from stackfile.config import StackConfig
 from stackfile.naming import PROJECT
 
@@ -20,12 +22,61 @@ _TIMEOUT_S = 20
 
 
 @dataclass(frozen=True)
-class Mimir:
-    """Mimir, or another store with the query API of Prometheus. `url`: below which /api/v1/query is."""
+class Server:
+    """`url`: base of every path. `name`: in messages."""
 
     url: str
     headers: dict[str, str] = field(repr=False)
     tls: ssl.SSLContext | None = None
+    name: str = "the store"
+
+    def get(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> Any:
+        """The JSON of the response. Raises OperationError."""
+        text = self.text(path, parameters)
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise OperationError(f"{self.url}{path} is not JSON; is this the URL of {self.name}?") from None
+
+    def text(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> str:
+        """Raises OperationError."""
+        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        return self._send(urllib.request.Request(f"{self.url}{path}{query}", headers=self.headers))  # noqa: S310 - http(s)
+
+    def post(self, path: str, body: Any) -> None:
+        """Raises OperationError."""
+        headers = {**self.headers, "Content-Type": "application/json"}
+        self._send(urllib.request.Request(f"{self.url}{path}", data=json.dumps(body).encode(), headers=headers))  # noqa: S310
+
+    def _send(self, request: urllib.request.Request) -> str:
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as answer:  # noqa: S310
+                text: str = answer.read().decode(errors="replace")
+                return text
+        except urllib.error.HTTPError as error:
+            raise OperationError(f"{self.name} refused the query: HTTP {error.code} from {self.url}") from None
+        except OSError as error:
+            raise OperationError(f"{self.name} cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
+
+
+def login_of(
+    section: sections.Server, place: str, config: StackConfig, stack: str
+) -> tuple[dict[str, str], ssl.SSLContext | None]:
+    """Headers and TLS of a server. `place`: the section's key, with which the names of its secrets begin. Raises
+    OperationError.
+    """
+    headers = {**section.headers, **({"X-Scope-OrgID": section.tenant} if section.tenant else {})}
+    if section.username:
+        login = f"{section.username}:{secret(stack, f'{place}Password').rstrip()}"
+        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+    if section.bearer_token:
+        headers["Authorization"] = f"Bearer {secret(stack, f'{place}BearerToken').strip()}"
+    return headers, _tls(section, place, config, stack)
+
+
+@dataclass(frozen=True)
+class Mimir(Server):
+    """Mimir, or another store with the query API of Prometheus. `url`: below which /api/v1/query is."""
 
     @classmethod
     def of(cls, config: StackConfig, stack: str) -> Mimir:
@@ -38,13 +89,7 @@ class Mimir:
                 f"{PROJECT}:metrics.queryUrl is missing: {metrics.url} only takes pushes. Add the URL of the server that answers "
                 "queries, such as Thanos Query or vmselect"
             )
-        headers = {**metrics.headers, **({"X-Scope-OrgID": metrics.tenant} if metrics.tenant else {})}
-        if metrics.username:
-            login = f"{metrics.username}:{secret(stack, 'metricsPassword').rstrip()}"
-            headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-        if metrics.bearer_token:
-            headers["Authorization"] = f"Bearer {secret(stack, 'metricsBearerToken').strip()}"
-        return cls(metrics.queries, headers, _tls(config, stack))
+        return cls(metrics.queries, *login_of(metrics, "metrics", config, stack))
 
     def highest(self, promql: str) -> float | None:
         """The highest value of an instant query; None when it has none. Raises OperationError."""
@@ -56,32 +101,26 @@ class Mimir:
 
     def vector(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
         """Labels and value of each series of an instant query. Raises OperationError."""
-        request = urllib.request.Request(  # noqa: S310 - http or https: the stack file is checked
-            f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': promql})}", headers=self.headers
-        )
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as answer:  # noqa: S310
-                return [(series["metric"], float(series["value"][1])) for series in json.load(answer)["data"]["result"]]
-        except urllib.error.HTTPError as error:
-            raise OperationError(f"the store refused the query: HTTP {error.code} from {self.url}") from None
-        except (OSError, ValueError, KeyError) as error:
-            raise OperationError(f"the store cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
+            result = self.get("/api/v1/query", [("query", promql)])["data"]["result"]
+            return [(series["metric"], float(series["value"][1])) for series in result]
+        except (KeyError, TypeError, ValueError):
+            raise OperationError(f"the store at {self.url} gave a response that is not that of a query") from None
 
 
-def _tls(config: StackConfig, stack: str) -> ssl.SSLContext | None:
+def _tls(section: sections.Server, place: str, config: StackConfig, stack: str) -> ssl.SSLContext | None:
     """None: as the system has it. Raises OperationError."""
-    assert config.metrics is not None
-    tls = config.metrics.tls
+    tls = section.tls
     if tls.ca is None and tls.certificate is None:
         return None
     context = ssl.create_default_context(cadata=config.pem(tls.ca) or None)
     if tls.certificate is not None:
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as key:  # 0600; OpenSSL reads keys from files only
-            key.write(secret(stack, "metricsClientKey"))
+            key.write(secret(stack, f"{place}ClientKey"))
             key.flush()
             try:
                 context.load_cert_chain(config.local_path(tls.certificate), key.name)
             except ssl.SSLError:
-                what = f"the secret {PROJECT}:metricsClientKey is not the key of {PROJECT}:metrics.tls.certificate"
+                what = f"the secret {PROJECT}:{place}ClientKey is not the key of {PROJECT}:{place}.tls.certificate"
                 raise OperationError(what) from None
     return context

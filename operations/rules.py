@@ -17,6 +17,7 @@ from typing import Final
 
 import alerts
 from alerts.inventory import stack_inventory
+from alerts.links import Links
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from operations.engine import OperationError
@@ -26,22 +27,22 @@ from stackfile.config import ConfigErrors
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    runbook_url: str | None  # where a browser finds this checkout's files; None: alerts carry the path alone
+    links: Links  # of the annotations
     inventory: tuple[RuleGroup, ...]  # of the stack that was named, empty without one
     namespace: str  # of PrometheusRule objects
     labels: dict[str, str]  # by which the operator's Prometheus selects PrometheusRule objects
 
 
 def _of_prometheus(wanted: Wanted) -> dict[str, str]:
-    return {f"{NAMESPACE}.yaml": rule_file([*alerts.rule_groups("mimir", wanted.runbook_url), *wanted.inventory])}
+    return {f"{NAMESPACE}.yaml": rule_file([*alerts.rule_groups("mimir", wanted.links), *wanted.inventory])}
 
 
 def _of_loki(wanted: Wanted) -> dict[str, str]:
-    return {f"{NAMESPACE}.yaml": rule_file(alerts.rule_groups("loki", wanted.runbook_url))}
+    return {f"{NAMESPACE}.yaml": rule_file(alerts.rule_groups("loki", wanted.links))}
 
 
 def _of_operator(wanted: Wanted) -> dict[str, str]:
-    objects = prometheus_rules(namespace=wanted.namespace, labels=wanted.labels, runbook_url=wanted.runbook_url)
+    objects = prometheus_rules(namespace=wanted.namespace, labels=wanted.labels, links=wanted.links)
     if wanted.inventory:
         objects.append(prometheus_rule("inventory-expected", wanted.inventory, namespace=wanted.namespace, labels=wanted.labels))
     return {f"{one['metadata']['name']}.yaml": to_yaml(one) for one in objects}
@@ -81,7 +82,7 @@ def main(arguments: list[str]) -> int:
     _write(
         directory,
         _FILES[given.target](
-            Wanted(runbook_url=given.runbook_url, inventory=inventory, namespace=given.namespace, labels=given.labels)
+            Wanted(links=Links(runbooks=given.runbook_url), inventory=inventory, namespace=given.namespace, labels=given.labels)
         ),
     )
     print(_NEXT[given.target].format(directory=directory))

@@ -42,6 +42,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "sudo": "sudo",
     "no-driver": "no driver",
     "gpu-count": "GPU count",
+    "old-driver": "driver too old",
     "download": "download",
     "checksum": "checksum",
     "disk-full": "disk full",

@@ -131,7 +131,7 @@ class Alerts(Section):
     targets: Annotated[tuple[Literal["ruler", "grafana"], ...], Texts] = Field(default=("ruler",), min_length=1)
     """Where alerts are evaluated: `ruler` (gpu-fleet:rulers) or `grafana` (gpu-fleet:grafana). Recording rules are Mimir's."""
     runbook_url: WebUrl | None = None
-    """Where this repository's files can be read in a browser; alerts then link their runbooks. Default: no link."""
+    """Where this repository's files can be read in a browser, for links to runbooks. Default: those in gpu-fleet:grafana."""
     receiver: str | None = None
     """Receiver of alerts that match no route; default: the only one."""
     receivers: dict[str, Receiver] = Field(default={})

@@ -78,6 +78,7 @@ class HostList:
             "sudo": not is_local and sudo,
             "host_key": entry.host_key,
             "gpus": entry.gpus,
+            "min_driver": entry.min_driver,
             "exporter": entry.exporter,
             "vendor": entry.vendor,
             "kernel_log": kernel_log if kernel_log in KERNEL_LOG_WORDS else self._path_on_host(kernel_log, is_local),
@@ -86,6 +87,7 @@ class HostList:
             "supervisord": self._path_on_host(entry.supervisord, is_local) if entry.supervisord else None,
             "ports": entry.ports,
             "adopt": entry.adopt,
+            "replace_old_collector": entry.replace_old_collector,
             "lost": entry.lost,
         }
 

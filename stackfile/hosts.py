@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from stackfile.values import Address, HostKey, LocalPath, LoginName, Port, Section, Texts, duration, duration_s
+from stackfile.values import Address, DriverVersion, HostKey, LocalPath, LoginName, Port, Section, Texts, duration, duration_s
 
 Exporter = Literal["auto", "dcgm-exporter", "nvidia_gpu_exporter", "textfile"]
 Vendor = Literal["auto", "nvidia", "amd"]
@@ -86,6 +86,8 @@ class HostEntry(Section):
     """Local hosts only: everything is placed below this directory, and nothing needs root."""
     gpus: int | None = Field(default=None, ge=1, le=64, examples=[8])
     """How many GPUs the host must have; any other count fails its driver check and fires an alert. Default: not checked."""
+    min_driver: DriverVersion | None = None
+    """The oldest GPU driver that the host may have; an older one fails its driver check. Default: any version."""
     exporter: Exporter = "auto"
     """GPU exporter; `auto` chooses on the host by what it is (container, bare metal or VM; NVIDIA or AMD)."""
     vendor: Vendor = "auto"
@@ -102,6 +104,8 @@ class HostEntry(Section):
     """Ports that the exporters and Alloy listen on."""
     adopt: bool = False
     """Keep existing exporters that answer: node_exporter, and a GPU exporter also on 9400 and 9835."""
+    replace_old_collector: bool = False
+    """Disable the cron job of an earlier get_gpu_metrics.sh, whose metrics our collector writes too; a copy of it is kept."""
     lost: bool = False
     """The host is gone for good: it is removed from the stack without being contacted."""
 

@@ -24,6 +24,7 @@ class HostSpec:
     sudo: bool
     host_key: str | None
     gpus: int | None  # None: the driver check does not count
+    min_driver: str | None  # None: any version
     exporter: Exporter
     vendor: Vendor
     kernel_log: str  # "auto", "journal" or the path of a file
@@ -32,4 +33,5 @@ class HostSpec:
     supervisord: str | None
     ports: Ports
     adopt: bool
+    replace_old_collector: bool
     lost: bool

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from stackfile.problems import shown
-from stackfile.values import AbsolutePath, BaseUrl, LocalPath, Section, Texts, TextType, refuse, text_type
+from stackfile.values import AbsolutePath, BaseUrl, DriverVersion, LocalPath, Section, Texts, TextType, refuse, text_type
 
 # Kubernetes: DNS labels for namespaces, qualified names for labels and taints.
 _NAMESPACE = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -169,6 +169,8 @@ class Kubernetes(Section):
     """Namespaces whose pods' logs go to Loki."""
     pod_labels: Annotated[tuple[Regex, ...], Texts] = Field(default=(), examples=[["^app$", "^team$"]])
     """Pod labels (regular expressions of their names) that GPU metrics carry. Default: none."""
+    min_driver: DriverVersion | None = None
+    """The oldest NVIDIA driver that a GPU node may have, as GPU feature discovery labels it. Default: any version."""
     node_selector: dict[LabelKey, LabelValue] | None = None
     """Labels of the GPU nodes. Default: nodes that GPU or node feature discovery or GKE marked; {}: every node."""
     tolerations: Annotated[tuple[Toleration, ...], Texts] = (Toleration(key="nvidia.com/gpu"),)

@@ -212,6 +212,18 @@ Currency = Annotated[
     str, *_pattern(r"[A-Z]{3}", "three capitals, as ISO 4217 has them", "write the currency's code", "USD", longest=3)
 ]
 
+DriverVersion = Annotated[
+    str,
+    *_pattern(
+        r"\d{1,4}(\.\d{1,4}){0,3}",
+        "a version in quotes, whole or its beginning",
+        "write the version as nvidia-smi shows it, or its branch",
+        '"570"',
+        '"570.86.15"',
+        longest=19,
+    ),
+]
+
 Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
 
 

@@ -18,9 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from alerts.grafana_rules import ALERT_LABEL
 from alerts.notifications import (
+    DASHBOARD,
     PAGE_GROUP,
     PAGE_INTERVAL,
     PAGE_WAIT,
+    PAGER_DETAILS,
+    PAGER_FIELDS,
+    PAGER_SEVERITY,
+    SLACK_TEXT,
+    SLACK_TITLE,
     TEXT,
     TITLE,
     Email,
@@ -94,8 +100,8 @@ def contact_point(receiver: Receiver) -> Integrations:
                 slack: ContactPointSlackArgsDict = {
                     "url": channel.url,
                     "recipient": channel.channel,
-                    "title": TITLE,
-                    "text": TEXT,
+                    "title": SLACK_TITLE,
+                    "text": SLACK_TEXT,
                     "disable_resolve_message": is_resolve_muted,
                 }
                 integrations.setdefault("slacks", []).append(slack)
@@ -103,8 +109,14 @@ def contact_point(receiver: Receiver) -> Integrations:
                 pager: ContactPointPagerdutyArgsDict = {
                     "integration_key": channel.routing_key,
                     "summary": TITLE,
-                    "severity": '{{ or .CommonLabels.severity "error" }}',
-                    "details": {"what to do": TEXT},
+                    "severity": PAGER_SEVERITY,
+                    "source": PAGER_FIELDS["source"],
+                    "component": PAGER_FIELDS["component"],
+                    "group": PAGER_FIELDS["group"],
+                    "class_": PAGER_FIELDS["class"],
+                    "details": PAGER_DETAILS,
+                    "client": "GPU Fleet",
+                    "client_url": DASHBOARD,
                     "disable_resolve_message": is_resolve_muted,
                 }
                 integrations.setdefault("pagerduties", []).append(pager)

@@ -95,7 +95,7 @@ def alerting_args(loaded: LoadedConfig, backend: Backend | None) -> AlertingArgs
             "mimir": config.grafana.metrics_data_source or dashboards.MIMIR_UID,
             "loki": config.grafana.logs_data_source or dashboards.LOKI_UID,
         },
-        groups=grafana_rules.rule_groups(sources, section.runbook_url),
+        groups=grafana_rules.rule_groups(sources, notifications.links(config)),
         owner=Owner(
             url=once_up(backend, config.grafana.url),
             auth=loaded.secrets.get("grafanaAuth") or os.environ.get("GRAFANA_AUTH"),

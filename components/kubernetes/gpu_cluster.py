@@ -82,6 +82,7 @@ class GpuCluster(pulumi.ComponentResource):
             node_exporter=section.node_exporter,
             prometheus_operator=section.prometheus_operator,
             dra=section.dra,
+            min_driver=section.min_driver,
             releases=[release.name for release in args.releases],
             remove_crds=[crd for release in args.releases for crd in release.crds],
             place=args.place,

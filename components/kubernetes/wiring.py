@@ -18,6 +18,7 @@ from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unverified
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan, monitors
+from components.notifications import links
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
 from stackfile.counters import counters
@@ -87,15 +88,14 @@ def _rules(config: StackConfig) -> list[dict[str, Any]]:
     has_operator = section.prometheus_operator != "none"
     if not (has_operator and config.rulers is None if section.prometheus_rules is None else section.prometheus_rules):
         return []
-    url = config.alerts.runbook_url if config.alerts else None
-    rules = prometheus_rules(namespace=section.namespace, labels=section.monitor_labels, runbook_url=url)
+    rules = prometheus_rules(namespace=section.namespace, labels=section.monitor_labels, links=links(config))
     expected = stack_inventory(config.datacenter, config.cluster, {}, has_kubernetes=True)
     inventory = prometheus_rule("inventory-expected", expected, namespace=section.namespace, labels=section.monitor_labels)
     return [*rules, inventory]
 
 
 def _dashboards(config: StackConfig) -> dict[str, str]:
-    """By uid; at most 60 kB each, and a ConfigMap holds 1 MiB."""
+    """By uid; at most 100 kB each, and a ConfigMap holds 1 MiB."""
     assert config.kubernetes is not None
     if not config.kubernetes.sidecar_dashboards:
         return {}

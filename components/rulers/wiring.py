@@ -32,7 +32,7 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
     if section is None:
         mimir_groups, loki_groups = [], []
     elif evaluates:
-        mimir_groups, loki_groups = (alerts.rule_groups(of, runbook_url=section.runbook_url) for of in ("mimir", "loki"))
+        mimir_groups, loki_groups = (alerts.rule_groups(of, notifications.links(config)) for of in ("mimir", "loki"))
     else:
         mimir_groups, loki_groups = alerts.recording_groups(), []
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from host.part import Part, Source
 from host.parts.adoption import Adoption
-from host.parts.alloy import CONFIG, LOGS, METRICS, Access, Alloy
+from host.parts.alloy import CONFIG, LOGS, METRICS, Access, Alloy, podman_logs
 from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
 from host.parts.drift import Drift
@@ -17,6 +17,7 @@ from host.parts.kernel_log import KernelLog
 from host.parts.launch import Launch
 from host.parts.node_exporter import NodeExporter
 from host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
+from host.parts.old_collector import OldCollector
 from host.parts.pull import Pull
 from host.parts.scrape import Scrape
 from host.parts.textfile import Textfile
@@ -55,6 +56,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
         Launch().part(),
         DriverCheck().part(),
         *Adoption().parts(),
+        *OldCollector().parts(),
         *ExporterChoice(
             dcgm_source=options.dcgm_source,
             dcgm_runtime=options.dcgm_runtime,
@@ -66,6 +68,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
         *Textfile().parts(),
         NodeExporter(sources=programs["node_exporter"]).part(),
         *KernelLog().parts(),
+        *((podman_logs(),) if options.docker_logs and options.logs else ()),
     ]
     alloy = Alloy(
         sources=programs["alloy"],

@@ -56,6 +56,12 @@ class Access:
 METRICS, LOGS = Access(store="metrics"), Access(store="logs")
 
 
+def podman_logs() -> Part:
+    """Podman logs to the journal; where there is none, to files of its own, which are not read."""
+    file = File.from_rootfs(f"{CONFIG}/collect_podman_logs.alloy")
+    return Part(name="podman-logs", when={"GPU_FLEET_KERNEL_LOG_SOURCE": ("journal",)}, files=(file,))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Alloy:
     """`optional_config`: files below /etc/gpu-fleet/alloy of other parts; Alloy reloads when one is added or removed."""
@@ -64,7 +70,7 @@ class Alloy:
     metrics_login: bool  # send GPU_FLEET_METRICS_USERNAME and the secret metrics-password
     logs: bool  # send logs to Loki; the XID counters also work without it
     logs_login: bool  # send GPU_FLEET_LOGS_USERNAME and the secret logs-password
-    docker_logs: bool
+    docker_logs: bool  # those of Podman are a part of their own
     metrics_outage_s: int  # an outage of Mimir of this length loses no samples
     metrics_access: Access = METRICS
     logs_access: Access = LOGS
@@ -116,7 +122,7 @@ class Alloy:
         if self.logs:
             logs = "export_logs_login" if self.logs_login else "export_logs"
         docker = ("collect_docker_logs",) if self.docker_logs else ()
-        return ("discover", "collect_metrics", "collect_agent", *docker, "process_kernel", metrics, logs)
+        return ("discover", "collect_metrics", "collect_agent", "collect_test_alert", *docker, "process_kernel", metrics, logs)
 
     def _groups(self) -> tuple[str, ...]:
         """gpu-fleet: the directory of the secrets; systemd-journal, adm: kernel messages; docker: only if the stack collects

@@ -19,5 +19,5 @@ class DriverCheck:
             probe=PROBE,
             fatal=True,
             files=(File.from_rootfs(PROBE),),
-            settings={"GPU_FLEET_VENDOR": "auto", "GPU_FLEET_GPUS": ""},
+            settings={"GPU_FLEET_VENDOR": "auto", "GPU_FLEET_GPUS": "", "GPU_FLEET_MIN_DRIVER": ""},
         )

@@ -7,6 +7,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Collection
 from pathlib import Path
 
 import toolchain
@@ -23,9 +24,9 @@ class ServerFailed(Exception):
 
 
 class Servers:
-    """Started at once, ready after `wait`. `mimir` and `loki` are their base URLs."""
+    """Started at once, ready after `wait`. `mimir` and `loki` are their base URLs. `names`: which of them are started."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, names: Collection[str] = ("mimir", "loki")) -> None:
         ports = free_ports(4)
         self._environment = os.environ | {
             "SERVICE_DIR": str(directory),
@@ -36,10 +37,8 @@ class Servers:
         }
         self.mimir, self.loki = (f"http://127.0.0.1:{port}" for port in (ports[0], ports[2]))
         self._directory = directory
-        self._processes = {
-            self.mimir: self._start("mimir", *_MIMIR_LIMITS),
-            self.loki: self._start("loki", "-target=all"),
-        }
+        kinds = {"mimir": (self.mimir, _MIMIR_LIMITS), "loki": (self.loki, ("-target=all",))}
+        self._processes = {url: self._start(name, *options) for name, (url, options) in kinds.items() if name in names}
 
     def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         (self._directory / name / "data").mkdir(parents=True)  # where the configurations begin

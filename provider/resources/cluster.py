@@ -245,6 +245,7 @@ def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str
             "write `prometheusOperator: install`, or install the operator first"
         )
     yield from _gpus(seen, inputs, is_new)
+    yield from _drivers(seen, inputs.get("minDriver") or "")
     yield from _other_exporters(seen, exporter, inputs.get("exporterNamespaces") or ())
     if inputs.get("kubeletCertificates") == "cluster" and seen.kubelets_self_signed:
         yield (
@@ -281,6 +282,35 @@ def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:
             f"({' or '.join(_described(term) for term in terms)}). "
             "Label them (kubectl label node NAME nvidia.com/gpu.present=true), or set kubernetes.nodeSelector; {} is every node"
         )
+
+
+def _drivers(seen: Seen, oldest: str) -> Iterator[str]:
+    """Nodes whose labels name an older driver. A node without these labels (no GPU feature discovery) is not checked."""
+    if not oldest:
+        return
+    found = {node.name: version for node in seen.gpu_nodes if (version := _driver(node.labels))}
+    old = [f"{name} ({version})" for name, version in found.items() if _numbers(version) < _numbers(oldest)]
+    if old:
+        yield (
+            f"kubernetes.minDriver is {oldest}, and these nodes have older NVIDIA drivers: {_some(old)}. "
+            "Upgrade the drivers (with the GPU Operator: its driver.version), or lower minDriver"
+        )
+
+
+def _driver(labels: Mapping[str, str]) -> str:
+    """The driver's version; empty where no label names it.
+
+    GPU feature discovery writes cuda.driver.major, .minor and .rev, newer releases also cuda.driver-version.full (seen in node
+    labels published with drivers 525 to 610, read 2026-11-22).
+    """
+    parts = [labels.get(f"nvidia.com/cuda.driver.{part}", "") for part in ("major", "minor", "rev")]
+    return labels.get("nvidia.com/cuda.driver-version.full") or ".".join(filter(None, parts))
+
+
+def _numbers(version: str) -> list[int]:
+    """For comparisons: 570 and 570.0 are the same version."""
+    numbers = [int(part) for part in re.findall(r"\d+", version)]
+    return numbers + [0] * (4 - len(numbers))
 
 
 def _matches(node: Node, terms: Sequence[Mapping[str, Any]]) -> bool:

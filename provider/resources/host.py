@@ -30,6 +30,7 @@ _LOGIN_INPUTS = (
     "connection.sudo",
 )
 _NO = ("", "no", "none")
+_NOTICE = "_NOTICE"  # of a fact that is shown to whoever deploys (host/converge/README.md)
 _LEFT_ALONE = "nothing was removed from it, and {} leaves this stack"
 _ANOTHER_HOST = ("connection.kind", "connection.prefix")
 # Output of a host that failed when its stack was given another datacenter or cluster: its own record may still have the old one.
@@ -168,6 +169,9 @@ class Host:
         self._renames.settle(inputs["host"])
         if old and (outcome.is_first or outcome.renamed_from):
             self._warn_of_former_machine(old, inputs, call)
+        for name, value in outcome.facts.items():
+            if name.endswith(_NOTICE):
+                call.warning(f"{inputs['host']}: {value}")
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())
         call.progress(f"{changed} of {len(outcome.parts)} parts changed")
         return _outputs(inputs, outcome, before)
@@ -278,7 +282,7 @@ def _place(inputs: Inputs, owners: Sequence[str]) -> Place:
 def _outputs(inputs: Inputs, outcome: Outcome, before: Inputs) -> Outputs:
     """Independent of what this run changed, so that a second run and a refresh give the same. Negative facts are left out: for a
     thousand hosts they are 250 kB of state."""
-    facts = {name: value for name, value in outcome.facts.items() if value not in _NO}
+    facts = {name: value for name, value in outcome.facts.items() if value not in _NO and not name.endswith(_NOTICE)}
     return {"facts": facts or dict(before.get("facts") or {}), "drift": outcome.drift(), **_address(inputs)}
 
 

@@ -6,7 +6,6 @@ from alerts.alertmanager import alertmanager_config
 from alerts.notifications import (
     INHIBITIONS,
     PAGE_GROUP,
-    TEMPLATE_FILE,
     Email,
     MuteTiming,
     Notifications,
@@ -105,14 +104,6 @@ def test_every_kind_of_channel_becomes_its_section():
     assert receiver["slack_configs"][0]["channel"] == "#gpu"
     assert receiver["pagerduty_configs"][0]["routing_key"] == "k"
     assert receiver["email_configs"][0]["auth_username"] == "u"
-
-
-def test_chat_mail_and_pager_say_what_to_do():
-    (_, oncall) = config()["receivers"]
-    assert config()["templates"] == [TEMPLATE_FILE.name]
-    assert "gpu_fleet.text" in oncall["slack_configs"][0]["text"]
-    assert "gpu_fleet.text" in oncall["pagerduty_configs"][0]["details"]["what to do"]
-    assert ".Annotations.action" in TEMPLATE_FILE.read_text().partition('define "gpu_fleet.text"')[2]
 
 
 def test_a_gpu_off_the_bus_hides_its_other_codes_and_not_those_of_another_gpu():

@@ -11,11 +11,14 @@ import yaml
 
 import alerts
 import toolchain
+from alerts.links import Links
 from alerts.prometheus_rule import prometheus_rules
 
 # The most that the Prometheus Operator puts into one ConfigMap of rules (its maxConfigMapDataSize).
 LARGEST_BYTES = 512 * 1024
-OBJECTS = prometheus_rules(namespace="gpu-fleet", labels={"release": "prometheus"}, runbook_url="https://runbooks.example.com/")
+OBJECTS = prometheus_rules(
+    namespace="gpu-fleet", labels={"release": "prometheus"}, links=Links(runbooks="https://runbooks.example.com/")
+)
 
 
 def test_every_metric_rule_is_in_one_object():

@@ -77,7 +77,7 @@ def test_an_alert_says_what_where_and_what_to_do():
     for backend, rule in ALERT_RULES:
         labels, annotations, name = rule["labels"], rule["annotations"], by_name(backend, rule)
         assert labels["severity"] in ("critical", "warning", "info"), name
-        assert labels["scope"] in ("gpu", "fabric", "host", "exporter", "pipeline", "cluster", "capacity"), name
+        assert labels["scope"] in ("gpu", "fabric", "host", "exporter", "pipeline", "cluster", "capacity", "test"), name
         assert set(annotations) == {"summary", "description", "action", "runbook"}, name
         assert all(annotations.values()), name
         if labels["scope"] not in ("cluster",) and rule["alert"] not in ("DriverVersionSkew", "RuleEvaluationFailing"):

@@ -21,7 +21,7 @@ PANELS = [
     pytest.param(board, panel, id=f"{uid}-{panel['title']}")
     for uid, board in BOARDS.items()
     for panel in all_panels(board)
-    if panel["type"] != "row"
+    if panel["type"] not in ("row", "text")
 ]
 METRICS, LOGS = "${datasource}", "${logs_datasource}"
 WORDS = {"by", "on", "without", "ignoring", "group_left", "group_right", "bool", "offset", "and", "or", "unless", "le"}
@@ -59,7 +59,7 @@ def kept_of_alloy() -> re.Pattern[str]:
 
 
 def test_uids_are_fixed():
-    names = "overview cluster host gpu xid workloads inference capacity pipeline"
+    names = "overview cluster host gpu xid workloads inference capacity pipeline runbooks"
     assert {uid.removeprefix("gpu-fleet-") for uid in BOARDS} == set(names.split()), "bookmarks and links name them"
     assert all(re.fullmatch(r"gpu-fleet-[a-z-]{2,30}", uid) for uid in BOARDS)
     assert all(board["uid"] == uid for uid, board in BOARDS.items())
@@ -94,6 +94,16 @@ def test_a_variable_narrows_the_next_and_all_means_all(board):
             assert variable["name"] == "instance", "only a dashboard about one host opens with one"
     used = set(re.findall(r"\$(datacenter|cluster|instance|gpu|exporter_mode|namespace)\b", json.dumps(board["panels"])))
     assert used == {variable["name"] for variable in variables}
+
+
+def test_every_runbook_is_a_panel_and_its_link_opens_it():
+    board = BOARDS["gpu-fleet-runbooks"]
+    assert not board["templating"]["list"], "Grafana would replace what looks like a variable in the shell commands"
+    files = sorted((ROOT / "alerts/runbooks").glob("*.md"))
+    for file, panel in zip(files, board["panels"], strict=True):
+        assert (panel["type"], panel["title"]) == ("text", file.stem)
+        assert panel["options"]["content"] in file.read_text()
+        assert dashboards.runbook_paths()[file.stem] == f"/d/gpu-fleet-runbooks?orgId=1&viewPanel={panel['id']}"
 
 
 @pytest.mark.parametrize(("board", "panel"), PANELS)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import toolchain
+from lab.dev import query
 from tests.e2e.conftest import Datacenter
 
 HOST = "dev-gpu-host"
@@ -119,3 +120,51 @@ def test_make_rules_writes_what_the_rulers_of_the_stack_evaluate(datacenter: Dat
 def groups(listed: list[dict[str, Any]]) -> dict[str, list[tuple[str, str]]]:
     """Names and expressions of each group's rules."""
     return {one["name"]: [(rule.get("alert") or rule["record"], rule["expr"].strip()) for rule in one["rules"]] for one in listed}
+
+
+@pytest.fixture(scope="module")
+def sent(datacenter: Datacenter) -> str:
+    """What `make test-alert STACK=dev` prints."""
+    return datacenter.make("test-alert")
+
+
+def test_a_test_alert_passes_every_stage_to_the_receiver_and_leaves_no_file(datacenter: Datacenter, sent: str) -> None:
+    print(sent)
+    stages = re.findall(r"(?m)^ +(\d+) s  (.*)$", sent)
+    assert {text for _, text in stages} == {
+        "the log line is in Loki",
+        "the metric is in Mimir",
+        "the alert fires in Mimir's ruler",
+        "the alert fires in Loki's ruler",
+        "Alertmanager has the alert: for lab (webhook)",
+        "the receivers are notified: each channel accepted a notification",
+    }, sent
+    assert "Notified: lab." in sent
+    received = query.received_alerts(datacenter.endpoints["RECEIVER_URL"])
+    (notified,) = (one for one in received if one["labels"]["alertname"] == "GpuFleetTestAlert" and one["status"] == "firing")
+    assert notified["labels"].items() >= {"instance": HOST, "severity": "critical", "scope": "test"}.items()
+    assert notified["annotations"]["summary"].startswith(f"TEST from {HOST}")
+    assert not list((datacenter.host / "var/lib/gpu-fleet/textfile").glob("test-alert-*"))
+    command = ". .dev/env && exec .venv/bin/python -m operations.alert_path --stack dev"
+    again = subprocess.run(["sh", "-c", command], cwd=datacenter.directory, capture_output=True, text=True, check=False)
+    assert again.returncode == 1
+    assert "still active" in again.stderr and "Traceback" not in again.stderr, again.stderr
+
+
+@pytest.mark.usefixtures("sent")
+def test_the_commands_of_the_page_about_checks_by_hand_show_something(datacenter: Datacenter) -> None:
+    """With the ports of this datacenter in place of the defaults."""
+    stack = yaml.safe_load((datacenter.directory / "Pulumi.dev.yaml").read_text())["config"]
+    ports = stack["gpu-fleet:hosts"][HOST]["ports"]
+    moved = {"9400": ports["gpuExporter"], "9100": ports["nodeExporter"], "12345": ports["alloy"]}
+    moved |= {
+        port: datacenter.endpoints[f"{name}_URL"].rpartition(":")[2] for port, name in (("9009", "MIMIR"), ("3100", "LOKI"))
+    }
+    text = (datacenter.directory / "docs/by-hand.md").read_text()
+    commands = [line for block in re.findall(r"(?ms)^```sh\n(.*?)^```$", text) for line in block.splitlines()]
+    assert len(commands) == 12
+    for command in commands:
+        local = re.sub(r"127\.0\.0\.1:(\d+)", lambda match: f"127.0.0.1:{moved[match[1]]}", command)
+        done = subprocess.run(["sh", "-c", local], capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode == 0 and done.stdout.strip(), f"{command}\n{done.stdout}{done.stderr}"
+        assert '"status":"error"' not in done.stdout, done.stdout

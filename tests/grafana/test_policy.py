@@ -8,6 +8,16 @@ from components.grafana.policy import FOR_EVER, as_grafana_can, contact_point, m
 
 TEAM = Receiver(name="team", channels=(Webhook(url="https://hooks.example.com/"),))
 ONCALL = Receiver(name="oncall", channels=(PagerDuty(routing_key="the-key"),))
+EVERYONE = Receiver(
+    name="everyone",
+    channels=(
+        Webhook(url="https://a.example.com/", username="u", password="p"),
+        Webhook(url="https://b.example.com/", bearer_token="t", send_resolved=False),
+        Slack(url="https://hooks.example.com/x", channel="#gpu"),
+        PagerDuty(routing_key="k"),
+        Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
+    ),
+)
 NIGHTS = MuteTiming(name="nights", weekdays=("saturday",), times=(("22:00", "24:00"),))
 
 
@@ -75,18 +85,7 @@ def test_an_alert_s_name_is_matched_and_grouped_by_the_label_that_has_it():
 
 
 def test_every_kind_of_channel_becomes_its_integration():
-    made = contact_point(
-        Receiver(
-            name="everyone",
-            channels=(
-                Webhook(url="https://a.example.com/", username="u", password="p"),
-                Webhook(url="https://b.example.com/", bearer_token="t", send_resolved=False),
-                Slack(url="https://hooks.example.com/x", channel="#gpu"),
-                PagerDuty(routing_key="k"),
-                Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
-            ),
-        )
-    )
+    made = contact_point(EVERYONE)
     assert {kind: len(items) for kind, items in made.items()} == {"webhooks": 2, "slacks": 1, "pagerduties": 1, "emails": 1}
     basic, bearer = made["webhooks"]
     assert (basic["basic_auth_user"], basic["basic_auth_password"]) == ("u", "p")
@@ -94,9 +93,14 @@ def test_every_kind_of_channel_becomes_its_integration():
     assert [one["disable_resolve_message"] for one in made["webhooks"]] == [False, True]
     assert made["slacks"][0]["recipient"] == "#gpu"
     assert made["emails"][0]["addresses"] == ["a@example.com"]
-    for kind, key in (("slacks", "text"), ("emails", "message"), ("webhooks", "message")):
-        assert "gpu_fleet.text" in made[kind][0][key], "the same words as Mimir's Alertmanager sends"
-    assert "gpu_fleet.text" in made["pagerduties"][0]["details"]["what to do"]
+    (receiver,) = alertmanager_config(Notifications(receiver="everyone", receivers=(EVERYONE,)))["receivers"]
+    of_mimir = {kind: receiver[f"{kind}_configs"][0] for kind in ("slack", "pagerduty", "email")}
+    slack, pager, email = made["slacks"][0], made["pagerduties"][0], made["emails"][0]
+    assert (slack["title"], slack["text"]) == (of_mimir["slack"]["title"], of_mimir["slack"]["text"])
+    assert pager["details"] == of_mimir["pagerduty"]["details"]
+    assert (pager["source"], pager["class_"]) == (of_mimir["pagerduty"]["source"], of_mimir["pagerduty"]["class"])
+    assert (email["subject"], email["message"]) == (of_mimir["email"]["headers"]["Subject"], of_mimir["email"]["text"])
+    assert made["webhooks"][0]["message"] == of_mimir["email"]["text"]
 
 
 def test_a_mute_timing_keeps_all_its_conditions():

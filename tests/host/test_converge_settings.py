@@ -103,7 +103,9 @@ def test_programs_of_the_system_are_found_where_the_login_does_not_look(host: Si
     assert host.apply([_probe('echo "USERADD=$(command -v useradd)"\n')]).facts["USERADD"].endswith("/sbin/useradd")
 
 
-@pytest.mark.parametrize(("code", "cause"), [(10, "no-driver"), (11, "gpu-count"), (12, "unsupported"), (1, "internal")])
+@pytest.mark.parametrize(
+    ("code", "cause"), [(10, "no-driver"), (11, "gpu-count"), (12, "unsupported"), (14, "old-driver"), (1, "internal")]
+)
 def test_a_fatal_probe_stops_the_run_with_its_cause_before_anything_is_touched(
     host: SimulatedHost, code: int, cause: str
 ) -> None:

@@ -26,12 +26,17 @@ unit() {{
   systemctl enable --quiet --now $1
 }}
 unit prometheus-node-exporter '/usr/bin/prometheus-node-exporter --web.listen-address=:9100'
+mkdir -p /var/lib/prometheus/node-exporter
+printf '#!/bin/sh\n' >/usr/local/bin/get_gpu_metrics.sh
+echo '* * * * * root /usr/local/bin/get_gpu_metrics.sh' >/etc/cron.d/prometheus_gpu_metrics
+echo 'node_gpu_utilization_percent{{gpu="0"}} 97' >/var/lib/prometheus/node-exporter/gpu_metrics.prom
 unit their-gpu-exporter '/usr/local/bin/their_gpu_exporter --web.listen-address=127.0.0.1:9835'
 """
 GONE = """
 systemctl disable --quiet --now prometheus-node-exporter their-gpu-exporter
 rm -f /etc/systemd/system/prometheus-node-exporter.service /etc/systemd/system/their-gpu-exporter.service
 rm -f /usr/bin/prometheus-node-exporter /usr/local/bin/their_gpu_exporter
+rm -rf /usr/local/bin/get_gpu_metrics.sh /etc/cron.d/prometheus_gpu_metrics /var/lib/prometheus
 systemctl daemon-reload
 """
 
@@ -71,6 +76,21 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
     units = set(host.ssh("systemctl list-unit-files --no-legend 'gpu-fleet-*.service' | cut -d ' ' -f 1").stdout.split())
     assert units == {f"gpu-fleet-{name}.service" for name in ("alloy", "check", "textfile")}
     assert occupied.apply().changes == {}, "what is adopted stays adopted"
+    assert occupied.check().drift == []
+
+    assert adopted.facts["GPU_FLEET_OLD_COLLECTOR"] == "found"
+    assert "replaceOldCollector: true in the stack file" in adopted.facts["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+    entry = host.ssh("cat /etc/cron.d/prometheus_gpu_metrics").stdout
+    assert "root /usr/local/bin/get_gpu_metrics.sh" in entry, "without that word it stays"
+    occupied.settings["GPU_FLEET_REPLACE_OLD_COLLECTOR"] = "yes"
+    replaced = occupied.apply()
+    assert (replaced.errors, replaced.facts["GPU_FLEET_OLD_COLLECTOR"]) == ({}, "replaced")
+    assert "GPU_FLEET_OLD_COLLECTOR_NOTICE" not in replaced.facts
+    assert not re.search(r"(?m)^[^#]", host.ssh("cat /etc/cron.d/prometheus_gpu_metrics").stdout), "cron runs nothing"
+    readings = host.ssh("cat /var/lib/prometheus/node-exporter/gpu_metrics.prom").stdout
+    assert "node_gpu_" not in readings, "node_exporter would serve the last readings for ever"
+    assert "root /usr/local/bin/get_gpu_metrics.sh" in host.ssh("grep -rh get_gpu /var/lib/gpu-fleet/saved").stdout
+    assert occupied.apply().changes == {}
     assert occupied.check().drift == []
 
     host.ssh("systemctl stop prometheus-node-exporter")

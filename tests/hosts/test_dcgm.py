@@ -32,7 +32,9 @@ def fleet(
 ) -> Iterator[Stack]:
     """Up with that one host. At its end nothing of it is on the host, neither container nor image."""
     entry = site.stack_hosts()["docker"]
-    stack = Stack(tmp_path_factory.mktemp("dcgm"), "dcgm", config_of(site, {"docker": entry}, dcgm_artifacts, backend)).create()
+    config = config_of(site, {"docker": entry}, dcgm_artifacts, backend)
+    config["logs"]["docker"] = True
+    stack = Stack(tmp_path_factory.mktemp("dcgm"), "dcgm", config).create()
     with left_as_found(host):
         try:
             stack.up()
@@ -51,6 +53,21 @@ def test_the_metrics_of_its_gpus_reach_mimir_under_the_exporter_s_name(
 ) -> None:
     labels = f'datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="docker",exporter_mode="dcgm-exporter"'
     eventually("8 GPUs in Mimir", lambda: len(query.metrics(backend.mimir, f"DCGM_FI_DEV_GPU_UTIL{{{labels}}}")) == 8)
+
+
+def test_what_a_container_prints_is_in_loki_with_its_labels(
+    fleet: Stack, host: Host, backend: Backend, eventually: Callable
+) -> None:
+    image = container(host)["Config"]["Image"]
+    job = "docker run --detach --interactive --network none --name job --entrypoint sh"  # the image has no sleep
+    host.ssh(f"{job} {image} -c 'echo step 1 loss 0.25; echo a warning >&2; read end'")
+    try:
+        labels = f'job="docker", datacenter="{DATACENTER}", cluster="{CLUSTER}", instance="docker", container="job"'
+        line = f'{{{labels}, exporter_mode="dcgm-exporter"}}'
+        eventually("both lines in Loki", lambda: len(query.log_lines(backend.loki, line)) == 2, within_s=150)
+        assert sorted(query.log_lines(backend.loki, line)) == ["a warning", "step 1 loss 0.25"]
+    finally:
+        host.ssh("docker rm --force job")
 
 
 def test_the_choice_and_its_reason_are_facts_of_the_host(fleet: Stack, host: Host) -> None:

@@ -34,6 +34,20 @@ GOOD = Seen(
 )
 OPERATORS = {"the GPU Operator": ["gpu-operator/nvidia-dcgm-exporter-x on gpu-1"]}
 
+# As GPU feature discovery labels nodes: before 0.16 in three parts, since then in one.
+DRIVERS = {
+    "old": {"driver-version.full": "570.26"},
+    "same": {"driver-version.full": "570.86"},
+    "new": {"driver-version.full": "580.65.06"},
+    "legacy": {"driver.major": "550", "driver.minor": "54", "driver.rev": "14"},
+}
+
+
+def labelled(name: str, **labels: str) -> Node:
+    named = {f"nvidia.com/cuda.{key}": value for key, value in labels.items()}
+    return Node(name=name, gpus=8, labels={"nvidia.com/gpu.present": "true", **named})
+
+
 CASES = [
     ("too old", {"version": (1, 24)}, {}, "Kubernetes 1.24 is too old"),
     (
@@ -49,6 +63,12 @@ CASES = [
         {"nodes": [Node(name="gpu-2", gpus=8, labels={"nvidia.com/gpu.present": "no"})]},
         {},
         "dcgm-exporter would not run on gpu-2",
+    ),
+    (
+        "a driver older than the stack file wants",
+        {"nodes": [*GOOD.nodes, *(labelled(name, **labels) for name, labels in DRIVERS.items())]},
+        {"minDriver": "570.86"},
+        "these nodes have older NVIDIA drivers: old (570.26), legacy (550.54.14). Upgrade the drivers",
     ),
     ("two exporters", {"exporters": OPERATORS}, {}, "gpu-operator/nvidia-dcgm-exporter-x on gpu-1"),
     ("no exporter to scrape", {}, {"exporter": "existing"}, "no dcgm-exporter runs in the cluster"),

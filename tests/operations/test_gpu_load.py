@@ -16,8 +16,9 @@ import pytest
 
 from components.kubernetes.load_job import load_job
 from operations.engine import OperationError
-from operations.gpu_load import Reading, host_command, is_visible, load_host, readings, report
+from operations.gpu_load import Reading, host_command, is_visible, readings, report
 from operations.mimir import Mimir
+from operations.on_host import run
 from provider.transport import LocalTransport
 from stackfile.config import StackConfig
 from stackfile.kubernetes import Kubernetes
@@ -137,7 +138,8 @@ def program(directory: Path, text: str) -> None:
 def test_a_host_runs_the_program_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin", f'echo "$*" >{tmp_path}/ran')
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45, [str(tmp_path / "bin")]), 10))
+    command = host_command(1004, 45, [str(tmp_path / "bin")])
+    asyncio.run(run(LocalTransport(), host(tmp_path), command, what="the load", timeout_s=10))
     assert (tmp_path / "ran").read_text() == "--no-dcgm-validation -t 1004 -d 45\n"
 
 
@@ -145,7 +147,7 @@ def test_a_load_that_fails_on_a_host_is_reported_with_its_last_line(tmp_path: Pa
     program(tmp_path / "bin", "echo first >&2; echo 'no CUDA device' >&2; exit 3")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     with pytest.raises(OperationError, match=r"dev: the load failed \(3\): no CUDA device"):
-        asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 10))
+        asyncio.run(run(LocalTransport(), host(tmp_path), host_command(1004, 45), what="the load", timeout_s=10))
 
 
 def test_a_hosts_endless_output_fills_no_memory_and_moves_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +156,7 @@ def test_a_hosts_endless_output_fills_no_memory_and_moves_no_cursor(tmp_path: Pa
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     tracemalloc.start()
     with pytest.raises(OperationError, match=r"dev: the load failed \(3\): no \\x1b\[2JCUDA$"):
-        asyncio.run(load_host(LocalTransport(), host(tmp_path), host_command(1004, 45), 60))
+        asyncio.run(run(LocalTransport(), host(tmp_path), host_command(1004, 45), what="the load", timeout_s=60))
     assert tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
 

@@ -29,7 +29,7 @@ from stackfile.settings import host_settings, shared_settings
 from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack, write_known_hosts, write_private
 
 ROOT = Path(__file__).parents[2]
-STACK_FILES = sorted([*ROOT.glob("Pulumi.*.yaml"), *ROOT.glob("examples/Pulumi.*.yaml")])
+STACK_FILES = sorted([*ROOT.glob("Pulumi.*.yaml"), *ROOT.glob("examples/**/Pulumi.*.yaml")])
 
 
 def load(base: Path, *, secrets: set[str] = frozenset(), **changes: object) -> StackConfig:

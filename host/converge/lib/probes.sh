@@ -30,6 +30,7 @@ run_probe() {
     11) probe_cause=gpu-count ;;
     12) probe_cause=unsupported ;;
     13) probe_cause=download ;;
+    14) probe_cause=old-driver ;;
     124 | 143) probe_cause=internal && echo "probe $1 timed out after $PROBE_TIMEOUT_S seconds" >"$SCRATCH/stderr" ;;
     *) probe_cause=internal ;;
   esac

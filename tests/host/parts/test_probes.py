@@ -13,7 +13,7 @@ from host.part import ROOTFS
 from tests.host.parts.textfiles import tool
 
 LIBEXEC = ROOTFS / "opt/gpu-fleet/libexec"
-NO_DRIVER, WRONG_COUNT, UNSUPPORTED = 10, 11, 12  # host/converge/README.md
+NO_DRIVER, WRONG_COUNT, UNSUPPORTED, OLD_DRIVER = 10, 11, 12, 14  # host/converge/README.md
 
 EIGHT = "".join(f"GPU {index}: NVIDIA H100 80GB HBM3 (UUID: GPU-{index})\n" for index in range(8))
 MIG = "GPU 0: NVIDIA A100 (UUID: GPU-0)\n  MIG 3g.40gb     Device  0: (UUID: MIG-0)\n  MIG 1g.10gb     Device  1: (UUID: MIG-1)\n"
@@ -49,6 +49,19 @@ def test_a_healthy_host_reports_its_gpus_and_versions(tmp_path: Path) -> None:
         "GPU_DRIVER_VERSION": "590.48.01",
         "CUDA_VERSION": "13.1",
     }
+
+
+@pytest.mark.parametrize("oldest", ["", "590", "590.48", "590.48.01", "590.48.1", "95"])
+def test_a_driver_of_the_wanted_version_or_newer_passes(tmp_path: Path, oldest: str) -> None:
+    assert probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest}).returncode == 0
+
+
+@pytest.mark.parametrize("oldest", ["591", "590.100", "590.48.02", "1000"])
+def test_an_older_driver_stops_with_both_versions(tmp_path: Path, oldest: str) -> None:
+    done = probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest})
+    assert (done.returncode, done.stdout) == (OLD_DRIVER, "")
+    assert f"the stack file says minDriver: {oldest}, and this host has driver 590.48.01" in done.stderr
+    assert "upgrade the driver and reboot" in done.stderr
 
 
 def test_mig_instances_are_not_counted_as_gpus(tmp_path: Path) -> None:
@@ -492,3 +505,44 @@ def test_the_stack_file_can_name_the_source(configured: str, source: str) -> Non
 def test_a_source_that_is_neither_is_refused() -> None:
     done = probe("choose-kernel-log", {"GPU_FLEET_KERNEL_LOG": "syslog"})
     assert done.returncode == UNSUPPORTED and "neither auto nor journal nor an absolute path" in done.stderr
+
+
+# --- find-old-collector ---------------------------------------------------------------------------------------------------
+
+CRON = "* * * * * root /usr/local/bin/get_gpu_metrics.sh\n"
+
+
+def old_collector(prefix: Path, *, replace: str = "no") -> dict[str, str]:
+    return facts_of(probe("find-old-collector", {"GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_REPLACE_OLD_COLLECTOR": replace}))
+
+
+def written(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@pytest.mark.parametrize("replace", ["no", "yes"])
+def test_a_host_without_an_old_collector_has_nothing_to_report(tmp_path: Path, replace: str) -> None:
+    written(tmp_path / "etc/cron.d/backup", "* * * * * root /usr/local/bin/backup\n")
+    assert old_collector(tmp_path, replace=replace) == {"GPU_FLEET_OLD_COLLECTOR": "none"}
+
+
+def test_an_old_collector_is_offered_to_be_replaced_and_stays_replaced(tmp_path: Path) -> None:
+    entry = tmp_path / "etc/cron.d/prometheus_gpu_metrics"
+    written(entry, CRON)
+    found = old_collector(tmp_path)
+    assert found["GPU_FLEET_OLD_COLLECTOR"] == "found"
+    assert "(/etc/cron.d/prometheus_gpu_metrics)" in found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+    assert "replaceOldCollector: true" in found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+    assert old_collector(tmp_path, replace="yes") == {"GPU_FLEET_OLD_COLLECTOR": "replaced"}
+    entry.write_text("# ours\n")
+    written(tmp_path / "var/lib/gpu-fleet/placed", "file\t/etc/cron.d/prometheus_gpu_metrics\tsha256\n")
+    assert old_collector(tmp_path, replace="yes") == {"GPU_FLEET_OLD_COLLECTOR": "replaced"}
+    assert old_collector(tmp_path) == {"GPU_FLEET_OLD_COLLECTOR": "found"}, "without the word the original comes back"
+
+
+def test_a_line_in_a_crontab_of_others_is_left_and_named(tmp_path: Path) -> None:
+    written(tmp_path / "var/spool/cron/crontabs/root", CRON)
+    found = old_collector(tmp_path, replace="yes")
+    assert found["GPU_FLEET_OLD_COLLECTOR"] == "none"
+    assert "from /var/spool/cron/crontabs/root: remove that line by hand" in found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]

@@ -1,0 +1,53 @@
+"""Runbooks: those of alerts/runbooks, one panel each, so that a notification can link to one without a server for this checkout.
+
+No query, no variable: a link opens one panel (`viewPanel`). Grafana finds a panel by its number in every version (Grafana 12.3,
+public/app/features/dashboard-scene/utils/utils.ts, findVizPanelByKey, read 2026-11-22).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import alerts
+from dashboards.layout import SCHEMA_VERSION, TAG, uid
+
+NAME: Final = "runbooks"
+_FILES: Final = Path(alerts.__file__).parent / "runbooks"
+_WIDTH, _HEIGHT = 24, 14
+
+
+def dashboard() -> dict[str, Any]:
+    return {
+        "uid": uid(NAME),
+        "title": "GPU fleet / Runbooks",
+        "description": "What each alert means and how to resolve it. Notifications link to these panels.",
+        "tags": [TAG],
+        "schemaVersion": SCHEMA_VERSION,
+        "editable": False,
+        "templating": {"list": []},
+        "annotations": {"list": []},
+        "panels": [_panel(number, file) for number, file in _numbered()],
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "browser",
+    }
+
+
+def runbook_paths() -> dict[str, str]:
+    """By alert, the path of its runbook's panel below Grafana's URL."""
+    return {file.stem: f"/d/{uid(NAME)}?orgId=1&viewPanel={number}" for number, file in _numbered()}
+
+
+def _numbered() -> list[tuple[int, Path]]:
+    return list(enumerate(sorted(_FILES.glob("*.md")), start=1))
+
+
+def _panel(number: int, file: Path) -> dict[str, Any]:
+    title, _, text = file.read_text().partition("\n")
+    return {
+        "id": number,
+        "type": "text",
+        "title": title.removeprefix("# "),
+        "gridPos": {"x": 0, "y": (number - 1) * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "options": {"mode": "markdown", "content": text.strip() + "\n"},
+    }

@@ -1,0 +1,238 @@
+"""What people read: notifications rendered and sent by Mimir's own Alertmanager, of an alert that Mimir's ruler raised."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+import alerts
+import dashboards
+from alerts.alertmanager import alertmanager_config, templates
+from alerts.links import GrafanaLinks, Links
+from alerts.model import RuleGroup, to_yaml
+from alerts.notifications import Email, Notifications, PagerDuty, Receiver, Slack, Webhook
+from lab.showcase.remote_write import push
+from lab.showcase.servers import Servers
+from tests.alerts.inbox import Inbox, part
+
+GRAFANA = "https://grafana.example.com"
+LINKS = Links(
+    grafana=GrafanaLinks(
+        url=GRAFANA,
+        host="gpu-fleet-host",
+        cluster="gpu-fleet-cluster",
+        logs="gpu-fleet-loki",
+        runbooks=dashboards.runbook_paths(),
+    )
+)
+PLACE = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}
+PCI = "0000:4b:00"
+# What an annotation may hold and no service may take for its own markup.
+MARKUP = 'rate <5 & >3 <!channel> <script>alert("x")</script> *not bold* &amp;'
+
+
+@dataclass(frozen=True)
+class OnCall:
+    mimir: str
+    inbox: Inbox
+
+    def send(self, path: str, body: bytes, kind: str = "application/yaml") -> None:
+        request = urllib.request.Request(f"{self.mimir}{path}", data=body, headers={"Content-Type": kind})
+        urllib.request.urlopen(request, timeout=30).close()
+
+    def raise_alerts(self, *given: dict[str, Any]) -> None:
+        self.send("/alertmanager/api/v2/alerts", json.dumps(given).encode(), "application/json")
+
+
+def labels_of(group: RuleGroup) -> set[tuple[str, str]]:
+    """Of all its rules."""
+    return {label for rule in group.rules for label in rule.get("labels", {}).items()}
+
+
+def configuration(inbox: Inbox) -> str:
+    """Mimir's configuration as a stack deploys it, but for the addresses of the services, and the waiting."""
+    everyone = Receiver(
+        name="everyone",
+        channels=(
+            Webhook(url=f"{inbox.web}/webhook"),
+            Slack(url=f"{inbox.web}/slack", channel="#gpu-alerts"),
+            PagerDuty(routing_key="the-key"),
+            Email(to="oncall@example.com", sender="alerts@example.com", smarthost=inbox.smtp),
+        ),
+    )
+    made = alertmanager_config(
+        Notifications(receiver="everyone", receivers=(everyone,), group_wait="1s", group_interval="1s", repeat_interval="1h")
+    )
+    made["route"]["routes"][0] |= {"group_wait": "1s", "group_interval": "1s"}
+    made["receivers"][0]["pagerduty_configs"][0]["url"] = f"{inbox.web}/pagerduty"
+    made["receivers"][0]["email_configs"][0]["require_tls"] = False
+    return to_yaml({"template_files": templates(), "alertmanager_config": to_yaml(made)})
+
+
+@pytest.fixture(scope="module")
+def on_call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
+    """A Mimir whose ruler has evaluated an XID 79, and everybody whom it notified."""
+    servers = Servers(tmp_path_factory.mktemp("mimir"), ("mimir",))
+    with Inbox().open() as inbox:
+        try:
+            servers.wait()
+            made = OnCall(servers.mimir, inbox)
+            made.send("/api/v1/alerts", configuration(inbox).encode())
+            (group,) = (one for one in alerts.rule_groups("mimir", LINKS) if ("xid", "79") in labels_of(one))
+            made.send("/prometheus/config/v1/rules/gpu-fleet", group.yaml.encode())
+            event = {**PLACE, "pci": PCI, "xid": "79", "source": "kernel", "__name__": "gpu:xid_events:increase10m"}
+            info = {**PLACE, "gpu": "3", "pci_bus_id": f"{PCI}.0", "uuid": "GPU-3", "__name__": "gpu:info"}
+            now = time.time()
+            samples = [(now - 10 + 5 * step, 1.0) for step in range(30)]
+            push(f"{servers.mimir}/api/v1/push", {tuple(sorted(labels.items())): samples for labels in (event, info)})
+            yield made
+        finally:
+            servers.stop()
+
+
+def alert(host: str, **changes: Any) -> dict[str, Any]:
+    annotations = {
+        "summary": f"{host}: silent {MARKUP}",
+        "description": MARKUP,
+        "action": f"Look. {MARKUP}",
+        "runbook": "alerts/runbooks/HostSilent.md",
+    }
+    labels = {"alertname": "HostSilent", "severity": "warning", "scope": "host", **PLACE, "instance": host}
+    return {"labels": labels, "annotations": annotations, **changes}
+
+
+SUMMARY = r"XID 79 on gpu-node-001, GPU 3 \(0000:4b:00\.0\): .+"
+DRAIN_SLURM = 'scontrol update nodename=gpu-node-001 state=drain reason="GpuXid"'
+DRAIN_KUBERNETES = "kubectl drain gpu-node-001 --ignore-daemonsets --delete-emptydir-data"
+
+
+def lead_to_the_incident(runbook: str, dashboard: str, logs: str) -> None:
+    """The links open the runbook, and the dashboard and the kernel log of the host since before the alert."""
+    assert runbook == f"{GRAFANA}{dashboards.runbook_paths()['GpuXid']}"
+    found = parse_qs(urlsplit(dashboard).query)
+    assert dashboard.startswith(f"{GRAFANA}/d/gpu-fleet-host?")
+    assert {name: found[f"var-{name}"] for name in PLACE} == {name: [value] for name, value in PLACE.items()}
+    before_s = time.time() - int(found["from"][0]) / 1000
+    assert 1800 < before_s < 2400
+    assert found["to"] == ["now"]
+    (pane,) = json.loads(parse_qs(urlsplit(logs).query)["panes"][0]).values()
+    assert pane["queries"][0]["expr"] == '{job="kernel", instance="gpu-node-001"}'
+    assert pane["queries"][0]["datasource"] == {"type": "loki", "uid": "gpu-fleet-loki"}
+    assert pane["range"] == {"from": found["from"][0], "to": "now"}
+
+
+def test_an_email_says_where_what_and_what_to_do_in_text_and_html(on_call: OnCall) -> None:
+    mail = on_call.inbox.mail("XID 79")
+    assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", mail["Subject"]), mail["Subject"]
+    text = part(mail, "plain").replace("\r\n", "\n")
+    print(text)
+    lines = text.splitlines()
+    assert re.fullmatch(SUMMARY, lines[0]), lines[0]
+    assert lines[1:5] == ["Datacenter: us-west", "Cluster: training", "Host: gpu-node-001", f"GPU: PCI {PCI}"]
+    assert re.fullmatch(r"Since: \d\d:\d\d:\d\d UTC on 20\d\d-\d\d-\d\d", lines[5])
+    assert f"Drain with Slurm: {DRAIN_SLURM}" in lines
+    assert f"Drain in Kubernetes: {DRAIN_KUBERNETES}" in lines
+    links = dict(line.split(": ", 1) for line in lines if ": https://" in line)
+    lead_to_the_incident(links["Runbook"], links["Dashboard"], links["Kernel log"])
+    page = part(mail, "html")
+    print(page)
+    hrefs = [html.unescape(href) for href in re.findall(r'<a href="([^"]+)">', page)]
+    assert hrefs == list(links.values()), "the same links, escaped for HTML alone"
+    assert f"<code>{html.escape(DRAIN_KUBERNETES)}</code>" in page
+    assert "alertname" not in page, "Alertmanager's own page lists labels"
+
+
+def test_slack_shows_the_same_with_its_own_links(on_call: OnCall) -> None:
+    (message,) = on_call.inbox.at("slack", "XID 79")["attachments"]
+    print(message["text"])
+    assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", message["title"])
+    assert message["color"] == "danger"
+    place = rf"Datacenter: us-west\nCluster: training\nHost: gpu-node-001\nGPU: PCI {PCI}\n"
+    assert re.match(rf"\*{SUMMARY}\*\n{place}", message["text"])
+    assert f"Drain with Slurm: `{DRAIN_SLURM}`" in message["text"]
+    links = {name: html.unescape(url) for url, name in re.findall(r"<(https://[^|>]+)\|([^>]+)>", message["text"])}
+    lead_to_the_incident(links["Runbook"], links["Dashboard"], links["Kernel log"])
+    assert message["title_link"] == links["Dashboard"]
+
+
+def test_pagerduty_gets_fields_links_and_no_wall_of_labels(on_call: OnCall) -> None:
+    event = on_call.inbox.at("pagerduty", "XID 79")
+    print(json.dumps(event, indent=2))
+    assert (event["routing_key"], event["event_action"]) == ("the-key", "trigger")
+    payload = event["payload"]
+    assert (payload["source"], payload["component"], payload["group"], payload["class"], payload["severity"]) == (
+        "gpu-node-001",
+        "gpu",
+        "training",
+        "GpuXid",
+        "critical",
+    )
+    assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", payload["summary"])
+    assert DRAIN_SLURM in payload["custom_details"]["firing"]
+    assert "alertname" not in payload["custom_details"]["firing"]
+    links = {link["text"]: link["href"] for link in event["links"]}
+    lead_to_the_incident(links["Runbook"], links["Dashboard"], links["Kernel log"])
+    assert len(event["dedup_key"]) == 64, "the same for all notifications of this group, so that one resolves the other"
+
+
+def test_a_webhook_has_commands_and_links_as_annotations(on_call: OnCall) -> None:
+    body = on_call.inbox.at("webhook", "XID 79")
+    (one,) = body["alerts"]
+    assert one["labels"].items() >= {**PLACE, "severity": "critical", "xid": "79"}.items()
+    annotations = one["annotations"]
+    assert (annotations["drain_slurm"], annotations["drain_kubernetes"]) == (DRAIN_SLURM, DRAIN_KUBERNETES)
+    assert annotations["dashboard_url"].startswith(f"{GRAFANA}/d/gpu-fleet-host?")
+    assert annotations["runbook_url"].startswith(f"{GRAFANA}/d/gpu-fleet-runbooks?")
+
+
+def test_markup_in_a_text_stays_text_and_a_group_of_forty_is_shortened(on_call: OnCall) -> None:
+    on_call.raise_alerts(*(alert(f"gpu-node-{number:03}") for number in range(40)))
+    (message,) = on_call.inbox.at("slack", "40 alerts")["attachments"]
+    assert message["title"] == "[FIRING] us-west / training: 40 alerts: HostSilent"
+    assert message["text"].count("Host: ") == 10
+    assert "... and 30 more: gpu-node-010, gpu-node-011," in message["text"]
+    assert "<!channel>" not in message["text"] and "&lt;!channel&gt;" in message["text"], "it would notify the whole channel"
+    assert "&amp;amp;" in message["text"]
+    mail = on_call.inbox.mail("... and 30 more: gpu-node-010")
+    assert MARKUP in part(mail, "plain").replace("\r\n", "\n"), "plain text needs no escaping"
+    page = part(mail, "html")
+    assert "<script" not in page and "&lt;script&gt;" in page
+    event = on_call.inbox.at("pagerduty", "40 alerts")
+    assert "... and 30 more" in event["payload"]["custom_details"]["firing"]
+
+
+def test_a_resolved_notification_says_so_and_how_to_return_the_host(on_call: OnCall) -> None:
+    began = datetime.now(UTC) - timedelta(minutes=20)
+    commands = {"drain_slurm": "scontrol update nodename=b", "drain_kubernetes": "kubectl drain b"}
+    given = alert("gpu-node-b", startsAt=began.isoformat())
+    given["labels"] |= {"alertname": "GpuMissing", "severity": "critical", "scope": "gpu"}
+    given["annotations"] |= {"summary": "gpu-node-b lost a GPU", **commands}
+    on_call.raise_alerts(given)
+    on_call.inbox.at("slack", "gpu-node-b lost a GPU")
+    on_call.raise_alerts({**given, "endsAt": datetime.now(UTC).isoformat()})
+    event = on_call.inbox.wait_for(
+        "a resolved event",
+        lambda: next(
+            (body for path, body in on_call.inbox.posted if path == "pagerduty" and body["event_action"] == "resolve"), None
+        ),
+    )
+    trigger = on_call.inbox.at("pagerduty", "gpu-node-b lost a GPU")
+    assert event["dedup_key"] == trigger["dedup_key"]
+    mail = on_call.inbox.mail("Resolved at")
+    print(part(mail, "plain"))
+    assert mail["Subject"] == "[RESOLVED] us-west / training: gpu-node-b lost a GPU"
+    assert "scontrol update nodename=gpu-node-b state=resume" in part(mail, "plain")
+    assert "kubectl uncordon gpu-node-b" in part(mail, "html")
+    assert "Action:" not in part(mail, "plain"), "there is nothing left to do about it"
+    (message,) = on_call.inbox.at("slack", "Resolved at")["attachments"]
+    assert message["color"] == "good"
