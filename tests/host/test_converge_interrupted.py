@@ -130,10 +130,12 @@ def test_a_file_of_others_that_was_restored_survives_a_run_killed_before_that_is
     mv = tmp_path / "bin/mv"
     mv.parent.mkdir()
     # Only the last record of the part is missing when the file is back.
-    theirs, once = host.at("/etc/leaving/a"), tmp_path / "killed"
+    theirs, done = host.at("/etc/leaving/a"), tmp_path / "killed"
     mv.write_text(
         "#!/bin/sh\n"
-        f'case "$*" in *placed.new*) if grep -q administrator {theirs} && [ ! -e {once} ]; then : >{once}; kill -9 0; fi ;; esac\n'
+        'case "$*" in *placed.new*)\n'
+        f"  if grep -q administrator {theirs} && [ ! -e {done} ]; then : >{done}; kill -9 0; fi ;;\n"
+        "esac\n"
         f'exec {shutil.which("mv")} "$@"\n'
     )
     mv.chmod(0o755)

@@ -228,7 +228,7 @@ drop_records() {
   done
 }
 
-# restore_foreign PATH: restores the file that was there before ours. Its saved copy stays until drop_saved.
+# restore_foreign PATH: restores the file that existed before ours. Its saved copy stays until drop_saved.
 restore_foreign() {
   [ -e "$STATE/saved$1" ] || [ -L "$STATE/saved$1" ] || return 0
   # It may be on another file system: first a copy, flushed to disk.
