@@ -36,7 +36,7 @@ user_difference() {
     DIFF="exists without a record, to be adopted"
     return 0
   fi
-  user_has=$(id -Gn "$1")
+  user_has=$(id -Gn "$1" 2>/dev/null)
   user_wants=$(present_groups "$3")
   for user_group in $user_wants; do
     is_among "$user_group" "$user_has" || DIFF="is not in group $user_group"
@@ -52,6 +52,7 @@ END
   [ "$user_home" = "$2" ] || DIFF="home is $user_home, not $2"
   no_login_shell
   [ "$user_shell" = "$NO_LOGIN" ] || DIFF="login shell is $user_shell, not $NO_LOGIN"
+  id -gn "$1" >/dev/null 2>&1 || DIFF="its group does not exist"
 }
 
 # is_lost_account passwd|group user|group NAME: a local account with our name whose record was lost.
@@ -105,6 +106,8 @@ place_user() {
     [ -z "$place_groups" ] || attempt "cannot add user $1 to groups $place_groups" usermod --append --groups "$place_groups" "$1"
     return
   fi
+  # useradd writes one file after the other: power that fails in between leaves a user without its group.
+  has_group "$1" || attempt "cannot create group $1" groupadd --system --gid "$(id -g "$1")" "$1" || return 1
   attempt "cannot change user $1" usermod --gid "$1" --groups "$place_groups" --shell "$NO_LOGIN" "$1" || return 1
   place_entry=$(passwd_entry "$1" | cut -d : -f 6)
   [ "$place_entry" = "$2" ] || { stop_units "$4" && attempt "cannot change the home of user $1" usermod --home "$2" "$1"; }
