@@ -6,11 +6,13 @@ PYTHON := .venv/bin/python
 WITH_TOOLS := $(PYTHON) -m toolchain run --
 # Gets the programs that a stack needs, or says which one is missing and how to install it.
 PROGRAMS_FOR := $(PYTHON) -m operations.programs --stack
+SETUP := $(PYTHON) -m toolchain install
 # The lab's stand-ins for what cannot be installed: for the stack `dev`, and to try out a stack without real hosts or clusters.
 ifneq ($(filter 1,$(STAND_INS))$(filter dev,$(STACK)),)
 export STAND_INS
 WITH_TOOLS := $(PYTHON) -m lab.standins run --
 PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
+SETUP := $(PYTHON) -m lab.standins install --setup
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
 ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull
@@ -43,7 +45,7 @@ help:
 
 .PHONY: setup
 setup: .venv/installed ## install the Python packages, Pulumi, its plugins and Helm: what every real stack may need
-	@$(PYTHON) -m toolchain install $(if $(filter setup,$(MAKECMDGOALS)),,--quiet) >&2
+	@$(SETUP) $(if $(filter setup,$(MAKECMDGOALS)),,--quiet) >&2
 
 .PHONY: lab-setup
 lab-setup: .venv/installed-dev
@@ -63,7 +65,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load test-alert
+.PHONY: preview artifacts offline-kit up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -81,8 +83,13 @@ shell: .venv/installed ## open a shell with this project's pulumi and a stack se
 	@$(PYTHON) -m toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.shell --stack "$(STACK)"
 
-artifacts: .venv/installed ## copy the hosts' programs to build/artifacts, for `gpu-fleet:artifacts: {source: controller, directory: build/artifacts}`
-	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts
+artifacts: .venv/installed ## copy the hosts' programs to build/artifacts, for `artifacts: {source: controller}`: make artifacts STACK=s ARCH="amd64 arm64"
+	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts \
+	  $(if $(STACK),--stack "$(STACK)") $(foreach arch,$(ARCH),--arch $(arch))
+
+offline-kit: .venv/installed ## write one archive for a site without internet: make offline-kit STACK=s ARCH="amd64 arm64" PYTHONS="3.11 3.13"
+	@$(WITH_TOOLS) $(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins offline-kit,operations.offline_kit) \
+	  $(if $(STACK),--stack "$(STACK)") $(foreach arch,$(ARCH),--arch $(arch)) $(foreach python,$(PYTHONS),--python $(python))
 
 pull-bundle: .venv/installed ## write what hosts in pull mode fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing [NOW=1] [STOP=1]
 	@$(WITH_TOOLS) $(PYTHON) -m operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \

@@ -37,6 +37,7 @@ check_signals(config)
 check_artifacts(config)
 ours = pulumi.ResourceOptions(provider=Provider("gpu-fleet", provider_args(loaded)))
 
+fleet = None
 backend = Backend("backend", backend_args(loaded)) if config.backend else None
 if config.hosts:
     hosts = fleet_args(config, backend)
@@ -60,9 +61,9 @@ if config.kubernetes:
     cluster = GpuCluster("gpu-cluster", gpu_cluster_args(loaded, cluster_provider), ours)
     pulumi.export("cluster", cluster.facts)
 if config.rulers:
-    Rulers("rulers", rulers_args(loaded, backend), ours)
+    Rulers("rulers", rulers_args(loaded, backend, fleet), ours)
 if config.grafana:
-    grafana_provider = grafana.Provider("grafana", **grafana_provider_args(loaded, backend))
+    grafana_provider = grafana.Provider("grafana", **grafana_provider_args(loaded, backend, fleet))
     shown = Dashboards("grafana", dashboards_args(loaded), pulumi.ResourceOptions(provider=grafana_provider))
     pulumi.export("dashboards", shown.urls)
     if config.alerts and "grafana" in config.alerts.targets:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pulumi
 
+from components.fleet.monitoring import server_secrets
 from components.fleet.scrape import web_config
 from components.fleet.wiring import pushed_to
 from components.kubernetes.wiring import kubernetes_place
@@ -74,6 +75,7 @@ def provider_args(loaded: LoadedConfig) -> ProviderArgs:
     """Logins and secrets of the stack, stored once: a Host carries none of them."""
     config, secrets = loaded.config, loaded.secrets
     placed = {name: secrets[key] for name, key in PLACED_SECRETS.items() if key in secrets}
+    placed |= server_secrets(loaded)
     if section := config.scrape:
         stack = f"{config.datacenter}/{config.cluster}"
         placed[WEB_CONFIG] = secrets["scrapePassword"].apply(partial(web_config, section, stack))

@@ -164,7 +164,8 @@ def _unit_paths(unit: Unit) -> Iterator[tuple[str, str]]:
     yield "systemd", f"/etc/systemd/system/{unit.name}.service"
     if unit.timer:
         yield "systemd", f"/etc/systemd/system/{unit.name}.timer"
-    yield "supervisor", f"{SUPERVISOR_DIRECTORY}/{unit.name}.conf"
+    if not unit.systemd_only:
+        yield "supervisor", f"{SUPERVISOR_DIRECTORY}/{unit.name}.conf"
 
 
 def _settings(parts: Iterable[Part]) -> dict[str, str]:

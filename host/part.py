@@ -91,11 +91,12 @@ class Unit:
     part's files, and the host's service manager uses its own. A change of that file always restarts the unit.
     `restart_on`: what restarts it when it changes: paths of files or downloads of this part or an earlier one, or the names
     "identity" (the host's name, datacenter and cluster), "settings" (all other settings) and "secrets/<name>". `reload_on`: the
-    same, for a reload instead.
+    same, for a reload instead. `systemd_only`: its part is wanted only on hosts with systemd, so it has no file for supervisor.
     """
 
     name: str
     timer: bool = False
+    systemd_only: bool = False
     restart_on: tuple[str, ...] = ()
     reload_on: tuple[str, ...] = ()
 

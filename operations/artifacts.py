@@ -1,38 +1,67 @@
 """`make artifacts`: fills a directory with the programs of a host, for `gpu-fleet:artifacts: {source: controller}`.
 
-    python -m operations.artifacts DIRECTORY
+    python -m operations.artifacts DIRECTORY [--stack NAME] [--arch amd64 --arch arm64]
 
-Only releases are accepted, for this machine's architecture: for hosts of another one, run it on a machine of that architecture.
+Only releases are accepted. Those for this machine's architecture are taken from the toolchain, which may have them already; those
+for another one are downloaded.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import shutil
 import sys
-from collections.abc import Collection, Mapping
+import tarfile
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from host.artifacts import DCGM_IMAGE, INDEX, SIMULATED
 from host.parts import PROGRAMS
+from host.parts.monitoring import GRAFANA, SERVERS
 from operations.engine import OperationError
-from operations.stack import enter_project
+from operations.stack import configuration, enter_project
 from provider.envelope import compress
+from toolchain.cache import RECORD
 from toolchain.errors import NotInstalled, ToolchainError
 from toolchain.install import Installer, architecture
 from toolchain.locate import located
 from toolchain.programs import PROGRAMS as TOOLS
-from toolchain.versions import image, release
+from toolchain.progress import Progress
+from toolchain.upstream import Upstream
+from toolchain.versions import ARCHITECTURES, image, release
 
 
-def gather_artifacts(directory: Path, *, image_archive: Path | None = None) -> None:
-    """Fills the directory with the releases that are installed, compressed as the provider sends them.
+def programs_for(stack: str) -> tuple[str, ...]:
+    """The programs that the hosts of a stack get. Raises OperationError."""
+    monitoring = configuration(stack).values.get("monitoring")
+    if not isinstance(monitoring, Mapping):
+        return PROGRAMS
+    return (*PROGRAMS, *SERVERS, *(() if monitoring.get("grafana") is False else (GRAFANA,)))
+
+
+def gather_artifacts(
+    directory: Path,
+    names: Collection[str],
+    *,
+    architectures: Sequence[str] = (),
+    image_archive: Path | None = None,
+) -> None:
+    """Fills the directory with releases, compressed as the provider sends them. `architectures`: default: this machine's.
 
     `image_archive`: dcgm-exporter's image as written by `docker save`, for hosts without access to a registry; that of an earlier
     run is kept while its tag is the pinned one. Raises ToolchainError.
     """
-    fill(directory, {name: release_of(name) for name in PROGRAMS}, image_archive=image_archive)
+    here = architecture()
+    with tempfile.TemporaryDirectory() as scratch:
+        programs: dict[str, dict[str, Path]] = {name: {} for name in names}
+        for arch in architectures or (here,):
+            for name in names:
+                program = release_of(name) if arch == here else _downloaded(name, arch, Path(scratch))
+                programs[name][arch] = artifact_of(name, program, Path(scratch) / f"{name}-{arch}.tar.gz")
+        fill(directory, programs, image_archive=image_archive)
     for line in (directory / INDEX).read_text().splitlines():
         file = directory / line.split()[0]
         # Otherwise the provider compresses it while a host waits.
@@ -54,18 +83,53 @@ def release_of(name: str) -> Path:
     return found.path
 
 
+def _downloaded(name: str, arch: str, scratch: Path) -> Path:
+    """The release for another architecture than this machine's. Raises ToolchainError."""
+    file = release(name).files[arch]
+    into = scratch / f"{name}-{arch}"
+    with Progress().step(f"{name} {release(name).version} {arch}", "downloading the release") as step:
+        Upstream().get(file, name, into, step)
+    return into / (file.tree or name)
+
+
+def artifact_of(name: str, program: Path, archive: Path) -> Path:
+    """What hosts get of an installed program: the program, or all of its release as one archive where it needs that. The same
+    files give the same bytes. `archive`: where the archive is written."""
+    tree = release(name).files[architecture()].tree
+    if not tree:
+        return program
+    root = program.resolve().parents[len(Path(tree).parts) - 1]
+    with gzip.GzipFile(archive, "wb", compresslevel=1, mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in sorted(root.rglob("*")):
+            if path.name != RECORD:
+                tar.add(path, f"{name}-{release(name).version}/{path.relative_to(root)}", recursive=False, filter=_anonymous)
+    return archive
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = 0
+    return member
+
+
 def fill(
-    directory: Path, programs: Mapping[str, Path], *, simulated: Collection[str] = (), image_archive: Path | None = None
+    directory: Path,
+    programs: Mapping[str, Mapping[str, Path]],
+    *,
+    simulated: Collection[str] = (),
+    image_archive: Path | None = None,
 ) -> None:
-    """One file per program, named by its sha256, and SHA256SUMS with their names. Other files in the directory are removed.
+    """One file per program and architecture, named by its sha256, and SHA256SUMS with their names. Other files are removed.
 
     `simulated`: those of `programs` that are not the release: real hosts do not get such a directory. Raises ToolchainError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     lines = _image_lines(directory, image_archive)
-    for name, program in programs.items():
+    for name, files in programs.items():
         version = release(name).version + (SIMULATED if name in simulated else "")
-        lines.append(f"{_place(name, program.resolve(), directory)}  {name}-{version}.linux-{architecture()}\n")
+        for arch, program in files.items():
+            lines.append(f"{_place(name, program.resolve(), directory)}  {name}-{version}.linux-{arch}\n")
     digests = {line.split()[0] for line in lines}
     # Each has a compressed copy beside it, which is what is sent.
     for stale in {path.name for path in directory.iterdir()} - digests - {f"{digest}.gz" for digest in digests} - {INDEX}:
@@ -104,12 +168,15 @@ def main(arguments: list[str]) -> int:
         prog="python -m operations.artifacts", description="Fill a directory for `gpu-fleet:artifacts: {source: controller}`."
     )
     parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    parser.add_argument("--stack", default="", help="one that has a monitoring server needs its programs too")
+    parser.add_argument("--arch", action="append", choices=ARCHITECTURES, help="default: this machine's")
     parser.add_argument("--image", type=Path, metavar="FILE", help="dcgm-exporter's image, as written by `docker save`")
     given = parser.parse_args(arguments)
     try:
         enter_project()
-        Installer().install(PROGRAMS)
-        gather_artifacts(given.directory, image_archive=given.image)
+        names = programs_for(given.stack) if given.stack else PROGRAMS
+        Installer().install(names)
+        gather_artifacts(given.directory, names, architectures=given.arch or (), image_archive=given.image)
     except (OperationError, ToolchainError) as error:
         print(error, file=sys.stderr)
         return 1

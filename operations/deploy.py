@@ -30,7 +30,7 @@ from stackfile.problems import listed
 FLAGS = ("--parallel", "200", "--continue-on-error")
 _PREVIEW_FLAGS = ("--diff", "--parallel", "200")
 SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
-_CANNOT_BE_CREATED_TWICE = {"kubernetes", "grafana", "backend"}
+_CANNOT_BE_CREATED_TWICE = {"kubernetes", "grafana", "backend", "monitoring"}
 
 # What a host needs, as patterns of resource URNs: its component, the bundle and the provider, which may have to be created first;
 # an embedded backend too, whose addresses are among the settings of each host.

@@ -89,6 +89,9 @@ class Mimir(Server):
                 f"{PROJECT}:metrics.queryUrl is missing: {metrics.url} only takes pushes. Add the URL of the server that answers "
                 "queries, such as Thanos Query or vmselect"
             )
+        ruler = config.rulers.mimir if config.rulers else None
+        if ruler and config.monitoring_url and ruler.url == config.monitoring_url:
+            return cls(metrics.queries, *login_of(ruler, "rulers", config, stack))  # the hosts' login there can only push
         return cls(metrics.queries, *login_of(metrics, "metrics", config, stack))
 
     def highest(self, promql: str) -> float | None:

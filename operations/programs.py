@@ -28,6 +28,8 @@ _OF_SECTION = {
 
 def needed_for(sections: Collection[str]) -> list[str]:
     """The programs that a stack with these sections needs beyond those that every stack needs."""
+    if "monitoring" in sections:  # it has a Grafana and rulers by default
+        sections = {*sections, "grafana"}
     return [name for section, names in _OF_SECTION.items() if section in sections for name in names]
 
 

@@ -9,7 +9,7 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,17 @@ class Settings:
             plans_on_hosts=environment.get(PLAN_VARIABLE) == "hosts",
         )
 
-    def secrets_digest(self) -> Any:
-        """Changes when a secret placed on hosts changes; reveals nothing about it without the key."""
+    def secrets_without(self, withheld: Collection[str]) -> dict[str, str]:
+        """Those of a host that does not get these."""
+        return {name: value for name, value in self.secrets.items() if name not in withheld}
+
+    def secrets_digest(self, withheld: Collection[str]) -> Any:
+        """Changes when a secret placed on the host changes; reveals nothing about it without the key."""
         if not self.is_known:
             return UNKNOWN
-        if not self.secrets:
+        if not (secrets_of_host := self.secrets_without(withheld)):
             return ""
-        text = json.dumps(self.secrets, sort_keys=True)
+        text = json.dumps(secrets_of_host, sort_keys=True)
         return hmac.new(self.digest_key.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
     def every_secret(self) -> frozenset[str]:

@@ -16,11 +16,13 @@ import yaml
 from pydantic import ValidationError
 
 from stackfile.alerts import Alerts
+from stackfile.defaults import completed
 from stackfile.hostlist import HostList, entries_of
 from stackfile.hosts import Ssh
 from stackfile.hostspec import HostSpec
 from stackfile.inventory_file import read_inventory
 from stackfile.kubernetes import Kubernetes
+from stackfile.monitoring import Monitoring, monitoring_hosts, server_url
 from stackfile.naming import PROJECT
 from stackfile.problems import (
     ConfigErrors,
@@ -67,6 +69,7 @@ class StackConfig:
     ssh: Ssh
     hosts: Mapping[str, HostSpec]  # by name, patterns and inventories expanded
     rollout: Rollout | None
+    monitoring: Monitoring | None
     metrics: Metrics | None
     logs: Logs | None
     scrape: Scrape | None
@@ -91,6 +94,7 @@ class StackConfig:
         base = base.resolve()
         file, broken, listing = _read(raw, base, secrets_set)
         problems = listing.problems
+        file = completed(file, listing.hosts, broken)
         has_hosts = any(raw.get(key) or key in secrets_set for key in ("hosts", "inventory"))
         problems += check_all(Stack(file, listing, broken, secrets_set | set(SECRETS) & set(raw), has_hosts))
         if problems:
@@ -101,6 +105,7 @@ class StackConfig:
             ssh=listing.ssh,
             hosts=listing.hosts,
             rollout=file.rollout,
+            monitoring=file.monitoring,
             metrics=file.metrics,
             logs=file.logs,
             scrape=file.scrape,
@@ -132,6 +137,17 @@ class StackConfig:
     def pem(self, text: str | None) -> str:
         """The content of a certificate file of the stack file; empty without one."""
         return "" if text is None else self.local_path(text).read_text()
+
+    @property
+    def monitoring_host(self) -> HostSpec | None:
+        """The host that is the stack's monitoring server."""
+        return next(iter(monitoring_hosts(self.hosts)), None)
+
+    @property
+    def monitoring_url(self) -> str:
+        """URL of the monitoring server; empty where the stack has none."""
+        host = self.monitoring_host
+        return server_url(self.monitoring, host) if self.monitoring and host else ""
 
     def local_path(self, text: str) -> Path:
         """A path of this machine as the stack file writes it: relative to Pulumi.yaml, absolute, or with ~."""
@@ -213,6 +229,7 @@ _SECRETS_OF_SECTION = {
     "kubernetes": ("kubeconfig", "operatorGrafanaPassword"),
     "grafana": ("grafanaAuth",),
     "rulers": ("rulersPassword", "rulersBearerToken", "rulersClientKey"),
+    "monitoring": ("monitoringKey",),
     "alerts": ("NAME",),
 }
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ports
+from stackfile.monitoring import ROLE
 from stackfile.patterns import Listed
 from stackfile.problems import Problem
 
 _ONLY_SSH = {"address", "port", "user", "private_key_file", "bastion", "sudo", "host_key"}
+_OF_GPU_HOSTS = {"gpus", "exporter", "vendor", "adopt", "tool_path"}
 _OF_PULLED = {"connection", "gpus", "lost"}  # what is expected of it; all else is given to its installer, on the host
 
 
@@ -18,6 +20,8 @@ def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
         return
     yield from _local(entry, listed) if entry.connection == "local" else _reached_by_ssh(entry, listed)
     place = listed.place
+    if entry.role == ROLE:
+        yield from _monitoring_server(entry, listed)
     if entry.vendor == "amd" and entry.exporter in ("dcgm-exporter", "nvidia_gpu_exporter"):
         what = f"{entry.exporter} reads NVIDIA GPUs, and the vendor is amd"
         yield Problem(place(("exporter",)), what, "auto or textfile", "write `exporter: textfile`")
@@ -30,6 +34,15 @@ def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
             what = f"{port} is the port of {names_of[port]} too"
             yield Problem(place(("ports", key)), what, "a port of its own for each", "change one of them")
         names_of.setdefault(port, key)
+
+
+def _monitoring_server(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
+    for name in sorted(entry.model_fields_set & _OF_GPU_HOSTS):
+        key = HostEntry.model_fields[name].alias or name
+        yield Problem(listed.place((key,)), f"has no effect with `role: {ROLE}`", fix=f"remove {key}")
+    if entry.service_manager == "supervisor":
+        what = f"`role: {ROLE}` needs systemd"
+        yield Problem(listed.place(("serviceManager",)), what, "systemd or auto", "remove serviceManager")
 
 
 def _local(entry: HostEntry, listed: Listed) -> Iterator[Problem]:

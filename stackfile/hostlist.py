@@ -89,6 +89,7 @@ class HostList:
             "adopt": entry.adopt,
             "replace_old_collector": entry.replace_old_collector,
             "lost": entry.lost,
+            "role": entry.role,
         }
 
     def local_path(self, text: str) -> Path:

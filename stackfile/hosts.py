@@ -11,6 +11,7 @@ from stackfile.values import Address, DriverVersion, HostKey, LocalPath, LoginNa
 Exporter = Literal["auto", "dcgm-exporter", "nvidia_gpu_exporter", "textfile"]
 Vendor = Literal["auto", "nvidia", "amd"]
 ServiceManager = Literal["auto", "systemd", "supervisor"]
+Role = Literal["gpu", "monitoring"]
 KERNEL_LOG_WORDS = ("auto", "journal")  # anything else is the path of a file
 
 
@@ -84,6 +85,8 @@ class HostEntry(Section):
     """`local` means the machine that runs Pulumi, as in the dev stack; `pull` a host that provisions itself and has to report."""
     prefix: LocalPath | None = None
     """Local hosts only: everything is placed below this directory, and nothing needs root."""
+    role: Role = "gpu"
+    """`monitoring`: the host is the stack's monitoring server (gpu-fleet:monitoring) instead of a GPU host."""
     gpus: int | None = Field(default=None, ge=1, le=64, examples=[8])
     """How many GPUs the host must have; any other count fails its driver check and fires an alert. Default: not checked."""
     min_driver: DriverVersion | None = None

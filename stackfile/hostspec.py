@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stackfile.hosts import Bastion, Exporter, Ports, ServiceManager, Vendor
+from stackfile.hosts import Bastion, Exporter, Ports, Role, ServiceManager, Vendor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,3 +35,4 @@ class HostSpec:
     adopt: bool
     replace_old_collector: bool
     lost: bool
+    role: Role

@@ -9,6 +9,7 @@ from pydantic import Field
 from stackfile.alerts import Alerts
 from stackfile.hosts import HostEntry, Inventory, Ssh
 from stackfile.kubernetes import Kubernetes
+from stackfile.monitoring import Monitoring
 from stackfile.rollout import Rollout
 from stackfile.scrape import Scrape
 from stackfile.values import (
@@ -286,10 +287,12 @@ class StackFile(Section):
     """A file that lists the hosts, ours or Ansible's. Or `hosts`, not both."""
     rollout: Rollout | None = None
     """Which hosts are changed first, and when the others follow. Default: all at once."""
+    monitoring: Monitoring | None = None
+    """The monitoring server, where a host of the stack is one (`role: monitoring`)."""
     metrics: Metrics | None = None
-    """Where metrics go; needed with hosts."""
+    """Where metrics go; needed with hosts. Default: the monitoring server."""
     logs: Logs | None = None
-    """Where logs go. Without it, XIDs are seen only through the exporter."""
+    """Where logs go. Default: the monitoring server. Without either, XIDs are seen only through the exporter."""
     scrape: Scrape | None = None
     """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
     artifacts: Artifacts = Artifacts()
@@ -301,9 +304,9 @@ class StackFile(Section):
     kubernetes: Kubernetes | None = None
     """A GPU cluster that gets the same monitoring through Helm."""
     grafana: Grafana | None = None
-    """Grafana as code."""
+    """Grafana as code. Default: that of the monitoring server."""
     rulers: Rulers | None = None
-    """Servers that evaluate our rules."""
+    """Servers that evaluate our rules. Default: the monitoring server."""
     alerts: Alerts | None = None
     """Who evaluates the alerts and who is notified."""
     backend: Backend | None = None
@@ -322,6 +325,7 @@ SECRETS = {
     "logsBearerToken": "bearer token of gpu-fleet:logs",
     "logsClientKey": "key of gpu-fleet:logs.tls.certificate, as PEM",
     "scrapePassword": "password of gpu-fleet:scrape.username",
+    "monitoringKey": "private key (PEM) of gpu-fleet:monitoring.certificateFile",
     "rulersPassword": "password of gpu-fleet:rulers.*.username",
     "rulersBearerToken": "bearer token of gpu-fleet:rulers.*",
     "rulersClientKey": "key of gpu-fleet:rulers.*.tls.certificate, as PEM",

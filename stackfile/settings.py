@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from stackfile.config import StackConfig
 from stackfile.hosts import HostEntry
 from stackfile.hostspec import HostSpec
+from stackfile.monitoring import ROLE
 from stackfile.sections import Server
 
 
@@ -15,7 +16,9 @@ def host_settings(host: HostSpec, stack: StackConfig) -> dict[str, str]:
     """All settings of one host."""
     # The stack is named with the host, so that what is removed from it knows whose it was.
     own = {"STACK": f"{stack.datacenter}/{stack.cluster}", "INSTANCE": host.name}
-    return _named({**own, **_of_stack(stack), **_of_host(host)})
+    # Only there: a changed retention restarts nothing on the GPU hosts.
+    server = _of_monitoring(stack) if host.role == ROLE else {}
+    return _named({**own, **_of_stack(stack), **_of_host(host), **server})
 
 
 def shared_settings(stack: StackConfig) -> dict[str, str]:
@@ -44,8 +47,23 @@ def http_headers(server: Server | None) -> str:
     return json.dumps({name: [value] for name, value in (server.headers if server else {}).items()})
 
 
+def _of_monitoring(stack: StackConfig) -> dict[str, str]:
+    section = stack.monitoring
+    if section is None:
+        return {}
+    late_s = (stack.metrics.outage_s if stack.metrics else 0) + 2 * 3600
+    return {
+        "MONITORING_URL": stack.monitoring_url,
+        "MONITORING_PORT": str(section.port),
+        "MONITORING_METRICS_LATE": f"{late_s}s",
+        "MONITORING_METRICS_RETENTION": section.retention.metrics,
+        "MONITORING_LOGS_RETENTION": section.retention.logs,
+    }
+
+
 def _of_host(host: HostSpec | HostEntry) -> dict[str, str]:
     return {
+        "ROLE": host.role,
         "EXPORTER": host.exporter,
         "VENDOR": host.vendor,
         "ADOPT": "yes" if host.adopt else "no",

@@ -224,6 +224,8 @@ DriverVersion = Annotated[
     ),
 ]
 
+Days = Annotated[str, *_pattern(r"[1-9]\d{0,3}d", "a number of days from 1d to 9999d", "write for example 90d", "90d", longest=5)]
+
 Port = Annotated[int, Field(ge=1, le=65535, examples=[9100])]
 
 

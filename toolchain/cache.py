@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TextIO
 
+RECORD = "record.json"
 How = Literal["upstream", "go", "path"]
 
 
@@ -84,7 +85,7 @@ class Cache:
     def record(self, name: str, version: str) -> Record | None:
         """None when the program is missing or its record cannot be read: it is then installed again."""
         try:
-            fields = json.loads((self.directory(name, version) / "record.json").read_text())
+            fields = json.loads((self.directory(name, version) / RECORD).read_text())
             # Until November 2026 the toolchain recorded the lab's stand-ins too, which are not the program, and upstream under
             # another name.
             if fields["how"] == "stand-in":
@@ -143,7 +144,7 @@ class Cache:
 
     def place(self, name: str, version: str, prepared: Path, record: Record) -> None:
         """Makes `prepared` (a directory inside a partial one) the installed program. Replaces a previous one."""
-        _write(prepared / "record.json", record)
+        _write(prepared / RECORD, record)
         target = self.directory(name, version)
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():

@@ -152,6 +152,7 @@ def _programs() -> tuple[Program, ...]:
     loki = release("loki")
     promtool, prometheus = release("promtool"), release("prometheus")
     node_exporter = release("node_exporter")
+    caddy = release("caddy")
     # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
     mimir = "aced80d74930"
     mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
@@ -190,6 +191,17 @@ def _programs() -> tuple[Program, ...]:
         ),
         Program(release=release("nvidia_gpu_exporter"), purpose="hosts"),
         Program(release=release("grafana"), purpose="backend"),
+        Program(
+            release=caddy,
+            version_args=("version",),
+            purpose="hosts",
+            go=GoBuild(
+                module=GO_MODULES / "caddy",
+                package="github.com/caddyserver/caddy/v2/cmd/caddy",
+                seconds=200,
+                ldflags=f"-X github.com/caddyserver/caddy/v2.CustomVersion=v{caddy.version}",
+            ),
+        ),
         Program(
             release=loki,
             purpose="backend",

@@ -102,6 +102,16 @@ def chart(name: str) -> Chart:
     return _section("charts", name, _charts(FILE))
 
 
+def images() -> Mapping[str, Image]:
+    """Every container image, by its name in versions.yaml."""
+    return _images(FILE)
+
+
+def charts() -> Mapping[str, Chart]:
+    """Every Helm chart, by its name in versions.yaml."""
+    return _charts(FILE)
+
+
 def repository(name: str) -> Repository:
     """A repository of packages, by its name in versions.yaml. Raises VersionsError for an unknown name."""
     return _section("repositories", name, _repositories(FILE))

@@ -1,7 +1,7 @@
 """The embedded backend: Mimir with ruler and Alertmanager, Loki, an alert receiver and Grafana as processes on this machine.
 
 For the dev stack, and for evaluating the whole product without a monitoring server. Each process is one pulumi-command resource
-that runs service.sh; its configuration is a file under config/, in which the program itself expands variables. Everything
+that runs service.sh; the configuration of Mimir and Loki is that of a monitoring server (host/parts/monitoring.py). Everything
 listens on 127.0.0.1 and is stored in one directory. Not done here: storage that survives `destroy`, several machines, users;
 real fleets push to their own Mimir and Loki.
 """
@@ -19,8 +19,11 @@ from pathlib import Path
 import pulumi
 from pulumi_command import local
 
+from host.part import ROOTFS
+from host.parts.monitoring import LOKI_CONFIG_PATH, MIMIR_CONFIG_PATH
 from stackfile.naming import type_token
 
+MIMIR_CONFIG, LOKI_CONFIG = ROOTFS / MIMIR_CONFIG_PATH[1:], ROOTFS / LOKI_CONFIG_PATH[1:]
 HERE = Path(__file__).parent
 _CHECKOUT = HERE.parents[1]
 
@@ -51,10 +54,10 @@ class Service:
     ready: str
     listen: Sequence[str]
     environment: Mapping[str, pulumi.Input[str]]
-    config: str = ""  # file under config/, a change of which restarts the process
+    config: str = ""  # its configuration file, a change of which restarts the process
 
     def variables(self, directory: str) -> dict[str, pulumi.Input[str]]:
-        digest = hashlib.sha256((HERE / "config" / self.config).read_bytes()).hexdigest() if self.config else ""
+        digest = hashlib.sha256(Path(self.config).read_bytes()).hexdigest() if self.config else ""
         own = {**self.environment, "CONFIG_SHA256": digest}
         return {
             **own,
@@ -80,23 +83,31 @@ def services(args: BackendArgs) -> list[Service]:
     return [
         Service(
             name="mimir",
-            command=f"mimir -config.expand-env=true -config.file={_path(HERE / 'config' / 'mimir.yaml')}",
+            command=f'MIMIR_DIRECTORY="$SERVICE_DIR/mimir/data" mimir -config.expand-env=true -config.file={_path(MIMIR_CONFIG)}',
             ready=f"http://{at(args.mimir_port)}/ready",
             listen=[at(args.mimir_port), at(args.mimir_grpc_port)],
-            environment={"MIMIR_PORT": str(args.mimir_port), "MIMIR_GRPC_PORT": str(args.mimir_grpc_port)},
-            config="mimir.yaml",
+            environment={
+                "MIMIR_PORT": str(args.mimir_port),
+                "MIMIR_GRPC_PORT": str(args.mimir_grpc_port),
+                "EXTERNAL_URL": f"http://{at(args.mimir_port)}",
+                "METRICS_LATE": "8h",
+                "METRICS_RETENTION": "90d",
+            },
+            config=str(MIMIR_CONFIG),
         ),
         Service(
             name="loki",
-            command=f"loki -target=all -config.expand-env=true -config.file={_path(HERE / 'config' / 'loki.yaml')}",
+            command='LOKI_DIRECTORY="$SERVICE_DIR/loki/data" loki -target=all -config.expand-env=true'
+            f" -config.file={_path(LOKI_CONFIG)}",
             ready=f"http://{at(args.loki_port)}/ready",
             listen=[at(args.loki_port), at(args.loki_grpc_port)],
             environment={
                 "LOKI_PORT": str(args.loki_port),
                 "LOKI_GRPC_PORT": str(args.loki_grpc_port),
                 "MIMIR_PORT": str(args.mimir_port),
+                "LOGS_RETENTION": "30d",
             },
-            config="loki.yaml",
+            config=str(LOKI_CONFIG),
         ),
         Service(
             name="receiver",

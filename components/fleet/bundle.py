@@ -14,6 +14,7 @@ from host.parts import PROGRAMS, HostOptions, standard_parts
 from host.parts.alloy import Access
 from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
+from host.parts.monitoring import GRAFANA, SERVERS, Monitoring
 from host.parts.scrape import Scrape
 from stackfile.config import StackConfig
 from stackfile.counters import counters
@@ -39,6 +40,7 @@ def bundle(config: StackConfig) -> Bundle:
         dcgm_source=config.dcgm.source,
         dcgm_runtime=config.dcgm.runtime,
         scrape=_scrape(config),
+        monitoring=_monitoring(config, source, url=url, directory=directory),
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
     return Bundle.of(standard_parts(options), settings=shared_settings(config))
@@ -49,6 +51,17 @@ def _access(config: StackConfig, store: str, server: Server | None) -> Access:
         return Access(store=store)
     ca, certificate = config.pem(server.tls.ca), config.pem(server.tls.certificate)
     return Access(store=store, bearer_token=server.bearer_token, ca=ca, certificate=certificate)
+
+
+def _monitoring(config: StackConfig, source: str, *, url: str | None, directory: Path | None) -> Monitoring | None:
+    section = config.monitoring
+    if section is None:
+        return None
+    names = (*SERVERS, GRAFANA) if section.grafana else SERVERS
+    return Monitoring(
+        programs=program_sources(source, names, url=url, directory=directory),
+        certificate=config.pem(section.certificate_file),
+    )
 
 
 def _dcgm(section: Dcgm, archives: Mapping[str, part.Source], base: Path) -> DcgmExporter:

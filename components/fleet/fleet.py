@@ -24,11 +24,16 @@ from stackfile.naming import resource_name, type_token
 @dataclass(frozen=True, kw_only=True)
 class FleetArgs:
     """`waves`: the hosts, those that go first in front; one wave where all go at once. `settings`: of each host by name, what its
-    environment file says and the bundle does not. `ssh`: the provider's, which no host need repeat."""
+    environment file says and the bundle does not. `ssh`: the provider's, which no host need repeat. `server`: the monitoring
+    server, before all waves. `server_secrets`: names of the secrets that only that one gets, `server_data`: what stays there when
+    it is removed."""
 
     bundle: Bundle
     waves: Sequence[Sequence[HostSpec]]
     settings: Mapping[str, Mapping[str, pulumi.Input[str]]]
+    server: HostSpec | None = None
+    server_secrets: Sequence[str] = ()
+    server_data: Sequence[str] = ()
     ssh: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -36,10 +41,12 @@ class Fleet(pulumi.ComponentResource):
     """One Bundle and one Host per host.
 
     `facts`: host name to what `apply` reported there: GPUs, driver, the exporter chosen and why. `inventory`: see renames.py.
+    `server`: the monitoring server; what uses it depends on it.
     """
 
     facts: dict[str, pulumi.Output[Mapping[str, str]]]
     inventory: str
+    server: resources.Host | None
 
     def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(type_token("host", "Fleet"), name, None, opts)
@@ -47,9 +54,23 @@ class Fleet(pulumi.ComponentResource):
         bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
         self.facts = {}
         digest = bundle.digest
-        specs = [spec for wave in args.waves for spec in wave]
+        specs = [*([args.server] if args.server else ()), *(spec for wave in args.waves for spec in wave)]
         self.inventory = inventory(specs)
         since = moves(specs)
+        self.server = None
+        if spec := args.server:
+            self.server = resources.Host(
+                resource_name(spec.name),
+                host=spec.name,
+                connection=own_connection(spec, args.ssh),
+                bundle=digest,
+                settings=args.settings[spec.name],
+                keeps=args.server_data,
+                leaves=since.left.get(spec.name),
+                opts=_renamed(child, since.old_names.get(spec.name)),
+            )
+            self.facts[spec.name] = self.server.facts
+            digest = digest.apply(partial(_once_finished, [self.server]))
         for number, wave in enumerate(args.waves):
             hosts = [
                 resources.Host(
@@ -59,6 +80,7 @@ class Fleet(pulumi.ComponentResource):
                     bundle=digest,
                     settings=args.settings[spec.name],
                     wave=number if len(args.waves) > 1 else None,
+                    withheld=args.server_secrets,
                     leaves=since.left.get(spec.name),
                     opts=_renamed(child, since.old_names.get(spec.name)),
                 )

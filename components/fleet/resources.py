@@ -28,8 +28,9 @@ class Host(pulumi.CustomResource):
 
     `host`: its name in the inventory. `connection`: kind (`ssh` or `local`), prefix, address, and what differs from the
     provider's `ssh`. `settings`: NAME=value of its environment file. `wave`: of a staged rollout, counted from 0; a wave must not
-    be registered before the one before it is finished. `leaves`: the address it had, where no host has that now. `facts`:
-    what was found there; one that is absent is no. `drift`: how it differs from its bundle.
+    be registered before the one before it is finished. `withheld`: names of the provider's secrets that it does not get. `keeps`:
+    directories with data that stay when it is removed, and are named then. `leaves`: the address it had, where no host has that
+    now. `facts`: what was found there; one that is absent is no. `drift`: how it differs from its bundle.
     """
 
     facts: pulumi.Output[Mapping[str, str]]
@@ -44,6 +45,8 @@ class Host(pulumi.CustomResource):
         bundle: pulumi.Input[str],
         settings: Mapping[str, pulumi.Input[str]],
         wave: int | None = None,
+        withheld: Sequence[str] = (),
+        keeps: Sequence[str] = (),
         leaves: str | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -53,6 +56,8 @@ class Host(pulumi.CustomResource):
             "bundle": bundle,
             "settings": dict(settings),
             "wave": wave,
+            "withheld": list(withheld) or None,
+            "keeps": list(keeps) or None,
             "leaves": leaves,
             "facts": None,
             "drift": None,

@@ -28,17 +28,24 @@ def listen(address: str, port: int) -> str:
 
 
 def web_config(section: Scrape, stack: str, password: str) -> str:
-    """The exporters' `--web.config.file`. It changes only when the login or the certificate's path does.
-
-    The salt therefore comes from the stack's and the user's name; not from the password, since the hash shows it to its readers.
-    Raises RunError.
-    """
-    if not 0 < len(password.encode()) <= _LONGEST_PASSWORD or "\0" in password:
-        raise pulumi.RunError(f"{PROJECT}:scrapePassword: expected 1 to {_LONGEST_PASSWORD} bytes without NUL; set another one")
-    seed = hashlib.sha256(f"{PROJECT}\n{stack}\n{section.username}".encode()).digest()[:16]
-    hashed = bcrypt.hashpw(password.encode(), _salt(seed)).decode()
+    """The exporters' `--web.config.file`. It changes only when the login or the certificate's path does. Raises RunError."""
+    check_password("scrapePassword", password)
+    hashed = password_hash(stack, section.username, password)
     tls = {"cert_file": section.tls.certificate_file, "key_file": section.tls.key_file, "min_version": "TLS12"}
     return yaml.safe_dump({"tls_server_config": tls, "basic_auth_users": {section.username: hashed}}, sort_keys=False)
+
+
+def check_password(key: str, password: str) -> None:
+    """Raises RunError for one that bcrypt cannot take. `key`: of the stack file."""
+    if not 0 < len(password.encode()) <= _LONGEST_PASSWORD or "\0" in password:
+        raise pulumi.RunError(f"{PROJECT}:{key}: expected 1 to {_LONGEST_PASSWORD} bytes without NUL; set another one")
+
+
+def password_hash(stack: str, username: str, password: str) -> str:
+    """The same for the same login, so that nothing changes without a reason: the salt comes from the stack's and the user's name;
+    not from the password, since the hash shows it to its readers."""
+    seed = hashlib.sha256(f"{PROJECT}\n{stack}\n{username}".encode()).digest()[:16]
+    return bcrypt.hashpw(password.encode(), _salt(seed)).decode()
 
 
 def _salt(seed: bytes) -> bytes:

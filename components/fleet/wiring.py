@@ -17,9 +17,11 @@ from components.fleet.fleet import FleetArgs
 from components.fleet.scrape import scrape_config
 from host.artifacts import ArtifactsError
 from host.bundle import Bundle
+from host.parts.monitoring import DATA, SERVER_SECRETS
 from host.pull.publish import INSTALLER
 from stackfile.config import StackConfig
 from stackfile.counters import counters
+from stackfile.monitoring import ROLE
 from stackfile.settings import host_settings
 
 
@@ -28,28 +30,40 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
 
     With an embedded backend they are created after it and deleted before it, so that an agent which stops can still flush.
     """
-    built, names = _bundle(config), pushed_to(config)
+    built, names, server = _bundle(config), pushed_to(config), config.monitoring_host
     waves = config.rollout.waves(names) if config.rollout else [names]
     # The state of a thousand hosts need not repeat what the bundle has.
     defaults = built.settings.items()
     settings: dict[str, dict[str, pulumi.Input[str]]] = {
-        name: dict(host_settings(config.hosts[name], config).items() - defaults) for name in names
+        name: dict(host_settings(config.hosts[name], config).items() - defaults)
+        for name in (*names, *([server.name] if server else ()))
     }
     if backend and config.metrics:
         for values in settings.values():
             values["GPU_FLEET_METRICS_URL"] = once_up(backend, config.metrics.url)
     return FleetArgs(
-        bundle=built, waves=[[config.hosts[name] for name in wave] for wave in waves], settings=settings, ssh=config.ssh_values
+        bundle=built,
+        waves=[[config.hosts[name] for name in wave] for wave in waves],
+        settings=settings,
+        ssh=config.ssh_values,
+        server=server,
+        server_secrets=SERVER_SECRETS if server else (),
+        server_data=[DATA] if server else (),
     )
 
 
 def pushed_to(config: StackConfig) -> list[str]:
-    return [host.name for host in config.hosts.values() if host.connection != "pull" and not host.lost]
+    """The GPU hosts; the monitoring server goes before all of them, in no wave."""
+    return [host.name for host in config.hosts.values() if host.connection != "pull" and not host.lost and host.role != ROLE]
 
 
 def estimated_series(config: StackConfig) -> dict[str, int]:
     """How many series the stack's hosts cost in Mimir, as an output; a preview prints it in words."""
-    estimate = series.summary(config.hosts.values(), counters(config.dcgm.counters, config.base), config.dcgm.counters)
+    estimate = series.summary(
+        [host for host in config.hosts.values() if host.role != ROLE],
+        counters(config.dcgm.counters, config.base),
+        config.dcgm.counters,
+    )
     if estimate is None:
         return {"sent": 0, "recorded": 0}
     text, total = estimate

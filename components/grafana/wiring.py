@@ -12,18 +12,27 @@ from alerts.grafana_rules import Source
 from components import notifications
 from components.backend.backend import Backend
 from components.backend.wiring import once_up
+from components.fleet.fleet import Fleet
+from components.fleet.monitoring import once_serving
 from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
 from components.grafana.ownership import Owner
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
-from stackfile.sections import Grafana, Server
+from stackfile.sections import Grafana, Ruler, Rulers, Server
 
 
-def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None) -> dict[str, Any]:
+def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> dict[str, Any]:
     section = loaded.config.grafana
     assert section is not None
-    return {"url": once_up(backend, section.url), "auth": loaded.secrets.get("grafanaAuth")}
+    url = once_up(backend, section.url) if backend else once_serving(fleet, loaded.config, section.url)
+    ca = loaded.config.monitoring.ca_file if loaded.config.monitoring and _is_of_server(loaded.config) else None
+    return {"url": url, "auth": loaded.secrets.get("grafanaAuth"), "ca_cert": loaded.config.pem(ca) or None}
+
+
+def _is_of_server(config: StackConfig) -> bool:
+    """Whether Grafana is the one of the stack's monitoring server."""
+    return config.grafana is not None and config.monitoring_host is not None and config.grafana.url == config.monitoring_url
 
 
 def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
@@ -44,7 +53,7 @@ def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
 def _data_sources(loaded: LoadedConfig) -> Iterator[DataSource]:
     """Ours; none where the stack file names one that exists."""
     config = loaded.config
-    section, rulers, metrics = config.grafana, config.rulers, config.metrics
+    section, rulers, metrics = config.grafana, _rulers_seen_by_grafana(config), config.metrics
     assert section is not None
     if section.metrics_data_source is None:
         if rulers and rulers.mimir:
@@ -56,6 +65,20 @@ def _data_sources(loaded: LoadedConfig) -> Iterator[DataSource]:
             )
     if section.logs_data_source is None and rulers and rulers.loki:
         yield _data_source(loaded, rulers.loki, "rulers", rulers.loki.url, dashboards.LOKI_UID, "GPU fleet logs", "loki")
+
+
+def _rulers_seen_by_grafana(config: StackConfig) -> Rulers | None:
+    """The Grafana of a monitoring server reaches Mimir and Loki on loopback, without TLS and login."""
+    if config.rulers is None or not _is_of_server(config):
+        return config.rulers
+    here = {"mimir": "http://127.0.0.1:9009", "loki": "http://127.0.0.1:3100"}
+    rulers = {name: getattr(config.rulers, name) for name in here}
+    update = {
+        name: Ruler(url=here[name], tenant=ruler.tenant)
+        for name, ruler in rulers.items()
+        if ruler and ruler.url == config.monitoring_url
+    }
+    return config.rulers.model_copy(update=update)
 
 
 def _data_source(loaded: LoadedConfig, server: Server, secrets: str, url: str, uid: str, name: str, kind: str) -> DataSource:

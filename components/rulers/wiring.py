@@ -11,13 +11,15 @@ from alerts.model import to_yaml
 from components import notifications
 from components.backend.backend import Backend
 from components.backend.wiring import once_up
+from components.fleet.fleet import Fleet
+from components.fleet.monitoring import once_serving
 from components.rulers.resources import RulerServer
 from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
 from stackfile.sections import Ruler
 
 
-def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
+def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> RulersArgs:
     """What this stack gives to the rulers it names.
 
     The rules and receivers come from the stack that has an `alerts` section, one per ruler and tenant; where only Grafana
@@ -37,12 +39,12 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
         mimir_groups, loki_groups = alerts.recording_groups(), []
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
-        mimir=_server(loaded, mimir, backend) if mimir else None,
+        mimir=_server(loaded, mimir, backend, fleet) if mimir else None,
         mimir_groups=[
             *mimir_groups,
             *stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None),
         ],
-        loki=_server(loaded, loki, backend) if loki else None,
+        loki=_server(loaded, loki, backend, fleet) if loki else None,
         loki_groups=loki_groups,
         # Without receivers there is nobody to notify: the tenant's own configuration, if it has one, routes our alerts.
         alertmanager=_alertmanager(loaded) if section and section.receivers and evaluates else None,
@@ -50,9 +52,9 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None) -> RulersArgs:
     )
 
 
-def _server(loaded: LoadedConfig, ruler: Ruler, backend: Backend | None) -> RulerServer:
+def _server(loaded: LoadedConfig, ruler: Ruler, backend: Backend | None, fleet: Fleet | None) -> RulerServer:
     return RulerServer(
-        url=once_up(backend, ruler.url),
+        url=once_up(backend, ruler.url) if backend else once_serving(fleet, loaded.config, ruler.url),
         tenant=ruler.tenant,
         username=ruler.username,
         bearer_token=ruler.bearer_token,

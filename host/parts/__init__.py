@@ -15,6 +15,7 @@ from host.parts.driver_check import DriverCheck
 from host.parts.exporter_choice import DcgmRuntime, DcgmSource, ExporterChoice
 from host.parts.kernel_log import KernelLog
 from host.parts.launch import Launch
+from host.parts.monitoring import Monitoring
 from host.parts.node_exporter import NodeExporter
 from host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from host.parts.old_collector import OldCollector
@@ -31,7 +32,7 @@ class HostOptions:
 
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
     `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None: nothing listens beyond
-    loopback.
+    loopback. `monitoring`: what the host with that role runs.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -47,6 +48,7 @@ class HostOptions:
     dcgm_runtime: DcgmRuntime = "auto"
     containers: ContainerRuntime = field(default_factory=ContainerRuntime)
     scrape: Scrape | None = None
+    monitoring: Monitoring | None = None
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
@@ -82,4 +84,5 @@ def standard_parts(options: HostOptions) -> list[Part]:
         optional_config=tuple(file.path for part in before_alloy for file in part.files if file.path.startswith(f"{CONFIG}/")),
     )
     scrape = options.scrape.parts() if options.scrape else ()
-    return [*before_alloy, alloy.part(), *scrape, Drift().part(), Pull().part()]
+    monitoring = options.monitoring.parts() if options.monitoring else ()
+    return [*before_alloy, *monitoring, alloy.part(), *scrape, Drift().part(), Pull().part()]

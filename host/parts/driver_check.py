@@ -16,6 +16,7 @@ class DriverCheck:
     def part(self) -> Part:
         return Part(
             name="driver-check",
+            when={"GPU_FLEET_ROLE": ("gpu",)},
             probe=PROBE,
             fatal=True,
             files=(File.from_rootfs(PROBE),),

@@ -41,7 +41,7 @@ class ExporterChoice:
         return (
             Part(
                 name="exporter-choice",
-                when={GPU_EXPORTER_ADOPTED: ("no",)},
+                when={GPU_EXPORTER_ADOPTED: ("no",), "GPU_FLEET_ROLE": ("gpu",)},
                 probe=PROBE,
                 fatal=True,
                 files=(File.from_rootfs(PROBE), File.from_rootfs(CAN_INSTALL), File.from_rootfs(IN_USE)),

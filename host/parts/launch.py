@@ -18,5 +18,5 @@ class Launch:
             name="launch",
             files=tuple(File.from_rootfs(path) for path in (RUN, FIND_TOOL, FETCH_METRICS)),
             # Empty: PATH and the usual install directories suffice on most hosts.
-            settings={"GPU_FLEET_TOOL_PATH": ""},
+            settings={"GPU_FLEET_TOOL_PATH": "", "GPU_FLEET_ROLE": "gpu"},
         )

@@ -49,7 +49,7 @@ def up() -> None:
     with step("8 simulated GPUs (nvidia-smi and its kernel log)"):
         gpu.ensure(state=DEV / "gpus" / "state", bin_directory=DEV / "gpus" / "bin")
     with step("binaries for the host"):
-        gather(DEV / "artifacts", alloy=str(toolchain.find("alloy").resolve()))
+        gather(DEV / "artifacts", present={"alloy": str(toolchain.find("alloy").resolve())})
     with step(f"stack `{STACK}`: file backend, passphrase and secrets below {relative(DEV)}"):
         prepare_stack()
     endpoints = endpoints_of_stack()

@@ -26,7 +26,8 @@ from lab.hosts.variants import Variant
 
 PORT = 22
 UP_S = 60  # 2 s on an idle machine; CI machines are rarely idle
-ALLOY = "/usr/local/lib/gpu-lab-bin/alloy"  # the toolchain's, for artifacts that start it (lab.standins.programs.gather)
+# The toolchain's, by name, for artifacts that start them (lab.standins.programs.gather).
+PRESENT = {name: f"/usr/local/lib/gpu-lab-bin/{name}" for name in ("alloy", "mimir", "loki", "caddy")}
 _NSPAWN_REBOOT = 133
 _CONTAINERS = ("docker", "containers")  # where Docker and Podman keep them, below /var/lib
 
@@ -229,8 +230,9 @@ class Host:
         ]
         if self.variant.scenario:
             command.append(f"--bind={self.gpu_state}:{gpus.STATE_INSIDE}")
-        if found := toolchain.located("alloy"):
-            command.append(f"--bind-ro={found.path.resolve()}:{ALLOY}")
+        for name, path in PRESENT.items():
+            if found := toolchain.located(name):
+                command.append(f"--bind-ro={found.path.resolve()}:{path}")
         if self.variant.seems == "metal":
             command.append("--setenv=container=")
         if self.variant.has_systemd:

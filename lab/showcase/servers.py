@@ -11,9 +11,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 import toolchain
+from components.backend.backend import LOKI_CONFIG, MIMIR_CONFIG
 from lab.ports import free_ports
 
-_CONFIG = Path(__file__).parents[2] / "components" / "backend" / "config"
+_CONFIGS = {"mimir": MIMIR_CONFIG, "loki": LOKI_CONFIG}
 _READY_S = 120
 # An hour arrives at once, which exceeds the default limits per second.
 _MIMIR_LIMITS = ("-distributor.ingestion-rate-limit=1e9", "-distributor.ingestion-burst-size=1000000000")
@@ -29,7 +30,12 @@ class Servers:
     def __init__(self, directory: Path, names: Collection[str] = ("mimir", "loki")) -> None:
         ports = free_ports(4)
         self._environment = os.environ | {
-            "SERVICE_DIR": str(directory),
+            "MIMIR_DIRECTORY": str(directory / "mimir" / "data"),
+            "LOKI_DIRECTORY": str(directory / "loki" / "data"),
+            "EXTERNAL_URL": f"http://127.0.0.1:{ports[0]}",
+            "METRICS_LATE": "8h",
+            "METRICS_RETENTION": "90d",
+            "LOGS_RETENTION": "30d",
             "MIMIR_PORT": str(ports[0]),
             "MIMIR_GRPC_PORT": str(ports[1]),
             "LOKI_PORT": str(ports[2]),
@@ -42,7 +48,7 @@ class Servers:
 
     def _start(self, name: str, *options: str) -> subprocess.Popen[bytes]:
         (self._directory / name / "data").mkdir(parents=True)  # where the configurations begin
-        command = [toolchain.find(name), f"-config.file={_CONFIG / name}.yaml", "-config.expand-env=true", *options]
+        command = [toolchain.find(name), f"-config.file={_CONFIGS[name]}", "-config.expand-env=true", *options]
         with (self._directory / f"{name}.log").open("w") as log:
             return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
 

@@ -13,10 +13,12 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import toolchain
 from host.parts import PROGRAMS as HOST_PROGRAMS
-from operations.artifacts import fill, release_of
+from lab.grafana.release import pack_grafana
+from operations.artifacts import artifact_of, fill, release_of
 from stackfile.stand_ins import LAB_STACKS
 from toolchain import PROGRAMS, Cache, Installer, ToolchainError
 from toolchain.progress import Progress
@@ -91,25 +93,28 @@ def environment(*stacks: str) -> dict[str, str]:
     }
 
 
-def gather(directory: Path, *, alloy: str = "") -> None:
+def gather(directory: Path, names: Collection[str] = HOST_PROGRAMS, *, present: Mapping[str, str] = MappingProxyType({})) -> None:
     """A directory of artifacts for simulated hosts: releases where they are installed, else builds of another version and
     stand-ins, marked as such. Raises ToolchainError.
 
-    `alloy`: where the hosts have Alloy already. What is placed then starts that one: its 400 MB would be sent to and unpacked on
-    each host, and hashed, for 1.75 s of CPU, whenever a host is checked.
+    `present`: where the hosts have programs already, by name. What is placed then starts those: Alloy's 400 MB would be sent to
+    and unpacked on each host, and hashed, for 1.75 s of CPU, whenever a host is checked.
     """
     programs, simulated = {}, []
-    for name in HOST_PROGRAMS:
-        try:
-            programs[name] = release_of(name)
-        except ToolchainError:
-            programs[name] = find(name)
-            simulated.append(name)
     with tempfile.TemporaryDirectory() as scratch:
-        if alloy:
-            programs["alloy"] = Path(scratch, "alloy")
-            programs["alloy"].write_text(f'#!/bin/sh\nexec {shlex.quote(alloy)} "$@"\n')
-            simulated.append("alloy")
+        for name in names:
+            archive = Path(scratch) / f"{name}.tar.gz"
+            if name in present:
+                simulated.append(name)
+                program = Path(scratch, name)
+                program.write_text(f'#!/bin/sh\nexec {shlex.quote(present[name])} "$@"\n')
+            else:
+                try:
+                    program = artifact_of(name, release_of(name), archive)
+                except ToolchainError:
+                    simulated.append(name)
+                    program = pack_grafana(archive) if name == "grafana" else find(name)
+            programs[name] = {toolchain.architecture(): program}
         fill(directory, programs, simulated=simulated)
 
 

@@ -63,7 +63,8 @@ class Host:
             self._left[inputs["host"]] = inputs["leaves"]
         # What concerns only this run is not stored: another canary changes no host.
         transient = ("wave", "leaves")
-        return Checked(changed={"secretsDigest": self._settings.secrets_digest()}, dropped=transient, errors=tuple(errors))
+        digest = UNKNOWN if inputs.get("withheld") is UNKNOWN else self._settings.secrets_digest(inputs.get("withheld") or ())
+        return Checked(changed={"secretsDigest": digest}, dropped=transient, errors=tuple(errors))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         found = [
@@ -133,6 +134,9 @@ class Host:
         try:
             async with _limited(call):
                 await self._hosts.remove(_place(inputs, _owners(inputs, {}, outputs)), call.progress)
+            if kept := inputs.get("keeps"):
+                paths = " ".join(kept)
+                call.warning(f"{inputs['host']}: its data stays on the host; to delete it there: sudo rm -rf {paths}")
         except HostError as error:
             # Nothing of this stack, or of this host, is on the machine, so there is nothing to remove.
             if error.code not in ("other-stack", "other-instance"):
@@ -246,7 +250,9 @@ class Host:
 
     def _envelope(self, inputs: Inputs) -> Envelope:
         bundle = self._archives.get(inputs["bundle"])
-        return Envelope(bundle=bundle, settings=inputs["settings"], secrets=self._settings.secrets)
+        return Envelope(
+            bundle=bundle, settings=inputs["settings"], secrets=self._settings.secrets_without(inputs.get("withheld") or ())
+        )
 
 
 @contextlib.asynccontextmanager

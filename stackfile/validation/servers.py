@@ -76,7 +76,7 @@ def _server(stack: Stack, path: str, server: Server) -> Iterator[Problem]:
             instead = _HEADERS_OF_OTHERS[name.lower()]
             yield problem(f"{path}.headers", f"holds {name}", "other headers", f"write {instead}" if instead else "remove it")
     for key, file in {"ca": server.tls.ca, "certificate": server.tls.certificate}.items():
-        if file is None:
+        if file is None or (stack.file.monitoring and file == stack.file.monitoring.ca_file):  # checked there
             continue
         expected = "a PEM file of certificates"
         if is_plain:

@@ -13,16 +13,15 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 import alerts
 import dashboards
 import toolchain
+from components.backend.backend import LOKI_CONFIG
 from signals.panels import filled_in
 
-CONFIG = Path(alerts.__file__).parent.parent / "components" / "backend" / "config" / "loki.yaml"
 STARTS_WITHIN_S = 90
 HOST = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}
 RULES = {
@@ -69,12 +68,13 @@ def loki(tmp_path_factory: pytest.TempPathFactory):
     directory = tmp_path_factory.mktemp("loki")
     port = free_port()
     environment = os.environ | {
-        "SERVICE_DIR": str(directory),
+        "LOKI_DIRECTORY": str(directory / "loki" / "data"),
+        "LOGS_RETENTION": "30d",
         "LOKI_PORT": str(port),
         "LOKI_GRPC_PORT": str(free_port()),
         "MIMIR_PORT": str(free_port()),
     }
-    command = [toolchain.find("loki"), f"-config.file={CONFIG}", "-config.expand-env=true"]
+    command = [toolchain.find("loki"), f"-config.file={LOKI_CONFIG}", "-config.expand-env=true"]
     log = directory / "loki.log"
     with log.open("w") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
         server = Loki(f"http://127.0.0.1:{port}")

@@ -19,9 +19,11 @@ import pytest
 
 from components.backend.backend import BackendArgs, services
 from host.artifacts import INDEX
+from host.parts import PROGRAMS
+from host.parts.monitoring import GRAFANA, SERVERS
 from lab.gpu.dcgm.image import write_archive
 from lab.hosts import VARIANTS, Host, Site
-from lab.hosts.host import ALLOY
+from lab.hosts.host import PRESENT
 from lab.hosts.image import debian_root
 from lab.hosts.packages import build_stand_ins
 from lab.ports import free_ports
@@ -67,10 +69,11 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
 @pytest.fixture(scope="session")
 def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With what is sent of each file compressed beside it. Its Alloy starts the one that every host of the lab has."""
+    """Those of a monitoring server too, with what is sent of each file compressed beside it. Alloy and the servers are
+    scripts that start those that every host of the lab has."""
 
     def make(directory: Path) -> None:
-        gather(directory, alloy=ALLOY)
+        gather(directory, (*PROGRAMS, *SERVERS, GRAFANA), present=PRESENT)
         compress_each(directory)
 
     return made_once(tmp_path_factory, "artifacts", make)

@@ -13,34 +13,29 @@ from toolchain import ToolchainError
 from toolchain.versions import Image, image
 
 
-@pytest.fixture(autouse=True)
-def no_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("operations.artifacts.PROGRAMS", ())
-
-
 def test_an_image_is_added_found_again_and_kept_by_the_next_run(tmp_path: Path) -> None:
     archive, directory = tmp_path / "image.tar", tmp_path / "artifacts"
     archive.write_bytes(b"an image")
-    gather_artifacts(directory, image_archive=archive)
+    gather_artifacts(directory, (), image_archive=archive)
     [found] = image_archives("controller", directory=directory).values()
     assert (directory / found.sha256).read_bytes() == b"an image" and not found.url
-    gather_artifacts(directory)
+    gather_artifacts(directory, ())
     assert image_archives("controller", directory=directory) and (directory / found.sha256).exists()
 
 
 def test_another_tag_s_image_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive, directory = tmp_path / "image.tar", tmp_path / "artifacts"
     archive.write_bytes(b"an image")
-    gather_artifacts(directory, image_archive=archive)
+    gather_artifacts(directory, (), image_archive=archive)
     newer = Image(repository="r.example/x", tag="9.9", digest=None)
     monkeypatch.setattr("operations.artifacts.image", lambda _: newer)
-    gather_artifacts(directory)
+    gather_artifacts(directory, ())
     assert [path.name for path in directory.iterdir()] == ["SHA256SUMS"]
 
 
 def test_a_missing_file_is_reported_with_how_to_create_it(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"docker save nvcr\.io"):
-        gather_artifacts(tmp_path / "artifacts", image_archive=tmp_path / "none.tar")
+        gather_artifacts(tmp_path / "artifacts", (), image_archive=tmp_path / "none.tar")
 
 
 def test_an_image_that_is_not_pinned_is_refused_unless_the_stack_gives_an_image_or_archive(

@@ -119,6 +119,13 @@ def rows() -> list[Row]:
             "13 is untested: see [upgrading](upgrading.md#known-changes-ahead)",
         ),
         Row(
+            "Caddy",
+            release("caddy").version,
+            _tested("caddy"),
+            "-",
+            "another proxy on a [monitoring server](monitoring-server.md)",
+        ),
+        Row(
             "node_exporter",
             release("node_exporter").version,
             _tested("node_exporter"),

@@ -128,10 +128,11 @@ place_group() {
   has_group "$1" || attempt "cannot create group $1" groupadd --system "$1"
 }
 
+# drop_user NAME: with its own group, which userdel removes last: power that fails before leaves the group alone.
 drop_user() {
-  id -u "$1" >/dev/null 2>&1 || return 0
   will_flush "$PREFIX/etc"
-  attempt "cannot remove user $1" userdel "$1"
+  ! id -u "$1" >/dev/null 2>&1 || attempt "cannot remove user $1" userdel "$1" || return 1
+  ! { has_our_name "$1" && grep -q "^$1:" /etc/group; } || attempt "cannot remove group $1" groupdel "$1"
 }
 
 drop_group() {
