@@ -127,6 +127,7 @@ async def _run(engine: _Engine, monitor: _Monitor, stack: str) -> None:
     mocks.set_mocks(_NothingDeployed(), PROJECT, stack, preview=True, monitor=monitor)
     pulumi.runtime.settings.SETTINGS.engine = engine
     pulumi.runtime.settings.SETTINGS.callbacks = _NoHooks()
+    pulumi.runtime.settings.SETTINGS.root_directory = str(Path.cwd())
     await run_pulumi_func(_program)
     root = pulumi.runtime.settings.get_root_resource()
     outputs = await rpc.serialize_properties(getattr(root, "outputs", {}), {})

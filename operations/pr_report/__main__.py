@@ -12,6 +12,7 @@ from pathlib import Path
 from operations.engine import OperationError
 from operations.pr_report.pictures import checkout, pictures
 from operations.pr_report.report import changed, markdown
+from operations.stack import enter_project, project
 from stackfile.config import ROOT
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -27,8 +28,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--stacks", type=Path, metavar="FILE", help="write the names of the stacks that change there, as JSON")
     given = parser.parse_args(arguments)
     try:
+        enter_project()
         with checkout(given.base) as base:
-            sides = pictures(base), pictures(ROOT)
+            sides = pictures(base), pictures(project())
     except OperationError as error:
         print(error, file=sys.stderr)
         return 1

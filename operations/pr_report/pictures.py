@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from operations.engine import OperationError
+from operations.stack import project
 from stackfile.config import ROOT
 
 _REGISTERED = ROOT / "components/registered.py"
@@ -46,9 +47,10 @@ class Picture:
 
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
-    """The commit's files in a directory of their own. Raises OperationError."""
+    """The commit's files in a directory of their own: of this checkout, or of the user's directory of stack files, whose program
+    is this checkout's at both commits. Raises OperationError."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-base-") as directory:
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
+        archive = subprocess.run(["git", "archive", commit, "."], cwd=project(), capture_output=True, check=False)
         if archive.returncode != 0:
             reason = archive.stderr.decode(errors="replace").strip()
             raise OperationError(
@@ -60,8 +62,8 @@ def checkout(commit: str) -> Iterator[Path]:
 
 
 def stack_files_in(directory: Path) -> dict[str, str]:
-    """Stack -> its file, relative to the directory; the examples where there is no other. `dev` is left out: it is the lab on the
-    machine of whoever runs it."""
+    """Stack -> its file, relative to the directory; the examples where this checkout has no other. `dev` is left out: it is the
+    lab on the machine of whoever runs it."""
     for pattern in (f"{_PREFIX}*{_SUFFIX}", f"examples/**/{_PREFIX}*{_SUFFIX}"):
         files = {file.name.removeprefix(_PREFIX).removesuffix(_SUFFIX): file for file in sorted(directory.glob(pattern))}
         if found := {stack: str(file.relative_to(directory)) for stack, file in files.items() if stack != "dev"}:

@@ -4,12 +4,14 @@ touches nothing. The program of each commit is run as it is; git is real."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from operations import own_directory
 from operations.pr_report import rules
 from operations.pr_report.pictures import Picture, Resource, pictures
 from operations.pr_report.report import changed, markdown
@@ -117,13 +119,28 @@ def test_a_branch_that_deploys_the_same_lists_no_stack(project: Path) -> None:
     assert "Nothing, in any of 3 stacks" in done.stdout
 
 
+def test_stack_files_in_a_directory_of_their_own_are_compared_by_its_commits(tmp_path: Path) -> None:
+    list(own_directory.prepare(tmp_path / "stacks"))
+    file = tmp_path / "stacks/Pulumi.eu-west-serving.yaml"
+    file.write_text((checkout.REPO / "examples/kubernetes/Pulumi.eu-west-serving.yaml").read_text())
+    git(file.parent, "init", "--quiet", "--initial-branch=main")
+    git(file.parent, "add", "--all")
+    git(file.parent, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
+    edit(file, "[inference, training]", "[inference]")
+    command = [sys.executable, "-m", "operations.pr_report", "--base", "main"]
+    variables = {**os.environ, "GPU_FLEET_STACKS": str(file.parent)}
+    done = subprocess.run(command, cwd=checkout.REPO, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 stack would change" in done.stdout and "`inference,training` → `inference`" in done.stdout
+
+
 def test_a_stack_that_cannot_be_deployed_fails_the_report_and_the_stacks_to_deploy_are_named(project: Path) -> None:
     edit(project / "Pulumi.us-west-training.yaml", "exporter: textfile", "exporterr: textfile")
     edit(project / "Pulumi.eu-west-serving.yaml", "[inference, training]", "[inference]")
     done = report(project, "--stacks", "build/stacks.json")
     git(project, "checkout", "--quiet", "--", ".")
     assert done.returncode == 1, done.stderr
-    assert "**The stack cannot be deployed**" in done.stdout and "did you mean exporter?" in done.stdout
+    assert "**The stack cannot be deployed**" in done.stdout and "did you mean 'exporter'?" in done.stdout
     assert "removed" not in done.stdout, "what was not reached is not removed"
     assert json.loads((project / "build/stacks.json").read_text()) == ["eu-west-serving", "us-west-training"]
 
@@ -137,7 +154,7 @@ def test_a_base_that_the_clone_does_not_have_is_one_sentence(project: Path) -> N
 
 def test_every_example_can_be_deployed_but_for_its_secrets() -> None:
     found = pictures(checkout.REPO)
-    assert len(found) == 4, "without stack files of its own, a checkout is compared by its examples"
+    assert len(found) == 5, "without stack files of its own, a checkout is compared by its examples"
     assert {stack: one.error for stack, one in found.items() if one.error} == {}
     assert all(one.resources for one in found.values())
 
