@@ -83,7 +83,7 @@ def services(args: BackendArgs) -> list[Service]:
     return [
         Service(
             name="mimir",
-            command=f'MIMIR_DIRECTORY="$SERVICE_DIR/mimir/data" mimir -config.expand-env=true -config.file={_path(MIMIR_CONFIG)}',
+            command=f'env MIMIR_DIRECTORY="$SERVICE_DIR/mimir/data" mimir -config.expand-env=true -config.file={_path(MIMIR_CONFIG)}',
             ready=f"http://{at(args.mimir_port)}/ready",
             listen=[at(args.mimir_port), at(args.mimir_grpc_port)],
             environment={
@@ -97,7 +97,7 @@ def services(args: BackendArgs) -> list[Service]:
         ),
         Service(
             name="loki",
-            command='LOKI_DIRECTORY="$SERVICE_DIR/loki/data" loki -target=all -config.expand-env=true'
+            command='env LOKI_DIRECTORY="$SERVICE_DIR/loki/data" loki -target=all -config.expand-env=true'
             f" -config.file={_path(LOKI_CONFIG)}",
             ready=f"http://{at(args.loki_port)}/ready",
             listen=[at(args.loki_port), at(args.loki_grpc_port)],

@@ -59,9 +59,12 @@ launch() {
     say "$(basename "$dir") cannot start: another program already listens on $(echo "$taken" | tr '\n' ' ')- stop it, or change the port under gpu-fleet:backend in the stack file"
     return 1
   fi
+  interrupted=
+  trap 'interrupted=yes' HUP INT TERM # until the process is on record
   setsid sh -c "exec $SERVICE_COMMAND" >"$dir/log" 2>&1 </dev/null &
   pid=$!
   echo "$pid $(started_at "$pid")" >"$dir/pid"
+  [ -z "$interrupted" ] || { halt "$dir"; exit 143; }
   await_ready "$dir"
 }
 
