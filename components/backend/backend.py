@@ -83,7 +83,8 @@ def services(args: BackendArgs) -> list[Service]:
     return [
         Service(
             name="mimir",
-            command=f'env MIMIR_DIRECTORY="$SERVICE_DIR/mimir/data" mimir -config.expand-env=true -config.file={_path(MIMIR_CONFIG)}',
+            command='env MIMIR_DIRECTORY="$SERVICE_DIR/mimir/data" mimir -config.expand-env=true'
+            f" -config.file={_path(MIMIR_CONFIG)}",
             ready=f"http://{at(args.mimir_port)}/ready",
             listen=[at(args.mimir_port), at(args.mimir_grpc_port)],
             environment={
