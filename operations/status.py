@@ -53,7 +53,7 @@ def rows(
                 else "deployed"
                 if of_host is not None
                 else "not yet",
-                " ".join(filter(None, (known.get("GPU_COUNT"), known.get("GPU_MODELS")))) or "-",
+                known.get("GPU_MODELS", "-"),
                 known.get("GPU_DRIVER_VERSION", "-"),
                 known.get("GPU_FLEET_EXPORTER_MODE", "-"),
                 _seen(name, reported, now),

@@ -11,8 +11,7 @@ from operations.status import Reported, rows, summary
 from stackfile.config import StackConfig
 
 FACTS = {
-    "GPU_COUNT": "8",
-    "GPU_MODELS": "NVIDIA H100",
+    "GPU_MODELS": "8 x NVIDIA H100",
     "GPU_DRIVER_VERSION": "570.86.15",
     "GPU_FLEET_EXPORTER_MODE": "dcgm-exporter",
     "GPU_FLEET_EXPORTER_REASON": "bare metal with Docker",
@@ -48,7 +47,7 @@ def test_a_host_that_reports_and_one_that_stopped_and_one_that_was_never_deploye
     found = rows(config, {"gpu-1": FACTS}, reported, NOW)
     assert found == [
         (
-            *("gpu-1", "deployed", "8 NVIDIA H100", "570.86.15", "dcgm-exporter", "12 s ago", "2"),
+            *("gpu-1", "deployed", "8 x NVIDIA H100", "570.86.15", "dcgm-exporter", "12 s ago", "2"),
             "GpuXid79 (critical)\nexporter: bare metal with Docker",
         ),
         ("gpu-2", "not yet", "-", "-", "-", "not in 1d", "-", ""),
