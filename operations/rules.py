@@ -11,18 +11,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import alerts
 from alerts.inventory import stack_inventory
-from alerts.links import Links
+from alerts.links import NO_LINKS, Links
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
+from components import notifications
 from operations.engine import OperationError
 from operations.stack import configuration, enter_project
-from stackfile.config import ConfigErrors
+from stackfile.config import ConfigErrors, StackConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,8 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         enter_project()
-        inventory = _inventory(given.stack) if given.stack else ()
+        config = configuration(given.stack).load() if given.stack else None
+        inventory = _inventory(config, given.stack) if config else ()
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
@@ -82,7 +84,7 @@ def main(arguments: list[str]) -> int:
     _write(
         directory,
         _FILES[given.target](
-            Wanted(links=Links(runbooks=given.runbook_url), inventory=inventory, namespace=given.namespace, labels=given.labels)
+            Wanted(links=_links(config, given.runbook_url), inventory=inventory, namespace=given.namespace, labels=given.labels)
         ),
     )
     print(_NEXT[given.target].format(directory=directory))
@@ -102,9 +104,14 @@ def _write(directory: Path, files: dict[str, str]) -> None:
         print(directory / name)
 
 
-def _inventory(stack: str) -> tuple[RuleGroup, ...]:
-    """Raises OperationError, ConfigErrors."""
-    config = configuration(stack).load()
+def _links(config: StackConfig | None, runbook_url: str | None) -> Links:
+    """Those that `pulumi up` writes for the stack."""
+    found = notifications.links(config) if config else NO_LINKS
+    return replace(found, runbooks=runbook_url) if runbook_url else found
+
+
+def _inventory(config: StackConfig, stack: str) -> tuple[RuleGroup, ...]:
+    """Raises OperationError."""
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     groups = stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None)
     if not groups:

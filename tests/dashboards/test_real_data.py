@@ -21,7 +21,7 @@ from tests.dashboards.by_exporter import why_empty, written
 
 PAGE = Path(__file__).parents[2] / "docs" / "dashboards-by-exporter.md"
 BOARDS = dashboards.all_dashboards(dashboards.Price(2.5, "USD"))
-PANELS = [(board, panel) for board in BOARDS.values() for panel in all_panels(board) if panel["type"] != "row"]
+PANELS = [(board, panel) for board in BOARDS.values() for panel in all_panels(board) if "targets" in panel]
 
 Answers = dict[Question, list[dict[str, str]]]
 
@@ -35,7 +35,10 @@ def variables(mode: str) -> Mapping[str, str]:
 @pytest.fixture(scope="module")
 def answers(showcase: Showcase) -> Answers:
     questions = [
-        Question.of(panel, target, variables(mode)) for mode in MODES for _, panel in PANELS for target in panel["targets"]
+        Question.of(panel, target, variables(mode))
+        for mode in MODES
+        for _, panel in PANELS
+        for target in panel["targets"]
     ]
     return ask(showcase, questions)
 

@@ -44,7 +44,7 @@ def alloy_of(file: Path) -> Release:
 
 
 def chart_that_takes_our_values(directory: Path, template: str) -> Path:
-    values = "{image: {}, crds: {}, alloy: {}, rbac: {}, controller: {}}\n"
+    values = "{image: {}, crds: {}, alloy: {}, rbac: {}, controller: {}, serviceMonitor: {}}\n"
     return chart_file(directory, {"values.yaml": values, "templates/all.yaml": template}, "alloy").file
 
 
