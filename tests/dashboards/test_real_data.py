@@ -35,10 +35,7 @@ def variables(mode: str) -> Mapping[str, str]:
 @pytest.fixture(scope="module")
 def answers(showcase: Showcase) -> Answers:
     questions = [
-        Question.of(panel, target, variables(mode))
-        for mode in MODES
-        for _, panel in PANELS
-        for target in panel["targets"]
+        Question.of(panel, target, variables(mode)) for mode in MODES for _, panel in PANELS for target in panel["targets"]
     ]
     return ask(showcase, questions)
 

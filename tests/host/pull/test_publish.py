@@ -146,7 +146,7 @@ def test_what_a_publication_costs_and_how_long_it_takes_is_printed(repository: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"stack": "nowhere"}, "there is no stack file Pulumi.nowhere.yaml; stack files in this directory: autoscaled."),
+        ({"stack": "nowhere"}, ": autoscaled.\nThese two commands create the stack"),
         ({"stack": "../autoscaled"}, "there is no stack file"),
         ({"key": "nokey"}, "ssh-keygen -t ed25519 -C gpu-fleet -f"),
         ({"arguments": ("--url", "https://user:hunter2@files")}, "without a login"),
