@@ -219,7 +219,7 @@ def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None
     """An unset name stops a start script, because it runs with `set -u`."""
     known = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
     # Of a stack with a monitoring server, whose hosts alone get these scripts (stackfile/settings.py).
-    known |= {f"GPU_FLEET_MONITORING_{name}" for name in ("LOGS_RETENTION", "METRICS_LATE", "METRICS_RETENTION", "URL")}
+    known |= {f"GPU_FLEET_MONITORING_{name}" for name in ("LOGS_RETENTION", "METRICS_LATE", "METRICS_RETENTION", "PORT", "URL")}
     known |= {name for facts in FACTS for name in defaults(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE))}
     for script in (ROOTFS / "opt/gpu-fleet/libexec").glob("start-*"):
         assert set(re.findall(r"\$\{?(GPU_[A-Z_]+)", script.read_text())) <= known, script.name
