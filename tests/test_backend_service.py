@@ -79,7 +79,7 @@ def test_a_service_that_does_not_get_ready_is_stopped_and_the_next_run_starts_it
 def test_a_service_that_a_killed_run_left_behind_is_not_ready_before_it_answers(service: Service) -> None:
     slow = {"delay": 1.0}
     killed = subprocess.Popen(["sh", service.script, "start", "web"], env=service.environment(**slow), start_new_session=True)
-    while not service.processes():
+    while not (service.processes() and (service.directory / "web/pid").exists()):
         assert killed.poll() is None
     killed.kill()
     killed.wait()

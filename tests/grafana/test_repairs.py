@@ -31,7 +31,10 @@ ALERTS = {
 }
 # Files of the program, with today's setting and that of 7c82a93.
 SETTINGS = {
-    "components/grafana/wiring.py": ('get("grafanaAuth")}', 'get("grafanaAuth"), "store_dashboard_sha256": True}'),
+    "components/grafana/wiring.py": (
+        'get("grafanaAuth"), "ca_cert"',
+        'get("grafanaAuth"), "store_dashboard_sha256": True, "ca_cert"',
+    ),
     "components/grafana/dashboards.py": ("delete_before_replace=True", "delete_before_replace=False"),
 }
 
