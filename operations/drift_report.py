@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(text := markdown(results))
     print(text, end="")
-    return max((_status(*result) for result in results.values()), default=0)
+    return max((_status(code, output) for code, output, _ in results.values()), default=0)
 
 
 def check(stack: str) -> tuple[int, str, str]:
@@ -44,7 +44,7 @@ def check(stack: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-def _status(code: int, output: str, error: str) -> int:
+def _status(code: int, output: str) -> int:
     """A check that could not be made prints no table."""
     return 0 if code == 0 else 1 if output else 2
 
@@ -52,10 +52,9 @@ def _status(code: int, output: str, error: str) -> int:
 def markdown(results: dict[str, tuple[int, str, str]]) -> str:
     words = {0: "as deployed", 1: "**differs**", 2: "**could not be checked**"}
     lines = [f"# {TITLE}", "", "| stack | |", "|---|---|"]
-    lines += [f"| `{stack}` | {words[_status(*result)]} |" for stack, result in results.items()]
-    for stack, result in results.items():
-        if _status(*result):
-            _, output, error = result
+    lines += [f"| `{stack}` | {words[_status(code, output)]} |" for stack, (code, output, _) in results.items()]
+    for stack, (code, output, error) in results.items():
+        if _status(code, output):
             text = "\n\n".join(part for part in (output, error) if part)
             lines += ["", f"## `{stack}`", "", "```", text[:_MOST] + ("\n..." if len(text) > _MOST else ""), "```"]
     return "\n".join(lines) + "\n"

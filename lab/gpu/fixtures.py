@@ -7,6 +7,7 @@ the end of nvidia_gpu_exporter's GPU series, since nvidia-smi exits with 15 then
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -26,6 +27,7 @@ from lab.gpu.dcgm import counters as dcgm_counters
 from lab.gpu.dcgm import fields as dcgm_fields
 from lab.gpu.dcgm.body import Renderer
 from lab.gpu.machine import CLOCK_VARIABLE, KERNEL_LOG, STATE_VARIABLE, Machine
+from lab.gpu.nvidia import cli
 
 LIBEXEC = Path(__file__).parents[2] / "host/rootfs/opt/gpu-fleet/libexec"
 FROZEN_AT_S = 1_780_000_000.0  # 2026-05-28
@@ -209,6 +211,32 @@ def load_exporter() -> ModuleType:
     module = module_from_spec(spec_from_loader(loader.name, loader))
     loader.exec_module(module)
     return module
+
+
+def exporter_in_process(
+    state: Path, *flags: str, before_each: Callable[[ModuleType], None] = lambda module: None
+) -> Callable[[], str]:
+    """What nvidia_gpu_exporter answers, with nvidia-smi run in this process: as a program of its own it takes most of the time.
+
+    It sets the environment and takes standard output while it runs. `before_each`: called with the exporter's module before each
+    nvidia-smi; it may raise the module's CollectError.
+    """
+    module = load_exporter()
+
+    def run(_: object, *asked: str) -> str:
+        before_each(module)
+        os.environ[STATE_VARIABLE] = str(state)
+        said = io.StringIO()
+        with redirect_stdout(said), redirect_stderr(said):
+            code = cli.main(list(asked))
+        if code:
+            raise module.CollectError(said.getvalue().strip(), code)
+        return said.getvalue()
+
+    module.Smi.run = run
+    module.log = lambda *_, **__: None
+    scrape: Callable[[], str] = module.Exporter(module.parse([*flags])).scrape
+    return scrape
 
 
 @contextmanager

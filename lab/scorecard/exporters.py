@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import re
 import shutil
@@ -13,12 +11,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from host.part import ROOTFS
 from lab.gpu import faults, fixtures, setup
-from lab.gpu.machine import STATE_VARIABLE, Machine
-from lab.gpu.nvidia import cli
+from lab.gpu.machine import Machine
 from lab.scorecard.tape import MODES
 from lab.showcase import exporters
 from lab.showcase import host as about_host
@@ -69,22 +67,12 @@ def edited(body: str, values: dict[str, float]) -> str:
 
 def _smi(state: Path) -> Callable[[], str]:
     """The stand-in of nvidia_gpu_exporter, with nvidia-smi in this process."""
-    module = fixtures.load_exporter()
 
-    def run(_: object, *asked: str) -> str:
+    def before_each(module: ModuleType) -> None:
         if faults.read(os.fspath(state))["stall_s"] > _PATIENCE_S:
             raise module.CollectError("signal: killed", -1)
-        os.environ[STATE_VARIABLE] = str(state)
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            code = cli.main(list(asked))
-        if code:
-            raise module.CollectError(said.getvalue().strip(), code)
-        return said.getvalue()
 
-    module.Smi.run = run
-    module.log = lambda *_, **__: None
-    return module.Exporter(module.parse(["--collect.backend", "exec", "--collect.compute-apps"])).scrape
+    return fixtures.exporter_in_process(state, "--collect.backend", "exec", "--collect.compute-apps", before_each=before_each)
 
 
 class Textfiles:

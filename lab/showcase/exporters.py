@@ -7,7 +7,6 @@ most of the time.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -19,8 +18,7 @@ from lab.gpu import fixtures
 from lab.gpu.amd import exporter as amd_exporter
 from lab.gpu.dcgm import counters, fields
 from lab.gpu.dcgm.body import Renderer
-from lab.gpu.machine import CLOCK_VARIABLE, STATE_VARIABLE, Machine, clock
-from lab.gpu.nvidia import cli
+from lab.gpu.machine import CLOCK_VARIABLE, Machine, clock
 
 Body = Callable[[], str]
 
@@ -92,19 +90,5 @@ def _with_pods(body: str) -> str:
 
 
 def _smi(state: Path, backend: str) -> Body:
-    module = fixtures.load_exporter()
-    arguments = ["--collect.backend", backend, "--collect.compute-apps"]
-
-    def run(_: object, *asked: str) -> str:
-        os.environ[STATE_VARIABLE] = str(state)
-        said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            code = cli.main(list(asked))
-        if code:
-            raise module.CollectError(said.getvalue().strip(), code)
-        return said.getvalue()
-
-    module.Smi.run = run
-    module.log = lambda *_, **__: None
-    running = module.Exporter(module.parse([*arguments, *(["--collect.pcie-throughput"] if backend == "nvml" else [])]))
-    return running.scrape
+    throughput = ["--collect.pcie-throughput"] if backend == "nvml" else []
+    return fixtures.exporter_in_process(state, "--collect.backend", backend, "--collect.compute-apps", *throughput)
