@@ -7,7 +7,6 @@ import fcntl
 import os
 import random
 import socket
-import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -30,7 +29,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def _claim_block() -> range:
-    directory = Path(tempfile.gettempdir()) / f"gpu-fleet-ports-{os.getuid()}"
+    # Ports are those of the whole machine, so processes with different TMPDIRs must see the same locks.
+    directory = Path("/tmp") / f"gpu-fleet-ports-{os.getuid()}"  # noqa: S108 - the directory is 0700
     directory.mkdir(mode=0o700, exist_ok=True)
     for number in random.sample(range(_BLOCKS), _BLOCKS):
         lock = (directory / str(number)).open("w")

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import toolchain
 from host.part import ROOTFS
+from host.parts.alloy import Alloy
 from lab.gpu import inject, kernel, setup
 from lab.gpu.machine import KERNEL_LOG, MACHINE_FILE
 from lab.scorecard.exporters import GpuExporter, Hangs, NodeExporter, Textfiles, machine
@@ -37,6 +38,9 @@ _FILES: Final = (
     "export_metrics",
     "export_logs",
 )
+_ALLOY: Final = Alloy(
+    sources={}, metrics_login=False, logs=True, logs_login=False, docker_logs=False, metrics_outage_s=6 * 3600
+).part()
 # What every host listens on at its own address: the ports of its programs plus 20,000, so that no service of this machine that
 # listens on every address is in the way. Alloy connects to the relays as if they were the stores.
 _PORTS: Final = {"alloy": 32345, "gpu-exporter": 29400, "node-exporter": 29100, "mimir": 29009, "loki": 23100}
@@ -131,6 +135,7 @@ class SimulatedHost:
             return base + path
 
         return {
+            **_ALLOY.settings,
             "PATH": os.environ["PATH"],
             "HOME": str(self._directory),
             "GOMAXPROCS": "1",  # hundreds of processes share this machine
@@ -143,10 +148,7 @@ class SimulatedHost:
             "GPU_FLEET_GPU_EXPORTER_LISTEN": self._at("gpu-exporter"),
             "GPU_FLEET_NODE_EXPORTER_LISTEN": self._at("node-exporter"),
             "GPU_FLEET_METRICS_URL": url("mimir", "/api/v1/push"),
-            "GPU_FLEET_METRICS_TENANT": "",
-            "GPU_FLEET_METRICS_WAL_KEEP": "32400s",
             "GPU_FLEET_LOGS_URL": url("loki", "/loki/api/v1/push"),
-            "GPU_FLEET_LOGS_TENANT": "",
             "GPU_FLEET_KERNEL_LOG_FILE": str(self._state / KERNEL_LOG),
         }
 
