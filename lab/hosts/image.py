@@ -62,9 +62,11 @@ rm -f /etc/ssh/ssh_host_*_key*
 echo 'en_US.UTF-8' >/etc/locale.conf
 : >/etc/machine-id
 """
+# A login's user manager stays: starting one for each login is two thirds of what a login costs (0.19 s of CPU against 0.07).
 _SYSTEMD_SETUP = """
 systemctl enable systemd-networkd >/dev/null 2>&1
-mkdir -p /var/log/journal
+mkdir -p /var/log/journal /etc/systemd/logind.conf.d
+printf '[Login]\\nUserStopDelaySec=1h\\n' >/etc/systemd/logind.conf.d/lab.conf
 : >/etc/machine-id
 """
 

@@ -186,7 +186,8 @@ def test_manual_changes_are_found_by_a_check_and_reverted_by_the_next_run(stack:
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is None, "a check changes nothing"
     stack.up("--refresh")
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is not None
-    assert "BY_HAND" not in json.dumps(daemon_set(cluster)) and daemon_set(cluster)["status"]["numberReady"] == 2
+    assert "BY_HAND" not in json.dumps(daemon_set(cluster)["spec"])
+    cluster.wait_for("both pods", lambda: daemon_set(cluster)["status"].get("numberReady") == 2)
 
 
 def identity(version: str, kind: str, name: str) -> dict[str, Any]:

@@ -96,6 +96,7 @@ def test_node_exporter_has_no_series_per_container_and_few_per_cpu(prefix: Path)
     assert all(left_out.search(device) for device in ("lo", "veth12ab", "cali9", "docker0", "br-1f"))
     assert not any(left_out.search(device) for device in ("eth0", "ens1f0np0", "bond0", "ib0", "enp3s0"))
     assert "--no-collector.softnet" in flags, "seven series per CPU thread that nothing uses"
+    assert "--no-collector.xfs" in flags, "37 series per file system that nothing uses"
 
 
 def test_the_gpu_exporter_finds_the_nvidia_smi_of_the_named_directory(prefix: Path) -> None:
