@@ -11,17 +11,30 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 from lab.hosts import image
 from lab.powercut import subject
 from lab.powercut.disks import KINDS, detach, new_disk, shelf
-from lab.powercut.trial import CUTS_PER_RUN, KILLS, KILLS_OF_PULL, SCENARIOS, Laboratory, Scenario, Trial
+from lab.powercut.trial import (
+    BY_ENGINE,
+    CUTS_PER_RUN,
+    KILLS,
+    KILLS_OF_PULL,
+    POWER,
+    SCENARIOS,
+    Laboratory,
+    Scenario,
+    Trial,
+    errors_in,
+)
+from lab.powercut.waits import IS_IDLE, until
 from provider.host import BOOTSTRAP
 from toolchain import system
 from toolchain.progress import Progress
@@ -66,7 +79,7 @@ def main() -> int:
                 print(f"{kind}: {what_a_cut_leaves(at, work, kind)}", flush=True)
             laboratory = Laboratory(at, work, shared, layers)
             scenarios = [scenario for scenario in SCENARIOS if wanted.scenario in (None, scenario.name)]
-            trials = list(_all(laboratory, scenarios, wanted.cuts, wanted.kills, wanted.seed, wanted.workers))
+            trials = list(_all(laboratory, plan(scenarios, wanted.cuts, wanted.kills, wanted.seed), wanted.workers))
         shutil.rmtree(shared)
     return report(trials)
 
@@ -100,52 +113,71 @@ def what_a_cut_leaves(at: Path, work: Path, kind: str) -> str:
     return "a file that was synced is in the copy, one that was not is not"
 
 
-def _all(
-    laboratory: Laboratory, scenarios: Sequence[Scenario], cuts: int, kills: int, seed: int, workers: int
-) -> Iterator[Trial]:
+@dataclass(frozen=True)
+class Job:
+    """A run whose power is cut `cuts` times, or a run that is killed."""
+
+    kind: str
+    scenario: Scenario
+    cause: str
+    rng: random.Random
+    cuts: int = 0
+
+    def trials(self, laboratory: Laboratory) -> Iterator[Trial]:
+        if self.cause == POWER:
+            yield from laboratory.cut(self.kind, self.scenario, self.rng, self.cuts)
+        else:
+            yield laboratory.kill(self.kind, self.scenario, self.cause, self.rng)
+
+
+def plan(scenarios: Sequence[Scenario], cuts: int, kills: int, seed: int) -> list[Job]:
+    """Few trials cover several scenarios and causes, many cover all of them equally."""
     rng = random.Random(seed)
     combinations = [(kind, scenario) for scenario in scenarios for kind in KINDS]
-    for kind, scenario in combinations:
-        _wait_for_time()
-        laboratory.template(kind, scenario)
-    jobs: list[Callable[[], list[Trial]]] = []
+    rng.shuffle(combinations)
+    following = cycle(combinations)
     per_run = max(1, min(CUTS_PER_RUN, cuts // len(combinations)))
-    for number in range(0, cuts, per_run):
-        kind, scenario = combinations[number // per_run % len(combinations)]
-        own = random.Random(rng.random())
-        count = min(per_run, cuts - number)
-        jobs.append(lambda kind=kind, scenario=scenario, own=own, count=count: [*laboratory.cut(kind, scenario, own, count)])
-    if kills:
-        _wait_for_time()
-        laboratory.prepare_engine()
+    jobs = [
+        Job(*next(following), POWER, random.Random(rng.random()), min(per_run, cuts - first)) for first in range(0, cuts, per_run)
+    ]
     for number in range(kills):
-        kind, scenario = combinations[number % len(combinations)]
+        kind, scenario = next(following)
         causes = KILLS_OF_PULL if scenario.name == "pull" else KILLS
-        cause = causes[(number + number // len(combinations)) % len(causes)]  # all of them, for a handful of kills too
-        own = random.Random(rng.random())
-        jobs.append(lambda kind=kind, scenario=scenario, own=own, cause=cause: [laboratory.kill(kind, scenario, cause, own)])
+        cause = causes[(number + number // len(combinations)) % len(causes)]
+        jobs.append(Job(kind, scenario, cause, random.Random(rng.random())))
+    return jobs
+
+
+def _all(laboratory: Laboratory, jobs: Sequence[Job], workers: int) -> Iterator[Trial]:
+    for kind, scenario in {(job.kind, job.scenario) for job in jobs}:
+        _wait_for_cpu()
+        laboratory.template(kind, scenario)
+    if any(job.cause in BY_ENGINE for job in jobs):
+        _wait_for_cpu()
+        laboratory.prepare_engine()
     with ThreadPoolExecutor(workers) as pool:
-        for trials in pool.map(_once_there_is_time, jobs):
-            for trial in trials:
-                about = f"{trial.scenario}, {trial.disk}, {trial.cause} at {trial.at_s:.2f} s"
-                print(f"{about}: {trial.found}", flush=True)
+        for done in as_completed([pool.submit(_trials, laboratory, job) for job in jobs]):
+            for trial in done.result():
+                print(f"{trial}: {trial.found}", flush=True)
                 for wrong in trial.wrong:
-                    print(f"WRONG {about}, done {trial.was_done}, slowed down {_slowdown():.0f} times: {wrong}", flush=True)
+                    print(f"WRONG {trial}, done {trial.was_done}, slowed down {_slowdown():.0f} times: {wrong}", flush=True)
                 yield trial
 
 
-def _wait_for_time() -> None:
-    """At idle priority: until the machine has time. A host that is starved misses our own time limits, which is no finding."""
-    while os.sched_getscheduler(0) == os.SCHED_IDLE and _slowdown() > _BUSY:
-        time.sleep(10)
+def _trials(laboratory: Laboratory, job: Job) -> list[Trial]:
+    unable = Trial(job.kind, job.cause, job.scenario.name, 0.0, was_done=False, found="error")
+    trials = []
+    with errors_in(unable):
+        _wait_for_cpu()
+        for trial in job.trials(laboratory):
+            trials.append(trial)
+    return [*trials, unable] if unable.wrong else trials
 
 
-def _once_there_is_time(job: Callable[[], list[Trial]]) -> list[Trial]:
-    _wait_for_time()
-    try:
-        return job()
-    except Exception:  # counted, and the other trials go on
-        return [Trial("", "", "not tried", 0.0, was_done=False, found="error", wrong=[traceback.format_exc()])]
+def _wait_for_cpu() -> None:
+    """At idle priority: a host that gets too little CPU time exceeds our own time limits, which would be no finding."""
+    if IS_IDLE:
+        until(lambda: _slowdown() <= _BUSY, "for a machine that is less busy")
 
 
 def _slowdown() -> float:

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.powercut.waits import finish
+
 KINDS = ("ext4", "xfs")
 # With the block and sector size of a loop device whose I/O is direct.
 _MAKE = {
@@ -19,10 +21,12 @@ _SHELF_SIZE = 16 << 30  # sparse
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise RuntimeError(f"`{' '.join(map(str, command))}` exited {done.returncode}: {done.stderr.strip()}")
-    return done.stdout.strip()
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+    out, err = finish(process, f"`{' '.join(map(str, command))}`")
+    if process.returncode != 0:
+        raise RuntimeError(f"`{' '.join(map(str, command))}` exited {process.returncode}: {err.strip()}")
+    return out.strip()
 
 
 def _devices() -> dict[str, str]:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from pathlib import Path
 import yaml
 
 import toolchain
-from lab.powercut.machine import LIMIT_S, Booted
+from lab.powercut.machine import Booted
+from lab.powercut.waits import Stuck, finish, until
 from lab.standins import programs
 from operations.deploy import FLAGS, SAVED_ONCE
 
@@ -103,7 +103,7 @@ class Project:
 
     @staticmethod
     def _wait(process: subprocess.Popen[str]) -> tuple[int, str]:
-        output, _ = process.communicate(timeout=LIMIT_S)
+        output, _ = finish(process, f"`{' '.join(map(str, process.args))}`")
         return process.returncode, output
 
 
@@ -114,13 +114,11 @@ def connections(machine: Booted) -> int:
 
 
 def until_connected(machine: Booted, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None and not connections(machine):
-        time.sleep(0.05)
+    until(lambda: process.poll() is not None or connections(machine) > 0, "for the engine to log in to the machine")
 
 
 def until_disconnected(machine: Booted, process: subprocess.Popen[str]) -> None:
-    while process.poll() is None and connections(machine):
-        time.sleep(0.05)
+    until(lambda: process.poll() is not None or connections(machine) == 0, "for the engine to end its connections")
 
 
 def plugin_of(engine: subprocess.Popen[str]) -> int:
@@ -139,12 +137,11 @@ def work_on(machine: Booted) -> str:
 
 
 def until_idle(machine: Booted) -> bool:
-    """Whether nothing of ours is at work there any more, at last."""
-    end = time.monotonic() + LIMIT_S / 4
-    while work_on(machine):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
+    """Whether the work on the machine ended."""
+    try:
+        until(lambda: not work_on(machine), "for the work on the machine to end")
+    except Stuck:
+        return False
     return True
 
 

@@ -3,14 +3,15 @@ network of its own. When it ends, or is killed, every process in it is gone."""
 
 from __future__ import annotations
 
+import select
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# Something hangs that takes longer. A machine of the lab may run beside others at the lowest priority.
-LIMIT_S = 3600
+from lab.powercut.waits import LIMIT_S, Stuck, finish
+
 _ENVIRONMENT = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C"
 # $1: options of the overlay, $2: its root, $3: what becomes /srv, $4: the command. Not dash: as process 1, to which processes of
 # killed parents fall, it was seen to wait for ever for a command that had ended (0.5.12).
@@ -37,16 +38,16 @@ class Booted:
 
     def run(self, command: str) -> tuple[int, str, str]:
         inside = ["nsenter", f"--target={self.pid}", "--mount", "--net", "--pid", "--root", "--wd"]
-        done = subprocess.run(
+        process = subprocess.Popen(
             [*inside, "/usr/bin/env", "-i", *_ENVIRONMENT.split(), "sh", "-c", command],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=LIMIT_S,
         )
-        return done.returncode, done.stdout, done.stderr
+        out, err = finish(process, "a command on the machine")
+        return process.returncode, out, err
 
     def in_its_network(self) -> tuple[str, ...]:
         """What makes a command of this machine reach the other one at 127.0.0.1."""
@@ -87,22 +88,19 @@ class Machine:
 
     def run(self, command: str) -> tuple[int, str, str]:
         process = self.start(command)
-        try:
-            out, err = process.communicate(timeout=LIMIT_S)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
+        out, err = finish(process, "a command on the machine")
         return process.returncode, out, err
 
     @contextmanager
     def booted(self) -> Iterator[Booted]:
         process = self.start(_STAY)
         try:
+            if not select.select([process.stdout], [], [], LIMIT_S)[0]:
+                raise Stuck(f"waited {LIMIT_S} s for the machine to boot")
             if process.stdout is None or process.stdout.readline() != "booted\n":
-                raise RuntimeError(f"the machine did not boot: {process.communicate()[1]}")
+                raise RuntimeError(f"the machine did not boot: {finish(process, 'the boot')[1]}")
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
             yield Booted(int(children.read_text()))
         finally:
             process.kill()
-            process.communicate()
+            finish(process, "the killed machine")

@@ -38,7 +38,22 @@ _UNITS = {
         "[program:gpu-fleet-agent]\ncommand = /opt/gpu-fleet/bin/agent\nstartsecs = 0\nuser = gpu-fleet-agent\n"
     ),
     "etc/systemd/system/gpu-fleet-agent.service": "[Service]\nExecStart=/opt/gpu-fleet/bin/agent\n",
+    "etc/gpu-fleet/supervisor.d/gpu-fleet-retired.conf": (
+        "[program:gpu-fleet-retired]\ncommand = /bin/sleep infinity\nstartsecs = 0\nuser = gpu-fleet-retired\n"
+    ),
+    "etc/systemd/system/gpu-fleet-retired.service": "[Service]\nExecStart=/bin/sleep infinity\n",
 }
+# A part of the first version alone, as after it was switched off in the stack's configuration.
+_RETIRED = Part(
+    name="retired",
+    users=(User(name="gpu-fleet-retired"),),
+    directories=(
+        Directory(path="/etc/fleet-retired", contents="placed"),
+        Directory(path="/var/lib/gpu-fleet/retired", owner="gpu-fleet-retired", group="gpu-fleet-retired", contents="runtime"),
+    ),
+    files=(File(path="/etc/fleet-retired/config", content=b"of a part that the second version lacks\n" * 300),),
+    units=(Unit(name="gpu-fleet-retired", restart_on=("/etc/fleet-retired/config",)),),
+)
 
 
 def _program(version: int) -> bytes:
@@ -75,6 +90,7 @@ def _parts(version: int) -> list[Part]:
             units=(Unit(name="gpu-fleet-agent", restart_on=("settings", "/opt/gpu-fleet/bin/agent")),),
         ),
         Pull().part(),
+        *([_RETIRED] if version == 1 else []),
     ]
 
 

@@ -6,26 +6,29 @@ import json
 import random
 import shlex
 import shutil
-import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lab.powercut import engine, subject
+from lab.powercut import disks, engine, subject
 from lab.powercut.disks import Disk, new_disk
 from lab.powercut.engine import Project
-from lab.powercut.machine import LIMIT_S, Booted, Machine
+from lab.powercut.machine import Booted, Machine
+from lab.powercut.waits import LIMIT_S, Stuck, finish
 
 STATE = "var/lib/gpu-fleet"
 CUTS_PER_RUN = 10
 POWER = "power cut"
-KILLS = ("host program", "connection", "engine", "plugin")
-KILLS_OF_PULL = KILLS[:1]  # the host fetches the bundle itself
+KILLS = ("connection", "engine", "host program", "plugin")
+KILLS_OF_PULL = ("host program",)  # the host fetches the bundle itself
+BY_ENGINE = ("engine", "plugin")
 _NARROW_S = 0.02
+_ATTEMPTS = 40
 _AFTER_S = 1.5  # cuts come until so long after the end of the run: what was reported as done has to be on disk by then
 
 _APPLY = "sh /srv/envelope-{0}/bundle/converge apply --prefix '' --envelope /srv/envelope-{0}"
@@ -70,6 +73,13 @@ _OURS = (
     " grep -v '^/var/lib/gpu-fleet'; cat /etc/fleet-app/same /etc/fleet-app/only* 2>/dev/null; true"
 )
 
+# What the second version lacks, but for logs.
+_RETIRED = (
+    "find / -xdev \\( -path /proc -o -path /srv -o -path /tmp -o -path /var/log \\) -prune"
+    " -o \\( -name '*fleet-retired*' -o -path '*/gpu-fleet/retired*' -o -name only-in-the-first \\) -print;"
+    " getent passwd gpu-fleet-retired; getent group gpu-fleet-retired; true"
+)
+
 
 def _section(name: str, command: str) -> str:
     """Its output between marks, in a session of its own."""
@@ -103,7 +113,22 @@ class Trial:
     at_s: float
     was_done: bool  # the run had reported success before the cut
     found: str = ""  # what the cut left, in a word
+    reached: str = ""  # how far a run was when it was killed
     wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.scenario}, {self.disk}, {self.cause} at {self.at_s:.2f} s" + (f" ({self.reached})" if self.reached else "")
+
+
+@contextmanager
+def errors_in(trial: Trial) -> Iterator[None]:
+    """Errors of the lab itself make a trial a wrong one; the other trials continue."""
+    try:
+        yield
+    except Stuck as stuck:
+        trial.wrong.append(str(stuck))
+    except Exception:
+        trial.wrong.append(traceback.format_exc())
 
 
 @dataclass
@@ -180,16 +205,19 @@ class Laboratory:
             for instant, what in events:
                 time.sleep(max(0.0, began + instant - time.monotonic()))
                 if what == "sync":
-                    subprocess.run(["sync", "--file-system", at], check=True)
+                    disks.run("sync", "--file-system", at)
                     continue
                 was_done = reported(lines)
                 copies.append((Trial(kind, POWER, scenario.name, time.monotonic() - began, was_done), disk.copy(self.name())))
             process.kill()
-            process.wait()
-            reader.join()
+            reader.join(LIMIT_S)
+            if reader.is_alive():
+                raise Stuck(f"waited {LIMIT_S} s for the end of the run whose power was cut")
+            process.wait(LIMIT_S)
         disk.remove()
         for trial, copy in copies:
-            self.examine(trial, copy, scenario, leave=rng.random() < 0.5)
+            with errors_in(trial):
+                self.examine(trial, copy, scenario, leave=rng.random() < 0.5)
             copy.remove()
             yield trial
 
@@ -260,6 +288,8 @@ class Laboratory:
             wrong.append(f"the next run exited {next_code}: {said[-600:]}")
         if scenario.version and check_code != 0:
             wrong.append(f"after the next run there is drift: {checked[-600:]}")
+        if scenario.version == 2 and next_code == 0 and seen["retired"][1].strip():
+            wrong.append(f"after the next run this is left of what the second version lacks: {seen['retired'][1][:600]}")
         if gone_code not in (0, 3):
             wrong.append(f"the removal exited {gone_code}: {gone[-600:]}")
         before, after_ = set(self.pristine[trial.disk].split("\n")) - {""}, set(listing.split("\n")) - {""}
@@ -271,20 +301,23 @@ class Laboratory:
 
     def kill(self, kind: str, scenario: Scenario, cause: str, rng: random.Random) -> Trial:
         """A kill that met the run in its middle. One that came too early or too late is tried again."""
-        by_engine = cause in ("engine", "plugin")
+        by_engine = cause in BY_ENGINE
         usual_s = self.engine_durations[scenario.name] if by_engine else self.duration(kind, scenario)
         attempt = self._kill_engine if by_engine else self._kill_on_host
         first_s, last_s = 0.0, usual_s
-        while True:
+        missed = []
+        for _ in range(_ATTEMPTS):
             trial = Trial(kind, cause, scenario.name, rng.uniform(first_s, last_s), was_done=False)
             disk = self.template(kind, scenario).copy(self.name())
             at = self.work / disk.image.name
-            with disk.mounted(at):
+            met: Met = "in the middle"
+            with errors_in(trial), disk.mounted(at):
                 met = attempt(trial, scenario, at, leave=rng.random() < 0.5)
             self.remove_root(at)
             disk.remove()
             if met == "in the middle":
                 return trial
+            missed.append(f"{trial.at_s:.2f} s {met}")
             if met == "too early":
                 first_s = trial.at_s
             else:
@@ -292,11 +325,15 @@ class Laboratory:
             if last_s - first_s < _NARROW_S:  # the machine's load has changed
                 usual_s *= 1.5
                 first_s, last_s = 0.0, usual_s
+        raise Stuck(f"no kill met the run in its middle: {', '.join(missed)}")
 
     def _kill_on_host(self, trial: Trial, scenario: Scenario, at: Path, leave: bool) -> Met:
         code, out, err = self.machine(at).run(_killed(scenario, trial.cause, trial.at_s) + _script(after(scenario, leave)))
         seen = sections(out)
         if seen.get("proof", (1, ""))[0] == 0:
+            trial.reached = seen["begun"][1].strip()
+            if seen.get("over", (0, ""))[0] != 0:
+                trial.wrong.append(f"the work on the host went on after the {trial.cause} was killed: {seen['over'][1]}")
             self.look_for_others(trial, at)
             self.evaluate(trial, scenario, seen, f"{code} {out[-300:]} {err[-300:]}")
             return "in the middle"
@@ -315,9 +352,10 @@ class Laboratory:
                 plugin = engine.plugin_of(run)
                 is_met = verb in ("apply", "remove") and plugin != 0 and run.poll() is None
                 engine.kill(plugin if is_met and trial.cause == "plugin" else run.pid)
-                output, _ = run.communicate(timeout=LIMIT_S)
+                output, _ = finish(run, f"the run whose {trial.cause} was killed")
                 if not is_met or run.returncode == 0:
                     return "too early" if verb == "needs" or (is_connected and not verb) else "too late"
+                trial.reached = f"{verb} at work"
                 self.look_for_others(trial, at)
                 seen = self._after_engine(trial, machine, project, scenario, leave)
                 self.evaluate(trial, scenario, seen, output[-600:])
@@ -361,7 +399,7 @@ class Laboratory:
                 began = time.monotonic()
                 engine.until_disconnected(machine, run)
                 self.engine_durations[by_version[version].name] = time.monotonic() - began
-                output, _ = run.communicate(timeout=LIMIT_S)
+                output, _ = finish(run, f"the undisturbed {by_version[version].name}")
                 if run.returncode != 0:
                     raise RuntimeError(f"pulumi exited {run.returncode}:\n{output}")
                 if version == 1:
@@ -370,40 +408,46 @@ class Laboratory:
         disk.remove()
 
 
+# Why a run counts as begun: its last line, or that it holds the lock of converge or of gpu-fleet-pull.
+_BEGUN = f"""
+begun=$(tail -n 1 /tmp/err)
+for lock in /{STATE}/lock /{STATE}/pull/lock; do
+  [ -n "$begun" ] || [ ! -e $lock ] || flock -s -n $lock true || begun="$lock is held"
+done
+"""
+
+
 def _killed(scenario: Scenario, how: str, at_s: float) -> str:
     """`host program`: SIGKILL of the whole run. `connection`: the end of bootstrap.sh's standard input, which ends the run.
 
-    Proof: the run was alive at the kill, had begun, and never reported a result."""
+    Proof: when it was killed, the run was alive and had begun, and it never reported a result."""
     if how == "connection":
         verb = "remove" if scenario.version == 0 else "apply"
-        version = scenario.version or 1
-        size = f"$(stat -c %s /srv/archive-{version})" if scenario.version else "0"
-        arguments = f"'' {_ABOUT} {size} ''"
-        feed = f"cat /srv/archive-{version}; " if scenario.version else ""
-        return f"""
+        size = f"$(stat -c %s /srv/archive-{scenario.version})" if scenario.version else "0"
+        feed = f"cat /srv/archive-{scenario.version}; " if scenario.version else ""
+        start = f"""
 mkfifo /tmp/connection
-( {feed}exec sleep 1000 ) >/tmp/connection & feeder=$!
-setsid sh /srv/bootstrap.sh {verb} {arguments} </tmp/connection >/tmp/out 2>/tmp/err & run=$!
+( {feed}exec sleep infinity ) >/tmp/connection & feeder=$!
+setsid sh /srv/bootstrap.sh {verb} '' {_ABOUT} {size} '' </tmp/connection >/tmp/out 2>/tmp/err & run=$!"""
+        kill = "kill -0 $run 2>/dev/null; alive=$?; kill -s KILL $feeder; wait $run; [ $? -ne 0 ] && [ $alive -eq 0 ]; killed=$?"
+    else:
+        start = f"setsid sh -c {shlex.quote(scenario.command)} >/tmp/out 2>/tmp/err & run=$!"
+        kill = "kill -s KILL -- -$run; wait $run; [ $? -eq 137 ]; killed=$?"
+    # Not pgrep -f: the command line of process 1 is all of this script.
+    return f"""{start}
 sleep {at_s:.3f}
-kill -0 $run 2>/dev/null; alive=$?
-kill -s KILL $feeder
-wait $run; code=$?
-echo '== begun'; [ -s /tmp/err ]; echo "== end $?"
-echo '== proof'; [ $code -ne 0 ] && [ $alive = 0 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
-while pgrep -f '[c]onverge (apply|remove)' >/dev/null; do sleep 0.05; done
-"""
-    return f"""
-setsid sh -c {shlex.quote(scenario.command)} >/tmp/out 2>/tmp/err & run=$!
-sleep {at_s:.3f}
-kill -s KILL -- -$run
-wait $run; code=$?
-echo '== begun'; [ -s /tmp/err ]; echo "== end $?"
-echo '== proof'; [ $code -eq 137 ] && [ -s /tmp/err ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
+{_BEGUN}
+{kill}
+echo '== begun'; echo "$begun"; [ -n "$begun" ]; echo "== end $?"
+echo '== proof'; [ $killed -eq 0 ] && [ -n "$begun" ] && ! grep -q '"event":"result"' /tmp/out; echo "== end $?"
+tries={LIMIT_S * 20}
+while pgrep -s $run >/dev/null && [ $tries -gt 0 ]; do tries=$((tries - 1)); sleep 0.05; done
+echo '== over'; pgrep -a -s $run; [ $? -eq 1 ]; echo "== end $?"
 """
 
 
 _LOOK = {"before": _OURS, "digest": f"cat /{STATE}/digest 2>/dev/null", "found": _BOOTSTRAP.format("check")}
-_CHECK = {"check": _BOOTSTRAP.format("check")}
+_CHECK = {"check": _BOOTSTRAP.format("check"), "retired": _RETIRED}
 
 
 def after(scenario: Scenario, leave: bool) -> dict[str, str]:

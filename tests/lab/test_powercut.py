@@ -6,12 +6,54 @@ import re
 import subprocess
 import sys
 
+import pytest
+
+from lab.powercut import waits
+from lab.powercut.__main__ import plan
+from lab.powercut.trial import KILLS, POWER, SCENARIOS, Trial, errors_in
 from tests.checkout import REPO
+
+SEED = 20261122
 
 
 def test_after_a_power_cut_or_a_kill_the_next_run_converges_and_nothing_is_lost_or_reported_too_early() -> None:
-    command = [sys.executable, "-m", "lab.powercut", "--cuts", "6", "--kills", "4", "--seed", "20261122"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "lab.powercut", "--cuts", "3", "--kills", "2", "--seed", str(SEED)]
+    try:
+        done = subprocess.run(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=450)
+    except subprocess.TimeoutExpired as late:
+        pytest.fail(f"{late}; it had printed: {late.stdout!r}")
+    assert done.returncode == 0, done.stdout
     assert len(re.findall("a file that was synced is in the copy, one that was not is not", done.stdout)) == 2
-    assert "10 trials, 0 wrong" in done.stdout
+    assert "5 trials, 0 wrong" in done.stdout
+
+
+def test_the_handful_has_every_scenario_both_file_systems_and_a_cut_a_killed_engine_and_a_lost_connection() -> None:
+    jobs = plan(SCENARIOS, cuts=3, kills=2, seed=SEED)
+    assert {job.scenario for job in jobs} == set(SCENARIOS)
+    assert {job.kind for job in jobs} == {"ext4", "xfs"}
+    assert [job.cause for job in jobs] == [POWER, POWER, POWER, "connection", "engine"]
+
+
+def test_hundreds_of_trials_cut_and_kill_each_scenario_on_both_file_systems_in_every_way() -> None:
+    jobs = plan(SCENARIOS, cuts=200, kills=200, seed=SEED)
+    assert sum(job.cuts for job in jobs) == 200
+    assert sum(job.cause != POWER for job in jobs) == 200
+    for scenario in SCENARIOS:
+        for kind in ("ext4", "xfs"):
+            own = [job for job in jobs if (job.scenario, job.kind) == (scenario, kind)]
+            assert sum(job.cuts for job in own) >= 20, f"few cuts of {scenario.name} on {kind}"
+            causes = {job.cause for job in own} - {POWER}
+            assert causes == ({"host program"} if scenario.name == "pull" else set(KILLS)), f"{scenario.name} on {kind}"
+
+
+def test_a_step_that_never_ends_makes_its_trial_wrong_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waits, "LIMIT_S", 0.2)
+    hangs = subprocess.Popen(["sh", "-c", "echo '== next'; exec sleep 1000"], stdout=subprocess.PIPE, text=True)
+    trials = [Trial("xfs", "connection", "upgrade", 1.0, was_done=False) for _ in range(2)]
+    with errors_in(trials[0]):
+        waits.finish(hangs, "a command on the machine")
+    with errors_in(trials[1]):
+        waits.until(lambda: False, "for the engine to log in to the machine")
+    assert trials[0].wrong == ["a command on the machine did not end within 0.2 s; its last output: == next\n"]
+    assert trials[1].wrong == ["waited 0.2 s for the engine to log in to the machine"]
+    assert hangs.returncode == -9
