@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.powercut.waits import finish
+from lab.powercut.waits import finish, until
 
 KINDS = ("ext4", "xfs")
 # With the block and sector size of a loop device whose I/O is direct.
@@ -45,6 +46,13 @@ def detach(prefix: str) -> None:
                 run("losetup", "--detach", device)
 
 
+def _is_unmounted(at: Path) -> bool:
+    """Not at once: a machine that was just killed has copies of every mount, which keep images on a shelf in use for a moment."""
+    with suppress(RuntimeError):
+        run("umount", at)
+    return not os.path.ismount(at)
+
+
 @contextmanager
 def mounted(image: Path, kind: str, at: Path) -> Iterator[Path]:
     """A copy of a mounted XFS has its UUID, which the kernel refuses without nouuid."""
@@ -57,7 +65,7 @@ def mounted(image: Path, kind: str, at: Path) -> Iterator[Path]:
     try:
         yield at
     finally:
-        run("umount", at)
+        until(lambda: _is_unmounted(at), f"for {at}, which was in use, to be unmounted")
 
 
 @dataclass(frozen=True)
