@@ -46,5 +46,5 @@ def test_the_stack_previews_as_the_readme_writes_it(tmp_path: Path) -> None:
     assert preview.count("gpu-fleet:host:Host: (create)") == 17, preview
     assert "gpu-fleet:ruler:RuleGroup: (create)" in preview, "rules and inventory"
     assert "grafana:oss/dashboard:Dashboard: (create)" in preview
-    assert "slack" in preview, "who is notified"
+    assert "gpu-fleet:ruler:AlertmanagerConfig: (create)" in preview, "who is notified"
     assert "warning:" not in preview, preview
