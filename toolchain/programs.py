@@ -160,7 +160,7 @@ def _victoria_metrics() -> tuple[Program, ...]:
             ),
         )
 
-    return of_it("victoria-metrics", 60), of_it("vmalert", 10)
+    return of_it("victoria-metrics", 30), of_it("vmalert", 5)  # 50 s of CPU together, on 2 busy cores
 
 
 def _programs() -> tuple[Program, ...]:
