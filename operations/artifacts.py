@@ -73,12 +73,12 @@ def release_of(name: str) -> Path:
     """A program of the release that hosts run, as it is installed here. Raises ToolchainError."""
     found = located(name)
     if found is None:
-        raise NotInstalled(f"{name} is not installed: run `python -m toolchain install {name}`.")
+        raise NotInstalled(f"{name} is not installed: run `.venv/bin/python -m toolchain install {name}`.")
     if found.how == "go" and (build := TOOLS[name].go) and build.version:
         raise ToolchainError(
             f"{name} {release(name).version}: this machine has only its own build of version {build.version}, because the "
             "release could not be downloaded, and hosts get the release. Fill the directory on a machine that can download "
-            f"it: `python -m toolchain install --retry-upstream {name}`."
+            f"it: `.venv/bin/python -m toolchain install --retry-upstream {name}`."
         )
     return found.path
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from components.kubernetes.load_job import PROGRAM, arguments, load_job
+from components.kubernetes.load_job import IMAGE, PROGRAM, arguments, load_job
 from components.kubernetes.wiring import kubernetes_place
 from operations.engine import OperationError, secret
 from operations.mimir import Mimir
@@ -132,6 +132,8 @@ def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) ->
     """Returns the labels of the loaded GPU."""
     section = config.kubernetes
     assert section is not None
+    if why := unpinned():
+        raise OperationError(why)
     place = kubernetes_place(config) or {}
     text = secret(stack, "kubeconfig").rstrip() if options.kubeconfig_is_secret else None
     api = ClusterApi(file=place.get("kubeconfig"), text=text, context=place.get("context"))
@@ -152,17 +154,40 @@ def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) ->
 
 
 def host_command(test: int, duration_s: int, tool_path: Sequence[str] = ()) -> list[str]:
-    """The program where it is installed (package datacenter-gpu-manager), else in a container. `tool_path`: that of the host."""
+    """The program where it is installed (package datacenter-gpu-manager), else in a container of Docker or Podman. `tool_path`:
+    that of the host."""
     run = " ".join(map(shlex.quote, [PROGRAM, *arguments(test, duration_s)]))
-    container = f"docker run --rm --gpus all --cap-add SYS_ADMIN {shlex.quote(image('dcgm').reference)} {run}"
+    pinned = shlex.quote(image(IMAGE).reference)
+    # As dcgm-exporter's container is started: start-dcgm-exporter.
+    docker = f"docker run --rm --gpus all --cap-add SYS_ADMIN {pinned} {run}"
+    podman = f"podman run --rm --device nvidia.com/gpu=all --security-opt label=disable --cap-add SYS_ADMIN {pinned} {run}"
     tools = "".join(f"{shlex.quote(directory)}:" for directory in tool_path)
+    refused = (
+        f"echo {shlex.quote(f'{PROGRAM} is not installed on this host, and {why}')} >&2; exit 127; "
+        if (why := unpinned())
+        else ""
+    )
     script = (
         f"PATH={tools}$PATH; "
         f"if command -v {PROGRAM} >/dev/null; then exec {run}; fi; "
-        f"if command -v docker >/dev/null; then exec {container}; fi; "
-        f"echo 'neither {PROGRAM} nor docker is on this host' >&2; exit 127"
+        f"{refused}"
+        # podman-docker is a `docker` that takes no --gpus.
+        f'case "$(docker --version 2>/dev/null)" in Docker*) exec {docker} ;; esac; '
+        f"if command -v podman >/dev/null; then exec {podman}; fi; "
+        f"echo 'this host has neither {PROGRAM} nor Docker nor Podman' >&2; exit 127"
     )
     return ["sh", "-c", script]
+
+
+def unpinned() -> str:
+    """Why the program's image is not pulled; empty if it is pinned."""
+    wanted = image(IMAGE)
+    if wanted.digest:
+        return ""
+    return (
+        f"the image {wanted.repository}:{wanted.tag} has no digest in toolchain/versions.yaml (images.{IMAGE}), so nothing "
+        "verifies it. Run `make pin` on a machine that reaches its registry and review the diff"
+    )
 
 
 def _on_host(config: StackConfig, stack: str, options: argparse.Namespace) -> str:

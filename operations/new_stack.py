@@ -131,7 +131,9 @@ def main(arguments: list[str]) -> int:
         if name in stack_files():
             written(name, "")
         if is_terminal:
-            given.metrics_url = given.metrics_url or input("Mimir's push URL [https://mimir.example.com/api/v1/push]: ")
+            given.metrics_url = given.metrics_url or input(
+                "Mimir's push URL, or another store's (docs/stores.md) [https://mimir.example.com/api/v1/push]: "
+            )
             given.logs_url = given.logs_url or input("Loki's push URL [https://loki.example.com/loki/api/v1/push]: ")
             given.push_user = given.push_user or input("User name for both (empty: no login): ")
         options = {"metrics_url": given.metrics_url, "logs_url": given.logs_url, "username": given.push_user}

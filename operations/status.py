@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
         return 1
     found = rows(config, facts, reported, time.time())
     if found:
-        print(table(("HOST", "STATE", "GPUS", "DRIVER", "EXPORTER", "DATA", "DRIFT", "FIRING"), found))
+        print(table(("HOST", "STATE", "GPUS", "DRIVER", "EXPORTER", "DATA", "DRIFT", "ALERTS, NOTES"), found))
         print(f"\n{summary(config, found, reported)}")
     if cluster := outputs.get("cluster"):
         print("Kubernetes: " + ", ".join(f"{key} {value}" for key, value in cluster.items() if value is not None))

@@ -52,7 +52,7 @@ def check_signals(files: Sequence[RuleFile], dashboards: Sequence[Mapping[str, A
             Problem(
                 path.relative_to(ROOT).as_posix(),
                 f"does not match alerts/{source}",
-                fix="run python -m alerts.generate, and review the diff",
+                fix="run .venv/bin/python -m alerts.generate, and review the diff",
             )
             for path, source in generate.outdated().items()
         ]

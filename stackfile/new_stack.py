@@ -9,10 +9,16 @@ from pathlib import Path
 
 from stackfile.config import ROOT, StackConfig
 from stackfile.naming import PROJECT
+from stackfile.values import ruler_of
 
 TEMPLATE = Path(__file__).with_name("new-stack.yaml")
 # The example servers of the template, and the paths that metrics and logs are pushed to.
 _MIMIR, _MIMIR_PUSH = "https://mimir.example.com", "/api/v1/push"
+_RULERS = re.compile(r"(?m)^  # The ruler, which .*\n(?:  #.*\n)*  gpu-fleet:rulers:\n    mimir: .*\n")
+_NO_RULER = """\
+  # This store has no ruler that `make up` could write to: `make rules FOR=prometheus STACK=NAME` writes rules and inventory to a
+  # file for it (docs/stores.md).
+"""
 _LOKI, _LOKI_PUSH = "https://loki.example.com", "/loki/api/v1/push"
 
 
@@ -33,7 +39,9 @@ def new_stack(datacenter: str, cluster: str, *, metrics_url: str = "", logs_url:
     for key, value in {"datacenter": datacenter, "cluster": cluster}.items():
         text = _replaced(text, f"  {PROJECT}:{key}: .*", f"  {PROJECT}:{key}: {json.dumps(value)}")
     if metrics_url:
-        text = text.replace(_MIMIR + _MIMIR_PUSH, metrics_url).replace(_MIMIR, metrics_url.removesuffix(_MIMIR_PUSH))
+        text = text.replace(_MIMIR + _MIMIR_PUSH, metrics_url)
+        ruler = ruler_of(metrics_url)
+        text = text.replace(_MIMIR, ruler) if ruler else _RULERS.sub(_NO_RULER, text)
     if logs_url:
         text = text.replace(_LOKI + _LOKI_PUSH, logs_url).replace(_LOKI, logs_url.removesuffix(_LOKI_PUSH))
     if username:

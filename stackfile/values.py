@@ -311,6 +311,12 @@ METRICS_ENDS = ("/api/v1/push", "/api/prom/push", "/api/v1/write", "/api/v1/rece
 LOGS_ENDS = ("/loki/api/v1/push",)
 
 
+def ruler_of(metrics_url: str) -> str | None:
+    """The server to whose ruler rules are written, from a push URL of Mimir or Grafana Cloud; other stores have no such ruler."""
+    end = next((end for end in METRICS_ENDS[:2] if metrics_url.endswith(end)), None)
+    return metrics_url.removesuffix(end) if end else None
+
+
 def _push_url(ends: tuple[str, ...], stores: str, right: str, foreign: str) -> TextType:
     """A push URL: an address that answers 404 to every push looks like a healthy agent for hours, so its path is checked here."""
 

@@ -1,4 +1,4 @@
-"""A real Prometheus for tests of stores other than Mimir."""
+"""Real stores other than Mimir, for tests: Prometheus, and VictoriaMetrics with vmalert."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -22,41 +22,18 @@ from toolchain import find
 READY_S = 60
 
 
-class PrometheusServer:
-    """`web`: its web.config.file, with TLS then. `headers`, `tls`: how the test itself reaches it."""
+class Server:
+    """A program that serves Prometheus's API, started with `command`. `headers`, `tls`: how the test itself reaches it."""
 
     def __init__(
-        self,
-        directory: Path,
-        config: Mapping[str, Any],
-        *flags: str,
-        web: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        tls: ssl.SSLContext | None = None,
+        self, url: str, command: Sequence[str], log: Path, headers: Mapping[str, str] | None, tls: ssl.SSLContext | None
     ) -> None:
-        [port] = free_ports(1)
-        self.url = f"http{'s' if web else ''}://127.0.0.1:{port}"
-        self._headers, self._tls = dict(headers or {}), tls
-        (directory / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
-        (directory / "web.yml").write_text(yaml.safe_dump(dict(web or {})))
-        self._log = directory / "prometheus.log"
-        with self._log.open("w") as log:
-            self._process = subprocess.Popen(
-                [
-                    find("prometheus"),
-                    f"--config.file={directory / 'prometheus.yml'}",
-                    f"--web.config.file={directory / 'web.yml'}",
-                    f"--storage.tsdb.path={directory / 'data'}",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                    *flags,
-                ],
-                cwd=directory,
-                stdout=log,
-                stderr=log,
-            )
+        self.url, self._headers, self._tls, self._log = url, dict(headers or {}), tls, log
+        with log.open("w") as output:
+            self._process = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output)
         self.wait_for("ready", self._is_ready, READY_S)
 
-    def __enter__(self) -> PrometheusServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -95,3 +72,63 @@ class PrometheusServer:
         except OSError:
             return False
         return True
+
+
+class PrometheusServer(Server):
+    """`web`: its web.config.file, with TLS then."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: Mapping[str, Any],
+        *flags: str,
+        web: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        [port] = free_ports(1)
+        (directory / "prometheus.yml").write_text(yaml.safe_dump(dict(config)))
+        (directory / "web.yml").write_text(yaml.safe_dump(dict(web or {})))
+        command = [
+            str(find("prometheus")),
+            f"--config.file={directory / 'prometheus.yml'}",
+            f"--web.config.file={directory / 'web.yml'}",
+            f"--storage.tsdb.path={directory / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            *flags,
+        ]
+        super().__init__(f"http{'s' if web else ''}://127.0.0.1:{port}", command, directory / "prometheus.log", headers, tls)
+
+
+class VictoriaMetrics(Server):
+    """A single node, with TLS."""
+
+    def __init__(self, directory: Path, *flags: str, headers: Mapping[str, str], tls: ssl.SSLContext) -> None:
+        [port] = free_ports(1)
+        command = [
+            str(find("victoria-metrics")),
+            f"-storageDataPath={directory / 'victoria-metrics'}",
+            f"-httpListenAddr=127.0.0.1:{port}",
+            "-tls",
+            "-search.latencyOffset=1s",  # default: 30 s, by which every answer is late
+            *flags,
+        ]
+        super().__init__(f"https://127.0.0.1:{port}", command, directory / "victoria-metrics.log", headers, tls)
+
+
+class Vmalert(Server):
+    """Evaluates a file of rules on `store` and writes the recorded series there."""
+
+    def __init__(self, directory: Path, rules: Path, store: Server, *flags: str) -> None:
+        [port] = free_ports(1)
+        command = [
+            str(find("vmalert")),
+            f"-rule={rules}",
+            f"-datasource.url={store.url}",
+            f"-remoteWrite.url={store.url}",
+            "-notifier.blackhole",
+            "-rule.evalDelay=0s",  # default: 30 s
+            f"-httpListenAddr=127.0.0.1:{port}",
+            *flags,
+        ]
+        super().__init__(f"http://127.0.0.1:{port}", command, directory / "vmalert.log", None, None)

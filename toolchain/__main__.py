@@ -76,7 +76,7 @@ def _run(command: list[str]) -> int:
     try:
         os.execvp(command[0], command)  # noqa: S606 - its purpose
     except OSError as error:
-        raise ToolchainError(f"{command[0]}: {error.strerror}. Is it installed? `python -m toolchain install`") from None
+        raise ToolchainError(f"{command[0]}: {error.strerror}. Is it installed? `make setup`") from None
 
 
 def _end(*_: object) -> None:

@@ -30,7 +30,7 @@ def cache_trouble(error: OSError, cache: Path) -> ToolchainError | None:
     elsewhere = "or set XDG_CACHE_HOME to another directory, and run it again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ToolchainError(
-            f"The disk of {cache} is full ({error.strerror}). `python -m toolchain clean` removes Go's caches; "
+            f"The disk of {cache} is full ({error.strerror}). `.venv/bin/python -m toolchain clean` removes Go's caches; "
             f"free more space {elsewhere}."
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):

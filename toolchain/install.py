@@ -213,7 +213,7 @@ class Installer:
         unbuilt = [program for program in programs if not self._cache.record(program.name, program.release.version)]
         freed = None if self._keep_go_caches or any(on_path(p) is None for p in unbuilt) else self._cache.free_go()
         if freed is None:
-            self._progress.say("Go's caches are kept for the next build; `python -m toolchain clean` removes them.")
+            self._progress.say("Go's caches are kept for the next build; `.venv/bin/python -m toolchain clean` removes them.")
         else:
             self._progress.say(f"Everything is built: removed Go's caches, {size(freed)}.")
 

@@ -44,7 +44,7 @@ def installed(program: Program, cache: Cache) -> Located | None:
 def find(name: str) -> Path:
     """The executable of a program. Raises NotInstalled, with the command that installs it."""
     if (found := located(name)) is None:
-        raise NotInstalled(f"{PROGRAMS[name].title} is not installed: run `python -m toolchain install {name}`.")
+        raise NotInstalled(f"{PROGRAMS[name].title} is not installed: run `.venv/bin/python -m toolchain install {name}`.")
     return found.path
 
 

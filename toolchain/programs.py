@@ -146,6 +146,23 @@ def _cluster() -> tuple[Program, ...]:
     )
 
 
+def _victoria_metrics() -> tuple[Program, ...]:
+    def of_it(name: str, seconds: int) -> Program:
+        of = release(name)
+        return Program(
+            release=of,
+            purpose="tests",
+            go=GoBuild(
+                module=GO_MODULES / "victoriametrics",
+                package=f"github.com/VictoriaMetrics/VictoriaMetrics/app/{name}",
+                seconds=seconds,
+                ldflags=f"-X github.com/VictoriaMetrics/VictoriaMetrics/lib/buildinfo.Version={name}-v{of.version}",
+            ),
+        )
+
+    return of_it("victoria-metrics", 30), of_it("vmalert", 5)  # 50 s of CPU together, on 2 busy cores
+
+
 def _programs() -> tuple[Program, ...]:
     pulumi = release("pulumi")
     alloy = release("alloy")
@@ -263,6 +280,7 @@ def _programs() -> tuple[Program, ...]:
                 differs="one without service discovery (only file and HTTP) and without the assets of its web pages",
             ),
         ),
+        *_victoria_metrics(),
         *_cluster(),
         # Last: it takes as long as all the others together, which can be used meanwhile.
         Program(

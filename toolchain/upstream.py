@@ -109,7 +109,7 @@ class Upstream:
         found = checksum_in(text, PurePosixPath(urllib.parse.urlsplit(file.url).path).name)
         if not found:
             raise Unavailable(f"its sha256 is not pinned and not in the checksum list of the release ({file.checksums_url})")
-        return found, "matches its published checksum list, not pinned here (`python -m toolchain pin`)"
+        return found, "matches its published checksum list, not pinned here (`.venv/bin/python -m toolchain pin`)"
 
     def _reach(self, url: str) -> None:
         """Raises Unavailable when the server of `url` does not answer, at once if it was contacted before."""

@@ -8,6 +8,7 @@ from stackfile.kubernetes import Kubernetes
 from toolchain.versions import image
 
 NAME: Final = "gpu-load"
+IMAGE: Final = "dcgm"  # in toolchain/versions.yaml
 PROGRAM: Final = "dcgmproftester12"  # of CUDA 12, which newer drivers run too
 _START_S: Final = 300  # until the image is pulled and a GPU is free
 _KEPT_S: Final = 600  # a finished Job, for people to look at
@@ -28,7 +29,7 @@ def load_job(
         "containers": [
             {
                 "name": "dcgmproftester",
-                "image": image("dcgm").reference,
+                "image": image(IMAGE).reference,
                 "command": [PROGRAM],
                 "args": arguments(test, duration_s),
                 "resources": {"limits": {resource: 1}},

@@ -59,7 +59,7 @@ def _up(args: argparse.Namespace) -> None:
     }
     print("  For a stack file:")
     print("".join(f"    {line}\n" for line in yaml.safe_dump(section, sort_keys=False).splitlines()), end="")
-    print(f"\nUp after {time.monotonic() - start:.1f} s. `python -m lab.hosts down {site.directory.name}` removes it.")
+    print(f"\nUp after {time.monotonic() - start:.1f} s. `.venv/bin/python -m lab.hosts down {site.directory.name}` removes it.")
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -67,7 +67,7 @@ def _list(args: argparse.Namespace) -> None:
     for site in sites:
         _show(site)
     if not sites:
-        print("No hosts are up; `python -m lab.hosts up` makes some.")
+        print("No hosts are up; `.venv/bin/python -m lab.hosts up` makes some.")
 
 
 def _show(site: Site) -> None:

@@ -42,7 +42,7 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     fix = "\n".join(
         [
             "Install the real one:",
-            f"    python -m toolchain install --retry-upstream {' '.join(program.name for program in chosen)}",
+            f"    .venv/bin/python -m toolchain install --retry-upstream {' '.join(program.name for program in chosen)}",
         ]
         + ["or, where upstream cannot be reached:"]
         + [f"    {program.by_hand(program.release.files[architecture()].url)}" for program in chosen]

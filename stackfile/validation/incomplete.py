@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from stackfile.naming import PROJECT
 from stackfile.problems import Problem
 from stackfile.validation.subject import Stack
-
-_PUSH_PATH = "/api/v1/push"
-_RULER_PATHS = (_PUSH_PATH, "/api/prom/push")  # Mimir, Grafana Cloud
+from stackfile.values import ruler_of
 
 
 def check(stack: Stack) -> Iterator[Problem]:
@@ -20,7 +18,7 @@ def check(stack: Stack) -> Iterator[Problem]:
     cluster = stack.file.kubernetes
     has_rules = cluster is not None and cluster.prometheus_operator != "none" and cluster.prometheus_rules is not False
     metrics, grafana = stack.file.metrics, stack.file.grafana
-    if metrics and not metrics.url.endswith(_RULER_PATHS) and "metrics" not in stack.broken:
+    if metrics and not ruler_of(metrics.url) and "metrics" not in stack.broken:
         stack.listing.warnings.append(
             f"{PROJECT}:metrics.url: {metrics.url} has no ruler that this stack could write rules to. Load them there: "
             "`make rules FOR=prometheus STACK=s` writes the recording rules that dashboards and alerts need, the alerts and the "
@@ -41,9 +39,8 @@ def _warn(stack: Stack, what: str) -> None:
 def _lines(stack: Stack) -> str:
     """The missing section, with the server of gpu-fleet:metrics where there is one."""
     metrics = stack.file.metrics
-    url = metrics.url.removesuffix(_PUSH_PATH) if metrics and metrics.url.endswith(_PUSH_PATH) else "https://mimir.example.com"
     values = {
-        "url": url,
+        "url": (metrics and ruler_of(metrics.url)) or "https://mimir.example.com",
         "tenant": metrics.tenant if metrics else None,
         "username": metrics.username if metrics else None,  # its password is a secret of its own, rulersPassword
     }

@@ -66,9 +66,10 @@ def _credentials(stack: Stack, servers: Mapping[str, Server | None], name: str) 
 
 def _server(stack: Stack, path: str, server: Server) -> Iterator[Problem]:
     is_plain, url = urlsplit(server.url).scheme == "http", server.url
-    if is_plain and (server.username or server.bearer_token) and not _is_loopback(url):
-        what = "password" if server.username else "bearer token"
-        stack.listing.warnings.append(f"{PROJECT}:{path}.url: the {what} is sent in clear text to {url}; use https")
+    data = {"metrics": "metrics are", "logs": "log lines are"}.get(path)
+    sent = "the password is" if server.username else "the bearer token is" if server.bearer_token else data
+    if is_plain and sent and not _is_loopback(url):
+        stack.listing.warnings.append(f"{PROJECT}:{path}.url: {sent} sent in clear text to {url}; use https")
     if server.username and server.bearer_token:
         yield problem(f"{path}.bearerToken", "`username` is set too", "one of them", "remove one of them")
     for name in server.headers:

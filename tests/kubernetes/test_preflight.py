@@ -39,6 +39,8 @@ DRIVERS = {
     "old": {"driver-version.full": "570.26"},
     "same": {"driver-version.full": "570.86"},
     "new": {"driver-version.full": "580.65.06"},
+    "longer": {"driver-version.full": "1000.10.01"},  # older than 570.86 if compared as text
+    "shorter": {"driver-version.full": "99.9"},  # newer, if compared as text
     "legacy": {"driver.major": "550", "driver.minor": "54", "driver.rev": "14"},
 }
 
@@ -68,7 +70,7 @@ CASES = [
         "a driver older than the stack file wants",
         {"nodes": [*GOOD.nodes, *(labelled(name, **labels) for name, labels in DRIVERS.items())]},
         {"minDriver": "570.86"},
-        "these nodes have older NVIDIA drivers: old (570.26), legacy (550.54.14). Upgrade the drivers",
+        "these nodes have older NVIDIA drivers: old (570.26), shorter (99.9), legacy (550.54.14). Upgrade the drivers",
     ),
     ("two exporters", {"exporters": OPERATORS}, {}, "gpu-operator/nvidia-dcgm-exporter-x on gpu-1"),
     ("no exporter to scrape", {}, {"exporter": "existing"}, "no dcgm-exporter runs in the cluster"),

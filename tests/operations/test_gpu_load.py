@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from components.kubernetes.load_job import load_job
+from operations import gpu_load
 from operations.engine import OperationError
 from operations.gpu_load import Reading, host_command, is_visible, readings, report
 from operations.mimir import Mimir
@@ -23,6 +26,7 @@ from provider.transport import LocalTransport
 from stackfile.config import StackConfig
 from stackfile.kubernetes import Kubernetes
 from tests.stackfile.stacks import stack
+from toolchain.versions import image
 
 ENGINE, UTILIZATION, TENSOR = "gpu:graphics_engine_active:ratio", "gpu:utilization:ratio", "gpu:tensor_active:ratio"
 
@@ -129,10 +133,21 @@ def host(tmp_path: Path):  # type: ignore[no-untyped-def]
     return StackConfig.load(raw, tmp_path).hosts["dev"]
 
 
-def program(directory: Path, text: str) -> None:
+def program(directory: Path, text: str, name: str = "dcgmproftester12") -> None:
     directory.mkdir(exist_ok=True)
-    (directory / "dcgmproftester12").write_text(f"#!/bin/sh\n{text}\n")
-    (directory / "dcgmproftester12").chmod(0o755)
+    (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+    (directory / name).chmod(0o755)
+
+
+def only(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with these programs and a shell: this machine may have Docker."""
+    directory.mkdir(exist_ok=True)
+    (directory / "sh").symlink_to("/bin/sh")
+    monkeypatch.setenv("PATH", str(directory))
+
+
+def pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_load, "image", lambda name: replace(image(name), digest=f"sha256:{'0' * 64}"))
 
 
 def test_a_host_runs_the_program_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +176,47 @@ def test_a_hosts_endless_output_fills_no_memory_and_moves_no_cursor(tmp_path: Pa
     tracemalloc.stop()
 
 
-def test_without_the_program_it_is_a_container() -> None:
-    (_, _, script) = host_command(1004, 45)
-    assert "docker run --rm --gpus all --cap-add SYS_ADMIN nvcr.io/nvidia/cloud-native/dcgm:" in script
+DOCKER = "run --rm --gpus all --cap-add SYS_ADMIN IMAGE dcgmproftester12"
+PODMAN = "run --rm --device nvidia.com/gpu=all --security-opt label=disable --cap-add SYS_ADMIN IMAGE dcgmproftester12"
+
+
+@pytest.mark.parametrize(
+    ("engines", "version", "expected"),
+    [
+        (["docker"], "Docker version 28.1", DOCKER),
+        (["podman"], "podman version 5.4", PODMAN),
+        (["podman", "docker"], "podman version 5.4", PODMAN),  # podman-docker
+    ],
+)
+def test_without_the_program_it_is_a_container_of_docker_or_podman(
+    engines: list[str], version: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned(monkeypatch)
+    for engine in engines:
+        program(tmp_path / "bin", f'[ "$1" != --version ] || {{ echo "{version}"; exit; }}; echo "$*" >{tmp_path}/ran', engine)
+    only(tmp_path / "bin", monkeypatch)
+    asyncio.run(run(LocalTransport(), host(tmp_path), host_command(1004, 45), what="the load", timeout_s=10))
+    assert (tmp_path / "ran").read_text().replace(gpu_load.image("dcgm").reference, "IMAGE").startswith(expected)
+
+
+def test_a_host_without_an_engine_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned(monkeypatch)
+    only(tmp_path / "bin", monkeypatch)
+    with pytest.raises(OperationError, match="this host has neither dcgmproftester12 nor Docker nor Podman"):
+        asyncio.run(run(LocalTransport(), host(tmp_path), host_command(1004, 45), what="the load", timeout_s=10))
+
+
+def test_an_image_without_a_digest_is_not_pulled_and_the_command_that_pins_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_load, "image", lambda name: replace(image(name), digest=None))
+    program(tmp_path / "bin", f'echo "$*" >{tmp_path}/ran', name="docker")
+    only(tmp_path / "bin", monkeypatch)
+    with pytest.raises(OperationError, match=r"images\.dcgm.*Run `make pin`"):
+        asyncio.run(run(LocalTransport(), host(tmp_path), host_command(1004, 45), what="the load", timeout_s=10))
+    assert not (tmp_path / "ran").exists()
+    cluster = StackConfig.load(
+        {"datacenter": "d", "cluster": "c", "metrics": {"url": "https://m.example.com/api/v1/push"}, "kubernetes": {}}, tmp_path
+    )
+    with pytest.raises(OperationError, match=r"images\.dcgm.*Run `make pin`"):
+        gpu_load._on_cluster(cluster, "s", argparse.Namespace())

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import toolchain
+from stackfile.new_stack import new_stack
 from tests.checkout import copy_to
 
 SECRETS = {"METRICS_PASSWORD": "planted-metrics", "LOGS_PASSWORD": "planted-logs", "RULERS_PASSWORD": "planted-rulers"}
@@ -76,6 +77,23 @@ def test_file_stack_and_secrets_are_made_at_once_and_never_again(project: Projec
     assert again.returncode == 1
     assert again.stderr.startswith("Pulumi.us-west-training.yaml exists already and was not changed.")
     assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("url", "ruler"),
+    [
+        ("https://prometheus-prod-1.grafana.net/api/prom/push", "https://prometheus-prod-1.grafana.net"),
+        ("https://prometheus.example.org/api/v1/write", None),
+        ("https://thanos.example.org/api/v1/receive", None),
+    ],
+)
+def test_a_store_that_is_no_mimir_gets_a_ruler_only_where_it_has_one(url: str, ruler: str | None) -> None:
+    text = new_stack("us-west", "training", metrics_url=url, username="writer")
+    config = yaml.safe_load(text)["config"]
+    assert config["gpu-fleet:metrics"] == {"url": url, "username": "writer"}
+    expected = {"mimir": {"url": ruler, "username": "writer"}} if ruler else None
+    assert config.get("gpu-fleet:rulers") == expected
+    assert ("make rules FOR=prometheus" in text) is (ruler is None), "the recording rules come by a file"
 
 
 def test_what_is_not_given_is_listed_with_its_command(project: Project) -> None:

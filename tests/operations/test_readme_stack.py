@@ -35,10 +35,16 @@ def test_the_stack_previews_as_the_readme_writes_it(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     stack.write()  # as somebody edits the file
+    named = re.findall(r"^pulumi config set --secret gpu-fleet:(\w+)", README, re.MULTILINE)
+    assert named == ["grafanaAuth", "slackUrl"]
+    for secret in named:
+        stack.pulumi("config", "set", "--secret", f"gpu-fleet:{secret}", stdin="https://hooks.example.com/token")
     known_hosts = tmp_path / config["ssh"]["knownHostsFile"]
     known_hosts.parent.mkdir()
     write_known_hosts(known_hosts.parent)  # what `make known-hosts` writes
     preview = stack.pulumi("preview", "--diff", "--suppress-permalink")
     assert preview.count("gpu-fleet:host:Host: (create)") == 17, preview
-    assert "gpu-fleet:ruler:RuleGroup: (create)" in preview, "the inventory"
+    assert "gpu-fleet:ruler:RuleGroup: (create)" in preview, "rules and inventory"
+    assert "grafana:oss/dashboard:Dashboard: (create)" in preview
+    assert "gpu-fleet:ruler:AlertmanagerConfig: (create)" in preview, "who is notified"
     assert "warning:" not in preview, preview

@@ -234,6 +234,6 @@ def test_a_log_query_is_read_with_its_pipeline(tmp_path, query):
 
 def test_a_table_changed_without_regenerating_its_rules_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("alerts.xid_rules.INTERVAL", "20s")
-    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   fix:      run python -m alerts.generate" in problems(
+    assert "alerts/rules/xid.yaml: does not match alerts/xid.csv\n   fix:      run .venv/bin/python -m alerts.gen" in problems(
         tmp_path, rule()
     )

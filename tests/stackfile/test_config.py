@@ -168,10 +168,12 @@ def test_one_address_behind_two_bastions_is_two_machines(base: Path) -> None:
     assert len(load(base, **twins).hosts) == 5
 
 
-def test_a_password_over_plain_http_is_warned_of_except_on_this_machine(base: Path) -> None:
+def test_metrics_and_passwords_over_plain_http_are_warned_of_except_on_this_machine(base: Path) -> None:
+    open_ = load(base, metrics__url="http://m.example.com/api/v1/push").warnings
+    assert open_ == ("gpu-fleet:metrics.url: metrics are sent in clear text to http://m.example.com/api/v1/push; use https",)
     far = load(base, secrets={"metricsPassword"}, metrics__username="w", metrics__url="http://m.example.com/api/v1/push")
     near = load(base, secrets={"metricsPassword"}, metrics__username="w", metrics__url="http://127.0.0.1:9009/api/v1/push")
-    assert ["in clear text" in warning for warning in far.warnings] == [True]
+    assert ["the password is sent in clear text" in warning for warning in far.warnings] == [True]
     assert near.warnings == ()
 
 

@@ -112,6 +112,21 @@ def rows() -> list[Row]:
             "2.x: structured metadata is off by default there, and pushes are refused",
         ),
         Row(
+            "Prometheus, as store",
+            "-",
+            _tested("prometheus"),
+            "with `--web.enable-remote-write-receiver`",
+            "-",
+        ),
+        Row(
+            "VictoriaMetrics, as store",
+            "-",
+            f"{_tested('victoria-metrics')}, single node, with vmalert",
+            "cluster, by its documentation",
+            "-",
+        ),
+        Row("Thanos, Grafana Cloud, as stores", "-", "-", "by their documentation", "-"),
+        Row(
             "Grafana",
             release("grafana").version,
             f"{release('grafana').version} ({_STAND_IN})",

@@ -28,7 +28,7 @@ def put(cache: Cache, name: str) -> Path:
 
 def test_a_program_that_is_not_installed_is_reported_with_the_command_that_installs_it() -> None:
     wanted = re.escape(release("alloy").version)
-    with pytest.raises(NotInstalled, match=rf"alloy {wanted} is not installed: run `python -m toolchain install alloy`"):
+    with pytest.raises(NotInstalled, match=rf"alloy {wanted} is not installed: run `.venv/bin/\S+ -m toolchain install alloy`"):
         toolchain.find("alloy")
 
 

@@ -19,6 +19,7 @@ MAIN_MODULES = {
     "kube-apiserver": ("k8s.io/kubernetes", "v{}"),
     "kwok": ("sigs.k8s.io/kwok", "v{}"),
     "helm": ("helm.sh/helm/v3", "v{}"),
+    "victoria-metrics": ("github.com/VictoriaMetrics/VictoriaMetrics", "v{}"),
     "etcd": ("go.etcd.io/etcd/server/v3", "v{}"),
 }
 

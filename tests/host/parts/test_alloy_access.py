@@ -1,28 +1,107 @@
 """A real Alloy with a host's configuration, and stores that ask for more than a user name: a private authority, a client
-certificate, a bearer token, headers of a gateway."""
+certificate, a bearer token, headers of a gateway. Logs go to a real Loki behind Caddy, which asks for all of them."""
 
 from __future__ import annotations
 
 import json
 import ssl
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from host.parts.alloy import Access
 from lab.kubernetes.certificates import Authority
+from lab.ports import free_ports
+from lab.showcase.servers import Servers
 from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
 from tests.host.parts.receiver import Receiver
+from toolchain import find
 
 TOKEN = {"metrics": "planted-token-of-metrics", "logs": "planted-token-of-logs"}
-PATHS = {"metrics": "/api/v1/push", "logs": "/loki/api/v1/push"}
+PUSH = "/api/v1/push"
+GATEWAY = """
+{{
+    admin off
+    persist_config off
+    auto_https disable_redirects
+    storage file_system {directory}
+}}
+https://localhost:{port} {{
+    bind 127.0.0.1
+    tls {certificate} {key} {{
+        client_auth {{
+            mode require_and_verify
+            trust_pool file {authority}
+        }}
+    }}
+    @granted {{
+        header Authorization "Bearer {token}"
+        header X-Gateway-Team logs
+    }}
+    handle @granted {{
+        reverse_proxy {loki}
+    }}
+    respond 403
+}}
+"""
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
-    """One server for both stores, which takes only clients with a certificate of its authority."""
-    prefix, keys = tmp_path_factory.mktemp("strict host"), tmp_path_factory.mktemp("keys")
-    authority = Authority(keys)
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def loki(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    servers = Servers(tmp_path_factory.mktemp("loki"), ("loki",))
+    try:
+        servers.wait()
+        yield servers.loki
+    finally:
+        servers.stop()
+
+
+@pytest.fixture(scope="module")
+def gateway(authority: Authority, loki: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Loki behind Caddy, for clients with a certificate, the token and the header."""
+    directory, [port] = tmp_path_factory.mktemp("caddy"), free_ports(1)
+    certificate, key = authority.server("gateway")
+    text = GATEWAY.format(
+        directory=directory,
+        port=port,
+        certificate=certificate,
+        key=key,
+        authority=authority.certificate_file,
+        token=TOKEN["logs"],
+        loki=loki,
+    )
+    with caddy(directory, text):
+        yield f"https://localhost:{port}"  # with client certificates Caddy wants a name, which is sent in the TLS handshake
+
+
+@contextmanager
+def caddy(directory: Path, config: str) -> Iterator[None]:
+    file = directory / "Caddyfile"
+    file.write_text(config)
+    command = [find("caddy"), "run", "--config", str(file)]
+    with (directory / "caddy.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            yield
+            assert process.poll() is None, (directory / "caddy.log").read_text()[-2000:]
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def strict(authority: Authority, gateway: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
+    """Metrics go to a server that takes only clients with a certificate of its authority, logs to the gateway."""
+    prefix = tmp_path_factory.mktemp("strict host")
     certificate, key = authority.client("alloy")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.server("store"))
@@ -45,6 +124,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
         **kernel_log_facts(log),
         "GPU_FLEET_METRICS_TENANT": "us-west",
         "GPU_FLEET_METRICS_HEADERS": json.dumps({"X-Gateway-Team": ['the "gpu" team']}),
+        "GPU_FLEET_LOGS_URL": f"{gateway}/loki/api/v1/push",
         "GPU_FLEET_LOGS_HEADERS": json.dumps({"X-Gateway-Team": ["logs"]}),
     }
     with running_alloy(prefix, facts, receiver=Receiver(tls=context), **access) as running:
@@ -54,17 +134,34 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
         yield running
 
 
-@pytest.mark.parametrize("store", PATHS)
-def test_a_store_with_client_certificates_gets_the_token_and_the_headers(strict: RunningAlloy, store: str) -> None:
-    strict.receiver.wait_for(lambda: PATHS[store] in strict.receiver.headers)
-    headers = strict.receiver.headers[PATHS[store]]
-    assert headers["Authorization"] == f"Bearer {TOKEN[store]}"
-    assert headers["X-Gateway-Team"] == {"metrics": 'the "gpu" team', "logs": "logs"}[store]
+def test_a_store_with_client_certificates_gets_the_token_and_the_headers(strict: RunningAlloy) -> None:
+    strict.receiver.wait_for(lambda: PUSH in strict.receiver.headers)
+    headers = strict.receiver.headers[PUSH]
+    assert headers["Authorization"] == f"Bearer {TOKEN['metrics']}"
+    assert headers["X-Gateway-Team"] == 'the "gpu" team'
+
+
+def test_a_kernel_line_reaches_loki_through_a_gateway_that_asks_for_all_of_them(
+    strict: RunningAlloy, loki: str, gateway: str, authority: Authority
+) -> None:
+    query = urllib.parse.urlencode({"query": '{job="kernel", instance="gpu-node-001"} |= "Xid"'})
+
+    def lines() -> list[object]:
+        with urllib.request.urlopen(f"{loki}/loki/api/v1/query_range?{query}", timeout=10) as answer:
+            return json.load(answer)["data"]["result"]
+
+    strict.receiver.wait_for(lines)
+    without = ssl.create_default_context(cafile=str(authority.certificate_file))
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"{gateway}/ready", timeout=10, context=without)
+    without.load_cert_chain(*authority.client("another"))
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(f"{gateway}/ready", timeout=10, context=without)
 
 
 def test_the_tenant_is_sent_beside_other_headers(strict: RunningAlloy) -> None:
-    strict.receiver.wait_for(lambda: PATHS["metrics"] in strict.receiver.headers)
-    assert strict.receiver.headers[PATHS["metrics"]]["X-Scope-Orgid"] == "us-west"
+    strict.receiver.wait_for(lambda: PUSH in strict.receiver.headers)
+    assert strict.receiver.headers[PUSH]["X-Scope-Orgid"] == "us-west"
 
 
 def test_alloy_shows_no_token_in_its_log(strict: RunningAlloy) -> None:
@@ -75,4 +172,4 @@ def test_alloy_shows_no_token_in_its_log(strict: RunningAlloy) -> None:
 
 def test_a_new_token_is_sent_without_a_restart(strict: RunningAlloy) -> None:
     (strict.prefix / "etc/gpu-fleet/secrets/metrics-bearer-token").write_text("rotated")
-    strict.receiver.wait_for(lambda: strict.receiver.headers[PATHS["metrics"]]["Authorization"] == "Bearer rotated")
+    strict.receiver.wait_for(lambda: strict.receiver.headers[PUSH]["Authorization"] == "Bearer rotated")
