@@ -15,7 +15,7 @@ PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 SETUP := $(PYTHON) -m lab.standins install --setup
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report test-alert
+ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report policies test-alert
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
@@ -65,7 +65,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts offline-kit up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load test-alert
+.PHONY: preview artifacts offline-kit up up-all shell new-stack pull-bundle known-hosts check policies status drift-report gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -107,6 +107,10 @@ known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make kno
 check: .venv/installed ## report drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
+
+policies: .venv/installed ## check what a stack would register against the policies, offline: make policies STACK=s; without STACK every stack
+	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not checked
+	@$(WITH_TOOLS) $(PYTHON) -m operations.policies --stack "$(STACK)"
 
 status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, last data, drift, firing alerts: make status STACK=us-west-training
 	@$(PYTHON) -m toolchain install --quiet pulumi >&2

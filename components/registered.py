@@ -78,8 +78,10 @@ class _NothingDeployed(mocks.Mocks):
 
 
 def _plain(value: Any) -> Any:
-    """Without the engine's marks. Real secrets were never known here, so what is marked as one is only said to be."""
+    """Without the engine's marks. What is marked as a secret is not shown: one may come from the environment (GRAFANA_AUTH)."""
     if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return UNKNOWN
         if rpc._special_sig_key in value:
             return _plain(value["value"]) if "value" in value else UNKNOWN
         return {key: _plain(item) for key, item in value.items()}

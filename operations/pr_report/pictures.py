@@ -71,9 +71,9 @@ def stack_files_in(directory: Path) -> dict[str, str]:
     return {}
 
 
-def pictures(directory: Path) -> dict[str, Picture]:
-    """By stack. `directory`: a checkout, of any commit. Raises OperationError."""
-    stacks = stack_files_in(directory)
+def pictures(directory: Path, stacks: Mapping[str, str] | None = None) -> dict[str, Picture]:
+    """By stack. `directory`: a checkout, of any commit. `stacks`: their files; default: all but `dev`. Raises OperationError."""
+    stacks = stack_files_in(directory) if stacks is None else stacks
     files = list(stacks.values())
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing is left in a checkout
     shares = [share for start in range(_PROCESSES) if (share := files[start::_PROCESSES])]

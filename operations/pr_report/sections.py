@@ -15,6 +15,7 @@ from dashboards.changes import changes as dashboard_changes
 from dashboards.review import as_code
 from operations.pr_report import rules
 from operations.pr_report.pictures import Picture, Resource
+from policy.checks import Grouped, findings
 
 _HOST, _BUNDLE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle"
 _RULE_GROUP, _ALERTMANAGER = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
@@ -212,6 +213,27 @@ def problems(old: Picture, new: Picture) -> Iterator[str]:
     for warning in new.warnings:
         if warning not in old.warnings:
             yield "- Warning: " + warning.replace("\n", "\n  ")
+
+
+def violations(old: Picture, new: Picture) -> Iterator[str]:
+    """Of policies, if the base has not the same; docs/policies.md."""
+    known = _findings(old)
+    for (policy, found), resources in _findings(new).items():
+        if (policy, found) not in known:
+            level = " (advisory)" if policy.is_advisory else ""
+            names = [name.replace("::", " ") for name in resources]
+            where = f"`{names[0]}`" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            yield f"- **{policy.name}**{level}: {where}: {found.found}\n  - expected: {found.expected}\n  - fix: {found.fix}"
+
+
+def breaks_policy(old: Picture, new: Picture) -> bool:
+    """Whether the branch adds a violation that is not only advisory."""
+    known = _findings(old)
+    return any(not policy.is_advisory for policy, found in _findings(new) if (policy, found) not in known)
+
+
+def _findings(picture: Picture) -> Grouped:
+    return findings((one.type, one.name, one.inputs) for one in picture.resources)
 
 
 def _parsed(inputs: Mapping[str, Any]) -> dict[str, Any]:
