@@ -58,7 +58,7 @@ def changed(old: Mapping[str, Picture], new: Mapping[str, Picture], price: float
         series = _series(*pair, price) if comparable else ""
         if said or series or not before or not after:
             is_new, is_removed = before is None, after is None
-            fails = bool(after and after.error)
+            fails = bool(after and after.error and not after.environments)
             found.append(
                 Change(
                     stack=stack,

@@ -201,13 +201,13 @@ def others(old: Picture, new: Picture) -> Iterator[str]:
 
 
 def problems(old: Picture, new: Picture) -> Iterator[str]:
+    if new.environments:
+        what = "the stack was not compared" if new.error else "values that come from them were not compared"
+        yield f"- Pulumi ESC environments cannot be opened without a login, so {what}: `{new.environments}`"
     if new.error:
         since = " (the base has the same error)" if new.error == old.error else ""
-        yield (
-            f"- **The stack cannot be deployed**{since}:\n\n  ```\n"
-            + "\n".join(f"  {x}" for x in new.error.splitlines())
-            + "\n  ```"
-        )
+        verdict = "Without their values the program ends with" if new.environments else f"**The stack cannot be deployed**{since}"
+        yield f"- {verdict}:\n\n  ```\n" + "\n".join(f"  {line}" for line in new.error.splitlines()) + "\n  ```"
     elif old.error:
         yield "- The base cannot be deployed; the branch can."
     for warning in new.warnings:

@@ -40,6 +40,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / f"Pulumi.{stack}.yaml").write_text((directory / place / f"Pulumi.{stack}.yaml").read_text())
     with (directory / "Pulumi.observability.yaml").open("a") as file:
         file.write(f"  gpu-fleet:grafanaAuth: {SECRET}\n")
+    edit(directory / "Pulumi.us-west-training.yaml", "  gpu-fleet:cluster: training\n", "")
+    with (directory / "Pulumi.yaml").open("a") as file:
+        file.write("config:\n  gpu-fleet:cluster: {value: training}\n")
     git(directory, "init", "--quiet", "--initial-branch=main")
     git(directory, "add", "--all")
     git(directory, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
@@ -58,6 +61,7 @@ def of_branch(project: Path) -> str:
         ("Pulumi.us-west-training.yaml", "[gpu-node-001, nested-gpu-node]", "[gpu-node-001, nested-gpu-007]"),
         ("Pulumi.us-west-training.yaml", 'gpu-node-[001:016]: {address: "10.0.1.[1:16]", gpus: 8}', ""),
         ("Pulumi.observability.yaml", "matchers: [severity=critical]", 'matchers: [severity=~"critical|warning"]'),
+        ("Pulumi.observability.yaml", "config:\n", "environment: [gpu-fleet/prod]\nconfig:\n"),
         ("Pulumi.observability.yaml", "loki: {url: https:", "loki: {url: http:"),
         ("Pulumi.eu-west-serving.yaml", "podLogs: [inference, training]", "podLogs: [inference]"),
         ("alerts/rules/gpu.yaml", "(gpu:temperature:celsius) >= 85", "(gpu:temperature:celsius) >= 88"),
@@ -92,6 +96,7 @@ def of_branch(project: Path) -> str:
         "GPU core temperature",
         "### Checks that fail: `observability`",
         "  - expected: an https:// URL",
+        'so values that come from them were not compared: `["gpu-fleet/prod"]`',
         "### Charts: `eu-west-serving`",
         "### Files on hosts: `us-west-training`",
         "### Dashboards: `observability`",
@@ -209,6 +214,13 @@ def test_a_violation_that_the_branch_adds_is_shown_once_and_fails_the_report_and
     assert "| `s` | **violates a policy**, " in markdown([change], base="main", compared=1)
     [change] = changed({"s": picture(known, *simulated)}, {"s": picture(known, simulated[0])})
     assert "Checks that fail" not in change.said and not change.breaks_policy
+
+
+def test_a_stack_whose_values_come_from_an_environment_of_pulumi_esc_does_not_fail_the_report() -> None:
+    without = Picture(outputs={}, config={}, error="gpu-fleet:cluster: is missing", environments='["gpu-fleet/prod"]')
+    [change] = changed({"s": picture()}, {"s": without})
+    [sentence, error] = change.said["Errors and warnings"]
+    assert "so the stack was not compared" in sentence and "gpu-fleet:cluster: is missing" in error and not change.fails
 
 
 def test_a_comment_stays_below_the_limit_and_says_what_is_left_out() -> None:
