@@ -131,12 +131,14 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
-test: machine style ## run lint and every test; those of the lab itself only if what they guard changed since main, or with ALL=1
-	@$(PYTHON) -m lab.standins install --quiet --all >&2
+.PHONY: test machine gitlab-note gitlab-issue gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
+test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
+test: machine style ## run lint and every test; of the lab's own those that changes since main concern, or ALL=1; OFFICIAL=1: all, with no stand-in
+	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
 	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
 	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
-	  $(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all); failed=$$?; \
+	  $(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL)$(OFFICIAL),--all); failed=$$?; \
+	  $(if $(filter 1,$(OFFICIAL)),$(WITH_TOOLS) $(PYTHON) -m tests.kubernetes.official_charts || failed=1;) \
 	  wait $$mypy || failed=1; cat "$$types"; rm "$$types"; exit $$failed
 
 machine: .venv/installed-dev # everything that this machine lacks for the tests, at once
@@ -198,6 +200,15 @@ pr-report: .venv/installed ## show what this branch changes in each stack, in wo
 	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not compared
 	@$(WITH_TOOLS) $(PYTHON) -m operations.pr_report --base "$(or $(BASE),main)" $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
 	  $(if $(PRICE),--price "$(PRICE)") $(if $(PREVIEW),--preview) $(if $(STACKS_TO),--stacks "$(STACKS_TO)")
+
+gitlab-note: .venv/installed ## in GitLab CI: write FROM=comment.md as the one note of the merge request
+	@$(PYTHON) -m operations.gitlab note --file "$(FROM)"
+
+gitlab-issue: .venv/installed ## in GitLab CI: open, update or close the issue about drift: FROM=build/drift.md FOUND=yes|no
+	@$(PYTHON) -m operations.gitlab issue --file "$(FROM)" --found "$(FOUND)"
+
+gitlab-pipeline: .venv/installed ## in GitLab CI: write a pipeline with one job per stack: FROM=build/stacks.json CANARY=s TO=build/deploy.yml
+	@$(PYTHON) -m operations.gitlab pipeline --file "$(FROM)" --canary "$(CANARY)" --to "$(TO)"
 
 dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
 	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \
