@@ -15,7 +15,7 @@ PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 SETUP := $(PYTHON) -m lab.standins install --setup
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report policies test-alert
+ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).

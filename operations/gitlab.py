@@ -25,6 +25,7 @@ import yaml
 
 from operations.engine import OperationError
 from operations.pr_report.report import MARK
+from operations.stack import enter_project
 from stackfile.config import ROOT
 
 TOKEN: Final = "GPU_FLEET_GITLAB_TOKEN"  # noqa: S105 - its name
@@ -61,7 +62,7 @@ def _variable(name: str) -> str:
 
 
 def note(project: Project, text: str) -> None:
-    """One note of ours with the report's mark per merge request; notes of others are left alone. Raises OperationError."""
+    """One note of ours with the report's mark per merge request; other notes are left alone. Raises OperationError."""
     ours = project.call("GET", "/user")["id"]
     path = f"{project.path}/merge_requests/{_variable('CI_MERGE_REQUEST_IID')}/notes"
     for page in range(1, 100):
@@ -124,6 +125,7 @@ def main(arguments: list[str]) -> int:
             made.add_argument("--to", type=Path, required=True)
     given = parser.parse_args(arguments)
     try:
+        enter_project()
         text = given.file.read_text()
         if given.verb == "note":
             note(Project(), text)
