@@ -15,7 +15,7 @@ PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 SETUP := $(PYTHON) -m lab.standins install --setup
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report test-alert
+ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
@@ -65,7 +65,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts offline-kit up up-all shell new-stack pull-bundle known-hosts check status drift-report gpu-load test-alert
+.PHONY: preview artifacts offline-kit up up-all shell new-stack pull-bundle known-hosts check policies status drift-report gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -108,6 +108,10 @@ check: .venv/installed ## report drift on every host and in every cluster, chang
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
 
+policies: .venv/installed ## check what a stack would register against the policies, offline: make policies STACK=s; without STACK every stack
+	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not checked
+	@$(WITH_TOOLS) $(PYTHON) -m operations.policies --stack "$(STACK)"
+
 status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, last data, drift, firing alerts: make status STACK=us-west-training
 	@$(PYTHON) -m toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.status --stack "$(STACK)"
@@ -127,12 +131,14 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
-test: machine style ## run lint and every test; those of the lab itself only if what they guard changed since main, or with ALL=1
-	@$(PYTHON) -m lab.standins install --quiet --all >&2
+.PHONY: test machine gitlab-note gitlab-issue gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
+test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
+test: machine style ## run lint and every test; of the lab's own those that changes since main concern, or ALL=1; OFFICIAL=1: all, with no stand-in
+	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
 	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
 	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
-	  $(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL),--all); failed=$$?; \
+	  $(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL)$(OFFICIAL),--all); failed=$$?; \
+	  $(if $(filter 1,$(OFFICIAL)),$(WITH_TOOLS) $(PYTHON) -m tests.kubernetes.official_charts || failed=1;) \
 	  wait $$mypy || failed=1; cat "$$types"; rm "$$types"; exit $$failed
 
 machine: .venv/installed-dev # everything that this machine lacks for the tests, at once
@@ -194,6 +200,15 @@ pr-report: .venv/installed ## show what this branch changes in each stack, in wo
 	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not compared
 	@$(WITH_TOOLS) $(PYTHON) -m operations.pr_report --base "$(or $(BASE),main)" $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
 	  $(if $(PRICE),--price "$(PRICE)") $(if $(PREVIEW),--preview) $(if $(STACKS_TO),--stacks "$(STACKS_TO)")
+
+gitlab-note: .venv/installed ## in GitLab CI: write FROM=comment.md as the one note of the merge request
+	@$(PYTHON) -m operations.gitlab note --file "$(FROM)"
+
+gitlab-issue: .venv/installed ## in GitLab CI: open, update or close the issue about drift: FROM=build/drift.md FOUND=yes|no
+	@$(PYTHON) -m operations.gitlab issue --file "$(FROM)" --found "$(FOUND)"
+
+gitlab-pipeline: .venv/installed ## in GitLab CI: write a pipeline with one job per stack: FROM=build/stacks.json CANARY=s TO=build/deploy.yml
+	@$(PYTHON) -m operations.gitlab pipeline --file "$(FROM)" --canary "$(CANARY)" --to "$(TO)"
 
 dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
 	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \

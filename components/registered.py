@@ -2,12 +2,13 @@
 
     python components/registered.py DIRECTORY FILE...
 
-prints one line of JSON per stack file, which is given relative to DIRECTORY: `file`, `resources` (each `type`, `name`, `inputs`),
-`outputs`, `config` (the keys that are not secret), `warnings`, and `error`, which is null unless the program ended early. Program
-and stack files are those of DIRECTORY, so another commit is read with its own code; this file therefore imports nothing of the
-project. A secret, and what only a deployed resource knows, is `UNKNOWN`.
+prints one line of JSON per stack file, which is given relative to DIRECTORY: `file`, `resources` (each `type`, `name`,
+`inputs`), `outputs`, `config` (the keys that are not secret), `environments` (of Pulumi ESC, null without any), `warnings`, and
+`error`, which is null unless the program ended early. Program and stack files are those of DIRECTORY, so another commit is read
+with its own code; this file therefore imports nothing of the project. A secret, and what only a deployed resource knows, is
+`UNKNOWN`.
 
-Not here: values of Pulumi ESC environments, which only Pulumi can read; `warnings` names the environments.
+Not here: values of Pulumi ESC environments, which only Pulumi Cloud can open.
 """
 
 from __future__ import annotations
@@ -78,8 +79,10 @@ class _NothingDeployed(mocks.Mocks):
 
 
 def _plain(value: Any) -> Any:
-    """Without the engine's marks. Real secrets were never known here, so what is marked as one is only said to be."""
+    """Without the engine's marks. What is marked as a secret is not shown: one may come from the environment (GRAFANA_AUTH)."""
     if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return UNKNOWN
         if rpc._special_sig_key in value:
             return _plain(value["value"]) if "value" in value else UNKNOWN
         return {key: _plain(item) for key, item in value.items()}
@@ -94,7 +97,7 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
     """Must be called in a process of its own: the program is imported, and Pulumi's SDK keeps what it is given."""
     engine, monitor = _Engine(), _Monitor()
     stack = Path(file).name.removeprefix("Pulumi.").removesuffix(".yaml")
-    values, secrets = _configuration(directory, directory / file, engine.warnings)
+    values, secrets, environments = _configuration(directory, directory / file, engine.warnings)
     os.environ["PULUMI_CONFIG"] = json.dumps(
         {**{key: _text(value) for key, value in values.items()}, **dict.fromkeys(secrets, UNKNOWN)}
     )
@@ -118,6 +121,7 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
         "resources": monitor.registered,
         "outputs": monitor.outputs,
         "config": {key.removeprefix(f"{PROJECT}:"): value for key, value in values.items()},
+        "environments": environments,
         "warnings": engine.warnings,
         "error": error or "\n".join(engine.errors) or None,
     }
@@ -138,12 +142,12 @@ def _program() -> None:
     runpy.run_path("__main__.py", run_name="__main__")
 
 
-def _configuration(directory: Path, stack_file: Path, warnings: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """The stack file over what Pulumi.yaml gives every stack, as Pulumi reads them; and the keys whose values are encrypted."""
+def _configuration(directory: Path, stack_file: Path, warnings: list[str]) -> tuple[dict[str, Any], list[str], str | None]:
+    """The stack file over what Pulumi.yaml gives every stack, as Pulumi reads them; the keys whose values are encrypted; and the
+    ESC environments."""
     project = yaml.safe_load((directory / "Pulumi.yaml").read_text())
     file = yaml.safe_load(stack_file.read_text()) or {}
-    if file.get("environment"):
-        warnings.append(f"values of the Pulumi ESC environments are not known here: {_text(file['environment'])}")
+    environments = _text(file["environment"]) if file.get("environment") else None
     values: dict[str, Any] = {}
     for key, entry in (project.get("config") or {}).items():
         name = key if ":" in key else f"{project['name']}:{key}"
@@ -155,7 +159,7 @@ def _configuration(directory: Path, stack_file: Path, warnings: list[str]) -> tu
     values.update(file.get("config") or {})
     _replace_artifacts(values, directory, warnings)
     encrypted = [key for key, value in values.items() if isinstance(value, Mapping) and "secure" in value]
-    return {key: value for key, value in values.items() if key not in encrypted}, encrypted
+    return {key: value for key, value in values.items() if key not in encrypted}, encrypted, environments
 
 
 def _replace_artifacts(values: dict[str, Any], directory: Path, warnings: list[str]) -> None:

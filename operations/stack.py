@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from operations.engine import OperationError, error_of, pulumi
-from stackfile.config import ROOT, HostList, StackConfig, given_otherwise, hosts_of, keys_of_file
+from stackfile.config import ROOT, HostList, StackConfig, environments_of, given_otherwise, hosts_of, keys_of_file
 from stackfile.naming import PROJECT
 from stackfile.problems import nearest, why_unreadable
 
@@ -104,23 +104,31 @@ class Configuration:
 
 
 def configuration(stack: str) -> Configuration:
-    """What `pulumi up` would see. Reads no secret, and needs a login to the backend only where the stack file is not the only
-    source: with Pulumi ESC environments, or with `config` in Pulumi.yaml. Raises OperationError.
+    """What `pulumi up` would see, with `config` of Pulumi.yaml. Reads no secret, and needs a login only for a stack with Pulumi
+    ESC environments. Raises OperationError.
     """
-    file = stack_file(stack)
-    environments = _yaml(file).get("environment")
-    if environments or _yaml(project() / "Pulumi.yaml").get("config"):
+    file, shared = stack_file(stack), project() / "Pulumi.yaml"
+    _check_yaml(file)
+    _check_yaml(shared)
+    if environments_of(file):
         return deployed_configuration(stack)
-    values, secrets = keys_of_file(file)
+    values, secrets = keys_of_file(file, shared)
     return Configuration(file=file, values=values, secrets=frozenset(secrets))
 
 
 def deployed_configuration(stack: str) -> Configuration:
     """The same, from pulumi, and therefore only of a stack that exists in the backend. Raises OperationError."""
     file = stack_file(stack)
-    done = pulumi("config", "--json", "--stack", stack)
+    # Without --open a value that an environment gets from elsewhere, such as a login of a cloud, is the text "[unknown]".
+    done = pulumi("config", "--json", "--open", "--stack", stack)
     if done.returncode != 0:
-        raise OperationError(_why_not(stack, file, error_of(done)))
+        reason = _why_not(stack, file, error_of(done))
+        if environments := _environments(file):
+            reason = (
+                f"{file.name} imports Pulumi ESC environments ({environments}), whose values only Pulumi Cloud can open; log in "
+                f"with `pulumi login` in `make shell`, or write the values into the file.\n{reason}"
+            )
+        raise OperationError(reason)
     prefix = f"{PROJECT}:"
     found: dict[str, Any] = {
         key.removeprefix(prefix): entry for key, entry in json.loads(done.stdout).items() if key.startswith(prefix)
@@ -151,14 +159,21 @@ def _why_not(stack: str, file: Path, error: str) -> str:
     return error
 
 
-def _yaml(file: Path) -> dict[str, Any]:
+def _environments(file: Path) -> str:
+    """Empty for a file that is not YAML: pulumi's own error says so."""
+    try:
+        return environments_of(file)
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""
+
+
+def _check_yaml(file: Path) -> None:
     """Raises OperationError, without the text of the file: it may hold a secret."""
     try:
-        content = yaml.safe_load(file.read_text())
+        yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise OperationError(f"{file.name} {why_unreadable(error)}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise OperationError(f"{file.name}{where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
-    return content if isinstance(content, dict) else {}

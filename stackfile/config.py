@@ -55,7 +55,17 @@ from stackfile.validation import check_all
 from stackfile.validation.subject import Stack
 from stackfile.values import local_path
 
-__all__ = ["ROOT", "ConfigErrors", "HostList", "HostSpec", "StackConfig", "given_otherwise", "hosts_of", "keys_of_file"]
+__all__ = [
+    "ROOT",
+    "ConfigErrors",
+    "HostList",
+    "HostSpec",
+    "StackConfig",
+    "environments_of",
+    "given_otherwise",
+    "hosts_of",
+    "keys_of_file",
+]
 
 ROOT = Path(__file__).parents[1]  # where Pulumi.yaml is
 
@@ -258,13 +268,42 @@ def given_otherwise(raw: Mapping[str, object]) -> set[str]:
     return {"grafanaAuth"} if "grafana" in raw and os.environ.get("GRAFANA_AUTH") else set()
 
 
-def keys_of_file(path: Path) -> tuple[dict[str, object], set[str]]:
-    """The keys of a stack file in clear text, and the names of those that hold something encrypted."""
-    config = (yaml.safe_load(path.read_text()) or {}).get("config") or {}
+def keys_of_file(path: Path, project: Path | None = None) -> tuple[dict[str, object], set[str]]:
+    """The keys of a stack file in clear text, and the names of those that hold something encrypted.
+
+    `project`: Pulumi.yaml, whose `config` gives every stack the keys that its own file does not have; default: the one beside the
+    stack file. Not here: Pulumi ESC environments (`environments_of`).
+    """
+    project = path.with_name("Pulumi.yaml") if project is None else project
+    shared = (yaml.safe_load(project.read_text()) or {}) if project.is_file() else {}
+    config = {**_values_of_project(shared), **((yaml.safe_load(path.read_text()) or {}).get("config") or {})}
     prefix = f"{PROJECT}:"
     values = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
     secrets_set = {key for key, value in values.items() if _holds_secure(value)}
     return {key: value for key, value in values.items() if key not in secrets_set}, secrets_set
+
+
+def _values_of_project(project: Mapping[str, Any]) -> dict[str, object]:
+    """`key: value`, or `key: {value: ...}` or `{type: ..., default: ...}` (pulumi 3.259.0, pkg/workspace/config.go)."""
+    found: dict[str, object] = {}
+    for key, entry in (project.get("config") or {}).items():
+        name = key if ":" in key else f"{project.get('name')}:{key}"
+        if not isinstance(entry, Mapping):
+            found[name] = entry
+        elif "value" in entry or "default" in entry:
+            found[name] = entry.get("value", entry.get("default"))
+    return found
+
+
+def environments_of(path: Path) -> str:
+    """The Pulumi ESC environments that a stack file imports, for a message; empty: none. Only Pulumi Cloud knows their values."""
+    given = (yaml.safe_load(path.read_text()) or {}).get("environment")
+    imports = given.get("imports") or ["written in the file"] if isinstance(given, Mapping) else given
+    names = [
+        next(iter(one)) if isinstance(one, Mapping) else str(one)
+        for one in ([imports] if isinstance(imports, str) else imports or [])
+    ]
+    return ", ".join(names)
 
 
 def _holds_secure(value: object) -> bool:

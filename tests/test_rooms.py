@@ -15,17 +15,23 @@ MAY_IMPORT = {
     "alerts": set(),
     "provider": set(),
     "toolchain": set(),
+    "policy": set(),
     "host": {"toolchain"},
     "stackfile": {"host", "toolchain"},
     "dashboards": {"alerts"},
     "signals": {"alerts", "dashboards", "host", "stackfile"},
     "components": {"alerts", "dashboards", "host", "signals", "stackfile", "toolchain"},
     "__main__": {"components"},
-    "operations": {"alerts", "components", "dashboards", "host", "provider", "stackfile", "toolchain"},
+    "operations": {"alerts", "components", "dashboards", "host", "policy", "provider", "stackfile", "toolchain"},
 }
 ROOMS = {*MAY_IMPORT, "bench", "lab", "tests"}
-# Pulumi's own parts: a component makes resources, the provider speaks its protocol.
-PULUMI = {"components": ("pulumi",), "__main__": ("pulumi",), "provider": ("pulumi.runtime.proto",)}
+# Pulumi's own parts: a component makes resources, the provider and the policy pack speak its protocol.
+PULUMI = {
+    "components": ("pulumi",),
+    "__main__": ("pulumi",),
+    "provider": ("pulumi.runtime.proto",),
+    "policy": ("pulumi.runtime.proto",),
+}
 
 
 def _imports(file: Path) -> Iterator[str]:

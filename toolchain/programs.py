@@ -169,7 +169,7 @@ def _programs() -> tuple[Program, ...]:
     loki = release("loki")
     promtool, prometheus = release("promtool"), release("prometheus")
     node_exporter = release("node_exporter")
-    caddy = release("caddy")
+    caddy, versitygw = release("caddy"), release("versitygw")
     # The module proxy carries no release of Mimir 3, only this commit of its main branch (go/mimir/go.mod).
     mimir = "aced80d74930"
     mimir_version = f"-X github.com/grafana/mimir/pkg/util/version.Version=main-{mimir}"
@@ -240,6 +240,16 @@ def _programs() -> tuple[Program, ...]:
                 tags="netgo stringlabels",
                 ldflags=mimir_version,
                 differs=mimir_differs,
+            ),
+        ),
+        Program(
+            release=versitygw,
+            purpose="tests",
+            go=GoBuild(
+                module=GO_MODULES / "versitygw",
+                package="github.com/versity/versitygw/cmd/versitygw",
+                seconds=90,
+                ldflags=f"-X main.Version={versitygw.version}",
             ),
         ),
         Program(

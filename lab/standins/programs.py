@@ -41,6 +41,7 @@ STAND_INS: Mapping[str, Path] = {
 # How long a program counts as unavailable: a machine without internet seldom gets it within the day, and every `make dev` would
 # wait for the answer.
 RETRY_S = 24 * 3600
+REFUSED = "NO_STAND_INS"
 _CHECKOUT = "GPU_FLEET_CHECKOUT"  # whose stand-ins the programs of the PULUMI_HOME become: the cache is shared by checkouts
 
 
@@ -69,13 +70,18 @@ def install(names: Collection[str], *, quiet: bool = False, retry_upstream: bool
 
 def find(name: str) -> Path:
     """The program, or its stand-in where it is not installed. Raises NotInstalled for one that has none."""
-    found = toolchain.located(name)
-    return found.path if found else STAND_INS[name] if name in STAND_INS else toolchain.find(name)
+    return in_use().get(name) or toolchain.find(name)
 
 
 def in_use() -> dict[str, Path]:
-    """The stand-ins of programs that are not installed."""
-    return {name: path for name, path in STAND_INS.items() if toolchain.located(name) is None}
+    """The stand-ins of programs that are not installed. Raises ToolchainError where none may be used (`make test OFFICIAL=1`)."""
+    found = {name: path for name, path in STAND_INS.items() if toolchain.located(name) is None}
+    if found and os.environ.get(REFUSED) == "1":
+        raise ToolchainError(
+            f"{REFUSED}=1 refuses stand-ins, and these programs are not installed: {', '.join(found)}.\n"
+            f"Install them: python -m toolchain install --retry-upstream {' '.join(found)}"
+        )
+    return found
 
 
 def environment(*stacks: str) -> dict[str, str]:

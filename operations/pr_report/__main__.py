@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if given.to:
         _write(given.to, markdown(changes, base=given.base, compared=compared, previews=previews))
     print(markdown(changes, base=given.base, compared=compared, limit=given.limit, previews=previews), end="")
-    return 1 if any(one.fails for one in changes) else 0
+    return 1 if any(one.fails or one.breaks_policy for one in changes) else 0
 
 
 def _write(file: Path, text: str) -> None:

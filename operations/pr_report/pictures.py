@@ -32,13 +32,15 @@ class Resource:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One stack at one commit. `error`: why the program ended early; `resources` are then those registered before."""
+    """One stack at one commit. `error`: why the program ended early; `resources` are then those registered before.
+    `environments`: of Pulumi ESC, whose values are missing; the program may have ended early because of that."""
 
     resources: tuple[Resource, ...] = ()
     outputs: Mapping[str, Any]
     config: Mapping[str, Any]  # without the secret keys
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    environments: str | None = None
 
     def of_type(self, *types: str) -> dict[str, Resource]:
         """By name."""
@@ -71,9 +73,9 @@ def stack_files_in(directory: Path) -> dict[str, str]:
     return {}
 
 
-def pictures(directory: Path) -> dict[str, Picture]:
-    """By stack. `directory`: a checkout, of any commit. Raises OperationError."""
-    stacks = stack_files_in(directory)
+def pictures(directory: Path, stacks: Mapping[str, str] | None = None) -> dict[str, Picture]:
+    """By stack. `directory`: a checkout, of any commit. `stacks`: their files; default: all but `dev`. Raises OperationError."""
+    stacks = stack_files_in(directory) if stacks is None else stacks
     files = list(stacks.values())
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing is left in a checkout
     shares = [share for start in range(_PROCESSES) if (share := files[start::_PROCESSES])]
@@ -98,4 +100,5 @@ def _picture(found: Mapping[str, Any]) -> Picture:
         config=found["config"],
         warnings=tuple(found["warnings"]),
         error=found["error"],
+        environments=found["environments"],
     )

@@ -10,9 +10,10 @@ from operations.pr_report import sections
 from operations.pr_report.pictures import Picture
 
 MARK: Final = "<!-- gpu-fleet pr-report -->"  # by which the comment is found again
-_CHECKS: Final = "Checks"
+_CHECKS: Final = "Errors and warnings"
 _SECTIONS: Final[Mapping[str, Callable[[Picture, Picture], Iterator[str]]]] = {
     _CHECKS: sections.problems,
+    "Checks that fail": sections.violations,
     "Hosts": sections.hosts,
     "Who is notified": sections.notified,
     "Rules and alerts": sections.rules_and_alerts,
@@ -33,7 +34,8 @@ class Change:
     is_removed: bool = False
     said: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     series: str = ""
-    fails: bool = False
+    fails: bool = False  # to be deployed
+    breaks_policy: bool = False
 
     @property
     def summary(self) -> str:
@@ -56,8 +58,18 @@ def changed(old: Mapping[str, Picture], new: Mapping[str, Picture], price: float
         series = _series(*pair, price) if comparable else ""
         if said or series or not before or not after:
             is_new, is_removed = before is None, after is None
-            fails = bool(after and after.error)
-            found.append(Change(stack=stack, is_new=is_new, is_removed=is_removed, said=said, series=series, fails=fails))
+            fails = bool(after and after.error and not after.environments)
+            found.append(
+                Change(
+                    stack=stack,
+                    is_new=is_new,
+                    is_removed=is_removed,
+                    said=said,
+                    series=series,
+                    fails=fails,
+                    breaks_policy=comparable and sections.breaks_policy(*pair),
+                )
+            )
     return found
 
 
@@ -86,12 +98,14 @@ def markdown(
         return "\n".join(lines) + "\n"
     lines += [f"Compared with `{base}`, {len(changes)} of {_stacks(compared)} would change. No host or server was contacted.", ""]
     lines += ["| stack | what changes | active series, estimated |", "|---|---|---|"]
-    lines += [
-        f"| `{one.stack}` | {'**cannot be deployed**, ' if one.fails else ''}{one.summary} | {one.series} |" for one in changes
-    ]
+    lines += [f"| `{one.stack}` | {_verdict(one)}{one.summary} | {one.series} |" for one in changes]
     blocks = ["\n".join(lines) + "\n", *_blocks(changes)]
     blocks += [f"### Preview of `{stack}`\n\n```\n{text.rstrip()}\n```\n" for stack, text in previews.items()]
     return _within(blocks, limit)
+
+
+def _verdict(change: Change) -> str:
+    return "**cannot be deployed**, " if change.fails else "**violates a policy**, " if change.breaks_policy else ""
 
 
 def _stacks(count: int) -> str:

@@ -15,6 +15,7 @@ from dashboards.changes import changes as dashboard_changes
 from dashboards.review import as_code
 from operations.pr_report import rules
 from operations.pr_report.pictures import Picture, Resource
+from policy.checks import Grouped, findings
 
 _HOST, _BUNDLE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle"
 _RULE_GROUP, _ALERTMANAGER = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
@@ -200,18 +201,39 @@ def others(old: Picture, new: Picture) -> Iterator[str]:
 
 
 def problems(old: Picture, new: Picture) -> Iterator[str]:
+    if new.environments:
+        what = "the stack was not compared" if new.error else "values that come from them were not compared"
+        yield f"- Pulumi ESC environments cannot be opened without a login, so {what}: `{new.environments}`"
     if new.error:
         since = " (the base has the same error)" if new.error == old.error else ""
-        yield (
-            f"- **The stack cannot be deployed**{since}:\n\n  ```\n"
-            + "\n".join(f"  {x}" for x in new.error.splitlines())
-            + "\n  ```"
-        )
+        verdict = "Without their values the program ends with" if new.environments else f"**The stack cannot be deployed**{since}"
+        yield f"- {verdict}:\n\n  ```\n" + "\n".join(f"  {line}" for line in new.error.splitlines()) + "\n  ```"
     elif old.error:
         yield "- The base cannot be deployed; the branch can."
     for warning in new.warnings:
         if warning not in old.warnings:
             yield "- Warning: " + warning.replace("\n", "\n  ")
+
+
+def violations(old: Picture, new: Picture) -> Iterator[str]:
+    """Of policies, if the base has not the same; docs/policies.md."""
+    known = _findings(old)
+    for (policy, found), resources in _findings(new).items():
+        if (policy, found) not in known:
+            level = " (advisory)" if policy.is_advisory else ""
+            names = [name.replace("::", " ") for name in resources]
+            where = f"`{names[0]}`" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            yield f"- **{policy.name}**{level}: {where}: {found.found}\n  - expected: {found.expected}\n  - fix: {found.fix}"
+
+
+def breaks_policy(old: Picture, new: Picture) -> bool:
+    """Whether the branch adds a violation that is not only advisory."""
+    known = _findings(old)
+    return any(not policy.is_advisory for policy, found in _findings(new) if (policy, found) not in known)
+
+
+def _findings(picture: Picture) -> Grouped:
+    return findings((one.type, one.name, one.inputs) for one in picture.resources)
 
 
 def _parsed(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,6 +71,17 @@ def test_what_make_does_with_a_stack_is_understood_by_pulumi_and_a_second_up_cha
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
 
 
+def test_the_policy_pack_stops_a_preview_at_a_violation_and_takes_levels_from_a_file(datacenter: Datacenter) -> None:
+    output = datacenter.pulumi("preview", "--policy-pack", "policy", ok=False)
+    violations = re.findall(r"\[(\w+)\] +([\w-]+) +\((\S+: \S+)\)", output)
+    where = (f"gpu-fleet:host:Host: {HOST}", "pulumi:providers:gpu-fleet: gpu-fleet")
+    assert set(violations) == {("mandatory", "no-stand-ins", one) for one in where}, output
+    levels = datacenter.directory / ".dev/policies.json"
+    levels.write_text('{"no-stand-ins": "advisory"}')
+    output = datacenter.pulumi("preview", "--policy-pack", "policy", "--policy-pack-config", str(levels))
+    assert "[advisory]  no-stand-ins" in output, output
+
+
 def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacenter: Datacenter, edited: Path) -> None:
     host, state = placed(datacenter), datacenter.pulumi("stack", "export")
     done = check(datacenter)

@@ -13,7 +13,7 @@ import pytest
 
 from operations import own_directory
 from operations.pr_report import rules
-from operations.pr_report.pictures import Picture, Resource, pictures
+from operations.pr_report.pictures import Picture, Resource
 from operations.pr_report.report import changed, markdown
 from tests import checkout
 
@@ -40,6 +40,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / f"Pulumi.{stack}.yaml").write_text((directory / place / f"Pulumi.{stack}.yaml").read_text())
     with (directory / "Pulumi.observability.yaml").open("a") as file:
         file.write(f"  gpu-fleet:grafanaAuth: {SECRET}\n")
+    edit(directory / "Pulumi.us-west-training.yaml", "  gpu-fleet:cluster: training\n", "")
+    with (directory / "Pulumi.yaml").open("a") as file:
+        file.write("config:\n  gpu-fleet:cluster: {value: training}\n")
     git(directory, "init", "--quiet", "--initial-branch=main")
     git(directory, "add", "--all")
     git(directory, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
@@ -58,6 +61,8 @@ def of_branch(project: Path) -> str:
         ("Pulumi.us-west-training.yaml", "[gpu-node-001, nested-gpu-node]", "[gpu-node-001, nested-gpu-007]"),
         ("Pulumi.us-west-training.yaml", 'gpu-node-[001:016]: {address: "10.0.1.[1:16]", gpus: 8}', ""),
         ("Pulumi.observability.yaml", "matchers: [severity=critical]", 'matchers: [severity=~"critical|warning"]'),
+        ("Pulumi.observability.yaml", "config:\n", "environment: [gpu-fleet/prod]\nconfig:\n"),
+        ("Pulumi.observability.yaml", "loki: {url: https:", "loki: {url: http:"),
         ("Pulumi.eu-west-serving.yaml", "podLogs: [inference, training]", "podLogs: [inference]"),
         ("alerts/rules/gpu.yaml", "(gpu:temperature:celsius) >= 85", "(gpu:temperature:celsius) >= 88"),
         ("dashboards/gpu.py", '"GPU temperature"', '"GPU core temperature"'),
@@ -89,6 +94,9 @@ def of_branch(project: Path) -> str:
         '- `alerts.routes.0.matchers.0`: `severity=critical` → `severity=~"critical|warning"`',
         "  +# a comment of this branch",
         "GPU core temperature",
+        "### Checks that fail: `observability`",
+        "  - expected: an https:// URL",
+        'so values that come from them were not compared: `["gpu-fleet/prod"]`',
         "### Charts: `eu-west-serving`",
         "### Files on hosts: `us-west-training`",
         "### Dashboards: `observability`",
@@ -152,13 +160,6 @@ def test_a_base_that_the_clone_does_not_have_is_one_sentence(project: Path) -> N
     assert "BASE=origin/main" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_every_example_can_be_deployed_but_for_its_secrets() -> None:
-    found = pictures(checkout.REPO)
-    assert len(found) == 5, "without stack files of its own, a checkout is compared by its examples"
-    assert {stack: one.error for stack, one in found.items() if one.error} == {}
-    assert all(one.resources for one in found.values())
-
-
 def rule(name: str = "Hot", expr: str = "gpu:temperature:celsius > 85", **others: object) -> dict[str, object]:
     return {"alert": name, "expr": expr, "for": "10m", "labels": {"severity": "warning"}, "annotations": {}, **others}
 
@@ -202,6 +203,24 @@ def test_hosts_that_change_alike_are_one_line() -> None:
     [change] = changed({"s": old}, {"s": new})
     [line] = change.said["Hosts"]
     assert line.startswith("- 30 hosts (`gpu-1`, ") and line.endswith("and 18 more): exporter unset → `textfile`")
+
+
+def test_a_violation_that_the_branch_adds_is_shown_once_and_fails_the_report_and_one_of_the_base_does_not() -> None:
+    simulated = [host(f"gpu-{number}", f"10.0.0.{number}", GPU_FLEET_TOOL_PATH="/srv/.dev/gpus/bin") for number in (1, 2)]
+    known = Resource(type="pulumi:providers:gpu-fleet", name="p", inputs={"ssh": '{"knownHostsFile": "known_hosts"}'})
+    [change] = changed({"s": picture(known)}, {"s": picture(known, *simulated)})
+    [line] = change.said["Checks that fail"]
+    assert line.startswith("- **no-stand-ins**: `gpu-fleet:host:Host gpu-1` and 1 more: ") and change.breaks_policy
+    assert "| `s` | **violates a policy**, " in markdown([change], base="main", compared=1)
+    [change] = changed({"s": picture(known, *simulated)}, {"s": picture(known, simulated[0])})
+    assert "Checks that fail" not in change.said and not change.breaks_policy
+
+
+def test_a_stack_whose_values_come_from_an_environment_of_pulumi_esc_does_not_fail_the_report() -> None:
+    without = Picture(outputs={}, config={}, error="gpu-fleet:cluster: is missing", environments='["gpu-fleet/prod"]')
+    [change] = changed({"s": picture()}, {"s": without})
+    [sentence, error] = change.said["Errors and warnings"]
+    assert "so the stack was not compared" in sentence and "gpu-fleet:cluster: is missing" in error and not change.fails
 
 
 def test_a_comment_stays_below_the_limit_and_says_what_is_left_out() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,21 +62,69 @@ def test_the_engine_and_the_file_give_the_same_of_an_ordinary_stack(project: Cal
     ]
 
 
-def test_config_of_the_project_is_read_as_pulumi_up_reads_it(project: Callable[..., None]) -> None:
-    project(in_project="config:\n  gpu-fleet:cluster: training\n  gpu-fleet:rulers: {value: {mimir: {url: http://m}}}\n")
+IN_PROJECT = """config:
+  gpu-fleet:cluster: training
+  datacenter: {type: string, default: us-east}
+  gpu-fleet:rulers: {value: {mimir: {url: http://m}}}
+  gpu-fleet:logs: {type: object}
+"""
+
+
+def test_config_of_the_project_is_read_as_pulumi_up_reads_it_with_and_without_a_login(
+    project: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(in_project=IN_PROJECT.replace("  gpu-fleet:logs: {type: object}\n", ""))
     create()
     found = configuration("s")
     assert found.values["cluster"] == "training"
+    assert found.values["datacenter"] == "us-west", "the stack's own value"
     assert found.values["rulers"] == {"mimir": {"url": "http://m"}}
     assert found.keys == {"datacenter", "cluster", "hosts", "rulers", "metricsPassword"}
+    assert deployed_configuration("s") == found
+    monkeypatch.setenv("PATH", "/nowhere")
+    project(in_project=IN_PROJECT)
+    assert configuration("s") == found, "a key that is only declared has no value"
 
 
-def test_a_stack_with_an_environment_of_pulumi_esc_is_never_read_without_it(project: Callable[..., None]) -> None:
-    """A file backend has no environments: the engine's own words reach the user."""
+@pytest.mark.parametrize(
+    "text",
+    [
+        "environment: [gpu-fleet/prod]\n",
+        "environment: gpu-fleet/prod\n",
+        "environment: [{gpu-fleet/prod: {merge: false}}]\n",
+        "environment: {imports: [gpu-fleet/prod], values: {}}\n",
+    ],
+)
+def test_a_stack_with_an_environment_of_pulumi_esc_is_never_read_without_it(project: Callable[..., None], text: str) -> None:
+    """A file backend has no environments: the engine's own words reach the user too."""
     create()
-    project(in_stack="environment: [gpu-fleet/prod]\n")
-    with pytest.raises(OperationError, match="Pulumi ESC environments require the Pulumi Cloud backend"):
+    project(in_stack=text)
+    with pytest.raises(OperationError) as error:
         configuration("s")
+    first, *rest = str(error.value).splitlines()
+    assert first.startswith(
+        "Pulumi.s.yaml imports Pulumi ESC environments (gpu-fleet/prod), whose values only Pulumi Cloud can open"
+    )
+    assert rest and "environment" in rest[0]
+
+
+def test_values_of_environments_are_opened_where_there_is_a_login(
+    project: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pulumi Cloud's part is played here: without --open, pulumi shows a value from a cloud's login as the text [unknown]."""
+    project(in_stack="environment: [gpu-fleet/prod]\n")
+
+    def pulumi_of_cloud(*arguments: str) -> subprocess.CompletedProcess[str]:
+        tenant = "us-west" if "--open" in arguments and "--show-secrets" not in arguments else "[unknown]"
+        found = {
+            "gpu-fleet:metrics": {"objectValue": {"tenant": tenant}, "secret": False},
+            "gpu-fleet:logsPassword": {"secret": True},
+        }
+        return subprocess.CompletedProcess(arguments, 0, json.dumps(found), "")
+
+    monkeypatch.setattr(operations_stack, "pulumi", pulumi_of_cloud)
+    found = configuration("s")
+    assert found.values == {"metrics": {"tenant": "us-west"}} and found.secrets == {"logsPassword"}
 
 
 def test_reading_a_stack_needs_neither_a_backend_nor_a_passphrase_where_the_file_has_everything(

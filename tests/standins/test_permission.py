@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
+import toolchain
 from host.artifacts import INDEX, SIMULATED
 from host.parts import PROGRAMS
 from lab.kubernetes.certificates import Authority
-from lab.standins import permission
+from lab.standins import permission, programs
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import StackConfig
 from stackfile.stand_ins import LAB_STACKS, StandInsRefused
 from tests.stackfile.stacks import HOST_KEY
 from tests.standins.project import REPO, Project
+from toolchain import ToolchainError
 from toolchain.versions import release
 
 SIMULATED_HOST = {"connection": "local", "prefix": "host"}
@@ -127,6 +129,18 @@ def test_simulated_artifacts_are_refused_for_real_hosts_and_used_by_those_of_the
         permit_artifacts(config, "train")
     monkeypatch.setenv(LAB_STACKS, "other,train")
     assert permit_artifacts(config, "train") == ""
+
+
+def test_no_stand_in_is_used_where_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `make test OFFICIAL=1` sets it: the nightly run must fail rather than test a stand-in."""
+    monkeypatch.setattr(toolchain, "located", lambda name: None)
+    assert programs.find("grafana") == programs.STAND_INS["grafana"]
+    monkeypatch.setenv(programs.REFUSED, "1")
+    for use in (programs.in_use, programs.environment, lambda: programs.find("grafana")):
+        with pytest.raises(
+            ToolchainError, match=r"NO_STAND_INS=1 refuses stand-ins.*pulumi-language-python.*\n.*--retry-upstream"
+        ):
+            use()
 
 
 def test_make_preview_names_the_program_that_is_missing_for_the_stack_and_how_to_install_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def test_the_page_has_the_pinned_versions(request: pytest.FixtureRequest) -> Non
 
 def test_everything_that_a_stack_uses_has_a_row() -> None:
     page = PAGE.read_text()
-    of_tests = {"promtool", "kwok", "etcd", "kube-controller-manager", "kube-scheduler"}
+    of_tests = {"promtool", "versitygw", "kwok", "etcd", "kube-controller-manager", "kube-scheduler"}
     used = {release.version for name, release in read_releases(FILE).items() if name not in of_tests}
     used |= {image.tag for image in read_images(FILE).values() if image.repository != "nvcr.io/nvidia/cloud-native/dcgm"}
     used |= {chart.version for chart in read_charts(FILE).values()}

@@ -18,6 +18,7 @@ MAIN_MODULES = {
     "node_exporter": ("github.com/prometheus/node_exporter", "v{}"),
     "kube-apiserver": ("k8s.io/kubernetes", "v{}"),
     "kwok": ("sigs.k8s.io/kwok", "v{}"),
+    "versitygw": ("github.com/versity/versitygw", "v{}"),
     "helm": ("helm.sh/helm/v3", "v{}"),
     "victoria-metrics": ("github.com/VictoriaMetrics/VictoriaMetrics", "v{}"),
     "etcd": ("go.etcd.io/etcd/server/v3", "v{}"),

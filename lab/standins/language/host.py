@@ -1,8 +1,8 @@
 """The LanguageRuntime service: what the engine asks about a Python project, and one process per run of its program.
 
 The program is in this process's group, as in the official host's: the engine ends a plugin by SIGINT to its group.
-Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), plugins and policy packs written in
-Python (RunPlugin), a debugger. The engine gets the status that they are not implemented.
+Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), providers written in Python (RunPlugin does
+policy packs alone), a debugger. The engine gets the status that they are not implemented.
 """
 
 from __future__ import annotations
@@ -117,6 +117,27 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         if code < 0:
             return language_pb2.RunResponse(error=f"program exited unexpectedly: signal {-code}")
         return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {code}")
+
+    def RunPlugin(self, request, context):
+        """A policy pack: the arguments and the working directory are those of the official host (main.go, pulumi 3.259.0)."""
+        if request.kind != "analyzer":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"this stand-in runs policy packs, and no plugin of kind {request.kind}")
+        directory = request.info.program_directory
+        with _told(context):
+            environment = _environment(request.info)
+        command = [environment.python, "-u", "-m", "pulumi.policy", *request.args, directory]
+        variables = environment.variables() | dict(entry.split("=", 1) for entry in request.env)
+        program = subprocess.Popen(
+            command, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        with self._lock:
+            self._programs.add(program)
+        context.add_callback(lambda: _end([program]))
+        for line in program.stdout:
+            yield language_pb2.RunPluginResponse(stdout=line)
+        with self._lock:
+            self._programs.discard(program)
+        yield language_pb2.RunPluginResponse(exitcode=program.wait())
 
     def Cancel(self, request, context):
         """Answers at once, as the official host: what the engine does next is the second SIGINT that a program gets."""
