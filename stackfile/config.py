@@ -16,6 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from stackfile.alerts import Alerts
+from stackfile.custom import CustomDirectory, files_of
 from stackfile.defaults import completed
 from stackfile.hostlist import HostList, entries_of
 from stackfile.hosts import Ssh
@@ -80,6 +81,7 @@ class StackConfig:
     grafana: Grafana | None
     rulers: Rulers | None
     alerts: Alerts | None
+    custom: CustomDirectory | None
     backend: Backend | None
     base: Path  # the directory of Pulumi.yaml, where relative paths of a stack file start
     warnings: tuple[str, ...]  # what is accepted and probably not meant
@@ -116,6 +118,7 @@ class StackConfig:
             grafana=file.grafana,
             rulers=file.rulers,
             alerts=file.alerts,
+            custom=file.custom,
             backend=file.backend,
             base=base,
             warnings=tuple(dict.fromkeys(listing.warnings)),
@@ -137,6 +140,10 @@ class StackConfig:
     def pem(self, text: str | None) -> str:
         """The content of a certificate file of the stack file; empty without one."""
         return "" if text is None else self.local_path(text).read_text()
+
+    def custom_files(self, kind: str) -> tuple[Path, ...]:
+        """Files of the stack's own. `kind`: rules, loki or dashboards."""
+        return files_of(self.local_path(self.custom.directory), kind) if self.custom else ()
 
     @property
     def monitoring_host(self) -> HostSpec | None:

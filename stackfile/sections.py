@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stackfile.alerts import Alerts
+from stackfile.custom import Custom
 from stackfile.hosts import HostEntry, Inventory, Ssh
 from stackfile.kubernetes import Kubernetes
 from stackfile.monitoring import Monitoring
@@ -309,6 +310,8 @@ class StackFile(Section):
     """Servers that evaluate our rules. Default: the monitoring server."""
     alerts: Alerts | None = None
     """Who evaluates the alerts and who is notified."""
+    custom: Custom | None = None
+    """A directory of yours with rules and dashboards, checked and deployed like ours."""
     backend: Backend | None = None
     """Servers on this machine, for trying things out."""
 

@@ -144,6 +144,7 @@ SecretName = Annotated[
 Label = Annotated[
     str, *_pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
 ]
+LabelText = Annotated[str, *_pattern(r"[\x20-\x7e]+", "printable ASCII text", "write the value in quotes", "ml", longest=200)]
 Matcher = Annotated[
     str,
     *_pattern(
@@ -403,3 +404,17 @@ def duration(shortest: str, longest: str, example: str) -> TextType:
         return text
 
     return text_type(check, expected, example)
+
+
+def rule_duration(shortest: str, longest: str, example: str) -> TextType:
+    """As `duration`, for Prometheus: whole numbers, large units first, each once."""
+    check, field = duration(shortest, longest, example)
+
+    def strict(text: str) -> str:
+        found = str(check.func(text))  # type: ignore[call-arg]  # it takes a value alone
+        if not re.fullmatch(r"(\d+h)?(\d+m)?(\d+s)?", found):
+            what, expected = f"{shown(text)} is not a duration of a rule", "whole hours, minutes and seconds, in this order"
+            raise refuse(what, expected=expected, fix=f"write for example {example}")
+        return found
+
+    return AfterValidator(strict), field

@@ -24,6 +24,7 @@ _RELEASE, _OBJECTS = "kubernetes:helm.sh/v3:Release", "gpu-fleet:kubernetes:Mani
 _COMPONENTS = re.compile(r"gpu-fleet:\w+:(Fleet|Rulers|Dashboards|Alerting|GpuCluster|Backend)$")
 _MASKED: Final = re.compile(r"^(file\t.*\t)[0-9a-f]{64}$", re.MULTILINE)
 _MOST_NAMED = 12
+_OF_RULES: Final = ("rules", "labels")  # keys of `alerts` whose effect is said at the rules
 
 
 def hosts(old: Picture, new: Picture) -> Iterator[str]:
@@ -124,7 +125,10 @@ def _rules(picture: Picture) -> list[rules.Rule]:
 def notified(old: Picture, new: Picture) -> Iterator[str]:
     """Receivers and routes, as the stack file has them: the configuration that is made of them holds secrets."""
     sections = [side.config.get("alerts") for side in (old, new)]
-    before, after = (_flat(section) if isinstance(section, Mapping) else {} for section in sections)
+    before, after = (
+        _flat({key: value for key, value in section.items() if key not in _OF_RULES}) if isinstance(section, Mapping) else {}
+        for section in sections
+    )
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):
             yield f"- `alerts.{key}`: {_value(before.get(key))} → {_value(after.get(key))}"
