@@ -40,6 +40,7 @@ from stackfile.problems import (
 from stackfile.rollout import Rollout
 from stackfile.schema import stack_file_schema
 from stackfile.scrape import Scrape
+from stackfile.scrape_targets import Targets
 from stackfile.sections import (
     SECRETS,
     Artifacts,
@@ -74,6 +75,7 @@ class StackConfig:
     metrics: Metrics | None
     logs: Logs | None
     scrape: Scrape | None
+    scrape_targets: Targets | None
     artifacts: Artifacts
     pull: Pull | None
     dcgm: Dcgm
@@ -111,6 +113,7 @@ class StackConfig:
             metrics=file.metrics,
             logs=file.logs,
             scrape=file.scrape,
+            scrape_targets=file.scrape_targets,
             artifacts=file.artifacts,
             pull=file.pull,
             dcgm=file.dcgm,

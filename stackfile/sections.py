@@ -13,6 +13,7 @@ from stackfile.kubernetes import Kubernetes
 from stackfile.monitoring import Monitoring
 from stackfile.rollout import Rollout
 from stackfile.scrape import Scrape
+from stackfile.scrape_targets import Targets
 from stackfile.values import (
     Bandwidth,
     BaseUrl,
@@ -296,6 +297,8 @@ class StackFile(Section):
     """Where logs go. Default: the monitoring server. Without either, XIDs are seen only through the exporter."""
     scrape: Scrape | None = None
     """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
+    scrape_targets: Targets | None = None
+    """Further exporters on the hosts that Alloy scrapes, by the label `job`: model servers, speech recognition."""
     artifacts: Artifacts = Artifacts()
     """Where hosts get programs from."""
     pull: Pull | None = None

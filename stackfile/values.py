@@ -145,6 +145,26 @@ Label = Annotated[
     str, *_pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
 ]
 LabelText = Annotated[str, *_pattern(r"[\x20-\x7e]+", "printable ASCII text", "write the value in quotes", "ml", longest=200)]
+JobName = Annotated[
+    str,
+    *_pattern(
+        r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?",
+        "lower-case letters, digits and _ - between them",
+        "it becomes the label `job`: write it in lower case",
+        "vllm",
+        longest=60,
+    ),
+]
+MetricPattern = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z_:*][\w:*]*",
+        "the name of a metric, with * for any characters",
+        "write one name per list item",
+        "vllm:*",
+        longest=200,
+    ),
+]
 Matcher = Annotated[
     str,
     *_pattern(

@@ -14,6 +14,7 @@ _CHECKS: Final = "Checks"
 _SECTIONS: Final[Mapping[str, Callable[[Picture, Picture], Iterator[str]]]] = {
     _CHECKS: sections.problems,
     "Hosts": sections.hosts,
+    "Scrape targets": sections.scrape_targets,
     "Who is notified": sections.notified,
     "Rules and alerts": sections.rules_and_alerts,
     "Dashboards": sections.dashboards,
