@@ -69,6 +69,8 @@ def test_what_make_does_with_a_stack_is_understood_by_pulumi_and_a_second_up_cha
     assert "unchanged" in preview
     output = datacenter.make("up", "--yes --skip-preview --expect-no-changes")
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
+    assert re.search(rf"(?m)^{HOST} +unchanged +8 x NVIDIA H100 80GB HBM3 +nvidia_gpu_exporter +- +\S+", output), output
+    assert "1 host: 1 unchanged." in output
 
 
 def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacenter: Datacenter, edited: Path) -> None:

@@ -176,7 +176,17 @@ def test_a_target_without_a_stack_says_so(stack: Stack, target: str) -> None:
     assert done.stderr.startswith("no stack given: add STACK=NAME. Stack files in this directory: dev, us-west-training\n")
 
 
-def test_pulumi_replaces_the_process_and_gets_unknown_options(stack: Stack, tmp_path: Path) -> None:
+def test_a_run_ends_with_the_result_of_each_host_that_it_should_reach(stack: Stack) -> None:
+    """Nobody answers at the address of the host."""
+    done = make(stack, "up", "STACK=us-west-training", "HOST=*002", "YES=1")
+    assert done.returncode != 0
+    table = done.stdout[done.stdout.index("\nHOST ") :].strip().splitlines()
+    assert table[0].split() == ["HOST", "RESULT", "GPUS", "EXPORTER", "SECONDS", "CAUSE", "OR", "REASON"]
+    assert re.match(r"gpu-node-002 +failed +- +- +\d+ +unreachable: 10\.0\.1\.2 ", table[1]), done.stdout
+    assert table[2:] == ["", "1 host: 1 failed."], "gpu-node-001 is not part of this run"
+
+
+def test_pulumi_gets_unknown_options_and_its_status_is_that_of_make(stack: Stack, tmp_path: Path) -> None:
     config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
     pulumi = tmp_path / "pulumi"
     pulumi.write_text(
@@ -184,4 +194,5 @@ def test_pulumi_replaces_the_process_and_gets_unknown_options(stack: Stack, tmp_
     )
     pulumi.chmod(0o755)
     done = make(stack, "up", "STACK=us-west-training", pulumi=tmp_path)
-    assert (done.returncode, done.stdout) == (7, "up --stack us-west-training --parallel 200 --continue-on-error; true\n"), done
+    printed = re.sub(r" --event-log=\S+/events;", ";", done.stdout)
+    assert (done.returncode, printed) == (7, "up --stack us-west-training --parallel 200 --continue-on-error; true\n"), done
