@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dashboards
+from signals.rules import name_of
 from stackfile.problems import Problem, why_unreadable
 
 _UID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -23,7 +24,7 @@ def read_dashboards(files: Sequence[Path], root: Path) -> tuple[list[dict[str, A
     models: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for file in files:
-        name = file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
+        name = name_of(file, root)
         try:
             model = json.loads(file.read_text())
         except json.JSONDecodeError as error:

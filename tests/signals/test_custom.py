@@ -89,6 +89,14 @@ def test_a_file_that_is_not_json_is_refused_at_its_line(base: Path) -> None:
     assert "custom/dashboards/models.json, line 2: is not JSON: Expecting value" in errors(base)
 
 
+def test_a_directory_elsewhere_is_named_by_its_whole_path(base: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    examples(other)
+    assert errors(base, custom=str(other / "custom")) == ""
+    (other / "custom/metrics.txt").unlink()
+    assert f"{other}/custom/rules/models.yaml, alert ModelQueueLong" in errors(base, custom=str(other / "custom"))
+
+
 def test_two_dashboards_of_one_uid_are_refused(base: Path) -> None:
     write_board(base, "copy.json", title="Copy")
     assert "the dashboard 'Copy' has this uid too" in errors(base)
