@@ -16,7 +16,6 @@ import promql_parser as promql
 
 from alerts.model import Rule, RuleGroup
 
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|`[^`]*`')
 # Not `==` and `!=`: what they compare with is a state.
 _COMPARED: Final = re.compile(r"(?:>=|<=|>|<)\s*(?P<number>\d+(?:\.\d+)?)(?![\w.])")
 _COMPARISONS: Final = (">=", "<=", ">", "<")
@@ -144,11 +143,9 @@ def number(value: float) -> str:
 
 
 def _place_of_threshold(expression: str) -> tuple[int, int] | None:
-    # Texts may look like comparisons: their characters are replaced, their length stays.
-    plain = _STRING.sub(lambda text: '"' + "_" * (len(text[0]) - 2) + '"', expression)
-    for found in _COMPARED.finditer(plain):
+    for found in _COMPARED.finditer(expression):
         start, end = found.span("number")
-        if _is_threshold(f"{expression[:start]}{number(_MARK)}{expression[end:]}", is_last=not plain[end:].strip()):
+        if _is_threshold(f"{expression[:start]}{number(_MARK)}{expression[end:]}", is_last=not expression[end:].strip()):
             return start, end
     return None
 

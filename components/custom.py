@@ -5,6 +5,8 @@ Pure but for the files that the stack file names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dashboards
@@ -13,7 +15,8 @@ from alerts.customization import Customization, Override
 from signals.dashboard_files import read_dashboards
 from signals.overrides import warnings
 from stackfile.config import StackConfig
-from stackfile.custom import CONTENT, METRICS
+from stackfile.custom import CONTENT, METRICS, files_of
+from stackfile.values import local_path
 
 
 def customization(config: StackConfig) -> Customization:
@@ -37,6 +40,24 @@ def customization(config: StackConfig) -> Customization:
 def custom_dashboards(config: StackConfig) -> list[dict[str, Any]]:
     """The models of the stack's own, without those that have errors."""
     return read_dashboards(config.custom_files("dashboards"), config.base)[0]
+
+
+def dashboards_below(section: object, base: Path) -> list[dict[str, Any]]:
+    """The same of a section `custom` as the stack file writes it, for a command that needs nothing else of the stack."""
+    directory = section.get("directory") if isinstance(section, Mapping) else section
+    files = files_of(local_path(base, directory), "dashboards") if isinstance(directory, str) else ()
+    return read_dashboards(files, base)[0]
+
+
+def all_dashboards(config: StackConfig) -> dict[str, dict[str, Any]]:
+    """By uid: ours as the stack's Grafana gets them, and the stack's own."""
+    section = config.grafana
+    return dashboards.all_dashboards(
+        price(config),
+        metrics_uid=section.metrics_data_source if section else None,
+        logs_uid=section.logs_data_source if section else None,
+        custom=custom_dashboards(config),
+    )
 
 
 def price(config: StackConfig) -> dashboards.Price | None:

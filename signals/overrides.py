@@ -19,7 +19,7 @@ KEY: Final = "gpu-fleet:alerts.rules"
 LABELS_KEY: Final = "gpu-fleet:alerts.labels"
 _BACKENDS: Final[tuple[alerts.Backend, ...]] = ("mimir", "loki", "grafana")
 # Labels by which routes, inhibitions, links and Grafana's titles identify an alert.
-_OURS: Final = TARGET_LABELS | {"alertname", "alert", "severity", "scope", "action", "xid", "gpu", "uuid", "pci"}
+_OURS: Final = TARGET_LABELS | {"alertname", "alert", "severity", "scope", "action", "xid", "gpu", "uuid", "pci", "source"}
 _NAMED: Final = 3
 
 

@@ -12,7 +12,7 @@ from alerts.grafana_rules import Source
 from components import notifications
 from components.backend.backend import Backend
 from components.backend.wiring import once_up
-from components.custom import custom_dashboards, customization, price
+from components.custom import all_dashboards, customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
 from components.grafana.alerting import AlertingArgs
@@ -44,12 +44,7 @@ def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
         folder=section.folder,
         permissions=_folder_permissions(config),
         data_sources=tuple(_data_sources(loaded)),
-        dashboards=dashboards.all_dashboards(
-            price(config),
-            metrics_uid=section.metrics_data_source,
-            logs_uid=section.logs_data_source,
-            custom=custom_dashboards(config),
-        ),
+        dashboards=all_dashboards(config),
         takes_over=section.take_over,
     )
 

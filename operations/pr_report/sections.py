@@ -89,7 +89,8 @@ def scrape_targets(old: Picture, new: Picture) -> Iterator[str]:
     for job in sorted({*before, *after}):
         was, now = before.get(job), after.get(job)
         if was is None or now is None:
-            target = now or was
+            target = was if now is None else now
+            assert target is not None
             where = ", ".join(f"`{name}`" for name in target.get("hosts") or ()) or "all GPU hosts"
             kept = f", only {', '.join(f'`{name}`' for name in target['keep'])}" if target.get("keep") else ""
             verb = "no longer scraped" if now is None else f"scraped every {target.get('interval', '30s')}"

@@ -1,4 +1,4 @@
-"""Further exporters on the hosts: the hosts exist, and their series cannot be mistaken for ours."""
+"""Further exporters on the hosts: the hosts exist, and no series looks like one of ours."""
 
 from __future__ import annotations
 

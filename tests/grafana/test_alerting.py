@@ -99,8 +99,8 @@ def test_grafana_has_the_overrides_the_rules_and_the_dashboard_of_the_stack(stac
     assert "(gpu:temperature:celsius) >= 88" in hot["data"][0]["model"]["expr"]
     assert rules["GpuEccUncorrected"]["labels"]["severity"] == "warning", "critical and warning have become one"
     assert rules["ModelServerDown"]["annotations"]["runbook_url"] == "https://wiki.example.com/model-servers"
-    (board,) = [one for one in server.get("/api/search?type=dash-db") if one["uid"] == "our-models"]
-    assert board["folderTitle"] == "GPU fleet"
+    folders = {board["uid"]: board["folderUid"] for board in server.get("/api/search?type=dash-db")}
+    assert folders["our-models"] == folders["gpu-fleet-host"]
 
 
 def test_grafana_queries_mimir_as_configured_in_the_stack_file(stack, server):

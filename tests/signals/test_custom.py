@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import operations.dashboards
 from components.custom import check_signals, custom_dashboards, customization
 from signals import SignalErrors
 from signals.overrides import warnings
@@ -55,6 +57,25 @@ def test_the_examples_of_the_page_have_no_error_and_every_override_changes_somet
 def test_a_dashboard_has_no_numbers_of_the_grafana_that_exported_it(base: Path) -> None:
     (board,) = custom_dashboards(load(base))
     assert board["uid"] == "our-models" and not {"id", "version"} & board.keys(), "else each `up` would change it"
+
+
+def test_make_dashboards_writes_those_of_the_stack_and_its_own(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = base / "Pulumi.s.yaml"
+    keys = {**GRAFANA, "custom": str(base / "custom"), "grafana": {**GRAFANA["grafana"], "costPerGpuHour": 2.5}}
+    keys |= {key: value for key, value in stack().items() if key in ("alerts", "rulers")}
+    file.write_text(yaml.safe_dump({"config": {f"gpu-fleet:{key}": value for key, value in keys.items()}}))
+    monkeypatch.setenv("PULUMI_OPTION_CONFIG_FILE", str(file))
+    monkeypatch.setenv("GRAFANA_AUTH", "token")
+    assert operations.dashboards.main([str(base / "build"), "--stack", "s"]) == 0, capsys.readouterr().err
+    written = {path.stem: path.read_text() for path in (base / "build").glob("*.json")}
+    assert written.keys() >= {"our-models", "gpu-fleet-host"} and "2.5" in written["gpu-fleet-capacity"]
+    variables = json.loads(written["our-models"])["templating"]["list"]
+    assert variables[0]["current"]["value"] == "gpu-fleet-mimir", "it opens with the data source of the stack"
+    write_board(base, uid="gpu-fleet-x")
+    assert operations.dashboards.main([str(base / "other"), "--stack", "s"]) == 1
+    assert "belongs to our dashboards" in capsys.readouterr().err and not (base / "other").exists()
 
 
 def test_a_metric_of_a_dashboard_or_rule_that_nothing_gives_is_an_error_at_the_file(base: Path) -> None:
