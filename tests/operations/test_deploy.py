@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,22 @@ def test_pulumi_gets_unknown_options_and_its_status_is_that_of_make(stack: Stack
     done = make(stack, "up", "STACK=us-west-training", pulumi=tmp_path)
     printed = re.sub(r" --event-log=\S+/events;", ";", done.stdout)
     assert (done.returncode, printed) == (7, "up --stack us-west-training --parallel 200 --continue-on-error; true\n"), done
+
+
+def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_path: Path) -> None:
+    config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
+    pulumi = tmp_path / "pulumi"
+    pulumi.write_text(
+        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; esac\n"
+        "trap 'sleep 1; echo stopped in order; exit 3' INT\necho started\nwhile :; do sleep 0.1; done\n"
+    )
+    pulumi.chmod(0o755)
+    command = [sys.executable, "-m", "operations.deploy", "up", "--stack", "us-west-training"]
+    environment = {**os.environ, **stack._environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        command, cwd=stack.directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    assert process.stdout and process.stdout.readline() == b"started\n"
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (3, b"stopped in order\n")
