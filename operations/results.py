@@ -1,7 +1,8 @@
 """What a run of `pulumi up` did on each host, as a table: from the events that pulumi writes into a file.
 
 Source: pulumi 3.259.0, sdk/go/common/apitype/events.go; pkg/backend/display/display.go (startEventLogger), read 2026-11-22. The
-option `--event-log` exists with PULUMI_DEBUG_COMMANDS alone. The file has no secrets.
+option `--event-log` exists with PULUMI_DEBUG_COMMANDS alone. The file has no secrets, and the events of one operation: those of
+an update replace those of its preview.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def results(events: Iterable[str], hosts: Iterable[str]) -> dict[str, Result]:
             name = _name(metadata["urn"])
             # Hosts that a run for some hosts leaves out are the same in it, too.
             is_included = name in found or metadata["op"] != "same"
-            if metadata["type"] == _HOST and is_included and not event[kind].get("planning"):
+            if metadata["type"] == _HOST and is_included:
                 _add_step(found.setdefault(name, Result()), kind, metadata, event["timestamp"])
     return found if is_update else {}
 

@@ -17,10 +17,10 @@ def urn(name: str) -> str:
     return f"urn:pulumi:s::gpu-fleet::gpu-fleet:host:Fleet${TYPE}::{name}"
 
 
-def step(name: str, op: str, seconds: int = 0, *, has_failed: bool = False, planning: bool = False) -> Iterator[dict[str, Any]]:
+def step(name: str, op: str, seconds: int = 0, *, has_failed: bool = False) -> Iterator[dict[str, Any]]:
     """What pulumi writes about one host that begins at 100."""
     states = {"old": {"outputs": {"facts": FACTS}}, "new": None if op == "delete" else {"outputs": {"facts": FACTS}}}
-    metadata = {"metadata": {"op": op, "urn": urn(name), "type": TYPE, **states}, "planning": planning}
+    metadata = {"metadata": {"op": op, "urn": urn(name), "type": TYPE, **states}}
     yield {"timestamp": 100, "resourcePreEvent": metadata}
     yield {"timestamp": 100 + seconds, "resOpFailedEvent" if has_failed else "resOutputsEvent": metadata}
 
@@ -62,7 +62,7 @@ def test_each_host_has_its_result_and_failed_ones_are_first() -> None:
 
 
 def test_a_run_that_ended_with_its_preview_has_no_table() -> None:
-    assert results(map(json.dumps, [*step("gpu-1", "create", planning=True), summary(is_preview=True)]), ["gpu-1"]) == {}
+    assert results(map(json.dumps, [*step("gpu-1", "create"), summary(is_preview=True)]), ["gpu-1"]) == {}
     assert results([], ["gpu-1"]) == {}
 
 
