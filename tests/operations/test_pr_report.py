@@ -101,8 +101,8 @@ def of_branch(project: Path) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        "- **HostMemoryLow**: 0.05 → 0.1, for 10 min → 20 min",
-        "- **GpuRowRemapPending**: rota unset → day, severity warning → info",
+        "- **HostMemoryLow**: 0.05 → 0.1; for 10 min → 20 min",
+        "- **GpuRowRemapPending**: rota unset → day; severity warning → info",
         "- **GpuMissing** removed (warning alert for 10m)",
         "- **ModelServerDown** added (critical alert for 3m): `min by",
         "- **Models** (`our-models`) added, 1 panels and rows",
@@ -124,6 +124,7 @@ def test_a_branch_is_reported_in_words_at_the_stacks_that_it_changes(of_branch: 
 
 def test_what_follows_from_something_else_is_not_said_again(of_branch: str) -> None:
     assert of_branch.count("GpuTemperatureHigh") == 1, "the rulers and Grafana get the same rule"
+    assert of_branch.count("team unset → gpu") == 1 and "other rules: team unset → gpu" in of_branch
     assert "alerts.rules" not in of_branch and "scrape_targets" not in of_branch, "overrides and targets are said in words"
     assert of_branch.count("# a comment of this branch") == 1, "every host of a stack gets the same bundle"
     assert "inventory:" not in of_branch and "sha256" not in of_branch, "sums and the inventory change with what is said"
