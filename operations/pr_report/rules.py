@@ -199,7 +199,9 @@ def _numbers(old: Rule, new: Rule) -> str:
 
 
 def _unit(expression: str) -> str:
-    """Of the expression's metrics, if they have one unit."""
+    """Of the expression's metrics, if they have one unit. A ratio has none."""
+    if "/" in expression:
+        return ""
     names = [token for token in _TOKEN.findall(expression) if ":" in token or "_" in token]
     units = {unit for name in names if (unit := _UNITS.get(re.split(r"[:_]", name)[-1]))}
     return units.pop() if len(units) == 1 else ""

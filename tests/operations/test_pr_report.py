@@ -26,7 +26,6 @@ OVERRIDES = """\
       HostMemoryLow: {threshold: 0.1, for: 20m}
       GpuRowRemapPending: {severity: info, labels: {rota: day}}
       GpuMissing: {enabled: false}
-  gpu-fleet:custom: custom
 """
 TARGET = """\
   gpu-fleet:scrapeTargets:
@@ -72,6 +71,7 @@ def of_branch(project: Path) -> str:
         ("Pulumi.us-west-training.yaml", "[gpu-node-001, nested-gpu-node]", "[gpu-node-001, nested-gpu-007]"),
         ("Pulumi.us-west-training.yaml", 'gpu-node-[001:016]: {address: "10.0.1.[1:16]", gpus: 8}', ""),
         ("Pulumi.observability.yaml", "matchers: [severity=critical]", 'matchers: [severity=~"critical|warning"]'),
+        ("Pulumi.observability.yaml", "config:\n", "config:\n  gpu-fleet:custom: custom\n"),
         ("Pulumi.observability.yaml", "    targets: [ruler]\n", f"    targets: [ruler]\n{OVERRIDES}"),
         ("Pulumi.us-west-training.yaml", "  gpu-fleet:rollout:", f"{TARGET}  gpu-fleet:rollout:"),
         ("Pulumi.eu-west-serving.yaml", "podLogs: [inference, training]", "podLogs: [inference]"),
