@@ -97,11 +97,11 @@ def changes(old: Iterable[Rule], new: Iterable[Rule]) -> Iterator[str]:
     counts = Counter(difference for _, differences in changed for difference in differences)
     common = {difference for difference, count in counts.items() if count >= _MANY}
     for difference in sorted(common):
-        rules = [rule for rule, differences in changed if difference in differences]
-        yield f"- {rules[0]}, {rules[1]} and {len(rules) - 2} other rules: {difference}"
-    for rule, differences in changed:
+        labels = [label for label, differences in changed if difference in differences]
+        yield f"- {labels[0]}, {labels[1]} and {len(labels) - 2} other rules: {difference}"
+    for label, differences in changed:
         if own := [difference for difference in differences if difference not in common]:
-            yield f"- {rule}: " + "; ".join(own)
+            yield f"- {label}: " + "; ".join(own)
     yield from others
 
 
