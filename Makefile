@@ -15,7 +15,7 @@ PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 SETUP := $(PYTHON) -m lab.standins install --setup
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-pipeline
+ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
@@ -184,8 +184,9 @@ lock: .venv/installed ## write requirements.txt and requirements-dev.txt from th
 	    $$name.in -o $$name.txt || exit 1; \
 	done
 
-dashboards: .venv/installed ## write the dashboards' JSON to build/dashboards, for review and import: make dashboards PRICE=2.5
-	@$(PYTHON) -m dashboards "$(BUILD)/dashboards" $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)")
+dashboards: .venv/installed ## write the dashboards' JSON to build/dashboards, for review and import: make dashboards STACK=s, or PRICE=2.5
+	@$(if $(STACK),$(WITH_TOOLS) $(PYTHON) -m operations.dashboards "$(BUILD)/dashboards" --stack "$(STACK)", \
+	  $(PYTHON) -m dashboards "$(BUILD)/dashboards" $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)"))
 
 rules: .venv/installed ## write rules to load without Pulumi to build/rules: make rules FOR=prometheus|mimir|loki|operator STACK=s RUNBOOKS=URL LABELS=release=x
 	@$(WITH_TOOLS) $(PYTHON) -m operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \

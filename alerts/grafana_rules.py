@@ -27,6 +27,7 @@ from typing import Any, Final, Literal
 
 import alerts
 from alerts import Backend
+from alerts.customization import NO_CUSTOMIZATION, Customization
 from alerts.links import NO_LINKS, Links
 from alerts.model import Rule, RuleGroup
 from alerts.notifications import INHIBITIONS
@@ -114,12 +115,14 @@ def _expression(name: str, **model: Any) -> dict[str, Any]:
     }
 
 
-def rule_groups(sources: Iterable[Source], links: Links = NO_LINKS) -> list[GrafanaRuleGroup]:
+def rule_groups(
+    sources: Iterable[Source], links: Links = NO_LINKS, custom: Customization = NO_CUSTOMIZATION
+) -> list[GrafanaRuleGroup]:
     """Every group with alerts, for the `sources` that Grafana can query."""
     given: list[tuple[Source, RuleGroup]] = []
     for source, files in _RULE_FILES:
         if source in sources:
-            given += [(source, group) for group in alerts.rule_groups(files, links)]
+            given += [(source, group) for group in alerts.rule_groups(files, links, custom)]
     in_mimir = {_identity(rule) for source, group in given for rule in group.rules if source == "mimir"}
     alerting: list[tuple[Source, RuleGroup, list[Rule]]] = []
     for source, group in given:

@@ -74,6 +74,8 @@ def _with_links(rule: Rule, links: Links) -> Rule:
 
 def _runbook(rule: Rule, links: Links) -> str | None:
     path = rule.get("annotations", {}).get("runbook")
+    if path and path.startswith(("https://", "http://")):  # of a rule of the stack's own
+        return str(path)
     if path and links.runbooks:
         return f"{links.runbooks.rstrip('/')}/{path}"
     if links.grafana and (panel := links.grafana.runbooks.get(rule["alert"])):

@@ -11,23 +11,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import alerts
-from alerts.links import NO_LINKS, Links, with_links
-from alerts.model import NAMESPACE, RuleGroup, read_groups
+from alerts.customization import NO_CUSTOMIZATION, Customization
+from alerts.links import NO_LINKS, Links
+from alerts.model import NAMESPACE, RuleGroup
 
 API_VERSION: Final = "monitoring.coreos.com/v1"
 KIND: Final = "PrometheusRule"
 
 
-def prometheus_rules(*, namespace: str, labels: Mapping[str, str], links: Links = NO_LINKS) -> list[dict[str, Any]]:
+def prometheus_rules(
+    *, namespace: str, labels: Mapping[str, str], links: Links = NO_LINKS, custom: Customization = NO_CUSTOMIZATION
+) -> list[dict[str, Any]]:
     """One object per rule file, as `prometheus_rule` makes it."""
     return [
-        prometheus_rule(
-            file.stem,
-            [with_links(group, links) for group in read_groups(file)],
-            namespace=namespace,
-            labels=labels,
-        )
-        for file in alerts.rule_files("mimir")
+        prometheus_rule(name, groups, namespace=namespace, labels=labels)
+        for name, groups in alerts.groups_by_file("mimir", links, custom)
     ]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pulumi
 
-import dashboards
 import signals
-from components.grafana.wiring import price
+from components import custom
 from host.artifacts import ArtifactsError
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import StackConfig
@@ -15,10 +14,9 @@ from stackfile.stand_ins import StandInsRefused
 
 def check_signals(config: StackConfig) -> None:
     """Ends the program with all errors in the rules and dashboards, if this stack would deploy any."""
-    if config.alerts is None and config.grafana is None and config.kubernetes is None:
-        return
     try:
-        signals.check_signals(signals.rule_files(), dashboards.models(price(config.grafana) if config.grafana else None))
+        for warning in custom.check_signals(config):
+            pulumi.log.warn(warning)
     except signals.SignalErrors as errors:
         raise pulumi.RunError(str(errors)) from None
 

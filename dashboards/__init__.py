@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dashboards import capacity, cluster, fleet_overview, gpu, host, inference, pipeline, runbooks, workloads, xid
@@ -14,12 +15,17 @@ __all__ = ["LOKI_UID", "MIMIR_UID", "Price", "all_dashboards", "models", "runboo
 
 
 def all_dashboards(
-    price: Price | None = None, *, metrics_uid: str | None = None, logs_uid: str | None = None
+    price: Price | None = None,
+    *,
+    metrics_uid: str | None = None,
+    logs_uid: str | None = None,
+    custom: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, dict[str, Any]]:
     """Every dashboard's JSON model by its uid, which no two share: those with queries, and the runbooks. `price`: see models.
-    `metrics_uid`, `logs_uid`: of the data sources that the dashboards open with; None: ours."""
+    `metrics_uid`, `logs_uid`: of the data sources that the dashboards open with; None: ours. `custom`: dashboards of a stack's
+    own, which open with the same."""
     sources = {"datasource": metrics_uid or MIMIR_UID, "logs_datasource": logs_uid or LOKI_UID}
-    boards = [*(with_sources(model, sources) for model in models(price)), runbooks.dashboard()]
+    boards = [*(with_sources(model, sources) for model in (*models(price), *custom)), runbooks.dashboard()]
     return {model["uid"]: model for model in boards}
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dashboards import Price, all_dashboards
 
@@ -17,10 +19,15 @@ def main() -> None:
     parser.add_argument("--metrics-uid", help="uid of the data source of metrics; default: each dashboard's variable chooses")
     parser.add_argument("--logs-uid", help="the same for logs")
     arguments = parser.parse_args()
-    arguments.directory.mkdir(parents=True, exist_ok=True)
     price = Price(arguments.price, arguments.currency) if arguments.price else None
-    for uid, model in all_dashboards(price, metrics_uid=arguments.metrics_uid, logs_uid=arguments.logs_uid).items():
-        file = arguments.directory / f"{uid}.json"
+    write(all_dashboards(price, metrics_uid=arguments.metrics_uid, logs_uid=arguments.logs_uid), arguments.directory)
+
+
+def write(models: Mapping[str, Mapping[str, Any]], directory: Path) -> None:
+    """One file per dashboard, named by its uid."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for uid, model in models.items():
+        file = directory / f"{uid}.json"
         file.write_text(json.dumps(model, indent=2, sort_keys=True) + "\n")
         print(file)
 

@@ -143,11 +143,12 @@ def _data_source(name: str, kind: str, label: str, uid_of: str) -> dashboard.Dat
 
 def with_sources(model: Mapping[str, Any], sources: Mapping[str, str]) -> dict[str, Any]:
     """The dashboard with other data sources chosen at first. `sources`: name of the variable to uid."""
+    templating = model.get("templating") or {}
     variables = [
         {**one, "current": {"text": sources[one["name"]], "value": sources[one["name"]]}} if one["name"] in sources else one
-        for one in model["templating"]["list"]
+        for one in templating.get("list", ())
     ]
-    return {**model, "templating": {**model["templating"], "list": variables}}
+    return {**model, "templating": {**templating, "list": variables}}
 
 
 def _variable(name: str, variable: Variable) -> dashboard.QueryVariable:

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import dashboards
+from components.custom import dashboards_below
 from dashboards.changes import Change, changes
 from operations.engine import OperationError
-from operations.stack import Configuration, configuration, enter_project
+from operations.stack import Configuration, configuration, enter_project, project
 
 _HERE = Path(dashboards.__file__).parent
 _WITHIN_S = 30
@@ -38,8 +39,9 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         enter_project()
-        url, price = _grafana_of(configuration(arguments.stack))
-        built = dashboards.all_dashboards(price)
+        found = configuration(arguments.stack)
+        url, price = _grafana_of(found)
+        built = dashboards.all_dashboards(price, custom=dashboards_below(found.values.get("custom"), project()))
         if arguments.uid and arguments.uid not in built:
             raise OperationError(f"no dashboard of the code has the uid {arguments.uid!r}: UID is one of {', '.join(built)}")
         edited = [uid for uid in ([arguments.uid] if arguments.uid else built) if _compare(uid, built[uid], url, arguments.to)]

@@ -15,11 +15,16 @@ import argparse
 import difflib
 import os
 import re
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from operations.engine import OperationError
+from operations.results import results, shown
 from operations.stack import Configuration, deployed_configuration, enter_project
 from stackfile.config import ConfigErrors, HostSpec
 from stackfile.naming import resource_name
@@ -123,8 +128,36 @@ def main(arguments: list[str]) -> int:
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
-    # pulumi takes the place of this process, so that Ctrl-C reaches it alone.
-    os.execvpe("pulumi", command, environment(configuration.keys, os.environ))  # noqa: S606
+    variables = environment(configuration.keys, os.environ)
+    if given.verb == "up":
+        return _up(command, variables, _deployed(configuration, given.host))
+    os.execvpe("pulumi", command, variables)  # noqa: S606
+
+
+def _deployed(configuration: Configuration, pattern: str) -> list[str]:
+    """The hosts that a run should reach; none where the stack file has errors, which the program then reports."""
+    try:
+        hosts = configuration.hosts().hosts
+    except ConfigErrors:
+        return []
+    return matching(pattern, hosts) if pattern else [name for name, host in hosts.items() if not _why_not_deployed(host)]
+
+
+def _up(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> int:
+    """Runs pulumi, then prints what it did on each host."""
+    with tempfile.TemporaryDirectory(prefix="gpu-fleet-up-") as directory:
+        events = Path(directory) / "events"
+        # Ctrl-C reaches the whole process group: pulumi stops its work in order, and this process waits for it.
+        signal.signal(signal.SIGINT, lambda *_: None)
+        process = subprocess.Popen([*command, f"--event-log={events}"], env={**variables, "PULUMI_DEBUG_COMMANDS": "true"})
+        signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        status = process.wait()
+        if events.exists():
+            with events.open() as lines:
+                found = results(lines, hosts)
+            if found:
+                print(f"\n{shown(found)}", flush=True)
+    return status if status >= 0 else 128 - status
 
 
 if __name__ == "__main__":

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Final
 
 import alerts
+from alerts.customization import NO_CUSTOMIZATION, Customization
 from alerts.inventory import stack_inventory
 from alerts.links import NO_LINKS, Links
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components import notifications
+from components.custom import check_signals, customization
 from operations.engine import OperationError
 from operations.stack import configuration, enter_project
 from stackfile.config import ConfigErrors, StackConfig
@@ -29,21 +31,22 @@ from stackfile.config import ConfigErrors, StackConfig
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     links: Links  # of the annotations
+    custom: Customization  # overrides and own rules of the stack that was named
     inventory: tuple[RuleGroup, ...]  # of the stack that was named, empty without one
     namespace: str  # of PrometheusRule objects
     labels: dict[str, str]  # by which the operator's Prometheus selects PrometheusRule objects
 
 
 def _of_prometheus(wanted: Wanted) -> dict[str, str]:
-    return {f"{NAMESPACE}.yaml": rule_file([*alerts.rule_groups("mimir", wanted.links), *wanted.inventory])}
+    return {f"{NAMESPACE}.yaml": rule_file([*alerts.rule_groups("mimir", wanted.links, wanted.custom), *wanted.inventory])}
 
 
 def _of_loki(wanted: Wanted) -> dict[str, str]:
-    return {f"{NAMESPACE}.yaml": rule_file(alerts.rule_groups("loki", wanted.links))}
+    return {f"{NAMESPACE}.yaml": rule_file(alerts.rule_groups("loki", wanted.links, wanted.custom))}
 
 
 def _of_operator(wanted: Wanted) -> dict[str, str]:
-    objects = prometheus_rules(namespace=wanted.namespace, labels=wanted.labels, links=wanted.links)
+    objects = prometheus_rules(namespace=wanted.namespace, labels=wanted.labels, links=wanted.links, custom=wanted.custom)
     if wanted.inventory:
         objects.append(prometheus_rule("inventory-expected", wanted.inventory, namespace=wanted.namespace, labels=wanted.labels))
     return {f"{one['metadata']['name']}.yaml": to_yaml(one) for one in objects}
@@ -68,7 +71,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make rules", description="Write the rules as files that another tool loads.")
     parser.add_argument("target", metavar="FOR", choices=sorted(_FILES), help=" | ".join(sorted(_FILES)))
     parser.add_argument("directory", type=Path, help="below it, one directory per target is written")
-    parser.add_argument("--stack", default="", help="add the inventory of this stack's hosts and Kubernetes nodes")
+    parser.add_argument("--stack", default="", help="with this stack's overrides, own rules and inventory")
     parser.add_argument("--runbook-url", help="base URL of this repository's files; adds the annotation runbook_url")
     parser.add_argument("--namespace", default="monitoring", help="of PrometheusRule objects, default %(default)s")
     parser.add_argument("--labels", type=_labels, default={}, help="of PrometheusRule objects: release=kube-prometheus-stack,...")
@@ -77,6 +80,8 @@ def main(arguments: list[str]) -> int:
         enter_project()
         config = configuration(given.stack).load() if given.stack else None
         inventory = _inventory(config, given.stack) if config else ()
+        for warning in check_signals(config) if config else ():
+            print(f"warning: {warning}", file=sys.stderr)
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
@@ -84,7 +89,13 @@ def main(arguments: list[str]) -> int:
     _write(
         directory,
         _FILES[given.target](
-            Wanted(links=_links(config, given.runbook_url), inventory=inventory, namespace=given.namespace, labels=given.labels)
+            Wanted(
+                links=_links(config, given.runbook_url),
+                custom=customization(config) if config else NO_CUSTOMIZATION,
+                inventory=inventory,
+                namespace=given.namespace,
+                labels=given.labels,
+            )
         ),
     )
     print(_NEXT[given.target].format(directory=directory))

@@ -12,13 +12,16 @@ from typing import Any, Final
 
 import alerts
 from alerts import generate, inventory
+from alerts.customization import NO_CUSTOMIZATION, Customization
 from signals import catalogue
+from signals.overrides import check_overrides
 from signals.panels import check_dashboards
 from signals.rules import RuleFile, check_rules, read_rules, with_records
 from stackfile.problems import ConfigErrors, Problem
 
 ROOT: Final = Path(alerts.__file__).parents[1]
 _LANGUAGES: Final[Mapping[alerts.Backend, str]] = {"mimir": "promql", "loki": "logql", "grafana": "promql"}
+_CUSTOM: Final[Mapping[alerts.Backend, str]] = {"mimir": "rules", "loki": "loki"}  # directories of a stack's own rules
 # Written per stack from its hosts, not by a rule file.
 _INVENTORY: Final = dict.fromkeys((inventory.HOST, inventory.GPUS), frozenset({"datacenter", "cluster", "instance"}))
 
@@ -36,17 +39,38 @@ def rule_files() -> list[RuleFile]:
     ]
 
 
-def check_signals(files: Sequence[RuleFile], dashboards: Sequence[Mapping[str, Any]]) -> None:
-    """Checks rule files and the JSON models of dashboards. Raises SignalErrors."""
+def custom_rule_files(custom: Customization, root: Path) -> list[RuleFile]:
+    """Those of a stack. `root`: the directory of Pulumi.yaml."""
+    return [
+        RuleFile(path, root, backend, _LANGUAGES[backend])
+        for backend, directory in _CUSTOM.items()
+        for path in custom.files.get(directory, ())
+    ]
+
+
+def check_signals(
+    files: Sequence[RuleFile],
+    dashboards: Sequence[Mapping[str, Any]],
+    custom: Customization = NO_CUSTOMIZATION,
+    *,
+    metrics: Path | None = None,
+    found: Sequence[Problem] = (),
+) -> None:
+    """Checks rule files, the JSON models of dashboards, and overrides. Raises SignalErrors.
+
+    `metrics`: a file of the catalogue beside ours. `found`: problems to report with these.
+    """
     rules, problems = read_rules(files)
+    problems += found
     try:
-        known = with_records(catalogue.read(), rules, _INVENTORY)
+        known = with_records(catalogue.read(more=metrics), rules, _INVENTORY)
     except catalogue.CatalogueError as error:
         raise SignalErrors(
             [*problems, Problem(str(error), "is no line of the catalogue", "a name, and its labels: my_metric {label, label}")]
         ) from None
     problems += check_rules(rules, known)
     problems += check_dashboards(dashboards, known)
+    problems += check_overrides(custom, known)
     if not problems:  # a malformed file cannot be compared
         problems += [
             Problem(

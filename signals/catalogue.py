@@ -62,12 +62,12 @@ class Catalogue:
         return Catalogue({**self.metrics, **more}, self.logs)
 
 
-def read(directory: Path = DIRECTORY) -> Catalogue:
-    """The catalogue without what our own rules record. Raises CatalogueError."""
+def read(directory: Path = DIRECTORY, more: Path | None = None) -> Catalogue:
+    """The catalogue without what our own rules record. `more`: a file of the stack's own. Raises CatalogueError."""
     metrics: dict[str, Labels | None] = dict.fromkeys(_ALERTS)
     metrics |= dict.fromkeys(_OF_EVERY_SCRAPE, TARGET_LABELS | POD_LABELS)
     logs: dict[str, Labels] = {}
-    for file in sorted(directory.glob("*.txt")):
+    for file in (*sorted(directory.glob("*.txt")), *((more,) if more else ())):
         entries = dict(_entries(file))
         of_all = entries.pop("*", frozenset())
         if file.stem == LOGS:
@@ -87,7 +87,8 @@ def _entries(file: Path) -> Iterator[tuple[str, Labels]]:
             continue
         found = _LINE.fullmatch(text)
         if found is None:
-            raise CatalogueError(f"alerts/{file.parent.name}/{file.name}, line {number}: {text!r}")
+            place = f"alerts/catalogue/{file.name}" if file.parent == DIRECTORY else f"{file.parent.name}/{file.name}"
+            raise CatalogueError(f"{place}, line {number}: {text!r}")
         yield found["name"], frozenset(re.findall(r"\w+", found["labels"] or ""))
 
 

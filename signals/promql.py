@@ -22,7 +22,7 @@ _SET_OPERATORS: Final = ("and", "or", "unless")
 # Aggregations whose result keeps the labels of the series they choose.
 _CHOOSING: Final = ("topk", "bottomk", "limitk", "limit_ratio")
 _COMPARISONS: Final = ("==", "!=", ">", "<", ">=", "<=")
-_HOW_TO_ADD: Final = "if an exporter of yours gives it, add it to alerts/catalogue/own.txt"
+_HOW_TO_ADD: Final = "if an exporter of yours gives it, add it to metrics.txt of gpu-fleet:custom (docs/overrides.md)"
 
 
 @dataclass(frozen=True)

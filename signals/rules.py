@@ -48,7 +48,12 @@ class RuleFile:
 
     @property
     def name(self) -> str:
-        return self.path.relative_to(self.root).as_posix()
+        return name_of(self.path, self.root)
+
+
+def name_of(path: Path, root: Path) -> str:
+    """As messages name a file: a stack's own may be outside of its directory."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 @dataclass(frozen=True)

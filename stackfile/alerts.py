@@ -1,4 +1,4 @@
-"""Section `alerts`: which servers evaluate the alerts, who is notified, and when notifications are muted.
+"""Section `alerts`: which servers evaluate the alerts, who is notified, when notifications are muted, overrides of our rules.
 
 Receivers, routes and mute timings keep Alertmanager's meaning, so that one description becomes Mimir's Alertmanager
 configuration and Grafana's notification policy.
@@ -10,7 +10,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stackfile.values import Label, Matcher, SecretName, Section, Texts, TimeOfDay, Username, WebUrl, duration
+from stackfile.values import (
+    Label,
+    LabelText,
+    Matcher,
+    SecretName,
+    Section,
+    Texts,
+    TimeOfDay,
+    Username,
+    WebUrl,
+    duration,
+    rule_duration,
+)
 
 EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["gpu-oncall@example.com"])]
 Wait = Annotated[str, *duration("0s", "24h", "30s")]
@@ -125,6 +137,21 @@ class MuteTiming(Section):
     """Time zone."""
 
 
+class RuleOverride(Section):
+    """What this stack changes in one of our alerts. What is left out stays as it is in `alerts/`."""
+
+    threshold: float | None = Field(default=None, allow_inf_nan=False, examples=[88])
+    """Number that the alert's value is compared with, in the unit of its query."""
+    hold: Annotated[str, *rule_duration("0s", "168h", "15m")] | None = Field(default=None, alias="for")
+    """How long the condition must hold until the alert fires."""
+    severity: Literal["critical", "warning", "info"] | None = None
+    """Severity, by which routes and templates select."""
+    labels: dict[Label, LabelText] = Field(default={}, examples=[{"team": "ml"}])
+    """Labels added to the alert."""
+    enabled: bool = True
+    """false removes the alert."""
+
+
 class Alerts(Section):
     """Who evaluates the alerts and who is notified."""
 
@@ -148,3 +175,8 @@ class Alerts(Section):
     """How long until an alert that still fires is sent again."""
     mute_timings: dict[str, MuteTiming] = Field(default={})
     """Times in which nobody is notified, by name; routes refer to them."""
+    labels: dict[Label, LabelText] = Field(default={}, examples=[{"team": "gpu"}])
+    """Labels added to every alert that does not have them."""
+    rules: dict[str, RuleOverride] = Field(default={}, examples=[{"GpuTemperatureHigh": {"threshold": 88, "for": "15m"}}])
+    """Changes to our alerts, by name. One of several rules of an alert: with its severity or XID, as `HostDiskFilling critical`,
+    `GpuXid 79`."""

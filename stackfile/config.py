@@ -16,6 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from stackfile.alerts import Alerts
+from stackfile.custom import CustomDirectory, files_of
 from stackfile.defaults import completed
 from stackfile.hostlist import HostList, entries_of
 from stackfile.hosts import Ssh
@@ -39,6 +40,7 @@ from stackfile.problems import (
 from stackfile.rollout import Rollout
 from stackfile.schema import stack_file_schema
 from stackfile.scrape import Scrape
+from stackfile.scrape_targets import Targets
 from stackfile.sections import (
     SECRETS,
     Artifacts,
@@ -83,6 +85,7 @@ class StackConfig:
     metrics: Metrics | None
     logs: Logs | None
     scrape: Scrape | None
+    scrape_targets: Targets | None
     artifacts: Artifacts
     pull: Pull | None
     dcgm: Dcgm
@@ -90,6 +93,7 @@ class StackConfig:
     grafana: Grafana | None
     rulers: Rulers | None
     alerts: Alerts | None
+    custom: CustomDirectory | None
     backend: Backend | None
     base: Path  # the directory of Pulumi.yaml, where relative paths of a stack file start
     warnings: tuple[str, ...]  # what is accepted and probably not meant
@@ -119,6 +123,7 @@ class StackConfig:
             metrics=file.metrics,
             logs=file.logs,
             scrape=file.scrape,
+            scrape_targets=file.scrape_targets,
             artifacts=file.artifacts,
             pull=file.pull,
             dcgm=file.dcgm,
@@ -126,6 +131,7 @@ class StackConfig:
             grafana=file.grafana,
             rulers=file.rulers,
             alerts=file.alerts,
+            custom=file.custom,
             backend=file.backend,
             base=base,
             warnings=tuple(dict.fromkeys(listing.warnings)),
@@ -147,6 +153,10 @@ class StackConfig:
     def pem(self, text: str | None) -> str:
         """The content of a certificate file of the stack file; empty without one."""
         return "" if text is None else self.local_path(text).read_text()
+
+    def custom_files(self, kind: str) -> tuple[Path, ...]:
+        """Files of the stack's own. `kind`: rules, loki or dashboards."""
+        return files_of(self.local_path(self.custom.directory), kind) if self.custom else ()
 
     @property
     def monitoring_host(self) -> HostSpec | None:

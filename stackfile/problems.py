@@ -183,7 +183,7 @@ _FOREIGN_KEYS = {
 
 def _fix(value: object, node: Mapping[str, Any]) -> str:
     types = _types(node)
-    if isinstance(value, str) and "integer" in types and re.fullmatch(r"\d+", value):
+    if isinstance(value, str) and types & {"integer", "number"} and re.fullmatch(r"\d+", value):
         return f"write {value} without quotes"
     if isinstance(value, str) and "boolean" in types and value.lower() in ("yes", "no", "on", "off", "true", "false"):
         return f"write {'true' if value.lower() in ('yes', 'on', 'true') else 'false'} without quotes"

@@ -7,11 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from stackfile.alerts import Alerts
+from stackfile.custom import Custom
 from stackfile.hosts import HostEntry, Inventory, Ssh
 from stackfile.kubernetes import Kubernetes
 from stackfile.monitoring import Monitoring
 from stackfile.rollout import Rollout
 from stackfile.scrape import Scrape
+from stackfile.scrape_targets import Targets
 from stackfile.values import (
     Bandwidth,
     BaseUrl,
@@ -295,6 +297,8 @@ class StackFile(Section):
     """Where logs go. Default: the monitoring server. Without either, XIDs are seen only through the exporter."""
     scrape: Scrape | None = None
     """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
+    scrape_targets: Targets | None = None
+    """Further exporters on the hosts that Alloy scrapes, by the label `job`: model servers, speech recognition."""
     artifacts: Artifacts = Artifacts()
     """Where hosts get programs from."""
     pull: Pull | None = None
@@ -309,6 +313,8 @@ class StackFile(Section):
     """Servers that evaluate our rules. Default: the monitoring server."""
     alerts: Alerts | None = None
     """Who evaluates the alerts and who is notified."""
+    custom: Custom | None = None
+    """A directory of yours with rules and dashboards, checked and deployed like ours."""
     backend: Backend | None = None
     """Servers on this machine, for trying things out."""
 

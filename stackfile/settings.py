@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from stackfile import scrape_targets
 from stackfile.config import StackConfig
 from stackfile.hosts import HostEntry
 from stackfile.hostspec import HostSpec
@@ -18,12 +19,21 @@ def host_settings(host: HostSpec, stack: StackConfig) -> dict[str, str]:
     own = {"STACK": f"{stack.datacenter}/{stack.cluster}", "INSTANCE": host.name}
     # Only there: a changed retention restarts nothing on the GPU hosts.
     server = _of_monitoring(stack) if host.role == ROLE else {}
-    return _named({**own, **_of_stack(stack), **_of_host(host), **server})
+    return _named({**own, **_of_stack(stack), **_of_host(host), **_targets_of(host, stack), **server})
 
 
 def shared_settings(stack: StackConfig) -> dict[str, str]:
     """The settings of a host of which the stack file says nothing but that it exists."""
-    return _named({**_of_stack(stack), **_of_host(HostEntry())})
+    everywhere = {job: target for job, target in (stack.scrape_targets or {}).items() if not target.hosts}
+    targets = scrape_targets.settings(everywhere) if stack.scrape_targets else {}
+    return _named({**_of_stack(stack), **_of_host(HostEntry()), **targets})
+
+
+def _targets_of(host: HostSpec, stack: StackConfig) -> dict[str, str]:
+    if not stack.scrape_targets:
+        return {}
+    here = {job: target for job, target in stack.scrape_targets.items() if scrape_targets.on_host(target, host)}
+    return scrape_targets.settings(here)
 
 
 def _of_stack(stack: StackConfig) -> dict[str, str]:

@@ -144,6 +144,27 @@ SecretName = Annotated[
 Label = Annotated[
     str, *_pattern(r"[A-Za-z_][A-Za-z0-9_]*", "a label name", "write the label's name alone", "severity", longest=128)
 ]
+LabelText = Annotated[str, *_pattern(r"[\x20-\x7e]+", "printable ASCII text", "write the value in quotes", "ml", longest=200)]
+JobName = Annotated[
+    str,
+    *_pattern(
+        r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?",
+        "lower-case letters, digits and _ - between them",
+        "it becomes the label `job`: write it in lower case",
+        "vllm",
+        longest=60,
+    ),
+]
+MetricPattern = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z_:*][\w:*]*",
+        "the name of a metric, with * for any characters",
+        "write one name per list item",
+        "vllm:*",
+        longest=200,
+    ),
+]
 Matcher = Annotated[
     str,
     *_pattern(
@@ -409,3 +430,17 @@ def duration(shortest: str, longest: str, example: str) -> TextType:
         return text
 
     return text_type(check, expected, example)
+
+
+def rule_duration(shortest: str, longest: str, example: str) -> TextType:
+    """As `duration`, for Prometheus: whole numbers, large units first, each once."""
+    check, field = duration(shortest, longest, example)
+
+    def strict(text: str) -> str:
+        found = str(check.func(text))  # type: ignore[call-arg]  # it takes a value alone
+        if not re.fullmatch(r"(\d+h)?(\d+m)?(\d+s)?", found):
+            what, expected = f"{shown(text)} is not a duration of a rule", "whole hours, minutes and seconds, in this order"
+            raise refuse(what, expected=expected, fix=f"write for example {example}")
+        return found
+
+    return AfterValidator(strict), field

@@ -40,6 +40,7 @@ def bundle(config: StackConfig) -> Bundle:
         dcgm_source=config.dcgm.source,
         dcgm_runtime=config.dcgm.runtime,
         scrape=_scrape(config),
+        scrape_targets=bool(config.scrape_targets),
         monitoring=_monitoring(config, source, url=url, directory=directory),
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )

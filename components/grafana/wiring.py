@@ -12,6 +12,7 @@ from alerts.grafana_rules import Source
 from components import notifications
 from components.backend.backend import Backend
 from components.backend.wiring import once_up
+from components.custom import all_dashboards, customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
 from components.grafana.alerting import AlertingArgs
@@ -19,7 +20,7 @@ from components.grafana.dashboards import DashboardsArgs, DataSource
 from components.grafana.ownership import Owner
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
-from stackfile.sections import Grafana, Ruler, Rulers, Server
+from stackfile.sections import Ruler, Rulers, Server
 
 
 def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> dict[str, Any]:
@@ -43,9 +44,7 @@ def dashboards_args(loaded: LoadedConfig) -> DashboardsArgs:
         folder=section.folder,
         permissions=_folder_permissions(config),
         data_sources=tuple(_data_sources(loaded)),
-        dashboards=dashboards.all_dashboards(
-            price(section), metrics_uid=section.metrics_data_source, logs_uid=section.logs_data_source
-        ),
+        dashboards=all_dashboards(config),
         takes_over=section.take_over,
     )
 
@@ -99,12 +98,6 @@ def _data_source(loaded: LoadedConfig, server: Server, secrets: str, url: str, u
     )
 
 
-def price(grafana: Grafana) -> dashboards.Price | None:
-    if grafana.cost_per_gpu_hour is None:
-        return None
-    return dashboards.Price(per_gpu_hour=grafana.cost_per_gpu_hour, currency=grafana.currency)
-
-
 def alerting_args(loaded: LoadedConfig, backend: Backend | None) -> AlertingArgs:
     """The alerts that Grafana evaluates, and who is notified; its policy is left alone where the stack names no receiver."""
     config = loaded.config
@@ -118,7 +111,7 @@ def alerting_args(loaded: LoadedConfig, backend: Backend | None) -> AlertingArgs
             "mimir": config.grafana.metrics_data_source or dashboards.MIMIR_UID,
             "loki": config.grafana.logs_data_source or dashboards.LOKI_UID,
         },
-        groups=grafana_rules.rule_groups(sources, notifications.links(config)),
+        groups=grafana_rules.rule_groups(sources, notifications.links(config), customization(config)),
         owner=Owner(
             url=once_up(backend, config.grafana.url),
             auth=loaded.secrets.get("grafanaAuth") or os.environ.get("GRAFANA_AUTH"),

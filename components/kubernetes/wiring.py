@@ -15,6 +15,7 @@ import pulumi_kubernetes as kubernetes
 import dashboards
 from alerts.inventory import stack_inventory
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
+from components.custom import custom_dashboards, customization
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unverified
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan, monitors
@@ -88,7 +89,9 @@ def _rules(config: StackConfig) -> list[dict[str, Any]]:
     has_operator = section.prometheus_operator != "none"
     if not (has_operator and config.rulers is None if section.prometheus_rules is None else section.prometheus_rules):
         return []
-    rules = prometheus_rules(namespace=section.namespace, labels=section.monitor_labels, links=links(config))
+    rules = prometheus_rules(
+        namespace=section.namespace, labels=section.monitor_labels, links=links(config), custom=customization(config)
+    )
     expected = stack_inventory(config.datacenter, config.cluster, {}, has_kubernetes=True)
     inventory = prometheus_rule("inventory-expected", expected, namespace=section.namespace, labels=section.monitor_labels)
     return [*rules, inventory]
@@ -99,7 +102,8 @@ def _dashboards(config: StackConfig) -> dict[str, str]:
     assert config.kubernetes is not None
     if not config.kubernetes.sidecar_dashboards:
         return {}
-    return {uid: json.dumps(model, sort_keys=True) for uid, model in dashboards.all_dashboards().items()}
+    boards = dashboards.all_dashboards(custom=custom_dashboards(config))
+    return {uid: json.dumps(model, sort_keys=True) for uid, model in boards.items()}
 
 
 def _secrets(loaded: LoadedConfig, plan: ClusterPlan) -> Mapping[str, pulumi.Input[str]]:

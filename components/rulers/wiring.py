@@ -11,6 +11,7 @@ from alerts.model import to_yaml
 from components import notifications
 from components.backend.backend import Backend
 from components.backend.wiring import once_up
+from components.custom import customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
 from components.rulers.resources import RulerServer
@@ -34,9 +35,10 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
     if section is None:
         mimir_groups, loki_groups = [], []
     elif evaluates:
-        mimir_groups, loki_groups = (alerts.rule_groups(of, notifications.links(config)) for of in ("mimir", "loki"))
+        links, custom = notifications.links(config), customization(config)
+        mimir_groups, loki_groups = (alerts.rule_groups(of, links, custom) for of in ("mimir", "loki"))
     else:
-        mimir_groups, loki_groups = alerts.recording_groups(), []
+        mimir_groups, loki_groups = alerts.recording_groups(customization(config)), []
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
         mimir=_server(loaded, mimir, backend, fleet) if mimir else None,

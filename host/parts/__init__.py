@@ -21,6 +21,7 @@ from host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from host.parts.old_collector import OldCollector
 from host.parts.pull import Pull
 from host.parts.scrape import Scrape
+from host.parts.scrape_targets import scrape_targets
 from host.parts.textfile import Textfile
 
 PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
@@ -32,7 +33,7 @@ class HostOptions:
 
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
     `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None: nothing listens beyond
-    loopback. `monitoring`: what the host with that role runs.
+    loopback. `scrape_targets`: whether hosts have further exporters. `monitoring`: what the host with that role runs.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -48,6 +49,7 @@ class HostOptions:
     dcgm_runtime: DcgmRuntime = "auto"
     containers: ContainerRuntime = field(default_factory=ContainerRuntime)
     scrape: Scrape | None = None
+    scrape_targets: bool = False
     monitoring: Monitoring | None = None
 
 
@@ -71,6 +73,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
         NodeExporter(sources=programs["node_exporter"]).part(),
         *KernelLog().parts(),
         *((podman_logs(),) if options.docker_logs and options.logs else ()),
+        *((scrape_targets(),) if options.scrape_targets else ()),
     ]
     alloy = Alloy(
         sources=programs["alloy"],

@@ -15,6 +15,7 @@ _SECTIONS: Final[Mapping[str, Callable[[Picture, Picture], Iterator[str]]]] = {
     _CHECKS: sections.problems,
     "Checks that fail": sections.violations,
     "Hosts": sections.hosts,
+    "Scrape targets": sections.scrape_targets,
     "Who is notified": sections.notified,
     "Rules and alerts": sections.rules_and_alerts,
     "Dashboards": sections.dashboards,

@@ -15,6 +15,7 @@ import yaml
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_:][\w:]*|\d+(?:\.\d+)?(?:[smhdwy](?!\w))?|\S')
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
 _DURATION: Final = re.compile(r"\d+(?:\.\d+)?[smhdwy]")
+_MANY: Final = 10  # rules that change alike
 # By the last word of a metric's name.
 _UNITS: Final = {
     "celsius": " °C",
@@ -77,18 +78,31 @@ def rule_of_grafana(rule: Mapping[str, Any]) -> Rule:
 
 
 def changes(old: Iterable[Rule], new: Iterable[Rule]) -> Iterator[str]:
-    """Lines of Markdown. Rules of one name are matched by what did not change: their expression, then their place."""
+    """Lines of Markdown. Rules of one name are matched by what did not change: their expression, then their place.
+
+    What many rules have in common, such as a label that all alerts get, is one line.
+    """
     before, after = _by_name(old), _by_name(new)
+    changed: list[tuple[str, list[str]]] = []
+    others: list[str] = []
     for name in sorted({*before, *after}):
         removed, added = _without_same(before.get(name, []), after.get(name, []))
         for was, now in zip(removed, added, strict=False):
-            if differences := list(_differences(was, now)):
-                yield f"- **{name}**{_told_apart(now, after[name])}: " + "; ".join(differences)
+            changed.append((f"**{name}**{_told_apart(now, after[name])}", list(_differences(was, now))))
         matched = min(len(removed), len(added))
         for rule in removed[matched:]:
-            yield f"- **{name}**{_told_apart(rule, before[name])} removed ({_kind(rule)})"
+            others.append(f"- **{name}**{_told_apart(rule, before[name])} removed ({_kind(rule)})")
         for rule in added[matched:]:
-            yield f"- **{name}**{_told_apart(rule, after[name])} added ({_kind(rule)}): {_code(rule.expressions)}"
+            others.append(f"- **{name}**{_told_apart(rule, after[name])} added ({_kind(rule)}): {_code(rule.expressions)}")
+    counts = Counter(difference for _, differences in changed for difference in differences)
+    common = {difference for difference, count in counts.items() if count >= _MANY}
+    for difference in sorted(common):
+        labels = [label for label, differences in changed if difference in differences]
+        yield f"- {labels[0]}, {labels[1]} and {len(labels) - 2} other rules: {difference}"
+    for label, differences in changed:
+        if own := [difference for difference in differences if difference not in common]:
+            yield f"- {label}: " + "; ".join(own)
+    yield from others
 
 
 def _by_name(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
@@ -185,7 +199,9 @@ def _numbers(old: Rule, new: Rule) -> str:
 
 
 def _unit(expression: str) -> str:
-    """Of the expression's metrics, if they have one unit."""
+    """Of the expression's metrics, if they have one unit. A ratio has none."""
+    if "/" in expression:
+        return ""
     names = [token for token in _TOKEN.findall(expression) if ":" in token or "_" in token]
     units = {unit for name in names if (unit := _UNITS.get(re.split(r"[:_]", name)[-1]))}
     return units.pop() if len(units) == 1 else ""

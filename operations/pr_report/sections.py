@@ -25,6 +25,8 @@ _RELEASE, _OBJECTS = "kubernetes:helm.sh/v3:Release", "gpu-fleet:kubernetes:Mani
 _COMPONENTS = re.compile(r"gpu-fleet:\w+:(Fleet|Rulers|Dashboards|Alerting|GpuCluster|Backend)$")
 _MASKED: Final = re.compile(r"^(file\t.*\t)[0-9a-f]{64}$", re.MULTILINE)
 _MOST_NAMED = 12
+_SAID_ELSEWHERE: Final = ("settings.GPU_FLEET_INSTANCE", "settings.GPU_FLEET_SCRAPE_TARGETS", "settings.GPU_FLEET_SCRAPE_KEEP")
+_OF_RULES: Final = ("rules", "labels")  # keys of `alerts` whose effect is said at the rules
 
 
 def hosts(old: Picture, new: Picture) -> Iterator[str]:
@@ -77,9 +79,27 @@ def _configured(old: Resource, new: Resource) -> Iterator[str]:
     """What differs but for the name, the bundle (which all hosts share) and the place in a rollout."""
     flat = [_flat({key: one.inputs.get(key) for key in ("connection", "settings")}) for one in (old, new)]
     for key in sorted({*flat[0], *flat[1]}):
-        if flat[0].get(key) != flat[1].get(key) and key != "settings.GPU_FLEET_INSTANCE":
+        if flat[0].get(key) != flat[1].get(key) and key not in _SAID_ELSEWHERE:
             label = key.removeprefix("settings.GPU_FLEET_").removeprefix("connection.").lower()
             yield f"{label} {_value(flat[0].get(key))} → {_value(flat[1].get(key))}"
+
+
+def scrape_targets(old: Picture, new: Picture) -> Iterator[str]:
+    """Further exporters of the hosts, as the stack file has them."""
+    before, after = ({**(side.config.get("scrapeTargets") or {})} for side in (old, new))
+    for job in sorted({*before, *after}):
+        was, now = before.get(job), after.get(job)
+        if was is None or now is None:
+            target = was if now is None else now
+            assert target is not None
+            where = ", ".join(f"`{name}`" for name in target.get("hosts") or ()) or "all GPU hosts"
+            kept = f", only {', '.join(f'`{name}`' for name in target['keep'])}" if target.get("keep") else ""
+            verb = "no longer scraped" if now is None else f"scraped every {target.get('interval', '30s')}"
+            yield f"- `{job}` at {target['url']} is {verb} on {where}{kept}"
+        elif was != now:
+            flat = [_flat(one) for one in (was, now)]
+            keys = [key for key in sorted({*flat[0], *flat[1]}) if flat[0].get(key) != flat[1].get(key)]
+            yield f"- `{job}`: " + "; ".join(f"{key} {_value(flat[0].get(key))} → {_value(flat[1].get(key))}" for key in keys)
 
 
 def files(old: Picture, new: Picture) -> Iterator[str]:
@@ -125,7 +145,10 @@ def _rules(picture: Picture) -> list[rules.Rule]:
 def notified(old: Picture, new: Picture) -> Iterator[str]:
     """Receivers and routes, as the stack file has them: the configuration that is made of them holds secrets."""
     sections = [side.config.get("alerts") for side in (old, new)]
-    before, after = (_flat(section) if isinstance(section, Mapping) else {} for section in sections)
+    before, after = (
+        _flat({key: value for key, value in section.items() if key not in _OF_RULES}) if isinstance(section, Mapping) else {}
+        for section in sections
+    )
     for key in sorted({*before, *after}):
         if before.get(key) != after.get(key):
             yield f"- `alerts.{key}`: {_value(before.get(key))} → {_value(after.get(key))}"

@@ -5,10 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stackfile.problems import Problem
-from stackfile.validation import alerts, hosts, incomplete, kubernetes, login, monitoring, pull, rollout, scrape, servers
+from stackfile.validation import (
+    alerts,
+    custom,
+    hosts,
+    incomplete,
+    kubernetes,
+    login,
+    monitoring,
+    pull,
+    rollout,
+    scrape,
+    scrape_targets,
+    servers,
+)
 from stackfile.validation.subject import Stack
 
 
 def check_all(stack: Stack) -> Iterator[Problem]:
-    for module in (monitoring, hosts, rollout, login, servers, pull, scrape, kubernetes, alerts, incomplete):
+    for module in (
+        monitoring,
+        hosts,
+        rollout,
+        login,
+        servers,
+        pull,
+        scrape,
+        scrape_targets,
+        kubernetes,
+        alerts,
+        custom,
+        incomplete,
+    ):
         yield from module.check(stack)

@@ -11,8 +11,8 @@ import pytest
 import alerts
 import signals
 from components.fleet.series import summary
-from signals import catalogue, check_signals, promql
-from signals.rules import RuleFile, read_rules, with_records
+from signals import catalogue, promql
+from signals.rules import read_rules, with_records
 from stackfile.counters import counters
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -50,12 +50,6 @@ def test_a_query_of_a_page_names_what_there_is(query):
 
 def test_there_are_queries_for_a_scheduler():
     assert len(QUERIES) >= 4
-
-
-def test_the_rule_of_one_s_own_on_the_page_is_taken_as_it_is(tmp_path):
-    text = re.search(r"(?ms)^```yaml\n# alerts/rules/our-racks.yaml\n(.*?)^```$", (DOCS / "own-alerts.md").read_text())[1]
-    (tmp_path / "our-racks.yaml").write_text(text)
-    check_signals([*signals.rule_files(), RuleFile(tmp_path / "our-racks.yaml", tmp_path, "mimir")], [])
 
 
 def test_the_cost_on_the_page_is_what_a_preview_says():

@@ -14,6 +14,7 @@ import dashboards
 from dashboards.changes import changes
 from dashboards.review import review
 from operations import dashboards_pull
+from tests.signals.custom import DASHBOARD, examples
 from tests.standins.grafana_server import GrafanaServer
 
 UID = "gpu-fleet-host"
@@ -130,7 +131,8 @@ def grafana(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture
 def pull(grafana: GrafanaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     stack = tmp_path / "Pulumi.wall.yaml"
-    stack.write_text(f"config:\n  gpu-fleet:grafana: {{url: '{grafana.url}'}}\n")
+    stack.write_text(f"config:\n  gpu-fleet:grafana: {{url: '{grafana.url}'}}\n  gpu-fleet:custom: '{tmp_path}/custom'\n")
+    examples(tmp_path)
     monkeypatch.setenv("PULUMI_OPTION_CONFIG_FILE", str(stack))
     monkeypatch.setenv("GRAFANA_AUTH", grafana.auth)
     monkeypatch.delenv("GRAFANA_URL", raising=False)
@@ -154,6 +156,15 @@ def test_a_hand_edit_is_brought_back_with_the_place_in_the_code(grafana: Grafana
     assert 'panel "Network": unit Bps → bps\n      dashboards/host.py:' in out
     saved = (tmp_path / "pulled" / f"{UID}.diff").read_text()
     assert re.search(r'^-\s+"unit": "Bps"', saved, re.MULTILINE) and re.search(r'^\+\s+"unit": "bps"', saved, re.MULTILINE)
+
+
+def test_a_hand_edit_of_a_dashboard_of_the_stack_s_own_is_brought_back_too(grafana: GrafanaServer, pull, tmp_path: Path) -> None:
+    model = {key: value for key, value in DASHBOARD.items() if key != "id"}
+    renamed = [{**DASHBOARD["panels"][0], "title": "Queue"}]
+    grafana.ask("POST", "/api/dashboards/db", {"dashboard": {**model, "panels": renamed}, "overwrite": True})
+    code, out, err = pull("our-models")
+    assert code == 0, err
+    assert 'panel "Waiting requests": renamed to "Queue"' in out and (tmp_path / "pulled/our-models.json").exists()
 
 
 def test_what_was_not_edited_is_not_saved(grafana: GrafanaServer, pull, tmp_path: Path) -> None:

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+import alerts
 import toolchain
+from alerts.customization import Customization, Override
 from lab.dev import query
 from tests.e2e.conftest import Datacenter
+from tests.signals.custom import examples
 
 HOST = "dev-gpu-host"
 
@@ -69,6 +72,8 @@ def test_what_make_does_with_a_stack_is_understood_by_pulumi_and_a_second_up_cha
     assert "unchanged" in preview
     output = datacenter.make("up", "--yes --skip-preview --expect-no-changes")
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
+    assert re.search(rf"(?m)^{HOST} +unchanged +8 x NVIDIA H100 80GB HBM3 +nvidia_gpu_exporter +- +\S+", output), output
+    assert "1 host: 1 unchanged." in output
 
 
 def test_the_policy_pack_stops_a_preview_at_a_violation_and_takes_levels_from_a_file(datacenter: Datacenter) -> None:
@@ -126,6 +131,38 @@ def test_make_rules_writes_what_the_rulers_of_the_stack_evaluate(datacenter: Dat
     load = [toolchain.find("mimirtool"), "rules", "load", f"--address={datacenter.endpoints['MIMIR_URL']}", "--id=anonymous"]
     subprocess.run([*load, tmp_path / "mimir/gpu-fleet.yaml"], check=True, capture_output=True)
     assert "unchanged" in datacenter.pulumi("preview", "--refresh", "--expect-no-changes"), "the tool loads what Pulumi wrote"
+
+
+def test_mimir_and_loki_accept_overridden_rules_and_those_of_a_stack(datacenter: Datacenter, tmp_path: Path) -> None:
+    """In a namespace of their own beside what the stack has there."""
+    examples(tmp_path)
+    overrides = {
+        "GpuTemperatureHigh": Override(threshold=88.5, for_="1h30m", severity="critical", labels={"team": 'our "A" team'}),
+        "GpuEccUncorrected": Override(severity="warning"),
+        "GpuFleetTestAlert critical": Override(labels={"team": "gpu"}),
+    }
+    custom = Customization(overrides=overrides, labels={"site": "lab"}, files={"rules": (tmp_path / "custom/rules/models.yaml",)})
+    paths = {"mimir": "/prometheus/config/v1/rules/overridden", "loki": "/loki/api/v1/rules/overridden"}
+    for backend, path in paths.items():
+        url = datacenter.endpoints[f"{backend.upper()}_URL"] + path
+        as_ours = alerts.rule_groups(backend, custom=Customization(labels={"site": "lab"}))
+        wanted = [group for group in alerts.rule_groups(backend, custom=custom) if group not in as_ours]
+        assert wanted
+        try:
+            for group in wanted:
+                ask("POST", url, group.yaml)
+            kept = yaml.safe_load(ask("GET", url))["overridden"]
+            assert groups(kept) == groups([group.as_dict for group in wanted])
+            labels = [rule["labels"] for group in kept for rule in group["rules"] if "alert" in rule]
+            assert labels and all(one["site"] == "lab" for one in labels)
+        finally:
+            ask("DELETE", url)
+
+
+def ask(method: str, url: str, body: str = "") -> bytes:
+    request = urllib.request.Request(url, body.encode() or None, {"Content-Type": "application/yaml"}, method=method)
+    with urllib.request.urlopen(request) as answer:
+        return answer.read()
 
 
 def groups(listed: list[dict[str, Any]]) -> dict[str, list[tuple[str, str]]]:

@@ -12,6 +12,7 @@ import alerts
 from components.grafana.alerting import FOLDER_UID
 from tests.hosts.stack import Stack
 from tests.provider.ruler_server import RulerServer
+from tests.signals.custom import examples
 from tests.standins.grafana_server import GrafanaServer
 
 PROVISIONING = "/api/v1/provisioning"
@@ -30,6 +31,12 @@ ALERTS = {
     },
     "routes": [{"matchers": ["severity=critical"], "receiver": "oncall", "muteTimings": ["move"]}],
     "muteTimings": {"move": {"daysOfMonth": [24], "months": ["december"], "years": [2026]}},
+    "labels": {"site": "lab"},
+    "rules": {
+        "GpuTemperatureHigh": {"threshold": 88, "for": "15m", "severity": "critical", "labels": {"team": "ml"}},
+        "GpuEccUncorrected": {"severity": "warning"},
+        "GpuMissing": {"enabled": False},
+    },
 }
 
 
@@ -54,6 +61,7 @@ def config(server: GrafanaServer, ruler: RulerServer) -> dict[str, Any]:
         "rulers": {"mimir": login, "loki": login},
         "grafana": {"url": server.url, "folderPermissions": [{"role": "Viewer", "permission": "View"}]},
         "alerts": ALERTS,
+        "custom": "custom",
     }
 
 
@@ -61,6 +69,7 @@ def config(server: GrafanaServer, ruler: RulerServer) -> dict[str, Any]:
 def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     secrets = {**SECRETS, "grafanaAuth": server.auth}
     stack = Stack(tmp_path_factory.mktemp("observability"), "observability", config(server, ruler), secrets).create()
+    examples(stack.directory)
     shown = stack.up("--diff")
     assert not [value for value in SECRETS.values() if value in shown]
     yield stack
@@ -69,7 +78,8 @@ def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.Te
 def test_grafana_holds_the_rules_with_fixed_uids_and_the_ruler_only_records(stack, server, ruler):
     rules = {rule["uid"]: rule for rule in server.get(f"{PROVISIONING}/alert-rules")}
     written = "".join(file.read_text() for file in [*alerts.rule_files("mimir"), *alerts.rule_files("grafana")])
-    assert set(re.findall(r"(?m)^ *- alert: (\w+)$", written)) <= {rule["labels"]["alert"] for rule in rules.values()}
+    in_grafana = {rule["labels"]["alert"] for rule in rules.values()}
+    assert set(re.findall(r"(?m)^ *- alert: (\w+)$", written)) - in_grafana == {"GpuMissing"}, "which the stack disables"
     (lost,) = [rule for rule in rules.values() if rule["title"] == "GpuXid 79"]
     assert re.fullmatch(r"alert-gpuxid-79-[0-9a-f]{8}", lost["uid"])
     assert (lost["folderUID"], lost["execErrState"], lost["noDataState"]) == (FOLDER_UID, "Error", "OK")
@@ -79,6 +89,18 @@ def test_grafana_holds_the_rules_with_fixed_uids_and_the_ruler_only_records(stac
     recorded = [rule for group in ruler.groups.values() for rule in group["rules"]]
     assert recorded and all("record" in rule for rule in recorded)
     assert ruler.alertmanagers == {}, "Grafana notifies; Mimir's Alertmanager is left alone"
+
+
+def test_grafana_has_the_overrides_the_rules_and_the_dashboard_of_the_stack(stack, server):
+    rules = {rule["title"]: rule for rule in server.get(f"{PROVISIONING}/alert-rules")}
+    hot = rules["GpuTemperatureHigh"]
+    assert (hot["for"], hot["execErrState"]) == ("15m", "Error")
+    assert hot["labels"].items() >= {"severity": "critical", "team": "ml", "site": "lab"}.items()
+    assert "(gpu:temperature:celsius) >= 88" in hot["data"][0]["model"]["expr"]
+    assert rules["GpuEccUncorrected"]["labels"]["severity"] == "warning", "critical and warning have become one"
+    assert rules["ModelServerDown"]["annotations"]["runbook_url"] == "https://wiki.example.com/model-servers"
+    folders = {board["uid"]: board["folderUid"] for board in server.get("/api/search?type=dash-db")}
+    assert folders["our-models"] == folders["gpu-fleet-host"]
 
 
 def test_grafana_queries_mimir_as_configured_in_the_stack_file(stack, server):
@@ -127,6 +149,7 @@ def test_a_second_stack_is_refused_before_it_touches_the_policy_or_a_dashboard(s
     wanted["grafana"] = {**wanted["grafana"], "folder": "Another"}
     wanted["alerts"] = {**wanted["alerts"], "receiver": "oncall"}
     second = Stack(tmp_path, "second", wanted, {**SECRETS, "grafanaAuth": server.auth}).create()
+    examples(second.directory)
     output = second.up(ok=False)
     assert "with the same uid already exists" in output, "data sources and the rules' folder have one uid, whoever makes them"
     assert (server.get(f"{PROVISIONING}/policies"), shown()) == (before, boards)

@@ -36,7 +36,12 @@ def first_host(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: 
     """`make up HOST=metal` on a new stack. Destroyed at the end, after which the hosts must be as they were."""
     hosts = {name: entry for name, entry in site.stack_hosts().items() if name in HOSTS}
     hosts["docker"]["exporter"] = "nvidia_gpu_exporter"
-    config = config_of(site, hosts, artifacts, backend) | {"pull": {"url": "https://files.example.com/fleet"}}
+    # node_exporter in the place of a model server: one more exporter that answers on loopback.
+    target = {"url": "http://127.0.0.1:9100", "hosts": ["metal", "container"], "keep": ["node_uname_*"], "labels": {"model": "m"}}
+    config = config_of(site, hosts, artifacts, backend) | {
+        "pull": {"url": "https://files.example.com/fleet"},
+        "scrapeTargets": {"vllm": {**target, "interval": "5s"}},
+    }
     stack = Stack(tmp_path_factory.mktemp("fleet"), "fleet", config).create()
     with left_as_found(*(site.hosts[name] for name in HOSTS)):
         try:
@@ -77,6 +82,21 @@ def test_each_kind_of_host_pushes_its_own_state(fleet: Stack, backend: Backend, 
         f"node_exporter of {name} in Mimir",
         lambda: query.metrics(backend.mimir, f'node_uname_info{{instance="{name}",nodename="{name}"}}'),
     )
+
+
+def test_a_further_exporter_is_scraped_on_its_hosts_with_our_labels_and_what_is_kept(
+    fleet: Stack, backend: Backend, eventually: Callable
+) -> None:
+    """Under systemd and under supervisor."""
+    series = '{job="vllm",model="m",__name__!~"up|scrape_.*"}'
+    eventually("both hosts in Mimir", lambda: len(query.metrics(backend.mimir, series)) >= 2)
+    found = {one["metric"]["instance"]: one["metric"] for one in query.metrics(backend.mimir, series)}
+    assert found.keys() == {"metal", "container"}
+    assert {metric["__name__"] for metric in found.values()} == {"node_uname_info"}
+    for name, metric in found.items():
+        ours = {"datacenter": DATACENTER, "cluster": CLUSTER, "exporter_mode": MODES[name]}
+        assert metric.items() >= ours.items()
+    assert {one["value"][1] for one in query.metrics(backend.mimir, 'up{job="vllm"}')} == {"1"}
 
 
 def test_a_second_up_changes_nothing_and_logs_in_nowhere(fleet: Stack, site: Site) -> None:
@@ -128,7 +148,8 @@ def test_a_host_reports_its_drift_by_itself(fleet: Stack, site: Site, backend: B
     eventually(f"no drift of {name} in Mimir", lambda: items() == [0])
     own_series = f'count({{instance="{name}",__name__=~"gpu_fleet_(drift|check|pull)_.*|node_textfile_.*"}})'
     (series,) = query.metrics(backend.mimir, own_series)
-    assert abs(int(series["value"][1]) - of_fleet(MODES[name])) <= 1, "a preview shows what it costs; a container has no journal"
+    cost = int(series["value"][1]) - of_fleet(MODES[name])
+    assert abs(cost) <= 2, "a preview shows what it costs; a container has no journal, and a part for scrape targets is rare"
 
 
 def test_every_unit_is_confined(fleet: Stack, site: Site) -> None:

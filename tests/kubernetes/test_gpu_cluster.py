@@ -22,6 +22,7 @@ import yaml
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from tests.hosts.stack import Stack
+from tests.signals.custom import examples
 from tests.standins.running import REPO
 
 NAMESPACE = "gpu-monitoring"
@@ -243,9 +244,21 @@ def test_with_every_other_option_a_second_run_and_a_refresh_change_nothing(
     cluster.wait_for("the operator's kinds", lambda: all(kinds()))
     section |= {"mig": "mixed", "dra": True, "podResources": "/var/lib/kubelet/others", "nodeSelector": {}}
     section |= {"tolerations": [{"operator": "Exists"}]}
-    section |= {"prometheusOperator": "existing", "monitorLabels": {"release": "theirs"}}
+    section |= {"prometheusOperator": "existing", "monitorLabels": {"release": "theirs"}, "sidecarDashboards": True}
+    examples(stack.directory)
+    stack.config |= {"custom": "custom", "alerts": {"rules": {"GpuTemperatureHigh": {"threshold": 88, "labels": {"team": "ml"}}}}}
     stack.write()
     stack.up()
+    rules = {
+        rule.get("alert"): rule
+        for one in cluster.api.list("monitoring.coreos.com/v1", "PrometheusRule", NAMESPACE)
+        for group in one["spec"]["groups"]
+        for rule in group["rules"]
+    }
+    assert rules["GpuTemperatureHigh"]["expr"].endswith(">= 88") and rules["GpuTemperatureHigh"]["labels"]["team"] == "ml"
+    assert "ModelServerDown" in rules
+    maps = cluster.api.list("v1", "ConfigMap", NAMESPACE)
+    assert "our-models" in str([one["data"] for one in maps if "grafana_dashboard" in one["metadata"].get("labels", {})])
     rule = cluster.api.read("monitoring.coreos.com/v1", "PrometheusRule", "gpu-fleet-xid", NAMESPACE)
     assert rule["metadata"]["labels"] == {"release": "theirs"}
     assert_nothing_to_do(stack)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,7 +166,7 @@ def test_a_stack_that_does_not_exist_is_refused_with_the_two_commands_that_creat
     ], done.stderr
 
 
-NEED_NO_STACK = ("shell", "dashboards-pull", "rules", "artifacts", "offline-kit")
+NEED_NO_STACK = ("shell", "dashboards", "dashboards-pull", "rules", "artifacts", "offline-kit")
 STACK_TARGETS = re.findall(r"^([a-z-]+):[^\n]*(?:\n\t[^\n]*)*\$\(STACK\)", (REPO / "Makefile").read_text(), re.MULTILINE)
 
 
@@ -176,7 +178,17 @@ def test_a_target_without_a_stack_says_so(stack: Stack, target: str) -> None:
     assert done.stderr.startswith("no stack given: add STACK=NAME. Stack files in this directory: dev, us-west-training\n")
 
 
-def test_pulumi_replaces_the_process_and_gets_unknown_options(stack: Stack, tmp_path: Path) -> None:
+def test_a_run_ends_with_the_result_of_each_host_that_it_should_reach(stack: Stack) -> None:
+    """Nobody answers at the address of the host."""
+    done = make(stack, "up", "STACK=us-west-training", "HOST=*002", "YES=1")
+    assert done.returncode != 0
+    table = done.stdout[done.stdout.index("\nHOST ") :].strip().splitlines()
+    assert table[0].split() == ["HOST", "RESULT", "GPUS", "EXPORTER", "SECONDS", "CAUSE", "OR", "REASON"]
+    assert re.match(r"gpu-node-002 +failed +- +- +\d+ +unreachable: 10\.0\.1\.2 ", table[1]), done.stdout
+    assert table[2:] == ["", "1 host: 1 failed."], "gpu-node-001 is not part of this run"
+
+
+def test_pulumi_gets_unknown_options_and_its_status_is_that_of_make(stack: Stack, tmp_path: Path) -> None:
     config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
     pulumi = tmp_path / "pulumi"
     pulumi.write_text(
@@ -184,4 +196,24 @@ def test_pulumi_replaces_the_process_and_gets_unknown_options(stack: Stack, tmp_
     )
     pulumi.chmod(0o755)
     done = make(stack, "up", "STACK=us-west-training", pulumi=tmp_path)
-    assert (done.returncode, done.stdout) == (7, "up --stack us-west-training --parallel 200 --continue-on-error; true\n"), done
+    printed = re.sub(r" --event-log=\S+/events;", ";", done.stdout)
+    assert (done.returncode, printed) == (7, "up --stack us-west-training --parallel 200 --continue-on-error; true\n"), done
+
+
+def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_path: Path) -> None:
+    config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
+    pulumi = tmp_path / "pulumi"
+    pulumi.write_text(
+        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; esac\n"
+        "trap 'sleep 1; echo stopped in order; exit 3' INT\necho started\nwhile :; do sleep 0.1; done\n"
+    )
+    pulumi.chmod(0o755)
+    command = [sys.executable, "-m", "operations.deploy", "up", "--stack", "us-west-training"]
+    environment = {**os.environ, **stack._environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        command, cwd=stack.directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    assert process.stdout and process.stdout.readline() == b"started\n"
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (3, b"stopped in order\n")

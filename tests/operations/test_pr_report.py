@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +18,20 @@ from operations.pr_report import rules
 from operations.pr_report.pictures import Picture, Resource
 from operations.pr_report.report import changed, markdown
 from tests import checkout
+from tests.signals.custom import examples
 
 SECRET = "{secure: 'v1:c2VjcmV0:bm9ib2R5IGNhbiBkZWNyeXB0IHRoaXM='}"
+OVERRIDES = """\
+    labels: {team: gpu}
+    rules:
+      HostMemoryLow: {threshold: 0.1, for: 20m}
+      GpuRowRemapPending: {severity: info, labels: {rota: day}}
+      GpuMissing: {enabled: false}
+"""
+TARGET = """\
+  gpu-fleet:scrapeTargets:
+    vllm: {url: "http://127.0.0.1:8000", hosts: ["gpu-node-[001:008]"], keep: ["vllm:*"]}
+"""
 STACKS = {"us-west-training": "examples", "observability": "examples", "eu-west-serving": "examples/kubernetes"}
 
 
@@ -61,8 +75,10 @@ def of_branch(project: Path) -> str:
         ("Pulumi.us-west-training.yaml", "[gpu-node-001, nested-gpu-node]", "[gpu-node-001, nested-gpu-007]"),
         ("Pulumi.us-west-training.yaml", 'gpu-node-[001:016]: {address: "10.0.1.[1:16]", gpus: 8}', ""),
         ("Pulumi.observability.yaml", "matchers: [severity=critical]", 'matchers: [severity=~"critical|warning"]'),
-        ("Pulumi.observability.yaml", "config:\n", "environment: [gpu-fleet/prod]\nconfig:\n"),
         ("Pulumi.observability.yaml", "loki: {url: https:", "loki: {url: http:"),
+        ("Pulumi.observability.yaml", "config:\n", "environment: [gpu-fleet/prod]\nconfig:\n  gpu-fleet:custom: custom\n"),
+        ("Pulumi.observability.yaml", "    targets: [ruler]\n", f"    targets: [ruler]\n{OVERRIDES}"),
+        ("Pulumi.us-west-training.yaml", "  gpu-fleet:rollout:", f"{TARGET}  gpu-fleet:rollout:"),
         ("Pulumi.eu-west-serving.yaml", "podLogs: [inference, training]", "podLogs: [inference]"),
         ("alerts/rules/gpu.yaml", "(gpu:temperature:celsius) >= 85", "(gpu:temperature:celsius) >= 88"),
         ("dashboards/gpu.py", '"GPU temperature"', '"GPU core temperature"'),
@@ -73,6 +89,7 @@ def of_branch(project: Path) -> str:
         for name, old, new in edits:
             edit(project / name, old, new)
         edit(project / "Pulumi.us-west-training.yaml", "    old-amd-node", wider)
+        examples(project)
         known_hosts = project / "examples/inventory/known_hosts"
         key = known_hosts.read_text().splitlines()[-1].partition(" ")[2]
         with known_hosts.open("a") as file:
@@ -83,11 +100,18 @@ def of_branch(project: Path) -> str:
         return done.stdout
     finally:
         git(project, "checkout", "--quiet", "--", ".")
+        shutil.rmtree(project / "custom", ignore_errors=True)
 
 
 @pytest.mark.parametrize(
     "line",
     [
+        "- **HostMemoryLow**: 0.05 → 0.1; for 10 min → 20 min",
+        "- **GpuRowRemapPending**: rota unset → day; severity warning → info",
+        "- **GpuMissing** removed (warning alert for 10m)",
+        "- **ModelServerDown** added (critical alert for 3m): `min by",
+        "- **Models** (`our-models`) added, 1 panels and rows",
+        "- `vllm` at http://127.0.0.1:8000 is scraped every 30s on `gpu-node-[001:008]`, only `vllm:*`",
         "- `nested-gpu-node` is renamed to `nested-gpu-007` (192.168.1.10): an update, nothing is reinstalled",
         "- `gpu-node-017` added (10.0.1.17, 8 GPUs)",
         "- **GpuTemperatureHigh**: 85 → 88 °C for 10 min",
@@ -108,8 +132,12 @@ def test_a_branch_is_reported_in_words_at_the_stacks_that_it_changes(of_branch: 
 
 def test_what_follows_from_something_else_is_not_said_again(of_branch: str) -> None:
     assert of_branch.count("GpuTemperatureHigh") == 1, "the rulers and Grafana get the same rule"
+    assert of_branch.count("team unset → gpu") == 1 and "other rules: team unset → gpu" in of_branch
+    assert "alerts.rules" not in of_branch and "scrape_targets" not in of_branch, "overrides and targets are said in words"
     assert of_branch.count("# a comment of this branch") == 1, "every host of a stack gets the same bundle"
-    assert "inventory:" not in of_branch and "sha256" not in of_branch, "sums and the inventory change with what is said"
+    assert "inventory:" not in of_branch and not re.search("[0-9a-f]{64}", of_branch), (
+        "sums and the inventory change with what is said"
+    )
 
 
 def test_series_are_compared(of_branch: str) -> None:

@@ -12,6 +12,7 @@ import yaml
 import alerts
 import toolchain
 from operations import rules
+from tests.signals.custom import examples
 
 INVENTORY = {"inventory:host:expected", "inventory:gpus_expected:count"}
 
@@ -33,6 +34,23 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     file.write_text(yaml.safe_dump({"config": {f"gpu-fleet:{key}": value for key, value in config.items()}}))
     monkeypatch.setenv("PULUMI_OPTION_CONFIG_FILE", str(file))
     return "us-west"
+
+
+@pytest.fixture
+def overridden(stack: str, tmp_path: Path) -> str:
+    """The stack with overrides, and rules of its own."""
+    examples(tmp_path)
+    (tmp_path / "custom/dashboards/models.json").unlink()  # nothing in this stack shows it
+    file = tmp_path / "Pulumi.us-west.yaml"
+    content = yaml.safe_load(file.read_text())
+    changed = {"GpuTemperatureHigh": {"threshold": 88}, "GpuFleetTestAlert": {"enabled": False}}
+    content["config"] |= {
+        "gpu-fleet:alerts": {"labels": {"team": "gpu"}, "rules": changed},
+        "gpu-fleet:rulers": {"mimir": {"url": "https://mimir.example.com"}},
+        "gpu-fleet:custom": str(tmp_path / "custom"),
+    }
+    file.write_text(yaml.safe_dump(content))
+    return stack
 
 
 def written(directory: Path, target: str) -> list[dict]:
@@ -64,6 +82,24 @@ def test_promtool_accepts_what_a_prometheus_loads(stack: str, tmp_path: Path) ->
         if "alert" in rule
     ]
     assert links and all(link.startswith("https://git.example.com/gpu-fleet/alerts/runbooks/") for link in links)
+
+
+@pytest.mark.parametrize("target", ["mimir", "operator", "loki"])
+def test_the_files_have_the_overrides_and_rules_of_the_stack(target: str, overridden: str, tmp_path: Path) -> None:
+    assert rules.main([target, str(tmp_path / "build"), "--stack", overridden]) == 0
+    found = {rule["alert"]: rule for group in written(tmp_path / "build", target) for rule in group["rules"] if "alert" in rule}
+    assert all(rule["labels"]["team"] == "gpu" for rule in found.values())
+    assert "GpuFleetTestAlert" not in found, "disabled"
+    if target != "loki":
+        assert found["GpuTemperatureHigh"]["expr"].endswith(">= 88") and "ModelServerDown" in found
+
+
+def test_an_override_that_is_wrong_writes_no_file(overridden: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "Pulumi.us-west.yaml"
+    file.write_text(file.read_text().replace("GpuTemperatureHigh", "GpuTempratureHigh"))
+    assert rules.main(["mimir", str(tmp_path / "build"), "--stack", overridden]) == 1
+    assert "did you mean GpuTemperatureHigh?" in capsys.readouterr().err
+    assert not (tmp_path / "build").exists()
 
 
 def test_an_object_for_the_operator_carries_the_labels_that_its_prometheus_selects(tmp_path: Path) -> None:

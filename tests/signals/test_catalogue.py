@@ -70,10 +70,6 @@ def test_the_labels_of_logs_are_those_that_the_agent_gives_them(job, file):
     assert all(re.search(rf'label_drop \{{\s*values\s*=\s*\["{name}"\]', text) for name in passing)
 
 
-def test_the_names_of_own_metrics_are_explained_where_people_add_them():
-    assert "{queue, partition}" in (catalogue.DIRECTORY / "own.txt").read_text()
-
-
 def test_what_a_cluster_s_agent_keeps_of_kubernetes_is_in_the_catalogue():
     """A keep rule lists names and families of names; each has to have something in the catalogue that it keeps."""
     for file in ("collect_kubelet.alloy", "collect_state.alloy"):

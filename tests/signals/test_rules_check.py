@@ -30,13 +30,13 @@ FILES = [file for file in signals.rule_files() if file.path.stem == "vocabulary"
 GOOD = {"expr": "gpu:temperature:celsius > 90", "summary": "GPU {{ $labels.gpu }} on {{ $labels.instance }} is hot"}
 
 
-def problems(tmp_path: Path, text: str, backend: str = "mimir", language: str = "promql") -> str:
+def problems(tmp_path: Path, text: str, backend: str = "mimir", language: str = "promql", metrics: Path | None = None) -> str:
     """The report about a rule file of this text beside the project's own; empty when nothing is wrong."""
     file = tmp_path / "alerts" / "rules" / "mine.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     try:
-        check_signals([*FILES, RuleFile(file, tmp_path, backend, language)], [])
+        check_signals([*FILES, RuleFile(file, tmp_path, backend, language)], [], metrics=metrics)
     except SignalErrors as errors:
         return str(errors)
     return ""
@@ -61,7 +61,7 @@ def test_every_error_is_reported_at_once_and_nothing_is_changed(tmp_path):
         "alerts/rules/mine.yaml, alert GpuTooHot (severity warning): no exporter and no rule gives the metric gpu:tempr" in text
     )
     assert "did you mean gpu:temperature:celsius?" in text
-    assert "add it to alerts/catalogue/own.txt" in text
+    assert "add it to metrics.txt of gpu-fleet:custom" in text
     assert "does not parse: unclosed left parenthesis" in text
 
 
@@ -125,23 +125,19 @@ def test_a_recorded_series_has_the_labels_that_its_query_leaves(tmp_path):
     )
 
 
-def test_a_custom_metric_is_known_once_it_is_in_the_catalogue(tmp_path, monkeypatch):
+def test_a_metric_of_a_stack_s_own_exporter_is_known_once_it_is_listed(tmp_path):
     text = (
         rule(expr="my_queue_length{queue='a'} > 9", summary="{{ $labels.queue }}")
         .replace("expr: ", 'expr: "', 1)
         .replace("> 9", '> 9"')
     )
     assert "gives the metric my_queue_length" in problems(tmp_path, text)
-    catalogue = tmp_path / "catalogue"
-    catalogue.mkdir()
-    for file in signals.catalogue.DIRECTORY.glob("*.txt"):
-        (catalogue / file.name).write_text(file.read_text())
-    with (catalogue / "own.txt").open("a") as own:
-        own.write("my_queue_length {queue}\n")
-    monkeypatch.setattr(signals.catalogue.read, "__defaults__", (catalogue,))
-    assert problems(tmp_path, text) == ""
-    (catalogue / "own.txt").write_text("my metric {a}\n")
-    assert "alerts/catalogue/own.txt, line 1: 'my metric {a}'" in problems(tmp_path, text)
+    metrics = tmp_path / "custom" / "metrics.txt"
+    metrics.parent.mkdir()
+    metrics.write_text("my_queue_length {queue}\n")
+    assert problems(tmp_path, text, metrics=metrics) == ""
+    metrics.write_text("my metric {a}\n")
+    assert "custom/metrics.txt, line 1: 'my metric {a}'" in problems(tmp_path, text, metrics=metrics)
 
 
 @pytest.mark.parametrize(

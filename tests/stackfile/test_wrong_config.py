@@ -51,6 +51,48 @@ WRONG = [
         "remove user",
         **one_host("gpu1", connection="pull", gpus=8, user="ops"),
     ),
+    # overrides
+    wrong(
+        "override of an unknown key",
+        "gpu-fleet:alerts.rules.HostSilent.treshold",
+        "unknown key 'treshold', did you mean 'threshold'?",
+        alerts__rules={"HostSilent": {"treshold": 1}},
+    ),
+    wrong(
+        "override with a duration of days",
+        "gpu-fleet:alerts.rules.HostSilent.for",
+        '"1d" is not a duration',
+        "write for example 15m",
+        alerts__rules={"HostSilent": {"for": "1d"}},
+    ),
+    wrong(
+        "override with a fraction of an hour",
+        "gpu-fleet:alerts.rules.HostSilent.for",
+        '"1.5h" is not a duration of a rule',
+        "whole hours",
+        alerts__rules={"HostSilent": {"for": "1.5h"}},
+    ),
+    wrong(
+        "override with another tool's severity",
+        "gpu-fleet:alerts.rules.HostSilent.severity",
+        'found "crit"',
+        "did you mean critical?",
+        alerts__rules={"HostSilent": {"severity": "crit"}},
+    ),
+    wrong(
+        "override with a threshold in quotes",
+        "gpu-fleet:alerts.rules.HostSilent.threshold",
+        'found "88"',
+        "a number",
+        "write 88 without quotes",
+        alerts__rules={"HostSilent": {"threshold": "88"}},
+    ),
+    wrong(
+        "label of an override with a hyphen",
+        "gpu-fleet:alerts.rules.HostSilent.labels.te-am",
+        "a label name",
+        alerts__rules={"HostSilent": {"labels": {"te-am": "ml"}}},
+    ),
     # rollout
     wrong("canary of nobody", "gpu-fleet:rollout.canary", "found 0", "1 or more", "canary: 1", rollout={"canary": 0}),
     wrong("canary is true", "gpu-fleet:rollout.canary", "found true", "names and patterns", rollout={"canary": True}),

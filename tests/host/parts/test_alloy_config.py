@@ -22,6 +22,7 @@ VARIANTS = [
     for mode, source, login, logs in product(MODES, ["journal", "file", "none"], [False, True], LOGS)
 ]
 VARIANTS.append(({"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter", "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes"}, {}))
+VARIANTS.append(({"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter"}, {"scrape_targets": True}))
 URLS = {
     "GPU_FLEET_METRICS_URL": "http://127.0.0.1:9/api/v1/push",
     "GPU_FLEET_LOGS_URL": "http://127.0.0.1:9/loki/api/v1/push",

@@ -1,0 +1,84 @@
+"""What a stack overrides in our rules, and its own rules and dashboards: from the stack file to alerts/ and dashboards/, checked.
+
+Pure but for the files that the stack file names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dashboards
+import signals
+from alerts.customization import Customization, Override
+from signals.dashboard_files import read_dashboards
+from signals.overrides import warnings
+from stackfile.config import StackConfig
+from stackfile.custom import CONTENT, METRICS, files_of
+from stackfile.values import local_path
+
+
+def customization(config: StackConfig) -> Customization:
+    section = config.alerts
+    return Customization(
+        overrides={
+            name: Override(
+                threshold=rule.threshold,
+                for_=rule.hold,
+                severity=rule.severity,
+                labels=rule.labels,
+                is_enabled=rule.enabled,
+            )
+            for name, rule in (section.rules if section else {}).items()
+        },
+        labels=section.labels if section else {},
+        files={kind: config.custom_files(kind) for kind in CONTENT if kind != "dashboards"} if section else {},
+    )
+
+
+def custom_dashboards(config: StackConfig) -> list[dict[str, Any]]:
+    """The models of the stack's own, without those that have errors."""
+    return read_dashboards(config.custom_files("dashboards"), config.base)[0]
+
+
+def dashboards_below(section: object, base: Path) -> list[dict[str, Any]]:
+    """The same of a section `custom` as the stack file writes it, for a command that needs nothing else of the stack."""
+    directory = section.get("directory") if isinstance(section, Mapping) else section
+    files = files_of(local_path(base, directory), "dashboards") if isinstance(directory, str) else ()
+    return read_dashboards(files, base)[0]
+
+
+def all_dashboards(config: StackConfig) -> dict[str, dict[str, Any]]:
+    """By uid: ours as the stack's Grafana gets them, and the stack's own."""
+    section = config.grafana
+    return dashboards.all_dashboards(
+        price(config),
+        metrics_uid=section.metrics_data_source if section else None,
+        logs_uid=section.logs_data_source if section else None,
+        custom=custom_dashboards(config),
+    )
+
+
+def price(config: StackConfig) -> dashboards.Price | None:
+    section = config.grafana
+    if section is None or section.cost_per_gpu_hour is None:
+        return None
+    return dashboards.Price(per_gpu_hour=section.cost_per_gpu_hour, currency=section.currency)
+
+
+def check_signals(config: StackConfig) -> list[str]:
+    """Warnings about rules and dashboards that this stack would deploy. Raises signals.SignalErrors with all errors at once."""
+    if config.alerts is None and config.grafana is None and config.kubernetes is None:
+        return []
+    custom = customization(config)
+    boards, found = read_dashboards(config.custom_files("dashboards"), config.base)
+    metrics = config.local_path(config.custom.directory) / METRICS if config.custom else None
+    signals.check_signals(
+        [*signals.rule_files(), *signals.custom_rule_files(custom, config.base)],
+        [*dashboards.models(price(config)), *boards],
+        custom,
+        metrics=metrics if metrics and metrics.exists() else None,
+        found=found,
+    )
+    return list(warnings(custom))
