@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,12 @@ XID_79 = "[ 1843.308145] NVRM: Xid (PCI:0000:4b:00): 79, pid='<unknown>', name=<
 XID_31 = "[ 1850.000001] NVRM: Xid (PCI:0000:4b:00): 31, pid=4711, name=KMS thread, Ch 00000008, intr 00000000. MMU Fault"
 XID_94_MIG = "[ 1851.000001] NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No"
 XID_3_OLD = "Jan 18 11:38:05 node kernel: [  269.517039] NVRM: Xid (0000:01:00): 3, C 00000005 SC 00000007 M 00001ffc"
+XID_149 = "[ 1852.000001] NVRM: Xid (PCI:0000:05:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 09 (0x00000004 0x00000000)"
+XID_154 = (
+    "[ 1853.000001] NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+)
+XID_UNKNOWN = "[ 1854.000001] NVRM: Xid (PCI:0000:05:00): 899, pid=7, name=python3, Unit 7 reports status 0xdead0001"
+LOADED = "[ 1855.000001] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
 SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
@@ -37,7 +44,7 @@ FORGED_BY_PROGRAMS = [
     "2026-01-18T11:38:05.123456+00:00 node ops[1]: kernel: NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
 ]
 LAST = "[ 99.000000] NVRM: the last line of this log"
-EVENTS = [XID_79, XID_79, XID_31, XID_94_MIG, XID_3_OLD, SXID_FATAL, SXID_DETAIL]
+EVENTS = [XID_79, XID_79, XID_31, XID_94_MIG, XID_3_OLD, XID_149, XID_154, XID_UNKNOWN, LOADED, SXID_FATAL, SXID_DETAIL]
 LINES = [*EVENTS, NOISE, AMD, *FORGED_IN_KERNEL_LINES, *FORGED_BY_PROGRAMS, LAST]
 
 
@@ -76,6 +83,9 @@ def test_a_kernel_line_carries_the_labels_of_its_host(alloy: RunningAlloy) -> No
         (XID_31, "31", {"pci": "0000:4b:00", "pid": "4711", "process": "KMS thread"}),
         (XID_94_MIG, "94", {"pci": "0000:07:00", "pid": "7194"}),
         (XID_3_OLD, "3", {"pci": "0000:01:00"}),
+        (XID_149, "149", {"pci": "0000:05:00", "detail": "NETIR_BER_EVENT Nonfatal"}),
+        (XID_154, "154", {"pci": "0000:05:00", "detail": "0x1 (GPU Reset Required)"}),
+        (XID_UNKNOWN, "899", {"pci": "0000:05:00", "pid": "7", "process": "python3", "detail": "Unit # reports status #"}),
     ],
 )
 def test_an_xid_line_has_its_code_its_gpu_and_the_process(
@@ -117,7 +127,33 @@ def test_xids_are_counted_per_code_and_gpu(alloy: RunningAlloy) -> None:
         ("31", "0000:4b:00"): 1,
         ("94", "0000:07:00"): 1,
         ("3", "0000:01:00"): 1,
+        ("149", "0000:05:00"): 1,
+        ("154", "0000:05:00"): 1,
+        ("899", "0000:05:00"): 1,
     }
+
+
+def test_the_time_of_the_last_event_is_a_metric_with_what_the_line_says(alloy: RunningAlloy) -> None:
+    now = time.time()
+    times = {
+        (labels["xid"], labels.get("detail")): value for labels, value in alloy.receiver.of("gpu_fleet_xid_last_timestamp_seconds")
+    }
+    assert set(times) == {
+        ("79", None),
+        ("31", None),
+        ("94", None),
+        ("3", None),
+        ("149", "NETIR_BER_EVENT Nonfatal"),
+        ("154", "0x1 (GPU Reset Required)"),
+        ("899", "Unit # reports status #"),
+    }
+    assert all(now - 300 < at <= now for at in times.values()), times
+
+
+def test_the_times_of_a_driver_load_and_of_a_switch_s_error_are_metrics(alloy: RunningAlloy) -> None:
+    [(_, loaded)] = alloy.receiver.of("gpu_fleet_driver_loaded_timestamp_seconds")
+    [(_, fatal)] = alloy.receiver.of("gpu_fleet_sxid_last_timestamp_seconds")
+    assert time.time() - 300 < loaded <= fatal <= time.time(), "what ended an incident is compared with its events"
 
 
 def test_an_xid_counter_has_no_labels_but_its_own_and_those_of_its_host(alloy: RunningAlloy) -> None:
