@@ -113,7 +113,13 @@ def _links(config: StackConfig | None, runbook_url: str | None) -> Links:
 def _inventory(config: StackConfig, stack: str) -> tuple[RuleGroup, ...]:
     """Raises OperationError."""
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
-    groups = stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None)
+    groups = stack_inventory(
+        config.datacenter,
+        config.cluster,
+        gpus,
+        has_kubernetes=config.kubernetes is not None,
+        maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
+    )
     if not groups:
         raise OperationError(f"stack {stack} has neither hosts nor a Kubernetes cluster: it has no inventory")
     return tuple(groups)
