@@ -126,12 +126,12 @@ def rule_groups(sources: Iterable[Source], links: Links = NO_LINKS) -> list[Graf
         if rules:
             alerting.append((source, group, rules))
     of_mimir = [rule for source, _, rules in alerting for rule in rules if source == "mimir"]
-    names = Counter(rule["alert"] for _, _, rules in alerting for rule in rules)
+    names = Counter(_name(rule) for _, _, rules in alerting for rule in rules)
     return [
         GrafanaRuleGroup(
             name=group.name,
             interval_s=_interval_s(group.interval),
-            rules=tuple(_rule(rule, source, of_mimir, is_only=names[rule["alert"]] == 1) for rule in rules),
+            rules=tuple(_rule(rule, source, of_mimir, is_only=names[_name(rule)] == 1) for rule in rules),
         )
         for source, group, rules in alerting
     ]
@@ -147,12 +147,9 @@ def _interval_s(text: str) -> int:
 
 def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) -> GrafanaRule:
     labels = rule["labels"]
-    distinction = labels.get("xid") or ("" if is_only else labels["severity"])
-    if labels.get("class"):
-        distinction += f" {labels['class']}"
     expr = rule["expr"]
     return GrafanaRule(
-        title=f"{rule['alert']} {distinction}".rstrip(),
+        title=_name(rule) if is_only else f"{_name(rule)} {labels['severity']}",
         source=source,
         expr=_unless_inhibited(rule, of_mimir) if source == "mimir" else expr,
         severity=labels["severity"],
@@ -161,6 +158,11 @@ def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) ->
         labels={**labels, ALERT_LABEL: rule["alert"]},
         annotations={name: _template(text) for name, text in rule["annotations"].items()},
     )
+
+
+def _name(rule: Rule) -> str:
+    """The alert with the code of an XID."""
+    return f"{rule['alert']} {rule['labels'].get('xid', '')}".rstrip()
 
 
 def _template(text: str) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Final
 Secret = Any
 
 HOST: Final = ("datacenter", "cluster", "instance")
-# Pages are sent immediately and separately, whatever the grouping of other alerts: one per GPU, or per host for what is not about one
-# GPU. A failure of a second GPU or host is a page of its own and not an update of the first one.
+# Pages are sent immediately and separately, whatever the grouping of other alerts: one per GPU, or per host for what is not about
+# one GPU. A failure of a second GPU or host is a page of its own and not an update of the first one.
 PAGE_GROUP: Final = (*HOST, "pci", "uuid")
 # Long enough for the gravest code of a burst to be the one that pages, short enough to page within a minute.
 PAGE_WAIT: Final = "5s"
@@ -164,6 +164,16 @@ INHIBITIONS: Final = (
         reason="A missing GPU of a host with an incident that pages belongs to it.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=('alertname="GpuMissing"',),
+    ),
+    Inhibition(
+        reason="A reboot, a GPU reset or a driver upgrade of a host in maintenance is expected, and what it causes.",
+        source=('alertname="HostInMaintenance"',),
+        target=(
+            'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
+            "|HostInfinibandPortDown|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuCountBelowInventory|GpuMissing"
+            "|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuNvlinkDown|FabricServiceDown"
+            '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',
+        ),
     ),
     Inhibition(
         reason="A comparison with the inventory is more reliable than one with the host's own past.",

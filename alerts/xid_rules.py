@@ -2,7 +2,7 @@
 
 An alert is the verdict on an incident of one GPU: of all codes that the GPU reported, only the gravest has one.
 
-Loki has the pages again, as a second witness for hosts whose metrics do not arrive: two minutes later and inhibited by Mimir's
+Loki has the pages again, as a second source for hosts whose metrics do not arrive: two minutes later and inhibited by Mimir's
 (notifications.py). They have a label of their own: two rulers that resolve the same alert at different times would make it flap.
 """
 
@@ -28,14 +28,15 @@ CODES_PER_GROUP: Final = 20
 # The GPU's index beside its PCI address, also after the exporter lost the GPU.
 GPU_IN_WORDS: Final = (
     "{{ $gpu := printf "
-    '"gpu:address:info{datacenter=%q,cluster=%q,instance=%q,pci=~\"%s.*\",uuid=~\"%s.*\"}" '
+    '"gpu:address:info{datacenter=%q,cluster=%q,instance=%q,pci=~\\"%s.*\\",uuid=~\\"%s.*\\"}" '
     "$labels.datacenter $labels.cluster $labels.instance $labels.pci $labels.uuid }}"
     '{{ with query $gpu }}GPU {{ . | first | label "gpu" }} ({{ . | first | label "pci" }})'
     "{{ else }}GPU {{ $labels.pci }}{{ $labels.uuid }}{{ end }}"
 )
 # The same for Grafana, whose templates cannot query series; `index` returns an empty text for a missing label.
 GPU_BY_UUID_OR_ADDRESS: Final = 'GPU {{ index $labels "pci" }}{{ index $labels "uuid" }}'
-# Which of several events of one GPU is the verdict: the one whose action does most. Critical codes rank CRITICAL higher than warnings.
+
+# Which of several events of one GPU is the verdict: the one whose action does most. Critical codes rank CRITICAL higher.
 CRITICAL: Final = 50
 _RANK: Final[Mapping[Action, int]] = {
     Action.REBOOT_NODE: 45,
@@ -60,7 +61,7 @@ RECOVERY_ACTION: Final = 154
 # The driver's recovery action is the verdict where no other code of the GPU has one, and above a reset where it is a reboot.
 _RANK_OF_RECOVERY: Final[Mapping[Action, int]] = {Action.REBOOT_NODE: 94, Action.RESET_GPU: 51, Action.FOLLOW_DRIVER_ACTION: 11}
 
-RANK: Final = "xid:rank:code"
+UNKNOWN: Final = 30
 ADDRESS: Final = "gpu:address:info"
 _HOST: Final = "datacenter, cluster, instance"
 _SEVERITIES: Final = (Severity.CRITICAL, Severity.WARNING)
@@ -72,13 +73,15 @@ def metric_groups() -> list[RuleGroup]:
     for code, xid in sorted(CATALOGUE.items()):
         by_range.setdefault(code - code % CODES_PER_GROUP, []).extend(_alerts(xid))
     return [
-        RuleGroup(name="xid-tables", interval="1m", rules=(_address_now(), _address(), _ranks())),
-        *(
-            RuleGroup(name=f"xid-{start:03}-{start + CODES_PER_GROUP - 1:03}", interval=INTERVAL, rules=tuple(rules))
-            for start, rules in by_range.items()
-            if rules
-        ),
+        RuleGroup(name=f"xid-{start:03}-{start + CODES_PER_GROUP - 1:03}", interval=INTERVAL, rules=tuple(rules))
+        for start, rules in by_range.items()
+        if rules
     ]
+
+
+def table_groups() -> list[RuleGroup]:
+    """What rules/xid-events.yaml looks up: the addresses of GPUs."""
+    return [RuleGroup(name="xid-tables", interval="1m", rules=(_address_now(), _address()))]
 
 
 def log_groups() -> list[RuleGroup]:
@@ -101,7 +104,7 @@ def log_groups() -> list[RuleGroup]:
             lines,
             {"scope": "gpu"},
             summary="XID {{ $labels.xid }} on {{ $labels.instance }}, GPU {{ $labels.pci }}",
-            description=f"The kernel log has it, and Mimir has no incident of this GPU: metrics of the host do not arrive. {found}",
+            description=f"Mimir has no incident of this GPU: metrics of the host do not arrive. {found}",
             action="Look the code up in the runbook, and check why the host's metrics do not arrive.",
         ),
         _log_alert(
@@ -109,7 +112,7 @@ def log_groups() -> list[RuleGroup]:
             f"sum by ({_HOST}, pci) (count_over_time({action} [10m]))",
             {"scope": "gpu"},
             summary="GPU {{ $labels.pci }} on {{ $labels.instance }}: recovery action required",
-            description=f"XID 154 in the kernel log, and Mimir has no incident of this GPU. {found}",
+            description=f"XID 154. Mimir has no incident of this GPU: metrics of the host do not arrive. {found}",
             action="Follow the recovery action in the line, and check why the host's metrics do not arrive.",
         ),
         _log_alert(
@@ -117,7 +120,7 @@ def log_groups() -> list[RuleGroup]:
             f"sum by ({_HOST}, pci, sxid) (count_over_time({switch} [10m]))",
             {"scope": "fabric"},
             summary="SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}: fatal NVSwitch error",
-            description=f"The kernel log has it, and Mimir does not: metrics of the host do not arrive. {found}",
+            description=f"Mimir does not have it: metrics of the host do not arrive. {found}",
             action="Drain the node, then reset all its GPUs and switches together (nvidia-smi -r) or reboot it.",
         ),
     )
@@ -142,7 +145,8 @@ def _log_alert(name: str, expression: str, labels: Mapping[str, str], **annotati
 def _address_now() -> Rule:
     """The PCI address of each GPU as the kernel writes it: 0000:4b:00 for nvidia-smi's 00000000:4B:00.0."""
     address = f'group by ({_HOST}, gpu, uuid, pci_bus_id) (gpu:info{{pci_bus_id!="", uuid!=""}})'
-    address = f'label_replace(\n{address},\n"pci", "$1", "pci_bus_id", "(?:0000)?([0-9A-Fa-f]{{4}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}})(?:[.]0)?")'
+    digits = "(?:0000)?([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:[.]0)?"
+    address = f'label_replace(\n{address},\n"pci", "$1", "pci_bus_id", "{digits}")'
     for letter in "ABCDEF" * 2:  # at most two digits of a bus or a domain have the same letter
         address = f'label_replace({address}, "pci", "${{1}}{letter.lower()}$2", "pci", "(.*){letter}(.*)")'
     return {"record": "gpu:address_now:info", "expr": f"group by ({_HOST}, gpu, uuid, pci) ({address})\n"}
@@ -160,19 +164,24 @@ def _address() -> Rule:
     return {"record": ADDRESS, "expr": f"{now}\nor\n(\n  {before}\n)\n"}
 
 
-def _ranks() -> Rule:
-    """The rank of each code and class: from CRITICAL on it pages, 0 is no alert."""
-    ranks = {(code, ""): _rank(code, xid.severity, xid.action) for code, xid in CATALOGUE.items() if xid.severity}
-    ranks |= {(line.code, line.kind): _rank(line.code, line.severity, line.action) for line in LINES}
-    by_rank: dict[int, list[tuple[int, str]]] = {}
-    for key, rank in ranks.items():
-        by_rank.setdefault(rank, []).append(key)
-    series = (
-        f'label_replace(label_replace(vector({rank}), "xid", "{code}", "", ""), "class", "{kind}", "", "")'
-        for rank, keys in sorted(by_rank.items())
-        for code, kind in keys
-    )
-    return {"record": RANK, "expr": "\nor\n".join(series) + "\n"}
+def rank_expression() -> str:
+    """The rank of each event by its code and class, as rules/xid-events.yaml has it: from CRITICAL on it pages, 0 is no alert.
+
+    Codes that the catalogue lacks, and new recovery actions, are a warning (UNKNOWN).
+    """
+    with_lines = {line.code for line in LINES}
+    codes: dict[tuple[int, str], list[int]] = {}
+    for code, xid in CATALOGUE.items():
+        if code not in with_lines and xid.severity:
+            codes.setdefault((_rank(code, xid.severity, xid.action), ""), []).append(code)
+    for line in LINES:
+        rank = _rank(line.code, line.severity, line.action)
+        codes.setdefault((rank, f', class="{line.kind}"'), []).append(line.code)
+    arms = [
+        f'0 * gpu:xid_latest:timestamp_seconds{{xid=~"{"|".join(map(str, sorted(found)))}"{matcher}}} + {rank}'
+        for (rank, matcher), found in sorted(codes.items(), reverse=True)
+    ]
+    return "\nor ".join([*arms, f"0 * gpu:xid_latest:timestamp_seconds + {UNKNOWN}"]) + "\n"
 
 
 def _rank(code: int, severity: Severity, action: Action) -> int:

@@ -24,11 +24,7 @@ from signals.panels import filled_in
 
 STARTS_WITHIN_S = 90
 HOST = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}
-RULES = {
-    (rule["alert"], rule["labels"].get("xid") or rule["labels"]["severity"]): rule
-    for group in alerts.rule_groups("loki")
-    for rule in group.rules
-}
+RULES = {rule["alert"]: rule for group in alerts.rule_groups("loki") for rule in group.rules}
 
 
 class Loki:
@@ -100,15 +96,15 @@ def event(loki) -> float:
             (at, "NVRM: Xid (PCI:0000:b1:00): 79, GPU has fallen off the bus.", {"pci": "0000:b1:00"}),
         ],
     )
-    action = "NVRM: Xid (PCI:{}): 154, GPU recovery action changed from {} to {}"
+    actions = {"0000:4b:00": "0x2 (Node Reboot Required)", "0000:b1:00": "0x4 (Drain and Reset)", "0000:01:00": "0x0 (None)"}
     loki.push(
         kernel | {"xid": "154"},
-        [
-            (at, action.format("0000:4b:00", "0x0 (None)", "0x2 (Node Reboot Required)"), {"pci": "0000:4b:00"}),
-            (at, action.format("0000:b1:00", "0x0 (None)", "0x4 (Drain and Reset)"), {"pci": "0000:b1:00"}),
-            (at, action.format("0000:c1:00", "0x0 (None)", "0x3 (Drain P2P)"), {"pci": "0000:c1:00"}),
-            (at, action.format("0000:01:00", "0x1 (GPU Reset Required)", "0x0 (None)"), {"pci": "0000:01:00"}),
-        ],
+        [(at, f"NVRM: Xid (PCI:{pci}): 154, …", {"pci": pci, "detail": detail}) for pci, detail in actions.items()],
+    )
+    details = {"0000:c1:00": "NETIR_LINK_EVT Fatal", "0000:d1:00": "NETIR_BER_EVENT Nonfatal"}
+    loki.push(
+        kernel | {"xid": "149"},
+        [(at, f"NVRM: Xid (PCI:{pci}): 149, {detail}", {"pci": pci, "detail": detail}) for pci, detail in details.items()],
     )
     loki.push(
         kernel | {"sxid": "20034"},
@@ -131,42 +127,39 @@ def test_the_ruler_accepts_the_group(loki, group):
     assert status == 202, body
 
 
-def test_an_xid_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after_the_last(loki, event):
-    expression = RULES["GpuXid", "79"]["expr"]
-    first, second = ({**HOST, "pci": pci, "xid": "79"} for pci in ("0000:4b:00", "0000:b1:00"))
+def test_a_page_s_copy_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after_the_last(loki, event):
+    expression = RULES["GpuXid"]["expr"]
+    first, second, link = (
+        {**HOST, "pci": pci, "xid": xid} for pci, xid in (("0000:4b:00", "79"), ("0000:b1:00", "79"), ("0000:c1:00", "149"))
+    )
     assert loki.labels_at(expression, event - 1) == []
-    assert in_order(loki.labels_at(expression, event + 1)) == [first, second]
+    assert in_order(loki.labels_at(expression, event + 1)) == [first, second, link], "a non-fatal link error is none"
     assert loki.labels_at(expression, event + 601) == [first], "the repeated code restarts the ten minutes"
     assert loki.labels_at(expression, event + 901) == []
 
 
-def test_another_code_is_not_an_alert(loki, event):
-    assert loki.labels_at(RULES["GpuXid", "48"]["expr"], event + 1) == []
+def test_the_load_of_the_driver_ends_the_copies_of_its_host(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "rebooted"}
+    loki.push(kernel | {"xid": "79"}, [(event, "NVRM: Xid (PCI:0000:4b:00): 79, off the bus", {"pci": "0000:4b:00"})])
+    loki.push(kernel, [(event + 200, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", {})])
+
+    def clusters(at: float) -> set[str]:
+        return {labels["cluster"] for labels in loki.labels_at(RULES["GpuXid"]["expr"], at)}
+
+    assert clusters(event + 199) == {HOST["cluster"], "rebooted"}
+    assert clusters(event + 201) == {HOST["cluster"]}
 
 
-def test_a_recovery_action_of_reset_or_reboot_pages_in_the_driver_s_words(loki, event):
-    expression = RULES["GpuDriverAsksForAction", "critical"]["expr"]
-    expected = [
-        {**HOST, "pci": "0000:4b:00", "driver_action": "Node Reboot Required"},
-        {**HOST, "pci": "0000:b1:00", "driver_action": "Drain and Reset"},
-    ]
-    assert in_order(loki.labels_at(expression, event + 1)) == expected, "draining peer-to-peer work or no action pages nobody"
+def test_a_recovery_action_of_reset_or_reboot_pages(loki, event):
+    expression = RULES["GpuDriverAsksForAction"]["expr"]
+    assert in_order(loki.labels_at(expression, event + 1)) == [{**HOST, "pci": "0000:4b:00"}], "a drain stops no running job"
     assert loki.labels_at(expression, event - 1) == []
-    assert loki.labels_at(expression, event + 601) == []
 
 
-@pytest.mark.parametrize(
-    ("severity", "labels"),
-    [
-        ("critical", {"pci": "0000:c1:00.0", "sxid": "20034", "sxid_severity": "Fatal"}),
-        ("warning", {"pci": "0000:05:00.0", "sxid": "12028", "sxid_severity": "Non-fatal"}),
-    ],
-)
-def test_a_switch_s_error_is_an_alert_of_its_severity(loki, event, severity, labels):
-    expression = RULES["NvswitchSxid", severity]["expr"]
-    assert loki.labels_at(expression, event + 1) == [{**HOST, **labels}]
+def test_a_switch_s_fatal_error_pages(loki, event):
+    expression = RULES["NvswitchSxid"]["expr"]
+    assert loki.labels_at(expression, event + 1) == [{**HOST, "pci": "0000:c1:00.0", "sxid": "20034"}]
     assert loki.labels_at(expression, event - 1) == []
-    assert loki.labels_at(expression, event + 601) == []
 
 
 LOG_QUERIES = {

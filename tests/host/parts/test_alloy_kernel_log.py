@@ -136,7 +136,8 @@ def test_xids_are_counted_per_code_and_gpu(alloy: RunningAlloy) -> None:
 def test_the_time_of_the_last_event_is_a_metric_with_what_the_line_says(alloy: RunningAlloy) -> None:
     now = time.time()
     times = {
-        (labels["xid"], labels.get("detail")): value for labels, value in alloy.receiver.of("gpu_fleet_xid_last_timestamp_seconds")
+        (labels["xid"], labels.get("detail")): value
+        for labels, value in alloy.receiver.of("gpu_fleet_xid_last_timestamp_seconds")
     }
     assert set(times) == {
         ("79", None),
