@@ -149,8 +149,8 @@ class Inhibition:
 # One incident, one page.
 INHIBITIONS: Final = (
     Inhibition(
-        reason="Loki's copy of a page is for hosts whose metrics do not arrive.",
-        source=('alertname=~"GpuXid|GpuXidUnknown|GpuDriverAsksForAction|NvswitchSxid"', 'source=""'),
+        reason="Mimir's verdict on the GPU replaces Loki's page, which was sent first.",
+        source=('alertname=~"GpuXid|GpuDriverAsksForAction|NvswitchSxid"', 'severity="critical"', 'source=""'),
         target=('source="log"',),
         equal=(*HOST, "pci"),
     ),

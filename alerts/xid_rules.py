@@ -2,8 +2,10 @@
 
 An alert is the verdict on an incident of one GPU: of all codes that the GPU reported, only the gravest has one.
 
-Loki has the pages again, as a second source for hosts whose metrics do not arrive: two minutes later and inhibited by Mimir's
-(notifications.py). They have a label of their own: two rulers that resolve the same alert at different times would make it flap.
+Loki has the pages again, from the line itself: it is the first to page, seconds after the line, and the only one for hosts whose
+metrics do not arrive. Mimir's alert follows in the same notification group, which updates the page and does not send a second one,
+and inhibits Loki's (notifications.py). Loki's have a label of their own: two rulers that resolve the same alert at different times
+would make it flap.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ from alerts.xid import CATALOGUE, CAUSES, LINES, Action, Line, Severity, Xid
 ALERT: Final = "GpuXid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
 
-# Less than a minute from the kernel log line to the pager: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
+# Less than a minute from the kernel log line to the verdict: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
 INTERVAL: Final = "10s"
-# A Loki query is more expensive than a Mimir query, and needs no scrape before it.
-LOKI_INTERVAL: Final = "15s"
+# The page itself is Loki's: Alloy sends a line within a second, so this and the group_wait of pages are most of its latency.
+LOKI_INTERVAL: Final = "5s"
 
 # Groups are ranges of codes, so a new row never moves another code to another group.
 CODES_PER_GROUP: Final = 20
@@ -86,54 +88,115 @@ def table_groups() -> list[RuleGroup]:
 
 def log_groups() -> list[RuleGroup]:
     """For Loki."""
-    codes = [code for code, xid in CATALOGUE.items() if xid.severity is Severity.CRITICAL and not _lines_of(code)]
-    with_detail = {line.code for line in LINES if line.severity is Severity.CRITICAL and line.kind} - {RECOVERY_ACTION}
-    lines = " or ".join(
-        f"sum by ({_HOST}, pci, xid) (count_over_time({stream} [10m]))"
-        for stream in (
-            f'{{job="kernel", xid=~"{"|".join(map(str, codes))}"}}',
-            f'{{job="kernel", xid=~"{"|".join(map(str, sorted(with_detail)))}"}} | detail=~`(?i).* (link[ -]?)?fatal`',
-        )
+    ranks = _log_ranks()
+    severe = f'{{job="kernel", xid=~"{"|".join(sorted({code for code, _ in ranks}, key=int))}"}}{_line_filter()}'
+    rank = "".join(f"{{{{ {'else ' * bool(i)}if {test} }}}}{value}" for i, (test, value) in enumerate(_rank_tests(ranks)))
+    worst = (
+        f"topk by ({_HOST}, pci) (1,\n"
+        f"max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}` | unwrap rank [10m]) by ({_HOST}, pci, xid)\n"
+        f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
     )
-    action = '{job="kernel", xid="154"} | detail=~`0x[1267]( .*)?`'
     switch = '{job="kernel", sxid=~".+"} | sxid_severity="Fatal"'
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
+    severe_codes = {int(code) for code, _ in ranks}
+    meaning = _by_code({code: CATALOGUE[code].meaning for code in severe_codes})
     rules = (
         _log_alert(
             ALERT,
-            lines,
-            {"scope": "gpu"},
-            summary="XID {{ $labels.xid }} on {{ $labels.instance }}, GPU {{ $labels.pci }}",
-            description=f"Mimir has no incident of this GPU: metrics of the host do not arrive. {found}",
-            action="Look the code up in the runbook, and check why the host's metrics do not arrive.",
-        ),
-        _log_alert(
-            "GpuDriverAsksForAction",
-            f"sum by ({_HOST}, pci) (count_over_time({action} [10m]))",
-            {"scope": "gpu"},
-            summary="GPU {{ $labels.pci }} on {{ $labels.instance }}: recovery action required",
-            description=f"XID 154. Mimir has no incident of this GPU: metrics of the host do not arrive. {found}",
-            action="Follow the recovery action in the line, and check why the host's metrics do not arrive.",
+            worst,
+            {"scope": "gpu", "action": _by_code({code: _fatal_action(code).value for code in severe_codes})},
+            summary=f"XID {{{{ $labels.xid }}}} on {{{{ $labels.instance }}}}, GPU {{{{ $labels.pci }}}}: {meaning}",
+            description=f"{_NO_VERDICT} {found}",
+            action=_log_action(severe_codes),
         ),
         _log_alert(
             "NvswitchSxid",
-            f"sum by ({_HOST}, pci, sxid) (count_over_time({switch} [10m]))",
-            {"scope": "fabric"},
+            f"{_last_line(switch, f'{_HOST}, pci, sxid')}\n{_unless_loaded(switch, f'{_HOST}, pci, sxid')}",
+            {"scope": "fabric", "action": Action.CHECK_FABRIC.value},
             summary="SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}: fatal NVSwitch error",
-            description=f"Mimir does not have it: metrics of the host do not arrive. {found}",
+            description=f"{_NO_VERDICT} {found}",
             action="Drain the node, then reset all its GPUs and switches together (nvidia-smi -r) or reboot it.",
         ),
     )
     return [RuleGroup(name="xid", interval=LOKI_INTERVAL, rules=rules)]
 
 
+_NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
+_FATAL: Final = "fatal"
+
+
+def _log_ranks() -> dict[tuple[str, str], str]:
+    """The rank of each code and class that pages, as text. No two are equal: topk must not alternate between codes."""
+    found = [(code, "", xid.severity, xid.action) for code, xid in CATALOGUE.items() if not _lines_of(code)]
+    found += [(line.code, line.kind, line.severity, line.action) for line in LINES if line.kind]
+    return {
+        (str(code), kind): f"{_rank(code, severity, action)}.{999 - code}"
+        for code, kind, severity, action in found
+        if severity is Severity.CRITICAL
+    }
+
+
+def _rank_tests(ranks: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    """The ranks as conditions of a template of Loki."""
+    for (code, kind), value in ranks.items():
+        if code == str(RECOVERY_ACTION):
+            yield f'and (eq .xid "{code}") (hasPrefix "{kind}" .detail)', value
+        else:
+            yield f'eq .xid "{code}"', value
+
+
+def _line_filter() -> str:
+    """Only the lines of a code with classes that page."""
+    actions = [line.kind for line in LINES if line.code == RECOVERY_ACTION and line.severity is Severity.CRITICAL]
+    fatal = sorted({line.code for line in LINES if line.kind == _FATAL})
+    codes = "|".join(map(str, fatal))
+    return (
+        f' | xid!~"{codes}|{RECOVERY_ACTION}"'
+        f' or (xid=~"{codes}" and detail=~`(?i).* (link[ -]?)?fatal`)'
+        f' or (xid="{RECOVERY_ACTION}" and detail=~`({"|".join(actions)})( .*)?`)'
+    )
+
+
+def _log_action(codes: Iterable[int]) -> str:
+    """A template that prints the action of the alert's code; that of 154 is in the line, and so in the rank."""
+    texts = {code: _fatal_action(code).text for code in codes}
+    reboot, reset = Action.REBOOT_NODE, Action.RESET_GPU
+    is_reboot = f"gt $value {_RANK_OF_RECOVERY[reboot]}.0"
+    texts[RECOVERY_ACTION] = f"{{{{ if {is_reboot} }}}}{reboot.text}{{{{ else }}}}{reset.text}{{{{ end }}}}"
+    return _by_code(texts)
+
+
+def _fatal_action(code: int) -> Action:
+    return next((line.action for line in LINES if (line.code, line.kind) == (code, _FATAL)), CATALOGUE[code].action)
+
+
+def _by_code(texts: Mapping[int, str]) -> str:
+    """A template that prints the text of the alert's code."""
+    codes: dict[str, list[int]] = {}
+    for code, text in texts.items():
+        codes.setdefault(text, []).append(code)
+    arms = [f'if match "^({"|".join(map(str, found))})$" $labels.xid }}}}{text}' for text, found in codes.items()]
+    return "{{ " + "{{ else ".join(arms) + "{{ end }}"
+
+
+def _last_line(stream: str, labels: str) -> str:
+    """The time of the last line within ten minutes."""
+    time = "label_format at=`{{ __timestamp__ | unixEpoch }}` | unwrap at"
+    return f"max_over_time({stream} | {time} [10m]) by ({labels})"
+
+
+def _unless_loaded(stream: str, labels: str) -> str:
+    """Without what happened before the last load of the driver, which ends the incident in Mimir, too. A line from before a crash,
+    which is read after the boot, is older than the load, and pages nobody.
+    """
+    loaded = _last_line('{job="kernel"} |= "NVRM: loading NVIDIA UNIX"', _HOST)
+    return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {loaded})"
+
+
 def _log_alert(name: str, expression: str, labels: Mapping[str, str], **annotations: str) -> Rule:
-    """Over as soon as the driver has been loaded again: a reboot within the ten minutes ends the incident in Mimir, too."""
-    loaded = f'sum by ({_HOST}) (count_over_time({{job="kernel"}} |= "NVRM: loading NVIDIA UNIX" [10m]))'
     return {
         "alert": name,
-        "expr": f"({expression}) > 0\nunless on ({_HOST})\n{loaded} > 0\n",
-        "for": "2m",
+        "expr": f"{expression.rstrip()}\n",
         "labels": {"severity": Severity.CRITICAL.value, **labels, "source": "log"},
         "annotations": {**annotations, "runbook": f"alerts/runbooks/{name}.md"},
     }

@@ -109,7 +109,9 @@ def test_every_kind_of_channel_becomes_its_section():
 
 def test_loki_s_copy_is_hidden_by_mimir_s_alert_of_the_same_gpu():
     (rule,) = [rule for rule in config()["inhibit_rules"] if rule["target_matchers"] == ['source="log"']]
-    assert 'source=""' in rule["source_matchers"]
+    assert {'source=""', 'severity="critical"'} <= set(rule["source_matchers"]), (
+        "a warning must not hide the page of a graver code"
+    )
     assert set(rule["equal"]) == {"datacenter", "cluster", "instance", "pci"}
 
 

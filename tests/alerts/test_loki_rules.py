@@ -96,11 +96,6 @@ def event(loki) -> float:
             (at, "NVRM: Xid (PCI:0000:b1:00): 79, GPU has fallen off the bus.", {"pci": "0000:b1:00"}),
         ],
     )
-    actions = {"0000:4b:00": "0x2 (Node Reboot Required)", "0000:b1:00": "0x4 (Drain and Reset)", "0000:01:00": "0x0 (None)"}
-    loki.push(
-        kernel | {"xid": "154"},
-        [(at, f"NVRM: Xid (PCI:{pci}): 154, …", {"pci": pci, "detail": detail}) for pci, detail in actions.items()],
-    )
     details = {"0000:c1:00": "NETIR_LINK_EVT Fatal", "0000:d1:00": "NETIR_BER_EVENT Nonfatal"}
     loki.push(
         kernel | {"xid": "149"},
@@ -138,21 +133,40 @@ def test_a_page_s_copy_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after
     assert loki.labels_at(expression, event + 901) == []
 
 
-def test_the_load_of_the_driver_ends_the_copies_of_its_host(loki, event):
+def test_the_load_of_the_driver_ends_the_copies_of_its_host_and_a_later_failure_pages_again(loki, event):
     kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "rebooted"}
-    loki.push(kernel | {"xid": "79"}, [(event, "NVRM: Xid (PCI:0000:4b:00): 79, off the bus", {"pci": "0000:4b:00"})])
+    off_the_bus = "NVRM: Xid (PCI:0000:4b:00): 79, off the bus"
+    loki.push(kernel | {"xid": "79"}, [(event + s, off_the_bus, {"pci": "0000:4b:00"}) for s in (0, 260)])
     loki.push(kernel, [(event + 200, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", {})])
 
     def clusters(at: float) -> set[str]:
         return {labels["cluster"] for labels in loki.labels_at(RULES["GpuXid"]["expr"], at)}
 
     assert clusters(event + 199) == {HOST["cluster"], "rebooted"}
-    assert clusters(event + 201) == {HOST["cluster"]}
+    assert clusters(event + 202) == {HOST["cluster"]}
+    assert clusters(event + 262) == {HOST["cluster"], "rebooted"}
+
+
+def test_only_the_gravest_code_of_a_gpu_pages(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "burst"}
+    for seconds, code, detail in ((0, "119", ""), (1, "154", "0x1 (GPU Reset Required)"), (2, "79", ""), (3, "48", "")):
+        metadata = {"pci": "0000:4b:00"} | ({"detail": detail} if detail else {})
+        loki.push(kernel | {"xid": code}, [(event + seconds, f"NVRM: Xid (PCI:0000:4b:00): {code}, …", metadata)])
+
+    def pages(at: float) -> list[str]:
+        return [found["xid"] for found in loki.labels_at(RULES["GpuXid"]["expr"], at) if found["cluster"] == "burst"]
+
+    assert [pages(event + at) for at in (0.5, 1.5, 2.5, 3.5)] == [["119"], ["119"], ["79"], ["79"]]
 
 
 def test_a_recovery_action_of_reset_or_reboot_pages(loki, event):
-    expression = RULES["GpuDriverAsksForAction"]["expr"]
-    assert in_order(loki.labels_at(expression, event + 1)) == [{**HOST, "pci": "0000:4b:00"}], "a drain stops no running job"
+    expression = RULES["GpuXid"]["expr"]
+    alone = {**HOST, "cluster": "recovery", "pci": "0000:4b:00"}
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "recovery", "xid": "154"}
+    actions = {"0000:4b:00": "0x2 (Node Reboot Required)", "0000:b1:00": "0x4 (Drain and Reset)", "0000:01:00": "0x0 (None)"}
+    loki.push(kernel, [(event, "NVRM: …: 154, …", {"pci": pci, "detail": detail}) for pci, detail in actions.items()])
+    found = [labels for labels in loki.labels_at(expression, event + 1) if labels["cluster"] == "recovery"]
+    assert found == [{**alone, "xid": "154"}], "a drain stops no running job"
     assert loki.labels_at(expression, event - 1) == []
 
 
