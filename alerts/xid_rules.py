@@ -2,10 +2,10 @@
 
 An alert is the verdict on an incident of one GPU: of all codes that the GPU reported, only the gravest has one.
 
-Loki has the pages again, from the line itself: it is the first to page, seconds after the line, and the only one for hosts whose
-metrics do not arrive. Mimir's alert follows in the same notification group, which updates the page and does not send a second one,
-and inhibits Loki's (notifications.py). Loki's have a label of their own: two rulers that resolve the same alert at different times
-would make it flap.
+Loki has the pages again, from the line itself: it is the first to page, seconds after the line, and the only one for hosts
+whose metrics do not arrive. Mimir's alert follows in the same notification group, which updates the page and does not send a
+second one, and inhibits Loki's (notifications.py). Loki's have a label of their own: two rulers that resolve the same alert at
+different times would make it flap.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def log_groups() -> list[RuleGroup]:
     rank = "".join(f"{{{{ {'else ' * bool(i)}if {test} }}}}{value}" for i, (test, value) in enumerate(_rank_tests(ranks)))
     worst = (
         f"topk by ({_HOST}, pci) (1,\n"
-        f"max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}` | unwrap rank [10m]) by ({_HOST}, pci, xid)\n"
+        f"max by ({_HOST}, pci, xid) (max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}` | unwrap rank [10m]))\n"
         f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
     )
-    switch = '{job="kernel", sxid=~".+"} | sxid_severity="Fatal"'
+    switch = f'{{job="kernel", sxid=~".+"}} | {_THIS_BOOT} | sxid_severity="Fatal"'
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
     severe_codes = {int(code) for code, _ in ranks}
     meaning = _by_code({code: CATALOGUE[code].meaning for code in severe_codes})
@@ -123,6 +123,8 @@ def log_groups() -> list[RuleGroup]:
 
 _NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
 _FATAL: Final = "fatal"
+# Alloy marks lines from before a crash, which it reads after the boot.
+_THIS_BOOT: Final = 'boot=""'
 
 
 def _log_ranks() -> dict[tuple[str, str], str]:
@@ -151,7 +153,7 @@ def _line_filter() -> str:
     fatal = sorted({line.code for line in LINES if line.kind == _FATAL})
     codes = "|".join(map(str, fatal))
     return (
-        f' | xid!~"{codes}|{RECOVERY_ACTION}"'
+        f' | {_THIS_BOOT} | xid!~"{codes}|{RECOVERY_ACTION}"'
         f' or (xid=~"{codes}" and detail=~`(?i).* (link[ -]?)?fatal`)'
         f' or (xid="{RECOVERY_ACTION}" and detail=~`({"|".join(actions)})( .*)?`)'
     )
@@ -182,13 +184,11 @@ def _by_code(texts: Mapping[int, str]) -> str:
 def _last_line(stream: str, labels: str) -> str:
     """The time of the last line within ten minutes."""
     time = "label_format at=`{{ __timestamp__ | unixEpoch }}` | unwrap at"
-    return f"max_over_time({stream} | {time} [10m]) by ({labels})"
+    return f"max by ({labels}) (max_over_time({stream} | {time} [10m]))"
 
 
 def _unless_loaded(stream: str, labels: str) -> str:
-    """Without what happened before the last load of the driver, which ends the incident in Mimir, too. A line from before a crash,
-    which is read after the boot, is older than the load, and pages nobody.
-    """
+    """Without what happened before the last load of the driver, which ends the incident in Mimir, too."""
     loaded = _last_line('{job="kernel"} |= "NVRM: loading NVIDIA UNIX"', _HOST)
     return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {loaded})"
 
