@@ -75,8 +75,10 @@ ACTION_TEXTS: Final[Mapping[Action, str]] = {
         "link is down or the recovery action requires it (XID 154); have cables or baseboard serviced if the error repeats."
     ),
     Action.CHECK_MECHANICALS: "Drain the node, power it off, and reseat the GPU's power cables.",
-    Action.CHECK_UVM: "If programs on this GPU use unified memory or vGPU, reset the GPU; otherwise no action. Report the XID to NVIDIA "
-    "if no other one was logged with it.",
+    Action.CHECK_UVM: (
+        "If programs on this GPU use unified memory or vGPU, reset the GPU; otherwise no action. Report the XID to NVIDIA if no "
+        "other one was logged with it."
+    ),
     Action.ENABLE_ECC: "ECC is off: enable it (nvidia-smi -e 1) and reset the GPU in the next maintenance window.",
     Action.UPDATE_SOFTWARE: "Update driver, vGPU manager and firmware to matching releases.",
     Action.PLAN_REPLACEMENT: "The part is wearing out: plan its replacement. Jobs may continue.",

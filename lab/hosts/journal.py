@@ -16,13 +16,14 @@ _REMOTE = "/lib/systemd/systemd-journal-remote"
 _LEAD_US = 100_000
 
 
-def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0) -> None:
+def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0, boot: str = "") -> None:
     """`root`: the live file system of a host with journald. Raises HostsError.
 
-    `facility`: 0 is the kernel's; 1 (user) is what journald stores of a line that a program wrote to /dev/kmsg.
+    `facility`: 0 is the kernel's; 1 (user) is what journald stores of a line that a program wrote to /dev/kmsg. `boot`: the id of
+    the boot that logged them, without dashes; empty: the running one.
     """
     machine = (root / "etc/machine-id").read_text().strip()
-    boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    boot = boot or (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     hostname = (root / "etc/hostname").read_text().strip()
     directory = root / "var/log/journal" / machine
     now_us = time.time_ns() // 1000 + _LEAD_US
