@@ -93,7 +93,8 @@ def log_groups() -> list[RuleGroup]:
     rank = "".join(f"{{{{ {'else ' * bool(i)}if {test} }}}}{value}" for i, (test, value) in enumerate(_rank_tests(ranks)))
     worst = (
         f"topk by ({_HOST}, pci) (1,\n"
-        f"max by ({_HOST}, pci, xid) (max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}` | unwrap rank [10m]))\n"
+        f"max by ({_HOST}, pci, xid) (max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}`"
+        " | label_format rank=`{{ subf .rank (divf (unixEpochNanos __timestamp__) 1e20) }}` | unwrap rank [10m]))\n"
         f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
     )
     switch = f'{{job="kernel", sxid=~".+"}} | {_THIS_BOOT} | sxid_severity="Fatal"'
@@ -128,11 +129,11 @@ _THIS_BOOT: Final = 'boot=""'
 
 
 def _log_ranks() -> dict[tuple[str, str], str]:
-    """The rank of each code and class that pages, as text. No two are equal: topk must not alternate between codes."""
+    """The rank of each code and class that pages. Of equal ones the first event is the verdict, as in Mimir."""
     found = [(code, "", xid.severity, xid.action) for code, xid in CATALOGUE.items() if not _lines_of(code)]
     found += [(line.code, line.kind, line.severity, line.action) for line in LINES if line.kind]
     return {
-        (str(code), kind): f"{_rank(code, severity, action)}.{999 - code}"
+        (str(code), kind): str(_rank(code, severity, action))
         for code, kind, severity, action in found
         if severity is Severity.CRITICAL
     }
@@ -163,7 +164,7 @@ def _log_action(codes: Iterable[int]) -> str:
     """A template that prints the action of the alert's code; that of 154 is in the line, and so in the rank."""
     texts = {code: _fatal_action(code).text for code in codes}
     reboot, reset = Action.REBOOT_NODE, Action.RESET_GPU
-    is_reboot = f"gt $value {_RANK_OF_RECOVERY[reboot]}.0"
+    is_reboot = f"gt $value {_RANK_OF_RECOVERY[reboot] - 1}.0"
     texts[RECOVERY_ACTION] = f"{{{{ if {is_reboot} }}}}{reboot.text}{{{{ else }}}}{reset.text}{{{{ end }}}}"
     return _by_code(texts)
 

@@ -149,7 +149,8 @@ def test_the_load_of_the_driver_ends_the_copies_of_its_host_and_a_later_failure_
 
 def test_only_the_gravest_code_of_a_gpu_pages(loki, event):
     kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "burst"}
-    for seconds, code, detail in ((0, "119", ""), (1, "154", "0x1 (GPU Reset Required)"), (2, "79", ""), (3, "48", "")):
+    burst = ((0, "119", ""), (0.1, "62", ""), (1, "154", "0x1 (GPU Reset Required)"), (2, "79", ""), (3, "48", ""))
+    for seconds, code, detail in burst:
         metadata = {"pci": "0000:4b:00"} | ({"detail": detail} if detail else {})
         loki.push(kernel | {"xid": code}, [(event + seconds, f"NVRM: Xid (PCI:0000:4b:00): {code}, …", metadata)])
 
