@@ -97,7 +97,7 @@ def log_groups() -> list[RuleGroup]:
         " | label_format rank=`{{ subf .rank (divf (unixEpochNanos __timestamp__) 1e20) }}` | unwrap rank [10m]))\n"
         f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
     )
-    switch = f'{{job="kernel", sxid=~".+"}} | {_THIS_BOOT} | sxid_severity="Fatal"'
+    switch = '{job="kernel", sxid=~".+"} | sxid_severity="Fatal"'
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
     severe_codes = {int(code) for code, _ in ranks}
     meaning = _by_code({code: CATALOGUE[code].meaning for code in severe_codes})
@@ -124,8 +124,6 @@ def log_groups() -> list[RuleGroup]:
 
 _NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
 _FATAL: Final = "fatal"
-# Alloy marks lines from before a crash, which it reads after the boot.
-_THIS_BOOT: Final = 'boot=""'
 
 
 def _log_ranks() -> dict[tuple[str, str], str]:
@@ -154,7 +152,7 @@ def _line_filter() -> str:
     fatal = sorted({line.code for line in LINES if line.kind == _FATAL})
     codes = "|".join(map(str, fatal))
     return (
-        f' | {_THIS_BOOT} | xid!~"{codes}|{RECOVERY_ACTION}"'
+        f' | xid!~"{codes}|{RECOVERY_ACTION}"'
         f' or (xid=~"{codes}" and detail=~`(?i).* (link[ -]?)?fatal`)'
         f' or (xid="{RECOVERY_ACTION}" and detail=~`({"|".join(actions)})( .*)?`)'
     )

@@ -171,9 +171,9 @@ class Host:
         """A file of this machine becomes `target` on the running host."""
         shutil.copyfile(file, self.inside / target.lstrip("/"))
 
-    def kernel_line(self, *lines: str, facility: int = 0, boot: str = "") -> None:
+    def kernel_line(self, *lines: str, facility: int = 0) -> None:
         """The kernel says this now, in the host's journal: `journalctl --dmesg` there shows it."""
-        journal.add_kernel_lines(self.inside, lines, facility=facility, boot=boot)
+        journal.add_kernel_lines(self.inside, lines, facility=facility)
 
     def inject_xid(self, code: int, *, gpu_index: int) -> list[str]:
         """The XID happens: the tools report its damage and the kernel says its lines, which are returned."""

@@ -16,14 +16,13 @@ _REMOTE = "/lib/systemd/systemd-journal-remote"
 _LEAD_US = 100_000
 
 
-def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0, boot: str = "") -> None:
+def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0) -> None:
     """`root`: the live file system of a host with journald. Raises HostsError.
 
-    `facility`: 0 is the kernel's; 1 (user) is what journald stores of a line that a program wrote to /dev/kmsg. `boot`: the id of
-    the boot that logged them, without dashes; empty: the running one.
+    `facility`: 0 is the kernel's; 1 (user) is what journald stores of a line that a program wrote to /dev/kmsg.
     """
     machine = (root / "etc/machine-id").read_text().strip()
-    boot = boot or (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     hostname = (root / "etc/hostname").read_text().strip()
     directory = root / "var/log/journal" / machine
     now_us = time.time_ns() // 1000 + _LEAD_US

@@ -172,7 +172,6 @@ def test_an_xid_in_the_kernel_log_reaches_loki_with_its_labels(
 ) -> None:
     """After the reboot test on purpose: the journal then has an older boot."""
     host = site.hosts["metal"]
-    host.kernel_line("NVRM: Xid (PCI:0000:4b:00): 119, logged before a crash", boot="0123456789abcdef" * 2)
     lines = host.inject_xid(79, gpu_index=3)
     try:
         eventually("the XID line in Loki", lambda: query.kernel_lines(backend.loki, xid=79))
@@ -182,8 +181,6 @@ def test_an_xid_in_the_kernel_log_reaches_loki_with_its_labels(
         eventually(
             "the XID's counter in Mimir", lambda: [float(s["value"][1]) for s in query.metrics(backend.mimir, counter)] == [1]
         )
-        assert len(query.log_lines(backend.loki, '{xid="119"} | boot="previous"')) == 1, "it is kept"
-        assert query.metrics(backend.mimir, 'gpu_fleet_xid_events_total{xid="119"}') == [], "and is no event of this boot"
     finally:
         host.repair_gpus()
 
