@@ -59,6 +59,7 @@ _RANK: Final[Mapping[Action, int]] = {
     Action.NONE: 12,
 }
 OFF_THE_BUS: Final = 79  # it explains everything else that the driver logs about the GPU
+CONTAINED: Final = 94  # the program's own errors follow it, and it needs a reset when convenient
 RECOVERY_ACTION: Final = 154
 # The driver's recovery action is the verdict where no other code of the GPU has one, and above a reset where it is a reboot.
 _RANK_OF_RECOVERY: Final[Mapping[Action, int]] = {Action.REBOOT_NODE: 94, Action.RESET_GPU: 51, Action.FOLLOW_DRIVER_ACTION: 11}
@@ -253,6 +254,8 @@ def _rank(code: int, severity: Severity, action: Action) -> int:
         return _RANK_OF_RECOVERY[action]
     if code == OFF_THE_BUS:
         return 99
+    if code == CONTAINED:
+        return _RANK[action] + 1
     return _RANK[action] + (CRITICAL if severity is Severity.CRITICAL else 0)
 
 
