@@ -95,7 +95,7 @@ def log_groups() -> list[RuleGroup]:
     worst = (
         f"topk by ({_HOST}, pci) (1,\n"
         f"max by ({_HOST}, pci, xid) (max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}`"
-        " | label_format rank=`{{ subf .rank (divf (unixEpochNanos __timestamp__) 1e20) }}` | unwrap rank [10m]))\n"
+        f" | label_format rank=`{_SCORE}` | unwrap rank [10m]))\n"
         f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
     )
     switch = '{job="kernel", sxid=~".+"} | sxid_severity="Fatal"'
@@ -113,9 +113,9 @@ def log_groups() -> list[RuleGroup]:
         ),
         _log_alert(
             "NvswitchSxid",
-            f"{_last_line(switch, f'{_HOST}, pci, sxid')}\n{_unless_loaded(switch, f'{_HOST}, pci, sxid')}",
+            f"{_last_line(switch, f'{_HOST}, pci, sxid, detail')}\n{_unless_loaded(switch, f'{_HOST}, pci, sxid, detail')}",
             {"scope": "fabric", "action": Action.CHECK_FABRIC.value},
-            summary="SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}: fatal NVSwitch error",
+            summary="SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}: fatal: {{ $labels.detail }}",
             description=f"{_NO_VERDICT} {found}",
             action="Drain the node, then reset all its GPUs and switches together (nvidia-smi -r) or reboot it.",
         ),
@@ -125,10 +125,12 @@ def log_groups() -> list[RuleGroup]:
 
 _NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
 _FATAL: Final = "fatal"
+# The rank of an event; of equal ones the earlier second is higher, then the lower code, as in gpu:xid_incident:score.
+_SCORE: Final = "{{ subf .rank (divf (unixEpoch __timestamp__) 1e10) (mulf .xid 1e-13) }}"
 
 
 def _log_ranks() -> dict[tuple[str, str], str]:
-    """The rank of each code and class that pages. Of equal ones the first event is the verdict, as in Mimir."""
+    """The rank of each code and class that pages."""
     found = [(code, "", xid.severity, xid.action) for code, xid in CATALOGUE.items() if not _lines_of(code)]
     found += [(line.code, line.kind, line.severity, line.action) for line in LINES if line.kind]
     return {
@@ -188,8 +190,8 @@ def _last_line(stream: str, labels: str) -> str:
 
 
 def _unless_loaded(stream: str, labels: str) -> str:
-    """Without what happened before the last load of the driver, which ends the incident in Mimir, too."""
-    loaded = _last_line('{job="kernel"} |= "NVRM: loading NVIDIA UNIX"', _HOST)
+    """Without what happened before the last boot or load of the driver, which end the incident in Mimir, too."""
+    loaded = _last_line('{job="kernel"} |~ "Linux version [0-9]|NVRM: loading NVIDIA UNIX"', _HOST)
     return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {loaded})"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import alerts
+from alerts.alertmanager import inhibit_rules
 from alerts.inventory import stack_inventory
 from alerts.links import NO_LINKS, Links
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
@@ -88,6 +89,10 @@ def main(arguments: list[str]) -> int:
         ),
     )
     print(_NEXT[given.target].format(directory=directory))
+    inhibitions = given.directory / "alertmanager" / "inhibit_rules.yaml"
+    inhibitions.parent.mkdir(exist_ok=True)
+    inhibitions.write_text(to_yaml({"inhibit_rules": inhibit_rules()}))
+    print(f"{inhibitions}: add its rules to your Alertmanager, or one incident notifies several times (docs/import-by-hand.md).")
     if not inventory and given.target != "loki":
         print("Without STACK=... the alerts about missing hosts and GPUs stay silent: they compare with a stack's inventory.")
     return 0

@@ -22,7 +22,7 @@ POLL_S: Final = 0.5
 # health checks: those for which NVIDIA's device plugin and DCGM, Azure's node health checks and Crusoe take a GPU out of service,
 # warn, or do nothing.
 COMMON: Final[Mapping[int, tuple[int, ...]]] = {
-    0: (119, 13, 109, 62, 120),
+    0: (62, 13, 109, 119, 120),  # within a second the lowest of equally grave codes
     1: (48, 63, 95, 31),
     2: (74, 45),
     3: (79, 119, 48, 74, 13),

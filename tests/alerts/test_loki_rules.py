@@ -147,17 +147,33 @@ def test_the_load_of_the_driver_ends_the_copies_of_its_host_and_a_later_failure_
     assert clusters(event + 262) == {HOST["cluster"], "rebooted"}
 
 
+def test_a_line_from_before_a_crash_is_kept_and_pages_nobody(loki, event):
+    """Alloy sends it after the boot, with the time of the journal."""
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "crashed"}
+    loki.push(kernel, [(event + 100, "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054)", {})])
+    loki.push(kernel | {"xid": "79"}, [(event + 50, "NVRM: Xid (PCI:0000:4b:00): 79, off the bus", {"pci": "0000:4b:00"})])
+
+    def found(at: float, query: str) -> list[dict[str, str]]:
+        return [labels for labels in loki.labels_at(query, at) if labels["cluster"] == "crashed"]
+
+    assert found(event + 101, 'sum by (cluster, xid) (count_over_time({job="kernel", xid="79"}[10m]))') != []
+    assert found(event + 101, RULES["GpuXid"]["expr"]) == []
+
+
 def test_only_the_gravest_code_of_a_gpu_pages(loki, event):
     kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "burst"}
-    burst = ((0, "119", ""), (0.1, "62", ""), (1, "154", "0x1 (GPU Reset Required)"), (2, "79", ""), (3, "48", ""))
+    """Of equally grave ones the lowest of the first second."""
+    start = int(event) + 1
+    reset = "0x1 (GPU Reset Required)"
+    burst = ((0, "119", ""), (0.2, "62", ""), (1, "46", ""), (1.2, "154", reset), (2, "79", ""), (3, "48", ""))
     for seconds, code, detail in burst:
         metadata = {"pci": "0000:4b:00"} | ({"detail": detail} if detail else {})
-        loki.push(kernel | {"xid": code}, [(event + seconds, f"NVRM: Xid (PCI:0000:4b:00): {code}, …", metadata)])
+        loki.push(kernel | {"xid": code}, [(start + seconds, f"NVRM: Xid (PCI:0000:4b:00): {code}, …", metadata)])
 
     def pages(at: float) -> list[str]:
         return [found["xid"] for found in loki.labels_at(RULES["GpuXid"]["expr"], at) if found["cluster"] == "burst"]
 
-    assert [pages(event + at) for at in (0.5, 1.5, 2.5, 3.5)] == [["119"], ["119"], ["79"], ["79"]]
+    assert [pages(start + at) for at in (0.1, 0.5, 1.5, 2.5, 3.5)] == [["119"], ["62"], ["62"], ["79"], ["79"]]
 
 
 def test_a_recovery_action_of_reset_or_reboot_pages(loki, event):
