@@ -155,6 +155,11 @@ INHIBITIONS: Final = (
         equal=(*HOST, "pci"),
     ),
     Inhibition(
+        reason="A fatal error of an NVSwitch causes link errors of the host's GPUs, which are reset together with it.",
+        source=('alertname="NvswitchSxid"', 'severity="critical"'),
+        target=('alertname="GpuXid"', 'xid="74"'),
+    ),
+    Inhibition(
         reason="The critical alert of a file system includes the warning.",
         source=('alertname="HostDiskFilling"', 'severity="critical"'),
         target=('alertname="HostDiskFilling"', 'severity="warning"'),

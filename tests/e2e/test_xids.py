@@ -64,6 +64,13 @@ def incidents(datacenter: Datacenter) -> Iterator[str]:
     )
     send(
         datacenter,
+        {"alertname": "NvswitchSxid", "severity": "critical", "scope": "fabric", "instance": "switch", "sxid": "20034"},
+        {**XID, **bus, "instance": "switch", "xid": "74", "source": "log"},
+        {**XID, **bus, "instance": "switch", "xid": "74"},
+        {**XID, **other, "instance": "switch", "xid": "119"},
+    )
+    send(
+        datacenter,
         {"alertname": "HostInMaintenance", "severity": "info", "scope": "host", "instance": "maintained"},
         {"alertname": "HostSilent", "severity": "critical", "scope": "host", "instance": "maintained"},
         {**XID, **bus, "instance": "maintained", "xid": "79"},
@@ -106,6 +113,12 @@ def is_page(alert: dict[str, Any]) -> bool:
 
 def test_loki_s_copy_of_a_page_is_hidden_by_mimir_s_of_the_same_gpu(incidents: str, datacenter: Datacenter) -> None:
     assert names(received(datacenter, "lost")) == {"GpuXid79", "GpuXid74"}
+
+
+def test_a_fatal_switch_error_hides_the_link_errors_that_it_causes_and_no_other_failure(
+    incidents: str, datacenter: Datacenter
+) -> None:
+    assert names(received(datacenter, "switch")) == {"NvswitchSxid", "GpuXid119"}
 
 
 def test_a_host_in_maintenance_may_be_silent_and_its_gpus_may_not_fail(incidents: str, datacenter: Datacenter) -> None:
