@@ -189,16 +189,20 @@ def test_a_page_ends_by_itself(incidents: str, datacenter: Datacenter) -> None:
 def test_an_incident_is_open_until_the_driver_is_loaded_again(incidents: str, datacenter: Datacenter) -> None:
     """`clear` repairs the GPUs and logs the driver's start, as a reboot does."""
 
-    def states() -> set[str]:
-        found: dict[str, str] = {}
-        for alert in received(datacenter, "dev-gpu-host"):
-            if alert["labels"]["alertname"] == "GpuXid":
-                found[alert["labels"]["xid"]] = alert["status"]
-        return set(found.values())
+    def pages() -> dict[str, str]:
+        """The last notification of each code. Warnings wait for the interval of their group, five minutes."""
+        alerts = [alert for alert in received(datacenter, "dev-gpu-host") if is_page(alert)]
+        return {alert["labels"]["xid"]: alert["status"] for alert in alerts if alert["labels"]["alertname"] == "GpuXid"}
 
-    assert states() == {"firing"}
+    def open_incidents() -> list[dict[str, str]]:
+        labels = [alert["labels"] for alert in query.active_alerts(datacenter.endpoints["ALERTMANAGER_URL"])]
+        return [each for each in labels if each["alertname"] == "GpuXid" and each["instance"] == "dev-gpu-host"]
+
+    assert set(pages().values()) == {"firing"}
+    assert {each["xid"] for each in open_incidents()} == {str(code) for code in VERDICTS.values()}
     inject.clear(datacenter.directory / ".dev/gpus/state")
-    eventually("all incidents end", lambda: states() == {"resolved"}, within_s=150)
+    eventually("all incidents end", lambda: not open_incidents(), within_s=150)
+    eventually("the receiver is notified of it", lambda: set(pages().values()) == {"resolved"}, within_s=90)
 
 
 def test_an_injected_xid_reaches_the_receiver_with_what_to_do(incidents: str, datacenter: Datacenter) -> None:
