@@ -39,12 +39,17 @@ def alertmanager_config(notifications: Notifications) -> dict[str, Any]:
     config = {
         "route": _root(notifications),
         "receivers": [_receiver(receiver) for receiver in notifications.receivers],
-        "inhibit_rules": [_inhibition(inhibition) for inhibition in INHIBITIONS],
+        "inhibit_rules": inhibit_rules(),
         "templates": list(templates()),
     }
     if notifications.mute_timings:
         config["time_intervals"] = [_time_interval(timing) for timing in notifications.mute_timings]
     return config
+
+
+def inhibit_rules() -> list[dict[str, Any]]:
+    """Also for an Alertmanager whose configuration is not ours."""
+    return [_inhibition(inhibition) for inhibition in INHIBITIONS]
 
 
 def templates() -> dict[str, str]:

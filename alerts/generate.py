@@ -16,6 +16,7 @@ def generated_groups() -> Mapping[Path, tuple[str, list[RuleGroup]]]:
     """Each generated rule file with its source table and its groups."""
     return {
         HERE / "rules" / "vocabulary.yaml": ("vocabulary.py", vocabulary.groups()),
+        HERE / "rules" / "xid-tables.yaml": ("xid.csv", xid_rules.table_groups()),
         HERE / "rules" / "xid.yaml": ("xid.csv", xid_rules.metric_groups()),
         HERE / "loki" / "xid.yaml": ("xid.csv", xid_rules.log_groups()),
     }

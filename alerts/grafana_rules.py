@@ -10,8 +10,7 @@ severity; missing data has rules of its own (inventory.yaml, and grafana/ruler.y
 a separate state. Its handling depends on the severity of the alert that could be missed. - The name of an alert is its rule's
 title, and titles are unique within a folder: the label `alert` has the name used by a ruler. - Annotations cannot use `query`,
 and `$value` has another name. - Before version 13 it has no inhibition rules, in 13 only behind an experimental feature toggle:
-inhibitions are in the expressions. - Equal alerts of Mimir and Loki would be notified twice, since the rule is part of an alert's
-identity: only Mimir's is used.
+inhibitions are in the expressions. - Loki's copies of Mimir's alerts would be notified, too: only Mimir's are used.
 
 Recording rules stay in Mimir's ruler: Grafana's own need a feature toggle and a remote-write target, and Kubernetes and rulers
 need the series anyway.
@@ -32,7 +31,7 @@ from alerts.links import NO_LINKS, Links
 from alerts.model import Rule, RuleGroup
 from alerts.notifications import INHIBITIONS
 from alerts.xid_rules import ALERT as XID_ALERT
-from alerts.xid_rules import GPU_BY_UUID_OR_ADDRESS, GPU_IN_WORDS, metric_expression
+from alerts.xid_rules import GPU_BY_UUID_OR_ADDRESS, GPU_IN_WORDS, open_incidents
 
 Source = Literal["mimir", "loki"]
 
@@ -123,26 +122,22 @@ def rule_groups(
     for source, files in _RULE_FILES:
         if source in sources:
             given += [(source, group) for group in alerts.rule_groups(files, links, custom)]
-    in_mimir = {_identity(rule) for source, group in given for rule in group.rules if source == "mimir"}
+    in_mimir = {rule.get("alert") for source, group in given for rule in group.rules if source == "mimir"}
     alerting: list[tuple[Source, RuleGroup, list[Rule]]] = []
     for source, group in given:
-        rules = [rule for rule in group.rules if "alert" in rule and (source == "mimir" or _identity(rule) not in in_mimir)]
+        rules = [rule for rule in group.rules if "alert" in rule and (source == "mimir" or rule["alert"] not in in_mimir)]
         if rules:
             alerting.append((source, group, rules))
     of_mimir = [rule for source, _, rules in alerting for rule in rules if source == "mimir"]
-    names = Counter(rule["alert"] for _, _, rules in alerting for rule in rules)
+    names = Counter(_name(rule) for _, _, rules in alerting for rule in rules)
     return [
         GrafanaRuleGroup(
             name=group.name,
             interval_s=_interval_s(group.interval),
-            rules=tuple(_rule(rule, source, of_mimir, is_only=names[rule["alert"]] == 1) for rule in rules),
+            rules=tuple(_rule(rule, source, of_mimir, is_only=names[_name(rule)] == 1) for rule in rules),
         )
         for source, group, rules in alerting
     ]
-
-
-def _identity(rule: Rule) -> tuple[Any, ...]:
-    return rule.get("alert"), *sorted(rule.get("labels", {}).items())
 
 
 def _interval_s(text: str) -> int:
@@ -155,10 +150,9 @@ def _interval_s(text: str) -> int:
 
 def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) -> GrafanaRule:
     labels = rule["labels"]
-    distinction = labels.get("xid") or ("" if is_only else labels["severity"])
     expr = rule["expr"]
     return GrafanaRule(
-        title=f"{rule['alert']} {distinction}".rstrip(),
+        title=_name(rule) if is_only else f"{_name(rule)} {labels['severity']}",
         source=source,
         expr=_unless_inhibited(rule, of_mimir) if source == "mimir" else expr,
         severity=labels["severity"],
@@ -167,6 +161,11 @@ def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) ->
         labels={**labels, ALERT_LABEL: rule["alert"]},
         annotations={name: _template(text) for name, text in rule["annotations"].items()},
     )
+
+
+def _name(rule: Rule) -> str:
+    """The alert with the code of an XID."""
+    return f"{rule['alert']} {rule['labels'].get('xid', '')}".rstrip()
 
 
 def _template(text: str) -> str:
@@ -192,7 +191,7 @@ def _unless_inhibited(rule: Rule, of_mimir: list[Rule]) -> str:
 def _any_of(rules: list[Rule]) -> str:
     """The union of the expressions of the rules."""
     if all(rule["alert"] == XID_ALERT for rule in rules):  # dozens, which differ only by the code
-        return metric_expression([int(rule["labels"]["xid"]) for rule in rules])
+        return open_incidents([rule["labels"]["xid"] for rule in rules])
     return "\nor\n".join(f"({rule['expr'].rstrip()})" for rule in rules)
 
 

@@ -1,7 +1,8 @@
 """The inventory as a metric: each stack records the hosts and GPUs that it expects, so that a missing one can raise an alert.
 
-Recorded as `inventory:host:expected` (always 1) and, if the stack file has a host's GPU count, `inventory:gpus_expected:count`,
-with labels datacenter, cluster and instance. The alerts are in rules/inventory.yaml.
+Recorded as `inventory:host:expected` (always 1); if the stack file has a host's GPU count, as `inventory:gpus_expected:count`; if
+it takes the host out of service, as `inventory:host:maintenance` (label `reason`). All have the labels datacenter, cluster and
+instance. The alerts are in rules/inventory.yaml.
 
 A Kubernetes cluster has its own inventory: its nodes are expected as long as they exist in the API server, with the GPUs that
 they offered within the last day.
@@ -17,6 +18,7 @@ from alerts.model import Rule, RuleGroup
 
 HOST: Final = "inventory:host:expected"
 GPUS: Final = "inventory:gpus_expected:count"
+MAINTENANCE: Final = "inventory:host:maintenance"
 
 INTERVAL: Final = "1m"
 # One rule per host would be thousands of rules; all hosts in one rule are slow, because each `or` scans its left side.
@@ -29,9 +31,15 @@ def stack_inventory(
     gpus: Mapping[str, int | None],
     *,
     has_kubernetes: bool,
+    maintenance: Mapping[str, str] | None = None,
 ) -> list[RuleGroup]:
-    """Every inventory group of one stack: its hosts, and its Kubernetes cluster if it has one. `gpus`: see inventory_groups."""
+    """Every inventory group of one stack: its hosts, and its Kubernetes cluster if it has one. `gpus`: see inventory_groups.
+
+    `maintenance`: hosts out of service, with the reason.
+    """
     groups = inventory_groups(datacenter, cluster, gpus)
+    if maintenance:
+        groups.append(_maintenance_group(datacenter, cluster, maintenance))
     return [*groups, kubernetes_inventory_group(datacenter, cluster)] if has_kubernetes else groups
 
 
@@ -46,6 +54,24 @@ def inventory_groups(datacenter: str, cluster: str, gpus: Mapping[str, int | Non
         )
         for start in range(0, len(hosts), HOSTS_PER_GROUP)
     ]
+
+
+def _maintenance_group(datacenter: str, cluster: str, reasons: Mapping[str, str]) -> RuleGroup:
+    series = (
+        f'label_replace(label_replace(vector(1), "instance", {json.dumps(host)}, "", ""), "reason", {_literal(reason)}, "", "")'
+        for host, reason in sorted(reasons.items())
+    )
+    rule = {
+        "record": MAINTENANCE,
+        "expr": "\nor\n".join(series) + "\n",
+        "labels": {"datacenter": datacenter, "cluster": cluster},
+    }
+    return RuleGroup(name=f"inventory-{datacenter}-{cluster}-maintenance", interval=INTERVAL, rules=(rule,))
+
+
+def _literal(text: str) -> str:
+    """A replacement of label_replace that is the text itself: `$` refers to groups there."""
+    return json.dumps(text.replace("$", "$$"), ensure_ascii=False)
 
 
 def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:

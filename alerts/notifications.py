@@ -14,14 +14,10 @@ from typing import Any, Final
 Secret = Any
 
 HOST: Final = ("datacenter", "cluster", "instance")
-# The kernel log identifies a GPU by its PCI address, an exporter by its uuid; the other label is empty, and two empty labels are
-# equal.
-GPU: Final = (*HOST, "pci", "uuid")
-
-# Pages are sent immediately and separately, whatever the grouping of other alerts: one per host and code. A failure of a second
-# host is a page of its own and not an update of the first one.
-PAGE_GROUP: Final = (*HOST, "xid")
-# Long enough to put GPUs of a baseboard that fail together into one page, short enough to page within a minute.
+# Pages are sent immediately and separately, whatever the grouping of other alerts: one per GPU, or per host for what is not about
+# one GPU. A failure of a second GPU or host is a page of its own and not an update of the first one.
+PAGE_GROUP: Final = (*HOST, "pci", "uuid")
+# Long enough for the gravest code of a burst to be the one that pages, short enough to page within a minute.
 PAGE_WAIT: Final = "5s"
 PAGE_INTERVAL: Final = "1m"
 
@@ -153,28 +149,15 @@ class Inhibition:
 # One incident, one page.
 INHIBITIONS: Final = (
     Inhibition(
-        reason="A GPU that has fallen off the bus causes the other errors that the driver logs about it.",
-        source=('alertname="GpuXid"', 'xid="79"'),
-        target=('alertname="GpuXid"', 'xid!="79"'),
-        equal=GPU,
+        reason="Mimir's verdict on the GPU replaces Loki's page, which was sent first.",
+        source=('alertname=~"GpuXid|GpuDriverAsksForAction|NvswitchSxid"', 'severity="critical"', 'source=""'),
+        target=('source="log"',),
+        equal=(*HOST, "pci"),
     ),
     Inhibition(
-        reason="An uncorrectable memory error has follow-up codes: contained or not, row remapping, DRAM or SRAM.",
-        source=('alertname="GpuXid"', 'xid="48"'),
-        target=('alertname="GpuXid"', 'xid=~"63|94|95|171|172"'),
-        equal=GPU,
-    ),
-    Inhibition(
-        reason="A GPU reset or a reboot is due; alerts about programs that crashed because of the same error add nothing.",
-        source=('alertname="GpuXid"', 'severity="critical"'),
-        target=('alertname="GpuXid"', 'severity="warning"'),
-        equal=GPU,
-    ),
-    Inhibition(
-        reason="The kernel log identifies the GPU; the same code from an exporter without the PCI address adds nothing.",
-        source=('alertname="GpuXid"', 'pci!=""'),
-        target=('alertname="GpuXid"', 'pci=""'),
-        equal=(*HOST, "xid"),
+        reason="A fatal error of an NVSwitch causes link errors of the host's GPUs, which are reset together with it.",
+        source=('alertname="NvswitchSxid"', 'severity="critical"'),
+        target=('alertname="GpuXid"', 'xid="74"'),
     ),
     Inhibition(
         reason="The critical alert of a file system includes the warning.",
@@ -183,23 +166,18 @@ INHIBITIONS: Final = (
         equal=(*HOST, "mountpoint"),
     ),
     Inhibition(
-        reason="The recovery action after an XID that pages belongs to the same incident.",
+        reason="A missing GPU of a host with an incident that pages belongs to it.",
         source=('alertname="GpuXid"', 'severity="critical"'),
-        target=('alertname="GpuDriverAsksForAction"',),
-        equal=GPU,
+        target=('alertname="GpuMissing"',),
     ),
     Inhibition(
-        reason="The alert about the recovery action includes XID 154, which announces it.",
-        source=('alertname="GpuDriverAsksForAction"',),
-        target=('alertname="GpuXid"', 'xid="154"'),
-        equal=GPU,
-    ),
-    Inhibition(
-        reason="Consequences of an XID that pages (lost memory, a missing GPU, a pending reset) belong to the same incident.",
-        source=('alertname="GpuXid"', 'severity="critical"'),
+        reason="A reboot, a GPU reset or a driver upgrade of a host in maintenance is expected, and what it causes.",
+        source=('alertname="HostInMaintenance"',),
         target=(
-            'alertname=~"GpuMissing|GpuCountBelowInventory|GpuRecoveryActionNeeded|GpuEccUncorrected|GpuRowRemapPending'
-            '|GpuExporterFailing|GpuDataStale"',
+            'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
+            "|HostInfinibandPortDown|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuCountBelowInventory|GpuMissing"
+            "|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuNvlinkDown|FabricServiceDown"
+            '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',
         ),
     ),
     Inhibition(

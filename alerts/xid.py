@@ -75,8 +75,10 @@ ACTION_TEXTS: Final[Mapping[Action, str]] = {
         "link is down or the recovery action requires it (XID 154); have cables or baseboard serviced if the error repeats."
     ),
     Action.CHECK_MECHANICALS: "Drain the node, power it off, and reseat the GPU's power cables.",
-    Action.CHECK_UVM: "Look for unified-memory faults in the kernel log at the same time; if there are none, report the XID to "
-    "NVIDIA.",
+    Action.CHECK_UVM: (
+        "If programs on this GPU use unified memory or vGPU, reset the GPU; otherwise no action. Report the XID to NVIDIA if no "
+        "other one was logged with it."
+    ),
     Action.ENABLE_ECC: "ECC is off: enable it (nvidia-smi -e 1) and reset the GPU in the next maintenance window.",
     Action.UPDATE_SOFTWARE: "Update driver, vGPU manager and firmware to matching releases.",
     Action.PLAN_REPLACEMENT: "The part is wearing out: plan its replacement. Jobs may continue.",
@@ -122,13 +124,13 @@ class Xid:
 
     @property
     def is_retired(self) -> bool:
-        """No GPU since Ampere logs it."""
+        """No GPU since Ampere logs it. Volta and Turing do, so it is alerted."""
         return self.notes.startswith("unused on Ampere and later")
 
     @property
     def is_alerted(self) -> bool:
         """Whether the code raises an alert; the other codes are only in Loki and on the dashboards."""
-        return self.severity in (Severity.CRITICAL, Severity.WARNING) and not self.is_retired
+        return self.severity in (Severity.CRITICAL, Severity.WARNING)
 
 
 class CatalogueError(ValueError):
@@ -183,4 +185,28 @@ def _member(kind: type[Kind], column: str, value: str) -> Kind:
         raise ValueError(f"{column} is {value!r}; expected one of {', '.join(m.value or '(empty)' for m in kind)}") from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The verdict on a code that depends on its line. `kind`: the class that rules/xid-events.yaml derives from the line."""
+
+    code: int
+    kind: str
+    severity: Severity
+    action: Action
+
+
+def _lines(file: Path) -> tuple[Line, ...]:
+    rows = csv.DictReader(line for line in file.read_text().splitlines() if not line.startswith("#"))
+    return tuple(
+        Line(
+            code=int(row["code"]),
+            kind=row["class"],
+            severity=_member(Severity, "severity", row["severity"]),
+            action=_member(Action, "action", row["action"]),
+        )
+        for row in rows
+    )
+
+
+LINES: Final = _lines(Path(__file__).with_name("xid_lines.csv"))
 CATALOGUE: Final[Mapping[int, Xid]] = read(CATALOGUE_FILE.read_text().splitlines(keepends=True))

@@ -1,112 +1,306 @@
-"""One alert per XID code, generated from the catalogue: for Mimir (counts, rules/xid-events.yaml) and for Loki (kernel lines).
+"""One alert per XID code, generated from the catalogue, and the tables that rules/xid-events.yaml makes incidents with.
 
-Both raise the same alert: name and labels are equal, so Alertmanager deduplicates them, whichever source was first. Exporters do
-not report the PCI address in the kernel's form, so their events only count if no kernel log line had the same code on the same
-host. An event is active for 10 minutes; a repeat of the code starts them again.
+An alert is the verdict on an incident of one GPU: of all codes that the GPU reported, only the gravest has one.
 
-Not done here: inhibition (notifications.py).
+Loki has the pages again, from the line itself: it is the first to page, seconds after the line, and the only one for hosts
+whose metrics do not arrive. Mimir's alert follows in the same notification group, which updates the page and does not send a
+second one, and inhibits Loki's (notifications.py). Loki's have a label of their own: two rulers that resolve the same alert at
+different times would make it flap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
-from alerts.model import RuleGroup
-from alerts.xid import CATALOGUE, CAUSES, Severity, Xid
+from alerts.model import Rule, RuleGroup
+from alerts.xid import CATALOGUE, CAUSES, LINES, Action, Line, Severity, Xid
 
 ALERT: Final = "GpuXid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
 
-# Less than a minute from the kernel log line to the pager: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
+# Less than a minute from the kernel log line to the verdict: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
 INTERVAL: Final = "10s"
-# A Loki query is more expensive than a Mimir query, and needs no scrape before it.
-LOKI_INTERVAL: Final = "15s"
+# The page itself is Loki's: Alloy sends a line within a second, so this and the group_wait of pages are most of its latency.
+LOKI_INTERVAL: Final = "5s"
 
 # Groups are ranges of codes, so a new row never moves another code to another group.
 CODES_PER_GROUP: Final = 20
 
-# The GPU's index beside its PCI address: from the exporter's current list of GPUs, or from the last hour if the GPU is missing.
+# The GPU's index beside its PCI address, also after the exporter lost the GPU.
 GPU_IN_WORDS: Final = (
-    "{{ $gpus := printf "
-    '"gpu:info{datacenter=%q,cluster=%q,instance=%q,pci_bus_id=~\\"(?i).*%s([.]0)?\\",uuid=~\\"%s.*\\"}" '
+    "{{ $gpu := printf "
+    '"gpu:address:info{datacenter=%q,cluster=%q,instance=%q,pci=~\\"%s.*\\",uuid=~\\"%s.*\\"}" '
     "$labels.datacenter $labels.cluster $labels.instance $labels.pci $labels.uuid }}"
-    '{{ with printf "%s or on () last_over_time(%s[1h])" $gpus $gpus | query }}'
-    'GPU {{ . | first | label "gpu" }} ({{ . | first | label "pci_bus_id" }})'
+    '{{ with query $gpu }}GPU {{ . | first | label "gpu" }} ({{ . | first | label "pci" }})'
     "{{ else }}GPU {{ $labels.pci }}{{ $labels.uuid }}{{ end }}"
 )
 # The same for Grafana, whose templates cannot query series; `index` returns an empty text for a missing label.
 GPU_BY_UUID_OR_ADDRESS: Final = 'GPU {{ index $labels "pci" }}{{ index $labels "uuid" }}'
-_GPU_BY_ADDRESS: Final = "GPU {{ $labels.pci }}"
 
+# Which of several events of one GPU is the verdict: the one whose action does most. Critical codes rank CRITICAL higher.
+CRITICAL: Final = 50
+_RANK: Final[Mapping[Action, int]] = {
+    Action.REBOOT_NODE: 45,
+    Action.RESTART_VM: 40,
+    Action.CHECK_MECHANICALS: 38,
+    Action.DRAIN_AND_RESET: 36,
+    Action.RESET_GPU: 34,
+    Action.CONTACT_SUPPORT: 30,
+    Action.CHECK_FABRIC: 28,
+    Action.RELOAD_DRIVER: 26,
+    Action.ENABLE_ECC: 24,
+    Action.UPDATE_SOFTWARE: 23,
+    Action.PLAN_REPLACEMENT: 22,
+    Action.FOLLOW_COMPANION_XID: 20,
+    Action.RESTART_APP: 18,
+    Action.CHECK_APP: 16,
+    Action.CHECK_UVM: 14,
+    Action.NONE: 12,
+}
+OFF_THE_BUS: Final = 79  # it explains everything else that the driver logs about the GPU
+CONTAINED: Final = 94  # the program's own errors follow it, and it needs a reset when convenient
+RECOVERY_ACTION: Final = 154
+# The driver's recovery action is the verdict where no other code of the GPU has one, and above a reset where it is a reboot.
+_RANK_OF_RECOVERY: Final[Mapping[Action, int]] = {Action.REBOOT_NODE: 94, Action.RESET_GPU: 51, Action.FOLLOW_DRIVER_ACTION: 11}
 
-INCIDENT: Final = "host:gpu_incident:bool"
+UNKNOWN: Final = 30
+ADDRESS: Final = "gpu:address:info"
+_HOST: Final = "datacenter, cluster, instance"
+_SEVERITIES: Final = (Severity.CRITICAL, Severity.WARNING)
 
 
 def metric_groups() -> list[RuleGroup]:
     """For Mimir and Prometheus."""
-    return [_incidents(), *_groups(lambda xid: _alert(xid, metric_expression([xid.code]), gpu=GPU_IN_WORDS), INTERVAL)]
+    by_range: dict[int, list[Rule]] = {}
+    for code, xid in sorted(CATALOGUE.items()):
+        by_range.setdefault(code - code % CODES_PER_GROUP, []).extend(_alerts(xid))
+    return [
+        RuleGroup(name=f"xid-{start:03}-{start + CODES_PER_GROUP - 1:03}", interval=INTERVAL, rules=tuple(rules))
+        for start, rules in by_range.items()
+        if rules
+    ]
 
 
-def _incidents() -> RuleGroup:
-    """1 for six hours after an XID that paged: further symptoms of the GPU belong to the same incident and do not page again.
-
-    Alerts on states that persist until a repair (rules/gpu.yaml, rules/inventory.yaml) are critical without it and warnings with
-    it.
-    """
-    codes = "|".join(str(code) for code, xid in sorted(CATALOGUE.items()) if xid.is_alerted and xid.severity is Severity.CRITICAL)
-    events = f'max_over_time(gpu:xid_events:increase10m{{xid=~"{codes}"}}[6h])'
-    rule = {"record": INCIDENT, "expr": f"max by (datacenter, cluster, instance) ({events} > bool 0) == 1"}
-    return RuleGroup(name="xid-incidents", interval=INTERVAL, rules=(rule,))
+def table_groups() -> list[RuleGroup]:
+    """What rules/xid-events.yaml looks up: the addresses of GPUs."""
+    return [RuleGroup(name="xid-tables", interval="1m", rules=(_address_now(), _address()))]
 
 
 def log_groups() -> list[RuleGroup]:
     """For Loki."""
-    return _groups(lambda xid: _alert(xid, _log_expression(xid), gpu=_GPU_BY_ADDRESS), LOKI_INTERVAL)
+    ranks = _log_ranks()
+    severe = f'{{job="kernel", xid=~"{"|".join(sorted({code for code, _ in ranks}, key=int))}"}}{_line_filter()}'
+    rank = "".join(f"{{{{ {'else ' * bool(i)}if {test} }}}}{value}" for i, (test, value) in enumerate(_rank_tests(ranks)))
+    worst = (
+        f"topk by ({_HOST}, pci) (1,\n"
+        f"max by ({_HOST}, pci, xid) (max_over_time({severe} | label_format rank=`{rank}{{{{ end }}}}`"
+        f" | label_format rank=`{_SCORE}` | unwrap rank [10m]))\n"
+        f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
+    )
+    switch = '{job="kernel", sxid=~".+"} | sxid_severity="Fatal"'
+    found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
+    severe_codes = {int(code) for code, _ in ranks}
+    meaning = _by_code({code: CATALOGUE[code].meaning for code in severe_codes})
+    rules = (
+        _log_alert(
+            ALERT,
+            worst,
+            {"scope": "gpu", "action": _by_code({code: _fatal_action(code).value for code in severe_codes})},
+            summary=f"XID {{{{ $labels.xid }}}} on {{{{ $labels.instance }}}}, GPU {{{{ $labels.pci }}}}: {meaning}",
+            description=f"{_NO_VERDICT} {found}",
+            action=_log_action(severe_codes),
+        ),
+        _log_alert(
+            "NvswitchSxid",
+            f"{_last_line(switch, f'{_HOST}, pci, sxid, detail')}\n{_unless_loaded(switch, f'{_HOST}, pci, sxid, detail')}",
+            {"scope": "fabric", "action": Action.CHECK_FABRIC.value},
+            summary="SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}: fatal: {{ $labels.detail }}",
+            description=f"{_NO_VERDICT} {found}",
+            action="Drain the node, then reset all its GPUs and switches together (nvidia-smi -r) or reboot it.",
+        ),
+    )
+    return [RuleGroup(name="xid", interval=LOKI_INTERVAL, rules=rules)]
 
 
-def _groups(alert: Callable[[Xid], Mapping[str, Any]], interval: str) -> list[RuleGroup]:
-    by_range: dict[int, list[Mapping[str, Any]]] = {}
-    for code, xid in sorted(CATALOGUE.items()):
-        if xid.is_alerted:
-            by_range.setdefault(code - code % CODES_PER_GROUP, []).append(alert(xid))
-    return [
-        RuleGroup(name=f"xid-{start:03}-{start + CODES_PER_GROUP - 1:03}", interval=interval, rules=tuple(rules))
-        for start, rules in by_range.items()
+_NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
+_FATAL: Final = "fatal"
+# The rank of an event; of equal ones the earlier second is higher, then the lower code, as in gpu:xid_incident:score.
+_SCORE: Final = "{{ subf .rank (divf (unixEpoch __timestamp__) 1e10) (mulf .xid 1e-13) }}"
+
+
+def _log_ranks() -> dict[tuple[str, str], str]:
+    """The rank of each code and class that pages."""
+    found = [(code, "", xid.severity, xid.action) for code, xid in CATALOGUE.items() if not _lines_of(code)]
+    found += [(line.code, line.kind, line.severity, line.action) for line in LINES if line.kind]
+    return {
+        (str(code), kind): str(_rank(code, severity, action))
+        for code, kind, severity, action in found
+        if severity is Severity.CRITICAL
+    }
+
+
+def _rank_tests(ranks: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    """The ranks as conditions of a template of Loki."""
+    for (code, kind), value in ranks.items():
+        if code == str(RECOVERY_ACTION):
+            yield f'and (eq .xid "{code}") (hasPrefix "{kind}" .detail)', value
+        else:
+            yield f'eq .xid "{code}"', value
+
+
+def _line_filter() -> str:
+    """Only the lines of a code with classes that page."""
+    actions = [line.kind for line in LINES if line.code == RECOVERY_ACTION and line.severity is Severity.CRITICAL]
+    fatal = sorted({line.code for line in LINES if line.kind == _FATAL})
+    codes = "|".join(map(str, fatal))
+    return (
+        f' | xid!~"{codes}|{RECOVERY_ACTION}"'
+        f' or (xid=~"{codes}" and detail=~`(?i).* (link[ -]?)?fatal`)'
+        f' or (xid="{RECOVERY_ACTION}" and detail=~`({"|".join(actions)})( .*)?`)'
+    )
+
+
+def _log_action(codes: Iterable[int]) -> str:
+    """A template that prints the action of the alert's code; that of 154 is in the line, and so in the rank."""
+    texts = {code: _fatal_action(code).text for code in codes}
+    reboot, reset = Action.REBOOT_NODE, Action.RESET_GPU
+    is_reboot = f"gt $value {_RANK_OF_RECOVERY[reboot] - 1}.0"
+    texts[RECOVERY_ACTION] = f"{{{{ if {is_reboot} }}}}{reboot.text}{{{{ else }}}}{reset.text}{{{{ end }}}}"
+    return _by_code(texts)
+
+
+def _fatal_action(code: int) -> Action:
+    return next((line.action for line in LINES if (line.code, line.kind) == (code, _FATAL)), CATALOGUE[code].action)
+
+
+def _by_code(texts: Mapping[int, str]) -> str:
+    """A template that prints the text of the alert's code."""
+    codes: dict[str, list[int]] = {}
+    for code, text in texts.items():
+        codes.setdefault(text, []).append(code)
+    arms = [f'if match "^({"|".join(map(str, found))})$" $labels.xid }}}}{text}' for text, found in codes.items()]
+    return "{{ " + "{{ else ".join(arms) + "{{ end }}"
+
+
+def _last_line(stream: str, labels: str) -> str:
+    """The time of the last line within ten minutes."""
+    time = "label_format at=`{{ __timestamp__ | unixEpoch }}` | unwrap at"
+    return f"max by ({labels}) (max_over_time({stream} | {time} [10m]))"
+
+
+def _unless_loaded(stream: str, labels: str) -> str:
+    """Without what happened before the last boot or load of the driver, which end the incident in Mimir, too."""
+    loaded = _last_line('{job="kernel"} |~ "Linux version [0-9]|NVRM: loading NVIDIA UNIX"', _HOST)
+    return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {loaded})"
+
+
+def _log_alert(name: str, expression: str, labels: Mapping[str, str], **annotations: str) -> Rule:
+    return {
+        "alert": name,
+        "expr": f"{expression.rstrip()}\n",
+        "labels": {"severity": Severity.CRITICAL.value, **labels, "source": "log"},
+        "annotations": {**annotations, "runbook": f"alerts/runbooks/{name}.md"},
+    }
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------------
+
+
+def _address_now() -> Rule:
+    """The PCI address of each GPU as the kernel writes it: 0000:4b:00 for nvidia-smi's 00000000:4B:00.0."""
+    address = f'group by ({_HOST}, gpu, uuid, pci_bus_id) (gpu:info{{pci_bus_id!="", uuid!=""}})'
+    digits = "(?:0000)?([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})(?:[.]0)?"
+    address = f'label_replace(\n{address},\n"pci", "$1", "pci_bus_id", "{digits}")'
+    for letter in "ABCDEF" * 2:  # at most two digits of a bus or a domain have the same letter
+        address = f'label_replace({address}, "pci", "${{1}}{letter.lower()}$2", "pci", "(.*){letter}(.*)")'
+    return {"record": "gpu:address_now:info", "expr": f"group by ({_HOST}, gpu, uuid, pci) ({address})\n"}
+
+
+def _address() -> Rule:
+    """The same, also for a GPU that its exporter lost, as long as its host is known and no other GPU has its address."""
+    now = f"topk by ({_HOST}, pci) (1, topk by ({_HOST}, uuid) (1, gpu:address_now:info))"
+    before = (
+        f"last_over_time({ADDRESS}[30m])\n"
+        f"  unless on ({_HOST}, uuid) gpu:address_now:info\n"
+        f"  unless on ({_HOST}, pci) gpu:address_now:info\n"
+        f"  and on ({_HOST}) host:known:bool"
+    )
+    return {"record": ADDRESS, "expr": f"{now}\nor\n(\n  {before}\n)\n"}
+
+
+def rank_expression() -> str:
+    """The rank of each event by its code and class, as rules/xid-events.yaml has it: from CRITICAL on it pages, 0 is no alert.
+
+    Codes that the catalogue lacks, and new recovery actions, are a warning (UNKNOWN).
+    """
+    with_lines = {line.code for line in LINES}
+    codes: dict[tuple[int, str], list[int]] = {}
+    for code, xid in CATALOGUE.items():
+        if code not in with_lines and xid.severity:
+            codes.setdefault((_rank(code, xid.severity, xid.action), ""), []).append(code)
+    for line in LINES:
+        rank = _rank(line.code, line.severity, line.action)
+        codes.setdefault((rank, f', class="{line.kind}"'), []).append(line.code)
+    arms = [
+        f'0 * gpu:xid_latest:timestamp_seconds{{xid=~"{"|".join(map(str, sorted(found)))}"{matcher}}} + {rank}'
+        for (rank, matcher), found in sorted(codes.items(), reverse=True)
     ]
+    return "\nor ".join([*arms, f"0 * gpu:xid_latest:timestamp_seconds + {UNKNOWN}"]) + "\n"
 
 
-def metric_expression(codes: Sequence[int]) -> str:
-    """One row per GPU and code for the given codes that occurred within the last 10 minutes."""
-    xid = f'xid="{codes[0]}"' if len(codes) == 1 else f'xid=~"{"|".join(map(str, codes))}"'
-    return f"""\
-max by (datacenter, cluster, instance, pci, xid) (gpu:xid_events:increase10m{{source="kernel", {xid}}}) > 0
-or on (datacenter, cluster, instance, xid)
-max by (datacenter, cluster, instance, uuid, xid) (
-  label_replace(gpu:xid_events:increase10m{{source!="kernel", {xid}}}, "uuid", "$1", "UUID", "(.+)")
-) > 0
-"""
+def _rank(code: int, severity: Severity, action: Action) -> int:
+    if severity not in _SEVERITIES:
+        return 0
+    if code == RECOVERY_ACTION:
+        return _RANK_OF_RECOVERY[action]
+    if code == OFF_THE_BUS:
+        return 99
+    if code == CONTAINED:
+        return _RANK[action] + 1
+    return _RANK[action] + (CRITICAL if severity is Severity.CRITICAL else 0)
 
 
-def _log_expression(xid: Xid) -> str:
-    return f"""\
-sum by (datacenter, cluster, instance, pci, xid) (count_over_time({{job="kernel", xid="{xid.code}"}}[10m])) > 0
-"""
+def _lines_of(code: int) -> list[Line]:
+    return [line for line in LINES if line.code == code]
 
 
-def _alert(xid: Xid, expression: str, *, gpu: str) -> dict[str, Any]:
+# --- alerts -----------------------------------------------------------------------------------------------------------------
+
+
+def _alerts(xid: Xid) -> Iterator[Rule]:
+    """None for 154, which has an alert of its own (rules/xid-events.yaml)."""
+    if xid.code == RECOVERY_ACTION:
+        return
+    lines = _lines_of(xid.code)
+    if not lines:
+        if xid.is_alerted:
+            yield _alert(xid, xid.severity, xid.action, "")
+        return
+    for severity in _SEVERITIES:
+        found = [line for line in lines if line.severity is severity]
+        if found:
+            yield _alert(xid, severity, found[0].action, f', class=~"{"|".join(line.kind for line in found)}"')
+
+
+def open_incidents(codes: Iterable[str]) -> str:
+    """GPUs whose verdict is one of the codes."""
+    return f'max by ({_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{xid=~"{"|".join(codes)}"}}) > 0\n'
+
+
+def _alert(xid: Xid, severity: Severity, action: Action, matcher: str) -> Rule:
     causes = f"Possible causes: {', '.join(CAUSES[cause] for cause in xid.causes)}. " if xid.causes else ""
     return {
         "alert": ALERT,
-        "expr": expression,
-        "labels": {"severity": xid.severity.value, "scope": "gpu", "action": xid.action.value, "xid": str(xid.code)},
+        "expr": f'max by ({_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{xid="{xid.code}"{matcher}}}) > 0',
+        "labels": {"severity": severity.value, "scope": "gpu", "action": action.value, "xid": str(xid.code)},
         "annotations": {
-            "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {gpu}: {xid.meaning}",
+            "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {GPU_IN_WORDS}: {xid.meaning}",
             "description": (
                 f"The NVIDIA driver logged {xid.name}. {causes}"
                 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
             ),
-            "action": xid.action.text,
-            "runbook": f"{RUNBOOK}#{xid.action.value}",
+            "action": action.text,
+            "runbook": f"{RUNBOOK}#{action.value}",
         },
     }

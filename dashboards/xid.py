@@ -64,7 +64,7 @@ def _now() -> tuple[Any, ...]:
         one_number(
             "Critical XIDs",
             Query(q.firing_xids(CLUSTER, "critical"), "critical"),
-            description="GPUs with a critical XID within the last ten minutes.",
+            description="GPUs with an open incident of severity critical.",
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
@@ -72,7 +72,7 @@ def _now() -> tuple[Any, ...]:
         one_number(
             "Warning XIDs",
             Query(q.firing_xids(CLUSTER, "warning"), "warnings"),
-            description="GPUs with an XID of severity warning within the last ten minutes: restart a program, or investigate.",
+            description="GPUs with an open incident of severity warning: restart a program, or investigate.",
             unit="short",
             thresholds=YELLOW_FROM_ONE,
             width=6,

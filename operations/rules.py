@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import alerts
+from alerts.alertmanager import inhibit_rules
 from alerts.customization import NO_CUSTOMIZATION, Customization
 from alerts.inventory import stack_inventory
 from alerts.links import NO_LINKS, Links
@@ -99,6 +100,10 @@ def main(arguments: list[str]) -> int:
         ),
     )
     print(_NEXT[given.target].format(directory=directory))
+    inhibitions = given.directory / "alertmanager" / "inhibit_rules.yaml"
+    inhibitions.parent.mkdir(exist_ok=True)
+    inhibitions.write_text(to_yaml({"inhibit_rules": inhibit_rules()}))
+    print(f"{inhibitions}: add its rules to your Alertmanager, or one incident notifies several times (docs/import-by-hand.md).")
     if not inventory and given.target != "loki":
         print("Without STACK=... the alerts about missing hosts and GPUs stay silent: they compare with a stack's inventory.")
     return 0
@@ -124,7 +129,13 @@ def _links(config: StackConfig | None, runbook_url: str | None) -> Links:
 def _inventory(config: StackConfig, stack: str) -> tuple[RuleGroup, ...]:
     """Raises OperationError."""
     gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
-    groups = stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None)
+    groups = stack_inventory(
+        config.datacenter,
+        config.cluster,
+        gpus,
+        has_kubernetes=config.kubernetes is not None,
+        maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
+    )
     if not groups:
         raise OperationError(f"stack {stack} has neither hosts nor a Kubernetes cluster: it has no inventory")
     return tuple(groups)

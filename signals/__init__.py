@@ -23,7 +23,8 @@ ROOT: Final = Path(alerts.__file__).parents[1]
 _LANGUAGES: Final[Mapping[alerts.Backend, str]] = {"mimir": "promql", "loki": "logql", "grafana": "promql"}
 _CUSTOM: Final[Mapping[alerts.Backend, str]] = {"mimir": "rules", "loki": "loki"}  # directories of a stack's own rules
 # Written per stack from its hosts, not by a rule file.
-_INVENTORY: Final = dict.fromkeys((inventory.HOST, inventory.GPUS), frozenset({"datacenter", "cluster", "instance"}))
+_HOST: Final = frozenset({"datacenter", "cluster", "instance"})
+_INVENTORY: Final = {inventory.HOST: _HOST, inventory.GPUS: _HOST, inventory.MAINTENANCE: _HOST | {"reason"}}
 
 
 class SignalErrors(ConfigErrors):

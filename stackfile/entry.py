@@ -11,7 +11,8 @@ from stackfile.problems import Problem
 
 _ONLY_SSH = {"address", "port", "user", "private_key_file", "bastion", "sudo", "host_key"}
 _OF_GPU_HOSTS = {"gpus", "exporter", "vendor", "adopt", "tool_path"}
-_OF_PULLED = {"connection", "gpus", "lost"}  # what is expected of it; all else is given to its installer, on the host
+# What is expected of it; all else is given to its installer, on the host.
+_OF_PULLED = {"connection", "gpus", "lost", "maintenance"}
 
 
 def check_entry(entry: HostEntry, listed: Listed) -> Iterator[Problem]:

@@ -88,6 +88,7 @@ class HostList:
             "ports": entry.ports,
             "adopt": entry.adopt,
             "replace_old_collector": entry.replace_old_collector,
+            "maintenance": entry.maintenance,
             "lost": entry.lost,
             "role": entry.role,
         }

@@ -109,6 +109,8 @@ class HostEntry(Section):
     """Keep existing exporters that answer: node_exporter, and a GPU exporter also on 9400 and 9835."""
     replace_old_collector: bool = False
     """Disable the cron job of an earlier get_gpu_metrics.sh, whose metrics our collector writes too; a copy of it is kept."""
+    maintenance: str | None = Field(default=None, min_length=1, max_length=100, examples=["new power supply, until Friday"])
+    """The host is out of service, and why: alerts about what a reboot or a repair causes are inhibited. Default: in service."""
     lost: bool = False
     """The host is gone for good: it is removed from the stack without being contacted."""
 

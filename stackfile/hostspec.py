@@ -34,5 +34,6 @@ class HostSpec:
     ports: Ports
     adopt: bool
     replace_old_collector: bool
+    maintenance: str | None  # why the host is out of service; None: it is in service
     lost: bool
     role: Role

@@ -29,7 +29,9 @@ from tests.checkout import BASE, REPO, copy_to
 from tests.e2e.conftest import Datacenter
 
 CHANGES = REPO / "tests/history/changes.yaml"
-REVIEWED = ("update", "create")  # what that file may list; nothing is ever replaced or deleted
+# What that file may list: nothing of a user is ever replaced or deleted. Our rule groups may go, and with them recorded series.
+REVIEWED = ("update", "create", "delete", "remove")
+MAY_GO = ("gpu-fleet:ruler:RuleGroup", "grafana:alerting/ruleGroup:RuleGroup", "record")
 CHARTS = {
     "dcgmExporter": "dcgm-exporter",
     "alloy": "alloy",
@@ -150,16 +152,18 @@ def test_every_resource_stays_and_only_reviewed_ones_change(preview: Preview) ->
     } <= types, f"the stack has to cover these: {sorted(types)}"
     others = [f"{step['op']} {step['urn']}" for step in preview.steps if step["op"] not in ("same", *REVIEWED)]
     assert not others, "an update of the checkout would do this to running stacks:\n" + "\n".join(others) + preview.shown
-    renamed = [step["urn"] for step in preview.kept if step["old"]["urn"] != step["new"]["urn"]]
+    renamed = [step["urn"] for step in preview.kept if step["new"] and step["old"]["urn"] != step["new"]["urn"]]
     assert not renamed, "these have another name, by an alias"
     reviewed = yaml.safe_load(CHANGES.read_text()) or []
     assert all(set(entry) == {"op", "type", "name", "why"} and entry["op"] in REVIEWED for entry in reviewed), CHANGES
+    assert all(entry["type"] in MAY_GO for entry in reviewed if entry["op"] in ("delete", "remove")), CHANGES
     unexpected = [f"{step['op']} {step['urn']}" for step in preview.changed if not any(_covers(e, step) for e in reviewed)]
     assert not unexpected, (
         f"these change for whoever updates the checkout. If that is meant, add them to {CHANGES.relative_to(REPO)} with the "
         "reason, and to CHANGELOG.md:\n" + "\n".join(unexpected) + preview.shown
     )
-    stale = [entry for entry in reviewed if not any(_covers(entry, step) for step in preview.changed)]
+    steps = [entry for entry in reviewed if entry["op"] != "remove"]
+    stale = [entry for entry in steps if not any(_covers(entry, step) for step in preview.changed)]
     assert not stale, f"nothing of this kind changes: remove it from {CHANGES.relative_to(REPO)}"
 
 
@@ -181,7 +185,7 @@ def _keys(value: Any, path: str = "") -> set[str]:
 
 def test_dashboards_folders_and_data_sources_keep_their_uids(preview: Preview) -> None:
     grafana = [step for step in preview.kept if step["type"].startswith("grafana:")]
-    uids = {step["urn"]: (_uid(step["old"]["inputs"]), _uid(step["new"]["inputs"])) for step in grafana}
+    uids = {step["urn"]: (_uid(step["old"]["inputs"]), _uid(step["new"]["inputs"])) for step in grafana if step["new"]}
     assert sum(bool(old) for old, _ in uids.values()) > 9, "nine dashboards, their folder and the data sources"
     assert not {urn: pair for urn, pair in uids.items() if pair[0] != pair[1]}, "links and bookmarks break"
 
@@ -196,9 +200,11 @@ def _uid(inputs: Mapping[str, Any]) -> str | None:
 def test_alerts_recorded_series_and_labels_keep_their_names(preview: Preview) -> None:
     groups = [step for step in preview.steps if step["type"] == "gpu-fleet:ruler:RuleGroup"]
     old = {name for step in groups if step["old"] for name in _names(step["old"]["inputs"]["rules"])}
-    new = {name for step in groups for name in _names(step["new"]["inputs"]["rules"])}
+    new = {name for step in groups if step["new"] for name in _names(step["new"]["inputs"]["rules"])}
+    removed = {f"{entry['type']} {entry['name']}" for entry in yaml.safe_load(CHANGES.read_text()) if entry["op"] == "remove"}
+    assert removed <= old - new, f"these are there: {sorted(removed - (old - new))}"
     assert {"alert GpuTemperatureHigh", "record gpu:utilization:ratio", "label severity"} <= old, sorted(old)
-    assert old <= new, f"silences, routes and dashboards of users name these: {sorted(old - new)}"
+    assert old <= new | removed, f"silences, routes and dashboards of users name these: {sorted(old - new)}"
 
 
 def _names(rules: str) -> Iterator[str]:

@@ -44,7 +44,13 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
         mimir=_server(loaded, mimir, backend, fleet) if mimir else None,
         mimir_groups=[
             *mimir_groups,
-            *stack_inventory(config.datacenter, config.cluster, gpus, has_kubernetes=config.kubernetes is not None),
+            *stack_inventory(
+                config.datacenter,
+                config.cluster,
+                gpus,
+                has_kubernetes=config.kubernetes is not None,
+                maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
+            ),
         ],
         loki=_server(loaded, loki, backend, fleet) if loki else None,
         loki_groups=loki_groups,

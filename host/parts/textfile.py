@@ -27,6 +27,7 @@ from host.parts.exporter_choice import TEXTFILE
 LIBEXEC = "/opt/gpu-fleet/libexec"
 SCRIPTS = (f"{LIBEXEC}/start-textfile", f"{LIBEXEC}/textfile.awk")
 DIRECTORY = "/var/lib/gpu-fleet/textfile"
+MAINTENANCE = "/opt/gpu-fleet/bin/gpu-fleet-maintenance"  # writes its state there, for the alerts
 USER = "gpu-fleet-textfile"
 
 
@@ -45,7 +46,7 @@ class Textfile:
                 users=(User(name=USER, groups=("video", "render")),),
                 # Root writes there too (drift.py), and owns it, because a directory's owner may delete any file in it.
                 directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
-                files=tuple(File.from_rootfs(script) for script in SCRIPTS),
+                files=(*(File.from_rootfs(script) for script in SCRIPTS), File.from_rootfs(MAINTENANCE)),
                 units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
             ),
             _exporter("nvidia"),

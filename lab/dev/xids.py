@@ -1,4 +1,4 @@
-"""`python -m lab.dev xids`: the 30 most common XIDs at once, with the action and the delay of the notification of each."""
+"""`python -m lab.dev xids`: the most common XIDs at once, with the action and the delay of the notification of each incident."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from lab.dev.workspace import DEV, DevError
 WITHIN_S: Final = 120
 POLL_S: Final = 0.5
 
-# The codes in public health checks: those for which NVIDIA's device plugin and DCGM, nvidia_gpu_exporter's rules, Azure's node
-# health checks and Crusoe take a GPU out of service, warn, or do nothing. By GPU, because one incident is one page: 79 inhibits
-# all other codes of its GPU, 48 its follow-ups, and any critical code the warnings of the same GPU.
+# The verdict on each GPU, and the codes that are logged with it: one incident of a GPU is one alert. They are codes in public
+# health checks: those for which NVIDIA's device plugin and DCGM, Azure's node health checks and Crusoe take a GPU out of service,
+# warn, or do nothing.
 COMMON: Final[Mapping[int, tuple[int, ...]]] = {
-    0: (62, 64, 74, 95, 109, 119),
-    1: (120, 140, 143, 149),
-    2: (48,),
-    3: (79,),
-    4: (13, 31, 32, 68),
-    5: (69, 80, 92, 94, 145),
-    # No action, or only on GPUs before Ampere: in Loki and on the dashboards, without an alert.
-    6: (43, 45, 56, 57, 58, 63, 65, 73, 81),
+    0: (62, 13, 109, 119, 120),  # within a second the lowest of equally grave codes
+    1: (48, 63, 95, 31),
+    2: (74, 45),
+    3: (79, 119, 48, 74, 13),
+    4: (31, 43, 45),
+    5: (94, 69),
 }
+# No action: in Loki and on the dashboards, without an alert.
+QUIET: Final[Mapping[int, tuple[int, ...]]] = {6: (43, 45)}
 
 
 @dataclass(frozen=True)
@@ -47,40 +47,43 @@ def xids() -> None:
     state = DEV / "gpus" / "state"
     if query.get(f"{endpoints['RECEIVER_URL']}/healthy") is None:
         raise DevError("the dev datacenter is not running: start it with `make dev`")
-    codes = {code: index for index, given in COMMON.items() for code in given}
+    verdicts = {gpu.pci_address(state, index): (index, codes[0]) for index, codes in COMMON.items()}
     addresses = {gpu.pci_address(state, index) for index in range(gpu.count(state))}
 
-    def about(alert: Mapping[str, Any]) -> int:
-        """The injected code that an alert is about; 0 for any other alert."""
+    def about(alert: Mapping[str, Any]) -> tuple[int, int]:
+        """The GPU and the code that an alert is about; (-1, 0) for any other alert."""
         labels = alert["labels"]
-        is_ours = labels["alertname"] == ALERT and labels.get("pci") in addresses
-        return int(labels["xid"]) if is_ours and int(labels["xid"]) in codes else 0
+        if labels["alertname"] != ALERT or labels.get("pci") not in addresses:
+            return -1, 0
+        return verdicts.get(labels["pci"], (-1, 0))[0], int(labels["xid"])
 
-    if firing := set(filter(None, map(about, query.active_alerts(endpoints["ALERTMANAGER_URL"])))):
-        raise DevError(f"XIDs are firing already ({_listed(firing)}): wait ten minutes until they resolve")
+    if firing := {code for _, code in map(about, query.active_alerts(endpoints["ALERTMANAGER_URL"])) if code}:
+        raise DevError(f"XIDs are firing already ({_listed(firing)}): `python -m lab.gpu inject clear` ends them")
 
     seen = len(query.received_alerts(endpoints["RECEIVER_URL"]))
     start = time.monotonic()
-    for code, index in codes.items():
-        gpu.inject_xid(state, code=code, gpu=index)
-    wanted = {code for code in codes if CATALOGUE[code].is_alerted}
-    notified: dict[int, Notified] = {}
+    for index, codes in {**COMMON, **QUIET}.items():
+        for code in codes:
+            gpu.inject_xid(state, code=code, gpu=index)
+    wanted = {(index, codes[0]) for index, codes in COMMON.items()}
+    notified: dict[tuple[int, int], Notified] = {}
     while wanted - set(notified) and time.monotonic() - start < WITHIN_S:
         time.sleep(POLL_S)
         for alert in query.received_alerts(endpoints["RECEIVER_URL"])[seen:]:
-            if alert["status"] == "firing" and (code := about(alert)):
-                notified.setdefault(code, Notified(time.monotonic() - start, alert["labels"]))
+            found = about(alert)
+            if alert["status"] == "firing" and found[1]:
+                notified.setdefault(found, Notified(time.monotonic() - start, alert["labels"]))
 
     print(f"{'XID':>4} {'GPU':>3}  {'severity':9} {'action':20} notified")
-    for code, index in sorted(codes.items()):
-        labels = notified[code].labels if code in notified else {}
-        when = f"after {notified[code].after_s:.0f} s" if code in notified else "no alert" if code not in wanted else "MISSING"
+    for index, code in sorted(wanted):
+        labels = notified[index, code].labels if (index, code) in notified else {}
+        when = f"after {notified[index, code].after_s:.0f} s" if (index, code) in notified else "MISSING"
         severity = labels.get("severity", CATALOGUE[code].severity.value)
         print(f"{code:>4} {index:>3}  {severity:9} {labels.get('action', CATALOGUE[code].action.value):20} {when}")
     if missing := wanted - set(notified):
-        raise DevError(f"no alert within {WITHIN_S} s for XID {_listed(missing)}")
+        raise DevError(f"no alert within {WITHIN_S} s for XID {_listed(code for _, code in missing)}")
     if loud := set(notified) - wanted:
-        raise DevError(f"there is an alert for XID {_listed(loud)}, which should raise none")
+        raise DevError(f"there is an alert for XID {_listed(code for _, code in loud)}, which is not the verdict of its GPU")
 
 
 def _listed(codes: Iterable[int]) -> str:

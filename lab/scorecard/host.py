@@ -64,6 +64,7 @@ _INJECT: Final[Mapping[str, Callable[..., list[str]]]] = {
 }
 # What a kernel says while it boots, as far as Alloy keeps it.
 _BOOT: Final = (
+    "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054) (x86_64-linux-gnu-gcc-13)",
     "nvidia-nvlink: Nvlink Core is being initialized, major device number 236",
     "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {driver}",
     "nvme nvme0: 64/0/0 default/read/poll queues",

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ OTHER_COMPARISONS: Final = {
     "!=": ("==",),
 }
 COMPARED: Final = re.compile(r'(?<![\w"{,~=!<>])(==|!=|>=|<=|>|<)\s*(?:bool\s+)?(-?\d[\d.]*)?(?![\w"])')
+_SEEN_BY: Final[Counter[str]] = Counter()  # mutants, by the name of a case
 SET_OPERATORS: Final = {"and": "unless", "unless": "and"}
 
 
@@ -135,8 +137,11 @@ def survives(origin: Origin, mutant: Mutant) -> bool:
         if origin.file not in files:
             continue
         cases = [case for case in content["tests"] if "record" in origin.rule or name in json.dumps(case)]
-        if cases and not _is_green(origin, mutant, files, {**content, "tests": cases}):
-            return False
+        # One at a time, those first that saw most mutants so far: the first one that turns red is enough.
+        for case in sorted(cases, key=lambda case: -_SEEN_BY[case["name"]]):
+            if not _is_green(origin, mutant, files, {**content, "tests": [case]}):
+                _SEEN_BY[case["name"]] += 1
+                return False
     return True
 
 

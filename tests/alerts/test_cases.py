@@ -17,25 +17,13 @@ from tests.alerts.test_rules import RULE_TESTS
 
 RULES = [rule for group in alerts.rule_groups("mimir") for rule in group.rules if "alert" in rule]
 ALERTS = sorted({rule["alert"] for rule in RULES})
-COUNTED = sorted(
-    {rule["alert"] for rule in RULES if re.search(r"\b(increase|rate|changes)\(|:total\b|:increase10m\b", rule["expr"])}
-)
+COUNTED = sorted({rule["alert"] for rule in RULES if re.search(r"\b(increase|rate|changes)\(|:total\b", rule["expr"])})
 KINDS = ("first event", "again", "reset")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 # Cases that are part of a test with another name, and cases that do not apply to an alert.
-ELSEWHERE = {
-    (
-        "GpuXid",
-        "first event",
-    ): "the first event of a code is reported immediately, although its counter starts at 1, and resolves ten minutes later",
-    ("GpuXid", "again"): "a repeat of the code starts the ten minutes again, and a quiet time in between is quiet",
-    ("GpuXid", "reset"): "after a restart of Alloy the counter is the number of events since then",
-    ("NvswitchSxid", "first event"): "a fatal SXid pages, another is a warning, both from their first line, for ten minutes",
-}
+ELSEWHERE: dict[tuple[str, str], str] = {}
 DOES_NOT_APPLY = {
-    ("NvswitchSxid", "again"): "its events are counted with the same expression as those of GpuXid",
-    ("NvswitchSxid", "reset"): "its events are counted with the same expression as those of GpuXid",
     ("MetricsLost", "first event"): "a single rejection is a hiccup: only a problem of five minutes raises the alert",
     ("RuleEvaluationFailing", "first event"): "a single failure is a hiccup: only a problem of five minutes raises the alert",
     ("GpuEccCorrectedOften", "first event"): "single corrected errors are normal",

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import toolchain
-from alerts.inventory import inventory_groups, kubernetes_inventory_group
+from alerts.inventory import inventory_groups, kubernetes_inventory_group, stack_inventory
 from alerts.model import rule_file
 
 TEST = """\
@@ -104,3 +104,13 @@ def test_a_kubernetes_cluster_expects_the_gpus_its_nodes_had_and_no_node_that_le
         [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
     )
     assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_a_host_that_the_stack_file_takes_out_of_service_is_recorded_with_its_reason():
+    groups = stack_inventory("us-west", "training", {"a": 8, "b": 8}, has_kubernetes=False, maintenance={"b": 'costs $1 "today"'})
+    (group,) = [group for group in groups if group.name == "inventory-us-west-training-maintenance"]
+    (rule,) = group.rules
+    assert (rule["record"], rule["labels"]) == ("inventory:host:maintenance", {"datacenter": "us-west", "cluster": "training"})
+    assert '"instance", "b"' in rule["expr"]
+    assert r'"costs $$1 \"today\""' in rule["expr"], "label_replace takes $1 for a group"
+    assert '"a"' not in rule["expr"]

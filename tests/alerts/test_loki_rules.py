@@ -24,11 +24,7 @@ from signals.panels import filled_in
 
 STARTS_WITHIN_S = 90
 HOST = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}
-RULES = {
-    (rule["alert"], rule["labels"].get("xid") or rule["labels"]["severity"]): rule
-    for group in alerts.rule_groups("loki")
-    for rule in group.rules
-}
+RULES = {rule["alert"]: rule for group in alerts.rule_groups("loki") for rule in group.rules}
 
 
 class Loki:
@@ -100,15 +96,10 @@ def event(loki) -> float:
             (at, "NVRM: Xid (PCI:0000:b1:00): 79, GPU has fallen off the bus.", {"pci": "0000:b1:00"}),
         ],
     )
-    action = "NVRM: Xid (PCI:{}): 154, GPU recovery action changed from {} to {}"
+    details = {"0000:c1:00": "NETIR_LINK_EVT Fatal", "0000:d1:00": "NETIR_BER_EVENT Nonfatal"}
     loki.push(
-        kernel | {"xid": "154"},
-        [
-            (at, action.format("0000:4b:00", "0x0 (None)", "0x2 (Node Reboot Required)"), {"pci": "0000:4b:00"}),
-            (at, action.format("0000:b1:00", "0x0 (None)", "0x4 (Drain and Reset)"), {"pci": "0000:b1:00"}),
-            (at, action.format("0000:c1:00", "0x0 (None)", "0x3 (Drain P2P)"), {"pci": "0000:c1:00"}),
-            (at, action.format("0000:01:00", "0x1 (GPU Reset Required)", "0x0 (None)"), {"pci": "0000:01:00"}),
-        ],
+        kernel | {"xid": "149"},
+        [(at, f"NVRM: Xid (PCI:{pci}): 149, {detail}", {"pci": pci, "detail": detail}) for pci, detail in details.items()],
     )
     loki.push(
         kernel | {"sxid": "20034"},
@@ -131,42 +122,75 @@ def test_the_ruler_accepts_the_group(loki, group):
     assert status == 202, body
 
 
-def test_an_xid_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after_the_last(loki, event):
-    expression = RULES["GpuXid", "79"]["expr"]
-    first, second = ({**HOST, "pci": pci, "xid": "79"} for pci in ("0000:4b:00", "0000:b1:00"))
+def test_a_page_s_copy_is_an_alert_per_gpu_from_its_line_until_ten_minutes_after_the_last(loki, event):
+    expression = RULES["GpuXid"]["expr"]
+    first, second, link = (
+        {**HOST, "pci": pci, "xid": xid} for pci, xid in (("0000:4b:00", "79"), ("0000:b1:00", "79"), ("0000:c1:00", "149"))
+    )
     assert loki.labels_at(expression, event - 1) == []
-    assert in_order(loki.labels_at(expression, event + 1)) == [first, second]
+    assert in_order(loki.labels_at(expression, event + 1)) == [first, second, link], "a non-fatal link error is none"
     assert loki.labels_at(expression, event + 601) == [first], "the repeated code restarts the ten minutes"
     assert loki.labels_at(expression, event + 901) == []
 
 
-def test_another_code_is_not_an_alert(loki, event):
-    assert loki.labels_at(RULES["GpuXid", "48"]["expr"], event + 1) == []
+def test_the_load_of_the_driver_ends_the_copies_of_its_host_and_a_later_failure_pages_again(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "rebooted"}
+    off_the_bus = "NVRM: Xid (PCI:0000:4b:00): 79, off the bus"
+    loki.push(kernel | {"xid": "79"}, [(event + s, off_the_bus, {"pci": "0000:4b:00"}) for s in (0, 260)])
+    loki.push(kernel, [(event + 200, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", {})])
+
+    def clusters(at: float) -> set[str]:
+        return {labels["cluster"] for labels in loki.labels_at(RULES["GpuXid"]["expr"], at)}
+
+    assert clusters(event + 199) == {HOST["cluster"], "rebooted"}
+    assert clusters(event + 202) == {HOST["cluster"]}
+    assert clusters(event + 262) == {HOST["cluster"], "rebooted"}
 
 
-def test_a_recovery_action_of_reset_or_reboot_pages_in_the_driver_s_words(loki, event):
-    expression = RULES["GpuDriverAsksForAction", "critical"]["expr"]
-    expected = [
-        {**HOST, "pci": "0000:4b:00", "driver_action": "Node Reboot Required"},
-        {**HOST, "pci": "0000:b1:00", "driver_action": "Drain and Reset"},
-    ]
-    assert in_order(loki.labels_at(expression, event + 1)) == expected, "draining peer-to-peer work or no action pages nobody"
+def test_a_line_from_before_a_crash_is_kept_and_pages_nobody(loki, event):
+    """Alloy sends it after the boot, with the time of the journal."""
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "crashed"}
+    loki.push(kernel, [(event + 100, "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054)", {})])
+    loki.push(kernel | {"xid": "79"}, [(event + 50, "NVRM: Xid (PCI:0000:4b:00): 79, off the bus", {"pci": "0000:4b:00"})])
+
+    def found(at: float, query: str) -> list[dict[str, str]]:
+        return [labels for labels in loki.labels_at(query, at) if labels["cluster"] == "crashed"]
+
+    assert found(event + 101, 'sum by (cluster, xid) (count_over_time({job="kernel", xid="79"}[10m]))') != []
+    assert found(event + 101, RULES["GpuXid"]["expr"]) == []
+
+
+def test_only_the_gravest_code_of_a_gpu_pages(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "burst"}
+    """Of equally grave ones the lowest of the first second."""
+    start = int(event) + 1
+    reset = "0x1 (GPU Reset Required)"
+    burst = ((0, "119", ""), (0.2, "62", ""), (1, "46", ""), (1.2, "154", reset), (2, "79", ""), (3, "48", ""))
+    for seconds, code, detail in burst:
+        metadata = {"pci": "0000:4b:00"} | ({"detail": detail} if detail else {})
+        loki.push(kernel | {"xid": code}, [(start + seconds, f"NVRM: Xid (PCI:0000:4b:00): {code}, …", metadata)])
+
+    def pages(at: float) -> list[str]:
+        return [found["xid"] for found in loki.labels_at(RULES["GpuXid"]["expr"], at) if found["cluster"] == "burst"]
+
+    assert [pages(start + at) for at in (0.1, 0.5, 1.5, 2.5, 3.5)] == [["119"], ["62"], ["62"], ["79"], ["79"]]
+
+
+def test_a_recovery_action_of_reset_or_reboot_pages(loki, event):
+    expression = RULES["GpuXid"]["expr"]
+    alone = {**HOST, "cluster": "recovery", "pci": "0000:4b:00"}
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "recovery", "xid": "154"}
+    actions = {"0000:4b:00": "0x2 (Node Reboot Required)", "0000:b1:00": "0x4 (Drain and Reset)", "0000:01:00": "0x0 (None)"}
+    loki.push(kernel, [(event, "NVRM: …: 154, …", {"pci": pci, "detail": detail}) for pci, detail in actions.items()])
+    found = [labels for labels in loki.labels_at(expression, event + 1) if labels["cluster"] == "recovery"]
+    assert found == [{**alone, "xid": "154"}], "a drain stops no running job"
     assert loki.labels_at(expression, event - 1) == []
-    assert loki.labels_at(expression, event + 601) == []
 
 
-@pytest.mark.parametrize(
-    ("severity", "labels"),
-    [
-        ("critical", {"pci": "0000:c1:00.0", "sxid": "20034", "sxid_severity": "Fatal"}),
-        ("warning", {"pci": "0000:05:00.0", "sxid": "12028", "sxid_severity": "Non-fatal"}),
-    ],
-)
-def test_a_switch_s_error_is_an_alert_of_its_severity(loki, event, severity, labels):
-    expression = RULES["NvswitchSxid", severity]["expr"]
-    assert loki.labels_at(expression, event + 1) == [{**HOST, **labels}]
+def test_a_switch_s_fatal_error_pages(loki, event):
+    expression = RULES["NvswitchSxid"]["expr"]
+    assert loki.labels_at(expression, event + 1) == [{**HOST, "pci": "0000:c1:00.0", "sxid": "20034"}]
     assert loki.labels_at(expression, event - 1) == []
-    assert loki.labels_at(expression, event + 601) == []
 
 
 LOG_QUERIES = {

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from alerts.xid import ACTION_TEXTS, CATALOGUE, CATALOGUE_FILE, Action, CatalogueError, Severity, read
+from alerts.xid import ACTION_TEXTS, CATALOGUE, CATALOGUE_FILE, LINES, Action, CatalogueError, Severity, read
+
+ALERTS = CATALOGUE_FILE.parent
+ROOTFS = ALERTS.parent / "host" / "rootfs" / "etc" / "gpu-fleet" / "alloy" / "process_kernel.alloy"
 
 HEADER = "code,mnemonic_or_short_name,short_description,likely_cause,severity,immediate_action,applies_to_notes,source\n"
 ROW = "79,FELL_OFF,host can no longer reach the GPU,hw|bus,critical,reboot_node,A100 H100,catalogue\n"
@@ -38,10 +43,26 @@ def test_a_code_without_an_action_raises_no_alert(code):
     assert not CATALOGUE[code].is_alerted
 
 
-def test_codes_that_no_gpu_since_ampere_logs_raise_no_alert():
+def test_codes_that_no_gpu_since_ampere_logs_raise_alerts_for_volta_and_turing():
     retired = [xid for xid in CATALOGUE.values() if xid.is_retired]
     assert len(retired) == 61
-    assert not any(xid.is_alerted for xid in retired)
+    assert all(xid.is_alerted for xid in retired)
+
+
+def test_the_agent_and_the_rules_know_the_documented_codes():
+    """Other codes carry the text of their line, and raise GpuXidUnknown."""
+    known = {code for code, xid in CATALOGUE.items() if xid.severity is not Severity.UNDOCUMENTED}
+    texts = (ROOTFS.read_text(), (ALERTS / "rules" / "xid-events.yaml").read_text())
+    for text in texts:
+        (pattern,) = set(re.findall(r'xid!~"(\[1-9\]\|[^"]*)"', text))
+        assert {code for code in range(1, 1000) if re.fullmatch(pattern, str(code))} == known
+
+
+def test_the_severity_of_an_nvlink_5_error_and_of_a_recovery_action_depends_on_the_line():
+    critical = {(line.code, line.kind) for line in LINES if line.severity is Severity.CRITICAL}
+    assert {(code, "fatal") for code in range(144, 151)} <= critical
+    assert not {(code, "nonfatal") for code in range(144, 151)} & critical
+    assert {kind for code, kind in critical if code == 154} == {"0x1", "0x2", "0x6", "0x7"}
 
 
 def test_codes_without_a_public_description_raise_no_alert():

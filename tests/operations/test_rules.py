@@ -11,6 +11,8 @@ import yaml
 
 import alerts
 import toolchain
+from alerts.alertmanager import alertmanager_config
+from alerts.notifications import Notifications, Receiver
 from operations import rules
 from tests.signals.custom import examples
 
@@ -100,6 +102,17 @@ def test_an_override_that_is_wrong_writes_no_file(overridden: str, tmp_path: Pat
     assert rules.main(["mimir", str(tmp_path / "build"), "--stack", overridden]) == 1
     assert "did you mean GpuTemperatureHigh?" in capsys.readouterr().err
     assert not (tmp_path / "build").exists()
+
+
+def test_the_inhibitions_for_an_alertmanager_of_the_site_s_own_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules.main(["operator", str(tmp_path)])
+    file = tmp_path / "alertmanager/inhibit_rules.yaml"
+    deployed = alertmanager_config(Notifications(receiver="none", receivers=(Receiver(name="none", channels=()),)))
+    assert yaml.safe_load(file.read_text()) == {"inhibit_rules": deployed["inhibit_rules"]}
+    assert f"{file}: add its rules to your Alertmanager" in capsys.readouterr().out
+    assert not list((tmp_path / "operator").glob("*inhibit*")), "kubectl applies everything in that directory"
 
 
 def test_an_object_for_the_operator_carries_the_labels_that_its_prometheus_selects(tmp_path: Path) -> None:

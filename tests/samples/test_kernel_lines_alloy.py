@@ -94,8 +94,12 @@ def test_every_event_is_counted_once(alloy: RunningAlloy) -> None:
     lines = [line for line in alloy.receiver.lines if "xid" in line.labels]
     expected = Counter((line.labels["xid"], line.metadata["pci"]) for line in lines)
 
-    def counted() -> dict[tuple[str, str], float]:
-        return {(labels["xid"], labels["pci"]): number for labels, number in alloy.receiver.of("gpu_fleet_xid_events_total")}
+    def counted() -> Counter[tuple[str, str]]:
+        """One code of a GPU may have several details, each with a series of its own."""
+        found: Counter[tuple[str, str]] = Counter()
+        for labels, number in alloy.receiver.of("gpu_fleet_xid_events_total"):
+            found[labels["xid"], labels["pci"]] += int(number)
+        return found
 
     alloy.receiver.wait_for(lambda: counted() == expected)
 

@@ -62,7 +62,7 @@ def running_alloy(
     parts = parts_of(facts, **options)
     place(parts, prefix)
     program = prefix / "opt/gpu-fleet/bin/alloy"
-    program.parent.mkdir(parents=True)
+    program.parent.mkdir(parents=True, exist_ok=True)
     program.symlink_to(find("alloy"))
     for config in (prefix / "etc/gpu-fleet/alloy").iterdir():  # the same configuration, only more often
         config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,14 @@ XID_79 = "[ 1843.308145] NVRM: Xid (PCI:0000:4b:00): 79, pid='<unknown>', name=<
 XID_31 = "[ 1850.000001] NVRM: Xid (PCI:0000:4b:00): 31, pid=4711, name=KMS thread, Ch 00000008, intr 00000000. MMU Fault"
 XID_94_MIG = "[ 1851.000001] NVRM: Xid (PCI:0000:07:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No"
 XID_3_OLD = "Jan 18 11:38:05 node kernel: [  269.517039] NVRM: Xid (0000:01:00): 3, C 00000005 SC 00000007 M 00001ffc"
+XID_149 = "[ 1852.000001] NVRM: Xid (PCI:0000:05:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 09 (0x00000004 0x00000000)"
+XID_154 = (
+    "[ 1853.000001] NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+)
+XID_UNKNOWN = "[ 1854.000001] NVRM: Xid (PCI:0000:05:00): 899, pid=7, name=python3, Unit 7 reports status 0xdead0001"
+XID_95_OLD = "[99999.000001] NVRM: Xid (PCI:0000:05:00): 95, pid=7, name=python3, not sent before a crash"
+BOOTED = "Jan 18 11:38:01 node kernel: [    0.000000] Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054) #63-Ubuntu SMP"
+LOADED = "[ 1855.000001] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
 SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
@@ -30,6 +39,7 @@ FORGED_IN_KERNEL_LINES = [
     "[ 50.000007] NVRM: Xid (PCI:0000:4b:00): 79!, what follows a code is a comma",
     "[ 50.000008] x[4713]: segfault at 0 ip 55d0 error 4 in nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal[55d0,1000]",
     "[ 50.000009] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 200340000, Fatal, Link 30 LTSSM Fault Up",
+    "[ 50.000010] Linux version 6[4714]: segfault at 0 ip 55d0 sp 7ffd error 4 in Linux version 6.8.0[55d0,1000]",
 ]
 FORGED_BY_PROGRAMS = [
     "Jan 18 11:38:05 node ops: NVRM: Xid (PCI:0000:4b:00): 79, pid=1, name=x, GPU has fallen off the bus.",
@@ -37,7 +47,21 @@ FORGED_BY_PROGRAMS = [
     "2026-01-18T11:38:05.123456+00:00 node ops[1]: kernel: NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
 ]
 LAST = "[ 99.000000] NVRM: the last line of this log"
-EVENTS = [XID_79, XID_79, XID_31, XID_94_MIG, XID_3_OLD, SXID_FATAL, SXID_DETAIL]
+EVENTS = [
+    XID_95_OLD,
+    BOOTED,
+    XID_79,
+    XID_79,
+    XID_31,
+    XID_94_MIG,
+    XID_3_OLD,
+    XID_149,
+    XID_154,
+    XID_UNKNOWN,
+    LOADED,
+    SXID_FATAL,
+    SXID_DETAIL,
+]
 LINES = [*EVENTS, NOISE, AMD, *FORGED_IN_KERNEL_LINES, *FORGED_BY_PROGRAMS, LAST]
 
 
@@ -76,6 +100,10 @@ def test_a_kernel_line_carries_the_labels_of_its_host(alloy: RunningAlloy) -> No
         (XID_31, "31", {"pci": "0000:4b:00", "pid": "4711", "process": "KMS thread"}),
         (XID_94_MIG, "94", {"pci": "0000:07:00", "pid": "7194"}),
         (XID_3_OLD, "3", {"pci": "0000:01:00"}),
+        (XID_95_OLD, "95", {"pci": "0000:05:00", "pid": "7", "process": "python3"}),
+        (XID_149, "149", {"pci": "0000:05:00", "detail": "NETIR_BER_EVENT Nonfatal"}),
+        (XID_154, "154", {"pci": "0000:05:00", "detail": "0x1 (GPU Reset Required)"}),
+        (XID_UNKNOWN, "899", {"pci": "0000:05:00", "pid": "7", "process": "python3", "detail": "Unit # reports status #"}),
     ],
 )
 def test_an_xid_line_has_its_code_its_gpu_and_the_process(
@@ -98,7 +126,11 @@ def test_what_programs_log_beside_the_kernel_is_not_taken(alloy: RunningAlloy, t
 
 def test_an_nvswitch_line_is_labelled_with_its_sxid(alloy: RunningAlloy) -> None:
     assert line(alloy, SXID_FATAL).labels["sxid"] == "20034"
-    assert line(alloy, SXID_FATAL).metadata == {"pci": "0000:04:00.0", "sxid_severity": "Fatal"}
+    assert line(alloy, SXID_FATAL).metadata == {
+        "pci": "0000:04:00.0",
+        "sxid_severity": "Fatal",
+        "detail": "Link # LTSSM Fault Up",
+    }
 
 
 def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) -> None:
@@ -117,7 +149,45 @@ def test_xids_are_counted_per_code_and_gpu(alloy: RunningAlloy) -> None:
         ("31", "0000:4b:00"): 1,
         ("94", "0000:07:00"): 1,
         ("3", "0000:01:00"): 1,
+        ("95", "0000:05:00"): 1,
+        ("149", "0000:05:00"): 1,
+        ("154", "0000:05:00"): 1,
+        ("899", "0000:05:00"): 1,
     }
+
+
+def test_the_time_of_the_last_event_is_a_metric_with_what_the_line_says(alloy: RunningAlloy) -> None:
+    now = time.time()
+    times = {
+        (labels["xid"], labels.get("detail")): value
+        for labels, value in alloy.receiver.of("gpu_fleet_xid_last_timestamp_seconds")
+    }
+    assert set(times) == {
+        ("79", None),
+        ("31", None),
+        ("94", None),
+        ("3", None),
+        ("95", None),
+        ("149", "NETIR_BER_EVENT Nonfatal"),
+        ("154", "0x1 (GPU Reset Required)"),
+        ("899", "Unit # reports status #"),
+    }
+    assert all(now - 300 < at <= now for at in times.values()), times
+
+
+def test_the_times_of_a_driver_load_and_of_a_switch_s_error_are_metrics(alloy: RunningAlloy) -> None:
+    [(_, loaded)] = alloy.receiver.of("gpu_fleet_driver_loaded_timestamp_seconds")
+    [(fatal_labels, fatal)] = alloy.receiver.of("gpu_fleet_sxid_last_timestamp_seconds")
+    assert time.time() - 300 < loaded <= fatal <= time.time(), "what ended an incident is compared with its events"
+    assert fatal_labels["detail"] == "Link # LTSSM Fault Up", "the alert has the text"
+
+
+def test_what_an_earlier_boot_left_unsent_is_sent_and_is_older_than_this_boot(alloy: RunningAlloy) -> None:
+    """All of these lines are read at once, after the boot."""
+    [(_, booted)] = alloy.receiver.of("gpu_fleet_booted_timestamp_seconds")
+    times = {labels["xid"]: at for labels, at in alloy.receiver.of("gpu_fleet_xid_last_timestamp_seconds")}
+    assert times["95"] < booted < times["79"], "an event before the boot opens no incident, one after it does"
+    assert line(alloy, XID_95_OLD).labels["xid"] == "95"
 
 
 def test_an_xid_counter_has_no_labels_but_its_own_and_those_of_its_host(alloy: RunningAlloy) -> None:
