@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dashboards.layout import link_to, link_to_host
+from dashboards.layout import link_to, link_to_host, uid
 from dashboards.panels import HEIGHT, NONE, RED_FROM_ONE, YELLOW_FROM_ONE, Column, Query, count_of, one_number, rows
 from dashboards.queries import fleet as q
 from dashboards.queries.common import complete, short
+from dashboards.runbooks import NAME, runbook_paths
 
 # Those of the textfile guide (seed 001); nvidia-smi -q -d TEMPERATURE shows the slowdown temperature of a GPU.
 TEMPERATURE: Final = ((None, "green"), (70, "yellow"), (80, "orange"), (85, "red"))
@@ -71,13 +72,18 @@ def gpus_of(selector: str, width: int) -> Any:
     )
 
 
+# An alert's name to the number of its panel among the runbooks.
+RUNBOOKS: Final = {alert: (path.rpartition("=")[2], "text") for alert, path in runbook_paths().items()}
+RUNBOOK: Final = f"/d/{uid(NAME)}?viewPanel=${{__value.text}}"
+
+
 def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> Any:
     """`has_cluster`: with columns for datacenter and cluster, on dashboards that show several."""
     place = {"datacenter": Column(heading="Datacenter"), "cluster": Column(heading="Cluster")} if has_cluster else {}
     return rows(
         "Firing alerts",
         [Query(q.firing_alerts(selector), "")],
-        description="One row per alert, critical first. The notification and the runbook say what to do.",
+        description="One row per alert, critical first. The number in the last column opens the runbook.",
         width=24,
         height=height,
         columns={
@@ -87,8 +93,10 @@ def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> 
             "instance": Column(heading="Host", link=link_to_host("host")),
             "xid": Column(heading="XID", width=60),
             "gpu": Column(heading="GPU", width=60),
-            "pci": Column(heading="GPU (PCI)"),
+            "pci": Column(heading="GPU (PCI)", width=110),
             "action": Column(heading="Action"),
+            "Value": Column(heading="Since", unit="dtdurations", width=110),
+            "runbook": Column(heading="Runbook", words=RUNBOOKS, is_text=True, link=RUNBOOK, width=80),
         },
         sort_by="Severity",
         descending=False,  # critical sorts before warning

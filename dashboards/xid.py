@@ -8,6 +8,7 @@ from alerts.xid import CATALOGUE
 from dashboards import parts
 from dashboards.layout import Row, build, link_to_host
 from dashboards.panels import (
+    NO_THRESHOLDS,
     NONE,
     RED_FROM_ONE,
     YELLOW_FROM_ONE,
@@ -21,7 +22,7 @@ from dashboards.panels import (
     states,
 )
 from dashboards.queries import health as q
-from dashboards.queries.common import CLUSTER, HOST, top
+from dashboards.queries.common import CLUSTER, HOST, NAME, top
 
 _IN_USE = {str(code): xid for code, xid in sorted(CATALOGUE.items()) if not xid.is_retired}
 MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
@@ -43,6 +44,7 @@ def dashboard() -> dict[str, Any]:
             Row("XIDs", _xids()),
             Row("GPU health", _gpu_health()),
             Row("Memory errors", _memory()),
+            Row("Reliability", _reliability()),
             Row(
                 "Logs",
                 (
@@ -174,6 +176,46 @@ def _memory() -> tuple[Any, ...]:
             unit="short",
             thresholds=((None, "yellow"),),
             width=12,
+            if_none=NONE,
+        ),
+    )
+
+
+def _reliability() -> tuple[Any, ...]:
+    return (
+        one_number(
+            "Critical GPU alerts",
+            Query(q.critical_alerts_of_gpus(NAME), "alerts"),
+            description="Critical alerts about GPUs that became active in the selected time range; select weeks or months above.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            width=6,
+        ),
+        one_number(
+            "GPU days between critical alerts",
+            Query(q.gpu_days_between_critical_alerts(NAME), "GPU days"),
+            description="Number of GPUs times the selected days, divided by their critical alerts: mean time between failures.",
+            unit="d",
+            thresholds=NO_THRESHOLDS,
+            width=6,
+            if_none="no critical alert",
+        ),
+        bars(
+            "GPUs with repeated critical alerts",
+            Query(q.repeated_critical_alerts(NAME), "{{instance}} GPU {{gpu}}{{pci}}"),
+            description="GPUs with two or more critical alerts in the selected time range. Test or replace them.",
+            unit="short",
+            thresholds=((None, "red"),),
+            width=12,
+            if_none=NONE,
+        ),
+        bars(
+            "Critical GPU alerts by kind",
+            Query(q.critical_alerts_by_kind(NAME), "{{alertname}} {{xid}}"),
+            description="Critical alerts about GPUs in the selected time range, by alert and XID.",
+            unit="short",
+            thresholds=((None, "orange"),),
+            width=24,
             if_none=NONE,
         ),
     )

@@ -114,7 +114,24 @@ def firing_by(selector: str, severity: str, by: str) -> str:
     return f'count by ({by}) (ALERTS{{{selector}, alertstate="firing", severity="{severity}"}})'
 
 
+_NO_ADDRESS, _WITH_ADDRESS = 'pci=""', 'pci!=""'
+
+
 def firing_alerts(selector: str) -> str:
-    """Firing alerts of severity critical and warning, one row per alert."""
-    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action"
-    return f'group by ({labels}) (ALERTS{{{selector}, alertstate="firing", severity=~"critical|warning"}})'
+    """Firing alerts of severity critical and warning: seconds since their condition began, one row per alert.
+
+    An alert that names its GPU by the address in the kernel log gets the GPU's index, too.
+    """
+    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action, runbook"
+
+    def firing(more: str) -> str:
+        chosen = f'{selector}, severity=~"critical|warning", {more}'
+        return f'(ALERTS_FOR_STATE{{{chosen}}} and ignoring (alertstate) ALERTS{{{chosen}, alertstate="firing"}})'
+
+    with_index = f"max by ({ONE_HOST}, pci, gpu) (gpu:address:info{{{selector}}})"
+    found = (
+        f"{firing(_NO_ADDRESS)}\n"
+        f"or {firing(_WITH_ADDRESS)} * on ({ONE_HOST}, pci) group_left (gpu) {with_index}\n"
+        f"or ignoring (gpu) {firing(_WITH_ADDRESS)}"
+    )
+    return f'time() - max by ({labels}) (label_replace({found}, "runbook", "$1", "alertname", "(.*)"))'

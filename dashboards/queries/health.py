@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU, or_zero, per_gpu
+from dashboards.queries.common import ONE_GPU, or_zero, per_gpu, top
 
 _XIDS: Final = 'job="kernel", xid=~".+"'
 
@@ -66,3 +66,30 @@ def ecc_uncorrected(selector: str) -> str:
 
 def row_remaps(selector: str) -> str:
     return f"{per_gpu('gpu:rows_remapped:total', selector)} > 0"
+
+
+# --- over weeks and months: ALERTS_FOR_STATE has samples only while an alert is active; its value is the time when it began
+
+_CRITICAL: Final = 'scope="gpu", severity="critical"'
+
+
+def _critical(selector: str, by: str) -> str:
+    return f"sum by ({by}) (changes(ALERTS_FOR_STATE{{{_CRITICAL}, {selector}}}[$__range]) + 1)"
+
+
+def critical_alerts_of_gpus(selector: str) -> str:
+    """How many critical alerts about GPUs became active in the time range."""
+    return or_zero(_critical(selector, ""))
+
+
+def gpu_days_between_critical_alerts(selector: str) -> str:
+    return f"count({per_gpu('gpu:info', selector)}) * $__range_s / 86400 / ({_critical(selector, '')})"
+
+
+def repeated_critical_alerts(selector: str) -> str:
+    """GPUs with at least two, by the label that the alert names them with."""
+    return top(15, f"{_critical(selector, 'instance, gpu, pci')} > 1")
+
+
+def critical_alerts_by_kind(selector: str) -> str:
+    return top(15, _critical(selector, "alertname, xid"))
