@@ -127,7 +127,7 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema
+.PHONY: test machine bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
 test: machine style ## run lint and every test; those of the lab itself only if what they guard changed since main, or with ALL=1
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
@@ -202,6 +202,10 @@ dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words
 
 showcase: lab-setup ## show the dashboards over a simulated fleet with every exporter, an hour of history and incidents; until Ctrl-C
 	@$(PYTHON) -m lab.showcase
+
+site: .venv/installed-dev ## build the documents as a site, with the reference: make site REPOSITORY=https://example.com/gpu-fleet; build/site
+	@$(PYTHON) -m operations.site build/site-pages --repository "$(REPOSITORY)"
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict && echo "build/site/index.html"
 
 pictures: lab-setup ## save screenshots of every dashboard over the showcase to docs/pictures
 	@$(PYTHON) -m lab.showcase --pictures docs/pictures
