@@ -312,8 +312,10 @@ def _cell(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Placeholders and templates are shown as they are, not as markup."""
-    return re.sub(r"(\{\{.*?\}\}|<[a-z]+>)", r"`\1`", text)
+    """Of a template, the names of the labels and values that are filled in; other placeholders as they are, not as markup."""
+    plain = re.sub(r"\{\{ *if .*\{\{ *end *\}\}", "…", text)
+    named = re.sub(r"\{\{[^}]*?\$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", plain)
+    return re.sub(r"(\{\{.*?\}\}|<[a-z]+>)", r"`\1`", named)
 
 
 # --- the tree ---------------------------------------------------------------------------------------------------------------
