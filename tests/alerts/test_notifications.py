@@ -90,8 +90,8 @@ def on_call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
             made.send("/api/v1/alerts", configuration(inbox).encode())
             (group,) = (one for one in alerts.rule_groups("mimir", LINKS) if ("xid", "79") in labels_of(one))
             made.send("/prometheus/config/v1/rules/gpu-fleet", group.yaml.encode())
-            event = {**PLACE, "pci": PCI, "xid": "79", "source": "kernel", "__name__": "gpu:xid_events:increase10m"}
-            info = {**PLACE, "gpu": "3", "pci_bus_id": f"{PCI}.0", "uuid": "GPU-3", "__name__": "gpu:info"}
+            event = {**PLACE, "pci": PCI, "xid": "79", "__name__": "gpu:xid_verdict:score"}
+            info = {**PLACE, "gpu": "3", "pci": PCI, "uuid": "GPU-3", "__name__": "gpu:address:info"}
             now = time.time()
             samples = [(now - 10 + 5 * step, 1.0) for step in range(30)]
             push(f"{servers.mimir}/api/v1/push", {tuple(sorted(labels.items())): samples for labels in (event, info)})
@@ -111,7 +111,7 @@ def alert(host: str, **changes: Any) -> dict[str, Any]:
     return {"labels": labels, "annotations": annotations, **changes}
 
 
-SUMMARY = r"XID 79 on gpu-node-001, GPU 3 \(0000:4b:00\.0\): .+"
+SUMMARY = r"XID 79 on gpu-node-001, GPU 3 \(0000:4b:00\): .+"
 DRAIN_SLURM = 'scontrol update nodename=gpu-node-001 state=drain reason="GpuXid"'
 DRAIN_KUBERNETES = "kubectl drain gpu-node-001 --ignore-daemonsets --delete-emptydir-data"
 
