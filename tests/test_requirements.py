@@ -23,6 +23,7 @@ RUN_AS_PROGRAMS = {
     "ruff": "make lint",
     "mypy": "make lint",
     "supervisor": "Pulumi.dev.yaml",
+    "mkdocs-material": "make site",
 }
 
 

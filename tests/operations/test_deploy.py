@@ -166,7 +166,7 @@ def test_a_stack_that_does_not_exist_is_refused_with_the_two_commands_that_creat
     ], done.stderr
 
 
-NEED_NO_STACK = ("shell", "dashboards", "dashboards-pull", "rules", "artifacts", "offline-kit")
+NEED_NO_STACK = ("shell", "dashboards", "dashboards-pull", "rules", "artifacts", "offline-kit", "policies")
 STACK_TARGETS = re.findall(r"^([a-z-]+):[^\n]*(?:\n\t[^\n]*)*\$\(STACK\)", (REPO / "Makefile").read_text(), re.MULTILINE)
 
 
