@@ -15,9 +15,11 @@ from typing import Any, Final
 import promql_parser as promql
 
 from alerts.model import Rule, RuleGroup
+from alerts.xid_rules import ALERT as XID
 
 # Not `==` and `!=`: what they compare with is a state.
 _COMPARED: Final = re.compile(r"(?:>=|<=|>|<)\s*(?P<number>\d+(?:\.\d+)?)(?![\w.])")
+_LOG_CODES: Final = re.compile(r'\{job="kernel", xid=~"([\d|]+)"\}')
 _COMPARISONS: Final = (">=", "<=", ">", "<")
 _MARK: Final = 987654321.0  # no rule compares with it
 
@@ -78,7 +80,9 @@ def overridden(rule: Rule, overrides: Mapping[str, Override]) -> Rule | None:
     """A rule with what the overrides change; None: it is disabled."""
     if "alert" not in rule:
         return rule
-    changed: dict[str, Any] = dict(rule)
+    changed: dict[str, Any] | None = _without_overridden_codes(rule, overrides)
+    if changed is None:
+        return None
     for name in names_of(rule):
         if (override := overrides.get(name)) is None:
             continue
@@ -91,6 +95,19 @@ def overridden(rule: Rule, overrides: Mapping[str, Override]) -> Rule | None:
             changed["for"] = override.for_
         severity = {} if override.severity is None else {"severity": override.severity}
         changed["labels"] = {**changed.get("labels", {}), **override.labels, **severity}
+    return changed
+
+
+def _without_overridden_codes(rule: Rule, overrides: Mapping[str, Override]) -> dict[str, Any] | None:
+    """Loki pages every critical XID with one rule, which cannot differ by code: a code with an override of its own is left to its
+    rule in Mimir, which notifies up to a minute later. None: no code is left."""
+    changed = dict(rule)
+    found = _LOG_CODES.search(rule["expr"]) if rule["alert"] == XID else None
+    if found is not None:
+        codes = [code for code in found[1].split("|") if f"{XID} {code}" not in overrides]
+        if not codes:
+            return None
+        changed["expr"] = rule["expr"].replace(found[0], found[0].replace(found[1], "|".join(codes)))
     return changed
 
 

@@ -158,3 +158,19 @@ def test_promtool_accepts_the_rules_with_overrides_of_every_kind(tmp_path: Path)
     command = [toolchain.find("promtool"), "check", "rules", "--lint-fatal", file]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_an_xid_with_an_override_of_its_own_is_left_to_its_rule_in_mimir() -> None:
+    """Loki has one rule for all codes: it would page what the stack made a warning."""
+
+    def page(**overrides: Override) -> str:
+        groups = alerts.rule_groups(
+            "loki", custom=Customization(overrides={name.replace("_", " "): one for name, one in overrides.items()})
+        )
+        [rule] = [rule for group in groups for rule in group.rules if rule["alert"] == "GpuXid"]
+        return str(rule["expr"])
+
+    assert "|79|" in page()
+    assert "|79|" not in page(GpuXid_79=Override(severity="warning")) and "|74|" in page(GpuXid_79=Override(severity="warning"))
+    assert "|79|" not in page(GpuXid_79=Override(is_enabled=False))
+    assert page(GpuTemperatureHigh=Override(severity="critical")) == page()
