@@ -201,9 +201,9 @@ def _reliability() -> tuple[Any, ...]:
             if_none="no critical alert",
         ),
         bars(
-            "GPUs with repeated critical alerts",
-            Query(q.repeated_critical_alerts(NAME), "{{instance}} GPU {{gpu}}{{pci}}"),
-            description="GPUs with two or more critical alerts in the selected time range. Test or replace them.",
+            "GPUs with the most critical alerts",
+            Query(q.critical_alerts_by_gpu(NAME), "{{instance}} GPU {{gpu}}{{pci}}"),
+            description="Critical alerts per GPU in the selected time range. Test or replace a GPU that has several in weeks.",
             unit="short",
             thresholds=((None, "red"),),
             width=12,

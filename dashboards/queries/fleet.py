@@ -134,4 +134,4 @@ def firing_alerts(selector: str) -> str:
         f"or {firing(_WITH_ADDRESS)} * on ({ONE_HOST}, pci) group_left (gpu) {with_index}\n"
         f"or ignoring (gpu) {firing(_WITH_ADDRESS)}"
     )
-    return f'time() - max by ({labels}) (label_replace({found}, "runbook", "$1", "alertname", "(.*)"))'
+    return f'time() - max by ({labels}) (label_join({found}, "runbook", "", "alertname"))'

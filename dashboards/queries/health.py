@@ -86,9 +86,9 @@ def gpu_days_between_critical_alerts(selector: str) -> str:
     return f"count({per_gpu('gpu:info', selector)}) * $__range_s / 86400 / ({_critical(selector, '')})"
 
 
-def repeated_critical_alerts(selector: str) -> str:
-    """GPUs with at least two, by the label that the alert names them with."""
-    return top(15, f"{_critical(selector, 'instance, gpu, pci')} > 1")
+def critical_alerts_by_gpu(selector: str) -> str:
+    """By the label that the alert names its GPU with."""
+    return top(15, _critical(selector, "instance, gpu, pci"))
 
 
 def critical_alerts_by_kind(selector: str) -> str:

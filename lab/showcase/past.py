@@ -109,9 +109,12 @@ class Past:
             metadata = {"level": "err", **({"pci": found[1]} if found else {})}
             streams.setdefault(found[2] if found else "", LogStream(labels)).lines.append((at_s, text, metadata))
             if found:
-                counter = {**host.labels, "job": "alloy", "pci": found[1], "xid": found[2]}
+                recovery = re.search(r" changed from .*\) to (0x.*)", text)
+                detail = recovery[1] if recovery else ""
+                counter = {**host.labels, "job": "alloy", "pci": found[1], "xid": found[2], "detail": detail}
                 since = [step for step in self._moments(host) if step >= self.incidents_s]
-                self.series[_key("gpu_fleet_xid_events_total", counter)] = [(step, 1.0) for step in since]
+                for name, value in (("gpu_fleet_xid_events_total", 1.0), ("gpu_fleet_xid_last_timestamp_seconds", at_s)):
+                    self.series[_key(name, counter)] = [(step, value) for step in since]
         self.streams += streams.values()
 
 

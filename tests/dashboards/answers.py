@@ -17,7 +17,7 @@ from lab.showcase import Showcase
 AT_ONCE = 6
 STEP_S = 60
 # With a step of a minute and Grafana's usual scrape interval of 15 s.
-BUILT_IN = {"__rate_interval": "75s", "__interval": "60s", "__auto": "60s", "__range": "3600s", "search": ""}
+BUILT_IN = {"__rate_interval": "75s", "__interval": "60s", "__auto": "60s", "__range": "3600s", "__range_s": "3600", "search": ""}
 
 
 @dataclass(frozen=True)

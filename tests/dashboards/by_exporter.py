@@ -48,6 +48,10 @@ _WHY: Mapping[str, str] = {
     "Recovery action": "Reported by NVIDIA's driver since 570; the textfile collectors do not read it.",
     "DCGM health watches": "Only DCGM has them.",
     "Video engines": "Reported by dcgm-exporter and nvidia_gpu_exporter.",
+    **dict.fromkeys(
+        ("GPU days between critical alerts", "GPUs with the most critical alerts", "Critical GPU alerts by kind"),
+        "No GPU of that host had a critical alert: empty is good.",
+    ),
     "Hosts with the most idle GPUs": "No GPU of that host is idle: empty is good.",
     "Allocated but idle GPUs": "No GPU of that host is idle with memory in use: empty is good.",
     "Age of GPU readings": "dcgm-exporter and AMD's exporter read at every scrape and report no timestamp.",
