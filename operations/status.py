@@ -82,7 +82,7 @@ def _reason(facts: Mapping[str, str]) -> tuple[str, ...]:
 
 def summary(config: StackConfig, found: Sequence[tuple[str, ...]], reported: Reported | None) -> str:
     deployed = sum(row[1] == "deployed" for row in found)
-    words = [f"{len(found)} hosts, {deployed} deployed"]
+    words = [f"{len(found)} host{'' if len(found) == 1 else 's'}, {deployed} deployed"]
     if reported:
         late = sum("late" in row[5] or row[5].startswith("not in") for row in found)
         alerting = sum(name in reported.firing for name in config.hosts)
@@ -109,9 +109,9 @@ def state_of(stack: str) -> tuple[dict[str, Mapping[str, str]], Mapping[str, Any
 def reported_of(config: StackConfig, store: Mimir) -> Reported:
     """Raises OperationError."""
     which = f'datacenter="{config.datacenter}",cluster="{config.cluster}"'
-    seen = store.by_label(
-        f"max by (instance) (max_over_time(timestamp(alloy_build_info{{{which}}})[{_SEEN_WITHIN}:1m]))", "instance"
-    )
+    # A subquery alone ends at a full minute, and so before the first data of a new host.
+    now = f"timestamp(alloy_build_info{{{which}}})"
+    seen = store.by_label(f"max by (instance) ({now} or max_over_time({now}[{_SEEN_WITHIN}:1m]))", "instance")
     drift = store.by_label(f"sum by (instance) (gpu_fleet_drift_items{{{which}}})", "instance")
     firing: dict[str, list[str]] = {}
     for labels, _ in store.vector(f'group by (instance, alertname, severity) (ALERTS{{alertstate="firing",{which}}})'):

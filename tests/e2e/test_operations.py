@@ -109,7 +109,7 @@ def test_status_shows_how_the_host_is_deployed_and_that_its_data_is_current(data
     assert done.returncode == 0, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith(HOST))
     assert re.search(r"deployed +8 x NVIDIA H100 80GB HBM3 +\S+ +nvidia_gpu_exporter +\d+ s ago +(0|-)", row), done.stdout
-    assert "1 hosts, 1 deployed, 0 without current data" in done.stdout
+    assert "1 host, 1 deployed, 0 without current data" in done.stdout
 
 
 def test_check_reports_what_pulumi_could_not_do(datacenter: Datacenter) -> None:

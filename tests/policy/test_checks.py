@@ -161,3 +161,8 @@ def test_make_policies_shows_one_entry_for_what_many_hosts_share_and_fails(
     printed = capsys.readouterr().out
     assert printed.count("no-stand-ins: gpu-fleet:host:Host::gpu-node-001 and 15 more") == 1
     assert "  fix:      remove it from the stack file" in printed
+
+
+def test_the_stack_dev_may_have_what_make_dev_simulates(capsys: pytest.CaptureFixture[str]) -> None:
+    assert policies.main(["--stack", "dev"]) == 0
+    assert "dev: no violation in" in capsys.readouterr().out
