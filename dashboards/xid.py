@@ -8,6 +8,7 @@ from alerts.xid import CATALOGUE
 from dashboards import parts
 from dashboards.layout import Row, build, link_to_host
 from dashboards.panels import (
+    HEIGHT,
     NO_THRESHOLDS,
     NONE,
     RED_FROM_ONE,
@@ -190,6 +191,7 @@ def _reliability() -> tuple[Any, ...]:
             unit="short",
             thresholds=NO_THRESHOLDS,
             width=6,
+            height=HEIGHT,
         ),
         one_number(
             "GPU days between critical alerts",
@@ -198,6 +200,7 @@ def _reliability() -> tuple[Any, ...]:
             unit="d",
             thresholds=NO_THRESHOLDS,
             width=6,
+            height=HEIGHT,
             if_none="no critical alert",
         ),
         bars(
