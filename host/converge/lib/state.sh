@@ -67,8 +67,9 @@ make_scratch() {
 
 close_state() {
   rm -rf "$SCRATCH"
-  # An apply that was stopped before its first change leaves no trace. One that did not get the lock leaves it: it is another run's.
-  if [ "$VERB" = apply ] && [ ! -e "$STATE/settings" ]; then
+  # An apply that was stopped before its first change leaves no trace, nor does a removal that waited for another one, which could not
+  # delete this directory with our temporary files in it. One that did not get the lock leaves it: it is another run's.
+  if { [ "$VERB" = apply ] || [ "$VERB" = remove ]; } && [ ! -e "$STATE/settings" ]; then
     [ "$HAS_LOCK" = no ] || rm -f "$STATE/lock"
     rmdir "$STATE" 2>/dev/null
   fi
