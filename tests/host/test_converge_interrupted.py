@@ -226,6 +226,23 @@ def test_a_lock_whose_file_was_deleted_locks_nothing(host: SimulatedHost) -> Non
         apply.wait(60)
 
 
+def test_a_removal_that_meets_the_end_of_another_one_finds_nothing_and_leaves_nothing(host: SimulatedHost) -> None:
+    """The connection of the first one was lost, and it went on: it deletes the records while the second waits for its lock."""
+    host.apply([page()])
+    state, programs = host.at("/var/lib/gpu-fleet"), host.directory / "programs"
+    programs.mkdir()
+    (programs / "flock").write_text(
+        f"#!/bin/sh\nif [ ! -e '{programs}/ended' ]; then\n  : >'{programs}/ended'\n"
+        f"  find '{state}' -mindepth 1 -maxdepth 1 ! -name 'scratch.*' -exec rm -rf {{}} +\nfi\n"
+        f'exec {shutil.which("flock")} "$@"\n'
+    )
+    (programs / "flock").chmod(0o755)
+    host.path = f"{programs}:{host.path}"
+    run = host.remove()
+    assert run.code == 3 and '{"event":"absent"}' in run.stdout, run.stdout + run.stderr
+    assert not state.exists()
+
+
 def test_a_check_waits_for_an_apply_at_work(host: SimulatedHost) -> None:
     host.apply([page()])
     with subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):

@@ -142,6 +142,7 @@ verb_remove() {
   read_manifest
   is_ours || refuse # before the lock: there is no need to wait for it on another stack's host
   lock_state exclusive || refuse
+  leave_if_absent # another removal may have ended meanwhile
   load_settings || refuse
   is_ours || refuse
   if [ ! -s "$STATE/placed" ]; then
