@@ -26,12 +26,14 @@ _RANGE: Final = {"from": "now-1h", "to": "now"}
 
 @dataclass(frozen=True, kw_only=True)
 class GrafanaLinks:
-    """`url`: of Grafana, as a browser reaches it. `host`, `cluster`: uids of the dashboards of one host and of one cluster.
+    """`url`: of Grafana, as a browser reaches it. `incident`, `host`, `cluster`: uids of the dashboards that alerts about GPUs
+    and fabric, about a host, and about a cluster link to.
 
     `logs`: uid of the Loki data source; None: Grafana has none. `runbooks`: by alert, the path of its runbook below `url`.
     """
 
     url: str
+    incident: str
     host: str
     cluster: str
     logs: str | None = None
@@ -66,7 +68,7 @@ def _with_links(rule: Rule, links: Links) -> Rule:
     if runbook := _runbook(rule, links):
         annotations["runbook_url"] = runbook
     if links.grafana:
-        annotations["dashboard_url"] = _dashboard(links.grafana, is_of_host=is_of_host)
+        annotations["dashboard_url"] = _dashboard(links.grafana, labels.get("scope"), is_of_host=is_of_host)
         if is_of_host and links.grafana.logs:
             annotations["logs_url"] = _logs(links.grafana.url, links.grafana.logs)
     return {**rule, "annotations": annotations}
@@ -83,9 +85,10 @@ def _runbook(rule: Rule, links: Links) -> str | None:
     return None
 
 
-def _dashboard(grafana: GrafanaLinks, *, is_of_host: bool) -> str:
+def _dashboard(grafana: GrafanaLinks, scope: str | None, *, is_of_host: bool) -> str:
     names = ("datacenter", "cluster", "instance") if is_of_host else ("datacenter", "cluster")
-    uid = grafana.host if is_of_host else grafana.cluster
+    of_host = grafana.incident if scope in ("gpu", "fabric") else grafana.host
+    uid = of_host if is_of_host else grafana.cluster
     # `index`, because Grafana prints "[no value]" for a missing `$labels.name`.
     variables = "".join(f'{{{{ with index $labels "{name}" }}}}&var-{name}={{{{ . | urlquery }}}}{{{{ end }}}}' for name in names)
     return f"{grafana.url.rstrip('/')}/d/{uid}?orgId=1{variables}"

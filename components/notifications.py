@@ -18,6 +18,7 @@ def links(config: StackConfig) -> Links:
     if config.grafana:
         grafana = GrafanaLinks(
             url=config.grafana.url,
+            incident=dashboards.uid("incident"),
             host=dashboards.uid("host"),
             cluster=dashboards.uid("cluster"),
             logs=config.grafana.logs_data_source or (dashboards.LOKI_UID if config.rulers and config.rulers.loki else None),

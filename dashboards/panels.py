@@ -323,16 +323,10 @@ def states(
     return _described(panel, title, [query], description, "short", NO_THRESHOLDS, width, height)
 
 
-def log_lines(title: str, query: str, *, description: str, width: int, if_none: str) -> logs.Panel:
-    """Lines as they were logged, newest first."""
-    panel = (
-        logs.Panel()
-        .show_time(True)
-        .wrap_log_message(True)
-        .sort_order(common_models.LogsSortOrder.DESCENDING)
-        .enable_log_details(True)
-        .no_value(if_none)
-    )
+def log_lines(title: str, query: str, *, description: str, width: int, if_none: str, newest_first: bool = True) -> logs.Panel:
+    """Lines as they were logged."""
+    order = common_models.LogsSortOrder.DESCENDING if newest_first else common_models.LogsSortOrder.ASCENDING
+    panel = logs.Panel().show_time(True).wrap_log_message(True).sort_order(order).enable_log_details(True).no_value(if_none)
     _placed(panel, title, description, "short", width, HEIGHT)
     return panel.with_target(loki.Dataquery().expr(query).query_type("range").ref_id("A"))
 

@@ -20,10 +20,10 @@ SEVERITIES: Final = {"critical": ("critical", "red"), "warning": ("warning", "ye
 # See gpu:recovery_action:code.
 RECOVERY_ACTIONS: Final = {
     0: ("none", "green"),
-    1: ("reset GPU", "orange"),
+    1: ("reset GPU", "red"),
     2: ("reboot node", "red"),
     3: ("drain P2P", "yellow"),
-    4: ("drain and reset", "red"),
+    4: ("drain and reset", "orange"),
 }
 
 
@@ -77,18 +77,21 @@ RUNBOOKS: Final = {alert: (path.rpartition("=")[2], "text") for alert, path in r
 RUNBOOK: Final = f"/d/{uid(NAME)}?viewPanel=${{__value.text}}"
 
 
+INCIDENT: Final = f"/d/{uid('incident')}?var-instance=${{__data.fields.Host}}&${{__url_time_range}}"
+
+
 def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> Any:
     """`has_cluster`: with columns for datacenter and cluster, on dashboards that show several."""
     place = {"datacenter": Column(heading="Datacenter"), "cluster": Column(heading="Cluster")} if has_cluster else {}
     return rows(
         "Firing alerts",
         [Query(q.firing_alerts(selector), "")],
-        description="One row per alert, critical first. The number in the last column opens the runbook.",
+        description="One row per alert, critical first; click it for what happened. The number in the last column opens the runbook.",
         width=24,
         height=height,
         columns={
             "severity": Column(heading="Severity", words=SEVERITIES, width=90),
-            "alertname": Column(heading="Alert"),
+            "alertname": Column(heading="Alert", link=INCIDENT),
             **place,
             "instance": Column(heading="Host", link=link_to_host("host")),
             "xid": Column(heading="XID", width=60),

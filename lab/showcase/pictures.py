@@ -43,6 +43,7 @@ SCENES: Final = (
     Scene("host-silent", "host", _host("train-02"), widths=(1280,)),
     Scene("gpu", "gpu", {**_host("gpu-node-003"), "gpu": ["4", "5"]}),
     Scene("xid", "xid", _REAL),
+    Scene("incident", "incident", _host("gpu-node-002")),
     Scene("workloads", "workloads", {"datacenter": [MODES_DATACENTER], "cluster": ["kubernetes"]}),
     Scene("inference", "inference", _host("kubernetes-host")),
     Scene("capacity", "capacity", {}),

@@ -10,6 +10,7 @@ from alerts.links import NO_LINKS, GrafanaLinks, Links
 
 GRAFANA = GrafanaLinks(
     url="https://grafana.example.com/",
+    incident="incident",
     host="host",
     cluster="cluster",
     logs="loki",
@@ -37,10 +38,11 @@ def test_without_grafana_and_runbooks_no_link_is_made_up() -> None:
     assert not any(name.endswith("_url") for _, texts in annotated() for name in texts)
 
 
-def test_an_alert_about_a_host_links_the_host_and_any_other_its_cluster() -> None:
+def test_an_alert_links_its_host_s_incident_its_host_or_its_cluster() -> None:
     for labels, texts in annotated(Links(grafana=GRAFANA)):
         has_host = "$labels.instance" in " ".join(texts.values())
-        board = "host" if has_host else "cluster"
+        of_host = "incident" if labels["scope"] in ("gpu", "fabric") else "host"
+        board = of_host if has_host else "cluster"
         assert texts["dashboard_url"].startswith(f"https://grafana.example.com/d/{board}?orgId=1"), labels
         assert ("logs_url" in texts) == has_host, labels
 

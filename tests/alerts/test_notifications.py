@@ -29,6 +29,7 @@ GRAFANA = "https://grafana.example.com"
 LINKS = Links(
     grafana=GrafanaLinks(
         url=GRAFANA,
+        incident="gpu-fleet-incident",
         host="gpu-fleet-host",
         cluster="gpu-fleet-cluster",
         logs="gpu-fleet-loki",
@@ -120,7 +121,7 @@ def lead_to_the_incident(runbook: str, dashboard: str, logs: str) -> None:
     """The links open the runbook, and the dashboard and the kernel log of the host since before the alert."""
     assert runbook == f"{GRAFANA}{dashboards.runbook_paths()['GpuXid']}"
     found = parse_qs(urlsplit(dashboard).query)
-    assert dashboard.startswith(f"{GRAFANA}/d/gpu-fleet-host?")
+    assert dashboard.startswith(f"{GRAFANA}/d/gpu-fleet-incident?")
     assert {name: found[f"var-{name}"] for name in PLACE} == {name: [value] for name, value in PLACE.items()}
     before_s = time.time() - int(found["from"][0]) / 1000
     assert 1800 < before_s < 2400
@@ -191,7 +192,7 @@ def test_a_webhook_has_commands_and_links_as_annotations(on_call: OnCall) -> Non
     assert one["labels"].items() >= {**PLACE, "severity": "critical", "xid": "79"}.items()
     annotations = one["annotations"]
     assert (annotations["drain_slurm"], annotations["drain_kubernetes"]) == (DRAIN_SLURM, DRAIN_KUBERNETES)
-    assert annotations["dashboard_url"].startswith(f"{GRAFANA}/d/gpu-fleet-host?")
+    assert annotations["dashboard_url"].startswith(f"{GRAFANA}/d/gpu-fleet-incident?")
     assert annotations["runbook_url"].startswith(f"{GRAFANA}/d/gpu-fleet-runbooks?")
 
 

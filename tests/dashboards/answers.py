@@ -30,7 +30,7 @@ class Question:
 
     @classmethod
     def of(cls, panel: Mapping[str, Any], target: Mapping[str, Any], variables: Mapping[str, str]) -> Question:
-        filled = re.sub(r"\$(\w+)", lambda name: (BUILT_IN | dict(variables))[name[1]], target["expr"])
+        filled = re.sub(r"\$([a-zA-Z_]\w*)", lambda name: (BUILT_IN | dict(variables))[name[1]], target["expr"])
         is_loki = panel["datasource"]["type"] == "loki"
         return cls(filled, is_loki, bool(target.get("instant")) and not target.get("range"))
 

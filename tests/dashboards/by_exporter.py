@@ -18,10 +18,10 @@ _LINKS = "Only the NVIDIA textfile collector reports single links."
 _MIMIR = "Only if Mimir's own metrics are scraped into the same Mimir."
 
 _WHY: Mapping[str, str] = {
-    **dict.fromkeys(("XIDs by code", "XIDs by host", "XID log lines", "XIDs and recommended actions"), _XID),
+    **dict.fromkeys(("XIDs by code", "XIDs by host", "XID log lines", "XIDs and recommended actions", "Incidents of GPUs"), _XID),
     **dict.fromkeys(("GPUs by clock throttle reason", "Clock throttle reasons"), _THROTTLE),
     **dict.fromkeys(("SM clock", "Memory clock", "Memory temperature"), _TEXTFILE),
-    **dict.fromkeys(("Uncorrectable ECC errors", "Corrected ECC errors"), _TEXTFILE),
+    **dict.fromkeys(("Uncorrectable ECC errors", "Corrected ECC errors", "Uncorrectable errors of GPU memory"), _TEXTFILE),
     **dict.fromkeys(("Remapped rows", "Row remapping state"), _REMAP),
     **dict.fromkeys(("SM activity", "Tensor core activity", "DRAM activity", "Graphics engine activity"), _PROFILING),
     **dict.fromkeys(("PCIe link width", "PCIe link generation"), _PCIE),
@@ -45,7 +45,11 @@ _WHY: Mapping[str, str] = {
     "NVLink errors": "Only dcgm-exporter reports them.",
     "PCIe traffic": "Requires the profiling counters of dcgm-exporter, NVML, or the NVIDIA textfile collector.",
     "PCIe replays": "Only dcgm-exporter and AMD's exporter report them.",
-    "Recovery action": "Reported by NVIDIA's driver since 570; the textfile collectors do not read it.",
+    **dict.fromkeys(
+        ("Recovery action", "Recovery action by GPU"),
+        "Reported by NVIDIA's driver since 570; the textfile collectors do not read it.",
+    ),
+    "Events": "Nothing happened to that host: empty is good.",
     "DCGM health watches": "Only DCGM has them.",
     "Video engines": "Reported by dcgm-exporter and nvidia_gpu_exporter.",
     **dict.fromkeys(
