@@ -9,7 +9,7 @@ from dashboards.layout import Row, build, link_to_host
 from dashboards.panels import HEIGHT, NO_THRESHOLDS, NONE, YELLOW_FROM_ONE, Column, Query, bars, one_number, rows, time_series
 from dashboards.queries import capacity as q
 from dashboards.queries import fleet
-from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, summed, top
+from dashboards.queries.common import CLUSTER, ONE_CLUSTER, of_clusters, top
 
 CLUSTERS = "{{datacenter}} / {{cluster}}"
 
@@ -141,7 +141,7 @@ def _trend() -> tuple[Any, ...]:
     return (
         _course(
             "GPU utilization",
-            averaged("gpu:utilization:ratio", CLUSTER, ONE_CLUSTER),
+            of_clusters("cluster:gpu_utilization:ratio", CLUSTER),
             CLUSTERS,
             "Share of time in which at least one kernel was running, average over the GPUs of a cluster.",
             "percentunit",
@@ -149,7 +149,7 @@ def _trend() -> tuple[Any, ...]:
         ),
         _course(
             "Share of idle GPUs",
-            q.share_idle(CLUSTER, ONE_CLUSTER),
+            q.share_idle(CLUSTER),
             CLUSTERS,
             "GPUs with a utilization below 1 %, as a share of all GPUs of a cluster.",
             "percentunit",
@@ -157,7 +157,7 @@ def _trend() -> tuple[Any, ...]:
         ),
         _course(
             "Free GPU memory",
-            summed("gpu:memory_free:bytes", CLUSTER, ONE_CLUSTER),
+            of_clusters("cluster:gpu_memory_free:bytes", CLUSTER),
             CLUSTERS,
             "GPU memory available to new processes, stacked.",
             "bytes",
@@ -175,7 +175,7 @@ def _trend() -> tuple[Any, ...]:
         ),
         _course(
             "GPU power",
-            summed("gpu:power:watts", CLUSTER, ONE_CLUSTER),
+            of_clusters("cluster:gpu_power:watts", CLUSTER),
             CLUSTERS,
             "Power draw of the GPUs, stacked.",
             "watt",
@@ -184,10 +184,9 @@ def _trend() -> tuple[Any, ...]:
         ),
         _course(
             "Power per busy GPU",
-            q.energy_per_gpu_hour(CLUSTER, ONE_CLUSTER),
+            of_clusters("cluster:gpu_power_busy:watts", CLUSTER),
             CLUSTERS,
-            "Power of a cluster divided by its number of busy GPUs: energy per hour of GPU work, including the share of idle "
-            "GPUs.",
+            "Average power of the GPUs with a utilization of at least 10 %.",
             "watt",
         ),
     )

@@ -22,7 +22,7 @@ from dashboards.panels import (
 )
 from dashboards.queries import fleet as q
 from dashboards.queries import health
-from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, highest, per_gpu, summed, top
+from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, highest, of_clusters, per_gpu, summed, top
 
 # Below 10 % a GPU is mostly idle.
 BUSY_FROM = 0.10
@@ -122,7 +122,7 @@ def _compared() -> tuple[Any, ...]:
         ),
         time_series(
             "GPU utilization",
-            [Query(averaged("gpu:utilization:ratio", CLUSTER, by), CLUSTERS)],
+            [Query(of_clusters("cluster:gpu_utilization:ratio", CLUSTER), CLUSTERS)],
             description="Share of time in which at least one kernel was running, average over the GPUs of a cluster.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
@@ -132,7 +132,7 @@ def _compared() -> tuple[Any, ...]:
         ),
         time_series(
             "GPU memory used",
-            [Query(q.memory_used_ratio(CLUSTER, by), CLUSTERS)],
+            [Query(q.memory_used_ratio_of_clusters(CLUSTER), CLUSTERS)],
             description="Used memory as a share of all GPU memory of a cluster.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
@@ -143,10 +143,11 @@ def _compared() -> tuple[Any, ...]:
         time_series(
             "GPU power",
             [
-                Query(summed("gpu:power:watts", CLUSTER, by), CLUSTERS),
-                Limit(f"sum({per_gpu('gpu:power_limit:watts', CLUSTER)})", "total power limit"),
+                Query(of_clusters("cluster:gpu_power:watts", CLUSTER), CLUSTERS),
+                Limit(q.power_limit(CLUSTER), "total power limit"),
             ],
-            description="Power draw of the GPUs per cluster, stacked. The dashed line is the sum of their power limits.",
+            description="Power draw of the GPUs per cluster, stacked. Dashed: their power limits, the highest sum of the "
+            "last day, so that it does not fall when hosts are lost.",
             unit="watt",
             thresholds=NO_THRESHOLDS,
             fill=30,
@@ -155,7 +156,7 @@ def _compared() -> tuple[Any, ...]:
         ),
         time_series(
             "Reporting GPUs",
-            [Query(q.gpus_by(CLUSTER, by), CLUSTERS)],
+            [Query(of_clusters("cluster:gpus:count", CLUSTER), CLUSTERS)],
             description="A drop is a lost GPU, a lost host, or a change of the stack.",
             unit="short",
             thresholds=NO_THRESHOLDS,

@@ -106,7 +106,7 @@ def _over_time() -> tuple[Any, ...]:
         ),
         states(
             "Incidents of GPUs",
-            Query(q.verdicts_over_time(NAME), "XID {{xid}} {{pci}}{{uuid}}"),
+            Query(q.verdicts_over_time(NAME), "XID {{xid}} {{of}}"),
             description="The gravest code of each GPU with an open incident. It ends when the host shows that it is over.",
             words={1: ("critical", "red"), 0: ("warning", "orange")},
             width=12,

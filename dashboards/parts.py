@@ -86,7 +86,7 @@ def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> 
     return rows(
         "Firing alerts",
         [Query(q.firing_alerts(selector), "")],
-        description="One row per alert, critical first; click it for what happened. The number in the last column opens the runbook.",
+        description="One row per alert, critical first. Its name opens the incident, the number its runbook.",
         width=24,
         height=height,
         columns={

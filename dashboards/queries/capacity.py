@@ -1,10 +1,10 @@
-"""Cost and idle capacity of the fleet. Sums over time use a step of five minutes."""
+"""Cost and idle capacity of the fleet. Sums over time use a step of five minutes and the series of whole clusters."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, per_gpu, summed
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU
 
 _STEP: Final = "5m"
 _STEPS_PER_HOUR: Final = 12
@@ -13,32 +13,34 @@ IDLE_BELOW: Final = 0.01
 
 def gpu_hours(selector: str, by: str = "") -> str:
     """Number of reporting GPUs times hours, in the time range."""
-    return _hours(f"sum by ({ONE_CLUSTER}) (instance:gpus:count{{{selector}}})", by)
+    return _hours(f"cluster:gpus:count{{{selector}}}", by)
 
 
 def idle_gpu_hours(selector: str, by: str = "") -> str:
-    """GPU-hours with a utilization below IDLE_BELOW."""
-    per = per_gpu("gpu:utilization:ratio", selector)
-    return _hours(f"count by ({ONE_CLUSTER}) ({per} < {IDLE_BELOW}) or 0 * count by ({ONE_CLUSTER}) ({per})", by)
+    """GPU-hours with a utilization below 1 %."""
+    return _hours(f"cluster:gpus_idle:count{{{selector}}}", by)
 
 
 def energy_wh(selector: str, by: str = "") -> str:
     """Energy used by the GPUs in the time range, in watt hours."""
-    return _hours(f"sum by ({ONE_CLUSTER}) ({per_gpu('gpu:power:watts', selector)})", by)
+    return _hours(f"cluster:gpu_power:watts{{{selector}}}", by)
 
 
-def _hours(expression: str, by: str) -> str:
+def _hours(series: str, by: str) -> str:
     grouped = f" by ({by})" if by else ""
-    return f"sum{grouped} (sum_over_time(({expression})[$__range:{_STEP}])) / {_STEPS_PER_HOUR}"
+    return f"sum{grouped} (sum_over_time({series}[$__range:{_STEP}])) / {_STEPS_PER_HOUR}"
 
 
 def average_use(selector: str) -> str:
-    return f"avg(avg_over_time((avg by ({ONE_CLUSTER}) ({per_gpu('gpu:utilization:ratio', selector)}))[$__range:{_STEP}]))"
+    """Of all GPUs, however many a cluster has."""
+    used = f"cluster:gpu_utilization:ratio{{{selector}}} * cluster:gpus:count{{{selector}}}"
+    return (
+        f"sum(sum_over_time(({used})[$__range:{_STEP}])) / sum(sum_over_time(cluster:gpus:count{{{selector}}}[$__range:{_STEP}]))"
+    )
 
 
-def share_idle(selector: str, by: str) -> str:
-    per = per_gpu("gpu:utilization:ratio", selector)
-    return f"(count by ({by}) ({per} < {IDLE_BELOW}) or 0 * count by ({by}) ({per})) / count by ({by}) ({per})"
+def share_idle(selector: str) -> str:
+    return f"cluster:gpus_idle:count{{{selector}}} / cluster:gpus:count{{{selector}}}"
 
 
 def idle_gpus_by_host(selector: str) -> str:
@@ -48,9 +50,4 @@ def idle_gpus_by_host(selector: str) -> str:
 
 
 def gpus_by_model(selector: str) -> str:
-    return f"count by (model) (group by (model, {ONE_GPU}) (gpu:info{{{selector}}}))"
-
-
-def energy_per_gpu_hour(selector: str, by: str) -> str:
-    """Watt hours per GPU-hour of work."""
-    return f"{summed('gpu:power:watts', selector, by)} / {summed('gpu:utilization:ratio', selector, by)}"
+    return f"sum by (model) (cluster:gpus_by_model:count{{{selector}}})"

@@ -35,6 +35,11 @@ def highest(series: str, selector: str, by: str) -> str:
     return f"max by ({by}) ({series}{{{selector}}})"
 
 
+def of_clusters(series: str, selector: str) -> str:
+    """A series of whole clusters (alerts/rules/clusters.yaml), for panels over days and weeks."""
+    return f"max by ({ONE_CLUSTER}) ({series}{{{selector}}})"
+
+
 def top(count: int, expression: str) -> str:
     return f"sort_desc(topk({count}, {expression}))"
 

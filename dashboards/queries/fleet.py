@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, or_zero, per_gpu, summed
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, of_clusters, or_zero, per_gpu, summed
 
 _AGENT: Final = 'job="alloy"'
 _MIB_1024: Final = 1 << 30  # less may be the driver's own use
@@ -79,6 +79,15 @@ def _idle_with_memory(selector: str) -> str:
 
 def memory_used_ratio(selector: str, by: str) -> str:
     return f"{summed('gpu:memory_used:bytes', selector, by)} / {summed('gpu:memory_total:bytes', selector, by)}"
+
+
+def memory_used_ratio_of_clusters(selector: str) -> str:
+    return f"{of_clusters('cluster:gpu_memory_used:bytes', selector)} / {of_clusters('cluster:gpu_memory_total:bytes', selector)}"
+
+
+def power_limit(selector: str) -> str:
+    """The highest of the last day, so that it does not fall when hosts are lost."""
+    return f"sum(max_over_time(cluster:gpu_power_limit:watts{{{selector}}}[1d]))"
 
 
 def quantile(share: float, series: str, selector: str) -> str:

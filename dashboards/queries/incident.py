@@ -17,7 +17,6 @@ def events(selector: str) -> str:
     An event that repeats is listed once, with its last time: the log below has every line.
     """
     of_range = "> (time() - $__range_s)"
-    gpu = f"{ONE_HOST}, gpu, pci, uuid"
 
     def reported(series: str, by: str) -> str:
         return f"max by ({by}) (max_over_time({series}{{{selector}}}[$__range])) {of_range}"
@@ -44,9 +43,9 @@ def events(selector: str) -> str:
         named(reported("gpu_fleet_driver_loaded_timestamp_seconds", ONE_HOST), "kernel", "driver loaded"),
         named(reported("gpu_fleet_maintenance_end_timestamp_seconds", ONE_HOST), "maintenance", "maintenance ended"),
         named(first(maintenance), "maintenance", "maintenance began: $1", "reason"),
-        named(last(f"max by ({gpu}) (gpu:info{{{selector}}})"), "exporter", "GPU last reported"),
+        named(last(f"max by ({ONE_GPU}) (gpu:info{{{selector}}})"), "exporter", "GPU last reported"),
         named(
-            first(f"max by ({gpu}) (gpu:recovery_action:code{{{selector}}}) > 0"),
+            first(f"max by ({ONE_GPU}) (gpu:recovery_action:code{{{selector}}}) > 0"),
             "exporter",
             "recovery action became necessary",
         ),
@@ -67,8 +66,10 @@ def alerts_over_time(selector: str) -> str:
 
 
 def verdicts_over_time(selector: str) -> str:
-    """1: the incident of a GPU is critical, 0: a warning; of its gravest code."""
-    return f"max by ({ONE_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{{selector}}}) > bool 49"
+    """1: the incident of a GPU is critical, 0: a warning; of its gravest code. `of`: its PCI address, or its uuid where no log
+    line names the address."""
+    named = f'label_join(gpu:xid_verdict:score{{{selector}}}, "of", "", "pci", "uuid")'
+    return f"max by ({ONE_HOST}, of, xid) ({named}) > bool 49"
 
 
 def scrapes_over_time(selector: str) -> str:
