@@ -16,14 +16,22 @@ def events(selector: str) -> str:
 
     An event that repeats is listed once, with its last time: the log below has every line.
     """
+    xids = "gpu:xid_reported:timestamp_seconds"
     of_range = "> (time() - $__range_s)"
 
-    def reported(series: str, by: str) -> str:
-        return f"max by ({by}) (max_over_time({series}{{{selector}}}[$__range])) {of_range}"
+    def reported(series: str, by: str, more: str = "") -> str:
+        chosen = f"{selector}, {more}" if more else selector
+        return f"max by ({by}) (max_over_time({series}{{{chosen}}}[$__range])) {of_range}"
 
-    def named(expression: str, witness: str, event: str, source: str = "") -> str:
-        label = f'"{source}", "(.+)"' if source else '"", ""'
-        return f'label_replace(label_replace({expression}, "event", "{event}", {label}), "witness", "{witness}", "", "")'
+    def with_index(expression: str, by: str, source: str) -> str:
+        """With the GPU's index where `source` has it for the label `by`."""
+        indexes = f"max by ({ONE_HOST}, {by}, gpu) (max_over_time({source}{{{selector}}}[$__range]))"
+        return f"(({expression}) * on ({ONE_HOST}, {by}) group_left (gpu) {indexes} or ignoring (gpu) ({expression}))"
+
+    def named(expression: str, witness: str, event: str, label: str = "") -> str:
+        """`$1` in `event` is the value of `label`."""
+        value = f'"{label}", "(.+)"' if label else '"", ""'
+        return f'label_replace(label_replace({expression}, "event", "{event}", {value}), "witness", "{witness}", "", "")'
 
     def first(expression: str) -> str:
         """Not what was already so when the time range began."""
@@ -36,9 +44,14 @@ def events(selector: str) -> str:
     alerts = f'ALERTS_FOR_STATE{{{selector}, severity=~"critical|warning|info"}}'
     firing = f'ALERTS{{{selector}, alertstate="firing", severity=~"critical|warning|info"}}'
     maintenance = f"max by ({ONE_HOST}, reason) (host:maintenance:bool{{{selector}}})"
+    logged = reported(xids, f"{ONE_HOST}, pci, xid, detail", 'source="kernel"')
+    exported = reported(xids, f"{ONE_HOST}, uuid, xid", 'source!="kernel"')
     parts = (
-        named(reported("gpu:xid_event:timestamp_seconds", f"{ONE_HOST}, pci, uuid, xid, detail"), "driver", "XID $1", "xid"),
-        named(reported("gpu_fleet_sxid_last_timestamp_seconds", f"{ONE_HOST}, pci, sxid, detail"), "driver", "SXid $1", "sxid"),
+        named(with_index(logged, "pci", "gpu:address:info"), "kernel log", "XID $1", "xid"),
+        named(with_index(exported, "uuid", "gpu:info"), "exporter", "XID $1", "xid"),
+        named(
+            reported("gpu_fleet_sxid_last_timestamp_seconds", f"{ONE_HOST}, pci, sxid, detail"), "kernel log", "SXid $1", "sxid"
+        ),
         named(reported("node_boot_time_seconds", ONE_HOST), "kernel", "host booted"),
         named(reported("gpu_fleet_driver_loaded_timestamp_seconds", ONE_HOST), "kernel", "driver loaded"),
         named(reported("gpu_fleet_maintenance_end_timestamp_seconds", ONE_HOST), "maintenance", "maintenance ended"),
