@@ -53,7 +53,7 @@ NO_CUSTOMIZATION: Final = Customization()
 def names_of(rule: Rule) -> tuple[str, ...]:
     """Names by which an override selects an alert's rule, the most general first: `GpuXid`, `GpuXid critical`, `GpuXid 79`."""
     labels = rule.get("labels") or {}
-    distinctions = [str(labels[name]) for name in ("severity", "xid") if name in labels]
+    distinctions = [str(labels[name]) for name in ("severity", "xid", "event") if name in labels]
     return (rule["alert"], *(f"{rule['alert']} {one}" for one in distinctions))
 
 
@@ -174,6 +174,10 @@ def _is_threshold(marked: str, *, is_last: bool) -> bool:
         return is_last
 
 
+def _compares_series(node: promql.Expr) -> bool:
+    return isinstance(node, promql.BinaryExpr) and str(node.op) in _COMPARISONS and not isinstance(node.rhs, promql.NumberLiteral)
+
+
 def _compared_with(node: promql.Expr) -> float | None:
     """The number in the comparison that decides whether the expression has a result."""
     match node:
@@ -181,6 +185,9 @@ def _compared_with(node: promql.Expr) -> float | None:
             return _compared_with(node.expr)
         case promql.BinaryExpr() if str(node.op) in ("and", "unless"):
             return _compared_with(node.lhs)
+        # The limit that each GPU reports, or a number for those that report none.
+        case promql.BinaryExpr() if str(node.op) == "or" and _compares_series(node.lhs):
+            return _compared_with(node.rhs)
         case promql.BinaryExpr() if str(node.op) in _COMPARISONS and isinstance(node.rhs, promql.NumberLiteral):
             return float(node.rhs.val)
     return None

@@ -18,7 +18,8 @@ def generated_groups() -> Mapping[Path, tuple[str, list[RuleGroup]]]:
         HERE / "rules" / "vocabulary.yaml": ("vocabulary.py", vocabulary.groups()),
         HERE / "rules" / "xid-tables.yaml": ("xid.csv", xid_rules.table_groups()),
         HERE / "rules" / "xid.yaml": ("xid.csv", xid_rules.metric_groups()),
-        HERE / "loki" / "xid.yaml": ("xid.csv", xid_rules.log_groups()),
+        HERE / "rules" / "amd-events.yaml": ("amd_events.csv", xid_rules.amd_groups()),
+        HERE / "loki" / "xid.yaml": ("xid.csv and amd_events.csv", xid_rules.log_groups()),
     }
 
 

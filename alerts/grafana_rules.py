@@ -164,8 +164,9 @@ def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) ->
 
 
 def _name(rule: Rule) -> str:
-    """The alert with the code of an XID."""
-    return f"{rule['alert']} {rule['labels'].get('xid', '')}".rstrip()
+    """The alert with the code of an XID, or with the event of AMD's driver."""
+    labels = rule["labels"]
+    return f"{rule['alert']} {labels.get('xid') or labels.get('event', '')}".rstrip()
 
 
 def _template(text: str) -> str:

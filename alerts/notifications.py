@@ -150,7 +150,7 @@ class Inhibition:
 INHIBITIONS: Final = (
     Inhibition(
         reason="Mimir's verdict on the GPU replaces Loki's page, which was sent first.",
-        source=('alertname=~"GpuXid|GpuDriverAsksForAction|NvswitchSxid"', 'severity="critical"', 'source=""'),
+        source=('alertname=~"GpuXid|GpuDriverAsksForAction|GpuAmdEvent|NvswitchSxid"', 'severity="critical"', 'source=""'),
         target=('source="log"',),
         equal=(*HOST, "pci"),
     ),
@@ -171,6 +171,11 @@ INHIBITIONS: Final = (
         target=('alertname="GpuMissing"',),
     ),
     Inhibition(
+        reason="The same on AMD.",
+        source=('alertname="GpuAmdEvent"', 'severity="critical"'),
+        target=('alertname="GpuMissing"',),
+    ),
+    Inhibition(
         reason="A reboot, a GPU reset or a driver upgrade of a host in maintenance is expected, and what it causes.",
         source=('alertname="HostInMaintenance"',),
         target=(
@@ -188,7 +193,7 @@ INHIBITIONS: Final = (
     Inhibition(
         reason="The state of the GPUs, exporters and disks of a silent host is unknown.",
         source=('alertname=~"HostSilent|HostNeverSeen"',),
-        target=('scope=~"gpu|exporter|host|pipeline"', 'alertname!~"HostSilent|HostNeverSeen|GpuXid"'),
+        target=('scope=~"gpu|exporter|host|pipeline"', 'alertname!~"HostSilent|HostNeverSeen|HostClockSkew|GpuXid|GpuAmdEvent"'),
     ),
     Inhibition(
         reason="An exporter that is down reports no GPUs.",

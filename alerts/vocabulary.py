@@ -87,12 +87,24 @@ _DCGM_IDENTITY: Final = {
 }
 
 
-def dcgm(metric: str, scale: str = "", *, extra: Sequence[str] = (), labels: Mapping[str, str] | None = None) -> Source:
-    """A field of dcgm-exporter. `metric`: a name, or several joined by `|`. `scale`: conversion to our unit, such as `/ 100`."""
+def dcgm(
+    metric: str,
+    scale: str = "",
+    *,
+    extra: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
+    matchers: str = "",
+    unless: str = "",
+) -> Source:
+    """A field of dcgm-exporter. `metric`: a name, or several joined by `|`. `scale`: conversion to our unit, such as `/ 100`.
+
+    `unless`: a metric of the GPU's index that is preferred where a host has it.
+    """
     names = tuple(metric.split("|"))
     by_name = f'__name__=~"{metric}", ' if len(names) > 1 else ""
-    of_exporter = f'{"" if by_name else metric}{{{by_name}container=~"{_DCGM_CONTAINERS}", '
-    of_work = f'{"" if by_name else metric}{{{by_name}container!~"{_DCGM_CONTAINERS}"}}'
+    chosen = f"{'' if by_name else metric}{{{by_name}{f'{matchers}, ' if matchers else ''}"
+    of_exporter = f'{chosen}container=~"{_DCGM_CONTAINERS}", '
+    of_work = f'{chosen}container!~"{_DCGM_CONTAINERS}"}}'
     device = ", ".join((_HOST_AND_MODE, "gpu", *_DCGM_IDENTITY, "hpc_job", *extra))
     exported = {f"exported_{label}": label for label in ("namespace", "pod", "container")}
     attributed = _rename(f'max by ({device}, {", ".join(exported)}) ({of_exporter}exported_pod!=""}})', exported)
@@ -103,9 +115,10 @@ max by ({device}) ({of_exporter}exported_pod=""}})
 or
 {attributed}"""
     renamed = _rename(f"\n{_indent(merged)}\n", _DCGM_IDENTITY)
+    expression = _scaled(f"max without ({', '.join((*_DCGM_IDENTITY, *exported))}) ({renamed})", scale)
     return Source(
         exporter="dcgm-exporter",
-        expression=_scaled(f"max without ({', '.join((*_DCGM_IDENTITY, *exported))}) ({renamed})", scale),
+        expression=f"{expression}\nunless on ({_HOST}, gpu) {unless}" if unless else expression,
         metrics=names,
         labels=labels or {},
     )
@@ -165,7 +178,7 @@ def nvlink_exporter(metric: str, scale: str, *, extra: Sequence[str] = (), raw: 
     )
 
 
-def amd(metric: str, scale: str = "", *, matchers: str = "") -> Source:
+def amd(metric: str, scale: str = "", *, matchers: str = "", labels: Mapping[str, str] | None = None) -> Source:
     """A metric of AMD's device-metrics-exporter, or several joined by `|` of which a GPU has one."""
     names = tuple(metric.split("|"))
     chosen = ", ".join(filter(None, (f'__name__=~"{metric}"' if len(names) > 1 else "", matchers)))
@@ -182,6 +195,32 @@ def amd(metric: str, scale: str = "", *, matchers: str = "") -> Source:
         exporter="AMD's device-metrics-exporter",
         expression=_scaled(f"max without ({', '.join(identity)}) ({_rename(own, identity)})", scale),
         metrics=names,
+        labels=labels or {},
+    )
+
+
+def _hwmon(label: str) -> Source:
+    """The critical temperature of a sensor of amdgpu, from node_exporter: AMD's exporter reports no limits.
+
+    It reports no PCI addresses either. The GPUs of a host are alike, so the lowest limit of the host is that of each.
+    """
+    chip = f"{_HOST}, chip"
+    sensor = f'node_hwmon_sensor_label{{label="{label}"}} and on ({chip}) node_hwmon_chip_names{{chip_name="amdgpu"}}'
+    limit = f"min by ({_HOST}) (node_hwmon_temp_crit_celsius and on ({chip}, sensor) ({sensor}))"
+    return Source(
+        exporter="AMD's device-metrics-exporter and node_exporter",
+        expression=f"0 * ({amd('gpu_total_vram').expression})\n+ on ({_HOST}) group_left ()\n{limit}",
+        metrics=("node_hwmon_temp_crit_celsius", "node_hwmon_sensor_label", "node_hwmon_chip_names", "gpu_total_vram"),
+    )
+
+
+def _margin_of_smi() -> Source:
+    """nvidia-smi has the margin up to the limit: T.Limit."""
+    margin, temperature = smi("temperature_gpu_tlimit"), smi("temperature_gpu")
+    return replace(
+        margin,
+        expression=f"(\n{_indent(margin.expression)}\n)\n+\n(\n{_indent(temperature.expression)}\n)",
+        metrics=(*margin.metrics, *temperature.metrics),
     )
 
 
@@ -274,6 +313,16 @@ _THROTTLE_NAMES: Final = {
 }
 
 
+# AMD's violations: PROCHOT is a signal of the host, PPT is the power limit. The exporter reports the share of the last interval
+# in which they limited the clocks. Below a tenth, which is our choice, nobody needs to look.
+_AMD_VIOLATIONS: Final = {
+    "sw_power_cap": ("ppt",),
+    "hw_thermal": ("socket_thermal", "vr_thermal", "hbm_thermal"),
+    "power_brake": ("processor_hot",),
+}
+_AMD_THROTTLED: Final = ">= bool 10"
+
+
 def _throttle() -> tuple[Source, ...]:
     # The bits are NVML's nvmlClocksEventReason*; drivers before R535 use throttle instead of event.
     return tuple(
@@ -286,7 +335,33 @@ def _throttle() -> tuple[Source, ...]:
             ),
             _bit(dcgm("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS|DCGM_FI_DEV_CLOCKS_EVENT_REASONS", labels={"reason": reason}), bit),
         )
+    ) + tuple(
+        amd("|".join(f"gpu_violation_{name}_residency_percentage" for name in names), _AMD_THROTTLED, labels={"reason": reason})
+        for reason, names in _AMD_VIOLATIONS.items()
     )
+
+
+def _throttle_time() -> tuple[Source, ...]:
+    fields = {
+        "power": "POWER",
+        "thermal": "THERMAL",
+        "sync_boost": "SYNC_BOOST",
+        "board_limit": "BOARD_LIMIT",
+        "reliability": "RELIABILITY",
+    }
+    counters = "clocks_event_reasons_counters"
+    by_field = tuple(
+        dcgm(f"DCGM_FI_DEV_{field}_VIOLATION", "/ 1000000000", labels={"reason": reason}) for reason, field in fields.items()
+    )
+    by_second = tuple(
+        dcgm(f"DCGM_FI_DEV_GPU_{reason.upper()}_THROTTLE_SECONDS_TOTAL", labels={"reason": reason})
+        for reason in ("power", "thermal")
+    )
+    by_smi = (
+        smi(f"{counters}_sw_power_cap_seconds", labels={"reason": "power"}),
+        smi(f"{counters}_hw_thermal_slowdown_seconds", labels={"reason": "thermal"}),
+    )
+    return (*by_field, *by_second, *by_smi)
 
 
 def _bit(source: Source, bit: int) -> Source:
@@ -340,6 +415,8 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(
                 dcgm("DCGM_FI_DEV_GPU_UTIL", "/ 100"),
                 dcgm("DCGM_FI_DEV_GPU_UTIL_RATIO"),
+                # A GPU with MIG instances has no utilization, only the activity of each instance.
+                dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", matchers='GPU_I_ID!=""'),
                 smi("utilization_gpu_ratio"),
                 textfile("utilization_percent", "/ 100"),
                 amd("gpu_gfx_activity", "/ 100"),
@@ -470,7 +547,27 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(
                 dcgm("DCGM_FI_DEV_MEMORY_TEMP|DCGM_FI_DEV_MEMORY_TEMP_CELSIUS"),
                 smi("temperature_memory"),
+                textfile("memory_temperature_celsius"),
                 amd("gpu_memory_temperature"),
+            ),
+        ),
+        Series(
+            name="gpu:temperature_limit:celsius",
+            meaning="Temperature at which the GPU reduces its clocks, as the GPU reports it.",
+            sources=(
+                dcgm("DCGM_FI_DEV_SLOWDOWN_TEMP|DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS"),
+                _margin_of_smi(),
+                textfile("temperature_limit_celsius"),
+                _hwmon("junction"),
+            ),
+        ),
+        Series(
+            name="gpu:memory_temperature_limit:celsius",
+            meaning="Maximum operating temperature of the GPU's memory, as the GPU reports it.",
+            sources=(
+                dcgm("DCGM_FI_DEV_MEM_MAX_OP_TEMP|DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS"),
+                textfile("memory_temperature_limit_celsius"),
+                _hwmon("mem"),
             ),
         ),
         Series(
@@ -478,6 +575,12 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             meaning="1 while the clocks are throttled for this reason.",
             extra_labels=("reason",),
             sources=_throttle(),
+        ),
+        Series(
+            name="gpu:throttled:seconds_total",
+            meaning="Time in which the clocks were throttled for this reason.",
+            extra_labels=("reason",),
+            sources=_throttle_time(),
         ),
     ),
     "gpu-clocks": (
@@ -509,6 +612,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(
                 dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
                 smi("ecc_errors_uncorrected_volatile_total"),
+                textfile("ecc_uncorrected_total"),
                 amd("gpu_ecc_uncorrect_total"),
             ),
         ),
@@ -518,6 +622,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             sources=(
                 dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"),
                 smi("ecc_errors_corrected_volatile_total"),
+                textfile("ecc_corrected_total"),
                 amd("gpu_ecc_correct_total"),
             ),
         ),
@@ -624,20 +729,20 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         ),
         Series(
             name="gpu:nvlink_transmit:bytes_per_second",
-            meaning="NVLink traffic from the GPU; per link if the exporter reports single links.",
+            meaning="NVLink traffic from the GPU; per link if single links are known, otherwise of the GPU.",
             extra_labels=("link",),
             sources=(
-                dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES"),
+                dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES", unless="node_gpu_nvlink_transmit_bytes_total"),
                 textfile("nvlink_transmit_bytes_total", extra=("link",), raw="rate({}[1m])"),
                 nvlink_exporter("gpu_nvlink_tx_kbytes", "* 1000", extra=("link",), raw="rate({}[1m])"),
             ),
         ),
         Series(
             name="gpu:nvlink_receive:bytes_per_second",
-            meaning="NVLink traffic to the GPU; per link if the exporter reports single links.",
+            meaning="NVLink traffic to the GPU; per link if single links are known, otherwise of the GPU.",
             extra_labels=("link",),
             sources=(
-                dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES"),
+                dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES", unless="node_gpu_nvlink_receive_bytes_total"),
                 textfile("nvlink_receive_bytes_total", extra=("link",), raw="rate({}[1m])"),
                 nvlink_exporter("gpu_nvlink_rx_kbytes", "* 1000", extra=("link",), raw="rate({}[1m])"),
             ),

@@ -37,6 +37,7 @@ class Action(enum.StrEnum):
     CHECK_APP = "check_app"
     CHECK_FABRIC = "check_fabric"
     CHECK_MECHANICALS = "check_mechanicals"
+    CHECK_COOLING = "check_cooling"
     CHECK_UVM = "check_uvm"
     ENABLE_ECC = "enable_ecc"
     UPDATE_SOFTWARE = "update_software"
@@ -75,6 +76,7 @@ ACTION_TEXTS: Final[Mapping[Action, str]] = {
         "link is down or the recovery action requires it (XID 154); have cables or baseboard serviced if the error repeats."
     ),
     Action.CHECK_MECHANICALS: "Drain the node, power it off, and reseat the GPU's power cables.",
+    Action.CHECK_COOLING: "Check fans, air flow or coolant of the host, and the temperatures of its other GPUs.",
     Action.CHECK_UVM: (
         "If programs on this GPU use unified memory or vGPU, reset the GPU; otherwise no action. Report the XID to NVIDIA if no "
         "other one was logged with it."

@@ -1,4 +1,4 @@
-"""One alert per XID code, generated from the catalogue, and the tables that rules/xid-events.yaml makes incidents with.
+"""One alert per XID code and per event of AMD's driver, generated from the catalogues, and the tables for rules/xid-events.yaml.
 
 An alert is the verdict on an incident of one GPU: of all codes that the GPU reported, only the gravest has one.
 
@@ -11,13 +11,15 @@ different times would make it flap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
+from alerts import amd
 from alerts.model import Rule, RuleGroup
 from alerts.xid import CATALOGUE, CAUSES, LINES, Action, Line, Severity, Xid
 
 ALERT: Final = "GpuXid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
+AMD_ALERT: Final = "GpuAmdEvent"
 
 # Less than a minute from the kernel log line to the verdict: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
 INTERVAL: Final = "10s"
@@ -82,6 +84,12 @@ def metric_groups() -> list[RuleGroup]:
     ]
 
 
+def amd_groups() -> list[RuleGroup]:
+    """For Mimir and Prometheus: the events of AMD's driver."""
+    alerted = [event for event in amd.EVENTS if event.severity in _SEVERITIES]
+    return [RuleGroup(name="amd-events", interval=INTERVAL, rules=tuple(_amd_alert(event) for event in alerted))]
+
+
 def table_groups() -> list[RuleGroup]:
     """What rules/xid-events.yaml looks up: the addresses of GPUs."""
     return [RuleGroup(name="xid-tables", interval="1m", rules=(_address_now(), _address()))]
@@ -119,10 +127,39 @@ def log_groups() -> list[RuleGroup]:
             description=f"{_NO_VERDICT} {found}",
             action="Drain the node, then reset all its GPUs and switches together (nvidia-smi -r) or reboot it.",
         ),
+        _amd_log_alert(),
     )
     return [RuleGroup(name="xid", interval=LOKI_INTERVAL, rules=rules)]
 
 
+def _amd_log_alert() -> Rule:
+    """The gravest event of each AMD GPU within ten minutes, unless the GPU was reset or the driver loaded since."""
+    critical = [event for event in amd.EVENTS if event.severity is Severity.CRITICAL]
+    names = "|".join(event.name for event in critical)
+    stream = f'{{job="kernel", event=~"{names}"}}'
+    arms = "".join(f'{{{{ {"else " * bool(i)}if eq .event "{one.name}" }}}}{one.rank}' for i, one in enumerate(critical))
+    rank = f"label_format rank=`{arms}{{{{ end }}}}` | unwrap rank"
+    event = f"{_HOST}, pci, event"
+    repaired = stream.replace(f"{amd.RETIRED}|", "")
+    reset = _last_line(f'{{job="kernel", event="{amd.RESET_SUCCEEDED}"}}', f"{_HOST}, pci")
+    expression = (
+        f"topk by ({_HOST}, pci) (1,\nmax by ({event}) (max_over_time({stream} | {rank} [10m]))\n"
+        f"{_unless_loaded(stream, event)}\n"
+        f"unless ({_last_line(repaired, event)} <= on ({_HOST}, pci) group_left () {reset}))\n"
+    )
+    found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "amdgpu"'
+    meaning = _by_code({one.name: one.meaning for one in critical}, "event")
+    return _log_alert(
+        AMD_ALERT,
+        expression,
+        {"scope": "gpu", "action": _by_code({one.name: one.action.value for one in critical}, "event")},
+        summary=f"AMD GPU {{{{ $labels.pci }}}} on {{{{ $labels.instance }}}}: {meaning}",
+        description=f"{_NO_VERDICT} {found}",
+        action=_by_code({one.name: amd.ACTION_TEXTS[one.action] for one in critical}, "event"),
+    )
+
+
+_LOADED: Final = "Linux version [0-9]|NVRM: loading NVIDIA UNIX|amdgpu kernel modesetting enabled"
 _NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
 _FATAL: Final = "fatal"
 # The rank of an event; of equal ones the earlier second is higher, then the lower code, as in gpu:xid_incident:score.
@@ -174,12 +211,12 @@ def _fatal_action(code: int) -> Action:
     return next((line.action for line in LINES if (line.code, line.kind) == (code, _FATAL)), CATALOGUE[code].action)
 
 
-def _by_code(texts: Mapping[int, str]) -> str:
-    """A template that prints the text of the alert's code."""
-    codes: dict[str, list[int]] = {}
+def _by_code(texts: Mapping[Any, str], label: str = "xid") -> str:
+    """A template that prints the text of the alert's code, or of another label's value."""
+    codes: dict[str, list[Any]] = {}
     for code, text in texts.items():
         codes.setdefault(text, []).append(code)
-    arms = [f'if match "^({"|".join(map(str, found))})$" $labels.xid }}}}{text}' for text, found in codes.items()]
+    arms = [f'if match "^({"|".join(map(str, found))})$" $labels.{label} }}}}{text}' for text, found in codes.items()]
     return "{{ " + "{{ else ".join(arms) + "{{ end }}"
 
 
@@ -191,7 +228,7 @@ def _last_line(stream: str, labels: str) -> str:
 
 def _unless_loaded(stream: str, labels: str) -> str:
     """Without what happened before the last boot or load of the driver, which end the incident in Mimir, too."""
-    loaded = _last_line('{job="kernel"} |~ "Linux version [0-9]|NVRM: loading NVIDIA UNIX"', _HOST)
+    loaded = _last_line(f'{{job="kernel"}} |~ "{_LOADED}"', _HOST)
     return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {loaded})"
 
 
@@ -232,7 +269,7 @@ def _address() -> Rule:
 def rank_expression() -> str:
     """The rank of each event by its code and class, as rules/xid-events.yaml has it: from CRITICAL on it pages, 0 is no alert.
 
-    Codes that the catalogue lacks, and new recovery actions, are a warning (UNKNOWN).
+    Codes that the catalogue lacks, and new recovery actions, are a warning (UNKNOWN). AMD's events have ranks that differ.
     """
     with_lines = {line.code for line in LINES}
     codes: dict[tuple[int, str], list[int]] = {}
@@ -242,11 +279,12 @@ def rank_expression() -> str:
     for line in LINES:
         rank = _rank(line.code, line.severity, line.action)
         codes.setdefault((rank, f', class="{line.kind}"'), []).append(line.code)
+    of_amd = [f'0 * gpu:xid_latest:timestamp_seconds{{event="{event.name}"}} + {event.rank}' for event in amd.EVENTS]
     arms = [
         f'0 * gpu:xid_latest:timestamp_seconds{{xid=~"{"|".join(map(str, sorted(found)))}"{matcher}}} + {rank}'
         for (rank, matcher), found in sorted(codes.items(), reverse=True)
     ]
-    return "\nor ".join([*arms, f"0 * gpu:xid_latest:timestamp_seconds + {UNKNOWN}"]) + "\n"
+    return "\nor ".join([*of_amd, *arms, f"0 * gpu:xid_latest:timestamp_seconds + {UNKNOWN}"]) + "\n"
 
 
 def _rank(code: int, severity: Severity, action: Action) -> int:
@@ -302,5 +340,22 @@ def _alert(xid: Xid, severity: Severity, action: Action, matcher: str) -> Rule:
             ),
             "action": action.text,
             "runbook": f"{RUNBOOK}#{action.value}",
+        },
+    }
+
+
+def _amd_alert(event: amd.Event) -> Rule:
+    return {
+        "alert": AMD_ALERT,
+        "expr": f'max by ({_HOST}, pci, event) (gpu:xid_verdict:score{{event="{event.name}"}}) > 0',
+        "labels": {"severity": event.severity.value, "scope": "gpu", "action": event.action.value, "event": event.name},
+        "annotations": {
+            "summary": f"AMD GPU {{{{ $labels.pci }}}} on {{{{ $labels.instance }}}}: {event.meaning}",
+            "description": (
+                f"AMD's driver logged the event {event.name}. "
+                'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "amdgpu"'
+            ),
+            "action": amd.ACTION_TEXTS[event.action],
+            "runbook": f"alerts/runbooks/{AMD_ALERT}.md#{event.action.value}",
         },
     }

@@ -138,19 +138,33 @@ def _throttling() -> tuple[Any, ...]:
         _line(
             "GPU temperature",
             "gpu:temperature:celsius",
-            description="Temperature of the GPU core.",
+            description="Temperature of the GPU core (AMD: junction). The dashed line is the lowest slowdown temperature.",
             unit="celsius",
+            limits=(Limit(q.lowest_limit("gpu:temperature_limit:celsius", GPU), "slowdown"),),
             thresholds=parts.TEMPERATURE,
             usual_most=parts.USUAL_HOTTEST_C,
         ),
         _line(
             "Memory temperature",
             "gpu:memory_temperature:celsius",
-            description="Temperature of the memory. HBM is throttled at about 95 C.",
+            description="Temperature of the memory. The dashed line is the lowest maximum operating temperature of the GPUs.",
             unit="celsius",
+            limits=(Limit(q.lowest_limit("gpu:memory_temperature_limit:celsius", GPU), "maximum"),),
             usual_most=100,
         ),
         _line("Memory clock", "gpu:memory_clock:hertz", description="Memory clock.", unit="hertz"),
+        time_series(
+            "Time throttled",
+            [Query(q.throttled_share(GPU), "GPU {{gpu}} {{reason}}, {{instance}}")],
+            description="Share of time in which the clocks were throttled, by reason, from the violation counters; the highest. "
+            "Power is normal under full load, thermal is not.",
+            unit="percentunit",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=24,
+            most=1,
+            if_none=NOT_REPORTED,
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alerts import amd
 from alerts.xid import CATALOGUE
 from dashboards import parts
 from dashboards.layout import Row, build, link_to_host
@@ -29,6 +30,9 @@ _IN_USE = {str(code): xid for code, xid in sorted(CATALOGUE.items()) if not xid.
 MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
 ACTIONS = {code: (xid.action.text, "text") for code, xid in _IN_USE.items()}
 SEVERITIES = {code: (xid.severity, parts.SEVERITIES.get(xid.severity, ("", "text"))[1]) for code, xid in _IN_USE.items()}
+AMD_MEANINGS = {event.name: (event.meaning, "text") for event in amd.EVENTS}
+AMD_ACTIONS = {event.name: (amd.ACTION_TEXTS[event.action], "text") for event in amd.EVENTS}
+AMD_SEVERITIES = {event.name: (event.severity, parts.SEVERITIES.get(event.severity, ("", "text"))[1]) for event in amd.EVENTS}
 ON_GPU = "{{instance}} GPU {{gpu}}"
 # DCGM's values, see gpu:dcgm_health:code.
 HEALTH = {0: ("healthy", "green"), 10: ("warning", "yellow"), 20: ("FAILURE", "red")}
@@ -38,11 +42,12 @@ def dashboard() -> dict[str, Any]:
     return build(
         "xid",
         "GPU fleet / XIDs and health",
-        "XID errors logged by NVIDIA's driver with their meaning and recommended action, and the health counters of the GPUs.",
+        "XIDs of NVIDIA's driver and events of AMD's, with their meaning and recommended action, and the health of the GPUs.",
         variables=("datacenter", "cluster", "exporter_mode", "instance"),
         rows=(
             Row("Now", _now()),
             Row("XIDs", _xids()),
+            Row("AMD GPUs", _amd_events()),
             Row("GPU health", _gpu_health()),
             Row("Memory errors", _memory()),
             Row("Reliability", _reliability()),
@@ -67,7 +72,7 @@ def _now() -> tuple[Any, ...]:
         one_number(
             "Critical XIDs",
             Query(q.firing_xids(CLUSTER, "critical"), "critical"),
-            description="GPUs with an open incident of severity critical.",
+            description="GPUs with an open incident of severity critical: an XID, or an event of AMD's driver.",
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
@@ -132,6 +137,37 @@ def _xids() -> tuple[Any, ...]:
             Query(q.lines_by_host(HOST), "{{instance}}"),
             description="The ten hosts with the most XID log lines. A single host points to its hardware, many hosts to a job.",
             width=12,
+            if_none=NONE,
+        ),
+    )
+
+
+def _amd_events() -> tuple[Any, ...]:
+    return (
+        log_table(
+            "AMD driver events and recommended actions",
+            q.amd_events_by_gpu(HOST),
+            description="What AMD's driver logged in the selected time range, by GPU: memory errors (RAS), resets, page faults.",
+            width=16,
+            columns={
+                "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+                "pci": Column(heading="GPU (PCI)", width=110),
+                "event": Column(heading="Event", width=150),
+                "severity": Column(heading="Severity", words=AMD_SEVERITIES, width=90),
+                "Value #A": Column(heading="Log lines", width=60),
+                "meaning": Column(heading="Meaning", words=AMD_MEANINGS, is_text=True),
+                "action": Column(heading="Recommended action", words=AMD_ACTIONS, is_text=True),
+                "cluster": Column(heading="Cluster", width=110),
+            },
+            sort_by="Severity",
+            descending=False,
+            if_none=NONE,
+        ),
+        log_counts(
+            "AMD driver events",
+            Query(q.amd_events_by_kind(HOST), "{{event}}"),
+            description="Kernel log lines of AMD's driver by event. Several events at the same time are usually one incident.",
+            width=8,
             if_none=NONE,
         ),
     )
@@ -214,8 +250,8 @@ def _reliability() -> tuple[Any, ...]:
         ),
         bars(
             "Critical GPU alerts by kind",
-            Query(q.critical_alerts_by_kind(NAME), "{{alertname}} {{xid}}"),
-            description="Critical alerts about GPUs in the selected time range, by alert and XID.",
+            Query(q.critical_alerts_by_kind(NAME), "{{alertname}} {{xid}}{{event}}"),
+            description="Critical alerts about GPUs in the selected time range, by alert and XID or event.",
             unit="short",
             thresholds=((None, "orange"),),
             width=24,

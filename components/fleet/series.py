@@ -63,7 +63,8 @@ _TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
 _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six of gpu-fleet-pull
 
 # As the exporters' simulators give them for an H100.
-_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 129.5, TEXTFILE: 7}
+_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 129.5, TEXTFILE: 10}
+_MORE_OF_AMD: Final = 2  # memory errors by the textfile collector
 _HEALTH_WATCHES: Final = 11
 # Rows of a list of counters that a healthy GPU of today leaves out: before the first event, and what came before Ampere.
 _SELDOM: Final = frozenset(
@@ -85,7 +86,11 @@ _NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_ret
 def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False, pulls: bool = False) -> Series:
     """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter. `pulls`: the host provisions itself."""
     links = 0 if is_amd else shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
-    per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
+    per_gpu = (
+        len(_given(counters)) + _of_health(counters)
+        if mode == DCGM_EXPORTER
+        else _PER_GPU[mode] + (_MORE_OF_AMD if is_amd else 0)
+    )
     scrapes = 2 if mode == TEXTFILE else 3
     agents = _ALLOY + _PER_SCRAPE * scrapes + of_fleet(mode, is_amd=is_amd, pulls=pulls)
     sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + agents
@@ -121,7 +126,7 @@ def _of_health(counters: Counters) -> int:
 
 
 def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) -> int:
-    """Words of the vocabulary: per GPU, some per link or watch, and four per host with the inventory's."""
+    """Words of the vocabulary: per GPU, some per link or watch, and five per host with the inventory's."""
     exporters = {mode} if is_amd else {mode, TEXTFILE}  # link traffic comes by a textfile from every NVIDIA host
     numbers = {known_fields().get(name) for name in _given(counters)}
     per_gpu = 0
@@ -137,7 +142,7 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
             sources = [source for source in sources if not _is_of_links(source.metrics)]
         times = shape.nvlinks if "link" in word.extra_labels else _HEALTH_WATCHES if "health_watch" in word.extra_labels else 1
         per_gpu += times * len({tuple(source.labels.items()) for source in sources})
-    return per_gpu * shape.gpus + 4
+    return per_gpu * shape.gpus + 5
 
 
 def _is_of_links(metrics: Iterable[str]) -> bool:

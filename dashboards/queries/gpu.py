@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU
+from dashboards.queries.common import ONE_GPU, ONE_HOST, top
 
 # By severity: the highest active code is shown. A HW slowdown without a known cause ranks below its causes.
 THROTTLE_REASONS: Final = {"sw_power_cap": 1, "hw_slowdown": 2, "sw_thermal": 3, "hw_thermal": 4, "power_brake": 5}
@@ -18,25 +18,35 @@ def identity(selector: str) -> str:
 def throttle_reason(selector: str) -> str:
     """The highest active code of THROTTLE_REASONS, 0 for none."""
     codes = " or ".join(
-        f'{code} * max by (instance, gpu, reason) (gpu:throttled:bool{{{selector}, reason="{reason}"}})'
+        f'{code} * max by ({ONE_HOST}, gpu, reason) (gpu:throttled:bool{{{selector}, reason="{reason}"}})'
         for reason, code in THROTTLE_REASONS.items()
     )
-    return f"max by (instance, gpu) ({codes})"
+    return f"max by ({ONE_HOST}, gpu) ({codes})"
+
+
+def throttled_share(selector: str) -> str:
+    """Share of time in which the clocks were throttled, by reason; the highest."""
+    return top(15, f"max by ({ONE_GPU}, reason) (rate(gpu:throttled:seconds_total{{{selector}}}[$__rate_interval]))")
+
+
+def lowest_limit(series: str, selector: str) -> str:
+    """Of the shown GPUs."""
+    return f"min({series}{{{selector}}})"
 
 
 def over_links(series: str, selector: str) -> str:
     """Traffic of a GPU over all its links. Each link counts once, even if several pods share the GPU."""
-    return f"sum by (instance, gpu) (max by (instance, gpu, link) ({series}{{{selector}}}))"
+    return f"sum by ({ONE_HOST}, gpu) (max by ({ONE_HOST}, gpu, link) ({series}{{{selector}}}))"
 
 
 def nvlink_total(selector: str) -> str:
     """For exporters that report only the sum of both directions."""
-    both = f"max by (instance, gpu) (gpu:nvlink:bytes_per_second{{{selector}}})"
-    return f"{both} unless on (instance, gpu) gpu:nvlink_transmit:bytes_per_second{{{selector}}}"
+    both = f"max by ({ONE_HOST}, gpu) (gpu:nvlink:bytes_per_second{{{selector}}})"
+    return f"{both} unless on ({ONE_HOST}, gpu) gpu:nvlink_transmit:bytes_per_second{{{selector}}}"
 
 
 def per_link(series: str, selector: str) -> str:
-    return f'max by (instance, gpu, link) ({series}{{{selector}, link!=""}})'
+    return f'max by ({ONE_HOST}, gpu, link) ({series}{{{selector}, link!=""}})'
 
 
 def growth(series: str, selector: str) -> str:
@@ -44,12 +54,12 @@ def growth(series: str, selector: str) -> str:
 
 
 def nvlink_errors(selector: str) -> str:
-    return f"max by (instance, gpu, kind) (increase(gpu:nvlink_errors:total{{{selector}}}[$__rate_interval]))"
+    return f"max by ({ONE_HOST}, gpu, kind) (increase(gpu:nvlink_errors:total{{{selector}}}[$__rate_interval]))"
 
 
 def remap_states(selector: str) -> str:
     """0 ok, 1 row remapping or page retirement pending until a reset, 2 row remapping failed."""
     return (
-        f"max by (instance, gpu) (2 * gpu:row_remap_failed:bool{{{selector}}} or gpu:row_remap_pending:bool{{{selector}}} "
+        f"max by ({ONE_HOST}, gpu) (2 * gpu:row_remap_failed:bool{{{selector}}} or gpu:row_remap_pending:bool{{{selector}}} "
         f"or gpu:pages_retired_pending:bool{{{selector}}})"
     )

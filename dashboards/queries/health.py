@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU, or_zero, per_gpu, top
+from dashboards.queries.common import ONE_GPU, ONE_HOST, or_zero, per_gpu, top
 
 _XIDS: Final = 'job="kernel", xid=~".+"'
+_AMD_EVENTS: Final = 'job="kernel", event=~".+"'
 
 
 def lines(selector: str) -> str:
@@ -21,7 +22,7 @@ def lines_by_code(selector: str) -> str:
 
 def lines_by_host(selector: str) -> str:
     """LogQL: counted per host; the ten highest."""
-    return f"topk(10, sum by (instance) (count_over_time({{{_XIDS}, {selector}}}[$__interval])))"
+    return f"topk(10, sum by ({ONE_HOST}) (count_over_time({{{_XIDS}, {selector}}}[$__interval])))"
 
 
 def lines_by_gpu(selector: str) -> str:
@@ -32,13 +33,25 @@ def lines_by_gpu(selector: str) -> str:
     return f"sum by ({labels}) (count_over_time({counted}))"
 
 
+def amd_events_by_gpu(selector: str) -> str:
+    """LogQL: as lines_by_gpu, for the events of AMD's driver."""
+    labels = "cluster, instance, pci, event, severity, meaning, action"
+    copies = ", ".join(f"{name}=`{{{{.event}}}}`" for name in ("severity", "meaning", "action"))
+    return f"sum by ({labels}) (count_over_time({{{_AMD_EVENTS}, {selector}}} | label_format {copies} [$__range]))"
+
+
+def amd_events_by_kind(selector: str) -> str:
+    """LogQL: counted per event."""
+    return f"sum by (event) (count_over_time({{{_AMD_EVENTS}, {selector}}}[$__interval]))"
+
+
 def kernel_lines(selector: str) -> str:
     """LogQL: all kernel log lines in Loki."""
     return f'{{job="kernel", {selector}}}'
 
 
 def firing_xids(selector: str, severity: str) -> str:
-    return or_zero(f'count(ALERTS{{{selector}, alertname="GpuXid", alertstate="firing", severity="{severity}"}})')
+    return or_zero(f'count(ALERTS{{{selector}, alertname=~"GpuXid|GpuAmdEvent", alertstate="firing", severity="{severity}"}})')
 
 
 def gpus_with_recovery_action(selector: str) -> str:
@@ -57,7 +70,7 @@ def recovery_actions(selector: str) -> str:
 
 def dcgm_health(selector: str) -> str:
     """DCGM's health per GPU and watch, where it is not healthy; at most fifty."""
-    return f"topk(50, max by (instance, gpu, health_watch) (gpu:dcgm_health:code{{{selector}}}) > 0)"
+    return f"topk(50, max by ({ONE_HOST}, gpu, health_watch) (gpu:dcgm_health:code{{{selector}}}) > 0)"
 
 
 def ecc_uncorrected(selector: str) -> str:
@@ -92,4 +105,4 @@ def critical_alerts_by_gpu(selector: str) -> str:
 
 
 def critical_alerts_by_kind(selector: str) -> str:
-    return top(15, _critical(selector, "alertname, xid"))
+    return top(15, _critical(selector, "alertname, xid, event"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.queries.common import ONE_HOST
+
 _DISK: Final = (
     'fstype!~"tmpfs|ramfs|overlay|squashfs|nsfs|autofs|fuse.*|iso9660", mountpoint!~"/run/.*|/var/lib/(docker|kubelet)/.+"'
 )
@@ -12,43 +14,43 @@ _NETWORK: Final = 'device!~"lo|veth.*|docker.*|br-.*|cni.*|cali.*|flannel.*|virb
 
 def reports(selector: str) -> str:
     """1 while the host's agent, or an exporter in its cluster, reports; 0 while a host of the inventory does not."""
-    reporting = f'max by (instance) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
-    return f"{reporting} or on (instance) 0 * max by (instance) (inventory:host:expected{{{selector}}})"
+    reporting = f'max by ({ONE_HOST}) (up{{{selector}, job=~"alloy|gpu-exporter|node-exporter"}} >= bool 0)'
+    return f"{reporting} or on ({ONE_HOST}) 0 * max by ({ONE_HOST}) (inventory:host:expected{{{selector}}})"
 
 
 def gpus_are_read(selector: str) -> str:
     """1 while the host's exporter can read its GPUs, 0 while it cannot or does not respond."""
     return (
-        f"min by (instance) (instance:gpu_collection_ok:bool{{{selector}}} "
-        f'or on (datacenter, cluster, instance) up{{{selector}, job="gpu-exporter"}})'
+        f"min by ({ONE_HOST}) (instance:gpu_collection_ok:bool{{{selector}}} "
+        f'or on ({ONE_HOST}) up{{{selector}, job="gpu-exporter"}})'
     )
 
 
 def cpu_ratio(selector: str) -> str:
-    return f'1 - avg by (instance) (rate(node_cpu_seconds_total{{{selector}, mode="idle"}}[$__rate_interval]))'
+    return f'1 - avg by ({ONE_HOST}) (rate(node_cpu_seconds_total{{{selector}, mode="idle"}}[$__rate_interval]))'
 
 
 def ram_used(selector: str) -> str:
     return (
-        f"max by (instance) (node_memory_MemTotal_bytes{{{selector}}}) "
-        f"- max by (instance) (node_memory_MemAvailable_bytes{{{selector}}})"
+        f"max by ({ONE_HOST}) (node_memory_MemTotal_bytes{{{selector}}}) "
+        f"- max by ({ONE_HOST}) (node_memory_MemAvailable_bytes{{{selector}}})"
     )
 
 
 def ram_total(selector: str) -> str:
-    return f"max by (instance) (node_memory_MemTotal_bytes{{{selector}}})"
+    return f"max by ({ONE_HOST}) (node_memory_MemTotal_bytes{{{selector}}})"
 
 
 def disk_used_ratio(selector: str) -> str:
     return (
-        f"1 - min by (instance, mountpoint) (node_filesystem_avail_bytes{{{selector}, {_DISK}}} "
+        f"1 - min by ({ONE_HOST}, mountpoint) (node_filesystem_avail_bytes{{{selector}, {_DISK}}} "
         f"/ (node_filesystem_size_bytes{{{selector}, {_DISK}}} > 0))"
     )
 
 
 def network_received(selector: str) -> str:
-    return f"sum by (instance) (rate(node_network_receive_bytes_total{{{selector}, {_NETWORK}}}[$__rate_interval]))"
+    return f"sum by ({ONE_HOST}) (rate(node_network_receive_bytes_total{{{selector}, {_NETWORK}}}[$__rate_interval]))"
 
 
 def network_sent(selector: str) -> str:
-    return f"sum by (instance) (rate(node_network_transmit_bytes_total{{{selector}, {_NETWORK}}}[$__rate_interval]))"
+    return f"sum by ({ONE_HOST}) (rate(node_network_transmit_bytes_total{{{selector}, {_NETWORK}}}[$__rate_interval]))"

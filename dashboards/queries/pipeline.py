@@ -30,14 +30,14 @@ def drift(selector: str) -> str:
 def send_delay(selector: str) -> str:
     """Send delay in seconds; the ten highest."""
     return (
-        f"topk(10, max by (instance) (prometheus_remote_storage_highest_timestamp_in_seconds{{{selector}}}) - on (instance) "
-        f"min by (instance) (prometheus_remote_storage_queue_highest_sent_timestamp_seconds{{{selector}}}))"
+        f"topk(10, max by ({ONE_HOST}) (prometheus_remote_storage_highest_timestamp_in_seconds{{{selector}}}) - on ({ONE_HOST}) "
+        f"min by ({ONE_HOST}) (prometheus_remote_storage_queue_highest_sent_timestamp_seconds{{{selector}}}))"
     )
 
 
 def data_age(selector: str) -> str:
     """Seconds since the GPUs were last read, for exporters that report it; the ten oldest."""
-    return f"topk(10, time() - max by (instance) (instance:gpu_collection:timestamp_seconds{{{selector}}}))"
+    return f"topk(10, time() - max by ({ONE_HOST}) (instance:gpu_collection:timestamp_seconds{{{selector}}}))"
 
 
 def samples_sent(selector: str) -> str:
@@ -45,11 +45,11 @@ def samples_sent(selector: str) -> str:
 
 
 def samples_lost(selector: str) -> str:
-    return f"topk(10, sum by (instance) (rate(prometheus_remote_storage_samples_failed_total{{{selector}}}[$__rate_interval])))"
+    return f"topk(10, sum by ({ONE_HOST}) (rate(prometheus_remote_storage_samples_failed_total{{{selector}}}[$__rate_interval])))"
 
 
 def wal_size(selector: str) -> str:
-    return f"topk(10, max by (instance) (prometheus_tsdb_wal_storage_size_bytes{{{selector}}}))"
+    return f"topk(10, max by ({ONE_HOST}) (prometheus_tsdb_wal_storage_size_bytes{{{selector}}}))"
 
 
 def log_lines_sent(selector: str) -> str:
@@ -57,29 +57,29 @@ def log_lines_sent(selector: str) -> str:
 
 
 def log_lines_lost(selector: str) -> str:
-    return f"topk(10, sum by (instance) (rate(loki_write_dropped_entries_total{{{selector}}}[$__rate_interval])))"
+    return f"topk(10, sum by ({ONE_HOST}) (rate(loki_write_dropped_entries_total{{{selector}}}[$__rate_interval])))"
 
 
 def log_retries(selector: str) -> str:
     """Retried batches per minute; the ten highest."""
-    return f"topk(10, 60 * sum by (instance) (rate(loki_write_batch_retries_total{{{selector}}}[$__rate_interval])))"
+    return f"topk(10, 60 * sum by ({ONE_HOST}) (rate(loki_write_batch_retries_total{{{selector}}}[$__rate_interval])))"
 
 
 def agent_cpu(selector: str) -> str:
-    return f'topk(10, max by (instance) (rate(process_cpu_seconds_total{{{selector}, job="alloy"}}[$__rate_interval])))'
+    return f'topk(10, max by ({ONE_HOST}) (rate(process_cpu_seconds_total{{{selector}, job="alloy"}}[$__rate_interval])))'
 
 
 def agent_memory(selector: str) -> str:
-    return f'topk(10, max by (instance) (process_resident_memory_bytes{{{selector}, job="alloy"}}))'
+    return f'topk(10, max by ({ONE_HOST}) (process_resident_memory_bytes{{{selector}, job="alloy"}}))'
 
 
 def series_per_host(selector: str) -> str:
     """Active series that an agent sends; the ten highest."""
-    return f"topk(10, max by (instance) (prometheus_remote_write_wal_storage_active_series{{{selector}}}))"
+    return f"topk(10, max by ({ONE_HOST}) (prometheus_remote_write_wal_storage_active_series{{{selector}}}))"
 
 
 def unhealthy_components(selector: str) -> str:
-    return f'topk(10, sum by (instance) (alloy_component_controller_running_components{{{selector}, health_type!="healthy"}}))'
+    return f'topk(10, sum by ({ONE_HOST}) (alloy_component_controller_running_components{{{selector}, health_type!="healthy"}}))'
 
 
 # --- Mimir, if its metrics are scraped -----------------------------------------------------------------------------------

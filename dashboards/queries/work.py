@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU, or_zero
+from dashboards.queries.common import ONE_GPU, ONE_HOST, or_zero
 
 POD: Final = "namespace, pod"
 _GPU_REQUEST: Final = 'resource=~"nvidia_com_gpu|nvidia_com_mig.*|amd_com_gpu"'
@@ -77,9 +77,9 @@ def printed(selector: str) -> str:
 
 def printed_by_container(selector: str) -> str:
     """LogQL: lines per second; the ten containers with the most."""
-    return f"topk(10, sum by (instance, container) (rate({{{_CONTAINERS}, {selector}}}[$__auto])))"
+    return f"topk(10, sum by ({ONE_HOST}, container) (rate({{{_CONTAINERS}, {selector}}}[$__auto])))"
 
 
 def errors_by_container(selector: str) -> str:
     """LogQL: lines that report an error; the ten containers with the most."""
-    return f"topk(10, sum by (instance, container) (count_over_time({{{_CONTAINERS}, {selector}}} {_ERRORS} [$__interval])))"
+    return f"topk(10, sum by ({ONE_HOST}, container) (count_over_time({{{_CONTAINERS}, {selector}}} {_ERRORS} [$__interval])))"

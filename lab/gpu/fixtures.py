@@ -23,6 +23,7 @@ from types import ModuleType
 
 from lab.gpu import inject, kernel, setup
 from lab.gpu.amd import exporter as amd_exporter
+from lab.gpu.amd import sysfs
 from lab.gpu.dcgm import counters as dcgm_counters
 from lab.gpu.dcgm import fields as dcgm_fields
 from lab.gpu.dcgm.body import Renderer
@@ -97,12 +98,28 @@ def _older_and_other_gpus() -> dict[str, tuple[str, str]]:
             f"the stand-in of AMD's device-metrics-exporter 1.5.2 over {about}.",
             _in_machine(scenario, break_it, _amd_body),
         )
+    files["metrics/node_exporter-mi300x.prom"] = (
+        "the sensors of amdgpu as node_exporter's hwmon collector names them, over 4 simulated MI300X.",
+        _in_machine("mi300x4", _leave, _amd_sensors),
+    )
     for vendor, scenario, collectors in (("nvidia", "h100x4", ("nvidia", "links")), ("amd", "mi300x4", ("amd",))):
         files[f"metrics/textfile-{vendor}.prom"] = (
             f"the project's textfile collectors over the simulated {scenario}.",
             _in_machine(scenario, _leave, lambda state, collectors=collectors: textfile_body(state, collectors)),
         )
     return files
+
+
+def _amd_sensors(state: Path) -> str:
+    """Chips are named by the addresses of bridge and GPU. Limits as amd-smi static gives them."""
+    lines = []
+    for gpu in Machine.load(state).gpus:
+        chip = f'chip="0000:{gpu.pci_kernel[5:7]}:00_0_{gpu.pci_kernel}_0"'
+        lines.append(f'node_hwmon_chip_names{{{chip},chip_name="amdgpu"}} 1')
+        for number, (label, crit) in enumerate(sysfs.CRITICAL.items(), start=2):
+            lines.append(f'node_hwmon_sensor_label{{{chip},label="{label}",sensor="temp{number}"}} 1')
+            lines.append(f'node_hwmon_temp_crit_celsius{{{chip},sensor="temp{number}"}} {crit // 1000}')
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _leave(state: Path) -> None:
@@ -197,6 +214,7 @@ def textfile_body(state: Path, collectors: tuple[str, ...]) -> str:
                 script.unlink()
         written = prefix / "var/lib/gpu-fleet/textfile"
         written.mkdir(parents=True)
+        sysfs.write(prefix, Machine.load(state))
         environment = {"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools)}
         environment[CLOCK_VARIABLE] = os.environ[CLOCK_VARIABLE]
         subprocess.run(["sh", prefix / "opt/gpu-fleet/libexec/start-textfile"], env=environment, check=True)

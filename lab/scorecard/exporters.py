@@ -16,6 +16,7 @@ from typing import Final
 
 from host.part import ROOTFS
 from lab.gpu import faults, fixtures, setup
+from lab.gpu.amd import sysfs
 from lab.gpu.machine import Machine
 from lab.scorecard.tape import MODES
 from lab.showcase import exporters
@@ -122,6 +123,7 @@ class Textfiles:
         key = Machine.load(self._state).scenario, broken
         text = self._shared.get(key) if self._collectors == ("links",) else None
         if text is None:
+            sysfs.write(self._prefix, Machine.load(self._state))
             subprocess.run(["sh", self._prefix / "opt/gpu-fleet/libexec/start-textfile"], env=self._environment, check=True)
             text = "".join(path.read_text() for path in sorted(self._written.glob("*.prom")))
         if self._collectors == ("links",):

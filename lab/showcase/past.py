@@ -105,16 +105,24 @@ class Past:
             text = re.sub(r"^\[.*?\] ", "", line)
             at_s = self.incidents_s + 0.01 * number
             found = re.search(r"NVRM: Xid \(PCI:([0-9a-f:.]+)\): (\d+)", text)
-            labels = {"job": "kernel", **host.labels, **({"xid": found[2]} if found else {})}
-            metadata = {"level": "err", **({"pci": found[1]} if found else {})}
-            streams.setdefault(found[2] if found else "", LogStream(labels)).lines.append((at_s, text, metadata))
+            amd = re.match(r"amdgpu ([0-9a-f:]+)\.0: .*?(uncorrectable|correctable|lost)", text)
+            code = {"xid": found[2]} if found else {"event": amd[2]} if amd else {}
+            labels = {"job": "kernel", **host.labels, **code}
+            about = found or amd
+            metadata = {"level": "err", **({"pci": about[1]} if about else {})}
+            streams.setdefault("".join(code.values()), LogStream(labels)).lines.append((at_s, text, metadata))
+            since = [step for step in self._moments(host) if step >= self.incidents_s]
             if found:
                 recovery = re.search(r" changed from .*\) to (0x.*)", text)
-                detail = recovery[1] if recovery else ""
-                counter = {**host.labels, "job": "alloy", "pci": found[1], "xid": found[2], "detail": detail}
-                since = [step for step in self._moments(host) if step >= self.incidents_s]
-                for name, value in (("gpu_fleet_xid_events_total", 1.0), ("gpu_fleet_xid_last_timestamp_seconds", at_s)):
-                    self.series[_key(name, counter)] = [(step, value) for step in since]
+                kind, own = "xid", {"pci": found[1], "xid": found[2], "detail": recovery[1] if recovery else ""}
+            # On the other AMD host Alloy was restarted since: only the counters of its exporter are left.
+            elif amd and host.mode == "textfile-amd":
+                kind, own = "amd", {"pci": amd[1], "event": amd[2]}
+            else:
+                continue
+            last = {"xid": "gpu_fleet_xid_last_timestamp_seconds", "amd": "gpu_fleet_amd_event_last_timestamp_seconds"}[kind]
+            for name, value in ((f"gpu_fleet_{kind}_events_total", 1.0), (last, at_s)):
+                self.series[_key(name, {**host.labels, "job": "alloy", **own})] = [(step, value) for step in since]
         self.streams += streams.values()
 
 

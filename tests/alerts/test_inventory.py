@@ -68,38 +68,65 @@ evaluation_interval: 1m
 tests:
   - interval: 1m
     input_series:
-      # gpu-1 lost a GPU after three minutes, gpu-2 left the cluster, the others have none.
-      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-1", resource="nvidia_com_gpu"}'
-        values: '8x2 7x20'
-      - series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-1"}'
-        values: '1x20'
-      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="gpu-2", resource="nvidia_com_gpu"}'
-        values: '8x2 stale'
-      - series: 'kube_node_info{datacenter="us-west", cluster="training", node="gpu-2"}'
-        values: '1x2 stale'
-      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="training", node="cpu-1", resource="nvidia_com_gpu"}'
-        values: '0x20'
-      - series: 'kube_node_info{datacenter="us-west", cluster="training", node="cpu-1"}'
-        values: '1x20'
-      - series: 'kube_node_status_capacity{datacenter="us-west", cluster="other", node="gpu-9", resource="nvidia_com_gpu"}'
-        values: '8x20'
-      - series: 'kube_node_info{datacenter="us-west", cluster="other", node="gpu-9"}'
-        values: '1x20'
+      # gpu-1 lost a GPU after three minutes, gpu-2 left the cluster, cpu-1 has none; mig-1 has the strategy single, shared-1 ten
+      # shares of each GPU, mixed-1 instances of several sizes, amd-1 MI300X; nobody reports the GPUs of dark-1.
+{series}
     promql_expr_test:
       - expr: inventory:host:expected
         eval_time: 15m
         exp_samples:
-          - {labels: 'inventory:host:expected{datacenter="us-west", cluster="training", instance="gpu-1"}', value: 1}
+{hosts}
       - expr: inventory:gpus_expected:count
         eval_time: 15m
         exp_samples:
-          - {labels: 'inventory:gpus_expected:count{datacenter="us-west", cluster="training", instance="gpu-1"}', value: 8}
+{gpus}
 """
+_HERE = 'datacenter="us-west", cluster="training"'
+# node -> its resource, what its capacity says, what its exporter reports; over time.
+_NODES = {
+    "gpu-1": ("nvidia_com_gpu", "8x2 7x20", "8x2 7x20"),
+    "gpu-2": ("nvidia_com_gpu", "8x2 stale", "8x2 stale"),
+    "cpu-1": ("nvidia_com_gpu", "0x20", "_x20"),
+    "mig-1": ("nvidia_com_gpu", "56x20", "8x20"),
+    "shared-1": ("nvidia_com_gpu_shared", "80x20", "8x20"),
+    "mixed-1": ("nvidia_com_mig_1g_10gb", "14x20", "2x20"),
+    "amd-1": ("amd_com_gpu", "8x20", "8x20"),
+    "dark-1": ("nvidia_com_gpu", "8x20", "_x20"),
+}
 
 
-def test_a_kubernetes_cluster_expects_the_gpus_its_nodes_had_and_no_node_that_left(tmp_path):
+def _kubernetes_test() -> str:
+    series = []
+    for node, (resource, capacity, reported) in _NODES.items():
+        exists = "1x2 stale" if "stale" in capacity else "1x20"
+        series += [
+            (f'kube_node_status_capacity{{{_HERE}, node="{node}", resource="{resource}"}}', capacity),
+            (f'kube_node_info{{{_HERE}, node="{node}"}}', exists),
+            (f'instance:gpus:count{{{_HERE}, instance="{node}"}}', reported),
+            # A node of the same name elsewhere.
+            (f'instance:gpus:count{{datacenter="us-east", cluster="training", instance="{node}"}}', "16x20"),
+        ]
+    elsewhere = 'datacenter="us-west", cluster="other", node="gpu-9"'
+    series += [
+        (f'kube_node_status_capacity{{{elsewhere}, resource="nvidia_com_gpu"}}', "8x20"),
+        (f"kube_node_info{{{elsewhere}}}", "1x20"),
+    ]
+    given = "\n".join(f"      - {{series: '{name}', values: '{values}'}}" for name, values in series)
+
+    def expected(record: str, values: dict[str, int]) -> str:
+        rows = (f"labels: '{record}{{{_HERE}, instance=\"{node}\"}}', value: {value}" for node, value in values.items())
+        return "\n".join(f"          - {{{row}}}" for row in rows)
+
+    gpus = {"gpu-1": 8, "mig-1": 8, "shared-1": 8, "mixed-1": 2, "amd-1": 8}
+    hosts = dict.fromkeys([*gpus, "dark-1"], 1)
+    return KUBERNETES_TEST.format(
+        series=given, hosts=expected("inventory:host:expected", hosts), gpus=expected("inventory:gpus_expected:count", gpus)
+    )
+
+
+def test_a_kubernetes_cluster_expects_the_physical_gpus_its_nodes_had_and_no_node_that_left(tmp_path):
     (tmp_path / "rules.yaml").write_text(rule_file([kubernetes_inventory_group("us-west", "training")]))
-    (tmp_path / "test.yaml").write_text(KUBERNETES_TEST)
+    (tmp_path / "test.yaml").write_text(_kubernetes_test())
     tested = subprocess.run(
         [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
     )

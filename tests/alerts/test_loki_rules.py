@@ -187,6 +187,29 @@ def test_a_recovery_action_of_reset_or_reboot_pages(loki, event):
     assert loki.labels_at(expression, event - 1) == []
 
 
+def test_the_gravest_event_of_an_amd_gpu_pages_until_the_driver_has_reset_it(loki, event):
+    """A reset does not repair a GPU that is to be retired; a load of the driver ends both."""
+    kernel = {"job": "kernel", "exporter_mode": "textfile", **HOST, "cluster": "amd"}
+
+    def logged(pci: str, *events: tuple[float, str]) -> None:
+        for seconds, name in events:
+            loki.push(kernel | {"event": name}, [(event + seconds, f"amdgpu {pci}.0: {name}", {"pci": pci})])
+
+    logged("0000:c1:00", (0, "page_fault"), (1, "uncorrectable"), (2, "poison_consumed"), (60, "reset_succeeded"))
+    logged("0000:c2:00", (3, "bad_page_threshold"), (61, "reset_succeeded"))
+    loki.push(kernel, [(event + 120, "[drm] amdgpu kernel modesetting enabled.", {})])
+
+    def pages(at: float) -> dict[str, str]:
+        found = loki.labels_at(RULES["GpuAmdEvent"]["expr"], event + at)
+        return {labels["pci"]: labels["event"] for labels in found if labels["cluster"] == "amd"}
+
+    assert pages(0.5) == {}, "a program's fault is a warning"
+    assert pages(1.5) == {"0000:c1:00": "uncorrectable"}
+    assert pages(59) == {"0000:c1:00": "poison_consumed", "0000:c2:00": "bad_page_threshold"}
+    assert pages(62) == {"0000:c2:00": "bad_page_threshold"}
+    assert pages(121) == {}
+
+
 def test_a_switch_s_fatal_error_pages(loki, event):
     expression = RULES["NvswitchSxid"]["expr"]
     assert loki.labels_at(expression, event + 1) == [{**HOST, "pci": "0000:c1:00.0", "sxid": "20034"}]

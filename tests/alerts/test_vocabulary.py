@@ -13,6 +13,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 # Of prometheus_nvlink_exporter (seed 003), which has no stand-in.
 OF_THE_PROGRAMS_WE_REPLACE = ("gpu_nvlink_tx_kbytes", "gpu_nvlink_rx_kbytes", "gpu_pci_tx_mb_per_s", "gpu_pci_rx_mb_per_s")
 UNITS = {"info", "ratio", "bytes", "watts", "joules_total", "celsius", "hertz", "total", "bool", "code", "count"} | {
+    "seconds_total",
     "lanes",
     "version",
     "bytes_per_second",

@@ -8,8 +8,10 @@ from lab.showcase import MODES
 
 _PREFIX = "GPU fleet / "
 _XID = "XIDs are errors of NVIDIA's driver."
-_THROTTLE = "Clock throttle reasons are reported by NVIDIA's exporters; not by AMD's exporter and the textfile collectors."
-_TEXTFILE = "The textfile collectors read only utilization, memory, temperature and power."
+_AMD = "Events of AMD's driver; empty on NVIDIA hosts."
+_THROTTLE = "Clock throttle reasons are reported by the exporters of NVIDIA and AMD, not by the textfile collectors."
+_THROTTLED = "Reported by dcgm-exporter and nvidia_gpu_exporter."
+_TEXTFILE = "The textfile collectors read only utilization, memory, temperature and power, and the errors of AMD GPUs."
 _REMAP = "Row remapping is a feature of NVIDIA GPUs; the textfile collectors do not read it."
 _PROFILING = "Requires the profiling counters of dcgm-exporter (`dcgm.counters: profiling`, or a cluster's `dcgm`)."
 _PCIE = "PCIe link width and generation are reported by dcgm-exporter and nvidia_gpu_exporter."
@@ -19,6 +21,8 @@ _MIMIR = "Only if Mimir's own metrics are scraped into the same Mimir."
 
 _WHY: Mapping[str, str] = {
     **dict.fromkeys(("XIDs by code", "XIDs by host", "XID log lines", "XIDs and recommended actions", "Incidents of GPUs"), _XID),
+    **dict.fromkeys(("AMD driver events", "AMD driver events and recommended actions"), _AMD),
+    "Time throttled": _THROTTLED,
     **dict.fromkeys(("GPUs by clock throttle reason", "Clock throttle reasons"), _THROTTLE),
     **dict.fromkeys(("SM clock", "Memory clock", "Memory temperature"), _TEXTFILE),
     **dict.fromkeys(("Uncorrectable ECC errors", "Corrected ECC errors", "Uncorrectable errors of GPU memory"), _TEXTFILE),

@@ -80,7 +80,11 @@ def of_branch(project: Path) -> str:
         ("Pulumi.observability.yaml", "    targets: [ruler]\n", f"    targets: [ruler]\n{OVERRIDES}"),
         ("Pulumi.us-west-training.yaml", "  gpu-fleet:rollout:", f"{TARGET}  gpu-fleet:rollout:"),
         ("Pulumi.eu-west-serving.yaml", "podLogs: [inference, training]", "podLogs: [inference]"),
-        ("alerts/rules/gpu.yaml", "(gpu:temperature:celsius) >= 85", "(gpu:temperature:celsius) >= 88"),
+        (
+            "alerts/rules/gpu.yaml",
+            "gpu:temperature_limit:celsius\n          ) >= 85",
+            "gpu:temperature_limit:celsius\n          ) >= 88",
+        ),
         ("dashboards/gpu.py", '"GPU temperature"', '"GPU core temperature"'),
         ("host/rootfs/opt/gpu-fleet/libexec/check-driver", "#!/bin/sh\n", "#!/bin/sh\n# a comment of this branch\n"),
     ]

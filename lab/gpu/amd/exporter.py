@@ -71,10 +71,19 @@ _METRICS: dict[str, tuple[str, Callable[[Readings], Value | None]]] = {
     "pcie_bandwidth": ("Current PCIe bandwidth in Mb/s", lambda gpu: gpu.gpu.now().pcie_rx_mb_s * 8),
     "pcie_replay_count": ("Total number of PCIe replays", lambda gpu: gpu.gpu.faults["pcie_replays"]),
     "pcie_recovery_count": ("Total number of PCIe recoveries", lambda gpu: 0),
-    "gpu_violation_ppt_residency_percentage": (
-        "Share of time the power limit held the GPU back",
-        lambda gpu: 100 if gpu.throttled else 0,
-    ),
+    **{
+        f"gpu_violation_{name}_residency_percentage": (
+            f"Share of time in which {name} limited the clocks",
+            lambda gpu, reason=reason: 100 if reason in gpu.gpu.faults["throttle"] else 0,
+        )
+        for name, reason in (
+            ("ppt", "sw_power_cap"),
+            ("socket_thermal", "hw_thermal_slowdown"),
+            ("vr_thermal", None),
+            ("hbm_thermal", None),
+            ("processor_hot", "hw_power_brake_slowdown"),
+        )
+    },
 }
 _MI3XX_ONLY = {
     "gpu_package_power",
@@ -82,7 +91,7 @@ _MI3XX_ONLY = {
     "pcie_bandwidth",
     "pcie_replay_count",
     "pcie_recovery_count",
-    "gpu_violation_ppt_residency_percentage",
+    *(name for name in _METRICS if name.startswith("gpu_violation_")),
 }
 _CLOCKS: tuple[tuple[str, str, Callable[[Readings], int]], ...] = (
     ("0", "system", lambda gpu: gpu.sclk_mhz),

@@ -66,6 +66,7 @@ _BEFORE_4_7: dict[str, Read] = {
     "DCGM_FI_DEV_MEM_CLOCK": lambda s: s.memory_mhz,
     "DCGM_FI_DEV_MEMORY_TEMP": lambda s: s.now.memory_temperature_c,
     "DCGM_FI_DEV_GPU_TEMP": lambda s: s.now.temperature_c,
+    "DCGM_FI_DEV_MEM_MAX_OP_TEMP": lambda s: None if s.now.memory_temperature_c is None else 95,
     "DCGM_FI_DEV_SLOWDOWN_TEMP": lambda s: s.gpu.product["temperature_c"]["limit"],
     "DCGM_FI_DEV_POWER_USAGE": lambda s: float(round(s.now.power_w, 3)),
     "DCGM_FI_DEV_POWER_MGMT_LIMIT": lambda s: float(s.gpu.product["power_w"]["limit"]),
@@ -150,6 +151,8 @@ _BEFORE_4_7: dict[str, Read] = {
 _ALIASES = {
     "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS": "DCGM_FI_DEV_MEMORY_TEMP",
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS": "DCGM_FI_DEV_GPU_TEMP",
+    "DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS": "DCGM_FI_DEV_MEM_MAX_OP_TEMP",
+    "DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS": "DCGM_FI_DEV_SLOWDOWN_TEMP",
     "DCGM_FI_DEV_BOARD_POWER_WATTS": "DCGM_FI_DEV_POWER_USAGE",
     "DCGM_FI_DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS": "DCGM_FI_DEV_POWER_MGMT_LIMIT",
     "DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS": "DCGM_FI_DEV_ENFORCED_POWER_LIMIT",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -27,6 +28,50 @@ SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fat
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
+# AMD's driver, as recorded (AMD's node-scraper, ROCm issues, bug reports) or as its source prints it; see alerts/amd_events.csv.
+AMD_EVENTS = {
+    AMD: "uncorrectable",
+    "kern  :err   : 2024-11-24T17:53:23,028841-06:00 amdgpu 0000:68:00.0: {15}Poison is created": "poison_created",
+    **{
+        f"[ 60.0000{number:02}] amdgpu 0000:83:00.0: {text}": event
+        for number, (text, event) in enumerate(
+            [
+                (
+                    "amdgpu: socket: 4, die: 0 1 correctable hardware errors detected in total in gfx block, no user …",
+                    "correctable",
+                ),
+                ("amdgpu: {3}socket: 0, die: 1, 2 new deferred hardware errors detected in umc block", "poison_created"),
+                ("amdgpu: 1 uncorrectable hardware errors detected in xgmi_wafl block", "xgmi_error"),
+                ("{1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
+                ("{14}poison is consumed by client 12, kick off gpu reset flow", "poison_consumed"),
+                ("amdgpu: RAS poison consumption, unmap queue flow succeeded: client id 27", "poison_contained"),
+                ("amdgpu: Saved bad pages 176 reaches threshold value 128", "bad_page_threshold"),
+                ("amdgpu: RAS records:116 exceeds 90% of threshold:128", "bad_pages_near_threshold"),
+                ("amdgpu: ring comp_1.0.0 timeout, signaled seq=51, emitted seq=53", "ring_timeout"),
+                ("[drm] *ERROR* ring sdma0 timeout, signaled seq=51, emitted seq=53", "ring_timeout"),
+                ("amdgpu: GPU reset begin!. Source:  1", "gpu_reset"),
+                ("amdgpu: GPU reset(2) succeeded!", "reset_succeeded"),
+                ("amdgpu: GPU reset end with ret = -62", "reset_failed"),
+                ("amdgpu: GPU reset(3) failed", "reset_failed"),
+                ("device lost from bus!", "lost"),
+                ("amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32770)", "page_fault"),
+                ("amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)", "page_fault"),
+                ("amdgpu: WARN: GPU is throttled, expect performance decrease. PPT and HBM.", "thermal_throttle"),
+                ("amdgpu: socket: 0, aid: 1, fw_status: 0x1f, xgmi link training failed", "xgmi_error"),
+                ("amdgpu: socket: 0, aid: 1, hbm: 0, fw_status: 0x1f, memory training failed", "init_failed"),
+                ("amdgpu: ERROR: GPU over temperature range(SW CTF) detected!", "over_temperature"),
+            ]
+        )
+    },
+}
+NO_AMD_EVENTS = [
+    "[ 61.000000] amdgpu 0000:83:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
+    "[ 61.000001] amdgpu 0000:83:00.0: amdgpu: WARN: GPU is throttled, expect performance decrease. PPT.",
+    "[ 61.000002] amdgpu 0000:83:00.0: amdgpu: ring gfx_0.0.0 uses VM inv eng 0 on hub 0",
+    "[ 61.000003] amdgpu 0000:83:00.0: amdgpu:  for process GPU reset(1) failed pid 7 thread GPU reset(1) failed pid 7)",
+    "[ 61.000004] amdgpu 0000:83:[4711]: segfault at 0 ip 55d0 in amdgpu 0000:83:00.0: amdgpu: GPU reset(1) failed[55d0,1000]",
+    '[ 61.000005] audit: type=1400 comm="x" name="amdgpu 0000:83:00.0: amdgpu: GPU reset(1) failed"',
+]
 # Text of users in a kernel log: the name of a crashing program (15 bytes at the start of a line) and of its file (of any length),
 # names in audit records, and shapes that no driver writes.
 FORGED_IN_KERNEL_LINES = [
@@ -62,7 +107,7 @@ EVENTS = [
     SXID_FATAL,
     SXID_DETAIL,
 ]
-LINES = [*EVENTS, NOISE, AMD, *FORGED_IN_KERNEL_LINES, *FORGED_BY_PROGRAMS, LAST]
+LINES = [*EVENTS, NOISE, *AMD_EVENTS, *NO_AMD_EVENTS, *FORGED_IN_KERNEL_LINES, *FORGED_BY_PROGRAMS, LAST]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +135,32 @@ def test_a_kernel_line_carries_the_labels_of_its_host(alloy: RunningAlloy) -> No
         "datacenter": "us-west",
         "cluster": "training",
         "exporter_mode": "nvidia_gpu_exporter",
+        "event": "uncorrectable",
     }
+
+
+@pytest.mark.parametrize(("text", "event"), AMD_EVENTS.items(), ids=lambda text: text[40:90])
+def test_a_line_of_amd_s_driver_has_its_event_and_its_gpu(alloy: RunningAlloy, text: str, event: str) -> None:
+    sent = line(alloy, text)
+    pci = "0000:68:00" if "0000:68" in text else "0000:83:00"
+    assert (sent.labels.get("event"), sent.metadata.get("pci")) == (event, pci)
+    assert not {"xid", "sxid"} & set(sent.labels)
+
+
+@pytest.mark.parametrize("text", NO_AMD_EVENTS, ids=lambda text: text[15:80])
+def test_other_lines_about_amd_gpus_and_user_text_in_them_are_no_events(alloy: RunningAlloy, text: str) -> None:
+    assert "event" not in line(alloy, text).labels, "it would drain a node"
+
+
+def test_events_of_amd_s_driver_are_counted_and_have_a_time(alloy: RunningAlloy) -> None:
+    def found(name: str) -> dict[tuple[str, str], float]:
+        return {(labels["event"], labels["pci"]): value for labels, value in alloy.receiver.of(name)}
+
+    expected = Counter((event, "0000:68:00" if "0000:68" in text else "0000:83:00") for text, event in AMD_EVENTS.items())
+    alloy.receiver.wait_for(lambda: found("gpu_fleet_amd_events_total") == expected)
+    times = found("gpu_fleet_amd_event_last_timestamp_seconds")
+    assert times.keys() == expected.keys()
+    assert all(time.time() - 300 < at <= time.time() for at in times.values())
 
 
 @pytest.mark.parametrize(
@@ -116,7 +186,9 @@ def test_an_xid_line_has_its_code_its_gpu_and_the_process(
 @pytest.mark.parametrize("text", FORGED_IN_KERNEL_LINES, ids=lambda text: text[15:60])
 def test_user_text_in_a_kernel_line_is_no_event(alloy: RunningAlloy, text: str) -> None:
     sent = line(alloy, text)
-    assert not {"xid", "sxid"} & set(sent.labels) and not {"pci", "pid", "process"} & set(sent.metadata), "it would drain a node"
+    assert not {"xid", "sxid", "event"} & set(sent.labels) and not {"pci", "pid", "process"} & set(sent.metadata), (
+        "it would drain a node"
+    )
 
 
 @pytest.mark.parametrize("text", FORGED_BY_PROGRAMS, ids=lambda text: text[16:60])

@@ -40,6 +40,38 @@ def test_the_gpu_info_has_the_pci_address_of_the_kernel_log(tmp_path: Path) -> N
     assert value(found, "node_gpu_info", **who) == 1
 
 
+# The two forms of `nvidia-smi -q -d TEMPERATURE`: temperatures, and margins since Hopper.
+TEMPERATURES = """
+GPU 00000000:4B:00.0
+    Temperature
+        GPU Current Temp                  : 25 C
+        GPU T.Limit Temp                  : N/A
+        GPU Shutdown Temp                 : 92 C
+        GPU Slowdown Temp                 : 89 C
+        Memory Current Temp               : 43 C
+        Memory Max Operating Temp         : 95 C
+GPU 00000000:5D:00.0
+    Temperature
+        GPU Current Temp                  : 30 C
+        GPU T.Limit Temp                  : 57 C
+        GPU Shutdown T.Limit Temp         : -8 C
+        GPU Slowdown T.Limit Temp         : -2 C
+        Memory Current Temp               : N/A
+        Memory Max Operating T.Limit Temp : 0 C
+GPU 00000000:CB:00.0
+    Temperature
+        GPU Slowdown Temp                 : 89 C
+"""
+
+
+def test_the_limits_of_a_gpu_are_temperatures_also_where_nvidia_smi_prints_margins(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + GPU_1, "-q -d TEMPERATURE": TEMPERATURES})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert by_gpu(found, "node_gpu_temperature_limit_celsius") == {"0": 89, "1": 89}, "and none of a GPU without a row"
+    assert by_gpu(found, "node_gpu_memory_temperature_celsius") == {"0": 43}
+    assert by_gpu(found, "node_gpu_memory_temperature_limit_celsius") == {"0": 95}
+
+
 def test_a_cell_that_is_no_number_is_absent_and_not_zero(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + GPU_1})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
@@ -151,16 +183,45 @@ def test_rocm_smi_yields_the_same_names(tmp_path: Path) -> None:
     assert value(found, "node_gpu_info", **who) == 1
 
 
+def test_memory_errors_and_limits_of_an_amd_gpu_come_from_the_driver_where_rocm_smi_has_none(tmp_path: Path) -> None:
+    cards = ", ".join(
+        f'"card{gpu}": {{"PCI Bus": "0000:{bus}:00.0", "Card Series": "MI300X", "Temperature (Sensor memory) (C)": "51.0"}}'
+        for gpu, bus in enumerate(("05", "26"))
+    )
+    device = tmp_path / "sys/bus/pci/drivers/amdgpu/0000:05:00.0"
+    files = {
+        "ras/umc_err_count": "ue: 1\nce: 12\n",
+        "ras/gfx_err_count": "ue: 2\nce: 0\n",
+        "hwmon/hwmon3/temp1_label": "edge\n",
+        "hwmon/hwmon3/temp2_label": "junction\n",
+        "hwmon/hwmon3/temp2_crit": "100000\n",
+        "hwmon/hwmon3/temp3_label": "mem\n",
+        "hwmon/hwmon3/temp3_crit": "105000\n",
+    }
+    for name, text in files.items():
+        (device / name).parent.mkdir(parents=True, exist_ok=True)
+        (device / name).write_text(text)
+    tool(tmp_path / "bin", "rocm-smi", {"--showproductname": f"{{{cards}}}"})
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert by_gpu(found, "node_gpu_ecc_uncorrected_total") == {"0": 3}, "of all blocks; none of a GPU without RAS"
+    assert by_gpu(found, "node_gpu_ecc_corrected_total") == {"0": 12}
+    assert by_gpu(found, "node_gpu_temperature_limit_celsius") == {"0": 100}
+    assert by_gpu(found, "node_gpu_memory_temperature_limit_celsius") == {"0": 105}
+    assert by_gpu(found, "node_gpu_memory_temperature_celsius") == {"0": 51, "1": 51}
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_amd_smi_yields_the_same_names_in_both_its_formats(tmp_path: Path, wrapped: bool) -> None:
     metric = (
         '[{"gpu": 3, "usage": {"gfx_activity": {"value": 94, "unit": "%"}, "mm_activity": "N/A"},'
-        ' "power": {"socket_power": 612}, "temperature": {"edge": "N/A", "hotspot": {"value": 61, "unit": "C"}},'
+        ' "power": {"socket_power": 612}, "temperature": {"edge": "N/A", "hotspot": {"value": 61, "unit": "C"},'
+        ' "mem": {"value": 55, "unit": "C"}}, "ecc": {"total_correctable_count": 7, "total_uncorrectable_count": 0},'
         ' "mem_usage": {"total_vram": {"value": 196592, "unit": "MB"}, "used_vram": {"value": 284, "unit": "MB"}}}]'
     )
     static = (
         '[{"gpu": 3, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0xdef"}, "bus": {"bdf": "0000:26:00.0"},'
-        ' "limit": {"max_power": {"value": 750, "unit": "W"}, "socket_power": {"value": 700, "unit": "W"}},'
+        ' "limit": {"max_power": {"value": 750, "unit": "W"}, "socket_power": {"value": 700, "unit": "W"},'
+        ' "slowdown_hotspot_temperature": {"value": 100, "unit": "C"}, "slowdown_vram_temperature": "N/A"},'
         ' "driver": {"name": "amdgpu", "version": "6.12.12"}}]'
     )
     if wrapped:
@@ -172,6 +233,11 @@ def test_amd_smi_yields_the_same_names_in_both_its_formats(tmp_path: Path, wrapp
     assert by_gpu(found, "node_gpu_temperature_celsius") == {"3": 61}
     assert by_gpu(found, "node_gpu_power_draw_watts") == {"3": 612}
     assert by_gpu(found, "node_gpu_power_limit_watts") == {"3": 700}
+    assert by_gpu(found, "node_gpu_ecc_corrected_total") == {"3": 7}
+    assert by_gpu(found, "node_gpu_ecc_uncorrected_total") == {"3": 0}
+    assert by_gpu(found, "node_gpu_memory_temperature_celsius") == {"3": 55}
+    assert by_gpu(found, "node_gpu_temperature_limit_celsius") == {"3": 100}
+    assert not by_gpu(found, "node_gpu_memory_temperature_limit_celsius")
     who = {"gpu": "3", "uuid": "0xdef", "model": "AMD Instinct MI300X", "pci": "0000:26:00", "driver_version": "6.12.12"}
     assert value(found, "node_gpu_info", **who) == 1
 

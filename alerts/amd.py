@@ -1,0 +1,70 @@
+"""What AMD's kernel driver logs: events with severity and recommended action. The data is in amd_events.csv.
+
+Not done here: rules (xid_rules.py), which are those of XIDs: an event of either vendor opens an incident of its GPU.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from alerts.xid import Action, Severity
+
+TABLE: Final = Path(__file__).with_name("amd_events.csv")
+
+RESET_SUCCEEDED: Final = "reset_succeeded"  # ends what a reset repairs
+RETIRED: Final = "bad_page_threshold"  # a reset does not repair it
+
+ACTION_TEXTS: Final[Mapping[Action, str]] = {
+    Action.REBOOT_NODE: (
+        "Drain the node and reboot it. If the GPU is still missing (amd-smi list), power-cycle the host, then have it serviced."
+    ),
+    Action.RESET_GPU: (
+        "Check whether the driver has reset the GPU (GPU reset succeeded in the kernel log). If not, stop the jobs on the host "
+        "and reset it: amd-smi reset --gpureset -g GPU, which resets all GPUs that XGMI connects; reboot the node if that fails."
+    ),
+    Action.CONTACT_SUPPORT: (
+        "Drain the node and reboot it once. If the error returns, contact the vendor's support with the kernel log."
+    ),
+    Action.PLAN_REPLACEMENT: "Let jobs end, drain the node and have the GPU replaced: amd-smi bad-pages lists its retired pages.",
+    Action.CHECK_COOLING: (
+        "Check fans, air flow or coolant of the host, and the temperatures of its other GPUs: amd-smi metric --temperature."
+    ),
+    Action.RESTART_APP: (
+        "Restart the affected job. If the same GPU repeats the event with different jobs, take it out of service and run AMD's "
+        "validation suite (rvs)."
+    ),
+    Action.NONE: "No action is needed at once. Watch whether this GPU repeats it: amd-smi metric --ecc, amd-smi bad-pages.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """`rank`: which of several events of a GPU is the verdict, as in xid_rules: critical ones from 50 on; 0: no alert."""
+
+    name: str
+    severity: Severity
+    action: Action
+    meaning: str
+    rank: int
+
+
+def _read(file: Path) -> tuple[Event, ...]:
+    rows = list(csv.DictReader(line for line in file.read_text().splitlines() if not line.startswith("#")))
+    base = {Severity.CRITICAL: 60, Severity.WARNING: 20}
+    return tuple(
+        Event(
+            name=row["event"],
+            severity=(severity := Severity(row["severity"])),
+            action=Action(row["action"]),
+            meaning=row["meaning"],
+            rank=base[severity] + len(rows) - number if severity in base else 0,
+        )
+        for number, row in enumerate(rows)
+    )
+
+
+EVENTS: Final = _read(TABLE)
