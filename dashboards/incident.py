@@ -71,7 +71,7 @@ def _in_order() -> tuple[Any, ...]:
             columns={
                 "Value": Column(heading="Time", unit="dateTimeAsIso", width=170),
                 "witness": Column(heading="Witness", width=110),
-                "event": Column(heading="Event", is_text=True),
+                "what": Column(heading="Event", is_text=True),
                 "gpu": Column(heading="GPU", width=60),
                 "pci": Column(heading="GPU (PCI)", width=110),
                 "xid": Column(heading="XID", width=60),
@@ -98,7 +98,7 @@ def _over_time() -> tuple[Any, ...]:
     return (
         states(
             "Firing alerts over time",
-            Query(q.alerts_over_time(NAME), "{{alertname}} {{xid}} {{gpu}}{{pci}}"),
+            Query(q.alerts_over_time(NAME), "{{alertname}} {{xid}}{{event}} {{gpu}}{{pci}}"),
             description="When each alert about the host fired.",
             words=SEVERITY,
             width=12,
@@ -106,8 +106,8 @@ def _over_time() -> tuple[Any, ...]:
         ),
         states(
             "Incidents of GPUs",
-            Query(q.verdicts_over_time(NAME), "XID {{xid}} {{of}}"),
-            description="The gravest code of each GPU with an open incident. It ends when the host shows that it is over.",
+            Query(q.verdicts_over_time(NAME), "{{code}} {{of}}"),
+            description="The gravest XID or event of each GPU with an open incident, until the host shows that it is over.",
             words={1: ("critical", "red"), 0: ("warning", "orange")},
             width=12,
             if_none=NONE,

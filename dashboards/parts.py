@@ -94,7 +94,7 @@ def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> 
             "alertname": Column(heading="Alert", link=INCIDENT),
             **place,
             "instance": Column(heading="Host", link=link_to_host("host")),
-            "xid": Column(heading="XID", width=60),
+            "code": Column(heading="XID, event", width=110),
             "gpu": Column(heading="GPU", width=60),
             "pci": Column(heading="GPU (PCI)", width=110),
             "action": Column(heading="Action"),

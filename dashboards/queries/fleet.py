@@ -131,7 +131,7 @@ def firing_alerts(selector: str) -> str:
 
     An alert that names its GPU by the address in the kernel log gets the GPU's index, too.
     """
-    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, xid, action, runbook"
+    labels = f"severity, alertname, {ONE_HOST}, gpu, pci, code, action, runbook"
 
     def firing(more: str) -> str:
         chosen = f'{selector}, severity=~"critical|warning", {more}'
@@ -143,4 +143,4 @@ def firing_alerts(selector: str) -> str:
         f"or {firing(_WITH_ADDRESS)} * on ({ONE_HOST}, pci) group_left (gpu) {with_index}\n"
         f"or ignoring (gpu) {firing(_WITH_ADDRESS)}"
     )
-    return f'time() - max by ({labels}) (label_join({found}, "runbook", "", "alertname"))'
+    return f'time() - max by ({labels}) (label_join(label_join({found}, "runbook", "", "alertname"), "code", "", "xid", "event"))'

@@ -8,11 +8,11 @@ from dashboards.queries.common import ONE_GPU, ONE_HOST
 
 # Subqueries have this step: an event between two steps is at most a minute off.
 _STEP: Final = "1m"
-_ALERT: Final = f"{ONE_HOST}, alertname, severity, xid, sxid, gpu, pci, uuid"
+_ALERT: Final = f"{ONE_HOST}, alertname, severity, xid, sxid, event, gpu, pci, uuid"
 
 
 def events(selector: str) -> str:
-    """Milliseconds since 1970 of every event in the time range, with labels `witness`, `event` and those of the GPU.
+    """Milliseconds since 1970 of every event in the time range, with labels `witness`, `what` and those of the GPU.
 
     An event that repeats is listed once, with its last time: the log below has every line.
     """
@@ -28,10 +28,10 @@ def events(selector: str) -> str:
         indexes = f"max by ({ONE_HOST}, {by}, gpu) (max_over_time({source}{{{selector}}}[$__range]))"
         return f"(({expression}) * on ({ONE_HOST}, {by}) group_left (gpu) {indexes} or ignoring (gpu) ({expression}))"
 
-    def named(expression: str, witness: str, event: str, label: str = "") -> str:
-        """`$1` in `event` is the value of `label`."""
+    def named(expression: str, witness: str, what: str, label: str = "") -> str:
+        """`$1` in `what` is the value of `label`."""
         value = f'"{label}", "(.+)"' if label else '"", ""'
-        return f'label_replace(label_replace({expression}, "event", "{event}", {value}), "witness", "{witness}", "", "")'
+        return f'label_replace(label_replace({expression}, "what", "{what}", {value}), "witness", "{witness}", "", "")'
 
     def first(expression: str) -> str:
         """Not what was already so when the time range began."""
@@ -44,10 +44,11 @@ def events(selector: str) -> str:
     alerts = f'ALERTS_FOR_STATE{{{selector}, severity=~"critical|warning|info"}}'
     firing = f'ALERTS{{{selector}, alertstate="firing", severity=~"critical|warning|info"}}'
     maintenance = f"max by ({ONE_HOST}, reason) (host:maintenance:bool{{{selector}}})"
-    logged = reported(xids, f"{ONE_HOST}, pci, xid, detail", 'source="kernel"')
+    logged = reported(xids, f"{ONE_HOST}, pci, xid, event, detail", 'source="kernel"')
+    logged_with_index = named(with_index(logged, "pci", "gpu:address:info"), "kernel log", "XID $1", "xid")
     exported = reported(xids, f"{ONE_HOST}, uuid, xid", 'source!="kernel"')
     parts = (
-        named(with_index(logged, "pci", "gpu:address:info"), "kernel log", "XID $1", "xid"),
+        f'label_replace({logged_with_index}, "what", "AMD driver: $1", "event", "(.+)")',
         named(with_index(exported, "uuid", "gpu:info"), "exporter", "XID $1", "xid"),
         named(
             reported("gpu_fleet_sxid_last_timestamp_seconds", f"{ONE_HOST}, pci, sxid, detail"), "kernel log", "SXid $1", "sxid"
@@ -82,7 +83,8 @@ def verdicts_over_time(selector: str) -> str:
     """1: the incident of a GPU is critical, 0: a warning; of its gravest code. `of`: its PCI address, or its uuid where no log
     line names the address."""
     named = f'label_join(gpu:xid_verdict:score{{{selector}}}, "of", "", "pci", "uuid")'
-    return f"max by ({ONE_HOST}, of, xid) ({named}) > bool 49"
+    with_code = f'label_join({named}, "code", "", "xid", "event")'
+    return f"max by ({ONE_HOST}, of, code) ({with_code}) > bool 49"
 
 
 def scrapes_over_time(selector: str) -> str:
