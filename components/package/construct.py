@@ -129,7 +129,8 @@ def status_of(facts: Mapping[str, str], drift: list[str] | None) -> dict[str, An
 
 class Arguments:
     """The arguments of a component once they are known. `values`: those in clear text. `secrets`: by their keys. `encrypted`:
-    keys of sections that hold a secret. `unknown`: keys of arguments that a preview cannot know. `resources`: what they came from."""
+    keys of sections that hold a secret. `unknown`: keys of arguments that a preview cannot know. `resources`:
+    what they came from."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
