@@ -58,10 +58,7 @@ class Place:
         shutil.copy(self.servers.key_file(), self.project / "keys/gpu-2")
         (self.project / "inventory").mkdir()
         shutil.copy(self.servers.known_hosts(*self.hosts), self.project / "inventory/known_hosts")
-        (self.project / "artifacts").mkdir()
-        files = [*(f"{name}-{release(name).version}" for name in PROGRAMS), f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}"]
-        index = "".join(f"{'0' * 64}  {file}.linux-{arch}\n" for file in files for arch in ARCHITECTURES)
-        (self.project / "artifacts" / INDEX).write_text(index)
+        artifacts_of_nothing(self.project / "artifacts")
         config = {
             "datacenter": "us-west",
             "cluster": "training",
@@ -97,6 +94,14 @@ class Place:
         )
         assert done.returncode == 0, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}"
         return done.stdout
+
+
+def artifacts_of_nothing(directory: Path) -> None:
+    """Lists every program; such hosts ask for none."""
+    directory.mkdir()
+    files = [*(f"{name}-{release(name).version}" for name in PROGRAMS), f"{DCGM_IMAGE}-{image(DCGM_IMAGE).tag}"]
+    index = "".join(f"{'0' * 64}  {file}.linux-{arch}\n" for file in files for arch in ARCHITECTURES)
+    (directory / INDEX).write_text(index)
 
 
 @contextmanager

@@ -119,15 +119,22 @@ def package_schema(of_provider: Mapping[str, Any]) -> dict[str, Any]:
                 "description": "One GPU host with exporters and an agent that pushes its metrics and logs. Several hosts of one "
                 "cluster are better one Fleet, which can roll out in waves and shows a changed file once.",
                 "inputProperties": host,
+                "requiredInputs": ["cluster", "datacenter", "metrics"],
                 "properties": _STATUS,
                 "required": ["drift", "facts"],
             },
             RULE_GROUP: rule_group,
         },
         "language": {
-            # Without these the rule group would be in a module `ruler` beside the components.
-            "python": {"respectSchemaVersion": True, "moduleNameOverrides": {"ruler": ""}, "pyproject": {"enabled": True}},
-            "nodejs": {"respectSchemaVersion": True, "moduleToPackage": {"ruler": ""}},
+            # The names that programs import, whoever's repository the package comes from; and without the module names the rule
+            # group would be in a module `ruler` beside the components.
+            "python": {
+                "respectSchemaVersion": True,
+                "packageName": "pulumi_gpu_fleet",
+                "moduleNameOverrides": {"ruler": ""},
+                "pyproject": {"enabled": True},
+            },
+            "nodejs": {"respectSchemaVersion": True, "packageName": "gpu-fleet", "moduleToPackage": {"ruler": ""}},
         },
     }
 

@@ -96,16 +96,19 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
             return language_pb2.RunResponse(error=str(refusal))
         with _told(context):
             environment = _environment(request.info)
-            variables = environment.variables() | {
-                "PULUMI_CONFIG": json.dumps(dict(request.config)),
-                "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
-            }
-            try:
-                # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
-                program = subprocess.Popen(self._command(environment.python, request), env=variables, stdin=subprocess.DEVNULL)
-            except OSError as error:  # E2BIG: Linux gives a variable 128 KiB, and one holds the stack's configuration
-                reason = f"fork/exec {environment.python}: {error.strerror.lower()}"
-                return language_pb2.RunResponse(error=f"problem executing program (could not run language executor): {reason}")
+            return self._ran(self._command(environment.python, request), environment.variables(), request, context)
+
+    def _ran(self, command, variables, request, context):
+        variables = variables | {
+            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        try:
+            # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
+            program = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL)
+        except OSError as error:  # E2BIG: Linux gives a variable 128 KiB, and one holds the stack's configuration
+            reason = f"fork/exec {command[0]}: {error.strerror.lower()}"
+            return language_pb2.RunResponse(error=f"problem executing program (could not run language executor): {reason}")
         with self._lock:
             self._programs.add(program)
         context.add_callback(lambda: _end([program]))
