@@ -56,7 +56,7 @@ class Platform(Project):
         self.run("config", "set", "--secret", "metricsPassword", PASSWORD)
 
     def configure(self, values: Mapping[str, Any]) -> None:
-        """Keys of the stack's configuration; those that are there otherwise stay."""
+        """Sets keys of the stack's configuration, and keeps the others."""
         file = self.directory / "Pulumi.platform.yaml"
         there = yaml.safe_load(file.read_text()) if file.exists() else {}
         there["config"] = {**there.get("config", {}), **{f"our-platform:{key}": value for key, value in values.items()}}
