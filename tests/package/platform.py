@@ -22,16 +22,11 @@ PASSWORD = "correct-horse-battery"  # planted: must be found nowhere in clear
 
 
 class Platform(Project):
-    """The project of an example with its SDK, two hosts that report success, and a ruler."""
+    """The project of an example with its SDK; stack `platform`."""
 
     def __init__(self, directory: Path, example: str) -> None:
         super().__init__(directory)
         shutil.copytree(EXAMPLES / example, directory, dirs_exist_ok=True)
-        self.servers = SshServers(directory)
-        self.hosts = [self.servers.ssh(), self.servers.ssh()]
-        for host in self.hosts:
-            host.forced = OBEDIENT
-        self.ruler = RulerServer()
         project = yaml.safe_load((directory / "Pulumi.yaml").read_text())
         project["packages"] = {"gpu-fleet": str(REPO / "components")}  # as `pulumi package add` writes it
         if example == "python":
@@ -41,9 +36,32 @@ class Platform(Project):
             installed.parent.mkdir()
             installed.write_text("Metadata-Version: 2.1\nName: pulumi_gpu_fleet\nVersion: 0.1.0\n")
         (directory / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-        artifacts_of_nothing(directory / "artifacts")
         self.run("stack", "init", "platform")
         self.environment |= {"PULUMI_STACK": "platform", "GPU_FLEET_STAND_INS_FOR": "platform"}
+        self.run("config", "set", "--secret", "metricsPassword", PASSWORD)
+
+    def configure(self, values: Mapping[str, Any]) -> None:
+        """Sets keys of the stack's configuration, and keeps the others."""
+        file = self.directory / "Pulumi.platform.yaml"
+        there = yaml.safe_load(file.read_text())
+        there["config"] |= {f"our-platform:{key}": value for key, value in values.items()}
+        file.write_text(yaml.safe_dump(there))
+
+    def outputs(self) -> dict[str, Any]:
+        return json.loads(self.run("stack", "output", "--json"))
+
+
+class Simulated(Platform):
+    """With two hosts that report success, and a ruler."""
+
+    def __init__(self, directory: Path, example: str) -> None:
+        super().__init__(directory, example)
+        self.servers = SshServers(directory)
+        self.hosts = [self.servers.ssh(), self.servers.ssh()]
+        for host in self.hosts:
+            host.forced = OBEDIENT
+        self.ruler = RulerServer()
+        artifacts_of_nothing(directory / "artifacts")
         ssh = {"user": "ops", "sudo": False, "privateKeyFile": self.servers.key_file()}
         self.configure(
             {
@@ -53,20 +71,9 @@ class Platform(Project):
                 "mimirUrl": self.ruler.url,
             }
         )
-        self.run("config", "set", "--secret", "metricsPassword", PASSWORD)
-
-    def configure(self, values: Mapping[str, Any]) -> None:
-        """Sets keys of the stack's configuration, and keeps the others."""
-        file = self.directory / "Pulumi.platform.yaml"
-        there = yaml.safe_load(file.read_text()) if file.exists() else {}
-        there["config"] = {**there.get("config", {}), **{f"our-platform:{key}": value for key, value in values.items()}}
-        file.write_text(yaml.safe_dump(there))
 
     def address(self, number: int) -> dict[str, Any]:
         return {"address": "127.0.0.1", "port": self.hosts[number].port}
-
-    def outputs(self) -> dict[str, Any]:
-        return json.loads(self.run("stack", "output", "--json"))
 
     def close(self) -> None:
         self.servers.close()

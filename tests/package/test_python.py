@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.package.platform import PASSWORD, Platform
+from tests.package.platform import PASSWORD, Simulated
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     """Up, with both hosts."""
-    platform = Platform(tmp_path_factory.mktemp("python"), "python")
+    platform = Simulated(tmp_path_factory.mktemp("python"), "python")
     platform.configure(
         {"hosts": {name: {**platform.address(number), "gpus": 8} for number, name in enumerate(("gpu-1", "gpu-2"))}}
     )
@@ -26,7 +26,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     platform.close()
 
 
-def test_a_preview_shows_the_parts_of_the_fleet_and_what_they_cost(platform: Platform) -> None:
+def test_a_preview_shows_the_parts_of_the_fleet_and_what_they_cost(platform: Simulated) -> None:
     created = re.findall(r"(?m)^ *\+ (\S+): \(create\)\n.*urn=.*::(\S+)\]", platform.preview)
     assert set(created) == {
         ("gpu-fleet:index:Fleet", "us-west"),
@@ -41,17 +41,17 @@ def test_a_preview_shows_the_parts_of_the_fleet_and_what_they_cost(platform: Pla
     assert "Series in Mimir, estimated: up to" in platform.preview
 
 
-def test_the_program_learns_what_each_host_reported(platform: Platform) -> None:
+def test_the_program_learns_what_each_host_reported(platform: Simulated) -> None:
     hosts = platform.outputs()["hosts"]
     assert hosts == {name: {"gpus": 8, "drift": [], "facts": {"GPU_COUNT": "8"}} for name in ("gpu-1", "gpu-2")}
     assert list(platform.ruler.groups) == [("mimir", "", "ours", "busy")]
 
 
-def test_a_secret_stays_encrypted_on_both_sides(platform: Platform) -> None:
+def test_a_secret_stays_encrypted_on_both_sides(platform: Simulated) -> None:
     assert PASSWORD not in platform.state_text() + platform.preview
 
 
-def test_a_second_run_changes_nothing_and_a_changed_host_is_changed_alone(platform: Platform) -> None:
+def test_a_second_run_changes_nothing_and_a_changed_host_is_changed_alone(platform: Simulated) -> None:
     platform.run("up", "--yes", "--skip-preview", "--expect-no-changes")
     hosts = {"gpu-1": {**platform.address(0), "gpus": 8}, "gpu-2": {**platform.address(1), "gpus": 4}}
     platform.configure({"hosts": hosts})
@@ -60,7 +60,7 @@ def test_a_second_run_changes_nothing_and_a_changed_host_is_changed_alone(platfo
     assert "us-west-gpu-2" in output and "us-west-gpu-1" not in output, output
 
 
-def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: Platform) -> None:
+def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: Simulated) -> None:
     platform.configure({"hosts": {"gpu-1": {"address": "not an address", "gpus": 800}}})
     program = platform.directory / "__main__.py"
     text = program.read_text()
@@ -83,9 +83,9 @@ def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: P
     assert PASSWORD not in output
 
 
-def test_hosts_that_are_created_in_the_same_run_are_deployed_in_it(platform: Platform, tmp_path: Path) -> None:
+def test_hosts_that_are_created_in_the_same_run_are_deployed_in_it(platform: Simulated, tmp_path: Path) -> None:
     """Their addresses are outputs of other resources, such as machines of a cloud."""
-    own = Platform(tmp_path, "python")
+    own = Simulated(tmp_path, "python")
     own.configure({"hosts": {"gpu-1": {**own.address(0), "gpus": 8}}})
     program = own.directory / "__main__.py"
     made = 'hosts={"gpu-1": {"address": machine.stdout, "port": config.require_object("hosts")["gpu-1"]["port"]}},'

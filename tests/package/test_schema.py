@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,3 +90,24 @@ def test_a_host_that_reported_nothing_has_no_exporter() -> None:
 def test_the_page_shows_the_examples_that_are_tested(language: str, example: str) -> None:
     [shown] = [block.text for block in blocks(REPO / "docs/package.md") if block.language == language]
     assert shown == (REPO / "examples/package" / example).read_text().rstrip("\n")
+
+
+def test_pulumi_generates_the_sdks_of_the_tests_where_its_own_language_hosts_are_installed(tmp_path: Path) -> None:
+    """As `pulumi package add` does with the schema that the plugin answers. The stand-ins generate nothing."""
+    for language in ("python", "nodejs"):
+        host = shutil.which(f"pulumi-language-{language}")
+        if host is None or Path(host).resolve().is_relative_to(REPO):
+            continue
+        command = ["pulumi", "package", "gen-sdk", str(GOLDEN), "--language", language, "--out", str(tmp_path)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        generated, golden = (sources(directory / language) for directory in (tmp_path, GOLDEN.parent))
+        assert generated == golden
+
+
+def sources(directory: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(directory)): file.read_text()
+        for file in directory.rglob("*")
+        if file.suffix in (".py", ".pyi", ".ts", ".json", ".toml")
+    }

