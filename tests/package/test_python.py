@@ -61,7 +61,7 @@ def test_a_second_run_changes_nothing_and_a_changed_host_is_changed_alone(platfo
 
 
 def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: Simulated) -> None:
-    platform.configure({"hosts": {"gpu-1": {"address": "not an address", "gpus": 800}}})
+    platform.configure({"hosts": {"gpu-1": {"address": "not an address"}, "gpu-2": {"gpus": 800}}})
     program = platform.directory / "__main__.py"
     text = program.read_text()
     program.write_text(
@@ -74,7 +74,7 @@ def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: S
     for text in (
         head,
         'hosts.gpu-1.address: "not an address" is neither',
-        "hosts.gpu-1.gpus: found 800",
+        "hosts.gpu-2.gpus: found 800",
         "metrics.url: the URL ",
     ):
         assert text in shown, output
