@@ -65,11 +65,13 @@ def looks_like_commands(block: Block) -> bool:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Of a block of shell: one per line or per `&&`, with its pipes; loops are one command, what is given to one on its standard
-    input is left out."""
+    """Of a block of shell: one per line or per `&&`, with its pipes. A loop around one command is one; what a command is
+    given on its standard input is left out."""
     text = re.sub(r"\\\n\s*", " ", block.text)
     text = re.sub(r"(?ms)^([^\n]*<<'(\w+)')\n.*?^\2$", r"\1", text)
-    text = re.sub(r"(?ms)^(for [^\n]*; do)\n(.*?)^done$", lambda loop: " ".join(loop[0].split()), text)
+    text = re.sub(
+        r"(?ms)^(for [^\n]*; do)\n *(.*?)\n *done$", lambda loop: f"{loop[1]} {'; '.join(loop[2].splitlines())}; done", text
+    )
     for line in text.splitlines():
         yield from (Command(part, block) for part in _parts(line))
 

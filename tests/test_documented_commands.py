@@ -156,7 +156,7 @@ def typed(place: Place, text: str) -> None:
     if text.startswith("pulumi config") and "--stack" not in text:
         text += " --stack s"  # in `make shell STACK=s` it is selected
     done = subprocess.run(
-        ["sh", "-c", f"printf 'typed\\n' | {{ {text}; }}" if "set --secret" in text and "<" not in text else text],
+        ["sh", "-c", f"printf 'typed\\n' | {{ {text}; }}" if re.match(r"pulumi config set --secret [^<]*$", text) else text],
         cwd=place.project,
         env=place.environment,
         capture_output=True,

@@ -94,14 +94,17 @@ async def _made(
     after = [*_list(options.depends_on), *arguments.resources]
     component = Component(token, name, None, options)
     for warning in loaded.config.warnings:
-        pulumi.log.warn(_in_arguments(warning), component)
+        if not host or re.match(rf"{PROJECT}:({'|'.join(OF_HOST)}|hosts)\b", warning):  # a Host has no other sections
+            pulumi.log.warn(_in_arguments(warning), component)
     deployed = deploy(loaded, Place(parent=component, prefix=f"{name}-", depends_on=after))
     statuses = {}
     if fleet := deployed.fleet:
         statuses = {each: _status(fleet.facts[each], fleet.drift[each]) for each in fleet.facts}
     component.register_outputs({})
     if host:
-        return component, {key: statuses[host].apply(partial(_item, key)) for key in OUTPUTS[HOST]}
+        # One that is lost, or provisions itself, reports nothing to a run.
+        status = statuses.get(host, pulumi.Output.from_input(status_of({}, None)))
+        return component, {key: status.apply(partial(_item, key)) for key in OUTPUTS[HOST]}
     return component, {"dashboards": {}, **deployed.outputs, "hosts": statuses}
 
 

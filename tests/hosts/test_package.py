@@ -26,7 +26,7 @@ def test_the_example_in_python_deploys_a_host_and_a_rule_repairs_drift_and_remov
         platform.up()
         status = platform.outputs()["hosts"]["metal"]
         assert (status["exporter"], status["gpus"], status["drift"]) == ("nvidia_gpu_exporter", entry["gpus"], []), status
-        assert status["exporterReason"] and status["driver"]
+        assert status["driver"] and status["facts"]["GPU_MODELS"]
         assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout == "active\n"
         with urllib.request.urlopen(rules) as answer:
             assert "cluster:gpu_busy:count" in answer.read().decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -35,7 +36,10 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     (directory / "package.json").write_text(of_example)
     sdk = directory / "node_modules/gpu-fleet"
     shutil.copytree(SDKS / "nodejs", sdk)
-    node("node", "node_modules/typescript/bin/tsc", "--project", str(sdk))  # as its installation does
+    # As `pulumi package add` leaves it, which compiles it.
+    node("node", "node_modules/typescript/bin/tsc", "--project", str(sdk))
+    about = json.loads((sdk / "package.json").read_text())
+    (sdk / "package.json").write_text(json.dumps({**about, "main": "bin/index.js"}))
     platform.configure({**platform.address(0)})
     yield platform
     platform.close()
