@@ -39,7 +39,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     # As `pulumi package add` leaves it, which compiles it.
     node("node", "node_modules/typescript/bin/tsc", "--project", str(sdk))
     about = json.loads((sdk / "package.json").read_text())
-    (sdk / "package.json").write_text(json.dumps({**about, "main": "bin/index.js"}))
+    for file in (sdk / "package.json", sdk / "bin/package.json"):  # it reads its version from the second one
+        file.write_text(json.dumps({**about, "main": "bin/index.js"}))
     platform.configure({**platform.address(0)})
     yield platform
     platform.close()
