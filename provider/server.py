@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -60,6 +60,16 @@ _CHANNEL_OPTIONS = (
 
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Package(Protocol):
+    """Components that the plugin serves beside its resources (components/package). `schema`: of both, as JSON."""
+
+    schema: str
+
+    async def construct(self, request: Any, context: Context, engine: str) -> Any: ...
+
+
 Method = Callable[["Provider", Any, Context], Coroutine[Any, Any, Any]]
 
 
@@ -108,6 +118,8 @@ def answers_the_engine(method: Method) -> Method:
             detail = _init_failed(error, request)
         except ResourceError as error:
             code, message = grpc.StatusCode.UNKNOWN, str(error)
+        except grpc.aio.AbortError:
+            raise
         except Exception as error:
             self.log.debug(traceback.format_exc())
             code = grpc.StatusCode.INTERNAL
@@ -127,8 +139,9 @@ def answers_the_engine(method: Method) -> Method:
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
     """`is_cancelled`: whether the engine has cancelled the operation. `in_flight`: the calls that a cancellation stops."""
 
-    def __init__(self, log: EngineLog):
+    def __init__(self, log: EngineLog, package: Package | None = None, engine: str = ""):
         self.log = log
+        self._package, self._engine = package, engine
         self.in_flight: set[asyncio.Task[Any]] = set()
         self.is_cancelled = False
         self._resources: dict[str, Resource] = {}
@@ -153,7 +166,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @answers_the_engine
     async def GetSchema(self, request: Any, context: Context) -> Any:
-        return provider_pb2.GetSchemaResponse(schema=json.dumps(schema()))
+        return provider_pb2.GetSchemaResponse(schema=self._package.schema if self._package else json.dumps(schema()))
+
+    @answers_the_engine
+    async def Construct(self, request: Any, context: Context) -> Any:
+        if self._package is None:
+            raise ResourceError(f"{request.type} is a component of the package; add it with `pulumi package add`")
+        return await self._package.construct(request, context, self._engine)
 
     async def Cancel(self, request: Any, context: Context) -> Any:
         """Answers at once. Each call in flight ends its work on the host and then answers with what may have been changed."""
@@ -343,14 +362,14 @@ def _trailing(code: grpc.StatusCode, message: str, detail: Any) -> tuple[tuple[s
     return (("grpc-status-details-bin", status.SerializeToString()),)
 
 
-async def serve(arguments: list[str]) -> None:
+async def serve(arguments: list[str], package: Package | None) -> None:
     engine_pid = os.getppid()
     log = EngineLog()
     addresses = [argument for argument in arguments if not argument.startswith("-")]
     if addresses:
         log.connect(addresses[-1])
     logging.basicConfig(handlers=[EngineLogHandler(log)], level=logging.WARNING)
-    provider = Provider(log)
+    provider = Provider(log, package, addresses[-1] if addresses else "")
     server = grpc.aio.server(options=_CHANNEL_OPTIONS)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -378,6 +397,6 @@ async def _until_orphaned(engine_pid: int, ended: asyncio.Event) -> None:
     ended.set()
 
 
-def main() -> None:
+def main(package: Package | None = None) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(sys.argv[1:]))
+        asyncio.run(serve(sys.argv[1:], package))

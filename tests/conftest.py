@@ -34,6 +34,7 @@ TOGETHER = {
     "tests/hosts/test_upstream.py": "hosts of a fleet",
     "tests/hosts/test_monitoring_server.py": "hosts of a fleet",
     "tests/hosts/test_without_lab.py": "hosts of a fleet",
+    "tests/hosts/test_package.py": "hosts of a fleet",
     "tests/hosts/test_dcgm.py": "hosts of a fleet",
     "tests/hosts/test_dcgm_registry.py": "hosts of a fleet",
     "tests/hosts/test_adoption.py": "one host",

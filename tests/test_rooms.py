@@ -22,6 +22,8 @@ MAY_IMPORT = {
     "signals": {"alerts", "dashboards", "host", "stackfile"},
     "components": {"alerts", "dashboards", "host", "signals", "stackfile", "toolchain"},
     "__main__": {"components"},
+    # The plugin of the package: it serves the components and, from the same process, the resources that they consist of.
+    "components/__main__": {"components", "provider"},
     "operations": {"alerts", "components", "dashboards", "host", "policy", "provider", "stackfile", "toolchain"},
 }
 ROOMS = {*MAY_IMPORT, "bench", "lab", "tests"}
@@ -48,7 +50,10 @@ def _module(file: Path) -> str:
 
 
 def _files(room: str) -> list[Path]:
-    return [REPO / "__main__.py"] if room == "__main__" else sorted((REPO / room).rglob("*.py"))
+    """Of a room, or the program that is one by itself."""
+    if (program := REPO / f"{room}.py").is_file():
+        return [program]
+    return sorted(file for file in (REPO / room).rglob("*.py") if file != REPO / "components/__main__.py")
 
 
 MODULES = {_module(file): file for room in MAY_IMPORT for file in _files(room)}

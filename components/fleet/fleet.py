@@ -15,7 +15,7 @@ from functools import partial
 import pulumi
 
 from components.fleet import resources
-from components.fleet.renames import inventory, moves
+from components.fleet.renames import Moves, inventory, moves
 from host.bundle import Bundle
 from stackfile.config import HostSpec
 from stackfile.naming import resource_name, type_token
@@ -26,7 +26,7 @@ class FleetArgs:
     """`waves`: the hosts, those that go first in front; one wave where all go at once. `settings`: of each host by name, what its
     environment file says and the bundle does not. `ssh`: the provider's, which no host need repeat. `server`: the monitoring
     server, before all waves. `server_secrets`: names of the secrets that only that one gets, `server_data`: what stays there when
-    it is removed."""
+    it is removed. `prefix`: of the resources' names, where a program has several fleets."""
 
     bundle: Bundle
     waves: Sequence[Sequence[HostSpec]]
@@ -35,16 +35,18 @@ class FleetArgs:
     server_secrets: Sequence[str] = ()
     server_data: Sequence[str] = ()
     ssh: Mapping[str, object] = field(default_factory=dict)
+    prefix: str = ""
 
 
 class Fleet(pulumi.ComponentResource):
     """One Bundle and one Host per host.
 
-    `facts`: host name to what `apply` reported there: GPUs, driver, the exporter chosen and why. `inventory`: see renames.py.
-    `server`: the monitoring server; what uses it depends on it.
+    `facts`: host name to what `apply` reported there: GPUs, driver, the exporter chosen and why. `drift`: host name to how it
+    differs from the bundle. `inventory`: see renames.py. `server`: the monitoring server; what uses it depends on it.
     """
 
     facts: dict[str, pulumi.Output[Mapping[str, str]]]
+    drift: dict[str, pulumi.Output[Sequence[str]]]
     inventory: str
     server: resources.Host | None
 
@@ -52,15 +54,16 @@ class Fleet(pulumi.ComponentResource):
         super().__init__(type_token("host", "Fleet"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
-        self.facts = {}
+        self.facts, self.drift = {}, {}
         digest = bundle.digest
         specs = [*([args.server] if args.server else ()), *(spec for wave in args.waves for spec in wave)]
         self.inventory = inventory(specs)
-        since = moves(specs)
+        # The state of another program says nothing about its fleets: a renamed host is created and deleted there.
+        since = Moves({}, {}) if args.prefix else moves(specs)
         self.server = None
         if spec := args.server:
             self.server = resources.Host(
-                resource_name(spec.name),
+                args.prefix + resource_name(spec.name),
                 host=spec.name,
                 connection=own_connection(spec, args.ssh),
                 bundle=digest,
@@ -69,12 +72,12 @@ class Fleet(pulumi.ComponentResource):
                 leaves=since.left.get(spec.name),
                 opts=_renamed(child, since.old_names.get(spec.name)),
             )
-            self.facts[spec.name] = self.server.facts
+            self.facts[spec.name], self.drift[spec.name] = self.server.facts, self.server.drift
             digest = digest.apply(partial(_once_finished, [self.server]))
         for number, wave in enumerate(args.waves):
             hosts = [
                 resources.Host(
-                    resource_name(spec.name),
+                    args.prefix + resource_name(spec.name),
                     host=spec.name,
                     connection=own_connection(spec, args.ssh),
                     bundle=digest,
@@ -86,7 +89,8 @@ class Fleet(pulumi.ComponentResource):
                 )
                 for spec in wave
             ]
-            self.facts |= {spec.name: host.facts for spec, host in zip(wave, hosts, strict=True)}
+            for spec, host in zip(wave, hosts, strict=True):
+                self.facts[spec.name], self.drift[spec.name] = host.facts, host.drift
             digest = digest.apply(partial(_once_finished, hosts))
         # Not the facts again: at 10,000 hosts they would double the state.
         self.register_outputs({})

@@ -25,8 +25,8 @@ from stackfile.monitoring import ROLE
 from stackfile.settings import host_settings
 
 
-def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
-    """The hosts that exist, and the one bundle for all of them.
+def fleet_args(config: StackConfig, backend: Backend | None, prefix: str = "") -> FleetArgs:
+    """The hosts that exist, and the one bundle for all of them. `prefix`: of the resources' names.
 
     With an embedded backend they are created after it and deleted before it, so that an agent which stops can still flush.
     """
@@ -49,6 +49,7 @@ def fleet_args(config: StackConfig, backend: Backend | None) -> FleetArgs:
         server=server,
         server_secrets=SERVER_SECRETS if server else (),
         server_data=[DATA] if server else (),
+        prefix=prefix,
     )
 
 

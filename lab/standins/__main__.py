@@ -14,6 +14,7 @@ from types import ModuleType
 
 # Only the chosen one is imported: the engine waits for each plugin to start.
 STANDINS = {
+    "pulumi-language-nodejs": "lab.standins.nodejs.host",
     "pulumi-language-python": "lab.standins.language.host",
     "pulumi-resource-command": "lab.standins.command.plugin",
     "pulumi-resource-grafana": "lab.standins.grafana.plugin",

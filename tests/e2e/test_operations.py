@@ -16,6 +16,8 @@ import alerts
 import toolchain
 from alerts.customization import Customization, Override
 from lab.dev import query
+from tests.checkout import REPO
+from tests.documents import blocks, commands
 from tests.e2e.conftest import Datacenter
 from tests.signals.custom import examples
 
@@ -209,10 +211,9 @@ def test_the_commands_of_the_page_about_checks_by_hand_show_something(datacenter
     moved |= {
         port: datacenter.endpoints[f"{name}_URL"].rpartition(":")[2] for port, name in (("9009", "MIMIR"), ("3100", "LOKI"))
     }
-    text = (datacenter.directory / "docs/by-hand.md").read_text()
-    commands = [line for block in re.findall(r"(?ms)^```sh\n(.*?)^```$", text) for line in block.splitlines()]
-    assert len(commands) == 12
-    for command in commands:
+    found = [command.text for block in blocks(REPO / "docs/by-hand.md") for command in commands(block)]
+    assert len(found) == 12
+    for command in found:
         local = re.sub(r"127\.0\.0\.1:(\d+)", lambda match: f"127.0.0.1:{moved[match[1]]}", command)
         done = subprocess.run(["sh", "-c", local], capture_output=True, text=True, timeout=30, check=False)
         assert done.returncode == 0 and done.stdout.strip(), f"{command}\n{done.stdout}{done.stderr}"

@@ -100,6 +100,13 @@ def test_each_gpu_is_notified_with_the_severity_and_action_of_its_gravest_code(i
         assert (severity, action) == (CATALOGUE[int(code)].severity.value, CATALOGUE[int(code)].action.value), code
 
 
+@pytest.mark.usefixtures("incidents")
+def test_make_dev_xid_describes_an_alert_that_fires_already(datacenter: Datacenter) -> None:
+    """GPU 3 has this code among those of the incidents."""
+    output = datacenter.run("lab.dev", "xid", "--code", "79", "--gpu", "3")
+    assert "it is not injected again" in output and re.search(r"xid +79", output), output
+
+
 def test_what_the_xids_leave_behind_pages_nobody_a_second_time(incidents: str, datacenter: Datacenter) -> None:
     """Lost memory, a lost GPU, an nvidia-smi that hangs, the driver's 154 after nearly every code."""
     alerts = [alert["labels"] for alert in received(datacenter, "dev-gpu-host") if alert["status"] == "firing" and is_page(alert)]

@@ -1,8 +1,8 @@
 """The LanguageRuntime service: what the engine asks about a Python project, and one process per run of its program.
 
 The program is in this process's group, as in the official host's: the engine ends a plugin by SIGINT to its group.
-Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), providers written in Python (RunPlugin does
-policy packs alone), a debugger. The engine gets the status that they are not implemented.
+Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), plugins without __main__.py, a debugger. The
+engine gets the status that they are not implemented.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import queue
 import re
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import grpc
 from google.protobuf import empty_pb2, json_format
@@ -66,7 +68,7 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def InstallDependencies(self, request, context):
         with _told(context):
-            for line in _environment(request.info).install(Path(request.info.program_directory)):
+            for line in _environment(request.info, plugin=request.is_plugin).install(Path(request.info.program_directory)):
                 yield language_pb2.InstallDependenciesResponse(stdout=line)
 
     def RuntimeOptionsPrompts(self, request, context):
@@ -94,16 +96,19 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
             return language_pb2.RunResponse(error=str(refusal))
         with _told(context):
             environment = _environment(request.info)
-            variables = environment.variables() | {
-                "PULUMI_CONFIG": json.dumps(dict(request.config)),
-                "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
-            }
-            try:
-                # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
-                program = subprocess.Popen(self._command(environment.python, request), env=variables, stdin=subprocess.DEVNULL)
-            except OSError as error:  # E2BIG: Linux gives a variable 128 KiB, and one holds the stack's configuration
-                reason = f"fork/exec {environment.python}: {error.strerror.lower()}"
-                return language_pb2.RunResponse(error=f"problem executing program (could not run language executor): {reason}")
+            return self._ran(self._command(environment.python, request), environment.variables(), request, context)
+
+    def _ran(self, command, variables, request, context):
+        variables = variables | {
+            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        try:
+            # It inherits stdout and stderr: the engine reads them line by line, while the program runs.
+            program = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL)
+        except OSError as error:  # E2BIG: Linux gives a variable 128 KiB, and one holds the stack's configuration
+            reason = f"fork/exec {command[0]}: {error.strerror.lower()}"
+            return language_pb2.RunResponse(error=f"problem executing program (could not run language executor): {reason}")
         with self._lock:
             self._programs.add(program)
         context.add_callback(lambda: _end([program]))
@@ -119,22 +124,45 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {code}")
 
     def RunPlugin(self, request, context):
-        """A policy pack: the arguments and the working directory are those of the official host (main.go, pulumi 3.259.0)."""
-        if request.kind != "analyzer":
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"this stand-in runs policy packs, and no plugin of kind {request.kind}")
+        """A policy pack, or a provider or component package in Python: arguments and working directory are those of the official
+        host (main.go, pulumi 3.259.0)."""
         directory = request.info.program_directory
+        is_policy = request.kind == "analyzer"
         with _told(context):
-            environment = _environment(request.info)
-        command = [environment.python, "-u", "-m", "pulumi.policy", *request.args, directory]
+            environment = _environment(request.info, plugin=not is_policy)
+            command = [environment.python, "-u"]
+        if is_policy:
+            command += ["-m", "pulumi.policy", *request.args, directory]
+        elif Path(directory, "__main__.py").is_file():
+            command += [directory, *request.args]
+        else:
+            context.abort(
+                grpc.StatusCode.UNIMPLEMENTED, f"{directory} has no __main__.py, and this stand-in runs no other plugin"
+            )
         variables = environment.variables() | dict(entry.split("=", 1) for entry in request.env)
         program = subprocess.Popen(
-            command, cwd=directory, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            cwd=directory if is_policy else request.pwd,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         with self._lock:
             self._programs.add(program)
         context.add_callback(lambda: _end([program]))
-        for line in program.stdout:
-            yield language_pb2.RunPluginResponse(stdout=line)
+        # The engine reads the plugin's port from its standard output, so the two must not be mixed.
+        lines: queue.SimpleQueue[language_pb2.RunPluginResponse | None] = queue.SimpleQueue()
+
+        def read(name: str, stream: IO[bytes]) -> None:
+            for line in stream:
+                lines.put(language_pb2.RunPluginResponse(**{name: line}))
+            lines.put(None)
+
+        for name, stream in (("stdout", program.stdout), ("stderr", program.stderr)):
+            threading.Thread(target=read, args=(name, stream), daemon=True).start()
+        for _ in range(2):
+            yield from iter(lines.get, None)
         with self._lock:
             self._programs.discard(program)
         yield language_pb2.RunPluginResponse(exitcode=program.wait())
@@ -185,8 +213,9 @@ def _told(context: grpc.ServicerContext) -> Iterator[None]:
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
 
-def _environment(info: language_pb2.ProgramInfo) -> PythonEnvironment:
-    return PythonEnvironment.of(info.root_directory, json_format.MessageToDict(info.options))
+def _environment(info: language_pb2.ProgramInfo, *, plugin: bool = False) -> PythonEnvironment:
+    options = json_format.MessageToDict(info.options)
+    return PythonEnvironment.of(info.root_directory, {"virtualenv": "venv", **options} if plugin else options)
 
 
 def _plugin_of(package: Package) -> plugin_pb2.PackageDependency | None:

@@ -15,6 +15,8 @@ from components.fleet.wiring import pull_output
 from host.parts import PROGRAMS
 from operations import pull_bundle as command
 from stackfile.config import StackConfig
+from tests.checkout import REPO
+from tests.documents import blocks, commands
 from tests.host.pull.pulled import make_key
 from toolchain.versions import release
 
@@ -171,3 +173,18 @@ def test_a_program_that_is_listed_but_not_there_is_named(repository: Path, capsy
     (repository / "artifacts" / hashlib.sha256(b"alloy").hexdigest()).unlink()
     assert _publish(repository) == 1
     assert "/opt/gpu-fleet/bin/alloy (amd64) is missing: " in capsys.readouterr().err
+
+
+def test_a_publication_is_verified_by_hand_as_the_page_says(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/pull.md, with a key made as it says there."""
+    typed = [command.text for block in blocks(REPO / "docs/pull.md") if block.language == "sh" for command in commands(block)]
+    [generate] = [text for text in typed if "-t ed25519" in text]
+    [split, signers, verify] = [text for text in typed if re.match(r"sed |echo |ssh-keygen -Y", text)]
+    (repository / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(repository))
+    subprocess.run(["sh", "-c", f"{generate} -q -N ''"], check=True)  # no passphrase, since nobody is asked for one
+    assert _publish(repository, key=".ssh/gpu-fleet-signing") == 0
+    for text in (split, signers, verify):
+        done = subprocess.run(["sh", "-c", text], cwd=repository / "out", capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+    assert 'Good "gpu-fleet" signature' in done.stdout

@@ -1,0 +1,113 @@
+"""What programs are offered: every section of the stack file in its words. The SDKs in tests/golden are generated from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.package.construct import ArgumentErrors, _of_arguments, status_of
+from components.package.schema import FLEET, HOST, RULE_GROUP, package_schema
+from provider.schema import schema
+from stackfile.problems import Problem
+from stackfile.schema import stack_file_schema
+from stackfile.sections import SECRETS
+from tests.checkout import REPO
+from tests.documents import blocks
+
+GOLDEN = REPO / "tests/golden/package/schema.json"
+
+
+@pytest.fixture(scope="module")
+def package() -> dict[str, Any]:
+    return package_schema(schema())
+
+
+def test_the_sdks_of_the_tests_are_those_of_this_schema(package: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--regen"):
+        GOLDEN.write_text(json.dumps(package, indent=1) + "\n")
+    assert json.loads(GOLDEN.read_text()) == package, (
+        "regenerate the schema with --regen, and then, with Pulumi's language hosts installed, the SDKs:\n"
+        "for language in python nodejs; do pulumi package gen-sdk tests/golden/package/schema.json --language $language "
+        "--out tests/golden/package; done"
+    )
+
+
+def test_every_key_of_the_stack_file_and_of_a_host_is_an_argument(package: dict[str, Any]) -> None:
+    stack = stack_file_schema()
+    fleet, host = (set(package["resources"][token]["inputProperties"]) for token in (FLEET, HOST))
+    assert fleet == (set(stack["properties"]) - {"backend"}) | set(SECRETS) | {"secrets"}
+    assert host >= set(stack["$defs"]["HostEntry"]["properties"]) | {
+        "hostName",
+        "datacenter",
+        "cluster",
+        "metrics",
+        "metricsPassword",
+    }
+    assert RULE_GROUP in package["resources"]
+
+
+def test_every_argument_and_output_is_described_in_the_words_of_a_program(package: dict[str, Any]) -> None:
+    for place, node in nodes({key: package[key] for key in ("resources", "types")}):
+        for name, described in {**node.get("properties", {}), **node.get("inputProperties", {})}.items():
+            text = described.get("description", "")
+            assert text and "gpu-fleet:" not in text, f"{place}.{name}: {text!r}"
+
+
+def nodes(node: object, place: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(node, Mapping):
+        yield place, node
+        for key, value in node.items():
+            if key not in ("properties", "inputProperties"):
+                yield from nodes(value, f"{place}.{key}")
+
+
+def test_every_secret_of_a_stack_is_a_secret_of_the_package(package: dict[str, Any]) -> None:
+    inputs = package["resources"][FLEET]["inputProperties"]
+    assert all(inputs[name]["secret"] for name in (*SECRETS, "secrets"))
+
+
+def test_errors_of_one_host_name_its_arguments() -> None:
+    fix = "put the secret itself into a key of its own with `pulumi config set --secret gpu-fleet:metricsPassword`"
+    problem = Problem('gpu-fleet:hosts["gpu.1"].minDriver', "found 5", "a version in quotes", fix)
+    text = str(ArgumentErrors([_of_arguments(problem, "gpu.1")]))
+    assert text.startswith("1 error in the arguments; nothing was changed.\n\n1. minDriver: found 5")
+    assert "pulumi config set" not in text and "with the argument `metricsPassword`" in text
+
+
+def test_a_host_that_reported_nothing_has_no_exporter() -> None:
+    assert status_of({}, None) == {"drift": [], "facts": {}}
+    facts = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_COUNT": "4", "GPU_DRIVER_VERSION": "570.1"}
+    assert status_of(facts, ["a"]) == {"exporter": "textfile", "gpus": 4, "driver": "570.1", "drift": ["a"], "facts": facts}
+
+
+@pytest.mark.parametrize(("language", "example"), [("python", "python/__main__.py"), ("typescript", "typescript/index.ts")])
+def test_the_page_shows_the_examples_that_are_tested(language: str, example: str) -> None:
+    [shown] = [block.text for block in blocks(REPO / "docs/package.md") if block.language == language]
+    assert shown == (REPO / "examples/package" / example).read_text().rstrip("\n")
+
+
+def test_pulumi_generates_the_sdks_of_the_tests_where_its_own_language_hosts_are_installed(tmp_path: Path) -> None:
+    """As `pulumi package add` does with the schema that the plugin answers. The stand-ins generate nothing."""
+    for language in ("python", "nodejs"):
+        host = shutil.which(f"pulumi-language-{language}")
+        if host is None or Path(host).resolve().is_relative_to(REPO):
+            continue
+        command = ["pulumi", "package", "gen-sdk", str(GOLDEN), "--language", language, "--out", str(tmp_path)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        generated, golden = (sources(directory / language) for directory in (tmp_path, GOLDEN.parent))
+        assert generated == golden
+
+
+def sources(directory: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(directory)): file.read_text()
+        for file in directory.rglob("*")
+        if file.suffix in (".py", ".pyi", ".ts", ".json", ".toml")
+    }
