@@ -12,6 +12,7 @@ The metrics of the collectors, and those of the two programs that they replace:
         gpu_pci_rx_mb_per_s{GPUID}                           node_gpu_pcie_receive_bytes_per_second{gpu}
     new here
         node_gpu_nvlinks_active{gpu}, node_gpu_nvlink_speed_bytes_per_second{gpu},
+        node_gpu_fabric_info{gpu, cluster_uuid, clique},
         node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
         node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector}
 """
