@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alerts.sxid import CATALOGUE as SXIDS
 from alerts.xid import CATALOGUE
 from dashboards import parts
 from dashboards.layout import Row, build, link_to_host
@@ -22,6 +23,7 @@ from dashboards.panels import (
     one_number,
     states,
 )
+from dashboards.queries import fabric
 from dashboards.queries import health as q
 from dashboards.queries.common import CLUSTER, HOST, NAME, top
 
@@ -29,6 +31,8 @@ _IN_USE = {str(code): xid for code, xid in sorted(CATALOGUE.items()) if not xid.
 MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
 ACTIONS = {code: (xid.action.text, "text") for code, xid in _IN_USE.items()}
 SEVERITIES = {code: (xid.severity, parts.SEVERITIES.get(xid.severity, ("", "text"))[1]) for code, xid in _IN_USE.items()}
+SXID_MEANINGS = {str(code): (f"{sxid.name}: {sxid.meaning}", "text") for code, sxid in SXIDS.items()}
+SXID_ACTIONS = {str(code): (sxid.action.text, "text") for code, sxid in SXIDS.items()}
 ON_GPU = "{{instance}} GPU {{gpu}}"
 # DCGM's values, see gpu:dcgm_health:code.
 HEALTH = {0: ("healthy", "green"), 10: ("warning", "yellow"), 20: ("FAILURE", "red")}
@@ -43,6 +47,7 @@ def dashboard() -> dict[str, Any]:
         rows=(
             Row("Now", _now()),
             Row("XIDs", _xids()),
+            Row("NVSwitches and network adapters", _switches()),
             Row("GPU health", _gpu_health()),
             Row("Memory errors", _memory()),
             Row("Reliability", _reliability()),
@@ -132,6 +137,36 @@ def _xids() -> tuple[Any, ...]:
             Query(q.lines_by_host(HOST), "{{instance}}"),
             description="The ten hosts with the most XID log lines. A single host points to its hardware, many hosts to a job.",
             width=12,
+            if_none=NONE,
+        ),
+    )
+
+
+def _switches() -> tuple[Any, ...]:
+    return (
+        log_table(
+            "SXids and recommended actions",
+            fabric.sxids_by_switch(HOST),
+            description="Errors of NVSwitches in the selected time range, by code, with the severity in their line.",
+            width=16,
+            columns={
+                "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+                "pci": Column(heading="NVSwitch (PCI)", width=120),
+                "sxid": Column(heading="SXid", width=70),
+                "sxid_severity": Column(heading="Severity", width=90),
+                "Value #A": Column(heading="Log lines", width=60),
+                "meaning": Column(heading="Meaning", words=SXID_MEANINGS, is_text=True),
+                "action": Column(heading="Recommended action", words=SXID_ACTIONS, is_text=True),
+            },
+            sort_by="Severity",
+            descending=False,  # Fatal, Non-fatal
+            if_none=NONE,
+        ),
+        log_counts(
+            "Network adapter errors",
+            Query(fabric.adapter_events(HOST), "{{instance}} {{nic_event}}"),
+            description="Errors of InfiniBand, RoCE and EFA adapters in the kernel log, by kind.",
+            width=8,
             if_none=NONE,
         ),
     )

@@ -105,9 +105,14 @@ class Past:
             text = re.sub(r"^\[.*?\] ", "", line)
             at_s = self.incidents_s + 0.01 * number
             found = re.search(r"NVRM: Xid \(PCI:([0-9a-f:.]+)\): (\d+)", text)
-            labels = {"job": "kernel", **host.labels, **({"xid": found[2]} if found else {})}
+            own = {"xid": found[2]} if found else {}
             metadata = {"level": "err", **({"pci": found[1]} if found else {})}
-            streams.setdefault(found[2] if found else "", LogStream(labels)).lines.append((at_s, text, metadata))
+            if switch := re.search(r"SXid \(PCI:([0-9a-f:.]+)\): (\d+), (?:(Fatal|Non-fatal), )?", text):
+                own, metadata = {"sxid": switch[2]}, {"level": "err", "pci": switch[1], "sxid_severity": switch[3] or ""}
+            if adapter := re.search(r"^mlx5_core (\S+) eth2: TX timeout detected", text):
+                own, metadata = {"nic_event": "tx_timeout"}, {"level": "err", "nic": adapter[1]}
+            labels = {"job": "kernel", **host.labels, **own}
+            streams.setdefault("".join(own.values()), LogStream(labels)).lines.append((at_s, text, metadata))
             if found:
                 recovery = re.search(r" changed from .*\) to (0x.*)", text)
                 detail = recovery[1] if recovery else ""
