@@ -150,14 +150,40 @@ class Inhibition:
 INHIBITIONS: Final = (
     Inhibition(
         reason="Mimir's verdict on the GPU replaces Loki's page, which was sent first.",
-        source=('alertname=~"GpuXid|GpuDriverAsksForAction|GpuAmdEvent|NvswitchSxid"', 'severity="critical"', 'source=""'),
+        source=(
+            'alertname=~"GpuXid|GpuDriverAsksForAction|GpuAmdEvent|NvswitchSxid|HostNicDriverError"',
+            'severity="critical"',
+            'source=""',
+        ),
         target=('source="log"',),
         equal=(*HOST, "pci"),
     ),
     Inhibition(
         reason="A fatal error of an NVSwitch causes link errors of the host's GPUs, which are reset together with it.",
         source=('alertname="NvswitchSxid"', 'severity="critical"'),
-        target=('alertname="GpuXid"', 'xid="74"'),
+        target=('alertname="GpuXid"', 'xid=~"74|136|14[4-9]|150|155"'),
+    ),
+    Inhibition(
+        reason="A fatal error of an NVSwitch stops Fabric Manager and the links of the GPUs, until all are reset together.",
+        source=('alertname="NvswitchSxid"', 'severity="critical"'),
+        target=('alertname=~"FabricServiceDown|GpuFabricNotReady|GpuNvlinkDown|GpuNvlinkSlow|GpuNvlinkErrors"',),
+    ),
+    Inhibition(
+        reason="Without Fabric Manager or IMEX, GPUs do not join the fabric and their links are not trained.",
+        source=('alertname="FabricServiceDown"',),
+        target=('alertname=~"GpuFabricNotReady|GpuFabricDomainDiffers|GpuNvlinkDown|GpuNvlinkSlow"',),
+    ),
+    Inhibition(
+        reason="Errors of a port that is down belong to the same failure.",
+        source=('alertname="HostInfinibandPortDown"',),
+        target=('alertname=~"HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded"',),
+        equal=(*HOST, "device", "port"),
+    ),
+    Inhibition(
+        reason="A counter that NVSentinel calls fatal includes the degradation of the port.",
+        source=('alertname="HostInfinibandPortFailing"',),
+        target=('alertname="HostInfinibandPortDegraded"',),
+        equal=(*HOST, "device", "port"),
     ),
     Inhibition(
         reason="The critical alert of a file system includes the warning.",
@@ -180,8 +206,10 @@ INHIBITIONS: Final = (
         source=('alertname="HostInMaintenance"',),
         target=(
             'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
-            "|HostInfinibandPortDown|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuCountBelowInventory|GpuMissing"
-            "|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuNvlinkDown|FabricServiceDown"
+            "|HostInfinibandPortDown|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
+            "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuCountBelowInventory|GpuMissing"
+            "|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
+            "|GpuNvlinkDown|GpuNvlinkSlow|FabricServiceDown"
             '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',
         ),
     ),

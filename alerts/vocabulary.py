@@ -369,10 +369,15 @@ def _bit(source: Source, bit: int) -> Source:
 
 
 def _nvlink_errors() -> tuple[Source, ...]:
-    kinds = {"crc_flit": "CRC_FLIT_ERROR", "crc_data": "CRC_DATA_ERROR", "replay": "REPLAY_ERROR", "recovery": "RECOVERY_ERROR"}
-    return tuple(
-        dcgm(f"DCGM_FI_DEV_NVLINK_{name}_COUNT_TOTAL|DCGM_FI_DEV_NVLINK_{name}_TOTAL", labels={"kind": kind})
-        for kind, name in kinds.items()
+    # Those with ERROR in their name before Hopper, ERROR_DL_... (in DCGM 4.7 ..._TOTAL) since then.
+    before = "DCGM_FI_DEV_NVLINK_{0}_ERROR_COUNT_TOTAL|DCGM_FI_DEV_NVLINK_{0}_ERROR_TOTAL"
+    since = "DCGM_FI_DEV_NVLINK_ERROR_DL_{0}"
+    return (
+        dcgm(before.format("CRC_FLIT"), labels={"kind": "crc_flit"}),
+        dcgm(before.format("CRC_DATA"), labels={"kind": "crc_data"}),
+        dcgm(f"{since.format('CRC')}|DCGM_FI_DEV_NVLINK_CRC_ERROR_TOTAL", labels={"kind": "crc"}),
+        dcgm(f"{before}|{since}|DCGM_FI_DEV_NVLINK_{{0}}_TOTAL".format("REPLAY"), labels={"kind": "replay"}),
+        dcgm(f"{before}|{since}|DCGM_FI_DEV_NVLINK_{{0}}_TOTAL".format("RECOVERY"), labels={"kind": "recovery"}),
     )
 
 
@@ -760,6 +765,12 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             name="gpu:fabric_state:code",
             meaning="Registration with the NVLink fabric: 0 no fabric, 1 not started, 2 in progress, 3 completed, 4 failed.",
             sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
+        ),
+        Series(
+            name="gpu:fabric:info",
+            meaning="Always 1: the NVLink domain of the GPU, by cluster UUID, and its clique there.",
+            extra_labels=("cluster_uuid", "clique"),
+            sources=(textfile("fabric_info", extra=("cluster_uuid", "clique")),),
         ),
         Series(
             name="gpu:nvlinks_active:count",

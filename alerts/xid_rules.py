@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from alerts import amd
+from alerts import amd, sxid_rules
 from alerts.model import Rule, RuleGroup
 from alerts.xid import CATALOGUE, CAUSES, LINES, Action, Line, Severity, Xid
 
@@ -61,6 +61,7 @@ _RANK: Final[Mapping[Action, int]] = {
     Action.NONE: 12,
 }
 OFF_THE_BUS: Final = 79  # it explains everything else that the driver logs about the GPU
+REPEATABLE: Final = (13, 31)  # usually of a program; of the hardware where one GPU repeats them
 CONTAINED: Final = 94  # the program's own errors follow it, and it needs a reset when convenient
 RECOVERY_ACTION: Final = 154
 # The driver's recovery action is the verdict where no other code of the GPU has one, and above a reset where it is a reboot.
@@ -106,7 +107,11 @@ def log_groups() -> list[RuleGroup]:
         f" | label_format rank=`{_SCORE}` | unwrap rank [10m]))\n"
         f"{_unless_loaded(severe, f'{_HOST}, pci, xid')})\n"
     )
-    switch = '{job="kernel", sxid=~".+"} | sxid_severity="Fatal"'
+    switch, switch_labels = sxid_rules.log_selector(), f"{_HOST}, pci, sxid, detail"
+    sxid_alert_labels, sxid_annotations = sxid_rules.texts(Severity.CRITICAL)
+    adapter = '{job="kernel", nic_event=~"health_compromised|unrecoverable_error|command_timeout"}'
+    adapter_labels = f"{_HOST}, nic, nic_event"
+    of_adapter = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |~ "mlx5_core|efa"'
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
     severe_codes = {int(code) for code, _ in ranks}
     meaning = _by_code({code: CATALOGUE[code].meaning for code in severe_codes})
@@ -120,12 +125,18 @@ def log_groups() -> list[RuleGroup]:
             action=_log_action(severe_codes),
         ),
         _log_alert(
-            "NvswitchSxid",
-            f"{_last_line(switch, f'{_HOST}, pci, sxid, detail')}\n{_unless_loaded(switch, f'{_HOST}, pci, sxid, detail')}",
-            {"scope": "fabric", "action": Action.CHECK_FABRIC.value},
-            summary="SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}: fatal: {{ $labels.detail }}",
-            description=f"{_NO_VERDICT} {found}",
-            action="Drain the node, then reset all its GPUs and switches together (nvidia-smi -r) or reboot it.",
+            sxid_rules.ALERT,
+            f"{_last_line(switch, switch_labels)}\n{_unless_loaded(switch, switch_labels)}",
+            sxid_alert_labels,
+            **{**sxid_annotations, "description": f"{_NO_VERDICT} {sxid_annotations['description']}"},
+        ),
+        _log_alert(
+            "HostNicDriverError",
+            f"{_last_line(adapter, adapter_labels)}\n{_unless_booted(adapter, adapter_labels)}",
+            {"scope": "fabric", "action": Action.REBOOT_NODE.value},
+            summary="{{ $labels.instance }}: network adapter {{ $labels.nic }}: {{ $labels.nic_event }} in the kernel log",
+            description=f"{_NO_VERDICT} {of_adapter}",
+            action="Drain the node and reboot it; power-cycle it if the adapter does not come back.",
         ),
         _amd_log_alert(),
     )
@@ -228,8 +239,16 @@ def _last_line(stream: str, labels: str) -> str:
 
 def _unless_loaded(stream: str, labels: str) -> str:
     """Without what happened before the last boot or load of the driver, which end the incident in Mimir, too."""
-    loaded = _last_line(f'{{job="kernel"}} |~ "{_LOADED}"', _HOST)
-    return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {loaded})"
+    return _unless_since(stream, labels, _LOADED)
+
+
+def _unless_booted(stream: str, labels: str) -> str:
+    return _unless_since(stream, labels, "Linux version [0-9]")
+
+
+def _unless_since(stream: str, labels: str, line: str) -> str:
+    since = _last_line(f'{{job="kernel"}} |~ "{line}"', _HOST)
+    return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {since})"
 
 
 def _log_alert(name: str, expression: str, labels: Mapping[str, str], **annotations: str) -> Rule:
@@ -327,10 +346,11 @@ def open_incidents(codes: Iterable[str]) -> str:
 
 
 def _alert(xid: Xid, severity: Severity, action: Action, matcher: str) -> Rule:
+    repeated = f" unless on ({_HOST}, pci, uuid, xid) gpu:xid_repeated:count > 1" if xid.code in REPEATABLE else ""
     causes = f"Possible causes: {', '.join(CAUSES[cause] for cause in xid.causes)}. " if xid.causes else ""
     return {
         "alert": ALERT,
-        "expr": f'max by ({_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{xid="{xid.code}"{matcher}}}) > 0',
+        "expr": f'max by ({_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{xid="{xid.code}"{matcher}}}) > 0{repeated}',
         "labels": {"severity": severity.value, "scope": "gpu", "action": action.value, "xid": str(xid.code)},
         "annotations": {
             "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {GPU_IN_WORDS}: {xid.meaning}",

@@ -18,8 +18,8 @@ from dashboards.panels import (
     rows,
     time_series,
 )
+from dashboards.queries import fabric, health, pipeline
 from dashboards.queries import fleet as q
-from dashboards.queries import health, pipeline
 from dashboards.queries.common import CLUSTER, MODE, ONE_HOST, averaged, highest, per_gpu, summed
 
 _QUANTILES = {0.1: "10th percentile", 0.5: "median", 0.9: "90th percentile"}
@@ -36,6 +36,7 @@ def dashboard() -> dict[str, Any]:
             Row("Hosts and alerts", (_hosts(), parts.firing_alerts(CLUSTER, has_cluster=False))),
             Row("Utilization and power", _use()),
             Row("Health", _health()),
+            Row("NVLink fabric", _fabric()),
         ),
     )
 
@@ -179,5 +180,33 @@ def _health() -> tuple[Any, ...]:
             },
             sort_by="Differences",
             if_none=NONE,
+        ),
+    )
+
+
+def _fabric() -> tuple[Any, ...]:
+    return (
+        time_series(
+            "GPUs by registration with the fabric",
+            [
+                Query(fabric.registered(MODE), "registered"),
+                Query(fabric.not_registered(MODE), "not registered"),
+            ],
+            description="GPUs that have joined the NVLink fabric of their NVSwitches, and those that should have.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            if_none="no NVLink fabric, or not reported by this exporter",
+        ),
+        time_series(
+            "Active NVLinks, lowest GPU of each host",
+            [Query(fabric.fewest_links(MODE), "{{instance}}")],
+            description="The ten hosts whose GPU with the fewest active NVLinks has the least. A100 have 12, H100 and newer 18.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=12,
+            if_none="no NVLink",
         ),
     )

@@ -17,13 +17,25 @@ from dashboards.panels import (
     gauges,
     in_words,
     log_lines,
+    states,
     time_series,
 )
-from dashboards.queries import health
+from dashboards.queries import fabric, health
 from dashboards.queries import host as q
 from dashboards.queries.common import GPU, HOST, NAME, per_gpu
 
 ON_HOST = "{{instance}}"
+ON_PORT = "{{device}}/{{port}}, {{instance}}"
+# See node_infiniband_state_id of node_exporter.
+PORT_STATES = {
+    0: ("no change", "yellow"),
+    1: ("DOWN", "red"),
+    2: ("INIT", "orange"),
+    3: ("ARMED", "yellow"),
+    4: ("ACTIVE", "green"),
+    5: ("ACT_DEFER", "yellow"),
+}
+NO_PORTS = "no InfiniBand or RoCE port"
 ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
 NODE_EXPORTER = "no data from node_exporter"
 
@@ -39,6 +51,7 @@ def dashboard() -> dict[str, Any]:
             Row("Now", _now()),
             Row("GPU metrics", _gpus()),
             Row("CPU, memory, disks, network", _host()),
+            Row("InfiniBand and RoCE", _ports()),
             Row(
                 "Kernel log",
                 (
@@ -185,5 +198,41 @@ def _host() -> tuple[Any, ...]:
             fill=0,
             width=12,
             if_none=NODE_EXPORTER,
+        ),
+    )
+
+
+def _ports() -> tuple[Any, ...]:
+    return (
+        states(
+            "RDMA port state",
+            Query(fabric.port_states(HOST), ON_PORT),
+            description="State of each InfiniBand and RoCE port. A port without a cable is DOWN. EFA adapters are always ACTIVE.",
+            words=PORT_STATES,
+            width=8,
+            if_none=NO_PORTS,
+        ),
+        time_series(
+            "RDMA traffic",
+            [
+                Query(fabric.received(HOST), f"received, {ON_PORT}"),
+                Query(fabric.sent(HOST), f"sent, {ON_PORT}"),
+            ],
+            description="Bytes per second of each port, with RDMA, which the network panel does not show.",
+            unit="Bps",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=8,
+            if_none=NO_PORTS,
+        ),
+        time_series(
+            "RDMA errors",
+            [Query(fabric.errors(counter, HOST), f"{name}, {ON_HOST}") for counter, name in fabric.ERRORS.items()],
+            description="Errors of all ports of a host. Any link_downed breaks connections; the others matter by their rate.",
+            unit="short",
+            thresholds=NO_THRESHOLDS,
+            fill=0,
+            width=8,
+            if_none=NO_PORTS,
         ),
     )

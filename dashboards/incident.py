@@ -1,4 +1,4 @@
-"""One host's incident: what happened, in order, from every witness. Alerts about a GPU or the fabric link to it."""
+"""One host's incident: what happened, in order, from every source. Alerts about a GPU or the fabric link to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dashboard() -> dict[str, Any]:
     return build(
         "incident",
         "GPU fleet / Incident",
-        "What happened to one host and its GPUs, in order, from every witness. Notifications open it at the time of the alert.",
+        "What happened to one host and its GPUs, in order, from every source. Notifications open it at the time of the alert.",
         variables=("datacenter", "cluster", "instance"),
         one_host_first=True,
         rows=(
@@ -65,12 +65,12 @@ def _in_order() -> tuple[Any, ...]:
         rows(
             "Events",
             [Query(q.events(NAME), "")],
-            description="Every event in the selected time range, oldest first, with the witness that reported it. One that "
+            description="Every event in the selected time range, oldest first, with what reported it. One that "
             "repeats has its last time; a minute is the precision of what is no line of the log.",
             width=24,
             columns={
                 "Value": Column(heading="Time", unit="dateTimeAsIso", width=170),
-                "witness": Column(heading="Witness", width=110),
+                "reported_by": Column(heading="Reported by", width=110),
                 "what": Column(heading="Event", is_text=True),
                 "gpu": Column(heading="GPU", width=60),
                 "pci": Column(heading="GPU (PCI)", width=110),

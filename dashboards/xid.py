@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alerts import amd
+from alerts.sxid import CATALOGUE as SXIDS
 from alerts.xid import CATALOGUE
 from dashboards import parts
 from dashboards.layout import Row, build, link_to_host
@@ -23,6 +24,7 @@ from dashboards.panels import (
     one_number,
     states,
 )
+from dashboards.queries import fabric
 from dashboards.queries import health as q
 from dashboards.queries.common import CLUSTER, HOST, NAME, top
 
@@ -33,6 +35,8 @@ SEVERITIES = {code: (xid.severity, parts.SEVERITIES.get(xid.severity, ("", "text
 AMD_MEANINGS = {event.name: (event.meaning, "text") for event in amd.EVENTS}
 AMD_ACTIONS = {event.name: (amd.ACTION_TEXTS[event.action], "text") for event in amd.EVENTS}
 AMD_SEVERITIES = {event.name: (event.severity, parts.SEVERITIES.get(event.severity, ("", "text"))[1]) for event in amd.EVENTS}
+SXID_MEANINGS = {str(code): (f"{sxid.name}: {sxid.meaning}", "text") for code, sxid in SXIDS.items()}
+SXID_ACTIONS = {str(code): (sxid.action.text, "text") for code, sxid in SXIDS.items()}
 ON_GPU = "{{instance}} GPU {{gpu}}"
 # DCGM's values, see gpu:dcgm_health:code.
 HEALTH = {0: ("healthy", "green"), 10: ("warning", "yellow"), 20: ("FAILURE", "red")}
@@ -48,6 +52,7 @@ def dashboard() -> dict[str, Any]:
             Row("Now", _now()),
             Row("XIDs", _xids()),
             Row("AMD GPUs", _amd_events()),
+            Row("NVSwitches and network adapters", _switches()),
             Row("GPU health", _gpu_health()),
             Row("Memory errors", _memory()),
             Row("Reliability", _reliability()),
@@ -167,6 +172,36 @@ def _amd_events() -> tuple[Any, ...]:
             "AMD driver events",
             Query(q.amd_events_by_kind(HOST), "{{event}}"),
             description="Kernel log lines of AMD's driver by event. Several events at the same time are usually one incident.",
+            width=8,
+            if_none=NONE,
+        ),
+    )
+
+
+def _switches() -> tuple[Any, ...]:
+    return (
+        log_table(
+            "SXids and recommended actions",
+            fabric.sxids_by_switch(HOST),
+            description="Errors of NVSwitches in the selected time range, by code, with the severity in their line.",
+            width=16,
+            columns={
+                "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+                "pci": Column(heading="NVSwitch (PCI)", width=120),
+                "sxid": Column(heading="SXid", width=70),
+                "sxid_severity": Column(heading="Severity", width=90),
+                "Value #A": Column(heading="Log lines", width=60),
+                "meaning": Column(heading="Meaning", words=SXID_MEANINGS, is_text=True),
+                "action": Column(heading="Recommended action", words=SXID_ACTIONS, is_text=True),
+            },
+            sort_by="Severity",
+            descending=False,  # Fatal, Non-fatal
+            if_none=NONE,
+        ),
+        log_counts(
+            "Network adapter errors",
+            Query(fabric.adapter_events(HOST), "{{instance}} {{nic_event}}"),
+            description="Errors of InfiniBand, RoCE and EFA adapters in the kernel log, by kind.",
             width=8,
             if_none=NONE,
         ),

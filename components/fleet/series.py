@@ -48,7 +48,10 @@ _PER_CORE: Final = 5
 _PER_NETWORK_DEVICE: Final = 37
 _PER_DISK: Final = 18
 _PER_FILESYSTEM: Final = 9
-_PER_INFINIBAND_PORT: Final = 27
+# An mlx5 port on InfiniBand, which RoCE exceeds by four: 3 of its state, 21 counters and 26 hw_counters, and the device's info.
+# Source: sysfs of a ConnectX-7 of an H100 host (leptonai/gpud at 4a8de33a, .../infiniband/class/testdata), and what the collector
+# of node_exporter 1.12.1 reads of it (collector/infiniband_linux.go); read 2026-11-22.
+_PER_INFINIBAND_PORT: Final = 51
 _PER_UNIT: Final = 6
 # Of 440; collect_agent.alloy keeps these.
 _ALLOY: Final = 50

@@ -1,4 +1,4 @@
-"""What happened to one host, in order: the times that every witness reports, alerts and states."""
+"""What happened to one host, in order: the times that every source reports, alerts and states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ALERT: Final = f"{ONE_HOST}, alertname, severity, xid, sxid, event, gpu, pci, u
 
 
 def events(selector: str) -> str:
-    """Milliseconds since 1970 of every event in the time range, with labels `witness`, `what` and those of the GPU.
+    """Milliseconds since 1970 of every event in the time range, with labels `reported_by`, `what` and those of the GPU.
 
     An event that repeats is listed once, with its last time: the log below has every line.
     """
@@ -28,10 +28,10 @@ def events(selector: str) -> str:
         indexes = f"max by ({ONE_HOST}, {by}, gpu) (max_over_time({source}{{{selector}}}[$__range]))"
         return f"(({expression}) * on ({ONE_HOST}, {by}) group_left (gpu) {indexes} or ignoring (gpu) ({expression}))"
 
-    def named(expression: str, witness: str, what: str, label: str = "") -> str:
+    def named(expression: str, reporter: str, what: str, label: str = "") -> str:
         """`$1` in `what` is the value of `label`."""
         value = f'"{label}", "(.+)"' if label else '"", ""'
-        return f'label_replace(label_replace({expression}, "what", "{what}", {value}), "witness", "{witness}", "", "")'
+        return f'label_replace(label_replace({expression}, "what", "{what}", {value}), "reported_by", "{reporter}", "", "")'
 
     def first(expression: str) -> str:
         """Not what was already so when the time range began."""

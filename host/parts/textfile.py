@@ -14,6 +14,7 @@ The metrics of the collectors, and those of the two programs that they replace:
         node_gpu_{temperature_limit,memory_temperature,memory_temperature_limit}_celsius{gpu},
         node_gpu_ecc_{corrected,uncorrected}_total{gpu} (AMD),
         node_gpu_nvlinks_active{gpu}, node_gpu_nvlink_speed_bytes_per_second{gpu},
+        node_gpu_fabric_info{gpu, cluster_uuid, clique},
         node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
         node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector}
 """

@@ -74,6 +74,11 @@ def inject_sxid(state: Path, *, code: int, switch: int = 0, link: int = 28) -> l
     return _log(machine, kernel.sxid_lines(code, switch=switch, pci=machine.nvswitches[switch], link=link))
 
 
+def stall_adapter(state: Path, *, pci: str = "0000:18:00.0") -> list[str]:
+    """A ConnectX adapter resets a transmit queue that timed out. Only its kernel line: the lab has no adapters."""
+    return _log(Machine.load(state), [f"mlx5_core {pci} eth2: TX timeout detected"])
+
+
 def inject_ecc(state: Path, *, gpu: int, corrected: int = 0, uncorrected: int = 0) -> list[str]:
     """Errors in the DRAM. Uncorrected ones come with their XID 48 on NVIDIA."""
     machine = Machine.load(state)

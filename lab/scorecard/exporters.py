@@ -177,8 +177,11 @@ _MORE: Final[dict[str, float]] = {
             "symbol_error",
             "local_link_integrity_errors",
             "excessive_buffer_overrun_errors",
-            "port_receive_errors",
-            "rnr_nak_retry_err",
+            "port_errors_received",
+            "rnr_nak_retry_packets_received",
+            "local_ack_timeout_errors",
+            "port_discards_transmitted",
+            "roce_slow_restart_used",
         )
     },
     **{

@@ -77,6 +77,12 @@ def _bit_of_everything(state: Path) -> None:
     inject.remap_row(state, gpu=3, failed=True)
 
 
+def _and_its_fabric(state: Path) -> None:
+    _bit_of_everything(state)
+    inject.inject_sxid(state, code=12028)
+    inject.stall_adapter(state)
+
+
 def _memory_of_amd(state: Path) -> None:
     inject.inject_ecc(state, gpu=0, corrected=12)
     inject.inject_ecc(state, gpu=1, uncorrected=1)
@@ -122,7 +128,7 @@ HOSTS: Final = (
         fault=_falls_off_the_bus(1),
         containers="docker",
     ),
-    _lab("dcgm-4.8", "a100x8", _bit_of_everything),
+    _lab("dcgm-4.8", "a100x8", _and_its_fabric),
     _lab("dcgm-4.9", "h100x4-notebook", _bit_of_everything),
     _lab("smi-exec", "h100x4-notebook", _bit_of_everything),
     _lab("smi-nvml", "h100x4-notebook", _bit_of_everything),

@@ -40,6 +40,19 @@ def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
         moved = rate * (ran * 0.6 + bent)
         yield "node_network_receive_bytes_total", {"device": device}, 1e12 + moved
         yield "node_network_transmit_bytes_total", {"device": device}, 6e11 + moved * 0.7
+    for device in ("mlx5_0", "mlx5_1"):
+        port = {"device": device, "port": "1"}
+        yield "node_infiniband_state_id", port, 4
+        yield "node_infiniband_port_data_received_bytes_total", port, 5e12 + 2e9 * (ran * 0.6 + bent)
+        yield "node_infiniband_port_data_transmitted_bytes_total", port, 5e12 + 1.9e9 * (ran * 0.6 + bent)
+        for counter in ("link_downed", "link_error_recovery", "excessive_buffer_overrun_errors", "local_link_integrity_errors"):
+            yield f"node_infiniband_{counter}_total", port, 0
+        yield "node_infiniband_symbol_error_total", port, 3 + ran // 900
+        yield "node_infiniband_port_errors_received_total", port, 1
+        yield "node_infiniband_port_discards_transmitted_total", port, ran // 60
+        yield "node_infiniband_rnr_nak_retry_packets_received_total", port, 0
+        yield "node_infiniband_local_ack_timeout_errors_total", port, ran // 1200
+        yield "node_infiniband_roce_slow_restart_used_total", port, 0
     yield "node_time_seconds", {}, at_s
     yield "node_timex_offset_seconds", {}, 2e-5
     yield "node_timex_sync_status", {}, 1

@@ -106,11 +106,15 @@ class Past:
             at_s = self.incidents_s + 0.01 * number
             found = re.search(r"NVRM: Xid \(PCI:([0-9a-f:.]+)\): (\d+)", text)
             amd = re.match(r"amdgpu ([0-9a-f:]+)\.0: .*?(uncorrectable|correctable|lost)", text)
-            code = {"xid": found[2]} if found else {"event": amd[2]} if amd else {}
-            labels = {"job": "kernel", **host.labels, **code}
+            own = {"xid": found[2]} if found else {"event": amd[2]} if amd else {}
             about = found or amd
             metadata = {"level": "err", **({"pci": about[1]} if about else {})}
-            streams.setdefault("".join(code.values()), LogStream(labels)).lines.append((at_s, text, metadata))
+            if switch := re.search(r"SXid \(PCI:([0-9a-f:.]+)\): (\d+), (?:(Fatal|Non-fatal), )?", text):
+                own, metadata = {"sxid": switch[2]}, {"level": "err", "pci": switch[1], "sxid_severity": switch[3] or ""}
+            if adapter := re.search(r"^mlx5_core (\S+) eth2: TX timeout detected", text):
+                own, metadata = {"nic_event": "tx_timeout"}, {"level": "err", "nic": adapter[1]}
+            labels = {"job": "kernel", **host.labels, **own}
+            streams.setdefault("".join(own.values()), LogStream(labels)).lines.append((at_s, text, metadata))
             since = [step for step in self._moments(host) if step >= self.incidents_s]
             if found:
                 recovery = re.search(r" changed from .*\) to (0x.*)", text)

@@ -29,7 +29,6 @@ DOES_NOT_APPLY = {
     ("GpuEccCorrectedOften", "first event"): "single corrected errors are normal",
     ("HostMemoryErrorsCorrected", "first event"): "single corrected errors are normal",
     ("GpuPcieReplaysOften", "first event"): "single replays are normal",
-    ("HostInfinibandPortFlapping", "first event"): "HostInfinibandPortDown fires for the first",
 }
 
 

@@ -18,7 +18,7 @@ RULES = [rule for group in GROUPS for rule in group.rules]
 BY_TITLE = {rule.title: rule for rule in RULES}
 # What Go's templates offer in Grafana's annotations, of what ours use. Source: its documentation, "Annotation and label template
 # reference", v12.4, read 2026-11-21. `query`, which Prometheus has, yields nothing there.
-KNOWN_WORDS = {"if", "else", "end", "eq", "ge", "index", "toLower"} | {
+KNOWN_WORDS = {"if", "else", "end", "eq", "ge", "index", "match", "toLower"} | {
     "humanize",
     "humanize1024",
     "humanizeDuration",

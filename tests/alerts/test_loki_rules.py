@@ -216,6 +216,39 @@ def test_a_switch_s_fatal_error_pages(loki, event):
     assert loki.labels_at(expression, event - 1) == []
 
 
+def test_a_switch_s_error_without_severity_pages_if_the_table_calls_it_fatal_and_its_detail_lines_do_not(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "switches"}
+    pci = {"pci": "0000:c1:00.0"}
+    loki.push(kernel | {"sxid": "12020"}, [(event, "SXid (PCI:0000:c1:00.0): 12020, egress sequence ID error", pci)])
+    loki.push(kernel | {"sxid": "26006"}, [(event, "SXid (PCI:0000:c1:00.0): 26006, SOE HALTED", pci)])
+    loki.push(
+        kernel | {"sxid": "20034"},
+        [
+            (event, "SXid (PCI:0000:c1:00.0): 20034, Non-fatal, Link 30 LTSSM Fault Up", {**pci, "sxid_severity": "Non-fatal"}),
+            (event, "SXid (PCI:0000:c1:00.0): 20034, Data {0x50610002, 0x10100030}", pci),
+            (event, "SXid (PCI:0000:c1:00.0): 20034, Severity 0 Engine instance 30 Sub-engine instance 00", pci),
+        ],
+    )
+    found = [labels for labels in loki.labels_at(RULES["NvswitchSxid"]["expr"], event + 1) if labels["cluster"] == "switches"]
+    assert found == [{**HOST, "cluster": "switches", **pci, "sxid": "12020"}]
+
+
+def test_an_adapter_whose_firmware_stopped_pages_until_the_host_is_booted(loki, event):
+    expression = RULES["HostNicDriverError"]["expr"]
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "adapters"}
+    nic = {"nic": "0000:18:00.0"}
+    loki.push(kernel | {"nic_event": "health_compromised"}, [(event, "mlx5_core 0000:18:00.0: device's health compromised", nic)])
+    loki.push(kernel | {"nic_event": "tx_timeout"}, [(event, "mlx5_core 0000:18:00.0 eth2: TX timeout detected", nic)])
+    loki.push(
+        kernel, [(event + 100, "NVRM: loading NVIDIA UNIX Open Kernel Module", {}), (event + 200, "Linux version 6.8.0", {})]
+    )
+    adapter = {**HOST, "cluster": "adapters", **nic, "nic_event": "health_compromised"}
+    assert loki.labels_at(expression, event - 1) == []
+    assert loki.labels_at(expression, event + 1) == [adapter], "a queue that its driver resets is a warning, by Mimir"
+    assert loki.labels_at(expression, event + 199) == [adapter], "a driver of GPUs resets no network adapter"
+    assert loki.labels_at(expression, event + 201) == []
+
+
 LOG_QUERIES = {
     (uid, panel["title"]): target["expr"]
     for uid, board in dashboards.all_dashboards().items()

@@ -46,6 +46,8 @@ _WHY: Mapping[str, str] = {
     **dict.fromkeys(("NVLink transmit per link", "NVLink receive per link"), _LINKS),
     **dict.fromkeys(("Failed rule evaluations", "In-memory series"), _MIMIR),
     "NVLink traffic": "nvidia_gpu_exporter does not report it; AMD GPUs have no NVLink.",
+    **dict.fromkeys(("SXids and recommended actions", "Network adapter errors"), "That host logged none: empty is good."),
+    "Active NVLinks, lowest GPU of each host": "Only the NVIDIA textfile collector reports links.",
     "NVLink errors": "Only dcgm-exporter reports them.",
     "PCIe traffic": "Requires the profiling counters of dcgm-exporter, NVML, or the NVIDIA textfile collector.",
     "PCIe replays": "Only dcgm-exporter and AMD's exporter report them.",

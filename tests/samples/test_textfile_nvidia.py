@@ -55,6 +55,18 @@ def test_utilization_is_present_except_in_mig_mode(tmp_path: Path, capture: Path
     assert bool(found) == ("-mig-" not in capture.parent.name), "a GPU in MIG mode has no utilization, which is not 0"
 
 
+def test_the_nvlink_domain_of_a_gpu_is_reported_unless_its_fabric_is_one_host_or_unknown(tmp_path: Path) -> None:
+    rows = (
+        "0, 32766, 7a4f0e2c-8b1d-4e35-9c60-2f1d3b5a7c90\n"
+        "1, 0, 00000000-0000-0000-0000-000000000000\n"
+        "2, N/A, N/A\n"
+        "3, [Not Supported], [Not Supported]\n"
+    )
+    found = link_metrics(tmp_path, {"nvlink -s": "", "nvlink": "", "--query-gpu=": rows})
+    domains = [dict(labels) for (name, labels) in found if name == "node_gpu_fabric_info"]
+    assert domains == [{"gpu": "0", "cluster_uuid": "7a4f0e2c-8b1d-4e35-9c60-2f1d3b5a7c90", "clique": "32766"}]
+
+
 @pytest.mark.parametrize("listing", sorted(NVIDIA_SMI.glob("fields/help-query-gpu-*.txt")), ids=lambda path: path.stem)
 def test_recorded_drivers_know_every_queried_field(listing: Path) -> None:
     known = set(re.findall(r'"([\w.]+)"', listing.read_text()))

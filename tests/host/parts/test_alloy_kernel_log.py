@@ -26,6 +26,43 @@ BOOTED = "Jan 18 11:38:01 node kernel: [    0.000000] Linux version 6.8.0-60-gen
 LOADED = "[ 1855.000001] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
 SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
+NIC_HEALTH = "[ 39.000000] mlx5_core 0000:18:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
+NIC_EVENTS = {
+    NIC_HEALTH: ("health_compromised", "0000:18:00.0"),
+    "[ 39.000001] mlx5_core 0000:19:00.0: print_health_info:431:(pid 0): synd 0x8: unrecoverable hardware error": (
+        "unrecoverable_error",
+        "0000:19:00.0",
+    ),
+    "[ 39.000002] mlx5_core 0000:1a:00.0: wait_func:1151:(pid 2671): QUERY_VPORT_COUNTER(0x770) timeout. Will cause a leak of a "
+    "command resource": ("command_timeout", "0000:1a:00.0"),
+    "[ 39.000003] mlx5_core 0000:1b:00.0 ens27f0np0: TX timeout detected": ("tx_timeout", "0000:1b:00.0"),
+    "[ 39.000004] NETDEV WATCHDOG: eth2 (mlx5_core): transmit queue 7 timed out": ("tx_timeout", "eth2"),
+    "[ 39.000005] mlx5_core 0000:1c:00.0 eth3: NETDEV WATCHDOG: CPU: 5: transmit queue 0 timed out 5032 ms": (
+        "tx_timeout",
+        "0000:1c:00.0",
+    ),
+    "[ 39.000006] mlx5_core 0000:1d:00.0 eth4: RX timeout on channel: 3, ICOSQ: 0x1a, RQ: 0x2b, CQ: 0x3c": (
+        "rx_timeout",
+        "0000:1d:00.0",
+    ),
+    "[ 39.000007] mlx5_core 0000:1e:00.0: Port module event[error]: module 0, Cable error, High Temperature": (
+        "high_temperature",
+        "0000:1e:00.0",
+    ),
+    "[ 39.000008] infiniband rdmap0s6: The device didn't send any completion for admin cmd Create-QP(1) status 0": (
+        "command_timeout",
+        "rdmap0s6",
+    ),
+    "[ 39.000009] efa 0000:00:06.0: Device isn't ready, abort com init": ("health_compromised", "0000:00:06.0"),
+}
+NO_NIC_EVENTS = [
+    "[ 39.100000] mlx5_core 0000:18:00.1: Port module event: module 1, Cable unplugged",
+    "[ 39.100001] mlx5_core 0000:18:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power on the PCIe slot (27W).",
+    "[ 39.100002] mlx5_core 0000:[4711]: segfault at 0 ip 55d0 in x: device's health compromised - reached miss count[55d0,1]",
+    "[ 39.100003] NETDEV WATCHDOG[4711]: segfault at 0 ip 55d0 error 4 in (mlx5_core): transmit queue 7 timed out[55d0,1000]",
+    "[ 39.100004] infiniband rdma[4711]: segfault at 0 in infiniband rdmap0s6: The device didn't send any completion[5,1]",
+    "[ 39.100005] usb 1-1: Product: mlx5_core 0000:18:00.0: synd 0x8: unrecoverable hardware error",
+]
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
 # AMD's driver, as recorded (AMD's node-scraper, ROCm issues, bug reports) or as its source prints it; see alerts/amd_events.csv.
@@ -107,7 +144,17 @@ EVENTS = [
     SXID_FATAL,
     SXID_DETAIL,
 ]
-LINES = [*EVENTS, NOISE, *AMD_EVENTS, *NO_AMD_EVENTS, *FORGED_IN_KERNEL_LINES, *FORGED_BY_PROGRAMS, LAST]
+LINES = [
+    *EVENTS,
+    *NIC_EVENTS,
+    *NO_NIC_EVENTS,
+    NOISE,
+    *AMD_EVENTS,
+    *NO_AMD_EVENTS,
+    *FORGED_IN_KERNEL_LINES,
+    *FORGED_BY_PROGRAMS,
+    LAST,
+]
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +168,7 @@ def alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
             kernel.write("".join(f"{line}\n" for line in LINES))
         running.receiver.wait_for(lambda: any(line.line == LAST for line in running.receiver.lines))
         running.receiver.wait_for(lambda: running.receiver.of("gpu_fleet_sxid_events_total"))
+        running.receiver.wait_for(lambda: running.receiver.of("gpu_fleet_nic_events_total"))
         yield running
 
 
@@ -203,6 +251,28 @@ def test_an_nvswitch_line_is_labelled_with_its_sxid(alloy: RunningAlloy) -> None
         "sxid_severity": "Fatal",
         "detail": "Link # LTSSM Fault Up",
     }
+
+
+@pytest.mark.parametrize("text", NIC_EVENTS, ids=lambda text: text[12:60])
+def test_a_failure_of_a_network_adapter_is_labelled_with_its_kind_and_the_adapter(alloy: RunningAlloy, text: str) -> None:
+    kind, nic = NIC_EVENTS[text]
+    assert line(alloy, text).labels["nic_event"] == kind
+    assert line(alloy, text).metadata == {"nic": nic}
+
+
+@pytest.mark.parametrize("text", NO_NIC_EVENTS, ids=lambda text: text[12:60])
+def test_what_an_adapter_logs_at_every_boot_and_text_of_users_are_no_events(alloy: RunningAlloy, text: str) -> None:
+    sent = line(alloy, text)
+    assert "nic_event" not in sent.labels and "nic" not in sent.metadata, "it would page for a host that works"
+
+
+def test_failures_of_network_adapters_are_counted_with_the_time_of_the_last(alloy: RunningAlloy) -> None:
+    expected = {(kind, nic) for kind, nic in NIC_EVENTS.values()}
+    counted = {(labels["nic_event"], labels["nic"]): value for labels, value in alloy.receiver.of("gpu_fleet_nic_events_total")}
+    assert counted == dict.fromkeys(expected, 1)
+    times = alloy.receiver.of("gpu_fleet_nic_last_timestamp_seconds")
+    assert {(labels["nic_event"], labels["nic"]) for labels, _ in times} == expected
+    assert all(time.time() - 300 < at <= time.time() for _, at in times)
 
 
 def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) -> None:

@@ -20,6 +20,7 @@ BEGIN {
   metric("nvlink_receive_bytes_total", "counter", "gpu link", "Data received over one NVLink.")
   metric("nvlinks_active", "gauge", "gpu", "NVLinks of the GPU that are up.")
   metric("nvlink_speed_bytes_per_second", "gauge", "gpu", "Speed of the slowest NVLink that is up, in one direction.")
+  metric("fabric_info", "gauge", "gpu cluster_uuid clique", "Always 1; NVLink domain across hosts that the GPU belongs to, and its clique there.")
   metric("pcie_transmit_bytes_per_second", "gauge", "gpu", "PCIe traffic from the GPU, as sampled by the driver.")
   metric("pcie_receive_bytes_per_second", "gauge", "gpu", "PCIe traffic to the GPU, as sampled by the driver.")
   metric("collector_success", "gauge", "collector", "1 when the last collection succeeded.")

@@ -1,0 +1,85 @@
+"""The tables of SXids and NVLinks: complete, cited, and refused where they are wrong."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from alerts import nvlink_rules, sxid, sxid_rules
+from alerts.sxid import CATALOGUE, Action
+from alerts.xid import CatalogueError, Severity
+from tests.samples.conftest import SAMPLES
+
+HEADER = "code,name,short_description,severity,immediate_action,source"
+
+
+def test_every_row_of_the_table_of_sxids_cites_its_source_with_its_revision():
+    assert all("v1.3" in row.source or "open-gpu-kernel-modules" in row.source for row in CATALOGUE.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "severity", "action"),
+    [
+        (20034, Severity.CRITICAL, Action.RESET_GPU),
+        (23009, Severity.CRITICAL, Action.REBOOT_NODE),
+        (12028, Severity.WARNING, Action.CHECK_FABRIC),
+        (10004, Severity.WARNING, Action.CHECK_COOLING),
+        (26006, Severity.WARNING, Action.CONTACT_SUPPORT),
+        (26008, Severity.WARNING, Action.CONTACT_SUPPORT),
+        (22013, Severity.INFO, Action.NONE),
+        (11012, Severity.INFO, Action.NONE),
+    ],
+)
+def test_an_sxid_has_the_severity_and_action_of_the_guide(code, severity, action):
+    assert (CATALOGUE[code].severity, CATALOGUE[code].action) == (severity, action)
+
+
+def test_every_wrong_row_of_the_table_of_sxids_is_named_at_once():
+    rows = ["1,a,b,deadly,none,x", "2,a,b,info,pray,x", "3,a,,info,none,x", "4,a,b,info,none,x", "4,c,b,info,none,x"]
+    with pytest.raises(CatalogueError) as refused:
+        sxid.read([HEADER, *rows])
+    for expected in ("code 1: severity is 'deadly'", "code 2: immediate_action is 'pray'", "code 3: ", "code 4: is listed twice"):
+        assert expected in str(refused.value)
+
+
+def test_recorded_lines_of_switches_have_a_row_or_a_severity():
+    with (SAMPLES / "kernel" / "kernel_sxid_lines.csv").open(newline="") as file:
+        text = file.read()
+    lines = re.findall(r"SXid \(PCI:[^)]*\): (\d+), ?(Fatal|Non-fatal)?", text)
+    assert lines, "the recording has SXid lines"
+    decided = [code for code, severity in lines if severity or int(code) in CATALOGUE]
+    assert len(decided) > len(lines) / 2, "lines with more detail of an event have no severity of their own"
+
+
+def test_the_alert_has_the_text_of_the_table_for_codes_that_it_has():
+    labels, annotations = sxid_rules.texts(Severity.CRITICAL)
+    assert "egress sequence ID error: fatal to the whole fabric" in annotations["description"]
+    assert "not in alerts/sxid.csv" in annotations["description"]
+    assert re.search(r"\b12020\b[^}]*}}reboot_node", labels["action"])
+
+
+def test_the_recorded_links_of_a_product_are_those_of_the_table():
+    for name, model in (
+        ("azhpc-good_nvlink_status.txt", "A100"),
+        ("gpud-nvlink-status-a100.txt", "A100"),
+        ("gb200-s-partial.txt", "GB200"),
+    ):
+        text = (SAMPLES / "nvidia-smi" / "nvlink" / name).read_text()
+        gpu = re.split(r"(?m)^GPU \d+: ", text)[1]
+        product = next(one for one in nvlink_rules.PRODUCTS if re.fullmatch(one.model, gpu.partition(" (UUID")[0]))
+        speeds = [float(speed) for speed in re.findall(r"Link \d+: ([\d.]+) GB/s", gpu)]
+        assert (len(speeds), {speed * 1e9 for speed in speeds}) == (product.links, {product.speed}), model
+
+
+@pytest.mark.parametrize(
+    "model", ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA A100-PCIE-40GB", "NVIDIA L40S"]
+)
+def test_a_card_whose_links_depend_on_its_bridges_is_compared_with_its_own_past(model):
+    assert [one.model for one in nvlink_rules.PRODUCTS if re.fullmatch(one.model, model)] == []
+
+
+def test_every_product_cites_its_source():
+    assert all(product.source for product in nvlink_rules.PRODUCTS)
+    models = [product.model for product in nvlink_rules.PRODUCTS]
+    assert len(set(models)) == len(models)
