@@ -225,7 +225,7 @@ def test_an_image_without_a_digest_is_not_pulled_and_the_command_that_pins_it_is
 def test_a_proxy_of_the_environment_is_named_where_it_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://user:planted-password@127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
-    with pytest.raises(OperationError, match="cannot be reached at https://10.0.0.1 through the proxy of HTTPS_PROXY") as refused:
+    with pytest.raises(OperationError, match=r"at https://10\.0\.0\.1 through the proxy of HTTPS_PROXY") as refused:
         Mimir("https://10.0.0.1", {}).vector("up")
     assert "planted" not in str(refused.value)
     monkeypatch.setenv("no_proxy", "10.0.0.1")
