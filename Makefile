@@ -131,7 +131,7 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine gitlab-note gitlab-issue gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
+.PHONY: test machine release-notes gitlab-note gitlab-issue gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
 test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
 test: machine style ## run lint and every test; of the lab's own those that changes since main concern, or ALL=1; OFFICIAL=1: all, with no stand-in
 	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
@@ -218,6 +218,9 @@ dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words
 
 showcase: lab-setup ## show the dashboards over a simulated fleet with every exporter, an hour of history and incidents; until Ctrl-C
 	@$(PYTHON) -m lab.showcase
+
+release-notes: .venv/installed ## write this version's section of CHANGELOG.md to TO; with TAG=v0.1.0, refuse what cannot be released as that
+	@$(PYTHON) -m operations.release --tag "$(TAG)" --to "$(or $(TO),build/release-notes.md)"
 
 site: .venv/installed-dev ## build the documents as a site, with the reference: make site REPOSITORY=https://example.com/gpu-fleet; build/site
 	@$(PYTHON) -m operations.site build/site-pages --repository "$(REPOSITORY)"

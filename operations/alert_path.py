@@ -5,7 +5,8 @@
 On a host, one line is written to a file that Alloy reads: it becomes a log line in Loki and a metric in Mimir, both rulers raise
 GpuFleetTestAlert, and Mimir's Alertmanager notifies the receivers of that severity. For a stack without hosts that can be
 reached from here (Kubernetes, pull mode) the line is pushed to Loki, with the login of gpu-fleet:logs: that tests Loki's ruler,
-Alertmanager and the receivers, and not the agents. The alert resolves by itself.
+Alertmanager and the receivers, and not the agents. The alert resolves by itself. operator_alert.py has the start of an alert in a
+cluster that evaluates our rules itself.
 
 Not done here: alerts that Grafana evaluates are followed as far as Mimir.
 """
@@ -24,10 +25,13 @@ from typing import Any, Final
 
 import yaml
 
+from operations import operator_alert
+from operations.cluster import cluster_api
 from operations.engine import OperationError
 from operations.mimir import Server, login_of
 from operations.on_host import run_on_host
 from operations.stack import Configuration, configuration, enter_project
+from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from stackfile.config import ConfigErrors, HostSpec, StackConfig
 from stackfile.naming import PROJECT
 
@@ -38,6 +42,8 @@ INSTANCE_WITHOUT_HOST: Final = "make-test-alert"
 # Typical: 30 s for critical alerts, a minute for warnings, which wait for others of their group. A Mimir with default settings
 # evaluates a minute late.
 WITHIN_S: Final = 240
+# The operator writes a ConfigMap, which a kubelet brings to the pod within a minute and a half; then the reloader reads it.
+OPERATOR_WITHIN_S: Final = 360
 _POLL_S: Final = 1.0
 _LOGIN_S: Final = 60
 _DIRECTORY: Final = "/var/lib/gpu-fleet/textfile"
@@ -64,7 +70,7 @@ class Test:
 
     labels: dict[str, str]
     mimir: Server
-    loki: Server | None
+    loki: Server | None = None
     started: int = 0
     requests_before: Counter[str] | None = None
     receivers: dict[str, list[str]] = field(default_factory=dict)  # name to the kinds of its channels
@@ -184,6 +190,23 @@ def stages(test: Test, config: StackConfig, host: HostSpec | None) -> Iterator[S
     yield Stage("the receivers are notified", test.notified, hint)
 
 
+def operator_stages(test: Test) -> Iterator[Stage]:
+    server = test.mimir
+    hint = "the operator's log: it loads a new PrometheusRule within two minutes, unless another one is invalid"
+    yield Stage("Prometheus evaluates the rule of the test", test.metric_in_mimir, hint)
+    hint = f"kubectl get --raw '{server.url}/api/v1/rules': health and last error of the group test-alert"
+    yield Stage("the alert fires in Prometheus", lambda: test.fires_in(server), hint)
+    hint = "spec.alerting of the Prometheus, and its log: the alerts do not reach Alertmanager"
+    yield Stage("Alertmanager has the alert", test.at_alertmanager, hint)
+    yield Stage("the receivers are notified", test.notified, "Alertmanager's log: a request failed or was not sent yet")
+
+
+def evaluated_by_operator(config: StackConfig) -> bool:
+    """As components/kubernetes/wiring.py decides where the rules are deployed."""
+    section = config.kubernetes
+    return section is not None and section.prometheus_operator != "none" and config.rulers is None
+
+
 def evaluated_by_ruler(config: StackConfig) -> bool:
     """Whether the rulers raise the alerts; a stack without the section leaves them to another stack, which has rulers."""
     return config.alerts is None or "ruler" in config.alerts.targets
@@ -220,8 +243,8 @@ def follow(found: list[Stage], began: float, within_s: float = WITHIN_S) -> bool
 def host_of(config: StackConfig, wanted: str) -> HostSpec | None:
     """The host that the alert starts on; None: none can be reached from here. Raises OperationError."""
     reached = {name: host for name, host in config.hosts.items() if not host.lost and host.connection != "pull"}
-    if not wanted:
-        return next(iter(reached.values()), None)
+    if not wanted:  # a host with GPUs, whose data and logs take the longest way
+        return min(reached.values(), key=lambda host: host.role == "monitoring", default=None)
     if wanted in reached:
         return reached[wanted]
     if wanted in config.hosts:
@@ -276,13 +299,7 @@ def prepared(config: StackConfig, stack: str, host: HostSpec | None, severity: s
             f"no host of the stack {stack} can be reached from here, and without {PROJECT}:logs and {PROJECT}:rulers.loki "
             "there is no Loki to push the test alert to. Add both sections, or run this for a stack with hosts."
         )
-    labels = {
-        "alertname": ALERT,
-        "datacenter": config.datacenter,
-        "cluster": config.cluster,
-        "instance": host.name if host else INSTANCE_WITHOUT_HOST,
-        "severity": severity,
-    }
+    labels = _labels(config, host.name if host else INSTANCE_WITHOUT_HOST, severity)
     test = Test(labels, servers["Mimir"], servers.get("Loki"))
     if not evaluated_by_ruler(config):
         return test
@@ -291,10 +308,41 @@ def prepared(config: StackConfig, stack: str, host: HostSpec | None, severity: s
             f"Mimir's ruler at {rulers.mimir.url} has no rule {ALERT} for this tenant. "
             f"`make up` of the stack with {PROJECT}:alerts deploys it"
         )
-    if active(test.mimir, labels):
-        raise OperationError(f"{ALERT} of {labels['instance']} is still active: wait until it is resolved, six minutes at most")
-    test.requests_before = delivered(test.mimir)
+    _remember(test)
     return test
+
+
+def prepared_for_operator(config: StackConfig, api: ClusterApi, severity: str) -> Test:
+    """Raises OperationError for what would make the test pointless."""
+    section = config.kubernetes
+    assert section
+    server = operator_alert.found_in(api, section)
+    test = Test(_labels(config, INSTANCE_WITHOUT_HOST, severity), server)
+    if not has_rule(server):
+        raise OperationError(
+            f"the Prometheus at {server.url} has no rule {ALERT}: `make up` of this stack deploys it, and the operator loads it "
+            "within two minutes"
+        )
+    _remember(test)
+    return test
+
+
+def _labels(config: StackConfig, instance: str, severity: str) -> dict[str, str]:
+    return {
+        "alertname": ALERT,
+        "datacenter": config.datacenter,
+        "cluster": config.cluster,
+        "instance": instance,
+        "severity": severity,
+    }
+
+
+def _remember(test: Test) -> None:
+    """What was notified before. Raises OperationError while an earlier test is not over."""
+    if active(test.mimir, test.labels):
+        instance = test.labels["instance"]
+        raise OperationError(f"{ALERT} of {instance} is still active: wait until it is resolved, six minutes at most")
+    test.requests_before = delivered(test.mimir)
 
 
 def has_rule(server: Server) -> bool:
@@ -323,6 +371,37 @@ def _on(host: HostSpec, line: list[str], config: StackConfig, stack: str, found:
     return run_on_host(host, line, config=config, stack=stack, found=found, what="the test alert", timeout_s=_LOGIN_S)
 
 
+def in_rulers(config: StackConfig, stack: str, found: Configuration, options: argparse.Namespace) -> tuple[Test, bool]:
+    host = host_of(config, options.host)
+    test = prepared(config, stack, host, options.severity)
+    send(test, config, stack, found, host)
+    try:
+        return test, follow(list(stages(test, config, host)), time.monotonic())
+    finally:
+        if host:
+            _on(host, removal(host, test.started), config, stack, found)
+
+
+def in_operator(config: StackConfig, stack: str, found: Configuration, severity: str) -> tuple[Test, bool]:
+    section = config.kubernetes
+    assert section
+    api = cluster_api(config, stack, found)
+    try:
+        test = prepared_for_operator(config, api, severity)
+        test.started = operator_alert.start(api, section, METRIC, test.labels)
+        print(
+            f"A test alert of severity {severity} starts in the cluster's Prometheus. It tests rules, Alertmanager and\n"
+            "receivers, not the agents. The operator takes up to two minutes to load its rule.",
+            flush=True,
+        )
+        try:
+            return test, follow(list(operator_stages(test)), time.monotonic(), OPERATOR_WITHIN_S)
+        finally:
+            operator_alert.end(api, section)
+    except (KubeconfigError, Unreachable, Refused) as error:
+        raise OperationError(str(error)) from None
+
+
 def main(arguments: list[str]) -> int:
     """Exit status: 0 when every stage was passed."""
     parser = argparse.ArgumentParser(prog="python -m operations.alert_path", description="Send a test alert and follow it.")
@@ -334,15 +413,10 @@ def main(arguments: list[str]) -> int:
         enter_project()
         found = configuration(options.stack)
         config = found.load()
-        host = host_of(config, options.host)
-        test = prepared(config, options.stack, host, options.severity)
-        send(test, config, options.stack, found, host)
-        began = time.monotonic()
-        try:
-            is_complete = follow(list(stages(test, config, host)), began)
-        finally:
-            if host:
-                _on(host, removal(host, test.started), config, options.stack, found)
+        if evaluated_by_operator(config):
+            test, is_complete = in_operator(config, options.stack, found, options.severity)
+        else:
+            test, is_complete = in_rulers(config, options.stack, found, options)
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
@@ -352,7 +426,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _conclusion(test: Test, config: StackConfig) -> str:
-    if not evaluated_by_ruler(config):
+    if not evaluated_by_operator(config) and not evaluated_by_ruler(config):
         assert config.grafana
         return (
             f"Grafana evaluates this alert and notifies: {config.grafana.url}/alerting/list?search={ALERT} shows it, and\n"

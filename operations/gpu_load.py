@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from components.kubernetes.load_job import IMAGE, PROGRAM, arguments, load_job
-from components.kubernetes.wiring import kubernetes_place
-from operations.engine import OperationError, secret
+from operations.cluster import cluster_api
+from operations.engine import OperationError
 from operations.mimir import Mimir
 from operations.on_host import run_on_host
 from operations.stack import configuration, enter_project
@@ -134,9 +134,7 @@ def _on_cluster(config: StackConfig, stack: str, options: argparse.Namespace) ->
     assert section is not None
     if why := unpinned():
         raise OperationError(why)
-    place = kubernetes_place(config) or {}
-    text = secret(stack, "kubeconfig").rstrip() if options.kubeconfig_is_secret else None
-    api = ClusterApi(file=place.get("kubeconfig"), text=text, context=place.get("context"))
+    api = cluster_api(config, stack, options.found)
     name = f"gpu-load-{int(time.time())}"
     job = load_job(
         section, name, test=options.test, duration_s=options.duration, resource=options.resource, node=options.host or None
@@ -243,7 +241,6 @@ def main(arguments: list[str]) -> int:
         found_config = configuration(options.stack)
         config = found_config.load()
         options.found = found_config
-        options.kubeconfig_is_secret = "kubeconfig" in found_config.secrets
         load = _on_cluster if config.kubernetes and options.host not in config.hosts else _on_host
         found = run_test(Mimir.of(config, options.stack), config, options.test, lambda: load(config, options.stack, options))
     except (OperationError, ConfigErrors) as error:

@@ -56,7 +56,15 @@ class Server:
         except urllib.error.HTTPError as error:
             raise OperationError(f"{self.name} refused the query: HTTP {error.code} from {self.url}") from None
         except OSError as error:
-            raise OperationError(f"{self.name} cannot be reached at {self.url}: {getattr(error, 'reason', error)}") from None
+            how = through_proxy(self.url)
+            raise OperationError(f"{self.name} cannot be reached at {self.url}{how}: {getattr(error, 'reason', error)}") from None
+
+
+def through_proxy(url: str) -> str:
+    """For a message: whether the environment sends the request to a proxy. Its URL may have a password."""
+    address = urllib.parse.urlsplit(url)
+    has_proxy = address.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(address.hostname or "")
+    return f" through the proxy of {address.scheme.upper()}_PROXY (NO_PROXY lists hosts without it)" if has_proxy else ""
 
 
 def login_of(

@@ -170,10 +170,16 @@ def _environments(file: Path) -> str:
 def _check_yaml(file: Path) -> None:
     """Raises OperationError, without the text of the file: it may hold a secret."""
     try:
-        yaml.safe_load(file.read_text())
+        loaded = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise OperationError(f"{file.name} {why_unreadable(error)}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise OperationError(f"{file.name}{where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+    # Pulumi reads nothing there, and reports nothing.
+    if outside := [str(key) for key in (loaded if isinstance(loaded, Mapping) else {}) if str(key).startswith(f"{PROJECT}:")]:
+        raise OperationError(
+            f"{file.name}: {', '.join(outside)}: found beside `config:`, where nothing reads it; expected below it. Move it "
+            "there, indented by two spaces like the other keys."
+        )

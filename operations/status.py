@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ def rows(
                 known.get("GPU_FLEET_EXPORTER_MODE", "-"),
                 _seen(name, reported, now),
                 "?" if reported is None else f"{reported.drift.get(name, 0):.0f}" if name in reported.drift else "-",
-                "\n".join((*(reported.firing.get(name, ()) if reported else ()), *_reason(known))),
+                "\n".join((*(reported.firing.get(name, ()) if reported else ()), *_notes(known))),
             )
         )
     return found
@@ -75,9 +75,11 @@ def _seen(name: str, reported: Reported | None, now: float) -> str:
     return f"{age / size:.0f} {unit} ago{' (late)' if age > _LATE_S else ''}"
 
 
-def _reason(facts: Mapping[str, str]) -> tuple[str, ...]:
-    reason = facts.get("GPU_FLEET_EXPORTER_REASON")
-    return (f"exporter: {reason}",) if reason else ()
+def _notes(facts: Mapping[str, str]) -> Iterator[str]:
+    if reason := facts.get("GPU_FLEET_EXPORTER_REASON"):
+        yield f"exporter: {reason}"
+    if "GPU_MODELS" in facts and facts.get("GPU_FLEET_KERNEL_LOG_SOURCE", "none") == "none":
+        yield "no kernel log here: XIDs are not seen; kernelLog names a file"
 
 
 def summary(config: StackConfig, found: Sequence[tuple[str, ...]], reported: Reported | None) -> str:

@@ -74,6 +74,10 @@ class ClusterApi:
     def get(self, path: str) -> Any:
         return self._request("GET", path)
 
+    def text(self, path: str) -> str:
+        """What is not an object of the API: the answer of a service that the API server is a proxy for."""
+        return self._answer("GET", path, accept="*/*").decode(errors="replace")
+
     def find(self, path: str) -> Any:
         """The object, or None when it does not exist."""
         try:
@@ -153,12 +157,16 @@ class ClusterApi:
                 raise ConfigException("is not a kubeconfig")
             return config.new_client_from_config_dict(loaded, context=self._context, client_configuration=settings)
         except (ConfigException, YAMLError, OSError, KeyError, TypeError) as error:
-            where = self._file or "the default kubeconfig" if self._text is None else "the secret gpu-fleet:kubeconfig"
+            file = self._file or "the default kubeconfig (KUBECONFIG, or ~/.kube/config)"
+            where = file if self._text is None else "the secret gpu-fleet:kubeconfig"
             # The YAML library's message would quote the file.
             cause = "is not YAML" if isinstance(error, YAMLError) else str(error).removeprefix("Invalid kube-config file. ")
             raise KubeconfigError(f"{where}: {cause}") from None
 
     def _request(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON) -> Any:
+        return json.loads(self._answer(method, path, body, accept))
+
+    def _answer(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON) -> bytes:
         from kubernetes.client import ApiException
 
         client = self._connected()
@@ -173,7 +181,7 @@ class ClusterApi:
                 _preload_content=False,
                 _request_timeout=_TIMEOUT_S,
             )
-            return json.loads(response.data)
+            return bytes(response.data)
         except ApiException as error:
             answer = _json(error.body)
             message = answer.get("message") or f"{method} {path}: HTTP {error.status}"

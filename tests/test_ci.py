@@ -51,6 +51,7 @@ def test_the_public_ci_installs_what_the_tests_need_of_the_machine(workflow: str
 def _calls() -> list[tuple[str, str]]:
     """Where, and the words after `make` of each call of the public CIs."""
     scripts = [(file.name, text) for file in WORKFLOWS for text in _texts(yaml.safe_load(file.read_text()), "run")]
+    scripts += [(f".ci/{file.name}", file.read_text()) for file in (REPOSITORY / ".ci").iterdir()]
     scripts += [(".gitlab-ci.yml", line) for job in GITLAB.values() if isinstance(job, dict) for line in job.get("script", [])]
     scripts += [("the pipeline of deploy", line) for line in pipeline(["s"], "", {})["deploy s"]["script"]]
     found = [(where, words) for where, text in scripts for words in re.findall(r"\bmake (?:--silent )?([^>;|\n]+)", text)]

@@ -90,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     kit = verbs.add_parser("offline-kit", help="an offline kit for trying out, with what there is on this machine")
     kit.add_argument("--stack", default="")
     kit.add_argument("--python", action="append")
+    kit.add_argument("--arch", action="append", choices=[architecture()], help="the only one that there is")
     kit.add_argument("--to", type=Path, default=Path("build/offline-kit"))
     verbs.add_parser("env", help='the environment as shell text: eval "$(python -m lab.standins env)"')
     run = verbs.add_parser("run", help="run a command in that environment: run -- pulumi preview")

@@ -109,6 +109,15 @@ def test_a_runbook_has_the_four_sections_of_every_runbook_and_its_diagnosis_begi
     assert sections["Diagnosis"].startswith("```sh\n"), "on call at night, commands come before prose"
 
 
+def test_a_runbook_that_drains_a_host_for_a_reboot_says_how_that_pages_nobody():
+    texts = {file.stem: file.read_text().partition("## Mitigation")[2] for file in (ALERTS / "runbooks").iterdir()}
+    restarts = {
+        name: text for name, text in texts.items() if "scontrol update" in text and re.search("reboot|reset", text.lower())
+    }
+    assert len(restarts) >= 20
+    assert [name for name, text in restarts.items() if "gpu-fleet-maintenance start" not in text] == []
+
+
 def test_every_runbook_is_the_runbook_of_an_alert():
     names = {rule["alert"] for _, rule in ALERT_RULES} | {"RecordingRulesSilent"}
     assert {file.stem for file in (ALERTS / "runbooks").iterdir()} == names

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,12 @@ VOCABULARY = ("gpu-info", "gpu-usage", "gpu-profiling")
 TOLERATIONS = [{"operator": "Exists"}]
 
 
-@pytest.fixture(scope="module")
-def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Mimir with the vocabulary's rules, evaluated every second. Gives its URL."""
+@contextmanager
+def mimir_server(directory: Path) -> Iterator[str]:
+    """A running Mimir, with its URL."""
     port, grpc_port = free_ports(2)
     args = BackendArgs(
-        directory=str(tmp_path_factory.mktemp("backend")),
+        directory=str(directory),
         mimir_port=port,
         mimir_grpc_port=grpc_port,
         loki_port=0,
@@ -65,14 +65,21 @@ def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     try:
         run("start")
-        for group in alerts.rule_groups("mimir"):
-            if group.name in VOCABULARY:
-                body = yaml.safe_dump({**group.as_dict, "interval": "1s"}).encode()
-                url = f"http://127.0.0.1:{port}/prometheus/config/v1/rules/test"
-                urllib.request.urlopen(urllib.request.Request(url, data=body, method="POST"), timeout=10).close()
         yield f"http://127.0.0.1:{port}"
     finally:
         run("stop")
+
+
+@pytest.fixture(scope="module")
+def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Mimir with the vocabulary's rules, evaluated every second. Gives its URL."""
+    with mimir_server(tmp_path_factory.mktemp("backend")) as server:
+        for group in alerts.rule_groups("mimir"):
+            if group.name in VOCABULARY:
+                body = yaml.safe_dump({**group.as_dict, "interval": "1s"}).encode()
+                url = f"{server}/prometheus/config/v1/rules/test"
+                urllib.request.urlopen(urllib.request.Request(url, data=body, method="POST"), timeout=10).close()
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,15 @@ def test_a_host_that_cannot_be_reached_is_not_chosen(backend, tmp_path) -> None:
     with pytest.raises(OperationError, match="the stack has no host gpu-node-009; it has gpu-node-001"):
         alert_path.host_of(config, "gpu-node-009")
     assert alert_path.host_of(config, "").name == "gpu-node-001"
+
+
+def test_the_alert_starts_on_a_host_with_gpus_and_not_on_the_monitoring_server_that_is_listed_first(backend, tmp_path) -> None:
+    config = config_of(backend, tmp_path)
+    [first, *_] = config.hosts.values()
+    hosts = {"mon-1": replace(first, name="mon-1", role="monitoring"), first.name: first}
+    config = replace(config, hosts=hosts)
+    assert alert_path.host_of(config, "").name == first.name
+    assert alert_path.host_of(config, "mon-1").name == "mon-1"
 
 
 def test_the_line_that_a_host_writes_is_the_one_that_alloy_reads(tmp_path: Path) -> None:

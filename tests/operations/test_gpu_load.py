@@ -20,7 +20,7 @@ from components.kubernetes.load_job import load_job
 from operations import gpu_load
 from operations.engine import OperationError
 from operations.gpu_load import Reading, host_command, is_visible, readings, report
-from operations.mimir import Mimir
+from operations.mimir import Mimir, through_proxy
 from operations.on_host import run
 from provider.transport import LocalTransport
 from stackfile.config import StackConfig
@@ -220,3 +220,13 @@ def test_an_image_without_a_digest_is_not_pulled_and_the_command_that_pins_it_is
     )
     with pytest.raises(OperationError, match=r"images\.dcgm.*Run `make pin`"):
         gpu_load._on_cluster(cluster, "s", argparse.Namespace())
+
+
+def test_a_proxy_of_the_environment_is_named_where_it_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://user:planted-password@127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(OperationError, match=r"at https://10\.0\.0\.1 through the proxy of HTTPS_PROXY") as refused:
+        Mimir("https://10.0.0.1", {}).vector("up")
+    assert "planted" not in str(refused.value)
+    monkeypatch.setenv("no_proxy", "10.0.0.1")
+    assert through_proxy("https://10.0.0.1") == ""

@@ -73,6 +73,11 @@ def test_file_stack_and_secrets_are_made_at_once_and_never_again(project: Projec
     assert config["gpu-fleet:rulers"] == {"mimir": {"url": "https://metrics.example.org", "username": "writer"}}
     for key, value in {"metricsPassword": "planted-metrics", "rulersPassword": "planted-rulers"}.items():
         assert project.pulumi("config", "get", f"gpu-fleet:{key}", "--stack", "us-west-training").strip() == value
+    shown = re.sub(r"(?m)^( *)# (?=  |gpu-fleet:(?!.*`))", r"\1", text)  # as somebody takes the examples out of their comments
+    sections = {"ssh", "hosts", "rollout", "dcgm", "kubernetes", "alerts", "grafana"}
+    assert {f"gpu-fleet:{name}" for name in sections} <= yaml.safe_load(shown)["config"].keys(), (
+        "pulumi, which writes the secrets, leaves the examples below `config:`"
+    )
     again = project.run(*NAMES)
     assert again.returncode == 1
     assert again.stderr.startswith("Pulumi.us-west-training.yaml exists already and was not changed.")

@@ -15,6 +15,7 @@ import yaml
 from lab.gpu import setup
 from tests import checkout
 from tests.checkout import REPO
+from toolchain import architecture
 
 STACK = "offline"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -55,7 +56,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["commit", "--quiet", "-m", "x"],
     ):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *command], cwd=copy, check=True)
-    command = ["make", "offline-kit", f"STACK={STACK}", f"PYTHONS={PYTHON}", "STAND_INS=1"]
+    command = ["make", "offline-kit", f"STACK={STACK}", f"PYTHONS={PYTHON}", f"ARCH={architecture()}", "STAND_INS=1"]
     done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     [archive] = (copy / "build/offline-kit").iterdir()

@@ -44,6 +44,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
     return write
 
 
+def test_keys_beside_config_are_refused_because_nothing_reads_them(project: Callable[..., None]) -> None:
+    project(in_stack="gpu-fleet:grafana: {url: https://grafana.example.com}\ngpu-fleet:ssh:\n  user: ops\n")
+    with pytest.raises(OperationError, match=r"Pulumi\.s\.yaml: gpu-fleet:grafana, gpu-fleet:ssh: found beside `config:`"):
+        configuration("s")
+
+
 def create() -> None:
     done = pulumi("stack", "init", "s")
     assert done.returncode == 0, done.stderr

@@ -15,6 +15,7 @@ FACTS = {
     "GPU_DRIVER_VERSION": "570.86.15",
     "GPU_FLEET_EXPORTER_MODE": "dcgm-exporter",
     "GPU_FLEET_EXPORTER_REASON": "bare metal with Docker",
+    "GPU_FLEET_KERNEL_LOG_SOURCE": "journal",
 }
 HOSTS = {
     "gpu-1": {"address": "10.0.0.1"},
@@ -57,6 +58,16 @@ def test_a_host_that_reports_and_one_that_stopped_and_one_that_was_never_deploye
     assert summary(config, found, reported) == (
         "4 hosts, 1 deployed, 3 without current data, 1 with firing alerts, 1 with drift."
     )
+
+
+@pytest.mark.parametrize("source", [{}, {"GPU_FLEET_KERNEL_LOG_SOURCE": "none"}])
+def test_a_container_without_a_kernel_log_is_noted_because_its_xids_are_not_seen(config: StackConfig, source: dict) -> None:
+    facts = {**{key: value for key, value in FACTS.items() if key != "GPU_FLEET_KERNEL_LOG_SOURCE"}, **source}
+    [row, *_] = rows(config, {"gpu-1": facts}, None, NOW)
+    assert row[7].splitlines() == [
+        "exporter: bare metal with Docker",
+        "no kernel log here: XIDs are not seen; kernelLog names a file",
+    ]
 
 
 def test_without_the_metrics_store_nothing_is_called_healthy(config: StackConfig) -> None:

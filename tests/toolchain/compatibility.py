@@ -125,7 +125,13 @@ def rows() -> list[Row]:
             "cluster, by its documentation",
             "-",
         ),
-        Row("Thanos, Grafana Cloud, as stores", "-", "-", "by their documentation", "-"),
+        Row(
+            "Thanos, Grafana Cloud, as stores",
+            "-",
+            "Thanos 0.42.4, by hand on 2026-11-22",
+            "Grafana Cloud by its documentation",
+            "-",
+        ),
         Row(
             "Grafana",
             release("grafana").version,

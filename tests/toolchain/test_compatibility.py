@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.checkout import REPO
@@ -24,3 +28,17 @@ def test_everything_that_a_stack_uses_has_a_row() -> None:
     used |= {image.tag for image in read_images(FILE).values() if image.repository != "nvcr.io/nvidia/cloud-native/dcgm"}
     used |= {chart.version for chart in read_charts(FILE).values()}
     assert [version for version in sorted(used) if version.removeprefix("v") not in page] == []
+
+
+def test_an_older_python_is_refused_with_its_version_and_before_anything_is_installed(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    python = checkout / "programs/python3"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\n[ "$1" = -V ] && exec echo Python 3.10.12\nexit 1\n')
+    python.chmod(0o755)
+    for name in ("Makefile", "requirements.txt"):
+        shutil.copy(REPO / name, checkout)
+    environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(["make", "setup"], cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "python3 is Python 3.10.12; 3.11 or newer is needed" in done.stdout
+    assert not (checkout / ".venv").exists()

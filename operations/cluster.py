@@ -1,0 +1,16 @@
+"""The cluster of a stack, with the login that `make up` has."""
+
+from __future__ import annotations
+
+from components.kubernetes.wiring import kubernetes_place
+from operations.engine import secret
+from operations.stack import Configuration
+from provider.kubernetes import ClusterApi
+from stackfile.config import StackConfig
+
+
+def cluster_api(config: StackConfig, stack: str, found: Configuration) -> ClusterApi:
+    """Raises OperationError for a secret that cannot be read."""
+    place = kubernetes_place(config) or {}
+    text = secret(stack, "kubeconfig").rstrip() if "kubeconfig" in found.secrets else None
+    return ClusterApi(file=place.get("kubeconfig"), text=text, context=place.get("context"))
