@@ -69,15 +69,11 @@ def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: S
     )
     output = platform.run("preview", fails=True)
     program.write_text(text)
-    shown = output.partition("error: Program failed")[0]
     head = "gpu-fleet:index:Fleet resource 'us-west' has a problem: 3 errors in the arguments; nothing was changed."
-    for text in (
-        head,
-        'hosts.gpu-1.address: "not an address" is neither',
-        "hosts.gpu-2.gpus: found 800",
-        "metrics.url: the URL ",
-    ):
-        assert text in shown, output
+    assert head in output, output
+    shown = output[output.rindex(head) :].partition("error: Program failed")[0]  # what follows is the SDK's own traceback
+    errors = ('hosts.gpu-1.address: "not an address" is neither', "hosts.gpu-2.gpus: found 800", "metrics.url: the URL ")
+    assert all(words in shown for words in errors), output
     assert "expected: a whole number from 1 to 64" in shown
     assert "stack file" not in shown and "gpu-fleet:hosts" not in shown, "a program has no stack file"
     assert PASSWORD not in output
