@@ -110,6 +110,7 @@ def test_each_secret_that_a_page_sets_is_known_or_named_by_a_receiver() -> None:
 STACK_FILE = "Pulumi.s.yaml"
 # What the person types at the prompt or has in a file; `monitoring.key` is made by a command of the same page.
 FILES = ("key-file", "key.pem", "kubeconfig", "token-file")
+LAST_LOGIN = "pulumi login file://$HOME/pulumi-state"
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for variable in ("PULUMI_BACKEND_URL", "PULUMI_STACK"):
             del place.environment[variable]
         place.environment |= {
-            **programs.environment("s", "eu-central-kps"),
+            **programs.environment("s", "eu-central-training", "rented"),
             "PULUMI_CREDENTIALS_PATH": str(place.home),  # not the login of whoever runs the tests
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_OPTION_YES": "true",
@@ -147,8 +148,11 @@ def test_the_commands_that_a_person_types_one_after_another_work_as_they_are_doc
                 assert salt
                 # Only the hosts of the example: without the secrets of sections that it lacks.
                 (place.project / STACK_FILE).write_text(f"{salt[0]}\n{stack}")
-                (place.project / "Pulumi.eu-central-kps.yaml").unlink()
+                for other in ("eu-central-training", "rented"):
+                    (place.project / f"Pulumi.{other}.yaml").unlink()
             typed(place, text)
+            if name == LAST_LOGIN:
+                typed(place, "pulumi stack init s")  # the stack that most pages are about
 
 
 def typed(place: Place, text: str) -> None:
