@@ -80,12 +80,15 @@ def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: S
 
 
 def test_hosts_that_are_created_in_the_same_run_are_deployed_in_it(platform: Simulated, tmp_path: Path) -> None:
-    """Their addresses are outputs of other resources, such as machines of a cloud."""
+    """Their addresses are outputs of other resources, such as machines of a cloud. Keys in a program are in snake_case."""
     own = Simulated(tmp_path, "python")
     own.configure({"hosts": {"gpu-1": {**own.address(0), "gpus": 8}}})
     program = own.directory / "__main__.py"
     made = 'hosts={"gpu-1": {"address": machine.stdout, "port": config.require_object("hosts")["gpu-1"]["port"]}},'
+    ssh = own.configured("ssh")
+    ssh |= {"private_key_file": ssh.pop("privateKeyFile"), "known_hosts_file": ssh.pop("knownHostsFile")}
     text = program.read_text().replace('hosts=config.require_object("hosts"),', made)
+    text = text.replace('ssh=config.require_object("ssh")', f"ssh={ssh}")
     text = text.replace("fleet = ", 'machine = command.local.Command("machine", create="printf 127.0.0.1")\nfleet = ', 1)
     program.write_text(text.replace("import pulumi\n", "import pulumi\nimport pulumi_command as command\n", 1))
     preview = own.run("preview")

