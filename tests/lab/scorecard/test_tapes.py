@@ -40,7 +40,7 @@ def test_every_xid_that_the_page_counts_as_unknown_is_in_no_catalogue_of_ours():
             assert code not in CATALOGUE or not CATALOGUE[code].is_alerted
 
 
-def test_the_page_lists_every_tape_and_says_which_were_not_replayed():
+def test_the_page_lists_every_tape():
     assert table.PAGE.read_text() == table.page(), "write it again: python -m lab.scorecard.table"
     for each in TAPES:
         assert f"| {each.name} |" in table.PAGE.read_text()
