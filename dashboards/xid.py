@@ -92,8 +92,8 @@ def _now() -> tuple[Any, ...]:
         ),
         one_number(
             "GPUs with a recovery action",
-            Query(q.gpus_with_recovery_action(HOST), "GPUs"),
-            description="GPUs for which the driver requires a reset, a drain or a reboot.",
+            Query(q.gpus_with_recovery_action(HOST, NAME), "GPUs"),
+            description="GPUs for which the driver requires a reset, a drain or a reboot, also those that the exporter lost.",
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,

@@ -54,8 +54,12 @@ def firing_xids(selector: str, severity: str) -> str:
     return or_zero(f'count(ALERTS{{{selector}, alertname=~"GpuXid|GpuAmdEvent", alertstate="firing", severity="{severity}"}})')
 
 
-def gpus_with_recovery_action(selector: str) -> str:
-    return or_zero(f"count({per_gpu('gpu:recovery_action:code', selector)} > 0)")
+def gpus_with_recovery_action(selector: str, names: str) -> str:
+    """From the exporter and open XIDs 154: the exporter does not list a GPU that is off the bus. `names`: selects hosts."""
+    by_uuid = f"{per_gpu('gpu:recovery_action:code', selector)} > 0"
+    by_address = f'max by ({ONE_HOST}, pci) (gpu:xid_incident:timestamp_seconds{{{names}, xid="154", pci!=""}})'
+    of_others = f"({by_uuid}) unless on ({ONE_HOST}, uuid) (gpu:address:info and on ({ONE_HOST}, pci) {by_address})"
+    return or_zero(f"count({by_address} or {of_others})")
 
 
 def gpus_with_uncorrectable_errors(selector: str) -> str:

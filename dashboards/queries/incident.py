@@ -83,7 +83,7 @@ def verdicts_over_time(selector: str) -> str:
     """1: the incident of a GPU is critical, 0: a warning; of its gravest code. `of`: its PCI address, or its uuid where no log
     line names the address."""
     named = f'label_join(gpu:xid_verdict:score{{{selector}}}, "of", "", "pci", "uuid")'
-    with_code = f'label_join({named}, "code", "", "xid", "event")'
+    with_code = f'label_replace(label_replace({named}, "code", "XID $1", "xid", "(.+)"), "code", "$1", "event", "(.+)")'
     return f"max by ({ONE_HOST}, of, code) ({with_code}) > bool 49"
 
 

@@ -21,6 +21,7 @@ _HOST, _BUNDLE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle"
 _RULE_GROUP, _ALERTMANAGER = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
 _GRAFANA_GROUP, _DASHBOARD = "grafana:alerting/ruleGroup:RuleGroup", "grafana:oss/dashboard:Dashboard"
 _PROMETHEUS_RULE = "kubernetes:monitoring.coreos.com/v1:PrometheusRule"
+_CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 _RELEASE, _OBJECTS = "kubernetes:helm.sh/v3:Release", "gpu-fleet:kubernetes:Manifest"
 _COMPONENTS = re.compile(r"gpu-fleet:\w+:(Fleet|Rulers|Dashboards|Alerting|GpuCluster|Backend)$")
 _MASKED: Final = re.compile(r"^(file\t.*\t)[0-9a-f]{64}$", re.MULTILINE)
@@ -158,11 +159,9 @@ def notified(old: Picture, new: Picture) -> Iterator[str]:
 
 
 def dashboards(old: Picture, new: Picture) -> Iterator[str]:
-    models = [
-        {name: json.loads(one.inputs["configJson"]) for name, one in side.of_type(_DASHBOARD).items()} for side in (old, new)
-    ]
-    for name in sorted({*models[0], *models[1]}):
-        was, now = models[0].get(name), models[1].get(name)
+    models = [{model["uid"]: model for model in map(json.loads, _dashboard_texts(side))} for side in (old, new)]
+    for uid in sorted({*models[0], *models[1]}):
+        was, now = models[0].get(uid), models[1].get(uid)
         model = now or was
         assert model
         title = f"**{model['title']}** (`{model['uid']}`)"
@@ -170,6 +169,18 @@ def dashboards(old: Picture, new: Picture) -> Iterator[str]:
             yield f"- {title} {'removed' if now is None else 'added'}, {len(model['panels'])} panels and rows"
         elif said := [as_code(str(change)) for change in dashboard_changes(was, now)]:
             yield f"- {title}\n" + "\n".join(f"  - {line.replace(chr(10), chr(10) + '  ')}" for line in said)
+
+
+def _dashboard_texts(side: Picture) -> Iterator[str]:
+    """JSON of those that Grafana stores, and of those that its sidecar reads from the cluster."""
+    yield from (one.inputs["configJson"] for one in side.of_type(_DASHBOARD).values())
+    for one in side.resources:
+        if _is_of_sidecar(one):
+            yield from one.inputs["data"].values()
+
+
+def _is_of_sidecar(one: Resource) -> bool:
+    return one.type == _CONFIG_MAP and "grafana_dashboard" in one.inputs["metadata"].get("labels", {})
 
 
 def charts(old: Picture, new: Picture) -> Iterator[str]:
@@ -208,7 +219,11 @@ def others(old: Picture, new: Picture) -> Iterator[str]:
     """What no other section says: providers, folders, data sources, outputs."""
     said = {_HOST, _BUNDLE, _RULE_GROUP, _ALERTMANAGER, _GRAFANA_GROUP, _DASHBOARD, _PROMETHEUS_RULE, _RELEASE, _OBJECTS}
     sides = [
-        {(one.type, one.name): one for one in side.resources if one.type not in said and not _COMPONENTS.match(one.type)}
+        {
+            (one.type, one.name): one
+            for one in side.resources
+            if one.type not in said and not _COMPONENTS.match(one.type) and not _is_of_sidecar(one)
+        }
         for side in (old, new)
     ]
     for key in sorted({*sides[0], *sides[1]}):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from operations import own_directory
-from operations.pr_report import rules
+from operations.pr_report import rules, sections
 from operations.pr_report.pictures import Picture, Resource
 from operations.pr_report.report import changed, markdown
 from tests import checkout
@@ -264,3 +264,17 @@ def test_a_comment_stays_below_the_limit_and_says_what_is_left_out() -> None:
     other = picture(Resource(type="gpu-fleet:host:Bundle", name="b", inputs={"files": {"a": "2\n" * 9000}}))
     cut = markdown(changed({"s": files}, {"s": other}), base="main", compared=1, limit=3000)
     assert len(cut) <= 3000 and "do not fit into a comment" in cut and cut.count("```") % 2 == 0
+
+
+def test_a_dashboard_that_a_cluster_holds_for_grafana_s_sidecar_is_reported_like_one_that_grafana_stores() -> None:
+    def stored(title: str) -> Picture:
+        model = {"uid": "ours", "title": "Ours", "panels": [{"id": 1, "title": title, "type": "stat"}]}
+        metadata = {"name": "ours-dashboard", "labels": {"grafana_dashboard": "1"}}
+        inputs = {"metadata": metadata, "data": {"ours.json": json.dumps(model)}}
+        resource = Resource(type="kubernetes:core/v1:ConfigMap", name="ours-dashboard", inputs=inputs)
+        return Picture(resources=(resource,), outputs={}, config={})
+
+    assert list(sections.dashboards(stored("Heat"), stored("Temperature"))) == [
+        '- **Ours** (`ours`)\n  - panel "Heat": renamed to "Temperature"'
+    ]
+    assert list(sections.others(stored("Heat"), stored("Temperature"))) == []
