@@ -5,12 +5,12 @@ Not done here: rules (xid_rules.py), which are those of XIDs: an event of either
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from alerts.tables import rows
 from alerts.xid import Action, Severity
 
 TABLE: Final = Path(__file__).with_name("amd_events.csv")
@@ -53,7 +53,7 @@ class Event:
 
 
 def _read(file: Path) -> tuple[Event, ...]:
-    rows = list(csv.DictReader(line for line in file.read_text().splitlines() if not line.startswith("#")))
+    found = rows(file.read_text().splitlines())
     base = {Severity.CRITICAL: 60, Severity.WARNING: 20}
     return tuple(
         Event(
@@ -61,9 +61,9 @@ def _read(file: Path) -> tuple[Event, ...]:
             severity=(severity := Severity(row["severity"])),
             action=Action(row["action"]),
             meaning=row["meaning"],
-            rank=base[severity] + len(rows) - number if severity in base else 0,
+            rank=base[severity] + len(found) - number if severity in base else 0,
         )
-        for number, row in enumerate(rows)
+        for number, row in enumerate(found)
     )
 
 

@@ -6,12 +6,12 @@ out: NVLink is not used there (a VM with one GPU), or Fabric Manager does not ru
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from alerts.model import Rule, RuleGroup
+from alerts.tables import rows
 
 TABLE_FILE: Final = Path(__file__).with_name("nvlink.csv")
 
@@ -30,7 +30,6 @@ class Product:
 
 
 def _read() -> tuple[Product, ...]:
-    rows = csv.DictReader(line for line in TABLE_FILE.read_text().splitlines() if not line.startswith("#"))
     return tuple(
         Product(
             model=row["model"],
@@ -38,7 +37,7 @@ def _read() -> tuple[Product, ...]:
             speed=int(row["speed_mb_per_s"]) * 1_000_000,
             source=row["source"],
         )
-        for row in rows
+        for row in rows(TABLE_FILE.read_text().splitlines())
     )
 
 

@@ -6,14 +6,14 @@ An invalid row fails the import: an invalid catalogue must not be deployed.
 
 from __future__ import annotations
 
-import csv
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from alerts.xid import CatalogueError, Severity
+from alerts.tables import catalogue
+from alerts.xid import Severity
 
 CATALOGUE_FILE: Final = Path(__file__).with_name("sxid.csv")
 
@@ -69,25 +69,8 @@ class Sxid:
 
 
 def read(lines: Iterable[str]) -> dict[int, Sxid]:
-    """Reads the catalogue from CSV with leading comment lines.
-
-    Raises:
-        CatalogueError: with every invalid row at once.
-    """
-    catalogue: dict[int, Sxid] = {}
-    errors: list[str] = []
-    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
-        try:
-            sxid = _sxid(row)
-        except ValueError as error:
-            errors.append(f"code {row['code']}: {error}")
-            continue
-        if sxid.code in catalogue:
-            errors.append(f"code {sxid.code}: is listed twice ({catalogue[sxid.code].name}, {sxid.name}); remove one row")
-        catalogue[sxid.code] = sxid
-    if errors:
-        raise CatalogueError(f"{CATALOGUE_FILE.name} is invalid:\n  " + "\n  ".join(errors))
-    return catalogue
+    """The catalogue from CSV with comment lines. Raises CatalogueError with every invalid row at once."""
+    return catalogue(CATALOGUE_FILE.name, lines, _sxid)
 
 
 def _sxid(row: Mapping[str, str]) -> Sxid:

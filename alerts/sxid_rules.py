@@ -6,11 +6,11 @@ the code is unknown; over after an hour without a repeat. None: codes that the g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from alerts.model import Rule, RuleGroup
 from alerts.sxid import CATALOGUE, Action, Sxid
+from alerts.tables import text_by_label
 from alerts.xid import Severity
 
 ALERT: Final = "NvswitchSxid"
@@ -60,15 +60,18 @@ def texts(severity: Severity) -> tuple[dict[str, str], dict[str, str]]:
     actions = {code: _action(sxid, severity) for code, sxid in CATALOGUE.items() if _can_be(sxid, severity)}
     other = Action.RESET_GPU if severity is Severity.CRITICAL else Action.CHECK_FABRIC
     meanings = {code: f"{CATALOGUE[code].name}: {CATALOGUE[code].meaning}" for code in actions}
-    labels = {"scope": "fabric", "action": _by_code({code: action.value for code, action in actions.items()}, other.value)}
+    labels = {
+        "scope": "fabric",
+        "action": text_by_label({code: action.value for code, action in actions.items()}, "sxid", other.value),
+    }
     level = "fatal" if severity is Severity.CRITICAL else "not fatal"
     annotations = {
         "summary": f"{_WHERE}: {level}: {{{{ $labels.detail }}}}",
         "description": (
-            f"The NVSwitch driver logged an error ({_by_code(meanings, 'not in alerts/sxid.csv')}). "
+            f"The NVSwitch driver logged an error ({text_by_label(meanings, 'sxid', 'not in alerts/sxid.csv')}). "
             f"Numbers in its text are replaced by #. A fatal one stops the jobs on all GPUs that use the switch. {_FOUND}"
         ),
-        "action": _by_code({code: action.text for code, action in actions.items()}, other.text),
+        "action": text_by_label({code: action.text for code, action in actions.items()}, "sxid", other.text),
         "runbook": RUNBOOK,
     }
     return labels, annotations
@@ -83,19 +86,3 @@ def _action(sxid: Sxid, severity: Severity) -> Action:
     if severity is Severity.CRITICAL:
         return sxid.action if sxid.severity is Severity.CRITICAL else Action.RESET_GPU
     return sxid.action if sxid.severity is Severity.WARNING else Action.CHECK_FABRIC
-
-
-def _by_code(values: Mapping[int, str], other: str) -> str:
-    """A template that prints the text of the alert's code."""
-    codes: dict[str, list[int]] = {}
-    for code, text in values.items():
-        if text != other:
-            codes.setdefault(text, []).append(code)
-    if not codes:
-        return other
-    arms = [f'if match "^({_either(found)})$" $labels.sxid }}}}{text}' for text, found in codes.items()]
-    return "{{ " + "{{ else ".join(arms) + "{{ else }}" + other + "{{ end }}"
-
-
-def _either(codes: Iterable[int]) -> str:
-    return "|".join(map(str, codes))

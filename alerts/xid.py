@@ -6,12 +6,13 @@ Not done here: rules (xid_rules.py).
 
 from __future__ import annotations
 
-import csv
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+
+from alerts.tables import catalogue, rows
 
 CATALOGUE_FILE: Final = Path(__file__).with_name("xid.csv")
 
@@ -135,30 +136,9 @@ class Xid:
         return self.severity in (Severity.CRITICAL, Severity.WARNING)
 
 
-class CatalogueError(ValueError):
-    """xid.csv is invalid; the message lists every invalid row."""
-
-
 def read(lines: Iterable[str]) -> dict[int, Xid]:
-    """Reads the catalogue from CSV with leading comment lines.
-
-    Raises:
-        CatalogueError: with every invalid row at once.
-    """
-    catalogue: dict[int, Xid] = {}
-    errors: list[str] = []
-    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
-        try:
-            xid = _xid(row)
-        except ValueError as error:
-            errors.append(f"code {row['code']}: {error}")
-            continue
-        if xid.code in catalogue:
-            errors.append(f"code {xid.code}: is listed twice ({catalogue[xid.code].name}, {xid.name}); remove one row")
-        catalogue[xid.code] = xid
-    if errors:
-        raise CatalogueError(f"{CATALOGUE_FILE.name} is invalid:\n  " + "\n  ".join(errors))
-    return catalogue
+    """The catalogue from CSV with comment lines. Raises CatalogueError with every invalid row at once."""
+    return catalogue(CATALOGUE_FILE.name, lines, _xid)
 
 
 def _cause(cause: str) -> str:
@@ -198,7 +178,6 @@ class Line:
 
 
 def _lines(file: Path) -> tuple[Line, ...]:
-    rows = csv.DictReader(line for line in file.read_text().splitlines() if not line.startswith("#"))
     return tuple(
         Line(
             code=int(row["code"]),
@@ -206,7 +185,7 @@ def _lines(file: Path) -> tuple[Line, ...]:
             severity=_member(Severity, "severity", row["severity"]),
             action=_member(Action, "action", row["action"]),
         )
-        for row in rows
+        for row in rows(file.read_text().splitlines())
     )
 
 

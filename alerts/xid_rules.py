@@ -11,10 +11,11 @@ different times would make it flap.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from alerts import amd, sxid_rules
 from alerts.model import Rule, RuleGroup
+from alerts.tables import text_by_label
 from alerts.xid import CATALOGUE, CAUSES, LINES, Action, Line, Severity, Xid
 
 ALERT: Final = "GpuXid"
@@ -114,12 +115,12 @@ def log_groups() -> list[RuleGroup]:
     of_adapter = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |~ "mlx5_core|efa"'
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
     severe_codes = {int(code) for code, _ in ranks}
-    meaning = _by_code({code: CATALOGUE[code].meaning for code in severe_codes})
+    meaning = text_by_label({code: CATALOGUE[code].meaning for code in severe_codes}, "xid")
     rules = (
         _log_alert(
             ALERT,
             worst,
-            {"scope": "gpu", "action": _by_code({code: _fatal_action(code).value for code in severe_codes})},
+            {"scope": "gpu", "action": text_by_label({code: _fatal_action(code).value for code in severe_codes}, "xid")},
             summary=f"XID {{{{ $labels.xid }}}} on {{{{ $labels.instance }}}}, GPU {{{{ $labels.pci }}}}: {meaning}",
             description=f"{_NO_VERDICT} {found}",
             action=_log_action(severe_codes),
@@ -159,14 +160,14 @@ def _amd_log_alert() -> Rule:
         f"unless ({_last_line(repaired, event)} <= on ({_HOST}, pci) group_left () {reset}))\n"
     )
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "amdgpu"'
-    meaning = _by_code({one.name: one.meaning for one in critical}, "event")
+    meaning = text_by_label({one.name: one.meaning for one in critical}, "event")
     return _log_alert(
         AMD_ALERT,
         expression,
-        {"scope": "gpu", "action": _by_code({one.name: one.action.value for one in critical}, "event")},
+        {"scope": "gpu", "action": text_by_label({one.name: one.action.value for one in critical}, "event")},
         summary=f"AMD GPU {{{{ $labels.pci }}}} on {{{{ $labels.instance }}}}: {meaning}",
         description=f"{_NO_VERDICT} {found}",
-        action=_by_code({one.name: amd.ACTION_TEXTS[one.action] for one in critical}, "event"),
+        action=text_by_label({one.name: amd.ACTION_TEXTS[one.action] for one in critical}, "event"),
     )
 
 
@@ -215,20 +216,11 @@ def _log_action(codes: Iterable[int]) -> str:
     reboot, reset = Action.REBOOT_NODE, Action.RESET_GPU
     is_reboot = f"gt $value {_RANK_OF_RECOVERY[reboot] - 1}.0"
     texts[RECOVERY_ACTION] = f"{{{{ if {is_reboot} }}}}{reboot.text}{{{{ else }}}}{reset.text}{{{{ end }}}}"
-    return _by_code(texts)
+    return text_by_label(texts, "xid")
 
 
 def _fatal_action(code: int) -> Action:
     return next((line.action for line in LINES if (line.code, line.kind) == (code, _FATAL)), CATALOGUE[code].action)
-
-
-def _by_code(texts: Mapping[Any, str], label: str = "xid") -> str:
-    """A template that prints the text of the alert's code, or of another label's value."""
-    codes: dict[str, list[Any]] = {}
-    for code, text in texts.items():
-        codes.setdefault(text, []).append(code)
-    arms = [f'if match "^({"|".join(map(str, found))})$" $labels.{label} }}}}{text}' for text, found in codes.items()]
-    return "{{ " + "{{ else ".join(arms) + "{{ end }}"
 
 
 def _last_line(stream: str, labels: str) -> str:

@@ -7,7 +7,6 @@ as they are, to be read where the repository is browsed; only their links are ch
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 import alerts
 import dashboards
+from alerts import tables
 from alerts.vocabulary import GROUPS, LABELS
 from dashboards.layout import uid
 
@@ -217,7 +217,7 @@ def alert_list() -> str:
 
 
 def xids() -> str:
-    rows = list(csv.DictReader(line for line in (_REPO / "alerts/xid.csv").read_text().splitlines() if not line.startswith("#")))
+    rows = tables.rows((_REPO / "alerts/xid.csv").read_text().splitlines())
     names = list(rows[0])
     text = [
         "# XIDs",

@@ -8,7 +8,8 @@ import pytest
 
 from alerts import nvlink_rules, sxid, sxid_rules
 from alerts.sxid import CATALOGUE, Action
-from alerts.xid import CatalogueError, Severity
+from alerts.tables import CatalogueError
+from alerts.xid import Severity
 from tests.samples.conftest import SAMPLES
 
 HEADER = "code,name,short_description,severity,immediate_action,source"

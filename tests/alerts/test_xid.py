@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from alerts.xid import ACTION_TEXTS, CATALOGUE, CATALOGUE_FILE, LINES, Action, CatalogueError, Severity, read
+from alerts.tables import CatalogueError
+from alerts.xid import ACTION_TEXTS, CATALOGUE, CATALOGUE_FILE, LINES, Action, Severity, read
 
 ALERTS = CATALOGUE_FILE.parent
 ROOTFS = ALERTS.parent / "host" / "rootfs" / "etc" / "gpu-fleet" / "alloy" / "process_kernel.alloy"
