@@ -70,14 +70,7 @@ def dashboard() -> dict[str, Any]:
 
 def _now() -> tuple[Any, ...]:
     return (
-        in_words(
-            "Host",
-            Query(q.reports(NAME), ON_HOST),
-            description="Whether the host reports. SILENT: the host or its agent is down, or its network is.",
-            words={1: ("reporting", "green"), 0: ("SILENT", "red")},
-            width=5,
-            if_none="unknown host",
-        ),
+        parts.host_state(NAME, 5),
         in_words(
             "GPU readings",
             Query(q.gpus_are_read(NAME), ON_HOST),

@@ -12,13 +12,12 @@ from dashboards.panels import (
     NOT_REPORTED,
     Column,
     Query,
-    in_words,
     log_lines,
     rows,
     states,
     time_series,
 )
-from dashboards.queries import health, host
+from dashboards.queries import health
 from dashboards.queries import incident as q
 from dashboards.queries.common import NAME, per_gpu, top
 
@@ -45,14 +44,7 @@ def dashboard() -> dict[str, Any]:
 
 def _now() -> tuple[Any, ...]:
     return (
-        in_words(
-            "Host",
-            Query(host.reports(NAME), "{{instance}}"),
-            description="Whether the host reports. SILENT: the host or its agent is down, or its network is.",
-            words={1: ("reporting", "green"), 0: ("SILENT", "red")},
-            width=6,
-            if_none="unknown host",
-        ),
+        parts.host_state(NAME, 6),
         parts.gpus_of(NAME, 6),
         parts.critical_alerts(NAME, 6),
         parts.warnings(NAME, 6),

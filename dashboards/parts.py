@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dashboards.layout import link_to, link_to_host, uid
-from dashboards.panels import HEIGHT, NONE, RED_FROM_ONE, YELLOW_FROM_ONE, Column, Query, count_of, one_number, rows
+from dashboards.panels import HEIGHT, NONE, RED_FROM_ONE, YELLOW_FROM_ONE, Column, Query, count_of, in_words, one_number, rows
 from dashboards.queries import fleet as q
+from dashboards.queries import host
 from dashboards.queries.common import complete, short
 from dashboards.runbooks import NAME, runbook_paths
 
@@ -46,6 +47,17 @@ def warnings(selector: str, width: int) -> Any:
         unit="short",
         thresholds=YELLOW_FROM_ONE,
         width=width,
+    )
+
+
+def host_state(selector: str, width: int) -> Any:
+    return in_words(
+        "Host",
+        Query(host.reports(selector), "{{instance}}"),
+        description="Whether the host reports. SILENT: the host or its agent is down, or its network is.",
+        words={1: ("reporting", "green"), 0: ("SILENT", "red")},
+        width=width,
+        if_none="unknown host",
     )
 
 

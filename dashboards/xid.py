@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from alerts import amd
@@ -28,6 +29,8 @@ from dashboards.queries import fabric
 from dashboards.queries import health as q
 from dashboards.queries.common import CLUSTER, HOST, NAME, top
 
+Words = Mapping[str, tuple[str, str]]
+
 _IN_USE = {str(code): xid for code, xid in sorted(CATALOGUE.items()) if not xid.is_retired}
 MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
 ACTIONS = {code: (xid.action.text, "text") for code, xid in _IN_USE.items()}
@@ -37,6 +40,7 @@ AMD_ACTIONS = {event.name: (amd.ACTION_TEXTS[event.action], "text") for event in
 AMD_SEVERITIES = {event.name: (event.severity, parts.SEVERITIES.get(event.severity, ("", "text"))[1]) for event in amd.EVENTS}
 SXID_MEANINGS = {str(code): (f"{sxid.name}: {sxid.meaning}", "text") for code, sxid in SXIDS.items()}
 SXID_ACTIONS = {str(code): (sxid.action.text, "text") for code, sxid in SXIDS.items()}
+IN_CLUSTER = {"cluster": Column(heading="Cluster", width=110)}
 ON_GPU = "{{instance}} GPU {{gpu}}"
 # DCGM's values, see gpu:dcgm_health:code.
 HEALTH = {0: ("healthy", "green"), 10: ("warning", "yellow"), 20: ("FAILURE", "red")}
@@ -109,26 +113,52 @@ def _now() -> tuple[Any, ...]:
     )
 
 
+def _recommended(
+    title: str,
+    query: str,
+    *,
+    description: str,
+    width: int,
+    code: Mapping[str, Column],
+    meanings: Words,
+    actions: Words,
+    place: Mapping[str, Column],
+) -> Any:
+    """Codes with what they mean and what to do, the gravest first: their severities sort in that order."""
+    return log_table(
+        title,
+        query,
+        description=description,
+        width=width,
+        columns={
+            "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+            **code,
+            "Value #A": Column(heading="Log lines", width=60),
+            "meaning": Column(heading="Meaning", words=meanings, is_text=True),
+            "action": Column(heading="Recommended action", words=actions, is_text=True),
+            **place,
+        },
+        sort_by="Severity",
+        descending=False,  # critical, info, warning; Fatal, Non-fatal
+        if_none=NONE,
+    )
+
+
 def _xids() -> tuple[Any, ...]:
     return (
-        log_table(
+        _recommended(
             "XIDs and recommended actions",
             q.lines_by_gpu(HOST),
             description="XIDs of the selected time range by GPU and code, with their meaning and the recommended action.",
             width=24,
-            columns={
-                "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+            code={
                 "pci": Column(heading="GPU (PCI)", width=110),
                 "xid": Column(heading="XID", width=60),
                 "severity": Column(heading="Severity", words=SEVERITIES, width=90),
-                "Value #A": Column(heading="Log lines", width=60),
-                "meaning": Column(heading="Meaning", words=MEANINGS, is_text=True),
-                "action": Column(heading="Recommended action", words=ACTIONS, is_text=True),
-                "cluster": Column(heading="Cluster", width=110),
             },
-            sort_by="Severity",
-            descending=False,  # critical, info, warning
-            if_none=NONE,
+            meanings=MEANINGS,
+            actions=ACTIONS,
+            place=IN_CLUSTER,
         ),
         log_counts(
             "XIDs by code",
@@ -149,24 +179,19 @@ def _xids() -> tuple[Any, ...]:
 
 def _amd_events() -> tuple[Any, ...]:
     return (
-        log_table(
+        _recommended(
             "AMD driver events and recommended actions",
             q.amd_events_by_gpu(HOST),
             description="What AMD's driver logged in the selected time range, by GPU: memory errors (RAS), resets, page faults.",
             width=16,
-            columns={
-                "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+            code={
                 "pci": Column(heading="GPU (PCI)", width=110),
                 "event": Column(heading="Event", width=150),
                 "severity": Column(heading="Severity", words=AMD_SEVERITIES, width=90),
-                "Value #A": Column(heading="Log lines", width=60),
-                "meaning": Column(heading="Meaning", words=AMD_MEANINGS, is_text=True),
-                "action": Column(heading="Recommended action", words=AMD_ACTIONS, is_text=True),
-                "cluster": Column(heading="Cluster", width=110),
             },
-            sort_by="Severity",
-            descending=False,
-            if_none=NONE,
+            meanings=AMD_MEANINGS,
+            actions=AMD_ACTIONS,
+            place=IN_CLUSTER,
         ),
         log_counts(
             "AMD driver events",
@@ -180,23 +205,19 @@ def _amd_events() -> tuple[Any, ...]:
 
 def _switches() -> tuple[Any, ...]:
     return (
-        log_table(
+        _recommended(
             "SXids and recommended actions",
             fabric.sxids_by_switch(HOST),
             description="Errors of NVSwitches in the selected time range, by code, with the severity in their line.",
             width=16,
-            columns={
-                "instance": Column(heading="Host", link=link_to_host("host"), width=150),
+            code={
                 "pci": Column(heading="NVSwitch (PCI)", width=120),
                 "sxid": Column(heading="SXid", width=70),
                 "sxid_severity": Column(heading="Severity", width=90),
-                "Value #A": Column(heading="Log lines", width=60),
-                "meaning": Column(heading="Meaning", words=SXID_MEANINGS, is_text=True),
-                "action": Column(heading="Recommended action", words=SXID_ACTIONS, is_text=True),
             },
-            sort_by="Severity",
-            descending=False,  # Fatal, Non-fatal
-            if_none=NONE,
+            meanings=SXID_MEANINGS,
+            actions=SXID_ACTIONS,
+            place={},
         ),
         log_counts(
             "Network adapter errors",
