@@ -17,6 +17,8 @@ ALERT: Final = "NvswitchSxid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
 INCIDENTS: Final = "nvswitch:sxid_incident:timestamp_seconds"
 FATAL: Final = "Fatal"
+# LogQL: without the lines that only add detail to an event, as in process_kernel.alloy.
+EVENTS_ONLY: Final = r"!~ `Data \{|Severity [0-9]+ Engine`"
 
 _WHERE: Final = "SXid {{ $labels.sxid }} on {{ $labels.instance }}, NVSwitch {{ $labels.pci }}"
 _FOUND: Final = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "SXid"'
@@ -50,8 +52,8 @@ def _alert(expression: str, severity: Severity) -> Rule:
 
 
 def log_selector() -> str:
-    """Lines in Loki that page, without those that only add detail to an event (process_kernel.alloy)."""
-    lines = '{job="kernel", sxid=~".+"} !~ `Data \\{|Severity [0-9]+ Engine`'
+    """Lines in Loki that page."""
+    lines = f'{{job="kernel", sxid=~".+"}} {EVENTS_ONLY}'
     return f'{lines} | sxid_severity="{FATAL}" or (sxid_severity="" and sxid=~"{_codes(Severity.CRITICAL)}")'
 
 

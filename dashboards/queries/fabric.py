@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from alerts.sxid_rules import EVENTS_ONLY
 from dashboards.queries.common import ONE_GPU, ONE_HOST, or_zero
 
 # Counters of errors with the name that NVIDIA's tools give them.
@@ -40,12 +41,9 @@ def errors(counter: str, selector: str) -> str:
 
 
 def sxids_by_switch(selector: str) -> str:
-    """LogQL: count in the whole time range, per host, switch and code, which is copied to columns that map it to texts.
-
-    Lines that only add detail to an event are left out, as in process_kernel.alloy.
-    """
+    """LogQL: count in the whole time range, per host, switch and code, which is copied to columns that map it to texts."""
     labels = "cluster, instance, pci, sxid, sxid_severity, meaning, action"
-    lines = f'{{job="kernel", sxid=~".+", {selector}}} !~ `Data \\{{|Severity [0-9]+ Engine`'
+    lines = f'{{job="kernel", sxid=~".+", {selector}}} {EVENTS_ONLY}'
     counted = f"{lines} | label_format meaning=`{{{{.sxid}}}}`, action=`{{{{.sxid}}}}` [$__range]"
     return f"sum by ({labels}) (count_over_time({counted}))"
 
