@@ -12,6 +12,9 @@ from stackfile.scrape_targets import ScrapeTarget, settings
 from tests.host.parts.conftest import IDENTITY, RunningAlloy, running_alloy
 
 BODY = 'vllm:requests_running{instance="model\'s own",model="other"} 3\nvllm:waiting 1\nprocess_open_fds 7\npython_info 1\n'
+KEPT = {"vllm:requests_running", "vllm:waiting", "process_open_fds", "up", "scrape_samples_scraped"}
+# What both jobs send. The series of one scrape arrive in several pushes, in any order.
+SENT = {(job, name) for job in ("vllm", "whisper") for name in KEPT} | {("whisper", "python_info")}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,9 @@ def alloy(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
     values = {f"GPU_FLEET_{name}": value for name, value in settings(targets).items()}
     facts = {"GPU_FLEET_EXPORTER_MODE": "textfile", **values}
     with running_alloy(tmp_path_factory.mktemp("host"), facts, scrape_targets=True) as running:
-        running.receiver.wait_for(lambda: running.receiver.of("python_info") and running.receiver.of("process_open_fds"))
+        running.receiver.wait_for(
+            lambda: {(series["job"], series["__name__"]) for series in map(dict, running.receiver.series)} >= SENT
+        )
         yield running
 
 
