@@ -101,6 +101,7 @@ def _now() -> tuple[Any, ...]:
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
+            has_sparkline=False,
         ),
         one_number(
             "GPUs with uncorrectable errors",
@@ -109,6 +110,7 @@ def _now() -> tuple[Any, ...]:
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
+            has_sparkline=False,
         ),
     )
 
