@@ -16,6 +16,7 @@ import promql_parser as promql
 
 import alerts
 from dashboards import all_dashboards
+from dashboards.layout import all_panels
 from signals.panels import filled_in
 from signals.promql import parse
 from stackfile.values import duration_s
@@ -48,8 +49,8 @@ def table(counts: Mapping[int, Count], most: int) -> list[dict[str, Any]]:
 
     rows = []
     for board in all_dashboards().values():
-        for panel in _panels(board):
-            read = [reading for target in _targets(panel) for reading in readings(target["expr"], bool(target.get("instant")))]
+        for panel in all_panels(board):
+            read = [reading for target in targets(panel) for reading in readings(target["expr"], bool(target.get("instant")))]
             million = sum(samples(series(one.selector), one, every) for one in read) / 1e6
             if million >= 0.1:
                 total = round(sum(series(one.selector) for one in read))
@@ -112,13 +113,7 @@ def _intervals() -> dict[str, float]:
     }
 
 
-def _panels(board: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for panel in board.get("panels", ()):
-        yield panel
-        yield from _panels(panel)
-
-
-def _targets(panel: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def targets(panel: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [
         target
         for target in panel.get("targets", ())
