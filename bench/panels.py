@@ -24,6 +24,7 @@ from stackfile.values import duration_s
 SCRAPE_S: Final = 15
 RANGE_S: Final = 30 * 86_400
 GPUS: Final = 10_000
+HOST: Final = "gpu-node-0000"  # the one that a dashboard of one host shows
 
 # Series that a selector matches in a store.
 Count = Callable[[str], int]
@@ -38,7 +39,7 @@ class Reading:
 
 
 def table(counts: Mapping[int, Count], most: int) -> list[dict[str, Any]]:
-    """The panels over a whole fleet that read most. `counts`: of the store with that many GPUs, at least two sizes."""
+    """The panels that read most. `counts`: of the store with that many GPUs, at least two sizes."""
     every = _intervals()
     counted: dict[str, float] = {}
 
@@ -50,7 +51,11 @@ def table(counts: Mapping[int, Count], most: int) -> list[dict[str, Any]]:
     rows = []
     for board in all_dashboards().values():
         for panel in all_panels(board):
-            read = [reading for target in targets(panel) for reading in readings(target["expr"], bool(target.get("instant")))]
+            read = [
+                reading
+                for target in targets(panel)
+                for reading in readings(target["expr"], bool(target.get("instant")), chosen(board))
+            ]
             million = sum(samples(series(one.selector), one, every) for one in read) / 1e6
             if million >= 0.1:
                 total = round(sum(series(one.selector) for one in read))
@@ -60,11 +65,16 @@ def table(counts: Mapping[int, Count], most: int) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["million samples"])[:most]
 
 
-def readings(query: str, instant: bool) -> list[Reading]:
-    """Of one target: an instant query reads what its own windows hold, another one the dashboard's range too."""
+def chosen(board: Mapping[str, Any]) -> dict[str, str]:
+    """Values of the variables that a dashboard starts with one value of."""
+    return {variable["name"]: HOST for variable in board["templating"]["list"] if variable.get("includeAll") is False}
+
+
+def readings(query: str, instant: bool, values: Mapping[str, str]) -> list[Reading]:
+    """Of one target: an instant query reads what its own windows hold, another one the dashboard's range too. `values`: of
+    variables; others match everything."""
     whole = re.sub(r"\$(__range\b|\{__range\})", f"{RANGE_S}s", query)
-    # A variable inside a matcher is every value it can have; one of a single host or GPU has none here and matches nothing.
-    filled = re.sub(r'"\$\{?\w+(:\w+)?\}?"', '".*"', filled_in(whole, {}))
+    filled = re.sub(r'"\$\{?(\w+)(:\w+)?\}?"', lambda found: f'"{values.get(found[1], ".*")}"', filled_in(whole, {}))
     return list(_readings(parse(filled), 0 if instant else RANGE_S))
 
 

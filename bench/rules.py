@@ -296,7 +296,7 @@ def _with_tables(page: str, rows: Sequence[dict[str, Any]], read: Sequence[dict[
 
 {_markdown(rows)}
 
-What the panels over the whole fleet read of 30 days and 10,000 GPUs, computed from the series that their queries match here:
+What panels read of 30 days and 10,000 GPUs, those of one host of its own, computed from the series that their queries match here:
 
 {_markdown(read)}"""
     return re.sub(rf"{_BEGIN}.*{_END}", lambda _: f"{_BEGIN}\n{text}\n{_END}", page, flags=re.DOTALL)

@@ -45,7 +45,7 @@ def test_a_counter_of_mimir_is_summed_over_its_labels() -> None:
     ("query", "instant", "expected"),
     [
         ('sum(a{b=~"$cluster"})', False, [('a{b=~".*"}', panels.RANGE_S)]),
-        ("a > 1", True, [("a", 0)]),
+        ('a{instance=~"$instance"} > 1', True, [('a{instance=~"n1"}', 0)]),
         ("rate(a[5m] offset 1d) / b", True, [("a", 300), ("b", 0)]),
         ("max_over_time(a[$__range])", True, [("a", panels.RANGE_S)]),
         ("max_over_time(sum(a)[1d:1h])", True, [("a", 86_400)]),
@@ -54,7 +54,7 @@ def test_a_counter_of_mimir_is_summed_over_its_labels() -> None:
 def test_a_query_reads_its_windows_and_the_range_of_its_panel(
     query: str, instant: bool, expected: list[tuple[str, float]]
 ) -> None:
-    found = [(one.selector.replace("{}", ""), one.seconds) for one in panels.readings(query, instant)]
+    found = [(one.selector.replace("{}", ""), one.seconds) for one in panels.readings(query, instant, {"instance": "n1"})]
     assert found == expected
 
 
