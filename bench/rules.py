@@ -1,9 +1,10 @@
 """Measures what the rules cost: `python -m bench.rules --gpus 100,500,2000`.
 
-A real Mimir gets the series of hosts with eight GPUs each (dcgm-exporter with the standard counters, node_exporter, Alloy) every
-15 s. Its CPU time is measured in three phases: without rules, with the recording rules, with all rules. The differences are what
-rules cost; other work on the machine changes the wall time and not the CPU time. Then each panel is queried, and what it reads is
-computed for 30 days and 10,000 GPUs. The figures go to .dev/rules.json, and --write puts the tables into docs/bench.md.
+A real Mimir for each size gets the series of hosts with eight GPUs each (dcgm-exporter with the standard counters, node_exporter,
+Alloy) every 15 s, all at the same time. The CPU time of each is measured in three phases: without rules, with recording rules,
+with all rules. The differences are what rules cost; other work on the machine changes the wall time and hardly the CPU time. What
+panels read is computed from the series that each store then has (panels.py). The figures go to .dev/rules.json, and --write puts
+the tables into docs/bench.md.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -20,13 +22,16 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import alerts
 from alerts.inventory import inventory_groups
 from alerts.model import RuleGroup
-from dashboards import all_dashboards
+from bench import panels
+from bench.panels import SCRAPE_S
 from lab.gpu import setup
 from lab.showcase import exporters
 from lab.showcase import host as about_host
@@ -34,18 +39,14 @@ from lab.showcase.fleet import Host
 from lab.showcase.remote_write import Labels, Samples, push
 from lab.showcase.servers import Servers
 from operations.table import table
-from signals.panels import filled_in
 
 REPORT: Final = Path(__file__).parents[1] / ".dev" / "rules.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "bench.md"
-SCRAPE_S: Final = 15
 GPUS_PER_HOST: Final = 8
 # Windows of a day read more than this history holds: the samples they read here are a lower bound, which the page says.
 HISTORY_S: Final = 1800
 # A phase must be a multiple of the longest interval of a group, or one evaluation more or less is counted as a cost.
 _SETTLE_S: Final = 60  # new groups are loaded within 10 s, and each has been evaluated once
-_PANELS_OF_S: Final = 30 * 86_400
-_PANELS_OF_GPUS: Final = 10_000
 _PANELS: Final = 12  # of the table: those that read most
 _BEGIN, _END = "<!-- rules: begin -->", "<!-- rules: end -->"
 
@@ -54,76 +55,103 @@ Sample = tuple[Labels, float]
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.rules", description="Measures what the rules cost in Mimir.")
-    parser.add_argument("--gpus", default="100,500,2000", metavar="COUNTS")
+    parser.add_argument("--gpus", default="100,500,2000", metavar="COUNTS", help="at least two sizes")
     parser.add_argument("--phase", type=int, default=300, metavar="SECONDS", help="measured per phase, default %(default)s")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/bench.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/bench.md")
     given = parser.parse_args(arguments)
-    rows: list[dict[str, Any]] = []
-    panels: list[dict[str, Any]] = []
-    for count in map(int, given.gpus.split(",")):
-        row, panels = measure(count, given.phase)
-        rows.append(row)
-        print(table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]), flush=True)
-    print(table(list(panels[0]), [[str(value) for value in row.values()] for row in panels]), flush=True)
+    sizes = [int(count) for count in given.gpus.split(",")]
+    if len(set(sizes)) < 2:
+        parser.error("--gpus needs two sizes: what a panel reads of more GPUs follows from their difference")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # exits as on Ctrl-C, so that no server keeps running
+    try:
+        rows, read = measure(sizes, given.phase)
+    except KeyboardInterrupt:
+        return 130
+    for part in (rows, read):
+        print(table(list(part[0]), [[str(value) for value in row.values()] for row in part]), flush=True)
     REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps({"rules": rows, "panels": panels}, indent=2) + "\n")
+    REPORT.write_text(json.dumps({"rules": rows, "panels": read}, indent=2) + "\n")
     if given.write:
-        PAGE.write_text(_with_tables(PAGE.read_text(), rows, panels[:_PANELS]))
+        PAGE.write_text(_with_tables(PAGE.read_text(), rows, read))
     return 0
 
 
-def measure(gpus: int, phase_s: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """CPU seconds per minute of each phase and samples that the rules read per minute; and what each panel reads, most first."""
-    hosts = _hosts(gpus)
-    with tempfile.TemporaryDirectory(prefix="gpu-fleet-rules-") as directory:
-        fleet = _Fleet(hosts, Path(directory) / "machine")
-        servers = Servers(Path(directory))
-        try:
-            servers.wait()
-            mimir = _Mimir(servers.mimir)
-            fleet.push_history(mimir.url)
-            with fleet.scraped(mimir.url):
-                inventory = inventory_groups("bench", "rules", {host.name: GPUS_PER_HOST for host in hosts})
-                without = mimir.cost(phase_s)
-                mimir.load([*alerts.recording_groups(), *inventory])
-                recording = mimir.cost(phase_s)
-                mimir.load(alerts.rule_groups("mimir"))
-                everything = mimir.cost(phase_s)
-            mimir.unload()
-            panels = _panels(mimir, gpus, phase_s)
-        finally:
-            servers.stop()
+def measure(sizes: Sequence[int], phase_s: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A row for each number of GPUs, and the panels that read most."""
+    with ExitStack() as stack:
+        sites = [stack.enter_context(_site(gpus)) for gpus in sizes]
+        fleets = [stack.enter_context(site.fleet.scraped(site.mimir.url)) for site in sites]
+        without = _costs(sites, phase_s)
+        for site in sites:
+            inventory = inventory_groups("bench", "rules", {host.name: GPUS_PER_HOST for host in site.fleet.hosts})
+            site.mimir.load([*alerts.recording_groups(), *inventory])
+        recording = _costs(sites, phase_s)
+        for site in sites:
+            site.mimir.load(alerts.rule_groups("mimir"))
+        everything = _costs(sites, phase_s)
+        for fleet in fleets:
+            fleet.check()
+        read = panels.table({site.gpus: site.mimir.count for site in sites}, _PANELS)
+    phases = zip(sites, without, recording, everything, strict=True)
+    return [_row(site, *costs) for site, *costs in phases], read
+
+
+def _row(site: _Site, without: _Cost, recording: _Cost, everything: _Cost) -> dict[str, Any]:
     return {
-        "GPUs": gpus,
-        "series": fleet.size,
+        "GPUs": site.gpus,
+        "series": site.fleet.size,
         "ingesting, CPU s/min": round(without.cpu_s, 2),
         "recording, CPU s/min": round(recording.cpu_s - without.cpu_s, 2),
         "alerts, CPU s/min": round(everything.cpu_s - recording.cpu_s, 2),
-        "alerts, cores per 1,000 GPUs": round((everything.cpu_s - recording.cpu_s) / 60 / gpus * 1000, 3),
-        "recording, samples/min": round(recording.samples),
-        "alerts, samples/min": round(everything.samples - recording.samples),
+        "alerts, cores per 1,000 GPUs": round((everything.cpu_s - recording.cpu_s) / 60 / site.gpus * 1000, 3),
+        "recording, series read/min": round(recording.series - without.series),
+        "alerts, series read/min": round(everything.series - recording.series),
+        "all rules, samples read/min": round(everything.samples - without.samples),
         "slowest group, s": round(everything.slowest_s, 2),
         "missed evaluations": everything.missed,
-    }, panels
+    }
 
 
-def _panels(mimir: _Mimir, gpus: int, phase_s: int) -> list[dict[str, Any]]:
-    """Panels over the whole fleet; those of one host or GPU find nothing, because their variables have no value here."""
-    rows = []
-    for board in all_dashboards().values():
-        for panel in board["panels"]:
-            queries = [
-                re.sub(r'"\$\{?\w+(:\w+)?\}?"', '".*"', filled_in(target["expr"], {}))
-                for target in panel.get("targets", ())
-                if (target.get("datasource") or panel.get("datasource") or {}).get("type") == "prometheus"
-            ]
-            # What a query reads grows with its range; what its windows read before the range's begin is the same for each.
-            longer, shorter = (sum(mimir.samples_of(query, range_s) for query in queries) for range_s in (phase_s, phase_s / 3))
-            per_second = max(0.0, longer - shorter) / (phase_s * 2 / 3) / gpus
-            million = round(per_second * _PANELS_OF_GPUS * _PANELS_OF_S / 1e6, 1)
-            if million:
-                rows.append({"dashboard": board["title"], "panel": panel["title"], "million samples": million})
-    return sorted(rows, key=lambda row: -row["million samples"])
+@dataclass(frozen=True)
+class _Site:
+    gpus: int
+    fleet: _Fleet
+    mimir: _Mimir
+
+
+@contextmanager
+def _site(gpus: int) -> Iterator[_Site]:
+    """A Mimir of its own with the history of that many GPUs."""
+    with tempfile.TemporaryDirectory(prefix="gpu-fleet-rules-") as directory:
+        fleet = _Fleet(_hosts(gpus), Path(directory) / "machine")
+        servers = Servers(Path(directory), names=("mimir",))
+        try:
+            servers.wait()
+            fleet.push_history(servers.mimir)
+            yield _Site(gpus, fleet, _Mimir(servers.mimir))
+        finally:
+            servers.stop()
+
+
+def _costs(sites: Sequence[_Site], phase_s: int) -> list[_Cost]:
+    """Of the same phase in every store, once what was loaded before is evaluated."""
+    time.sleep(_SETTLE_S)
+    before = [site.mimir.metrics() for site in sites]
+    time.sleep(phase_s)
+    return [_cost(old, site.mimir.metrics(), phase_s / 60) for site, old in zip(sites, before, strict=True)]
+
+
+def _cost(before: str, after: str, minutes: float) -> _Cost:
+    def grown(name: str) -> float:
+        return _sum(after, name) - _sum(before, name)
+
+    return _Cost(
+        cpu_s=grown("process_cpu_seconds_total") / minutes,
+        series=grown("cortex_ingester_queried_series_sum") / minutes,  # nobody else queries
+        samples=grown("cortex_ingester_queried_samples_sum") / minutes,
+        slowest_s=max(_values(after, "cortex_prometheus_rule_group_last_duration_seconds"), default=0.0),
+        missed=round(grown("cortex_prometheus_rule_group_iterations_missed_total")),
+    )
 
 
 def _hosts(gpus: int) -> list[Host]:
@@ -137,7 +165,7 @@ class _Fleet:
     """The series of all hosts: one machine's bodies under every host's labels."""
 
     def __init__(self, hosts: Sequence[Host], state: Path) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
         setup.init(state=state, scenario="h100x8")
         self._body, _ = exporters.exporter("dcgm-4.8", state, time.time())
         self._known: dict[str, tuple[str, list[tuple[str, str]]]] = {}
@@ -146,7 +174,7 @@ class _Fleet:
     def push_history(self, mimir: str) -> None:
         now_s = time.time() // SCRAPE_S * SCRAPE_S
         moments = [now_s - HISTORY_S + SCRAPE_S * step for step in range(HISTORY_S // SCRAPE_S)]
-        for host in self._hosts:
+        for host in self.hosts:
             series: dict[Labels, Samples] = {
                 labels: [(at_s, value) for at_s in moments] for labels, value in self._samples(host, moments[0], moments[0])
             }
@@ -158,7 +186,7 @@ class _Fleet:
 
     def frame(self, at_s: float) -> Iterator[dict[Labels, Samples]]:
         """A host at a time."""
-        for host in self._hosts:
+        for host in self.hosts:
             yield {labels: [(at_s, value)] for labels, value in self._samples(host, at_s, at_s - 86_400)}
 
     def _samples(self, host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
@@ -192,12 +220,16 @@ class _Scraping:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._failed: Exception | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Scraping:
         self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+
+    def check(self) -> None:
+        """Raises why it ended: without its series, what was measured is worth nothing."""
         if self._failed:
             raise self._failed
 
@@ -212,15 +244,20 @@ class _Scraping:
             self._failed = error
 
 
+@dataclass(frozen=True)
 class _Cost:
-    def __init__(self, *, cpu_s: float, samples: float, slowest_s: float, missed: int) -> None:
-        self.cpu_s, self.samples, self.slowest_s, self.missed = cpu_s, samples, slowest_s, missed
+    """Per minute; `slowest_s`: of one evaluation of a group. `missed`: evaluations of the whole phase."""
+
+    cpu_s: float
+    series: float
+    samples: float
+    slowest_s: float
+    missed: int
 
 
 class _Mimir:
     def __init__(self, url: str) -> None:
         self.url = url
-        self._end_s = 0.0
 
     def load(self, groups: Iterable[RuleGroup]) -> None:
         for group in groups:
@@ -228,44 +265,14 @@ class _Mimir:
             request = urllib.request.Request(url, group.yaml.encode(), {"Content-Type": "application/yaml"})  # noqa: S310  loopback
             urllib.request.urlopen(request, timeout=60).close()  # noqa: S310
 
-    def cost(self, phase_s: int) -> _Cost:
-        """Per minute, once what was loaded before is evaluated."""
-        time.sleep(_SETTLE_S)
-        before = self._metrics()
-        time.sleep(phase_s)
-        after = self._metrics()
-        self._end_s = time.time()
-        minutes = phase_s / 60
+    def count(self, selector: str) -> int:
+        """Series of a selector in the last two minutes, within which every group is evaluated."""
+        asked = urllib.parse.urlencode({"query": f"count(last_over_time({selector}[2m]))"}).encode()
+        with urllib.request.urlopen(f"{self.url}/prometheus/api/v1/query", asked, timeout=120) as answer:  # noqa: S310
+            result = json.load(answer)["data"]["result"]
+        return int(result[0]["value"][1]) if result else 0
 
-        def per_minute(name: str) -> float:
-            return (_sum(after, name) - _sum(before, name)) / minutes
-
-        return _Cost(
-            cpu_s=per_minute("process_cpu_seconds_total"),
-            samples=per_minute("cortex_ingester_queried_samples_sum"),  # nobody else queries
-            slowest_s=max(_values(after, "cortex_prometheus_rule_group_last_duration_seconds"), default=0.0),
-            missed=round(
-                _sum(after, "cortex_prometheus_rule_group_iterations_missed_total")
-                - _sum(before, "cortex_prometheus_rule_group_iterations_missed_total")
-            ),
-        )
-
-    def unload(self) -> None:
-        """All rules, so that nobody else queries."""
-        for namespace in {group.namespace for group in alerts.rule_groups("mimir")}:
-            url = f"{self.url}/prometheus/config/v1/rules/{namespace}"
-            urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=60).close()  # noqa: S310
-        time.sleep(30)  # the ruler looks every 10 s
-
-    def samples_of(self, query: str, range_s: float) -> float:
-        """Samples that one query over the last seconds before the rules were unloaded reads."""
-        before = _sum(self._metrics(), "cortex_ingester_queried_samples_sum")
-        asked = {"query": query, "start": self._end_s - range_s, "end": self._end_s, "step": 15}
-        url = f"{self.url}/prometheus/api/v1/query_range"
-        urllib.request.urlopen(url, urllib.parse.urlencode(asked).encode(), timeout=120).close()  # noqa: S310
-        return _sum(self._metrics(), "cortex_ingester_queried_samples_sum") - before
-
-    def _metrics(self) -> str:
+    def metrics(self) -> str:
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:  # noqa: S310
             return str(answer.read().decode())
 
@@ -282,16 +289,16 @@ def _labels(name: str, own: Iterable[tuple[str, str]], host: Host, job: str) -> 
     return tuple(sorted({**dict(own), **host.labels, "__name__": name, "job": job}.items()))
 
 
-def _with_tables(page: str, rows: Sequence[dict[str, Any]], panels: Sequence[dict[str, Any]]) -> str:
+def _with_tables(page: str, rows: Sequence[dict[str, Any]], read: Sequence[dict[str, Any]]) -> str:
     machine = f"{time.strftime('%d %B %Y')}, {os.cpu_count()} cores, {platform.machine()}"
     text = f"""\
 {machine}:
 
 {_markdown(rows)}
 
-What the panels over the whole fleet would read at 30 days and 10,000 GPUs, computed from what they read of this history:
+What panels read of 30 days and 10,000 GPUs, those of one host of its own, computed from the series that their queries match here:
 
-{_markdown(panels)}"""
+{_markdown(read)}"""
     return re.sub(rf"{_BEGIN}.*{_END}", lambda _: f"{_BEGIN}\n{text}\n{_END}", page, flags=re.DOTALL)
 
 

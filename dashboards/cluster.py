@@ -20,9 +20,10 @@ from dashboards.panels import (
 )
 from dashboards.queries import fabric, health, pipeline
 from dashboards.queries import fleet as q
-from dashboards.queries.common import CLUSTER, MODE, ONE_HOST, averaged, highest, per_gpu, summed
+from dashboards.queries.common import CLUSTER, MODE, ONE_HOST, averaged, highest, summed
 
-_QUANTILES = {0.1: "10th percentile", 0.5: "median", 0.9: "90th percentile"}
+# By exporter: a quantile cannot be computed from those of two. The words are short, so that a narrow legend shows both.
+_QUANTILES = {0.1: "p10 {{exporter_mode}}", 0.5: "p50 {{exporter_mode}}", 0.9: "p90 {{exporter_mode}}"}
 
 
 def dashboard() -> dict[str, Any]:
@@ -97,7 +98,7 @@ def _use() -> tuple[Any, ...]:
     return (
         _spread(
             "GPU utilization percentiles",
-            "gpu:utilization:ratio",
+            "gpu_utilization:ratio",
             "Distribution of GPU utilization over the GPUs. A wide spread means uneven load, or a job that hangs.",
             unit="percentunit",
             thresholds=NO_THRESHOLDS,
@@ -106,8 +107,8 @@ def _use() -> tuple[Any, ...]:
         time_series(
             "GPU power",
             [
-                Query(f"sum({per_gpu('gpu:power:watts', MODE)})", "power draw"),
-                Limit(f"sum({per_gpu('gpu:power_limit:watts', MODE)})", "power limit"),
+                Query(q.total("gpu_power:watts", MODE), "power draw"),
+                Limit(q.total("gpu_power_limit:watts", MODE), "power limit"),
             ],
             description="Total power draw of the GPUs. The dashed line is the sum of their power limits.",
             unit="watt",
@@ -123,8 +124,8 @@ def _health() -> tuple[Any, ...]:
         time_series(
             "GPU temperature, maximum and median",
             [
-                Query(f"max({per_gpu('gpu:temperature:celsius', MODE)})", "maximum"),
-                Query(q.quantile(0.5, "gpu:temperature:celsius", MODE), "median"),
+                Query(q.quantile(1, "gpu_temperature:celsius", MODE), "max {{exporter_mode}}"),
+                Query(q.quantile(0.5, "gpu_temperature:celsius", MODE), "p50 {{exporter_mode}}"),
             ],
             description="Hottest GPU and median. If both rise, check the room; if only the maximum rises, that GPU or its host.",
             unit="celsius",

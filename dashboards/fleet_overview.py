@@ -24,8 +24,6 @@ from dashboards.queries import fleet as q
 from dashboards.queries import health
 from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, highest, of_clusters, per_gpu, summed, top
 
-# Below 10 % a GPU is mostly idle.
-BUSY_FROM = 0.10
 CLUSTERS = "{{datacenter}} / {{cluster}}"
 GPU = "{{cluster}} {{instance}} GPU {{gpu}}"
 
@@ -53,7 +51,7 @@ def _now() -> tuple[Any, ...]:
         parts.gpus_of(CLUSTER, 4),
         one_number(
             "Busy GPUs",
-            Query(q.busy_gpus(CLUSTER, BUSY_FROM), "busy"),
+            Query(q.busy_gpus(CLUSTER), "busy"),
             description="GPUs with a utilization of at least 10 %.",
             unit="short",
             thresholds=NO_THRESHOLDS,

@@ -141,11 +141,13 @@ def one_number(
     height: int = 4,
     if_none: str = "no data",
     link: str | None = None,
+    has_sparkline: bool = True,
 ) -> stat.Panel:
-    """A number with a sparkline, colored by `thresholds`."""
-    panel = _stat(link).graph_mode(common_models.BigValueGraphMode.AREA).no_value(if_none)
+    """A number colored by `thresholds`. Without sparkline it reads the last samples alone: for queries over all GPUs or pods."""
+    graph = common_models.BigValueGraphMode.AREA if has_sparkline else common_models.BigValueGraphMode.NONE
+    panel = _stat(link).graph_mode(graph).no_value(if_none)
     panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
-    return _described(panel, title, [query], description, unit, thresholds, width, height)
+    return _described(panel, title, [query], description, unit, thresholds, width, height, instant=not has_sparkline)
 
 
 def count_of(title: str, *, complete: str, short: str, description: str, width: int, link: str | None = None) -> stat.Panel:

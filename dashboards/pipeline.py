@@ -41,7 +41,8 @@ def dashboard() -> dict[str, Any]:
 
 
 def _number(title: str, query: str, description: str, thresholds: Thresholds) -> Any:
-    return one_number(title, Query(query, title), description=description, unit="short", thresholds=thresholds, width=4)
+    shown = Query(query, title)
+    return one_number(title, shown, description=description, unit="short", thresholds=thresholds, width=4, has_sparkline=False)
 
 
 def _course(title: str, query: str, legend: str, description: str, unit: str, if_none: str = "no data") -> Any:

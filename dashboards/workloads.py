@@ -39,6 +39,7 @@ def _number(title: str, query: str, description: str, *, can_warn: bool = False)
         thresholds=YELLOW_FROM_ONE if can_warn else NO_THRESHOLDS,
         width=6,
         if_none="no data from kube-state-metrics",
+        has_sparkline=False,
     )
 
 

@@ -101,6 +101,7 @@ def _now() -> tuple[Any, ...]:
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
+            has_sparkline=False,
         ),
         one_number(
             "GPUs with uncorrectable errors",
@@ -109,6 +110,7 @@ def _now() -> tuple[Any, ...]:
             unit="short",
             thresholds=RED_FROM_ONE,
             width=6,
+            has_sparkline=False,
         ),
     )
 
@@ -234,7 +236,7 @@ def _gpu_health() -> tuple[Any, ...]:
         states(
             "Recovery action",
             Query(q.recovery_actions(HOST), ON_GPU),
-            description="The driver's recovery action over time, for GPUs that had one.",
+            description="The driver's recovery action over time, while a GPU has one.",
             words=parts.RECOVERY_ACTIONS,
             width=12,
             if_none=NONE,
@@ -284,6 +286,7 @@ def _reliability() -> tuple[Any, ...]:
             thresholds=NO_THRESHOLDS,
             width=6,
             height=HEIGHT,
+            has_sparkline=False,
         ),
         one_number(
             "GPU days between critical alerts",
@@ -293,6 +296,7 @@ def _reliability() -> tuple[Any, ...]:
             thresholds=NO_THRESHOLDS,
             width=6,
             height=HEIGHT,
+            has_sparkline=False,
             if_none="no critical alert",
         ),
         bars(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from alerts.sxid_rules import EVENTS_ONLY
-from dashboards.queries.common import ONE_GPU, ONE_HOST, or_zero
+from dashboards.queries.common import ONE_HOST, or_zero
 
 # Counters of errors with the name that NVIDIA's tools give them.
 ERRORS: Final = {
@@ -55,13 +55,13 @@ def adapter_events(selector: str) -> str:
 
 def registered(selector: str) -> str:
     """GPUs that have joined the NVLink fabric."""
-    return f"count(max by ({ONE_GPU}) (gpu:fabric_state:code{{{selector}}}) == 3)"
+    return f"sum(cluster_exporter_mode:gpus_fabric_registered:count{{{selector}}})"
 
 
 def not_registered(selector: str) -> str:
-    return or_zero(f"count(max by ({ONE_GPU}) (gpu:fabric_state:code{{{selector}}}) > 0 != 3)")
+    return or_zero(f"sum(cluster_exporter_mode:gpus_fabric_unregistered:count{{{selector}}})")
 
 
 def fewest_links(selector: str) -> str:
     """Active NVLinks of the GPU that has the fewest, per host; the ten lowest."""
-    return f"bottomk(10, min by ({ONE_HOST}) (gpu:nvlinks_active:count{{{selector}}}))"
+    return f"bottomk(10, min by ({ONE_HOST}) (instance:nvlinks_active:min{{{selector}}}))"

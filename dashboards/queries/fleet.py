@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, of_clusters, or_zero, per_gpu, summed
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, of_clusters, or_zero, summed
 
 _AGENT: Final = 'job="alloy"'
 _MIB_1024: Final = 1 << 30  # less may be the driver's own use
@@ -56,25 +56,20 @@ def missing_hosts_by(selector: str, by: str) -> str:
     return f"count by ({by}) ({silent}) or 0 * count by ({by}) (inventory:host:expected{{{selector}}})"
 
 
-def busy_gpus(selector: str, least: float) -> str:
-    return or_zero(f"count({per_gpu('gpu:utilization:ratio', selector)} >= {least})")
+def busy_gpus(selector: str) -> str:
+    return or_zero(f"sum(cluster:gpus_busy:count{{{selector}}})")
 
 
 def idle_with_memory(selector: str) -> str:
     """GPUs that have been idle for half an hour while a process held more than 1 GiB of their memory."""
-    return or_zero(f"count({_idle_with_memory(selector)})")
+    return or_zero(f"sum(cluster:gpus_idle_with_memory:count{{{selector}}})")
 
 
 def memory_of_idle_gpus(selector: str, count: int) -> str:
     """Memory used on such GPUs, in bytes; the `count` highest."""
-    return f"topk({count}, {_idle_with_memory(selector)})"
-
-
-def _idle_with_memory(selector: str) -> str:
-    return (
-        f"(max by ({ONE_GPU}) (min_over_time(gpu:memory_used:bytes{{{selector}}}[30m])) > {_MIB_1024}) "
-        f"and on ({ONE_GPU}) (max by ({ONE_GPU}) (max_over_time(gpu:utilization:ratio{{{selector}}}[30m])) < 0.01)"
-    )
+    held = f"max by ({ONE_GPU}) (min_over_time(gpu:memory_used:bytes{{{selector}}}[30m])) > {_MIB_1024}"
+    idle = f"max by ({ONE_GPU}) (max_over_time(gpu:utilization:ratio{{{selector}}}[30m])) < 0.01"
+    return f"topk({count}, ({held}) and on ({ONE_GPU}) ({idle}))"
 
 
 def memory_used_ratio(selector: str, by: str) -> str:
@@ -91,13 +86,18 @@ def power_limit(selector: str) -> str:
 
 
 def quantile(share: float, series: str, selector: str) -> str:
-    """The `share` quantile over the GPUs."""
-    return f"quantile({share}, {per_gpu(series, selector)})"
+    """The recorded `share` quantile over the GPUs of each exporter; 1 is the highest."""
+    return f'max by (exporter_mode) (cluster_exporter_mode:{series}{{{selector}, quantile="{share}"}})'
+
+
+def total(series: str, selector: str) -> str:
+    """Of the recorded sums of each exporter."""
+    return f"sum(cluster_exporter_mode:{series}{{{selector}}})"
 
 
 def throttled_by_reason(selector: str) -> str:
     """GPUs with reduced clocks, by clock throttle reason."""
-    return f"count by (reason) (max by ({ONE_GPU}, reason) (gpu:throttled:bool{{{selector}}}) == 1)"
+    return f"sum by (reason) (cluster_exporter_mode:gpus_throttled:count{{{selector}}})"
 
 
 def throttled_by(selector: str, by: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU, ONE_HOST, or_zero, per_gpu, top
+from dashboards.queries.common import ONE_HOST, or_zero, per_gpu, top
 
 _XIDS: Final = 'job="kernel", xid=~".+"'
 _AMD_EVENTS: Final = 'job="kernel", event=~".+"'
@@ -67,14 +67,13 @@ def gpus_with_uncorrectable_errors(selector: str) -> str:
 
 
 def recovery_actions(selector: str) -> str:
-    """The recovery action of GPUs that had one within the time range; at most fifty."""
-    worst = f"max by ({ONE_GPU}) (max_over_time(gpu:recovery_action:code{{{selector}}}[$__range])) > 0"
-    return f"{per_gpu('gpu:recovery_action:code', selector)} and on ({ONE_GPU}) topk(50, {worst})"
+    """The recovery action of the GPUs that have one; at most fifty."""
+    return f"topk(50, {per_gpu('gpu:recovery_action_required:code', selector)})"
 
 
 def dcgm_health(selector: str) -> str:
     """DCGM's health per GPU and watch, where it is not healthy; at most fifty."""
-    return f"topk(50, max by ({ONE_HOST}, gpu, health_watch) (gpu:dcgm_health:code{{{selector}}}) > 0)"
+    return f"topk(50, max by ({ONE_HOST}, gpu, health_watch) (gpu:dcgm_health_failing:code{{{selector}}}))"
 
 
 def ecc_uncorrected(selector: str) -> str:
@@ -100,7 +99,7 @@ def critical_alerts_of_gpus(selector: str) -> str:
 
 
 def gpu_days_between_critical_alerts(selector: str) -> str:
-    return f"count({per_gpu('gpu:info', selector)}) * $__range_s / 86400 / ({_critical(selector, '')})"
+    return f"sum(instance:gpus:count{{{selector}}}) * $__range_s / 86400 / ({_critical(selector, '')})"
 
 
 def critical_alerts_by_gpu(selector: str) -> str:

@@ -14,7 +14,7 @@ _ERRORS: Final = '|~ "(?i)error|exception|traceback|out of memory|oom|cuda|nccl.
 
 
 def gpus_by_namespace(selector: str) -> str:
-    return f'count by (namespace) (group by (namespace, {ONE_GPU}) (gpu:utilization:ratio{{{selector}, namespace!=""}}))'
+    return f"sum by (namespace) (namespace:gpus:count{{{selector}}})"
 
 
 def gpus_without_pod(selector: str) -> str:
@@ -46,7 +46,7 @@ def memory_of_pods(selector: str) -> str:
 
 def power_of_namespaces(selector: str) -> str:
     """Power draw of the GPUs allocated to a namespace. A GPU shared by two namespaces counts for both."""
-    return f'sum by (namespace) (max by (namespace, {ONE_GPU}) (gpu:power:watts{{{selector}, namespace!=""}}))'
+    return f"sum by (namespace) (namespace:gpu_power:watts{{{selector}}})"
 
 
 def gpus_allocatable(selector: str) -> str:

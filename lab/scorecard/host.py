@@ -93,6 +93,9 @@ class SimulatedHost:
         # Only a host whose connection a tape cuts goes through relays.
         self._is_relayed = any(set(step) & {"down", "up"} for step in tape.steps)
         self._place_configuration()
+        # As on a real host, the file is not empty: a restarted Alloy takes position 0 of a file for none, and begins at its end
+        # (Alloy, internal/component/loki/source/file/tailer.go, initRun; read 2026-11-22).
+        self._log_boot()
 
     # --- life of the host
 
@@ -202,6 +205,9 @@ class SimulatedHost:
         with (self._state / KERNEL_LOG).open("a") as log:
             log.write("".join(f"{line}\n" for line in stamped))
 
+    def _log_boot(self) -> None:
+        self._log([line.format(driver=machine(self._state).driver) for line in _BOOT])
+
     def _power_off(self, how: signal.Signals) -> None:
         self._stop_alloy(how)
         for name in ("gpu-exporter", "node-exporter"):
@@ -216,7 +222,7 @@ class SimulatedHost:
         self._node.booted_s = text["booted_s"]
         if repairs:
             inject.clear(self._state)
-        self._log([line.format(driver=text["driver"]) for line in _BOOT])
+        self._log_boot()
         for name in ("node-exporter", "gpu-exporter", "alloy"):
             self._start(name)
 

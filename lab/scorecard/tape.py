@@ -51,7 +51,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "check_network": r"cable|transceiver|switch port|infiniband|ibstat|link",
     "check_cooling": r"fan|cool|air ?flow|temperature|thermal",
     "check_power": r"power (suppl|feed)|psu|power",
-    "check_host": r"systemctl|log ?in|console|bmc|ssh|uplink|journalctl|curl|df |disk|chrony|ntp|clock",
+    "check_host": r"systemctl|log ?in|console|bmc|ssh|uplink|journalctl|curl|\bd[uf] |disk|chrony|ntp|clock",
     "replace": r"replace|rma|return the board|field diag|service",
     "contact_support": r"support|bug.?report|vendor",
     "update_software": r"update|upgrade",

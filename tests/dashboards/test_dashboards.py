@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import dashboards
+from bench import panels as reading
 from dashboards.layout import SCHEMA_VERSION, all_panels
 
 ROOT = Path(dashboards.__file__).parents[1]
@@ -159,3 +160,18 @@ def test_rules_query_only_agent_metrics_that_are_sent():
         for name in re.findall(r"\b(?:prometheus_remote|loki_write|alloy|process|gpu_fleet)_\w+", rule["expr"])
     }
     assert {name for name in asked if not alloy.fullmatch(name)} == set(), "such an alert would never fire"
+
+
+# Of the sums of clusters and namespaces, of hosts, and of what is rare: alerts, and GPUs in a bad state.
+FEW_SERIES = re.compile(r"(cluster|cluster_exporter_mode|namespace|instance|inventory):|ALERTS|gpu:\w+_(required|failing):")
+
+
+@pytest.mark.parametrize("uid", ["overview", "cluster", "capacity", "xid"])
+def test_a_month_of_a_large_fleet_reads_no_series_of_every_gpu(uid):
+    """The other dashboards show a host, the pods of a namespace, or the agents of hosts."""
+    board = dashboards.all_dashboards()[dashboards.uid(uid)]
+    for panel in all_panels(board):
+        for target in reading.targets(panel):
+            for one in reading.readings(target["expr"], bool(target.get("instant")), reading.chosen(board)):
+                is_short = one.seconds < reading.RANGE_S
+                assert is_short or FEW_SERIES.match(one.selector), f"{panel['title']} reads {one.selector}"
