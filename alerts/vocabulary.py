@@ -230,6 +230,33 @@ def derived(expression: str, *metrics: str) -> Source:
     return Source(exporter="derived", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics)
 
 
+# NVIDIA's library does not return while its driver hangs, and dcgm-exporter does not answer then; neither does nvidia_gpu_exporter with
+# the NVML backend. A scrape times out after 10 s; a stopped exporter refuses the connection at once. Within two minutes, because
+# Kubernetes restarts an exporter that does not answer.
+_SCRAPE_TIMES_OUT: Final = Source(
+    exporter="all",
+    expression=f"""\
+0 * max by ({_HOST}) (
+  up{{job=~"gpu-exporter|.*dcgm.*"}} == 0
+  and
+  max_over_time(scrape_duration_seconds{{job=~"gpu-exporter|.*dcgm.*"}}[2m]) > 9
+)""",
+    metrics=("up", "scrape_duration_seconds"),
+)
+# dcgm-exporter may also go on with the last values of DCGM's cache. The links collector runs nvidia-smi four or five times and waits
+# 3 s for each; where it has nothing to report, it fails within seconds.
+_LINKS_TIME_OUT: Final = Source(
+    exporter="textfile",
+    expression=f"""\
+0 * max by ({_HOST}) (
+  node_gpu_collector_success{{collector="links"}} == 0
+  and on ({_HOST})
+  node_gpu_collector_duration_seconds{{collector="links"}} >= 12
+)""",
+    metrics=("node_gpu_collector_success", "node_gpu_collector_duration_seconds"),
+)
+
+
 def _per_host(exporter: str, aggregation: str, selector: str) -> Source:
     return Source(exporter=exporter, expression=f"{aggregation} by ({_HOST}) ({selector})", metrics=(selector.partition("{")[0],))
 
@@ -400,6 +427,8 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             name="instance:gpu_collection_ok:bool",
             meaning="0 while the exporter runs but cannot read the GPUs.",
             sources=(
+                _SCRAPE_TIMES_OUT,
+                _LINKS_TIME_OUT,
                 _per_host("nvidia_gpu_exporter", "min", "nvidia_smi_last_collect_success"),
                 _per_host("textfile", "min", 'node_gpu_collector_success{collector!="links"}'),
             ),
