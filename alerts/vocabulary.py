@@ -230,9 +230,9 @@ def derived(expression: str, *metrics: str) -> Source:
     return Source(exporter="derived", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics)
 
 
-# NVIDIA's library does not return while its driver hangs, and dcgm-exporter does not answer then; neither does nvidia_gpu_exporter with
-# the NVML backend. A scrape times out after 10 s; a stopped exporter refuses the connection at once. Within two minutes, because
-# Kubernetes restarts an exporter that does not answer.
+# NVIDIA's library does not return while its driver hangs, and dcgm-exporter does not answer then; neither does
+# nvidia_gpu_exporter with its NVML backend. A scrape times out after 10 s, but a stopped exporter refuses the connection.
+# Within two minutes, because Kubernetes restarts an exporter that does not answer.
 _SCRAPE_TIMES_OUT: Final = Source(
     exporter="all",
     expression=f"""\
@@ -243,8 +243,8 @@ _SCRAPE_TIMES_OUT: Final = Source(
 )""",
     metrics=("up", "scrape_duration_seconds"),
 )
-# dcgm-exporter may also go on with the last values of DCGM's cache. The links collector runs nvidia-smi four or five times and waits
-# 3 s for each; where it has nothing to report, it fails within seconds.
+# dcgm-exporter may also go on with the last values of DCGM's cache. The links collector runs nvidia-smi four or five times and
+# waits 3 s for each; where it has nothing to report, it fails within seconds.
 _LINKS_TIME_OUT: Final = Source(
     exporter="textfile",
     expression=f"""\
@@ -593,6 +593,8 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                 _margin_of_smi(),
                 textfile("temperature_limit_celsius"),
                 _hwmon("junction"),
+                # Without node_exporter's sensors: what amd-smi reports for an MI300X. The junction of a busy GPU has 85 and more.
+                amd("gpu_junction_temperature", "* 0 + 100"),
             ),
         ),
         Series(
