@@ -232,7 +232,8 @@ def derived(expression: str, *metrics: str) -> Source:
 
 # NVIDIA's library does not return while its driver hangs, and dcgm-exporter does not answer then; neither does
 # nvidia_gpu_exporter with its NVML backend. A scrape times out after 10 s, but a stopped exporter refuses the connection.
-# Within two minutes, because Kubernetes restarts an exporter that does not answer.
+# Within two minutes, because Kubernetes restarts an exporter that does not answer. Where nvidia-smi works meanwhile (the
+# links collector), the exporter is only slow: dcgm-exporter with dozens of MIG instances (NVIDIA/dcgm-exporter issue 625).
 _SCRAPE_TIMES_OUT: Final = Source(
     exporter="all",
     expression=f"""\
@@ -240,8 +241,14 @@ _SCRAPE_TIMES_OUT: Final = Source(
   up{{job=~"gpu-exporter|.*dcgm.*"}} == 0
   and
   max_over_time(scrape_duration_seconds{{job=~"gpu-exporter|.*dcgm.*"}}[2m]) > 9
+  unless on ({_HOST})
+  (
+    node_gpu_collector_success{{collector="links"}} == 1
+    and on ({_HOST})
+    time() - node_gpu_collector_timestamp_seconds{{collector="links"}} < 120
+  )
 )""",
-    metrics=("up", "scrape_duration_seconds"),
+    metrics=("up", "scrape_duration_seconds", "node_gpu_collector_success", "node_gpu_collector_timestamp_seconds"),
 )
 # dcgm-exporter may also go on with the last values of DCGM's cache. The links collector runs nvidia-smi four or five times and
 # waits 3 s for each; where it has nothing to report, it fails within seconds.
