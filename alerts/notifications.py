@@ -210,6 +210,12 @@ INHIBITIONS: Final = (
         target=('alertname=~"GpuThermalSlowdown|GpuTemperatureHigh|GpuMemoryHot"',),
     ),
     Inhibition(
+        reason="The errors of a GPU's memory are why its driver requires a drain and a reset.",
+        source=('alertname=~"GpuEccUncorrected|GpuRowRemapFailed"',),
+        target=('alertname=~"GpuRecoveryActionNeeded|GpuRowRemapPending"', 'severity="warning"'),
+        equal=(*HOST, "uuid"),
+    ),
+    Inhibition(
         reason="A health watch of DCGM reads the counters and sensors that have an alert of their own.",
         source=(
             'alertname=~"GpuEccUncorrected|GpuRowRemapFailed|GpuRowRemapPending|GpuThermalSlowdown|GpuTemperatureHigh|GpuMemoryHot'

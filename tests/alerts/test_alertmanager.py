@@ -179,6 +179,19 @@ SWITCH = fires("NvswitchSxid", severity="critical", source="log", pci="0000:05:0
         ),
         pytest.param(
             [
+                fires("GpuEccUncorrected", uuid="3", severity="critical"),
+                fires("GpuRecoveryActionNeeded", uuid="3", severity="warning"),
+                fires("GpuRowRemapPending", uuid="3", severity="warning"),
+                fires("GpuRecoveryActionNeeded", uuid="4", severity="warning"),
+            ],
+            [
+                fires("GpuEccUncorrected", uuid="3", severity="critical"),
+                fires("GpuRecoveryActionNeeded", uuid="4", severity="warning"),
+            ],
+            id="memory errors and what the driver requires after them",
+        ),
+        pytest.param(
+            [
                 fires("GpuNvlinkErrors", uuid="3"),
                 fires("GpuDcgmHealthFailing", uuid="3"),
                 fires("GpuDcgmHealthFailing", uuid="4"),
