@@ -159,9 +159,10 @@ INHIBITIONS: Final = (
         equal=(*HOST, "pci"),
     ),
     Inhibition(
+        # Mimir's rules have it in their expressions; this is for Loki's pages, and for the seconds before the switch is recorded.
         reason="A fatal error of an NVSwitch causes link errors of the host's GPUs, which are reset together with it.",
         source=('alertname="NvswitchSxid"', 'severity="critical"'),
-        target=('alertname="GpuXid"', 'xid=~"74|136|14[4-9]|150|155"'),
+        target=('alertname="GpuXid"', 'xid=~"74|136|14[4-9]|150|154|155"'),
     ),
     Inhibition(
         reason="A fatal error of an NVSwitch stops Fabric Manager and the links of the GPUs, until all are reset together.",
@@ -190,6 +191,38 @@ INHIBITIONS: Final = (
         source=('alertname="HostDiskFilling"', 'severity="critical"'),
         target=('alertname="HostDiskFilling"', 'severity="warning"'),
         equal=(*HOST, "mountpoint"),
+    ),
+    Inhibition(
+        reason="A GPU whose hardware reduces the clocks because of heat is hot, and so is its memory.",
+        source=('alertname="GpuThermalSlowdown"',),
+        target=('alertname=~"GpuTemperatureHigh|GpuMemoryHot|GpuSoftwareThermalSlowdown"',),
+        equal=(*HOST, "uuid"),
+    ),
+    Inhibition(
+        reason="The memory of a hot GPU is hot, and its driver reduces the clocks.",
+        source=('alertname="GpuTemperatureHigh"',),
+        target=('alertname=~"GpuMemoryHot|GpuSoftwareThermalSlowdown"',),
+        equal=(*HOST, "uuid"),
+    ),
+    Inhibition(
+        reason="AMD's driver logged the heat. Its exporter has no addresses, so that of all GPUs of the host belongs to it.",
+        source=('alertname="GpuAmdEvent"', 'event=~"thermal_throttle|over_temperature"'),
+        target=('alertname=~"GpuThermalSlowdown|GpuTemperatureHigh|GpuMemoryHot"',),
+    ),
+    Inhibition(
+        reason="The errors of a GPU's memory are why its driver requires a drain and a reset.",
+        source=('alertname=~"GpuEccUncorrected|GpuRowRemapFailed"',),
+        target=('alertname=~"GpuRecoveryActionNeeded|GpuRowRemapPending"', 'severity="warning"'),
+        equal=(*HOST, "uuid"),
+    ),
+    Inhibition(
+        reason="A health watch of DCGM reads the counters and sensors that have an alert of their own.",
+        source=(
+            'alertname=~"GpuEccUncorrected|GpuRowRemapFailed|GpuRowRemapPending|GpuThermalSlowdown|GpuTemperatureHigh|GpuMemoryHot'
+            '|GpuPowerBrake|GpuPcieReplaysOften|GpuNvlinkErrors|GpuNvlinkDown"',
+        ),
+        target=('alertname="GpuDcgmHealthFailing"',),
+        equal=(*HOST, "uuid"),
     ),
     Inhibition(
         reason="A missing GPU of a host with an incident that pages belongs to it.",

@@ -6,6 +6,7 @@ the code is unknown; over after an hour without a repeat. None: codes that the g
 
 from __future__ import annotations
 
+from textwrap import indent
 from typing import Final
 
 from alerts.model import Rule, RuleGroup
@@ -16,6 +17,8 @@ from alerts.xid import Severity
 ALERT: Final = "NvswitchSxid"
 RUNBOOK: Final = f"alerts/runbooks/{ALERT}.md"
 INCIDENTS: Final = "nvswitch:sxid_incident:timestamp_seconds"
+# Hosts with a fatal one: what it causes on their GPUs pages nobody.
+HOSTS: Final = "host:nvswitch_fatal:bool"
 FATAL: Final = "Fatal"
 # LogQL: without the lines that only add detail to an event, as in process_kernel.alloy.
 EVENTS_ONLY: Final = r"!~ `Data \{|Severity [0-9]+ Engine`"
@@ -33,7 +36,8 @@ def metric_groups() -> list[RuleGroup]:
         f'{INCIDENTS}{{sxid_severity!~"{FATAL}|", sxid!~"{harmless}"}} > time() - 3600\n'
         f'or\n{INCIDENTS}{{sxid_severity="", sxid!~"{fatal}|{harmless}"}} > time() - 3600\n'
     )
-    rules = (_alert(critical, Severity.CRITICAL), _alert(warning, Severity.WARNING))
+    hosts = {"record": HOSTS, "expr": f"group by (datacenter, cluster, instance) (\n{indent(critical, '  ')})\n"}
+    rules = (hosts, _alert(critical, Severity.CRITICAL), _alert(warning, Severity.WARNING))
     return [RuleGroup(name="sxid-alerts", interval="10s", rules=rules)]
 
 

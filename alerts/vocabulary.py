@@ -230,6 +230,40 @@ def derived(expression: str, *metrics: str) -> Source:
     return Source(exporter="derived", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics)
 
 
+# NVIDIA's library does not return while its driver hangs, and dcgm-exporter does not answer then; neither does
+# nvidia_gpu_exporter with its NVML backend. A scrape times out after 10 s, but a stopped exporter refuses the connection.
+# Within two minutes, because Kubernetes restarts an exporter that does not answer. Where nvidia-smi works meanwhile (the
+# links collector), the exporter is only slow: dcgm-exporter with dozens of MIG instances (NVIDIA/dcgm-exporter issue 625).
+_SCRAPE_TIMES_OUT: Final = Source(
+    exporter="all",
+    expression=f"""\
+0 * max by ({_HOST}) (
+  up{{job=~"gpu-exporter|.*dcgm.*"}} == 0
+  and
+  max_over_time(scrape_duration_seconds{{job=~"gpu-exporter|.*dcgm.*"}}[2m]) > 9
+  unless on ({_HOST})
+  (
+    node_gpu_collector_success{{collector="links"}} == 1
+    and on ({_HOST})
+    time() - node_gpu_collector_timestamp_seconds{{collector="links"}} < 120
+  )
+)""",
+    metrics=("up", "scrape_duration_seconds", "node_gpu_collector_success", "node_gpu_collector_timestamp_seconds"),
+)
+# dcgm-exporter may also go on with the last values of DCGM's cache. The links collector runs nvidia-smi four or five times and
+# waits 3 s for each; where it has nothing to report, it fails within seconds.
+_LINKS_TIME_OUT: Final = Source(
+    exporter="textfile",
+    expression=f"""\
+0 * max by ({_HOST}) (
+  node_gpu_collector_success{{collector="links"}} == 0
+  and on ({_HOST})
+  node_gpu_collector_duration_seconds{{collector="links"}} >= 12
+)""",
+    metrics=("node_gpu_collector_success", "node_gpu_collector_duration_seconds"),
+)
+
+
 def _per_host(exporter: str, aggregation: str, selector: str) -> Source:
     return Source(exporter=exporter, expression=f"{aggregation} by ({_HOST}) ({selector})", metrics=(selector.partition("{")[0],))
 
@@ -400,6 +434,8 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             name="instance:gpu_collection_ok:bool",
             meaning="0 while the exporter runs but cannot read the GPUs.",
             sources=(
+                _SCRAPE_TIMES_OUT,
+                _LINKS_TIME_OUT,
                 _per_host("nvidia_gpu_exporter", "min", "nvidia_smi_last_collect_success"),
                 _per_host("textfile", "min", 'node_gpu_collector_success{collector!="links"}'),
             ),
@@ -564,6 +600,8 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                 _margin_of_smi(),
                 textfile("temperature_limit_celsius"),
                 _hwmon("junction"),
+                # Without node_exporter's sensors: what amd-smi reports for an MI300X. The junction of a busy GPU has 85 and more.
+                amd("gpu_junction_temperature", "* 0 + 100"),
             ),
         ),
         Series(

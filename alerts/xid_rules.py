@@ -70,6 +70,9 @@ _RANK_OF_RECOVERY: Final[Mapping[Action, int]] = {Action.REBOOT_NODE: 94, Action
 
 UNKNOWN: Final = 30
 ADDRESS: Final = "gpu:address:info"
+# What a fatal error of an NVSwitch causes on the GPUs that use it: errors of their links; and 154 with a reset, in
+# rules/xid-events.yaml.
+OF_THE_SWITCH: Final = (74, 136, *range(144, 151), 155)
 _HOST: Final = "datacenter, cluster, instance"
 _SEVERITIES: Final = (Severity.CRITICAL, Severity.WARNING)
 
@@ -127,7 +130,7 @@ def log_groups() -> list[RuleGroup]:
         ),
         _log_alert(
             sxid_rules.ALERT,
-            f"{_last_line(switch, switch_labels)}\n{_unless_loaded(switch, switch_labels)}",
+            f"{_last_line(switch, switch_labels, _SWITCH_WINDOW)}\n{_unless_loaded(switch, switch_labels, _SWITCH_WINDOW)}",
             sxid_alert_labels,
             **{**sxid_annotations, "description": f"{_NO_VERDICT} {sxid_annotations['description']}"},
         ),
@@ -172,6 +175,9 @@ def _amd_log_alert() -> Rule:
 
 
 _LOADED: Final = "Linux version [0-9]|NVRM: loading NVIDIA UNIX|amdgpu kernel modesetting enabled"
+_WINDOW: Final = "10m"
+# Three minutes more, the length of a burst: without Mimir the errors that a switch causes on GPUs must not outlast its own alert.
+_SWITCH_WINDOW: Final = "13m"
 _NO_VERDICT: Final = "From the kernel log, before the metrics; an update with the verdict follows within a minute if they arrive."
 _FATAL: Final = "fatal"
 # The rank of an event; of equal ones the earlier second is higher, then the lower code, as in gpu:xid_incident:score.
@@ -223,24 +229,24 @@ def _fatal_action(code: int) -> Action:
     return next((line.action for line in LINES if (line.code, line.kind) == (code, _FATAL)), CATALOGUE[code].action)
 
 
-def _last_line(stream: str, labels: str) -> str:
-    """The time of the last line within ten minutes."""
+def _last_line(stream: str, labels: str, window: str = _WINDOW) -> str:
+    """The time of the last line within the window."""
     time = "label_format at=`{{ __timestamp__ | unixEpoch }}` | unwrap at"
-    return f"max by ({labels}) (max_over_time({stream} | {time} [10m]))"
+    return f"max by ({labels}) (max_over_time({stream} | {time} [{window}]))"
 
 
-def _unless_loaded(stream: str, labels: str) -> str:
+def _unless_loaded(stream: str, labels: str, window: str = _WINDOW) -> str:
     """Without what happened before the last boot or load of the driver, which end the incident in Mimir, too."""
-    return _unless_since(stream, labels, _LOADED)
+    return _unless_since(stream, labels, _LOADED, window)
 
 
 def _unless_booted(stream: str, labels: str) -> str:
-    return _unless_since(stream, labels, "Linux version [0-9]")
+    return _unless_since(stream, labels, "Linux version [0-9]", _WINDOW)
 
 
-def _unless_since(stream: str, labels: str, line: str) -> str:
-    since = _last_line(f'{{job="kernel"}} |~ "{line}"', _HOST)
-    return f"unless ({_last_line(stream, labels)} <= on ({_HOST}) group_left () {since})"
+def _unless_since(stream: str, labels: str, line: str, window: str) -> str:
+    since = _last_line(f'{{job="kernel"}} |~ "{line}"', _HOST, window)
+    return f"unless ({_last_line(stream, labels, window)} <= on ({_HOST}) group_left () {since})"
 
 
 def _log_alert(name: str, expression: str, labels: Mapping[str, str], **annotations: str) -> Rule:
@@ -338,11 +344,13 @@ def open_incidents(codes: Iterable[str]) -> str:
 
 
 def _alert(xid: Xid, severity: Severity, action: Action, matcher: str) -> Rule:
-    repeated = f" unless on ({_HOST}, pci, uuid, xid) gpu:xid_repeated:count > 1" if xid.code in REPEATABLE else ""
+    elsewhere = f" unless on ({_HOST}, pci, uuid, xid) gpu:xid_repeated:count > 1" if xid.code in REPEATABLE else ""
+    if xid.code in OF_THE_SWITCH:
+        elsewhere = f" unless on ({_HOST}) {sxid_rules.HOSTS}"
     causes = f"Possible causes: {', '.join(CAUSES[cause] for cause in xid.causes)}. " if xid.causes else ""
     return {
         "alert": ALERT,
-        "expr": f'max by ({_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{xid="{xid.code}"{matcher}}}) > 0{repeated}',
+        "expr": f'max by ({_HOST}, pci, uuid, xid) (gpu:xid_verdict:score{{xid="{xid.code}"{matcher}}}) > 0{elsewhere}',
         "labels": {"severity": severity.value, "scope": "gpu", "action": action.value, "xid": str(xid.code)},
         "annotations": {
             "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {GPU_IN_WORDS}: {xid.meaning}",

@@ -7,7 +7,7 @@ from typing import Any
 
 from alerts import amd
 from alerts.sxid import CATALOGUE as SXIDS
-from alerts.xid import CATALOGUE
+from alerts.xid import CATALOGUE, LINES, Severity
 from dashboards import parts
 from dashboards.layout import Row, build, link_to_host
 from dashboards.panels import (
@@ -31,13 +31,25 @@ from dashboards.queries.common import CLUSTER, HOST, NAME, top
 
 Words = Mapping[str, tuple[str, str]]
 
-_IN_USE = {str(code): xid for code, xid in sorted(CATALOGUE.items()) if not xid.is_retired}
-MEANINGS = {code: (xid.meaning, "text") for code, xid in _IN_USE.items()}
-ACTIONS = {code: (xid.action.text, "text") for code, xid in _IN_USE.items()}
-SEVERITIES = {code: (xid.severity, parts.SEVERITIES.get(xid.severity, ("", "text"))[1]) for code, xid in _IN_USE.items()}
+
+def _severity(severity: Severity) -> tuple[str, str]:
+    """Its name and colour."""
+    return severity, parts.SEVERITIES.get(severity, ("", "text"))[1]
+
+
+MEANINGS = {str(code): (xid.meaning, "text") for code, xid in sorted(CATALOGUE.items())}
+ACTIONS = {str(code): (xid.action.text, "text") for code, xid in sorted(CATALOGUE.items())}
+SEVERITIES = {str(code): _severity(xid.severity) for code, xid in sorted(CATALOGUE.items())}
+# Where the line decides, as in the alert; keys as in the query.
+_BY_LINE = {f"{line.code} {line.kind}".rstrip(): line for line in LINES}
+ACTIONS |= {verdict: (line.action.text, "text") for verdict, line in _BY_LINE.items()}
+SEVERITIES |= {verdict: _severity(line.severity) for verdict, line in _BY_LINE.items()}
+# As GpuXidUnknown.
+SEVERITIES[q.UNKNOWN] = _severity(Severity.WARNING)
+ACTIONS[q.UNKNOWN] = ("Look the code up in NVIDIA's Xid catalogue for this driver.", "text")
 AMD_MEANINGS = {event.name: (event.meaning, "text") for event in amd.EVENTS}
 AMD_ACTIONS = {event.name: (amd.ACTION_TEXTS[event.action], "text") for event in amd.EVENTS}
-AMD_SEVERITIES = {event.name: (event.severity, parts.SEVERITIES.get(event.severity, ("", "text"))[1]) for event in amd.EVENTS}
+AMD_SEVERITIES = {event.name: _severity(event.severity) for event in amd.EVENTS}
 SXID_MEANINGS = {str(code): (f"{sxid.name}: {sxid.meaning}", "text") for code, sxid in SXIDS.items()}
 SXID_ACTIONS = {str(code): (sxid.action.text, "text") for code, sxid in SXIDS.items()}
 IN_CLUSTER = {"cluster": Column(heading="Cluster", width=110)}
@@ -151,7 +163,8 @@ def _xids() -> tuple[Any, ...]:
         _recommended(
             "XIDs and recommended actions",
             q.lines_by_gpu(HOST),
-            description="XIDs of the selected time range by GPU and code, with their meaning and the recommended action.",
+            description="XIDs of the selected time range by GPU and code, with their meaning and the recommended action. "
+            "The severity and action of 144 to 150 and 154 are those of the line.",
             width=24,
             code={
                 "pci": Column(heading="GPU (PCI)", width=110),
@@ -219,7 +232,7 @@ def _switches() -> tuple[Any, ...]:
             },
             meanings=SXID_MEANINGS,
             actions=SXID_ACTIONS,
-            place={},
+            place=IN_CLUSTER,
         ),
         log_counts(
             "Network adapter errors",

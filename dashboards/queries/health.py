@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from alerts.xid import CATALOGUE, Severity
 from dashboards.queries.common import ONE_HOST, or_zero, per_gpu, top
 
 _XIDS: Final = 'job="kernel", xid=~".+"'
+UNKNOWN: Final = "unknown"
+_LAST_CODE: Final = max(code for code, xid in CATALOGUE.items() if xid.severity is not Severity.UNDOCUMENTED)
+# The code, and the class of its line as gpu:xid_reported:timestamp_seconds has it (alerts/rules/xid-events.yaml).
+_VERDICT: Final = (
+    f"{{{{ if gt (int .xid) {_LAST_CODE} }}}}{UNKNOWN}{{{{ else }}}}"
+    '{{.xid}}{{ if eq .xid "154" }}{{ if and (hasPrefix "0x5" .detail) (contains "bus" (lower .detail)) }} 0x6'
+    '{{ else if hasPrefix "0x" .detail }} {{ regexReplaceAll " .*" .detail "" }}{{ end }}'
+    '{{ else if or (hasSuffix " nonfatal" (lower .detail)) (hasSuffix " non-fatal" (lower .detail)) }} nonfatal'
+    '{{ else if hasSuffix "fatal" (lower .detail) }} fatal{{ end }}{{ end }}'
+)
 _AMD_EVENTS: Final = 'job="kernel", event=~".+"'
 
 
@@ -26,9 +37,13 @@ def lines_by_host(selector: str) -> str:
 
 
 def lines_by_gpu(selector: str) -> str:
-    """LogQL: count in the whole time range, per host, GPU and code. The code is copied to columns that map it to texts."""
+    """LogQL: count in the whole time range, per host, GPU, code and verdict. The code is copied to columns that map it to texts.
+
+    Severity and action depend on the class of the line where the code has classes (alerts.xid.LINES): `154 0x2`, `145 fatal`.
+    UNKNOWN: a code that the catalogue lacks.
+    """
     labels = "cluster, instance, pci, xid, severity, meaning, action"
-    copies = ", ".join(f"{name}=`{{{{.xid}}}}`" for name in ("severity", "meaning", "action"))
+    copies = f"meaning=`{{{{.xid}}}}`, severity=`{_VERDICT}`, action=`{_VERDICT}`"
     counted = f"{{{_XIDS}, {selector}}} | label_format {copies} [$__range]"
     return f"sum by ({labels}) (count_over_time({counted}))"
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 import alerts
 from alerts.alertmanager import alertmanager_config
 from alerts.notifications import (
@@ -122,6 +126,88 @@ def test_maintenance_hides_what_a_reboot_causes_and_no_failure_of_a_gpu():
     assert hidden <= known, "a name that no alert has hides nothing"
     assert {"HostSilent", "GpuExporterDown", "FabricServiceDown"} <= hidden
     assert not {"GpuXid", "GpuEccUncorrected", "GpuRowRemapFailed", "HostDiskFilling", "NvswitchSxid"} & hidden
+
+
+def notified(*firing: dict[str, str]) -> list[dict[str, str]]:
+    """The alerts that Alertmanager would notify while all of them fire on one host."""
+
+    def matches(labels: dict[str, str], matchers: tuple[str, ...]) -> bool:
+        found = [re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups() for matcher in matchers]
+        return all(
+            bool(re.fullmatch(value if "~" in sign else re.escape(value), labels.get(name, ""))) != sign.startswith("!")
+            for name, sign, value in found
+        )
+
+    def is_hidden(one: dict[str, str]) -> bool:
+        return any(
+            matches(one, rule.target)
+            and any(
+                matches(other, rule.source) and all(one.get(name) == other.get(name) for name in rule.equal) for other in firing
+            )
+            for rule in INHIBITIONS
+        )
+
+    return [one for one in firing if not is_hidden(one)]
+
+
+def fires(alertname: str, **labels: str) -> dict[str, str]:
+    return {"alertname": alertname, **labels}
+
+
+HEAT = ("GpuTemperatureHigh", "GpuMemoryHot", "GpuSoftwareThermalSlowdown", "GpuDcgmHealthFailing")
+SWITCH = fires("NvswitchSxid", severity="critical", source="log", pci="0000:05:00.0")
+
+
+@pytest.mark.parametrize(
+    ("firing", "expected"),
+    [
+        pytest.param(
+            [fires("GpuThermalSlowdown", uuid="3"), *(fires(name, uuid="3") for name in HEAT), fires(HEAT[0], uuid="4")],
+            [fires("GpuThermalSlowdown", uuid="3"), fires(HEAT[0], uuid="4")],
+            id="a hot GPU that is throttled, and another one that is hot",
+        ),
+        pytest.param([fires(name, uuid="3") for name in HEAT], [fires(HEAT[0], uuid="3")], id="a hot GPU with hot memory"),
+        pytest.param([fires(HEAT[1], uuid="3"), fires(HEAT[3], uuid="3")], [fires(HEAT[1], uuid="3")], id="hot memory"),
+        pytest.param(
+            [
+                fires("GpuAmdEvent", event="thermal_throttle", pci="0000:05:00"),
+                fires("GpuThermalSlowdown", uuid="3"),
+                fires("GpuTemperatureHigh", uuid="3"),
+            ],
+            [fires("GpuAmdEvent", event="thermal_throttle", pci="0000:05:00")],
+            id="a hot GPU, reported by AMD's driver",
+        ),
+        pytest.param(
+            [
+                fires("GpuEccUncorrected", uuid="3", severity="critical"),
+                fires("GpuRecoveryActionNeeded", uuid="3", severity="warning"),
+                fires("GpuRowRemapPending", uuid="3", severity="warning"),
+                fires("GpuRecoveryActionNeeded", uuid="4", severity="warning"),
+            ],
+            [
+                fires("GpuEccUncorrected", uuid="3", severity="critical"),
+                fires("GpuRecoveryActionNeeded", uuid="4", severity="warning"),
+            ],
+            id="memory errors and what the driver requires after them",
+        ),
+        pytest.param(
+            [
+                fires("GpuNvlinkErrors", uuid="3"),
+                fires("GpuDcgmHealthFailing", uuid="3"),
+                fires("GpuDcgmHealthFailing", uuid="4"),
+            ],
+            [fires("GpuNvlinkErrors", uuid="3"), fires("GpuDcgmHealthFailing", uuid="4")],
+            id="a health watch that reads what another alert reads",
+        ),
+        pytest.param(
+            [SWITCH, *(fires("GpuXid", severity="critical", source="log", xid=xid) for xid in ("74", "145", "154", "79"))],
+            [SWITCH, fires("GpuXid", severity="critical", source="log", xid="79")],
+            id="a fatal error of a switch, by Loki alone",
+        ),
+    ],
+)
+def test_one_condition_is_one_notification(firing, expected):
+    assert notified(*firing) == expected
 
 
 def test_no_alert_hides_itself_by_its_own_name():

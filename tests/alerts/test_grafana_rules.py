@@ -113,8 +113,8 @@ tests:
       - {series: 'host:maintenance:bool{datacenter="w", cluster="c", instance="a", reason="reboot"}', values: '1x10'}
       - {series: 'inventory:host:expected{datacenter="w", cluster="c", instance="a"}', values: '1x10'}
       - {series: 'inventory:host:expected{datacenter="w", cluster="c", instance="b"}', values: '1x10'}
-      - {series: 'up{job="alloy", datacenter="w", cluster="c", instance="a"}', values: '1 stale'}
-      - {series: 'up{job="alloy", datacenter="w", cluster="c", instance="b"}', values: '1 stale'}
+      - {series: 'host:reported:bool{datacenter="w", cluster="c", instance="a"}', values: '1x10'}
+      - {series: 'host:reported:bool{datacenter="w", cluster="c", instance="b"}', values: '1x10'}
     promql_expr_test:
       - {expr: 'count by (instance) (ALERTS)', eval_time: 5m, exp_samples: [{labels: '{instance="b"}', value: 1}]}
 """

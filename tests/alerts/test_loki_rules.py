@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import time
@@ -20,6 +21,7 @@ import alerts
 import dashboards
 import toolchain
 from components.backend.backend import LOKI_CONFIG
+from dashboards import xid
 from signals.panels import filled_in
 
 STARTS_WITHIN_S = 90
@@ -210,10 +212,34 @@ def test_the_gravest_event_of_an_amd_gpu_pages_until_the_driver_has_reset_it(lok
     assert pages(121) == {}
 
 
-def test_a_switch_s_fatal_error_pages(loki, event):
-    expression = RULES["NvswitchSxid"]["expr"]
-    assert loki.labels_at(expression, event + 1) == [{**HOST, "pci": "0000:c1:00.0", "sxid": "20034"}]
-    assert loki.labels_at(expression, event - 1) == []
+def test_a_switch_s_fatal_error_pages_longer_than_what_it_causes_on_gpus_within_a_burst(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "switch"}
+    pci = {"pci": "0000:c1:00.0"}
+    loki.push(kernel | {"sxid": "20034"}, [(event, "SXid (PCI:0000:c1:00.0): 20034, Fatal", {**pci, "sxid_severity": "Fatal"})])
+    loki.push(kernel | {"xid": "74"}, [(event + 170, "NVRM: Xid (PCI:0000:4b:00): 74, NVLink", {"pci": "0000:4b:00"})])
+
+    def pages(at: float) -> set[str]:
+        found = loki.labels_at(f"({RULES['NvswitchSxid']['expr']}) or ({RULES['GpuXid']['expr']})", event + at)
+        return {labels.get("sxid") or labels["xid"] for labels in found if labels["cluster"] == "switch"}
+
+    assert pages(-1) == set()
+    assert pages(1) == {"20034"}
+    assert pages(769) == {"20034", "74"}
+    assert pages(771) == {"20034"}
+    assert pages(781) == set()
+
+
+def test_after_the_load_of_the_driver_a_switch_s_error_is_over_for_good(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "switch-reset"}
+    metadata = {"pci": "0000:c1:00.0", "sxid_severity": "Fatal"}
+    loki.push(kernel | {"sxid": "20034"}, [(event, "SXid (PCI:0000:c1:00.0): 20034, Fatal", metadata)])
+    loki.push(kernel, [(event + 100, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", {})])
+
+    def pages(at: float) -> bool:
+        found = loki.labels_at(RULES["NvswitchSxid"]["expr"], event + at)
+        return any(labels["cluster"] == "switch-reset" for labels in found)
+
+    assert [pages(at) for at in (1, 99, 101, 599, 650, 750)] == [True, True, False, False, False, False]
 
 
 def test_a_switch_s_error_without_severity_pages_if_the_table_calls_it_fatal_and_its_detail_lines_do_not(loki, event):
@@ -256,6 +282,39 @@ LOG_QUERIES = {
     if panel.get("datasource", {}).get("type") == "loki"
     for target in panel["targets"]
 }
+
+
+def test_the_table_of_xids_shows_the_severity_and_action_of_the_line(loki, event):
+    kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "table"}
+    lines = {
+        "79": ("", "critical", "reboot"),
+        "81": ("", "critical", "support"),  # of Volta and Turing
+        "177": ("row remapper fatal", "warning", "look the code up"),
+        "154": ("0x2 (Node Reboot Required)", "critical", "reboot"),
+        "144": ("SAW_MVB Link fatal", "critical", "reset"),
+        "145": ("RLW_REMAP Nonfatal", "info", ""),
+        "150": ("", "critical", "reset"),
+    }
+    for code, (detail, _, _) in lines.items():
+        metadata = {"pci": "0000:4b:00"} | ({"detail": detail} if detail else {})
+        loki.push(kernel | {"xid": code}, [(event, f"NVRM: Xid (PCI:0000:4b:00): {code}, {detail}", metadata)])
+    actions = {
+        "0x1 (PF FLR)": "critical",
+        "0x4 (Drain and Reset)": "warning",
+        "0x5 (Bus Reset)": "critical",
+        "0x0": "info",
+    }
+    metadata = [{"pci": f"0000:b{number}:00", "detail": detail} for number, detail in enumerate(actions)]
+    loki.push(kernel | {"xid": "154"}, [(event, "NVRM: …: 154, …", one) for one in metadata])
+
+    query = re.sub(r'"\$\w+"', '".+"', filled_in(LOG_QUERIES["gpu-fleet-xid", "XIDs and recommended actions"], {}))
+    rows = [labels for labels in loki.labels_at(query, event + 1) if labels["cluster"] == "table"]
+    of_gpu = {row["xid"]: row for row in rows if row["pci"] == "0000:4b:00"}
+    for code, (_, severity, action) in lines.items():
+        assert xid.SEVERITIES[of_gpu[code]["severity"]][0] == severity
+        assert action in xid.ACTIONS[of_gpu[code]["action"]][0].lower()
+    shown = {row["pci"]: xid.SEVERITIES[row["severity"]][0] for row in rows if row["pci"] != "0000:4b:00"}
+    assert shown == {one["pci"]: actions[one["detail"]] for one in metadata}
 
 
 @pytest.mark.parametrize("expression", LOG_QUERIES.values(), ids=["-".join(name) for name in LOG_QUERIES])

@@ -12,6 +12,7 @@ from alerts.vocabulary import GROUPS, SERIES
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 # Of prometheus_nvlink_exporter (seed 003), which has no stand-in.
 OF_THE_PROGRAMS_WE_REPLACE = ("gpu_nvlink_tx_kbytes", "gpu_nvlink_rx_kbytes", "gpu_pci_tx_mb_per_s", "gpu_pci_rx_mb_per_s")
+OF_EVERY_SCRAPE = ("up", "scrape_duration_seconds")
 # Of NVLink domains across hosts, which no simulated machine is part of; tests/samples/test_textfile_nvidia.py has its rows.
 NOT_SIMULATED = ("node_gpu_fabric_info",)
 UNITS = {"info", "ratio", "bytes", "watts", "joules_total", "celsius", "hertz", "total", "bool", "code", "count"} | {
@@ -31,7 +32,7 @@ def names(pattern: str) -> set[str]:
 
 
 def test_every_metric_that_a_word_is_made_of_is_given_by_some_exporter():
-    given = names("*.prom") | set(SERIES) | set(OF_THE_PROGRAMS_WE_REPLACE) | set(NOT_SIMULATED)
+    given = names("*.prom") | set(SERIES) | set(OF_THE_PROGRAMS_WE_REPLACE) | set(NOT_SIMULATED) | set(OF_EVERY_SCRAPE)
     unknown = {series.name: set(source.metrics) - given for series in SERIES.values() for source in series.sources}
     assert {name: metrics for name, metrics in unknown.items() if metrics} == {}
 

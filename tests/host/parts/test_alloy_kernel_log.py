@@ -20,6 +20,9 @@ XID_149 = "[ 1852.000001] NVRM: Xid (PCI:0000:05:00): 149, NETIR_BER_EVENT Nonfa
 XID_154 = (
     "[ 1853.000001] NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
 )
+# Forms of one address: the domain with eight digits, capitals, the function 0. And the change of 154 without words.
+XID_79_LONG = "[ 1853.000002] NVRM: Xid (PCI:00000000:3B:00.0): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+XID_154_BARE = "[ 1853.000003] NVRM: Xid (PCI:0000:3b:00): 154, pid='<unknown>', GPU recovery action changed from 0x0 to 0x2"
 XID_UNKNOWN = "[ 1854.000001] NVRM: Xid (PCI:0000:05:00): 899, pid=7, name=python3, Unit 7 reports status 0xdead0001"
 XID_95_OLD = "[99999.000001] NVRM: Xid (PCI:0000:05:00): 95, pid=7, name=python3, not sent before a crash"
 BOOTED = "Jan 18 11:38:01 node kernel: [    0.000000] Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054) #63-Ubuntu SMP"
@@ -139,6 +142,8 @@ EVENTS = [
     XID_3_OLD,
     XID_149,
     XID_154,
+    XID_79_LONG,
+    XID_154_BARE,
     XID_UNKNOWN,
     LOADED,
     SXID_FATAL,
@@ -221,6 +226,8 @@ def test_events_of_amd_s_driver_are_counted_and_have_a_time(alloy: RunningAlloy)
         (XID_95_OLD, "95", {"pci": "0000:05:00", "pid": "7", "process": "python3"}),
         (XID_149, "149", {"pci": "0000:05:00", "detail": "NETIR_BER_EVENT Nonfatal"}),
         (XID_154, "154", {"pci": "0000:05:00", "detail": "0x1 (GPU Reset Required)"}),
+        (XID_79_LONG, "79", {"pci": "0000:3b:00"}),
+        (XID_154_BARE, "154", {"pci": "0000:3b:00", "detail": "0x2"}),
         (XID_UNKNOWN, "899", {"pci": "0000:05:00", "pid": "7", "process": "python3", "detail": "Unit # reports status #"}),
     ],
 )
@@ -294,6 +301,8 @@ def test_xids_are_counted_per_code_and_gpu(alloy: RunningAlloy) -> None:
         ("95", "0000:05:00"): 1,
         ("149", "0000:05:00"): 1,
         ("154", "0000:05:00"): 1,
+        ("79", "0000:3b:00"): 1,
+        ("154", "0000:3b:00"): 1,
         ("899", "0000:05:00"): 1,
     }
 
@@ -312,6 +321,7 @@ def test_the_time_of_the_last_event_is_a_metric_with_what_the_line_says(alloy: R
         ("95", None),
         ("149", "NETIR_BER_EVENT Nonfatal"),
         ("154", "0x1 (GPU Reset Required)"),
+        ("154", "0x2"),
         ("899", "Unit # reports status #"),
     }
     assert all(now - 300 < at <= now for at in times.values()), times
