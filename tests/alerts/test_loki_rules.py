@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,6 +19,7 @@ import alerts
 import dashboards
 import toolchain
 from components.backend.backend import LOKI_CONFIG
+from lab.ports import free_ports
 from signals.panels import filled_in
 
 STARTS_WITHIN_S = 90
@@ -53,22 +53,16 @@ class Loki:
         return [sample["metric"] for sample in json.loads(body)["data"]["result"]]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def loki(tmp_path_factory: pytest.TempPathFactory):
     directory = tmp_path_factory.mktemp("loki")
-    port = free_port()
+    port, grpc_port, mimir_port = free_ports(3)
     environment = os.environ | {
         "LOKI_DIRECTORY": str(directory / "loki" / "data"),
         "LOGS_RETENTION": "30d",
         "LOKI_PORT": str(port),
-        "LOKI_GRPC_PORT": str(free_port()),
-        "MIMIR_PORT": str(free_port()),
+        "LOKI_GRPC_PORT": str(grpc_port),
+        "MIMIR_PORT": str(mimir_port),
     }
     command = [toolchain.find("loki"), f"-config.file={LOKI_CONFIG}", "-config.expand-env=true"]
     log = directory / "loki.log"

@@ -41,7 +41,7 @@ def check(datacenter: Datacenter, *variables: str, command: str = "check") -> su
         cwd=datacenter.directory,
         text=True,
         capture_output=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -215,6 +215,6 @@ def test_the_commands_of_the_page_about_checks_by_hand_show_something(datacenter
     assert len(found) == 12
     for command in found:
         local = re.sub(r"127\.0\.0\.1:(\d+)", lambda match: f"127.0.0.1:{moved[match[1]]}", command)
-        done = subprocess.run(["sh", "-c", local], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(["sh", "-c", local], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0 and done.stdout.strip(), f"{command}\n{done.stdout}{done.stderr}"
         assert '"status":"error"' not in done.stdout, done.stdout

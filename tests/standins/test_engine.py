@@ -251,7 +251,7 @@ def test_a_program_does_not_outlive_the_engine(project: Project, how: signal.Sig
 
 
 def _wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
