@@ -54,8 +54,8 @@ TOGETHER = {
 }
 ORDER = [*dict.fromkeys(TOGETHER.values()), "tests/hosts/", "tests/e2e/", "tests/host/", "tests/provider/", "tests/operations/"]
 
-# What make, a hook of git, a terminal and some shells hand to every program, and what would change those that tests start: a `make`
-# below `make test` prints more, `git` in a test's own repository works on another, and HOST is a host of `make up`.
+# What make, a hook of git, a terminal and some shells hand to every program, and what would change those that tests start: a
+# `make` below `make test` prints more, `git` in a test's own repository works on another, and HOST is a host of `make up`.
 OF_THE_CALLER = (
     *("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "STACK", "STACKS", "HOST", "PLAN"),
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"),
