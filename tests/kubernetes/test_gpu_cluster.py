@@ -162,7 +162,7 @@ def test_a_change_is_seen_in_the_objects_before_it_is_made(stack: Stack, cluster
 def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, section: dict[str, Any], cluster: Cluster) -> None:
     before = daemon_set(cluster)["spec"]["template"]
     section["charts"]["dcgmExporter"]["values"] = {"image": {"tag": "missing"}}
-    section["timeout"] = 5
+    section["timeout"] = 15  # the way back has as long
     stack.write()
     output = stack.up(ok=False)
     assert "what depends on it was left as it is: resource dcgm-exporter" in output and "Traceback" not in output
