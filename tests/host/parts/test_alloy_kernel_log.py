@@ -180,6 +180,8 @@ def alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
         with log.open("a") as kernel:
             kernel.write("".join(f"{line}\n" for line in LINES))
         running.receiver.wait_until(lambda: sorted(SENT - {line.line for line in running.receiver.lines}), [])
+        read = time.time()
+        running.receiver.wait_for(lambda: max(running.receiver.times, default=0) > read + 1)  # scrapes that saw all of them
         yield running
 
 
