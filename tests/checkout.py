@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import subprocess
@@ -21,9 +22,10 @@ def copy_to(directory: Path) -> None:
     for name in filter(None, files.split("\0")):
         if (REPO / name).is_file():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPO / name, directory / name)
-            if name.endswith(".py"):
-                _copy_bytecode(REPO / name, directory / name)
+            with contextlib.suppress(FileNotFoundError):  # what git would take may be a temporary file that is gone by now
+                shutil.copy2(REPO / name, directory / name)
+                if name.endswith(".py"):
+                    _copy_bytecode(REPO / name, directory / name)
     (directory / ".venv").symlink_to(REPO / ".venv")
 
 

@@ -54,6 +54,13 @@ TOGETHER = {
 }
 ORDER = [*dict.fromkeys(TOGETHER.values()), "tests/hosts/", "tests/e2e/", "tests/host/", "tests/provider/", "tests/operations/"]
 
+# What make, a hook of git, a terminal and some shells hand to every program, and what would change those that tests start: a
+# `make` below `make test` prints more, `git` in a test's own repository works on another, and HOST is a host of `make up`.
+OF_THE_CALLER = (
+    *("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "STACK", "STACKS", "HOST", "PLAN"),
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX"),
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "PYTHON_COLORS"),
+)
 
 # A shallow clone has no earlier commit to deploy, and may have no remote to fetch it from.
 HAS_BASE = (
@@ -74,6 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The tests start Python a thousand times. Without bytecode each start compiles all that it imports, half of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    for name in OF_THE_CALLER:
+        os.environ.pop(name, None)
+    os.environ["LC_ALL"] = "C.UTF-8"  # tests compare what programs print
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -89,7 +89,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}"

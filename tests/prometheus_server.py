@@ -19,8 +19,6 @@ import yaml
 from lab.ports import free_ports
 from toolchain import find
 
-READY_S = 60
-
 
 class Server:
     """A program that serves Prometheus's API, started with `command`. `headers`, `tls`: how the test itself reaches it."""
@@ -31,7 +29,7 @@ class Server:
         self.url, self._headers, self._tls, self._log = url, dict(headers or {}), tls, log
         with log.open("w") as output:
             self._process = subprocess.Popen(command, cwd=log.parent, stdout=output, stderr=output)
-        self.wait_for("ready", self._is_ready, READY_S)
+        self.wait_for("ready", self._is_ready)
 
     def __enter__(self) -> Self:
         return self
@@ -54,10 +52,12 @@ class Server:
     def rules(self) -> list[dict[str, Any]]:
         return [rule for group in self.get("/api/v1/rules")["groups"] for rule in group["rules"]]
 
-    def wait_for(self, what: str, holds: Any, within_s: float = 60) -> Any:
+    def wait_for(self, what: str, holds: Any, within_s: float = 180, shown: Any = lambda: "") -> Any:
+        """`shown`: what a failure shows beside the log."""
         deadline = time.monotonic() + within_s
         while not (found := holds()):
-            assert self._process.poll() is None and time.monotonic() < deadline, f"{what}: not within {within_s} s\n{self.log}"
+            is_over = self._process.poll() is not None or time.monotonic() > deadline
+            assert not is_over, f"{what}: not within {within_s} s: {shown()}\n{self.log}"
             time.sleep(0.5)
         return found
 

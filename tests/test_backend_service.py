@@ -40,7 +40,7 @@ class Service:
     def run(self, *arguments: str, handler: str = ANSWERING, delay: float = 0) -> subprocess.CompletedProcess[str]:
         command = ["sh", str(self.script), *arguments]
         environment = self.environment(handler, delay)
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
 
     def processes(self) -> list[str]:
         found = []
@@ -95,7 +95,7 @@ def test_a_run_that_is_interrupted_while_it_waits_leaves_no_process(service: Ser
     while not service.processes():
         assert running.poll() is None
     running.terminate()
-    assert running.wait(timeout=20) != 0
+    assert running.wait(timeout=120) != 0
     assert service.processes() == []
 
 

@@ -165,7 +165,7 @@ def typed(place: Place, text: str) -> None:
         env=place.environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"

@@ -68,7 +68,7 @@ class Stack:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=900)
         return process.returncode, output
 
     def interrupted(self, line: str, *arguments: str) -> tuple[int, str]:
@@ -81,7 +81,7 @@ class Stack:
             if line in printed:
                 break
         os.killpg(process.pid, signal.SIGINT)
-        rest, _ = process.communicate(timeout=120)
+        rest, _ = process.communicate(timeout=600)
         return process.returncode, output + rest
 
 
@@ -115,8 +115,10 @@ def test_a_run_whose_hosts_fail_ends_with_their_causes_alone(stack: Stack) -> No
 def test_a_refused_stack_file_ends_with_what_is_wrong_in_it(stack: Stack, arguments: tuple[str, ...]) -> None:
     before = stack.config
     stack.config = {**before, "colour": "blue"}
-    code, output = stack.run(*arguments)
-    stack.config = before
+    try:
+        code, output = stack.run(*arguments)
+    finally:
+        stack.config = before
     assert code != 0
     assert "gpu-fleet:colour: unknown key" in output, output
     assert "Traceback" not in output

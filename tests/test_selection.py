@@ -45,4 +45,5 @@ def test_the_lab_s_own_tests_are_where_they_are_looked_for() -> None:
 
 def test_without_a_history_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "REPO", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))  # the temporary directory may be in a repository
     assert selection.base() is None and selection.changed("HEAD") is None

@@ -16,7 +16,7 @@ def get(url: str, **parameters: str) -> Any:
     if parameters:
         url += "?" + urllib.parse.urlencode(parameters)
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  always http to loopback
+        with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  always http to loopback
             return json.load(answer)
     except (urllib.error.URLError, TimeoutError, ValueError, ConnectionError):
         return None

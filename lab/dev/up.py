@@ -117,14 +117,14 @@ def wait_for_signals(endpoints: dict[str, str]) -> None:
     wait_until(
         "GPU utilization in Mimir",
         lambda: len(query.labelled_utilization(endpoints["MIMIR_URL"])) >= gpus,
-        within_s=180,
+        within_s=300,
         hint=f"look at the agent: {relative(DEV)}/host/var/log, and at {endpoints['MIMIR_URL']}",
     )
     gpu.inject_xid(DEV / "gpus" / "state", code=SELF_TEST_XID, gpu=0)
     wait_until(
         f"the kernel line of XID {SELF_TEST_XID} in Loki",
         lambda: bool(query.kernel_lines(endpoints["LOKI_URL"], xid=SELF_TEST_XID)),
-        within_s=60,
+        within_s=300,
         hint=f"look at the agent: {relative(DEV)}/host/var/log, and at {endpoints['LOKI_URL']}",
     )
 

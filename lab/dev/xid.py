@@ -10,7 +10,7 @@ from lab.dev import query
 from lab.dev.up import endpoints_of_stack
 from lab.dev.workspace import DEV, DevError
 
-WITHIN_S = 120  # typical: 15 to 30 s; after this it fails with details
+WITHIN_S = 300  # typical: 15 to 30 s; after this it fails with details
 
 
 def xid(code: int, gpu_index: int) -> None:

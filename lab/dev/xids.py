@@ -15,7 +15,7 @@ from lab.dev.up import endpoints_of_stack
 from lab.dev.workspace import DEV, DevError
 
 # Typical: pages within 35 s, warnings, which are grouped, within 60 s. After this an alert is missing.
-WITHIN_S: Final = 120
+WITHIN_S: Final = 300
 POLL_S: Final = 0.5
 
 # The verdict on each GPU, and the codes that are logged with it: one incident of a GPU is one alert. They are codes in public

@@ -32,7 +32,7 @@ FLAGS = (
     "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
-SETTLED_S = 60
+SETTLED_S = 300
 TRIES = 5  # a page whose own files were cut off: Chromium does that when a network of the machine comes or goes
 CUT_OFF = "net::ERR_NETWORK_CHANGED"
 
@@ -80,7 +80,7 @@ class Browser:
     def close(self) -> None:
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -15,7 +15,7 @@ from lab.hosts.needs import unified_cgroups
 
 _NAME = "gpu-fleet-lab"
 _SYSTEMD_V1 = Path("/sys/fs/cgroup/systemd")  # machines with the old tree: nspawn wants a group of its own there too
-_END_S = 10
+_END_S = 120
 
 
 @dataclass(frozen=True)

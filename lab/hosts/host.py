@@ -25,7 +25,7 @@ from lab.hosts.network import Network
 from lab.hosts.variants import Variant
 
 PORT = 22
-UP_S = 60  # 2 s on an idle machine; CI machines are rarely idle
+UP_S = 300  # 2 s on an idle machine; CI machines are rarely idle
 # The toolchain's, by name, for artifacts that start them (lab.standins.programs.gather).
 PRESENT = {name: f"/usr/local/lib/gpu-lab-bin/{name}" for name in ("alloy", "mimir", "loki", "caddy")}
 _NSPAWN_REBOOT = 133
@@ -150,7 +150,7 @@ class Host:
         self.group.end()
 
     def ssh(
-        self, command: str, *, user: str = "root", stdin: str | None = None, check: bool = True, timeout_s: float = 120
+        self, command: str, *, user: str = "root", stdin: str | None = None, check: bool = True, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Runs sh's `command` over real ssh. Raises HostsError with what it printed when it fails and `check`."""
         done = subprocess.run(

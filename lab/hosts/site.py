@@ -33,6 +33,8 @@ from lab.hosts.network import Network
 from lab.hosts.variants import VARIANTS, Variant
 from toolchain.progress import Progress
 
+_LOCK = Path("/run/gpu-fleet-lab-sites.lock")
+
 
 @dataclass(frozen=True)
 class Site:
@@ -56,7 +58,6 @@ class Site:
         site = cls._claim(hosts, owned=owned, boots_on_use=boots_on_use)
         try:
             site._make_login()
-            site.network.create()
             for host in site.hosts.values():
                 host.prepare(layers[host.variant.layer])
             site._write_ssh_files()
@@ -84,6 +85,11 @@ class Site:
                 "owner": [os.getpid(), _started(os.getpid())] if owned else None,
             }
             (site.directory / "site.json").write_text(json.dumps(about))
+            try:
+                site.network.create()  # until then the number looks free to those with another cache
+            except BaseException:
+                site.down()
+                raise
             return site
 
     @property
@@ -233,8 +239,8 @@ def _sites() -> Path:
 
 @contextlib.contextmanager
 def _lock() -> Iterator[None]:
-    image.directory().mkdir(parents=True, exist_ok=True)  # a new machine has no cache yet
-    with (image.directory() / "lock-sites").open("a") as file:
+    """Of the whole machine, as its networks and groups of processes are: CI has a cache of its own, and runs beside people."""
+    with _LOCK.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

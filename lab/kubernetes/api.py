@@ -13,7 +13,7 @@ from typing import Any
 
 from lab.kubernetes.kubeconfig import Connection
 
-ANSWER_S = 30.0  # the API server itself gives up on an admission webhook after as long
+ANSWER_S = 60.0  # the API server itself gives up on an admission webhook after half of that
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 

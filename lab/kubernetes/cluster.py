@@ -20,7 +20,7 @@ from lab.kubernetes.certificates import Authority, write_key_pair
 from lab.kubernetes.servers import Server
 from lab.ports import free_ports
 
-READY_S = 60.0  # it takes 3 s on an idle machine
+READY_S = 300.0  # it takes 3 s on an idle machine
 T = TypeVar("T")
 PREFIX = "gpu-fleet-kubernetes-"  # of a cluster's temporary directory; its starter's process id follows
 ADMINS = "system:masters"  # the group that RBAC lets do everything
@@ -161,12 +161,12 @@ class Cluster:
     def apply(self, *manifests: Manifest) -> list[Manifest]:
         return [self.api.apply(manifest, force=True) for manifest in manifests]
 
-    def wait_for(self, what: str, holds: Callable[[], T], within_s: float = 30.0) -> T:
-        """The first true value of `holds()`. Raises ClusterError."""
+    def wait_for(self, what: str, holds: Callable[[], T], within_s: float = 180.0, shown: Callable[[], object] = lambda: "") -> T:
+        """The first true value of `holds()`. Raises ClusterError with what is `shown` then."""
         deadline = time.monotonic() + within_s
         while not (value := holds()):
             if time.monotonic() > deadline:
-                raise ClusterError(f"{what}: not within {within_s} s")
+                raise ClusterError(f"{what}: not within {within_s} s: {shown()}")
             time.sleep(0.05)
         return value
 

@@ -83,7 +83,7 @@ class Prometheus:
     def _ask(self, what: str, parameters: Mapping[str, str]) -> Any:
         url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(parameters)}"
         request = urllib.request.Request(url, headers=dict(self.headers))  # noqa: S310 - of a configuration under test
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             return json.load(answer)["data"]
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 # Child processes inherit the priority. At idle priority everything else on this machine runs first.
 IS_IDLE = os.sched_getscheduler(0) == os.SCHED_IDLE
 # Of one step. On an otherwise idle machine an apply takes about a second, and `pulumi up` about five.
-LIMIT_S = 1800 if IS_IDLE else 180
-_KILLED_S = 10
+LIMIT_S = 1800 if IS_IDLE else 600
+_KILLED_S = 60
 
 
 class Stuck(RuntimeError):

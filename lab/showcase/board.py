@@ -19,7 +19,7 @@ from lab.showcase.showcase import Showcase
 
 USER, PASSWORD = "admin", "showcase"  # on loopback, with simulated data
 _PROGRAM = Path(__file__).parents[1] / "grafana" / "bin" / "grafana"
-_READY_S = 60
+_READY_S = 300
 
 
 class Board:

@@ -15,7 +15,7 @@ from components.backend.backend import LOKI_CONFIG, MIMIR_CONFIG
 from lab.ports import free_ports
 
 _CONFIGS = {"mimir": MIMIR_CONFIG, "loki": LOKI_CONFIG}
-_READY_S = 120
+_READY_S = 300
 # An hour arrives at once, which exceeds the default limits per second.
 _MIMIR_LIMITS = ("-distributor.ingestion-rate-limit=1e9", "-distributor.ingestion-burst-size=1000000000")
 

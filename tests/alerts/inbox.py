@@ -39,7 +39,7 @@ class Inbox:
                 server.shutdown()
                 server.server_close()
 
-    def wait_for(self, what: str, found: Callable[[], Any], within_s: float = 90) -> Any:
+    def wait_for(self, what: str, found: Callable[[], Any], within_s: float = 240) -> Any:
         deadline = time.monotonic() + within_s
         while not (result := found()):
             assert time.monotonic() < deadline, f"{what}: not within {within_s} s; arrived: {self.posted} {self.mails}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import time
 import urllib.error
@@ -22,6 +21,7 @@ import dashboards
 import toolchain
 from components.backend.backend import LOKI_CONFIG
 from dashboards import xid
+from lab.ports import free_ports
 from signals.panels import filled_in
 
 STARTS_WITHIN_S = 90
@@ -55,22 +55,16 @@ class Loki:
         return [sample["metric"] for sample in json.loads(body)["data"]["result"]]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def loki(tmp_path_factory: pytest.TempPathFactory):
     directory = tmp_path_factory.mktemp("loki")
-    port = free_port()
+    port, grpc_port, mimir_port = free_ports(3)
     environment = os.environ | {
         "LOKI_DIRECTORY": str(directory / "loki" / "data"),
         "LOGS_RETENTION": "30d",
         "LOKI_PORT": str(port),
-        "LOKI_GRPC_PORT": str(free_port()),
-        "MIMIR_PORT": str(free_port()),
+        "LOKI_GRPC_PORT": str(grpc_port),
+        "MIMIR_PORT": str(mimir_port),
     }
     command = [toolchain.find("loki"), f"-config.file={LOKI_CONFIG}", "-config.expand-env=true"]
     log = directory / "loki.log"

@@ -49,7 +49,7 @@ def _ask(showcase: Showcase, question: Question) -> list[dict[str, str]]:
     base = f"{showcase.loki}/loki/api/v1" if question.is_loki else f"{showcase.mimir}/prometheus/api/v1"
     asked = urllib.parse.urlencode({"query": question.expression, **when})
     try:
-        with urllib.request.urlopen(f"{base}/query{'' if question.is_instant else '_range'}?{asked}", timeout=60) as answer:
+        with urllib.request.urlopen(f"{base}/query{'' if question.is_instant else '_range'}?{asked}", timeout=300) as answer:
             found = json.load(answer)["data"]
     except urllib.error.HTTPError as error:
         raise AssertionError(f"{question.expression}\n{error.read().decode()}") from None

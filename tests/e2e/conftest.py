@@ -53,7 +53,7 @@ class Datacenter:
 
     def run(self, *arguments: str, ok: bool = True) -> str:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=600)
+        output, _ = process.communicate(timeout=1200)
         if ok:
             assert process.returncode == 0, f"{' '.join(arguments)} exited {process.returncode}:\n{output}"
         else:
@@ -67,7 +67,7 @@ class Datacenter:
             cwd=self.directory,
             text=True,
             capture_output=True,
-            timeout=600,
+            timeout=1200,
             check=False,
         )
         output = done.stdout + done.stderr
@@ -84,7 +84,7 @@ class Datacenter:
             text=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=300,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -114,6 +114,10 @@ class Datacenter:
                 continue
         return found
 
+    def has_ended(self) -> None:
+        """No process of this copy runs, but for those that are ending."""
+        eventually("the end of all processes", lambda: not self.processes(), shown=self.processes)
+
 
 @pytest.fixture(scope="session")
 def preview(datacenter: Datacenter) -> str:
@@ -121,17 +125,18 @@ def preview(datacenter: Datacenter) -> str:
     return datacenter.make("preview")
 
 
-def eventually(what: str, holds: Any, within_s: float = 60) -> None:
+def eventually(what: str, holds: Any, within_s: float = 240, shown: Any = lambda: "") -> None:
+    """`shown`: what a failure shows."""
     deadline = time.monotonic() + within_s
     while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+        assert time.monotonic() < deadline, f"{what}: not within {within_s} s: {shown()}"
         time.sleep(0.5)
 
 
 def interrupt(process: subprocess.Popen[str]) -> str:
     """Ctrl-C in a terminal: SIGINT to the whole foreground group."""
     os.killpg(process.pid, signal.SIGINT)
-    return process.communicate(timeout=120)[0]
+    return process.communicate(timeout=600)[0]
 
 
 @pytest.fixture(scope="session")
@@ -143,4 +148,4 @@ def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]
         yield made
     finally:
         made.run("lab.dev", "down")
-    assert made.processes() == []
+    made.has_ended()

@@ -20,16 +20,16 @@ def suffering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]:
     made = Datacenter(tmp_path_factory.mktemp("suffering"))
     yield made
     made.run("lab.dev", "down")
-    assert made.processes() == []
+    made.has_ended()
 
 
 def test_down_removes_what_an_interrupted_run_left(suffering: Datacenter) -> None:
     process = suffering.start("lab.dev", "up")
-    eventually("the host's agent is placed", lambda: (suffering.host / "etc/gpu-fleet/alloy").exists(), within_s=90)
+    eventually("the host's agent is placed", lambda: (suffering.host / "etc/gpu-fleet/alloy").exists(), within_s=600)
     interrupt(process)
     suffering.run("lab.dev", "down")
     assert not (suffering.directory / ".dev").exists()
-    assert suffering.processes() == []
+    suffering.has_ended()
 
 
 def test_a_taken_port_is_named(suffering: Datacenter) -> None:
@@ -46,11 +46,11 @@ def test_a_taken_port_is_named(suffering: Datacenter) -> None:
 def test_a_second_run_names_the_one_already_running_and_ctrl_c_ends_the_first(suffering: Datacenter) -> None:
     lock = suffering.directory / ".dev/lock"
     first = suffering.start("lab.dev", "up")
-    eventually("the first holds the lock", lambda: lock.exists() and str(first.pid) in lock.read_text(), within_s=300)
+    eventually("the first holds the lock", lambda: lock.exists() and str(first.pid) in lock.read_text(), within_s=600)
     output = suffering.run("lab.dev", "up", ok=False)
     assert f"pid {first.pid}" in output, output
 
-    eventually("Loki starts", lambda: (suffering.directory / ".dev/backend/loki/pid").exists(), within_s=300)
+    eventually("Loki starts", lambda: (suffering.directory / ".dev/backend/loki/pid").exists(), within_s=600)
     assert first.poll() is None, "the engine is in the middle of its resources: the host and the dashboards follow later"
     output = interrupt(first)
     assert first.returncode == 130, output

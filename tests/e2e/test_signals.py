@@ -72,12 +72,14 @@ def test_a_preview_shows_the_cost_and_mimir_has_as_many_series(datacenter: Datac
         units=0,
     )
     estimated = of_host("nvidia_gpu_exporter", shape, counters("standard"))
-    sent = number(f'count({{{HOST}, job=~"alloy|gpu-exporter|node-exporter", __name__!~"node_({OTHER_HARDWARE})_.*"}})')
+    sent = f'count({{{HOST}, job=~"alloy|gpu-exporter|node-exporter", __name__!~"node_({OTHER_HARDWARE})_.*"}})'
     recorded = f'count({{{HOST}, __name__=~"(gpu|instance|inventory|host):.*", __name__!~".*xid.*"}})'
-    assert within_a_tenth(estimated.sent, sent), (estimated, sent)
-    eventually(
-        f"{estimated.recorded} series recorded", lambda: within_a_tenth(estimated.recorded, number(recorded)), within_s=120
-    )
+    for what, expected, promql in (("sent", estimated.sent, sent), ("recorded", estimated.recorded, recorded)):
+        eventually(
+            f"{expected} series {what}",
+            lambda expected=expected, promql=promql: within_a_tenth(expected, number(promql)),
+            shown=lambda promql=promql: number(promql),
+        )
 
 
 def test_every_metric_in_mimir_is_known_to_the_check_of_rules_and_panels(datacenter: Datacenter) -> None:
@@ -93,6 +95,8 @@ def test_no_rule_fails_in_its_ruler(datacenter: Datacenter, server: str, backend
         groups = query.get(f"{datacenter.endpoints[server]}/prometheus/api/v1/rules")["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
-    eventually("every rule was evaluated once", lambda: all(rule["health"] != "unknown" for rule in evaluated()), within_s=120)
+    def failing() -> dict[str, str]:
+        return {rule["name"]: rule["lastError"] or rule["health"] for rule in evaluated() if rule["health"] != "ok"}
+
+    eventually("an evaluation of every rule", lambda: not failing(), shown=failing)
     assert len(evaluated()) >= sum(len(group.rules) for group in alerts.rule_groups(backend))
-    assert {rule["name"]: rule["lastError"] for rule in evaluated() if rule["health"] != "ok"} == {}

@@ -32,13 +32,13 @@ XID = {"alertname": "GpuXid", "severity": "critical", "scope": "gpu"}
 def send(datacenter: Datacenter, *labels: dict[str, str], over: bool = False) -> None:
     """Alerts as a ruler sends them; they last until they are sent with `over`."""
     now = datetime.datetime.now(datetime.UTC)
-    end = now if over else now + datetime.timedelta(minutes=5)
+    end = now if over else now + datetime.timedelta(hours=2)  # longer than the slowest machine takes for this module
     given = [
         {"labels": {**HOST, **one}, "annotations": {"summary": "sent by a test"}, "endsAt": end.isoformat()} for one in labels
     ]
     url = f"{datacenter.endpoints['ALERTMANAGER_URL']}/api/v2/alerts"
     request = urllib.request.Request(url, data=json.dumps(given).encode(), headers={"Content-Type": "application/json"})
-    assert urllib.request.urlopen(request, timeout=10).status == 200
+    assert urllib.request.urlopen(request, timeout=60).status == 200
 
 
 def received(datacenter: Datacenter, instance: str) -> list[dict[str, Any]]:
@@ -47,14 +47,21 @@ def received(datacenter: Datacenter, instance: str) -> list[dict[str, Any]]:
     return [alert for alert in alerts if alert["labels"].get("instance") == instance]
 
 
-def names(alerts: list[dict[str, Any]]) -> set[str]:
-    return {alert["labels"]["alertname"] + alert["labels"].get("xid", "") for alert in alerts}
+def names(datacenter: Datacenter, instance: str) -> set[str]:
+    return {alert["labels"]["alertname"] + alert["labels"].get("xid", "") for alert in received(datacenter, instance)}
+
+
+def are_notified(datacenter: Datacenter, instance: str, *expected: str) -> None:
+    """These alerts of a host and no others."""
+    found = lambda: names(datacenter, instance)  # noqa: E731
+    eventually(f"the notifications about {instance}", lambda: found() >= set(expected), shown=found)
+    assert found() == set(expected)
 
 
 @pytest.fixture(scope="module")
 def incidents(datacenter: Datacenter) -> Iterator[str]:
     """The table that `python -m lab.dev xids` printed; the sent alerts are notified while it runs."""
-    eventually("the rules are evaluated", lambda: datacenter.metrics("inventory:host:expected"), within_s=120)
+    eventually("the rules are evaluated", lambda: datacenter.metrics("inventory:host:expected"))
     bus, other = {"instance": "lost", "pci": "0000:f1:00"}, {"instance": "lost", "pci": "0000:f2:00"}
     send(
         datacenter,
@@ -119,23 +126,23 @@ def is_page(alert: dict[str, Any]) -> bool:
 
 
 def test_loki_s_copy_of_a_page_is_hidden_by_mimir_s_of_the_same_gpu(incidents: str, datacenter: Datacenter) -> None:
-    assert names(received(datacenter, "lost")) == {"GpuXid79", "GpuXid74"}
+    are_notified(datacenter, "lost", "GpuXid79", "GpuXid74")
 
 
 def test_a_fatal_switch_error_hides_the_link_errors_that_it_causes_and_no_other_failure(
     incidents: str, datacenter: Datacenter
 ) -> None:
-    assert names(received(datacenter, "switch")) == {"NvswitchSxid", "GpuXid119"}
+    are_notified(datacenter, "switch", "NvswitchSxid", "GpuXid119")
 
 
 def test_a_host_in_maintenance_may_be_silent_and_its_gpus_may_not_fail(incidents: str, datacenter: Datacenter) -> None:
-    assert "GpuXid79" in names(received(datacenter, "maintained"))
-    assert "HostSilent" not in names(received(datacenter, "maintained"))
+    eventually("the page", lambda: "GpuXid79" in names(datacenter, "maintained"), shown=lambda: names(datacenter, "maintained"))
+    assert "HostSilent" not in names(datacenter, "maintained")
 
 
 def test_a_dead_host_hides_its_gpus_and_disks_and_no_other_host_s(incidents: str, datacenter: Datacenter) -> None:
-    assert names(received(datacenter, "dead")) == {"HostSilent"}
-    assert names(received(datacenter, "alive")) == {"GpuTemperatureHigh"}
+    are_notified(datacenter, "dead", "HostSilent")
+    are_notified(datacenter, "alive", "GpuTemperatureHigh")
 
 
 def test_grafana_evaluates_the_same_incidents_in_the_same_way(incidents: str, datacenter: Datacenter) -> None:
@@ -182,7 +189,7 @@ def ask(datacenter: Datacenter, method: str, path: str, body: Any = None) -> Any
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Basic {login}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=300) as answer:
         return json.loads(answer.read() or b"null")
 
 
@@ -190,7 +197,7 @@ def test_a_page_ends_by_itself(incidents: str, datacenter: Datacenter) -> None:
     def states() -> list[str]:
         return [alert["status"] for alert in received(datacenter, "over")]
 
-    eventually("the receiver is notified that it is resolved", lambda: states() == ["firing", "resolved"], within_s=90)
+    eventually("the receiver is notified that it is resolved", lambda: states() == ["firing", "resolved"], shown=states)
 
 
 def test_an_incident_is_open_until_the_driver_is_loaded_again(incidents: str, datacenter: Datacenter) -> None:
@@ -208,8 +215,8 @@ def test_an_incident_is_open_until_the_driver_is_loaded_again(incidents: str, da
     assert set(pages().values()) == {"firing"}
     assert {each["xid"] for each in open_incidents()} == {str(code) for code in VERDICTS.values()}
     inject.clear(datacenter.directory / ".dev/gpus/state")
-    eventually("all incidents end", lambda: not open_incidents(), within_s=150)
-    eventually("the receiver is notified of it", lambda: set(pages().values()) == {"resolved"}, within_s=90)
+    eventually("all incidents end", lambda: not open_incidents(), shown=open_incidents)
+    eventually("the receiver is notified of it", lambda: set(pages().values()) == {"resolved"}, shown=pages)
 
 
 def test_an_injected_xid_reaches_the_receiver_with_what_to_do(incidents: str, datacenter: Datacenter) -> None:
@@ -219,5 +226,5 @@ def test_an_injected_xid_reaches_the_receiver_with_what_to_do(incidents: str, da
     assert re.search(r"severity\s+critical", output), output
     assert re.search(r"xid\s+46", output), output
     assert "instance        dev-gpu-host" in output, output
-    lines = query.kernel_lines(datacenter.endpoints["LOKI_URL"], xid=46)
-    assert any("Xid" in line for line in lines), lines
+    lines = lambda: query.kernel_lines(datacenter.endpoints["LOKI_URL"], xid=46)  # noqa: E731
+    eventually("its line in Loki", lambda: any("Xid" in line for line in lines()), shown=lines)

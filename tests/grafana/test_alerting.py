@@ -157,8 +157,15 @@ def test_a_second_stack_is_refused_before_it_touches_the_policy_or_a_dashboard(s
     assert (server.get(f"{PROVISIONING}/policies"), shown()) == (before, boards), "and it takes nothing away"
 
 
-def test_destroy_leaves_grafana_as_it_was(stack, server):
+@pytest.fixture(scope="module")
+def destroyed(stack: Stack) -> Stack:
+    """For the last tests of this module: it does not come back by itself."""
     stack.destroy()
+    return stack
+
+
+@pytest.mark.usefixtures("destroyed")
+def test_destroy_leaves_grafana_as_it_was(server):
     assert server.get(f"{PROVISIONING}/alert-rules") == []
     assert server.get(f"{PROVISIONING}/policies")["receiver"] == "grafana-default-email"
     assert [point["name"] for point in server.get(f"{PROVISIONING}/contact-points")] == ["grafana-default-email"]
@@ -167,8 +174,9 @@ def test_destroy_leaves_grafana_as_it_was(stack, server):
         assert server.get(f"{PROVISIONING}/{kind}") == []
 
 
-def test_what_somebody_else_has_in_grafana_is_refused_and_stays_until_it_is_handed_over(stack, server, ruler):
-    """After the destroy, so that the same stack creates everything again."""
+def test_what_somebody_else_has_in_grafana_is_refused_and_stays_until_it_is_handed_over(destroyed, server):
+    """The same stack creates everything again."""
+    stack = destroyed
 
     def put(method: str, path: str, body: Any) -> None:
         status, answer = server.ask(method, path, body)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lab.ports import free_ports
 from tests.host.hosts import SimulatedHost
 
 
@@ -26,6 +26,5 @@ def regen(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    [port] = free_ports(1)
+    return port

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -110,7 +111,7 @@ class SimulatedHost:
             env={"PATH": self.path, **self.environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             start_new_session=True,
         )
         return Run(process.returncode, process.stdout, process.stderr)
@@ -142,7 +143,8 @@ class SimulatedHost:
             except OSError:
                 continue
             if f"GPU_FLEET_PREFIX={self.prefix}".encode() in variables:
-                os.kill(int(environ.parent.name), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                    os.kill(int(environ.parent.name), signal.SIGKILL)
 
 
 def path_without(directory: Path, *programs: str) -> str:
@@ -200,8 +202,6 @@ class Page(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 print("starting", sys.argv[1], flush=True)
-if sys.argv[1] == "broken":
-    sys.exit("the configuration is broken")
 port = int(environment["WEB_PORT"].strip('"')) if len(sys.argv) < 3 else int(sys.argv[2])
 http.server.HTTPServer.allow_reuse_address = True
 http.server.HTTPServer(("127.0.0.1", port), Page).serve_forever()
@@ -227,6 +227,8 @@ def web(host: SimulatedHost, greeting: str = "web", name: str = "web", port: int
         (rootfs / path).write_text(text)
     own_port = "" if port is None else f" {port}"
     start = f'#!/bin/sh\nexec {sys.executable} "$GPU_FLEET_PREFIX/opt/gpu-fleet/libexec/{name}.py" {greeting}{own_port}\n'
+    if greeting == "broken":  # at once: supervisor calls a program that lives for a second a running one
+        start = "#!/bin/sh\necho starting broken\necho the configuration is broken >&2\nexit 1\n"
     return Part(
         **{  # type: ignore[arg-type]
             "name": name,
@@ -235,7 +237,7 @@ def web(host: SimulatedHost, greeting: str = "web", name: str = "web", port: int
                 File(path=f"{program}.py", content=SERVER.encode()),
             ),
             "units": (Unit(name=unit, restart_on=("settings", program, f"{program}.py")),),
-            "checks": (HttpCheck(url=f"http://127.0.0.1:{port or '${WEB_PORT}'}/", contains=greeting, within_s=4),),
+            "checks": (HttpCheck(url=f"http://127.0.0.1:{port or '${WEB_PORT}'}/", contains=greeting, within_s=60),),
             **kwargs,
         }
     )

@@ -280,7 +280,11 @@ def test_a_long_download_prints_signs_of_life(host: SimulatedHost, tmp_path: Pat
     """Otherwise a waiting client would give up on the host."""
     slow = tmp_path / "slow"
     slow.mkdir()
-    for name, text in {"curl": "/bin/sleep 3; exit 22", "sleep": '[ "$1" != 5 ] || set -- 0.02; exec /bin/sleep "$@"'}.items():
+    pauses = slow / "pauses"
+    pauses.touch()
+    download = f"until [ $(wc -l <'{pauses}') -gt 24 ]; do /bin/sleep 0.1; done; exit 22"  # two minutes of the pauses' 5 seconds
+    pause = f'[ "$1" != 5 ] || {{ echo >>\'{pauses}\'; set -- 0.02; }}; exec /bin/sleep "$@"'
+    for name, text in {"curl": download, "sleep": pause}.items():
         (slow / name).write_text(f"#!/bin/sh\n{text}\n")
         (slow / name).chmod(0o755)
     host.path = f"{slow}:{host.path}"

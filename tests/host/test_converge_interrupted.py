@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,42 +164,47 @@ def test_a_killed_first_apply_can_be_removed(tmp_path: Path, deadly: Path) -> No
         assert snapshot(host.prefix) == {}, number
 
 
-def _slow_probe(host: SimulatedHost) -> list:
-    path = "/opt/gpu-fleet/libexec/slow"
-    script = 'touch "$GPU_FLEET_PREFIX/started"; sleep 3; echo A=1\n'
-    return [page(name="slow", probe=path, files=(File(path=path, content=script.encode(), mode=0o755),), directories=())]
+@contextlib.contextmanager
+def _at_work(host: SimulatedHost, path: str = "", **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """An apply whose probe lasts until this ends, or the file `go` below the prefix exists."""
+    probe = "/opt/gpu-fleet/libexec/slow"
+    script = f'touch "$GPU_FLEET_PREFIX/started"; until [ -e "{host.at("/go")}" ]; do /bin/sleep 0.1; done; echo A=1\n'
+    parts = [page(name="slow", probe=probe, files=(File(path=probe, content=script.encode(), mode=0o755),), directories=())]
+    environment = {"PATH": path} if path else None
+    log = host.directory / "slow.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(host.command("apply", parts), env=environment, stdout=output, stderr=output, **options) as apply,
+    ):
+        try:
+            while not host.at("/started").exists():
+                assert apply.poll() is None, log.read_text()
+                time.sleep(0.02)
+            yield apply
+        finally:
+            host.at("/go").touch()
 
 
 def test_a_second_run_says_who_holds_the_host_and_a_dead_one_holds_nothing(host: SimulatedHost) -> None:
-    first = subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        while not host.at("/started").exists():
-            time.sleep(0.02)
+    with _at_work(host) as first:
         second = host.run("apply", [page()])
         assert second.code == 1
         error = second.error("host")
         assert error["code"] == "locked"
         assert f"converge apply, process {first.pid}, since " in error["message"]
-    finally:
         first.kill()
-        first.communicate()
-    for _ in range(100):  # the probe it was waiting for is not killed with it
-        if (third := host.run("apply", [page()])).code == 0:
-            break
+    deadline = time.monotonic() + 120  # the probe it was waiting for is not killed with it
+    while (third := host.run("apply", [page()])).code != 0:
+        assert time.monotonic() < deadline, third.stdout
         time.sleep(0.1)
-    assert third.code == 0
 
 
 def test_a_refused_first_apply_leaves_the_lock_to_the_run_that_holds_it(host: SimulatedHost) -> None:
-    first = subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     other = SimulatedHost(directory=host.directory / "other", prefix=host.prefix, settings=host.settings)
-    try:
-        while not host.at("/started").exists():
-            time.sleep(0.02)
+    with _at_work(host) as first:
         refused = [other.run("apply", [page()]).error("host")["code"] for _ in range(2)]
         assert first.poll() is None
-    finally:
-        assert first.wait(60) == 0
+    assert first.returncode == 0
     assert refused == ["locked", "locked"], "the second refused one would have run beside the first"
     assert host.check().statuses.keys() == {"host", "slow"}
 
@@ -214,16 +223,8 @@ def test_a_lock_whose_file_was_deleted_locks_nothing(host: SimulatedHost) -> Non
     (programs / "flock").chmod(0o755)
     host.path = f"{programs}:{host.path}"
     other = SimulatedHost(directory=host.directory / "other", prefix=host.prefix, settings=host.settings)
-    apply = subprocess.Popen(
-        host.command("apply", _slow_probe(host)), env={"PATH": host.path}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while not host.at("/started").exists():
-            assert apply.poll() is None
-            time.sleep(0.02)
+    with _at_work(host, host.path):
         assert other.run("apply", [page()]).error("host")["code"] == "locked"
-    finally:
-        apply.wait(60)
 
 
 def test_a_removal_that_meets_the_end_of_another_one_finds_nothing_and_leaves_nothing(host: SimulatedHost) -> None:
@@ -245,10 +246,12 @@ def test_a_removal_that_meets_the_end_of_another_one_finds_nothing_and_leaves_no
 
 def test_a_check_waits_for_an_apply_at_work(host: SimulatedHost) -> None:
     host.apply([page()])
-    with subprocess.Popen(host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        while not host.at("/started").exists():
-            time.sleep(0.02)
-        assert host.check().statuses.keys() == {"host", "slow"}, "what it compares with is the bundle of the finished apply"
+    with _at_work(host), ThreadPoolExecutor() as pool:
+        check = pool.submit(host.check)
+        time.sleep(1)  # by now it waits
+        assert not check.done()
+        host.at("/go").touch()
+        assert check.result().statuses.keys() == {"host", "slow"}, "what it compares with is the bundle of the finished apply"
 
 
 def test_an_apply_waits_for_a_check_at_work(host: SimulatedHost) -> None:
@@ -260,7 +263,7 @@ def test_an_apply_waits_for_a_check_at_work(host: SimulatedHost) -> None:
         apply = subprocess.Popen(host.command("apply", [page("new\n")]), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(0.5)
         assert apply.poll() is None
-    assert apply.wait(30) == 0
+    assert apply.wait(120) == 0
     assert host.at("/etc/page/index.html").read_text() == "new\n"
 
 
@@ -281,13 +284,9 @@ def test_a_check_that_meets_a_long_apply_leaves_the_metrics_alone(host: Simulate
 
 
 def test_an_interrupted_run_leaves_no_temporary_files(host: SimulatedHost) -> None:
-    with subprocess.Popen(
-        host.command("apply", _slow_probe(host)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-        while not host.at("/started").exists():
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(10) == 130
+    with _at_work(host, start_new_session=True) as apply:
+        os.killpg(apply.pid, signal.SIGINT)
+        assert apply.wait(120) == 130
     assert list(host.at("/var/lib/gpu-fleet").glob("scratch.*")) == []
 
 

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from host.part import File, HttpCheck
+from lab.ports import free_ports
 from tests.host.hosts import SimulatedHost, golden, page, snapshot, web
 
 
@@ -26,7 +28,7 @@ def host(host: SimulatedHost, free_port: int) -> SimulatedHost:
 
 
 def _answer(host: SimulatedHost, port: object = None) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port or host.settings['WEB_PORT']}/", timeout=5) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port or host.settings['WEB_PORT']}/", timeout=60) as response:
         return response.read().decode()
 
 
@@ -44,6 +46,20 @@ def _command_line(process: int) -> bytes:
 
 def _supervisord(host: SimulatedHost) -> int:
     return int(host.at("/run/gpu-fleet/supervisord.pid").read_text())
+
+
+def _kill_supervisord(host: SimulatedHost) -> None:
+    """Returns when it has ended, which a busy machine takes a moment for."""
+    process = _supervisord(host)
+    os.kill(process, signal.SIGKILL)
+    _wait_for("the end of supervisord", lambda: not _command_line(process))
+
+
+def _wait_for(what: str, holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within 120 s"
+        time.sleep(0.05)
 
 
 def test_what_the_verbs_print_for_a_service(host: SimulatedHost, regen: bool) -> None:
@@ -75,9 +91,7 @@ def test_a_second_apply_leaves_the_process_alone(host: SimulatedHost) -> None:
 
 
 def test_only_the_service_that_a_change_touches_restarts(host: SimulatedHost, free_port: int) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        other_port = listener.getsockname()[1]
+    [other_port] = free_ports(1)
     other = web(host, "other", name="other", port=other_port)
     host.apply([web(host), other])
     process, other_process = _process(host), _process(host, other_port)
@@ -215,11 +229,12 @@ def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: Si
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(100):
+
+        def listens() -> bool:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", int(host.settings["WEB_PORT"]))) == 0:
-                    break
-            time.sleep(0.05)
+                return probe.connect_ex(("127.0.0.1", int(host.settings["WEB_PORT"]))) == 0
+
+        _wait_for("the other program", listens)
         part = web(host, checks=(HttpCheck(url="http://127.0.0.1:${WEB_PORT}/", within_s=2),))
         assert host.run("apply", [part]).error("web")["code"] == "port-taken"
     finally:
@@ -260,7 +275,7 @@ def test_a_stopped_service_is_drift_and_started_again(host: SimulatedHost) -> No
 def test_a_killed_supervisord_is_drift_and_its_programs_do_not_block_the_repair(host: SimulatedHost) -> None:
     host.apply([web(host)])
     process = _process(host)
-    subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(_supervisord(host))], check=True)
+    _kill_supervisord(host)
     check = host.check()
     assert check.drift("host") == ["supervisor: is not running"]
     assert check.drift("web") == ["service gpu-fleet-web: is not running"]
@@ -271,7 +286,7 @@ def test_a_killed_supervisord_is_drift_and_its_programs_do_not_block_the_repair(
 
 def test_a_service_without_its_supervisord_is_removed_all_the_same(host: SimulatedHost) -> None:
     host.apply([web(host)])
-    subprocess.run(["kill", f"-{signal.SIGKILL.value}", str(_supervisord(host))], check=True)
+    _kill_supervisord(host)
     assert host.remove().code == 0
     with pytest.raises(OSError):
         _answer(host)
@@ -320,18 +335,17 @@ def test_a_service_that_runs_and_does_not_answer_is_drift_and_restarted(host: Si
     assert check.drift("web") == [f"service gpu-fleet-web: http://127.0.0.1:{host.settings['WEB_PORT']}/ does not respond"]
     assert check.statuses["page"] == "unchanged"
     os.kill(process, signal.SIGKILL)  # a stopped process does not end by itself; supervisord starts another one
-    os.kill(int(_eventual_process(host)), signal.SIGSTOP)
+    _wait_for("another process of the service", lambda: _responds(host))
+    os.kill(int(_process(host)), signal.SIGSTOP)
     assert host.apply([web(host), page()]).statuses["web"] == "changed"
     assert host.check().code == 0
 
 
-def _eventual_process(host: SimulatedHost) -> str:
-    for _ in range(100):
-        try:
-            return _process(host)
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("the service did not come back")
+def _responds(host: SimulatedHost) -> bool:
+    try:
+        return bool(_answer(host))
+    except OSError:
+        return False
 
 
 def test_a_clock_that_is_set_while_a_service_starts_ends_no_wait(host: SimulatedHost, tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ def test_a_host_that_changes_its_service_manager_keeps_nothing_of_the_old_one(ho
     host.settings["GPU_FLEET_SERVICE_MANAGER"] = "systemd"
     host.apply([web(host, checks=())])
     with pytest.raises(OSError):
-        urllib.request.urlopen(f"http://127.0.0.1:{free_port}/", timeout=1)
+        urllib.request.urlopen(f"http://127.0.0.1:{free_port}/", timeout=60)
     assert not any("supervisor" in path for path in host.snapshot() if "/log/" not in path)
     assert host.check().code == 0
     del host.settings["GPU_FLEET_SERVICE_MANAGER"]

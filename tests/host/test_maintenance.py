@@ -39,10 +39,11 @@ def test_a_host_is_taken_out_of_service_and_returned(placed: Path) -> None:
     assert run(placed, "start", "driver 590").returncode == 0
     assert written(placed) == 'gpu_fleet_maintenance{reason="driver 590"} 1'
     assert run(placed, "status").stdout == "in maintenance: driver 590\n"
+    begun = int(time.time())
     assert run(placed, "stop").returncode == 0
     name, value = written(placed).split()
     assert name == "gpu_fleet_maintenance_end_timestamp_seconds"
-    assert abs(time.time() - int(value)) < 60, "earlier incidents are over since then"
+    assert begun <= int(value) <= time.time(), "earlier incidents are over since then"
     assert run(placed, "status").stdout == "in service\n"
 
 

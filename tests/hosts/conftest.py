@@ -146,10 +146,11 @@ def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ba
 
 @pytest.fixture
 def eventually() -> Callable[..., None]:
-    def wait(what: str, holds: Callable[[], object], within_s: float = 90) -> None:
+    def wait(what: str, holds: Callable[[], object], within_s: float = 240, shown: Callable[[], object] = lambda: "") -> None:
+        """`shown`: what a failure shows."""
         deadline = time.monotonic() + within_s
         while not holds():
-            assert time.monotonic() < deadline, f"{what}: not within {within_s} s"
+            assert time.monotonic() < deadline, f"{what}: not within {within_s} s: {shown()}"
             time.sleep(0.5)
 
     return wait

@@ -43,7 +43,7 @@ def asked(url: str, ca: Path, login: str = "") -> tuple[str, str]:
     """Status as curl prints it (000: no answer), and body."""
     user = ["--user", login] if login else []
     done = subprocess.run(
-        ["curl", "-s", "--max-time", "15", "--cacert", ca, *user, "-w", "\n%{http_code}", url], capture_output=True, text=True
+        ["curl", "-s", "--max-time", "60", "--cacert", ca, *user, "-w", "\n%{http_code}", url], capture_output=True, text=True
     )
     body, _, status = done.stdout.rpartition("\n")
     return status, body

@@ -72,7 +72,7 @@ class PlacedHost:
     def run(self, converge: str, verb: str, arguments: str = "", parts: Sequence[Part] | None = None) -> Run:
         if verb == "apply":
             self._bring(Bundle.of(parts or self.parts()), {**self._usual_settings(), **self.settings})
-        done = self.host.ssh(f"{converge} {verb} --prefix '' {arguments}", check=False, timeout_s=300)
+        done = self.host.ssh(f"{converge} {verb} --prefix '' {arguments}", check=False, timeout_s=600)
         return Run(done.returncode, [json.loads(line) for line in done.stdout.splitlines()])
 
     def leave(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -76,7 +77,7 @@ class Stack:
     def pulumi(self, *arguments: str, ok: bool = True, stdin: str | None = None, **environment: str) -> str:
         """What it printed; it must succeed, or fail when not `ok`."""
         process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE, **environment)
-        output, _ = process.communicate(stdin, timeout=500)
+        output, _ = process.communicate(stdin, timeout=1200)
         assert (process.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {process.returncode}:\n{output}"
         return output
 
@@ -129,9 +130,16 @@ def refusals(host: Host, user: str = "ops") -> int:
 
 
 def sshd_log(host: Host) -> str:
+    """All that sshd has written by now: on its way are a socket of journald, or the console."""
     if host.variant.has_systemd:
-        return host.ssh("journalctl --unit ssh --no-pager --output cat").stdout
-    return host.console.read_text(errors="replace")
+        return host.ssh("journalctl --sync; journalctl --unit ssh --no-pager --output cat").stdout
+    mark = f"read at {time.time_ns()}"
+    host.ssh(f"echo {mark} >/dev/console")
+    deadline = time.monotonic() + 120
+    while mark not in (text := host.console.read_text(errors="replace")):
+        assert time.monotonic() < deadline, f"{host.console}: {mark!r} not within 120 s"
+        time.sleep(0.05)
+    return text
 
 
 # What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. Content is compared

@@ -31,7 +31,10 @@ printf '#!/bin/sh\n' >/usr/local/bin/get_gpu_metrics.sh
 echo '* * * * * root /usr/local/bin/get_gpu_metrics.sh' >/etc/cron.d/prometheus_gpu_metrics
 echo 'node_gpu_utilization_percent{{gpu="0"}} 97' >/var/lib/prometheus/node-exporter/gpu_metrics.prom
 unit their-gpu-exporter '/usr/local/bin/their_gpu_exporter --web.listen-address=127.0.0.1:9835'
+for port in 9100 9835; do {answers}; done
 """
+# An exporter that was just started does not listen yet.
+ANSWERS = "curl --silent --output /dev/null --retry 100 --retry-delay 1 --retry-connrefused http://127.0.0.1:$port/metrics"
 GONE = """
 systemctl disable --quiet --now prometheus-node-exporter their-gpu-exporter
 rm -f /etc/systemd/system/prometheus-node-exporter.service /etc/systemd/system/their-gpu-exporter.service
@@ -47,7 +50,7 @@ def occupied(site: Site, artifacts: Path) -> Iterator[PlacedHost]:
     host = placed.host
     with left_as_found(host):
         placed.bring_artifacts()
-        host.ssh(THEIRS.format(artifacts=ARTIFACTS) + f"rm -r {ARTIFACTS}")
+        host.ssh(THEIRS.format(artifacts=ARTIFACTS, answers=ANSWERS) + f"rm -r {ARTIFACTS}")
         try:
             with left_as_found(host):
                 yield placed
@@ -95,7 +98,7 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
 
     host.ssh("systemctl stop prometheus-node-exporter")
     assert occupied.check().drift == ["check: http://127.0.0.1:9100/metrics does not respond"]
-    host.ssh("systemctl start prometheus-node-exporter")
+    host.ssh(f"systemctl start prometheus-node-exporter; port=9100; {ANSWERS}")
     assert occupied.check().drift == []
 
     assert occupied.remove().errors == {}

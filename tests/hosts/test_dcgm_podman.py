@@ -69,8 +69,8 @@ def test_podman_runs_it_by_cdi_its_containers_logs_reach_loki_and_nothing_of_it_
             host.ssh(f"{job} {image} -c 'echo step 1 loss 0.25; echo a warning >&2; read end'")
             labels = 'job="podman", datacenter="lab-west", cluster="training", instance="podman", container="job"'
             line = f'{{{labels}, exporter_mode="dcgm-exporter"}}'
-            eventually("both lines in Loki", lambda: len(query.log_lines(loki, line)) == 2, within_s=150)
-            assert sorted(query.log_lines(loki, line)) == ["a warning", "step 1 loss 0.25"]
+            found = lambda: sorted(query.log_lines(loki, line))  # noqa: E731
+            eventually("both lines in Loki", lambda: found() == ["a warning", "step 1 loss 0.25"], shown=found)
             host.ssh("podman rm --force --time 0 job")
 
             host.ssh("podman kill gpu-fleet-dcgm-exporter")

@@ -122,6 +122,6 @@ def test_what_people_change_is_found_named_and_repaired(placed: PlacedHost, chan
 
 def test_a_host_that_nobody_touched_is_never_called_drifted(placed: PlacedHost) -> None:
     checks = f"for i in $(seq 20); do {CONVERGE} check --prefix '' 2>/dev/null | tail -n 1; done"
-    results = placed.host.ssh(checks, timeout_s=300).stdout.splitlines()
+    results = placed.host.ssh(checks, timeout_s=600).stdout.splitlines()
     assert len(results) == 20
     assert [line for line in results if '"ok":true' not in line] == []

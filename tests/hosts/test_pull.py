@@ -76,7 +76,7 @@ def _install(host: Host, published: Published) -> str:
         f"umask 077; cat >/root/password; curl -fsS -o /root/install-gpu-fleet {published.url}/install-gpu-fleet", stdin=PASSWORD
     )
     done = host.ssh(
-        f"sh /root/install-gpu-fleet --instance {host.name} --password-file /root/password; rm /root/password", timeout_s=300
+        f"sh /root/install-gpu-fleet --instance {host.name} --password-file /root/password; rm /root/password", timeout_s=600
     )
     return done.stdout + done.stderr
 
@@ -115,21 +115,21 @@ def test_a_machine_keeps_itself_at_what_is_published(
         "echo by hand >>/etc/gpu-fleet/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy;"
         "userdel --force gpu-fleet-textfile"  # the timer's service may make accounts, and little else
     )
-    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=300)
-    assert "repaired" in host.ssh("journalctl --quiet --unit gpu-fleet-pull --output cat").stdout
+    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=600)
+    assert "repaired" in host.ssh("journalctl --sync; journalctl --quiet --unit gpu-fleet-pull --output cat").stdout
     assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
 
     with monkeypatch.context() as patch:
         patch.setattr(bundle, "standard_parts", _with_broken_alloy)
         published.publish()
-    assert host.ssh("systemctl start gpu-fleet-pull.service", check=False, timeout_s=300).returncode != 0
+    assert host.ssh("systemctl start gpu-fleet-pull.service", check=False, timeout_s=600).returncode != 0
     assert f"bundle {good[:12]} is running" in host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --status", check=False).stdout
     assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
 
     published.publish()
-    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=300)
+    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=600)
     assert host.ssh("systemctl is-active gpu-fleet-pull.timer").stdout.strip() == "active"
-    assert PASSWORD not in host.ssh("journalctl --quiet --no-pager").stdout
+    assert PASSWORD not in host.ssh("journalctl --sync; journalctl --quiet --no-pager").stdout
     holding = host.ssh(f"grep -rls '{PASSWORD}' /etc /opt /run /tmp /var | xargs stat -c '%A %n'").stdout.split()
     assert set(holding[1::2]) == {
         "/etc/gpu-fleet/secrets/metrics-password",
@@ -150,7 +150,7 @@ def test_a_container_under_supervisor_keeps_itself_too(pulling: Host, published:
     said = _install(host, published)
     assert host.ssh("cat /var/lib/gpu-fleet/digest").stdout.strip() == good, said
     host.ssh("echo by hand >>/etc/gpu-fleet/supervisord.conf; echo by hand >>/etc/gpu-fleet/alloy/discover.alloy")
-    done = host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull", timeout_s=300)
+    done = host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull", timeout_s=600)
     assert "repaired" in done.stderr
     assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
     host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --remove")

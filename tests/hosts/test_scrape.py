@@ -46,8 +46,16 @@ def fleet(
     secrets = {"scrapePassword": PASSWORD, "metricsPassword": "of-metrics", "logsPassword": "of-logs"}
     stack = Stack(tmp_path_factory.mktemp("scraped") / "checkout", "scraped", config, secrets).create()
     with left_as_found(*(site.hosts[name] for name in HOSTS)):
-        yield stack
-        stack.destroy()
+        try:
+            yield stack
+        finally:
+            stack.destroy()
+
+
+@pytest.fixture(scope="module")
+def opened(fleet: Stack) -> str:
+    """What the `up` printed that opens the hosts."""
+    return fleet.up()
 
 
 def test_a_key_that_the_exporter_may_not_read_is_the_cause(fleet: Stack, site: Site) -> None:
@@ -61,8 +69,10 @@ def test_a_key_that_the_exporter_may_not_read_is_the_cause(fleet: Stack, site: S
     assert asked(f"https://{host.address}:9110/metrics", Path("/dev/null"), LOGIN)[0] == "000"
 
 
-def test_hosts_let_the_login_in_and_nobody_else_and_keep_no_password(fleet: Stack, site: Site, authority: Path) -> None:
-    shown = fleet.up() + fleet.pulumi("stack", "export") + fleet.pulumi("stack", "output", "--json")
+def test_hosts_let_the_login_in_and_nobody_else_and_keep_no_password(
+    fleet: Stack, opened: str, site: Site, authority: Path
+) -> None:
+    shown = opened + fleet.pulumi("stack", "export") + fleet.pulumi("stack", "output", "--json")
     assert PASSWORD not in shown
     ca = authority / "gpu-fleet-ca.pem"
     for name in HOSTS:
@@ -78,7 +88,8 @@ def test_hosts_let_the_login_in_and_nobody_else_and_keep_no_password(fleet: Stac
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
-def test_each_secret_can_be_read_by_the_programs_that_use_it_and_by_no_other(fleet: Stack, site: Site) -> None:
+@pytest.mark.usefixtures("opened")
+def test_each_secret_can_be_read_by_the_programs_that_use_it_and_by_no_other(site: Site) -> None:
     """What answers to the network must not give away what Alloy logs in with."""
     readers = {
         "metrics-password": {"gpu-fleet-alloy"},
@@ -98,6 +109,7 @@ def test_each_secret_can_be_read_by_the_programs_that_use_it_and_by_no_other(fle
             assert set(host.ssh(script, check=False).stdout.split()) == expected, f"{secret} on {name}"
 
 
+@pytest.mark.usefixtures("opened")
 def test_prometheus_takes_the_output_as_it_is_and_finds_every_host(
     fleet: Stack, backend: Backend, authority: Path, eventually: Callable
 ) -> None:
@@ -136,9 +148,10 @@ def running_prometheus(config: Path) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
+@pytest.mark.usefixtures("opened")
 def test_without_the_section_the_ports_close_and_nothing_stays(fleet: Stack, site: Site, authority: Path) -> None:
     fleet.pulumi("config", "rm", "gpu-fleet:scrapePassword")
     del fleet.config["scrape"]

@@ -339,9 +339,9 @@ def test_ctrl_c_ends_the_work_on_the_host_and_the_next_run_finishes_it(
         assert process.poll() is None, process.stdout.read()
         process.send_signal(signal.SIGINT)
         output = process.stdout.read()
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=300) != 0
         assert "Traceback" not in output, output
-        eventually("no converge program on the host", lambda: "converge" not in host.ssh("ps -eo args").stdout, within_s=15)
+        eventually("no converge program on the host", lambda: "converge" not in host.ssh("ps -eo args").stdout)
         stack.pulumi("cancel", "--yes", ok=True)
         stack.up()
         assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"

@@ -91,7 +91,7 @@ class User:
 
     def types(self, *command: str, **more: str) -> str:
         done = subprocess.run(
-            command, cwd=self.copy, env={**self.environment, **more}, capture_output=True, text=True, timeout=300, check=False
+            command, cwd=self.copy, env={**self.environment, **more}, capture_output=True, text=True, timeout=900, check=False
         )
         assert done.returncode == 0, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr

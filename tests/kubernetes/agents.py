@@ -40,4 +40,4 @@ def agent(cluster: Cluster, wanted: ClusterPlan, node: str, directory: Path) -> 
             assert process.poll() is None, (directory / "log").read_text()[-4000:]
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=120)

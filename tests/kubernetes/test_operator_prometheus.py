@@ -99,7 +99,7 @@ def watched(cluster: Cluster, example: StackConfig, tmp_path_factory: pytest.Tem
         while not stopping.wait(0.5):
             is_new(targets, json.dumps(pod_targets(cluster.api.list("v1", "Pod"))))  # Prometheus watches the file
             if is_new(rules, rules_text(cluster.api.list(API, "PrometheusRule"))):
-                urllib.request.urlopen(f"{prometheus.url}/-/reload", data=b"", timeout=10).close()
+                urllib.request.urlopen(f"{prometheus.url}/-/reload", data=b"", timeout=60).close()
 
     with GpuNodes(cluster, interval_s=0.2) as nodes, mimir_server(directory) as mimir:
         config["alerting"] = {
@@ -143,15 +143,18 @@ def test_the_example_needs_no_store(example: StackConfig) -> None:
 def test_gpus_of_an_exporter_that_the_cluster_has_get_our_labels(watched: Watched) -> None:
     wanted = watched.plan
     ours = f'datacenter="{wanted.datacenter}", cluster="{wanted.cluster}", instance="{NODE}", exporter_mode="dcgm-exporter"'
-    found = watched.prometheus.wait_for("the vocabulary", lambda: watched.prometheus.query(f"gpu:utilization:ratio{{{ours}}}"))
-    assert len(found) == 8
+    recorded = lambda: watched.prometheus.query(f"gpu:utilization:ratio{{{ours}}}")  # noqa: E731
+    found = watched.prometheus.wait_for(
+        "the vocabulary of 8 GPUs", lambda: len(all_of := recorded()) == 8 and all_of, shown=recorded
+    )
     assert not [one for one in found if "pod" in one["metric"]], "pod is the one that holds the GPU, never the exporter's"
 
 
 def test_every_rule_of_the_prometheusrules_is_evaluated_without_an_error(watched: Watched) -> None:
-    rules = watched.prometheus.rules
-    watched.prometheus.wait_for("an evaluation of every rule", lambda: all(one["health"] != "unknown" for one in rules()), 90)
-    assert not [(one["name"], one.get("lastError")) for one in rules() if one["health"] != "ok"]
+    def wrong() -> list[tuple[str, str, str | None]]:
+        return [(one["name"], one["health"], one.get("lastError")) for one in watched.prometheus.rules() if one["health"] != "ok"]
+
+    watched.prometheus.wait_for("an evaluation of every rule", lambda: not wrong(), shown=wrong)
 
 
 def test_a_gpu_that_fails_fires_its_alert_in_the_operators_prometheus(watched: Watched) -> None:
@@ -162,7 +165,7 @@ def test_a_gpu_that_fails_fires_its_alert_in_the_operators_prometheus(watched: W
         alerts = watched.prometheus.get("/api/v1/alerts")["alerts"]
         return [one for one in alerts if one["state"] == "firing" and one["labels"].get("xid") == "79"]
 
-    [alert, *_] = watched.prometheus.wait_for("the alert about XID 79", firing, 90)
+    [alert, *_] = watched.prometheus.wait_for("the alert about XID 79", firing)
     assert alert["labels"]["instance"] == NODE and alert["labels"]["cluster"] == watched.plan.cluster
 
 
@@ -179,7 +182,7 @@ class Proxied(ClusterApi):
         assert found, path
         # Mimir has the metrics of its Alertmanager without the prefix.
         rest = found[2].replace("/alertmanager/metrics", "/metrics")
-        with urllib.request.urlopen(f"{self.servers[found[1]]}{rest}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.servers[found[1]]}{rest}", timeout=60) as answer:
             return answer.read().decode()
 
 
@@ -223,7 +226,7 @@ def pages(watched: Watched) -> Iterator[list[str]]:
     webhook = {"url": f"http://127.0.0.1:{server.server_port}/", "send_resolved": False}
     config = {"route": route, "receivers": [{"name": "oncall", "webhook_configs": [webhook]}]}
     body = yaml.safe_dump({"alertmanager_config": yaml.safe_dump(config)}).encode()
-    urllib.request.urlopen(f"{watched.mimir}/api/v1/alerts", data=body, timeout=10).close()
+    urllib.request.urlopen(f"{watched.mimir}/api/v1/alerts", data=body, timeout=60).close()
     yield got
     server.shutdown()
     server.server_close()

@@ -120,7 +120,7 @@ def make(stack: Stack, target: str, *variables: str, pulumi: Path | None = None)
         command = command.replace(".venv/bin/python -m lab.standins run -- ", "")
         environment["PATH"] = f"{pulumi}:{environment['PATH']}"
     return subprocess.run(
-        ["sh", "-c", command], cwd=stack.directory, env=environment, capture_output=True, text=True, timeout=300, check=False
+        ["sh", "-c", command], cwd=stack.directory, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
 
 
@@ -215,5 +215,5 @@ def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_pat
     )
     assert process.stdout and process.stdout.readline() == b"started\n"
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert (process.returncode, output) == (3, b"stopped in order\n")

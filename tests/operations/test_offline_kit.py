@@ -57,7 +57,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@localhost", *command], cwd=copy, check=True)
     command = ["make", "offline-kit", f"STACK={STACK}", f"PYTHONS={PYTHON}", f"ARCH={architecture()}", "STAND_INS=1"]
-    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     [archive] = (copy / "build/offline-kit").iterdir()
     return archive
@@ -82,7 +82,7 @@ def offline(home: Path, directory: Path, *command: str, ok: bool = True) -> str:
         "PULUMI_CONFIG_PASSPHRASE": "x",
         "PULUMI_BACKEND_URL": f"file://{home}",
     }
-    done = subprocess.run([*NO_NETWORK, *command], cwd=directory, env=known, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*NO_NETWORK, *command], cwd=directory, env=known, capture_output=True, text=True, timeout=900)
     assert (done.returncode == 0) == ok, f"{' '.join(command)} exited {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
@@ -104,7 +104,7 @@ def test_a_kit_of_real_programs_takes_no_stand_in(archive: Path, tmp_path: Path)
     command = ["make", "offline-kit", f"STACK={STACK}", f"PYTHONS={PYTHON}", f"ARCH={'amd64'}"]
     environment = {name: value for name, value in os.environ.items() if name != "STAND_INS"}
     path = f"https_proxy=http://127.0.0.1:1 {' '.join(command)}"
-    done = subprocess.run(["sh", "-c", path], cwd=copy, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["sh", "-c", path], cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode != 0 and "pulumi-language-python 3.259.0" in done.stderr, done.stderr
     assert len(list((copy / "build/offline-kit").iterdir())) == 1, "nothing is left of it"
 

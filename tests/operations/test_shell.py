@@ -28,7 +28,7 @@ def test_commands_run_with_the_projects_pulumi_and_the_stack_selected(tmp_path: 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ def pack() -> Iterator[analyzer_pb2_grpc.AnalyzerStub]:
         with grpc.insecure_channel(f"127.0.0.1:{int(process.stdout.readline())}") as channel:
             yield analyzer_pb2_grpc.AnalyzerStub(channel)
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
 
 
 def analyze(pack: analyzer_pb2_grpc.AnalyzerStub, properties: dict[str, object]) -> list[analyzer_pb2.AnalyzeDiagnostic]:

@@ -53,7 +53,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
     def wait_for_status(self, text: str) -> None:
         with self.received:
-            assert self.received.wait_for(lambda: any(text in line.message for line in self.lines if line.ephemeral), timeout=20)
+            assert self.received.wait_for(lambda: any(text in line.message for line in self.lines if line.ephemeral), timeout=300)
 
     def stop(self) -> None:
         self._server.stop(None)
@@ -93,13 +93,13 @@ class Plugin:
         """What the plugin wrote to standard error, which the engine would show."""
         self._channel.close()
         self.process.terminate()
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=120)
         self.engine.stop()
         return errors.decode()
 
     def start(self, method: str, request: Any) -> Callable[[], Any]:
         """Sends the request; call the returned function for the answer."""
-        pending = getattr(self.stub, method).future(request, timeout=60)
+        pending = getattr(self.stub, method).future(request, timeout=600)
 
         def answer() -> Any:
             try:

@@ -42,7 +42,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.ruler.requests.append(f"{self.command} {self.path}")
         status, text = self._answer(body)
         if self.command != "GET":
-            self.ruler.answers.wait(30)
+            self.ruler.answers.wait(300)
         self.send_response(status)
         self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()

@@ -26,7 +26,7 @@ class SshServers:
         self._closers: list[Callable[[], Any]] = []
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
     def ssh(self, **options: Any) -> SshServer:
         """A server that lets `client_key` in. `path`: directory searched first for programs. `jump`: forwards connections.

@@ -55,7 +55,7 @@ def start(shell: str, directory: Path, verb: str, do: str = "", programs: str = 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     """Exit code and output; the process has to end although its standard input stays open."""
-    code = process.wait(20)
+    code = process.wait(300)
     output = process.stdout.read().decode()
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import socket
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from host.bundle import Bundle
+from lab.ports import free_ports
 from provider.values import decode
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, web
 from tests.provider.plugin import BUNDLE, HOST, PASSWORD, Failure, Plugin
@@ -45,9 +45,7 @@ def simulated(tmp_path: Path) -> Iterator[SimulatedHost]:
 @pytest.fixture
 def inputs(plugin: Plugin, connection: dict[str, Any], simulated: SimulatedHost) -> Inputs:
     """Checked inputs of one host with a page and a service that greets."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    [port] = free_ports(1)
 
     def inputs(greeting: str = "hello", stack: str = "us-west/training") -> dict[str, Any]:
         bundle = Bundle.of([page(secrets=("metrics-password",)), web(simulated, greeting)], rootfs=simulated.directory / "rootfs")

@@ -41,13 +41,13 @@ def test_it_says_hello_as_the_engine_expects(plugin: Plugin) -> None:
 def test_it_ends_when_its_engine_is_gone() -> None:
     """An engine that is killed cannot end its plugins."""
     start = f"import subprocess, sys, time; p = subprocess.Popen([{str(PLUGIN)!r}, '127.0.0.1:1'], stdout=subprocess.PIPE)\n"
-    start += "p.stdout.readline(); print(p.pid, flush=True); time.sleep(60)"
+    start += "p.stdout.readline(); print(p.pid, flush=True); time.sleep(600)"
     engine = subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE)
     pid = int(engine.stdout.readline())
     engine.kill()
     engine.wait()
     engine.stdout.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, "the plugin outlived its engine"
         time.sleep(0.1)
@@ -222,7 +222,10 @@ def test_a_credential_plugin_that_hangs_keeps_no_run_from_ending(new_plugin: Cal
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "c",
         "users": [
-            {"name": "u", "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["40"]}}}
+            {
+                "name": "u",
+                "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sleep", "args": ["99"]}},
+            }
         ],
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
@@ -234,7 +237,5 @@ def test_a_credential_plugin_that_hangs_keeps_no_run_from_ending(new_plugin: Cal
     plugin.call("Cancel", Empty())
     with pytest.raises(Failure, match=r"^stopped before anything was changed$"):
         answer()
-    begin = time.monotonic()
     plugin.process.terminate()
-    plugin.process.wait(20)
-    assert time.monotonic() - begin < 15
+    plugin.process.wait(60)  # it does not wait for the end of the sleep

@@ -105,7 +105,7 @@ def test_another_rollout_makes_no_other_provider(plugin: Plugin) -> None:
 
 def test_the_pause_counts_from_the_last_host_that_was_changed() -> None:
     async def run() -> tuple[float, float]:
-        rollout = Rollout(RolloutRules(pause_s=0.2))
+        rollout = Rollout(RolloutRules(pause_s=2))
         for name, wave in {"a": 0, "b": 1, "c": 1}.items():
             rollout.assign(name, wave)
         begin = time.monotonic()
@@ -118,13 +118,13 @@ def test_the_pause_counts_from_the_last_host_that_was_changed() -> None:
             return unchanged, time.monotonic() - begin
 
     unchanged, changed = asyncio.run(run())
-    assert unchanged < 0.1
-    assert changed >= 0.19
+    assert unchanged < 1
+    assert changed >= 1.9
 
 
 def test_a_failure_during_the_pause_still_holds_back() -> None:
     async def run() -> None:
-        rollout = Rollout(RolloutRules(pause_s=0.2))
+        rollout = Rollout(RolloutRules(pause_s=2))
         for name, wave in {"a": 0, "b": 0, "c": 1}.items():
             rollout.assign(name, wave)
         async with rollout.turn("a", lambda _: None):

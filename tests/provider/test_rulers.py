@@ -296,7 +296,7 @@ def test_an_alertmanager_configuration_that_moves_is_deleted_at_the_old_server(
 
 
 def waited_for(ruler: RulerServer, method: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not any(request.startswith(method) for request in ruler.requests):
         assert time.monotonic() < deadline
         time.sleep(0.02)

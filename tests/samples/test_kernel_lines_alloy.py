@@ -49,7 +49,7 @@ def alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
         # One push holds the lines of several streams, and the last line need not be in the last one that is read.
         events = {row["line"] for row in [*XIDS, *SXIDS]}
         with contextlib.suppress(AssertionError):  # a line that never comes fails its own test
-            running.receiver.wait_for(lambda: events <= {sent.line for sent in running.receiver.lines}, within_s=10)
+            running.receiver.wait_for(lambda: events <= {sent.line for sent in running.receiver.lines}, within_s=60)
         yield running
 
 

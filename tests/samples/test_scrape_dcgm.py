@@ -37,10 +37,10 @@ def url(directory: Path) -> Iterator[str]:
 
 
 def fetch(url: str) -> str:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         try:
-            return urllib.request.urlopen(url, timeout=10).read().decode()
+            return urllib.request.urlopen(url, timeout=60).read().decode()
         except urllib.error.URLError:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,8 +12,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from lab.ports import free_ports
+
 PROGRAM = Path(__file__).parents[2] / "lab" / "grafana" / "bin" / "grafana"
-READY_S = 20
+READY_S = 120
 
 
 class GrafanaServer:
@@ -22,9 +23,7 @@ class GrafanaServer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -43,7 +42,7 @@ class GrafanaServer:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(120)
 
     def ask(self, method: str, path: str, body: Any = None, auth: str | None = None, **headers: str) -> tuple[int, Any]:
         """Status and answer; status 0 when nobody answers."""
@@ -55,7 +54,7 @@ class GrafanaServer:
             headers={"Authorization": f"Basic {login}", **headers},
         )
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return answer.status, _parsed(answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _parsed(error.read())

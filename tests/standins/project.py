@@ -46,7 +46,7 @@ class Project:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         output = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, output

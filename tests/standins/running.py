@@ -120,7 +120,7 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
     def wait_for(self, line: str) -> None:
         with self._said:
-            assert self._said.wait_for(lambda: line in self.lines, timeout=30), f"{line!r} was not logged: {self.lines}"
+            assert self._said.wait_for(lambda: line in self.lines, timeout=300), f"{line!r} was not logged: {self.lines}"
 
     def stop(self) -> None:
         self._server.stop(None)
@@ -148,7 +148,7 @@ class RunningPlugin:
     def stop(self) -> None:
         self._channel.close()
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(120)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.engine.stop()

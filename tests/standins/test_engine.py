@@ -229,7 +229,7 @@ def _interrupted(project: Project) -> str:
         if line.strip().endswith("waiting"):
             break
     os.killpg(engine.pid, signal.SIGINT)
-    rest, _ = engine.communicate(timeout=120)
+    rest, _ = engine.communicate(timeout=600)
     return "".join(lines) + rest
 
 
@@ -246,12 +246,12 @@ def test_a_program_does_not_outlive_the_engine(project: Project, how: signal.Sig
     )
     _wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()))
     engine.send_signal(how)
-    engine.wait(120)
+    engine.wait(300)
     _wait_until(lambda: not Path(f"/proc/{pid_file.read_text()}").exists())
 
 
 def _wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -138,7 +138,7 @@ class Run:
 
 def until(condition: Callable[[], bool]) -> None:
     """Waits for what another process or thread does; the limit is only for a test that would otherwise hang."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.01)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.parts.places import defaults, free_port, parts_of, place
+from lab.ports import free_ports
+from tests.host.parts.places import defaults, parts_of, place
 from tests.host.parts.receiver import Receiver
 from toolchain import find
 
@@ -66,7 +67,8 @@ def running_alloy(
     program.symlink_to(find("alloy"))
     for config in (prefix / "etc/gpu-fleet/alloy").iterdir():  # the same configuration, only more often
         config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))
-    address = f"127.0.0.1:{free_port()}"
+    [port] = free_ports(1)
+    address = f"127.0.0.1:{port}"
     exporter_address = f"127.0.0.1:{exporter.server_port}"
     environment = {
         "PATH": os.environ["PATH"],
@@ -89,7 +91,7 @@ def running_alloy(
         assert process.poll() is None, (prefix / "alloy.log").read_text()[-4000:]
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=120)
         exporter.shutdown()
         exporter.server_close()
         receiver.close()

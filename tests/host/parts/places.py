@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -34,9 +33,3 @@ def place(parts: Iterable[Part], prefix: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.content)
             target.chmod(file.mode)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

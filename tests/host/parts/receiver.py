@@ -5,6 +5,7 @@ Speaks what Alloy sends and no more: snappy-compressed protobuf of Prometheus re
 
 from __future__ import annotations
 
+import contextlib
 import re
 import ssl
 import struct
@@ -28,11 +29,15 @@ class Receiver:
     """`series`: the last value of every series, by name and labels. `headers`: those of the last request per path.
 
     `times`: the time stamps of all samples of `up`, in seconds. `is_away`: answer 503 as a Mimir or Loki that restarts;
-    `refused`: how often, per path.
+    `refused`: how often, per path; `refused_times`: as `times`, of what was refused.
+
+    Alloy sends in parallel: the series of one scrape, and the lines of one log, arrive in several pushes in any order. A test
+    waits for each of those that it looks at.
     """
 
     series: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
     times: list[float] = field(default_factory=list)
+    refused_times: list[float] = field(default_factory=list)
     is_away: bool = False
     refused: Counter[str] = field(default_factory=Counter)
     lines: list[LogLine] = field(default_factory=list)
@@ -55,13 +60,23 @@ class Receiver:
         """Labels and last value of every series of this name."""
         return [(dict(labels), value) for labels, value in list(self.series.items()) if ("__name__", name) in labels]
 
-    def wait_for(self, what: Callable[[], object], within_s: float = 30) -> None:
+    def wait_for(self, what: Callable[[], object], within_s: float = 120) -> None:
         """Returns when `what()` is true; a failure reports what had arrived by then."""
         deadline = time.monotonic() + within_s
-        while not what():
+        while not (found := what()):
             if time.monotonic() > deadline:
-                raise AssertionError(f"not within {within_s} s; {len(self.lines)} lines and {len(self.series)} series arrived")
+                names = sorted({value for labels in list(self.series) for name, value in labels if name == "__name__"})
+                raise AssertionError(
+                    f"not within {within_s} s: {found!r}; {len(self.lines)} lines arrived, and {len(self.series)} series: "
+                    f"{', '.join(names)}"
+                )
             time.sleep(0.05)
+
+    def wait_until(self, found: Callable[[], object], expected: object) -> None:
+        """Returns when `found()` is `expected`; a failure shows both."""
+        with contextlib.suppress(AssertionError):
+            self.wait_for(lambda: found() == expected)
+        assert found() == expected
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         receiver = self
@@ -69,18 +84,21 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = unsnappy(self.rfile.read(int(self.headers["Content-Length"])))
+                lines, sent = [], []  # decoded before anything is kept: who sees one line of a push sees all of them
+                if self.path.endswith("/api/v1/push") and "loki" in self.path:
+                    lines = list(log_lines(body))
+                else:
+                    sent = list(samples(body))
+                times = [time_s for labels, _, time_s in sent if ("__name__", "up") in labels]
                 if receiver.is_away:
+                    receiver.refused_times += times
                     receiver.refused[self.path] += 1
                     self.send_error(503)
                     return
                 receiver.headers[self.path] = dict(self.headers)
-                if self.path.endswith("/api/v1/push") and "loki" in self.path:
-                    receiver.lines.extend(log_lines(body))
-                else:
-                    for labels, value, time_s in samples(body):
-                        receiver.series[labels] = value
-                        if ("__name__", "up") in labels:
-                            receiver.times.append(time_s)
+                receiver.lines += lines
+                receiver.series.update((labels, value) for labels, value, _ in sent)
+                receiver.times += times
                 self.send_response(204)
                 self.end_headers()
 

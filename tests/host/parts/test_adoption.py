@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.ports import free_ports
 from tests.host.hosts import path_without
-from tests.host.parts.places import free_port, parts_of
+from tests.host.parts.places import parts_of
 from tests.host.parts.test_probes import probe
 
 NODE = 'node_uname_info{nodename="gpu-node-001"} 1\n'
@@ -47,7 +48,8 @@ def serve() -> Iterator[Serve]:
 
 
 def asked(prefix: Path, node: str = "", gpu: str = "", path: str = os.environ["PATH"], **settings: str) -> dict[str, str]:
-    nobody = f"127.0.0.1:{free_port()}"
+    [port] = free_ports(1)
+    nobody = f"127.0.0.1:{port}"
     environment = {
         "PATH": path,
         "GPU_FLEET_PREFIX": str(prefix),

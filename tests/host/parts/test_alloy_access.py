@@ -171,5 +171,7 @@ def test_alloy_shows_no_token_in_its_log(strict: RunningAlloy) -> None:
 
 
 def test_a_new_token_is_sent_without_a_restart(strict: RunningAlloy) -> None:
-    (strict.prefix / "etc/gpu-fleet/secrets/metrics-bearer-token").write_text("rotated")
-    strict.receiver.wait_for(lambda: strict.receiver.headers[PUSH]["Authorization"] == "Bearer rotated")
+    strict.receiver.wait_for(lambda: PUSH in strict.receiver.headers)
+    for token in ("rotated", TOKEN["metrics"]):  # at the end the one that other tests of this Alloy expect
+        (strict.prefix / "etc/gpu-fleet/secrets/metrics-bearer-token").write_text(token)
+        strict.receiver.wait_until(lambda: strict.receiver.headers[PUSH]["Authorization"], f"Bearer {token}")

@@ -23,7 +23,7 @@ LOST = "Unable to determine the device handle for GPU0000:CB:00.0: Unknown Error
 def probe(name: str, facts: dict[str, str], *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run as converge does: with `sh`, from a tree in which no file is executable yet."""
     search = f"{path}:/usr/bin:/bin" if path else os.environ["PATH"]
-    return subprocess.run(["sh", LIBEXEC / name], env={"PATH": search, **facts}, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["sh", LIBEXEC / name], env={"PATH": search, **facts}, capture_output=True, text=True, timeout=300)
 
 
 def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
@@ -241,7 +241,7 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
         env={"PATH": str(root / "bin"), **host},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -237,7 +237,7 @@ def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Pat
         own.write_text((ROOTFS / "etc/gpu-fleet/supervisor.d" / own.name).read_text())
     for program in ("node_exporter", "nvidia_gpu_exporter", "alloy"):
         called = prefix / f"{program}.called"
-        (prefix / "opt/gpu-fleet/bin" / program).write_text(f"#!/bin/sh\necho up >'{called}'\nexec sleep 60\n")
+        (prefix / "opt/gpu-fleet/bin" / program).write_text(f"#!/bin/sh\necho up >'{called}'\nexec sleep 300\n")
     config = prefix / "supervisord.conf"
     config.write_text("[supervisord]\nnodaemon=true\n[include]\nfiles = etc/gpu-fleet/supervisor.d/*.conf\n")
     environment = {
@@ -250,13 +250,13 @@ def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Pat
     try:
         wanted = [prefix / f"{program}.called" for program in ("node_exporter", "nvidia_gpu_exporter", "alloy")]
         wanted.append(prefix / "var/lib/gpu-fleet/textfile/gpu_links.prom")
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not all(file.exists() for file in wanted):
             assert time.monotonic() < deadline, [file.name for file in wanted if not file.exists()]
             time.sleep(0.05)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 @pytest.mark.parametrize(

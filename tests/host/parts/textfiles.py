@@ -34,7 +34,7 @@ def collect(prefix: Path, facts: Mapping[str, str], tools: Path) -> Path:
         [prefix / "opt/gpu-fleet/libexec/run", "textfile"],
         env={"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools), **facts},
         check=True,
-        timeout=60,
+        timeout=300,
     )
     return prefix / "var/lib/gpu-fleet/textfile"
 

@@ -133,7 +133,7 @@ class PulledHost:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=600,
             start_new_session=True,
         )
         return Run(done.returncode, done.stdout + done.stderr)

@@ -51,7 +51,7 @@ def exporter(cluster: Cluster, namespace: str, nodes: GpuNodes) -> Callable[[str
         found = []
         for pod in cluster.api.list("v1", "Pod", namespace, "app=exporter"):
             try:
-                with urllib.request.urlopen(f"http://{pod['status']['podIP']}:9400/metrics", timeout=5) as answer:
+                with urllib.request.urlopen(f"http://{pod['status']['podIP']}:9400/metrics", timeout=60) as answer:
                     found += [line for line in answer.read().decode().splitlines() if line.startswith(f"{metric}{{")]
             except (OSError, KeyError):
                 return []  # not up yet
@@ -87,7 +87,7 @@ def test_the_gpus_of_a_pod_carry_its_name_and_others_none(exporter: Callable, cl
 
 
 def test_a_load_test_is_seen_on_the_gpu_of_its_pod_and_ends(exporter: Callable, cluster: Cluster, namespace: str) -> None:
-    cluster.apply(job(namespace, "load", 1, "dcgmproftester12", "--no-dcgm-validation", "-t", "1004", "-d", "2"))
+    cluster.apply(job(namespace, "load", 1, "dcgmproftester12", "--no-dcgm-validation", "-t", "1004", "-d", "8"))
     loaded = lambda: [line for line in exporter("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE") if value(line) == 0.87]  # noqa: E731
     (line,) = cluster.wait_for("a loaded GPU", loaded)
     assert f'container="main",namespace="{namespace}",pod="load-' in line

@@ -161,13 +161,13 @@ def test_a_failed_upgrade_that_is_atomic_is_rolled_back_and_the_next_one_succeed
     release: Resource, inputs: dict[str, Any], helm: Callable[..., Any], greeting: Callable[[], str]
 ) -> None:
     release.create(**inputs)
-    inputs |= {"atomic": True, "skipAwait": False, "timeout": 3}
+    inputs |= {"atomic": True, "skipAwait": False, "timeout": 10}  # the way back has as long
     with pytest.raises(Refused, match="failed to initialize completely") as refused:
         release.update(**{**inputs, "values": {"greeting": "broken", **MISSING}})
     assert refused.value.kept_id == release.id
     assert greeting() == "hi"
     assert [each["status"] for each in helm("history", "greeter")] == ["superseded", "failed", "deployed"]
-    release.update(**{**inputs, "timeout": 60, "values": {"greeting": "repaired"}})
+    release.update(**{**inputs, "timeout": 300, "values": {"greeting": "repaired"}})
     assert greeting() == "repaired"
 
 
