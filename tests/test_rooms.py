@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +106,15 @@ def test_no_two_modules_import_each_other_even_indirectly() -> None:
 
     circles = sorted(module for module in MODULES if module in reached(module))
     assert not circles, f"modules in a circle: {', '.join(circles)}"
+
+
+def test_a_stack_of_hosts_alone_loads_nothing_of_kubernetes_grafana_or_the_rules() -> None:
+    """The import of a section that a stack does not have costs each of its runs up to half a second."""
+    program = "import sys, components.program; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "stackfile" in loaded
+    assert not loaded & {"pulumi_kubernetes", "pulumiverse_grafana", "grafana_foundation_sdk", "dashboards", "signals"}
 
 
 def test_every_room_with_python_in_it_has_its_rule() -> None:
