@@ -68,9 +68,7 @@ def price(config: StackConfig) -> dashboards.Price | None:
 
 
 def check_signals(config: StackConfig) -> list[str]:
-    """Warnings about rules and dashboards that this stack would deploy. Raises signals.SignalErrors with all errors at once."""
-    if config.alerts is None and config.grafana is None and config.kubernetes is None:
-        return []
+    """Warnings about rules and dashboards of a stack that deploys any. Raises signals.SignalErrors with all errors at once."""
     custom = customization(config)
     boards, found = read_dashboards(config.custom_files("dashboards"), config.base)
     metrics = config.local_path(config.custom.directory) / METRICS if config.custom else None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pulumi
 
-import signals
-from components import custom
 from host.artifacts import ArtifactsError
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import StackConfig
@@ -14,6 +12,12 @@ from stackfile.stand_ins import StandInsRefused
 
 def check_signals(config: StackConfig) -> None:
     """Ends the program with all errors in the rules and dashboards, if this stack would deploy any."""
+    if config.alerts is None and config.grafana is None and config.kubernetes is None:
+        return
+    # Here because a stack of hosts alone needs neither.
+    import signals
+    from components import custom
+
     try:
         for warning in custom.check_signals(config):
             pulumi.log.warn(warning)

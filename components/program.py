@@ -8,19 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-import pulumiverse_grafana as grafana
 
 from components.backend.backend import Backend
 from components.backend.wiring import backend_args
 from components.fleet.fleet import Fleet
 from components.fleet.wiring import estimated_series, fleet_args, pull_output, scrape_output
-from components.grafana.alerting import Alerting
-from components.grafana.dashboards import Dashboards
-from components.grafana.wiring import alerting_args, dashboards_args, grafana_provider_args
 from components.preflight import check_artifacts, check_signals
 from components.provider import Provider, provider_args
-from components.rulers.rulers import Rulers
-from components.rulers.wiring import rulers_args
 from components.stack import LoadedConfig
 
 
@@ -52,7 +46,10 @@ class Deployed:
 
 
 def deploy(loaded: LoadedConfig, place: Place) -> Deployed:
-    """Creates the components of the sections, which are all optional. Raises RunError for what only a look at files shows."""
+    """Creates the components of the sections, which are all optional. Raises RunError for what only a look at files shows.
+
+    What a section alone needs is imported with it: Kubernetes, Grafana and the rules take half a second of each run.
+    """
     config = loaded.config
     check_signals(config)
     check_artifacts(config)
@@ -73,7 +70,6 @@ def deploy(loaded: LoadedConfig, place: Place) -> Deployed:
     if config.pull:
         outputs["pull"] = pull_output(config)
     if config.kubernetes:
-        # Here because they take 0.15 s to load, and a stack without a cluster does not need them.
         import pulumi_kubernetes as kubernetes
 
         from components.kubernetes.gpu_cluster import GpuCluster
@@ -85,8 +81,17 @@ def deploy(loaded: LoadedConfig, place: Place) -> Deployed:
         cluster = GpuCluster(place.name("gpu-cluster"), gpu_cluster_args(loaded, cluster_provider), ours)
         outputs["cluster"] = cluster.facts
     if config.rulers:
+        from components.rulers.rulers import Rulers
+        from components.rulers.wiring import rulers_args
+
         Rulers(place.name("rulers"), rulers_args(loaded, backend, fleet), ours)
     if config.grafana:
+        import pulumiverse_grafana as grafana
+
+        from components.grafana.alerting import Alerting
+        from components.grafana.dashboards import Dashboards
+        from components.grafana.wiring import alerting_args, dashboards_args, grafana_provider_args
+
         grafana_provider = grafana.Provider(
             place.name("grafana"), **grafana_provider_args(loaded, backend, fleet), opts=place.of_provider()
         )

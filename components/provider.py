@@ -12,7 +12,7 @@ import pulumi
 from components.fleet.monitoring import server_secrets
 from components.fleet.scrape import web_config
 from components.fleet.wiring import pushed_to
-from components.kubernetes.wiring import kubernetes_place
+from components.kubernetes.place import kubernetes_place
 from components.stack import LoadedConfig
 from host.parts.scrape import WEB_CONFIG
 from stackfile.config import ConfigErrors, StackConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.kubernetes.wiring import kubernetes_place
+from components.kubernetes.place import kubernetes_place
 from operations.engine import secret
 from operations.stack import Configuration
 from provider.kubernetes import ClusterApi

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from urllib3.exceptions import HTTPError
 from yaml import YAMLError, safe_load
 
 if TYPE_CHECKING:
@@ -168,6 +167,7 @@ class ClusterApi:
 
     def _answer(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON) -> bytes:
         from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
 
         client = self._connected()
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import promql_parser
@@ -73,7 +74,7 @@ def read(expression: str, catalogue: Catalogue) -> Answer:
     if not list(promql.selectors(tree)):
         return Answer(None, (Finding('the query selects no stream, {job="kernel"} for example'),))
     labels = reader.labels_of(tree)
-    return Answer(labels, tuple(dict.fromkeys(reader.findings)))
+    return Answer(labels, reader.findings())
 
 
 class _LogReader(Reader):
@@ -108,10 +109,14 @@ class _LogReader(Reader):
     def _labels_of_job(self, job: str) -> Labels | None:
         if job in self.catalogue.logs:
             return self.catalogue.logs[job]
-        meant = nearest(job, self.catalogue.logs)
-        known = f"known: {listed(sorted(self.catalogue.logs), 'and')}; add one of yours to alerts/catalogue/logs.txt"
-        self.findings.append(Finding(f"no logs have job={job!r}", f"did you mean {meant!r}? ({known})" if meant else known))
+        self.noted.append(partial(_unknown_job, job, self.catalogue))
         return None
+
+
+def _unknown_job(job: str, catalogue: Catalogue) -> Finding:
+    meant = nearest(job, catalogue.logs)
+    known = f"known: {listed(sorted(catalogue.logs), 'and')}; add one of yours to alerts/catalogue/logs.txt"
+    return Finding(f"no logs have job={job!r}", f"did you mean {meant!r}? ({known})" if meant else known)
 
 
 def _jobs(matcher: promql_parser.Matcher) -> tuple[str, ...] | None:

@@ -104,7 +104,7 @@ def _threshold(where: str, selected: Sequence[Rule]) -> Iterator[Problem]:
 
 def _labels_of(rule: Rule, catalogue: Catalogue) -> frozenset[str]:
     """Fixed ones, and those of its series as far as they are known. LogQL does not parse as PromQL: none are known then."""
-    return frozenset(rule["labels"]) | (promql.read(rule["expr"], catalogue).labels or frozenset())
+    return frozenset(rule["labels"]) | (promql.labels_of_result(rule["expr"], catalogue) or frozenset())
 
 
 def _reserved(where: str, name: str) -> Problem:

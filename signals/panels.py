@@ -88,7 +88,7 @@ def _check_variable(
         yield from _check_query(where, found["query"], source, variables, catalogue)
     elif (found := _LABEL_VALUES.fullmatch(text.strip())) and found["query"]:
         yield from _check_query(where, found["query"], source, variables, catalogue)
-        labels = promql.read(filled_in(found["query"], variables), catalogue).labels
+        labels = promql.labels_of_result(filled_in(found["query"], variables), catalogue)
         if labels is not None and found["label"] not in labels:
             meant = nearest(found["label"], labels)
             yield Problem(

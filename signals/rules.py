@@ -200,7 +200,7 @@ def with_records(catalogue: Catalogue, rules: Sequence[PlacedRule], others: Mapp
 def _labels_of_record(rules: Sequence[PlacedRule], catalogue: Catalogue) -> Labels | None:
     joined: Labels = frozenset()
     for placed in rules:
-        labels = promql.read(placed.rule["expr"], catalogue).labels
+        labels = promql.labels_of_result(placed.rule["expr"], catalogue)
         if labels is None:
             return None
         joined |= labels | placed.labels.keys()

@@ -17,6 +17,7 @@ from alerts.inventory import stack_inventory
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components.custom import custom_dashboards, customization
 from components.kubernetes.gpu_cluster import GpuClusterArgs
+from components.kubernetes.place import kubernetes_place
 from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unverified
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan, monitors
 from components.notifications import links
@@ -24,18 +25,6 @@ from components.stack import LoadedConfig
 from stackfile.config import StackConfig
 from stackfile.counters import counters
 from stackfile.sections import Metrics, Server
-
-
-def kubernetes_place(config: StackConfig) -> dict[str, str] | None:
-    """Kubeconfig file and context of the cluster, as far as the stack file names them; None without a cluster.
-
-    The path is as the stack file writes it: both providers resolve `~` and start in the directory of Pulumi.yaml, and the state
-    is the same from every checkout.
-    """
-    section = config.kubernetes
-    if section is None:
-        return None
-    return {key: value for key, value in {"kubeconfig": section.kubeconfig, "context": section.context}.items() if value}
 
 
 def kubernetes_provider_args(loaded: LoadedConfig) -> dict[str, Any]:

@@ -101,9 +101,11 @@ def write_stack_config() -> None:
         ours.write_text(text)
 
 
-def pulumi(*arguments: str, check: bool = True, capture: bool = False) -> subprocess.CompletedProcess[str]:
+def pulumi(
+    *arguments: str, check: bool = True, capture: bool = False, extra: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Runs pulumi on the dev stack, its output shown immediately unless captured."""
-    return run([str(toolchain.find("pulumi")), "--non-interactive", *arguments], check=check, capture=capture)
+    return run([str(toolchain.find("pulumi")), "--non-interactive", *arguments], check=check, capture=capture, extra=extra)
 
 
 def run(

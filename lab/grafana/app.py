@@ -62,6 +62,11 @@ def application(store: Store, access: Access) -> web.Application:
     app.router.add_get("/d/{uid}", lambda request: _page(pages.dashboard(store.data, request.match_info["uid"])))
     app.router.add_get("/d/{uid}/{slug}", lambda request: _page(pages.dashboard(store.data, request.match_info["uid"])))
     app.router.add_static("/preview/", PAGE)
+
+    async def write(app: web.Application) -> None:
+        store.write()
+
+    app.on_cleanup.append(write)
     return app
 
 

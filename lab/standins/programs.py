@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Collection, Mapping
@@ -89,6 +90,7 @@ def environment(*stacks: str) -> dict[str, str]:
     real, cache, replaced = toolchain.environment(), Cache(), in_use()
     home = cache.root / "lab-pulumi-home"
     place(home, {program.plugin: (name, _target(name, replaced)) for name, program in PROGRAMS.items() if program.plugin})
+    keep_no_logs(home)
     grafana = [str(replaced["grafana"].parent)] if "grafana" in replaced else []
     return {
         **real,
@@ -129,6 +131,18 @@ def _target(name: str, replaced: Mapping[str, Path]) -> str:
     if name in replaced:
         return f'"${{{_CHECKOUT}:?}}/{replaced[name].relative_to(REPO)}"'
     return shlex.quote(str(toolchain.find(name)))
+
+
+def keep_no_logs(home: Path) -> None:
+    """Pulumi compresses a log of every property of every resource in each run: half of the engine's CPU seconds, and half a
+    gigabyte after an hour of tests. There is no switch; where it cannot write the log it runs without (pulumi 3.259.0,
+    pkg/logging/encrypted.go and pkg/cmd/pulumi/pulumi.go, read 2026-11-22).
+    """
+    logs = home / "logs"
+    if logs.is_dir():
+        shutil.rmtree(logs, ignore_errors=True)
+    if not logs.exists():
+        logs.touch()
 
 
 def _read(file: Path) -> dict[str, tuple[str, float]]:

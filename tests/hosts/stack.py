@@ -51,8 +51,9 @@ class Stack:
         (self.directory / "state").mkdir()
         self.pulumi("stack", "init", self.name)
         self.write()
-        for key, value in self.secrets.items():
-            self.pulumi("config", "set", "--secret", f"gpu-fleet:{key}", stdin=value)
+        if self.secrets:  # planted ones: on the command line all at once, where each start of pulumi derives the key again
+            given = (("--secret", f"gpu-fleet:{key}={value}") for key, value in self.secrets.items())
+            self.pulumi("config", "set-all", *(argument for pair in given for argument in pair))
         return self
 
     def write(self) -> None:
@@ -85,7 +86,7 @@ class Stack:
         return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE)
 
     def destroy(self) -> str:
-        return self.pulumi("destroy", "--yes", "--skip-preview", *FLAGS)
+        return self.pulumi("destroy", "--yes", "--skip-preview", *FLAGS, **SAVED_ONCE)
 
     @property
     def _file(self) -> Path:

@@ -10,7 +10,8 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import pytest
 
-from components.kubernetes.wiring import kubernetes_place, kubernetes_provider_args
+from components.kubernetes.place import kubernetes_place
+from components.kubernetes.wiring import kubernetes_provider_args
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
 

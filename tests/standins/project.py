@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from lab.standins import programs
 from stackfile.stand_ins import LAB_STACKS
 from tests.standins.running import REPO
 from toolchain import find
@@ -34,6 +35,8 @@ class Project:
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
+        (directory / "home").mkdir()
+        programs.keep_no_logs(directory / "home")
         self.run("stack", "init", "test")
 
     def program(self, text: str, file: str = "__main__.py") -> None:

@@ -131,6 +131,15 @@ def test_simulated_artifacts_are_refused_for_real_hosts_and_used_by_those_of_the
     assert permit_artifacts(config, "train") == ""
 
 
+def test_pulumi_runs_in_the_lab_without_a_log_of_every_property(project: Project) -> None:
+    """Which an update of Pulumi may end: by a failure, or by another name of the log."""
+    assert "Current stack is test" in project.run("stack")
+    assert [path.name for path in (project.directory / "home").iterdir() if "log" in path.name] == ["logs"]
+    assert (project.directory / "home" / "logs").is_file()
+    logs = Path(programs.environment("test")["PULUMI_HOME"], "logs")
+    assert logs.is_file(), "the directory that an earlier version left is removed"
+
+
 def test_no_stand_in_is_used_where_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `make test OFFICIAL=1` sets it: the nightly run must fail rather than test a stand-in."""
     monkeypatch.setattr(toolchain, "located", lambda name: None)

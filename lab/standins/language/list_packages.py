@@ -22,22 +22,35 @@ def plugin_file(name: str) -> dict[str, object] | None:
 
 
 def packages() -> list[dict[str, object]]:
-    distributions = {re.sub(r"[-_.]+", "-", d.metadata["Name"]).lower(): d for d in importlib.metadata.distributions()}
+    # Read here: importlib.metadata parses the whole file, a page of description mostly, again for each field: 80 ms in every run.
+    headers = [
+        (distribution.read_text("METADATA") or "").partition("\n\n")[0] for distribution in importlib.metadata.distributions()
+    ]
+    distributions = {_normal(name): header for header in headers if (name := _field(header, "Name"))}
     required = set()
-    for distribution in distributions.values():
-        for requirement in distribution.requires or []:
+    for header in distributions.values():
+        for requirement in re.findall(r"(?m)^Requires-Dist: (.+)$", header):
             if "extra ==" not in requirement:
-                required.add(re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower())
+                required.add(_normal(re.match(r"[\w.-]+", requirement)[0]))
     return [
         {
             "name": name,
-            "version": distribution.version,
+            "version": _field(header, "Version"),
             "is_required_by_another": name in required,
             # A look at every package would cost a second; Pulumi's have the word in their name.
-            "plugin": plugin_file(distribution.metadata["Name"]) if "pulumi" in name else None,
+            "plugin": plugin_file(_field(header, "Name")) if "pulumi" in name else None,
         }
-        for name, distribution in sorted(distributions.items())
+        for name, header in sorted(distributions.items())
     ]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _field(header: str, name: str) -> str:
+    found = re.search(rf"(?m)^{name}: (.+)$", header)
+    return found[1].strip() if found else ""
 
 
 if __name__ == "__main__":
