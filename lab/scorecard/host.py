@@ -85,7 +85,6 @@ class SimulatedHost:
         self._state = directory / "machine"
         setup.init(state=self._state, scenario=tape.scenario, hostname=name)
         self.gpus = len(machine(self._state).gpus)
-        self._log_boot()  # of an empty file Alloy keeps no position, and after a restart begins at its end again
         textfiles = Textfiles(self._state, directory, MODES[mode].collectors)
         self._node = NodeExporter(name, textfiles, machine(self._state).booted_s)
         self._gpu = GpuExporter(mode, self._state) if MODES[mode].body else None
@@ -226,10 +225,6 @@ class SimulatedHost:
         self._log_boot()
         for name in ("node-exporter", "gpu-exporter", "alloy"):
             self._start(name)
-
-    def _log_boot(self) -> None:
-        driver = machine(self._state).driver
-        self._log([line.format(driver=driver) for line in _BOOT])
 
     # --- services
 
