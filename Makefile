@@ -14,6 +14,10 @@ WITH_TOOLS := $(PYTHON) -m lab.standins run --
 PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 SETUP := $(PYTHON) -m lab.standins install --setup
 endif
+# tcsh exports HOST, the name of this machine: only `make up HOST=…` limits a run to some hosts.
+ifeq ($(origin HOST),environment)
+HOST :=
+endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
 ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))

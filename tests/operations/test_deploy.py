@@ -85,6 +85,16 @@ def test_a_pattern_without_a_host_is_refused_with_the_nearest_name(
     assert str(error.value).startswith(message)
 
 
+def test_the_host_that_a_shell_exports_limits_no_run() -> None:
+    """tcsh exports the name of the machine as HOST."""
+    for arguments, hosts in (((), '--host ""'), (("HOST=box",), '--host "box"')):
+        command = ["make", "--dry-run", "up", "STACK=us-west", *arguments]
+        done = subprocess.run(
+            command, cwd=REPO, env={**os.environ, "HOST": "controller"}, capture_output=True, text=True, check=True
+        )
+        assert hosts in done.stdout
+
+
 def test_what_a_run_for_some_hosts_leaves_out_is_printed(hosts: dict[str, HostSpec]) -> None:
     text = deploy.left_out(["gpu-001"], hosts, {"hosts", "rulers", "metrics"}, "s")
     assert text == "Only gpu-001. Not included: 12 other hosts, rulers. `make up STACK=s` deploys everything."
