@@ -4,8 +4,8 @@ Recorded as `inventory:host:expected` (always 1); if the stack file has a host's
 it takes the host out of service, as `inventory:host:maintenance` (label `reason`). All have the labels datacenter, cluster and
 instance. The alerts are in rules/inventory.yaml.
 
-A Kubernetes cluster has its own inventory: its nodes are expected as long as they exist in the API server, with the GPUs that
-their exporter reported within the last day.
+A Kubernetes cluster has its own inventory: its nodes are expected as long as they exist in the API server, with the most GPUs
+that their exporter has reported since they were last in maintenance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from alerts.model import Rule, RuleGroup
 HOST: Final = "inventory:host:expected"
 GPUS: Final = "inventory:gpus_expected:count"
 MAINTENANCE: Final = "inventory:host:maintenance"
-HOURLY: Final = "instance:gpus_of_hour:count"
 
 # As kube-state-metrics writes nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb and amd.com/gpu.
 GPU_RESOURCES: Final = "nvidia_com_gpu|nvidia_com_gpu_shared|nvidia_com_mig_.+|amd_com_gpu"
@@ -82,23 +81,23 @@ def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:
     """The GPU nodes of a cluster, from kube-state-metrics: NVIDIA's, also with MIG instances or shares, and AMD's.
 
     How many GPUs they have is what their exporter has reported: the capacity of a node counts MIG instances (strategy single)
-    or shares (time-slicing), and with MIG so does the label nvidia.com/gpu.count. A failed GPU disappears from both, so the
-    maximum of a day is expected. A node that an autoscaler removed is no longer in the API server and not expected.
+    or shares (time-slicing), and with MIG so does the label nvidia.com/gpu.count. A failed GPU disappears from both, so what
+    rules/inventory.yaml remembers of a node is expected. One that an autoscaler removed is no longer in the API server.
     """
     here = f"datacenter={json.dumps(datacenter)}, cluster={json.dumps(cluster)}"
     capacity = f'kube_node_status_capacity{{{here}, resource=~"{GPU_RESOURCES}"}} > 0'
     # Of hours, so that a day costs 24 samples per node.
     nodes = f"max by (node) (max_over_time(({capacity})[1d:1h]) or {capacity}) and on (node) kube_node_info{{{here}}}"
     named = f'group by (instance) (label_replace({nodes}, "instance", "$1", "node", "(.+)"))'
-    gpus = f"max by (instance) (max_over_time({HOURLY}{{{here}}}[1d:1h]) or instance:gpus:count{{{here}}})"
+    exists = f'group by (instance) (label_replace(kube_node_info{{{here}}}, "instance", "$1", "node", "(.+)"))'
+    gpus = f"max by (instance) (instance:gpus_most:count{{{here}}})"
     labels = {"datacenter": datacenter, "cluster": cluster}
     return RuleGroup(
         name=f"inventory-{datacenter}-{cluster}-kubernetes",
         interval=INTERVAL,
         rules=(
             {"record": HOST, "expr": f"{named}\n", "labels": labels},
-            {"record": HOURLY, "expr": f"max_over_time(instance:gpus:count{{{here}}}[1h])\n"},
-            {"record": GPUS, "expr": f"{gpus}\nand on (instance)\n{named}\n", "labels": labels},
+            {"record": GPUS, "expr": f"{gpus}\nand on (instance)\n{exists}\n", "labels": labels},
         ),
     )
 

@@ -7,9 +7,10 @@ import subprocess
 import pytest
 import yaml
 
+import alerts
 import toolchain
 from alerts.inventory import inventory_groups, kubernetes_inventory_group, stack_inventory
-from alerts.model import rule_file
+from alerts.model import RuleGroup, rule_file
 
 TEST = """\
 rule_files: [rules.yaml]
@@ -68,48 +69,56 @@ evaluation_interval: 1m
 tests:
   - interval: 1m
     input_series:
-      # gpu-1 lost a GPU after three minutes, gpu-2 left the cluster, cpu-1 has none; mig-1 has the strategy single, shared-1 ten
-      # shares of each GPU, mixed-1 instances of several sizes, amd-1 MI300X; nobody reports the GPUs of dark-1.
+      # gpu-1 lost a GPU after three minutes and is without it for more than a day, gpu-2 left the cluster, cpu-1 has none; mig-1
+      # has the strategy single, shared-1 ten shares of each GPU, mixed-1 instances of several sizes, amd-1 MI300X; nobody reports
+      # the GPUs of dark-1.
 {series}
     promql_expr_test:
       - expr: inventory:host:expected
-        eval_time: 15m
+        eval_time: 26h
         exp_samples:
 {hosts}
       - expr: inventory:gpus_expected:count
-        eval_time: 15m
+        eval_time: 26h
         exp_samples:
 {gpus}
 """
 _HERE = 'datacenter="us-west", cluster="training"'
 # node -> its resource, what its capacity says, what its exporter reports; over time.
 _NODES = {
-    "gpu-1": ("nvidia_com_gpu", "8x2 7x20", "8x2 7x20"),
+    "gpu-1": ("nvidia_com_gpu", "8x2 7x1600", "8x2 7x1600"),
     "gpu-2": ("nvidia_com_gpu", "8x2 stale", "8x2 stale"),
-    "cpu-1": ("nvidia_com_gpu", "0x20", "_x20"),
-    "mig-1": ("nvidia_com_gpu", "56x20", "8x20"),
-    "shared-1": ("nvidia_com_gpu_shared", "80x20", "8x20"),
-    "mixed-1": ("nvidia_com_mig_1g_10gb", "14x20", "2x20"),
-    "amd-1": ("amd_com_gpu", "8x20", "8x20"),
-    "dark-1": ("nvidia_com_gpu", "8x20", "_x20"),
+    "cpu-1": ("nvidia_com_gpu", "0x1600", "_x1600"),
+    "mig-1": ("nvidia_com_gpu", "56x1600", "8x1600"),
+    "shared-1": ("nvidia_com_gpu_shared", "80x1600", "8x1600"),
+    "mixed-1": ("nvidia_com_mig_1g_10gb", "14x1600", "2x1600"),
+    "amd-1": ("amd_com_gpu", "8x1600", "8x1600"),
+    "dark-1": ("nvidia_com_gpu", "8x1600", "_x1600"),
 }
+
+
+def _memory() -> list[RuleGroup]:
+    """The rules that remember the GPUs of a host."""
+    names = ("host:known:bool", "instance:gpus_most:count")
+    groups = [(group, [rule for rule in group.rules if rule.get("record") in names]) for group in alerts.rule_groups("mimir")]
+    return [RuleGroup(name=group.name, interval="1m", rules=tuple(rules)) for group, rules in groups if rules]
 
 
 def _kubernetes_test() -> str:
     series = []
     for node, (resource, capacity, reported) in _NODES.items():
-        exists = "1x2 stale" if "stale" in capacity else "1x20"
+        exists = "1x2 stale" if "stale" in capacity else "1x1600"
         series += [
             (f'kube_node_status_capacity{{{_HERE}, node="{node}", resource="{resource}"}}', capacity),
             (f'kube_node_info{{{_HERE}, node="{node}"}}', exists),
             (f'instance:gpus:count{{{_HERE}, instance="{node}"}}', reported),
             # A node of the same name elsewhere.
-            (f'instance:gpus:count{{datacenter="us-east", cluster="training", instance="{node}"}}', "16x20"),
+            (f'instance:gpus:count{{datacenter="us-east", cluster="training", instance="{node}"}}', "16x1600"),
         ]
     elsewhere = 'datacenter="us-west", cluster="other", node="gpu-9"'
     series += [
-        (f'kube_node_status_capacity{{{elsewhere}, resource="nvidia_com_gpu"}}', "8x20"),
-        (f"kube_node_info{{{elsewhere}}}", "1x20"),
+        (f'kube_node_status_capacity{{{elsewhere}, resource="nvidia_com_gpu"}}', "8x1600"),
+        (f"kube_node_info{{{elsewhere}}}", "1x1600"),
     ]
     given = "\n".join(f"      - {{series: '{name}', values: '{values}'}}" for name, values in series)
 
@@ -125,7 +134,7 @@ def _kubernetes_test() -> str:
 
 
 def test_a_kubernetes_cluster_expects_the_physical_gpus_its_nodes_had_and_no_node_that_left(tmp_path):
-    (tmp_path / "rules.yaml").write_text(rule_file([kubernetes_inventory_group("us-west", "training")]))
+    (tmp_path / "rules.yaml").write_text(rule_file([*_memory(), kubernetes_inventory_group("us-west", "training")]))
     (tmp_path / "test.yaml").write_text(_kubernetes_test())
     tested = subprocess.run(
         [toolchain.find("promtool"), "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
