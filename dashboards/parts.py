@@ -79,7 +79,8 @@ def gpus_of(selector: str, width: int) -> Any:
         "GPUs",
         complete=complete(now, expected),
         short=short(now, expected),
-        description="Reporting GPUs, of those in the stack files or reported within the last six hours. Red: some are missing.",
+        description="Reporting GPUs, of those in the stack files or the most since a host's last maintenance. "
+        "Red: some are missing.",
         width=width,
     )
 

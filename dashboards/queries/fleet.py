@@ -16,12 +16,12 @@ def gpus(selector: str) -> str:
 
 
 def expected_gpus(selector: str) -> str:
-    """From the inventory; for hosts without a GPU count in the stack file, the maximum of the last six hours."""
+    """From the inventory; for hosts without a GPU count in the stack file, the most since their last maintenance."""
     return f"sum({_expected_per_host(selector)})"
 
 
 def _expected_per_host(selector: str) -> str:
-    return f"inventory:gpus_expected:count{{{selector}}} or on ({ONE_HOST}) max_over_time(instance:gpus:count{{{selector}}}[6h])"
+    return f"inventory:gpus_expected:count{{{selector}}} or on ({ONE_HOST}) instance:gpus_most:count{{{selector}}}"
 
 
 def missing_gpus_by(selector: str, by: str) -> str:
