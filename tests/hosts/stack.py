@@ -133,7 +133,8 @@ def refusals(host: Host, user: str = "ops") -> int:
 def sshd_log(host: Host) -> str:
     """All that sshd has written by now: on its way are a socket of journald, or the console."""
     if host.variant.has_systemd:
-        return host.ssh("journalctl --sync; journalctl --unit ssh --no-pager --output cat").stdout
+        # Not by unit: journald does not know that of a process which has ended before it reads the line.
+        return host.ssh("journalctl --sync; journalctl --identifier sshd --no-pager --output cat").stdout
     mark = f"read at {time.time_ns()}"
     host.ssh(f"echo {mark} >/dev/console")
     deadline = time.monotonic() + 120
