@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,4 +223,9 @@ def test_an_update_with_a_redacted_secret_keeps_it(grafana: GrafanaServer) -> No
     _, made = grafana.ask("POST", "/api/v1/provisioning/contact-points", point)
     made["settings"]["url"] = "http://127.0.0.1/other"
     assert grafana.ask("PUT", f"/api/v1/provisioning/contact-points/{made['uid']}", made)[0] == 202
-    assert "hush" in (grafana.directory / "grafana-stand-in.json").read_text()
+    kept = grafana.directory / "grafana-stand-in.json"  # written a moment later, with other changes
+    deadline = time.monotonic() + 60
+    while "/other" not in (text := kept.read_text()):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+    assert "hush" in text
