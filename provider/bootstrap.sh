@@ -18,6 +18,25 @@ sweep_incoming() {
     [ -d "$left" ] && flock -n "$left" true 2>/dev/null && rm -rf "$left"
   done
 }
+# is_placed: the records of what was placed here exist.
+is_placed() {
+  [ -e "$state/current" ] || grep -qv '^format' "$state/placed" 2>/dev/null
+}
+# sweep_removal: removes what is left of a removal that was killed at its very end, after it had deleted its records. Under the lock: a
+# removal that is still at work deletes the rest itself, and a first apply has no records yet.
+sweep_removal() {
+  [ -d "$state/bundles" ] || return 0
+  # shellcheck disable=SC2094 # the lock itself is left over, too
+  (
+    tries=60
+    until flock -n 9; do
+      tries=$((tries - 1))
+      [ "$tries" -gt 0 ] || exit 0
+      sleep 1
+    done
+    is_placed || rm -rf "$state/bundles" "$state/placed" "$state"/scratch.* "$state/lock"
+  ) 9>>"$state/lock"
+}
 # roomy DIRECTORY...: sets base to the first one where a bundle has room. On many hosts /tmp is small, and full.
 roomy() {
   for base; do
@@ -31,11 +50,12 @@ cannot_unpack() {
 exec 3<&0
 if [ "$size" = 0 ]; then
   if [ ! -s "$state/current/converge" ]; then
-    if [ -e "$state/current" ] || grep -qv '^format' "$state/placed" 2>/dev/null; then
+    if is_placed; then
       echo "$state/current/converge, the program that checks and removes what was placed here, is missing or empty; nothing was done; the next \`up\` places it again" >&2
       exit 11
     fi
     sweep_incoming
+    [ "$verb" != remove ] || sweep_removal
     echo '{"event":"absent"}'
     exit 3
   fi

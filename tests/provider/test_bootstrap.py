@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,28 @@ def test_a_removal_removes_what_a_killed_pull_left(shell: str, tmp_path: Path) -
     (state / "incoming.killed").mkdir()
     ended(start(shell, tmp_path, "remove"))
     assert not (state / "incoming.killed").exists(), "it may hold secrets"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_next_removal_removes_what_is_left_of_one_that_was_killed_at_its_end(shell: str, tmp_path: Path) -> None:
+    """It has deleted its records, and not yet its program. A check changes nothing, and a first apply holds the lock."""
+    state = tmp_path / "a host/var/lib/gpu-fleet"
+    (state / "bundles/0a1b").mkdir(parents=True)
+    (state / "bundles/0a1b/converge").write_text("exit 1\n")
+    (state / "placed").write_text("format\t3\n")
+    absent = (3, '{"event":"absent"}\n')
+    assert ended(start(shell, tmp_path, "check")) == absent
+    assert (state / "bundles/0a1b/converge").exists()
+    with (state / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        removal = start(shell, tmp_path, "remove")
+        time.sleep(1.5)  # by now it waits
+        (state / "current").symlink_to("bundles/0a1b")
+    assert ended(removal) == absent
+    assert (state / "current/converge").exists(), "an apply has placed it meanwhile"
+    (state / "current").unlink()
+    assert ended(start(shell, tmp_path, "remove")) == absent
+    assert not (tmp_path / "a host/var").exists()
 
 
 def test_a_small_tmp_is_passed_over_by_what_only_looks(tmp_path: Path) -> None:
