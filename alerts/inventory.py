@@ -88,8 +88,7 @@ def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:
     capacity = f'kube_node_status_capacity{{{here}, resource=~"{GPU_RESOURCES}"}} > 0'
     # Of hours, so that a day costs 24 samples per node.
     nodes = f"max by (node) (max_over_time(({capacity})[1d:1h]) or {capacity}) and on (node) kube_node_info{{{here}}}"
-    named = f'group by (instance) (label_replace({nodes}, "instance", "$1", "node", "(.+)"))'
-    exists = f'group by (instance) (label_replace(kube_node_info{{{here}}}, "instance", "$1", "node", "(.+)"))'
+    named, existing = _instances(nodes), _instances(f"kube_node_info{{{here}}}")
     gpus = f"max by (instance) (instance:gpus_most:count{{{here}}})"
     labels = {"datacenter": datacenter, "cluster": cluster}
     return RuleGroup(
@@ -97,9 +96,13 @@ def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:
         interval=INTERVAL,
         rules=(
             {"record": HOST, "expr": f"{named}\n", "labels": labels},
-            {"record": GPUS, "expr": f"{gpus}\nand on (instance)\n{exists}\n", "labels": labels},
+            {"record": GPUS, "expr": f"{gpus}\nand on (instance)\n{existing}\n", "labels": labels},
         ),
     )
+
+
+def _instances(nodes: str) -> str:
+    return f'group by (instance) (label_replace({nodes}, "instance", "$1", "node", "(.+)"))'
 
 
 def _rules(datacenter: str, cluster: str, gpus: Mapping[str, int | None]) -> Iterator[Rule]:
