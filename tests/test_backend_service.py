@@ -22,7 +22,7 @@ ANSWERING, REFUSING = "http.server.SimpleHTTPRequestHandler", "http.server.BaseH
 @dataclass
 class Service:
     directory: Path
-    script: Path  # service.sh with a patience of 2 s
+    script: Path
     port: int
     marker: str = field(default_factory=lambda: f"service-{os.urandom(8).hex()}")
 
@@ -36,6 +36,11 @@ class Service:
             "SERVICE_LISTEN": f"127.0.0.1:{self.port}",
             "SERVICE_ENV": "",
         }
+
+    def be_patient(self, seconds: int) -> None:
+        text = (REPO / "components/backend/service.sh").read_text()
+        assert "ready_within_s=90 " in text
+        self.script.write_text(text.replace("ready_within_s=90 ", f"ready_within_s={seconds} "))
 
     def run(self, *arguments: str, handler: str = ANSWERING, delay: float = 0) -> subprocess.CompletedProcess[str]:
         command = ["sh", str(self.script), *arguments]
@@ -56,22 +61,21 @@ class Service:
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    text = (REPO / "components/backend/service.sh").read_text()
-    assert "ready_within_s=90 " in text
-    script = tmp_path / "service.sh"
-    script.write_text(text.replace("ready_within_s=90 ", "ready_within_s=2 "))
     (port,) = free_ports(1)
-    service = Service(tmp_path / "services", script, port)
+    service = Service(tmp_path / "services", tmp_path / "service.sh", port)
+    service.be_patient(90)
     yield service
     service.run("stop", "web")
     assert service.processes() == []
 
 
 def test_a_service_that_does_not_get_ready_is_stopped_and_the_next_run_starts_it(service: Service) -> None:
+    service.be_patient(2)
     for _ in range(2):
         run = service.run("start", "web", handler=REFUSING)
         assert run.returncode == 1 and "web was not ready after 2 s" in run.stderr, run.stderr
         assert service.processes() == []
+    service.be_patient(90)
     assert service.run("start", "web").returncode == 0
     assert len(service.processes()) == 1
 

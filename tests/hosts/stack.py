@@ -134,7 +134,9 @@ def sshd_log(host: Host) -> str:
     """All that sshd has written by now: on its way are a socket of journald, or the console."""
     if host.variant.has_systemd:
         # Not by unit: journald does not know that of a process which has ended before it reads the line.
-        return host.ssh("journalctl --sync; journalctl --identifier sshd --no-pager --output cat").stdout
+        # Since OpenSSH 9.8 a login's lines are those of sshd-session.
+        programs = "--identifier sshd --identifier sshd-session"
+        return host.ssh(f"journalctl --sync; journalctl {programs} --no-pager --output cat").stdout
     mark = f"read at {time.time_ns()}"
     host.ssh(f"echo {mark} >/dev/console")
     deadline = time.monotonic() + 120

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -227,9 +228,18 @@ def pages(watched: Watched) -> Iterator[list[str]]:
     config = {"route": route, "receivers": [{"name": "oncall", "webhook_configs": [webhook]}]}
     body = yaml.safe_dump({"alertmanager_config": yaml.safe_dump(config)}).encode()
     urllib.request.urlopen(f"{watched.mimir}/api/v1/alerts", data=body, timeout=60).close()
+    deadline = time.monotonic() + 120
+    while "oncall" not in current_configuration(watched.mimir):  # Mimir's Alertmanager reads it again every few seconds
+        assert time.monotonic() < deadline, "Mimir's Alertmanager did not load the configuration within 120 s"
+        time.sleep(0.1)
     yield got
     server.shutdown()
     server.server_close()
+
+
+def current_configuration(mimir: str) -> str:
+    with urllib.request.urlopen(f"{mimir}/alertmanager/api/v2/status", timeout=60) as response:
+        return json.load(response)["config"]["original"]
 
 
 def test_a_test_alert_reaches_the_receiver_of_the_clusters_alertmanager(
