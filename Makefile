@@ -156,7 +156,7 @@ scorecard: lab-setup ## replay fault tapes through the real stack, write docs/sc
 	  --at-once $(or $(AT_ONCE),80) $(if $(KEEP),--keep "$(KEEP)") $(if $(LIST),--list)
 
 bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to docs/bench.md
-	@$(PYTHON) -m bench.rules --gpus "$(or $(GPUS),100,500,2000)" --write
+	@$(PYTHON) -m bench.rules $(if $(GPUS),--gpus "$(GPUS)") --write
 
 powercut: lab-setup ## cut the power of hosts, and kill runs, at N random instants each (root): make powercut N=200 SEED=1
 	@$(PYTHON) -m lab.powercut --cuts $(or $(N),200) --kills $(or $(N),200) $(if $(SEED),--seed $(SEED))
