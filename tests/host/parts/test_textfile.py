@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lab.powercut import disks
 from tests.host.parts.textfiles import by_gpu, collect, samples, tool, value
 from toolchain import find
 
@@ -121,6 +124,56 @@ def test_a_driver_that_hangs_is_a_failed_collection_and_not_silence(tmp_path: Pa
     found = samples(collect(tmp_path, facts, tmp_path / "bin") / "gpu_nvidia.prom")
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
     assert value(found, "node_gpu_collector_timestamp_seconds", collector="nvidia") > 1_700_000_000
+
+
+@pytest.fixture
+def frozen(tmp_path: Path) -> Iterator[Path]:
+    """A directory of which every write waits in the kernel, where nothing can kill the writer, as a driver that hangs does it."""
+    image, at = tmp_path / "image", tmp_path / "frozen"
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    disks.run("mkfs.ext4", "-q", "-F", image)
+    with disks.mounted(image, "ext4", at):
+        disks.run("fsfreeze", "--freeze", at)
+        try:
+            yield at
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", at], capture_output=True, check=False)
+
+
+def test_a_tool_that_nothing_can_kill_is_a_failed_collection_and_is_not_started_again(tmp_path: Path, frozen: Path) -> None:
+    bin, places = tmp_path / "bin", tmp_path / "host"
+    smi = tool(bin, "nvidia-smi", {"--query-gpu=": GPU_0, "nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})
+    working = smi.read_text()
+    started = tmp_path / "started"
+    smi.write_text(f"#!/bin/sh\necho $$ >>{started}\nexec 3>{frozen}/file\n")
+    for _ in range(2):
+        directory = collect(places, NVIDIA, bin, patience_s=2)
+        for name in ("links", "nvidia"):
+            file = directory / f"gpu_{name}.prom"
+            assert value(samples(file), "node_gpu_collector_success", collector=name) == 0
+            [pid] = started.read_text().split()
+            assert f"# says: nvidia-smi (process {pid}) cannot be killed, and has not ended for " in file.read_text()
+    subprocess.run(["fsfreeze", "--unfreeze", frozen], check=True)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.05)
+    smi.write_text(working)
+    found = samples(collect(places, NVIDIA, bin) / "gpu_nvidia.prom")
+    assert value(found, "node_gpu_collector_success", collector="nvidia") == 1
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61}
+    assert sorted(file.name for file in directory.iterdir()) == ["gpu_links.prom", "gpu_nvidia.prom"]
+
+
+def test_a_collector_without_a_result_is_ended_and_started_again_by_the_next_run(tmp_path: Path) -> None:
+    bin, places = tmp_path / "bin", tmp_path / "host"
+    working = tool(bin, "nvidia-smi", {"--query-gpu=": GPU_0, "nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE}).read_text()
+    (bin / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 1000\n")
+    file = collect(places, NVIDIA, bin, patience_s=1) / "gpu_nvidia.prom"
+    assert value(samples(file), "node_gpu_collector_success", collector="nvidia") == 0
+    assert "# says: no result within 1 s" in file.read_text()
+    (bin / "nvidia-smi").write_text(working)
+    found = samples(collect(places, NVIDIA, bin) / "gpu_nvidia.prom")
+    assert value(found, "node_gpu_collector_success", collector="nvidia") == 1
 
 
 def test_each_link_has_its_own_counters_in_bytes(tmp_path: Path) -> None:

@@ -27,9 +27,17 @@ def tool(directory: Path, name: str, answers: Mapping[str, str], *, code: int = 
     return script
 
 
-def collect(prefix: Path, facts: Mapping[str, str], tools: Path) -> Path:
-    """One run as the timer starts it, on a host with these facts. Returns the textfile directory."""
+def collect(prefix: Path, facts: Mapping[str, str], tools: Path, *, patience_s: int | None = None) -> Path:
+    """One run as the timer starts it, on a host with these facts. Returns the textfile directory.
+
+    `patience_s`: for how long it waits for a collector, where that is not to be the real 25 s.
+    """
     place(parts_of(facts), prefix)
+    if patience_s is not None:
+        script = prefix / "opt/gpu-fleet/libexec/start-textfile"
+        text = script.read_text()
+        assert "PATIENCE_S=25 " in text
+        script.write_text(text.replace("PATIENCE_S=25 ", f"PATIENCE_S={patience_s} "))
     subprocess.run(
         [prefix / "opt/gpu-fleet/libexec/run", "textfile"],
         env={"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools), **facts},
