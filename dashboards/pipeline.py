@@ -89,35 +89,41 @@ def _now() -> tuple[Any, ...]:
     )
 
 
+def _worst(title: str, record: str, description: str, unit: str, if_none: str = "no data") -> Any:
+    return _course(title, q.worst_hosts(record, CLUSTER), "{{instance}}", description, unit, if_none)
+
+
+def _by_cluster(title: str, record: str, description: str, unit: str) -> Any:
+    return _course(title, q.by_cluster(record, CLUSTER), "{{cluster}}", description, unit)
+
+
 def _metrics() -> tuple[Any, ...]:
     return (
-        _course("Send delay", q.send_delay(CLUSTER), "{{instance}}", "Delay of metrics sent to Mimir; the ten worst hosts.", "s"),
-        _course("Samples sent", q.samples_sent(CLUSTER), "{{cluster}}", "Samples per second, by cluster.", "suffix: samples/s"),
-        _course(
+        _worst(
+            "Send delay", "instance:metrics_send_delay:seconds_top10", "Delay of metrics sent to Mimir; the ten worst hosts.", "s"
+        ),
+        _by_cluster("Samples sent", "cluster:samples_sent:rate5m", "Samples per second, by cluster.", "suffix: samples/s"),
+        _worst(
             "Samples lost",
-            q.samples_lost(CLUSTER),
-            "{{instance}}",
+            "instance:samples_lost:rate5m_top10",
             "Samples per second that Mimir rejected; the ten worst hosts.",
             "suffix: samples/s",
         ),
-        _course(
+        _worst(
             "Write-ahead log size",
-            q.wal_size(CLUSTER),
-            "{{instance}}",
+            "instance:agent_wal:bytes_top10",
             "Size of Alloy's write-ahead log on disk; the ten largest. It grows while Mimir is unreachable.",
             "bytes",
         ),
-        _course(
+        _worst(
             "Series per host",
-            q.series_per_host(CLUSTER),
-            "{{instance}}",
+            "instance:series_sent:count_top10",
             "Active series that a host sends, which determine the cost of Mimir; the ten highest.",
             "short",
         ),
-        _course(
+        _worst(
             "Age of GPU readings",
-            q.data_age(CLUSTER),
-            "{{instance}}",
+            "instance:gpu_collection_age:seconds_top10",
             "Time since the GPUs were last read, for exporters that report it; the ten oldest.",
             "s",
             if_none="not reported by dcgm-exporter and AMD's exporter",
@@ -127,44 +133,27 @@ def _metrics() -> tuple[Any, ...]:
 
 def _logs_and_agents() -> tuple[Any, ...]:
     return (
-        _course(
-            "Log lines sent", q.log_lines_sent(CLUSTER), "{{cluster}}", "Log lines per second, by cluster.", "suffix: lines/s"
-        ),
-        _course(
+        _by_cluster("Log lines sent", "cluster:log_lines_sent:rate5m", "Log lines per second, by cluster.", "suffix: lines/s"),
+        _worst(
             "Log lines lost",
-            q.log_lines_lost(CLUSTER),
-            "{{instance}}",
+            "instance:log_lines_lost:rate5m_top10",
             "Log lines per second that Alloy dropped; the ten worst hosts.",
             "suffix: lines/s",
         ),
-        _course(
+        _worst(
             "Log batches retried",
-            q.log_retries(CLUSTER),
-            "{{instance}}",
+            "instance:log_batches_retried:per_minute_top10",
             "Log batches per minute that had to be retried, so that lines are delayed; the ten worst hosts.",
             "suffix: batches/min",
         ),
-        _course(
+        _worst(
             "Unhealthy components",
-            q.unhealthy_components(CLUSTER),
-            "{{instance}}",
+            "instance:agent_components_unhealthy:count_top10",
             "Unhealthy components of Alloy; the ten worst hosts.",
             "short",
         ),
-        _course(
-            "Agent memory",
-            q.agent_memory(CLUSTER),
-            "{{instance}}",
-            "Resident memory of Alloy; the ten highest.",
-            "bytes",
-        ),
-        _course(
-            "Agent CPU",
-            q.agent_cpu(CLUSTER),
-            "{{instance}}",
-            "CPU cores used by Alloy; the ten highest.",
-            "suffix: cores",
-        ),
+        _worst("Agent memory", "instance:agent_memory:bytes_top10", "Resident memory of Alloy; the ten highest.", "bytes"),
+        _worst("Agent CPU", "instance:agent_cpu:cores_top10", "CPU cores used by Alloy; the ten highest.", "suffix: cores"),
     )
 
 

@@ -27,59 +27,13 @@ def drift(selector: str) -> str:
     return f"topk(50, max by ({ONE_HOST}, part) (gpu_fleet_drift_items{{{selector}}}) > 0)"
 
 
-def send_delay(selector: str) -> str:
-    """Send delay in seconds; the ten highest."""
-    return (
-        f"topk(10, max by ({ONE_HOST}) (prometheus_remote_storage_highest_timestamp_in_seconds{{{selector}}}) - on ({ONE_HOST}) "
-        f"min by ({ONE_HOST}) (prometheus_remote_storage_queue_highest_sent_timestamp_seconds{{{selector}}}))"
-    )
+def worst_hosts(record: str, selector: str) -> str:
+    """The ten highest, of a record that has the ten highest of each cluster: group `agents` of alerts/rules/pipeline.yaml."""
+    return f"topk(10, {record}{{{selector}}})"
 
 
-def data_age(selector: str) -> str:
-    """Seconds since the GPUs were last read, for exporters that report it; the ten oldest."""
-    return f"topk(10, time() - max by ({ONE_HOST}) (instance:gpu_collection:timestamp_seconds{{{selector}}}))"
-
-
-def samples_sent(selector: str) -> str:
-    return f"sum by (cluster) (rate(prometheus_remote_storage_samples_total{{{selector}}}[$__rate_interval]))"
-
-
-def samples_lost(selector: str) -> str:
-    return f"topk(10, sum by ({ONE_HOST}) (rate(prometheus_remote_storage_samples_failed_total{{{selector}}}[$__rate_interval])))"
-
-
-def wal_size(selector: str) -> str:
-    return f"topk(10, max by ({ONE_HOST}) (prometheus_tsdb_wal_storage_size_bytes{{{selector}}}))"
-
-
-def log_lines_sent(selector: str) -> str:
-    return f"sum by (cluster) (rate(loki_write_sent_entries_total{{{selector}}}[$__rate_interval]))"
-
-
-def log_lines_lost(selector: str) -> str:
-    return f"topk(10, sum by ({ONE_HOST}) (rate(loki_write_dropped_entries_total{{{selector}}}[$__rate_interval])))"
-
-
-def log_retries(selector: str) -> str:
-    """Retried batches per minute; the ten highest."""
-    return f"topk(10, 60 * sum by ({ONE_HOST}) (rate(loki_write_batch_retries_total{{{selector}}}[$__rate_interval])))"
-
-
-def agent_cpu(selector: str) -> str:
-    return f'topk(10, max by ({ONE_HOST}) (rate(process_cpu_seconds_total{{{selector}, job="alloy"}}[$__rate_interval])))'
-
-
-def agent_memory(selector: str) -> str:
-    return f'topk(10, max by ({ONE_HOST}) (process_resident_memory_bytes{{{selector}, job="alloy"}}))'
-
-
-def series_per_host(selector: str) -> str:
-    """Active series that an agent sends; the ten highest."""
-    return f"topk(10, max by ({ONE_HOST}) (prometheus_remote_write_wal_storage_active_series{{{selector}}}))"
-
-
-def unhealthy_components(selector: str) -> str:
-    return f'topk(10, sum by ({ONE_HOST}) (alloy_component_controller_running_components{{{selector}, health_type!="healthy"}}))'
+def by_cluster(record: str, selector: str) -> str:
+    return f"sum by (cluster) ({record}{{{selector}}})"
 
 
 # --- Mimir, if its metrics are scraped -----------------------------------------------------------------------------------

@@ -122,14 +122,6 @@ def test_a_line_has_a_name_and_a_value_beside_its_colour(board, panel):
     assert all(target["legendFormat"] for target in targets(panel))
 
 
-def test_alloy_sends_what_a_panel_queries():
-    alloy = kept_of_alloy()
-    asked = {name for _, target in of_data_source(METRICS) for name in metric_names(filled_in(target["expr"]))}
-    of_alloy = {name for name in asked if re.match("prometheus_|loki_|alloy_|process_", name)}
-    assert of_alloy, "the pipeline's dashboard queries them"
-    assert {name for name in of_alloy if not alloy.fullmatch(name)} == set(), "such a panel would stay empty"
-
-
 def test_no_panel_queries_one_exporter_only():
     asked = {name for _, target in of_data_source(METRICS) for name in metric_names(filled_in(target["expr"]))}
     assert not {name for name in asked if name.startswith(("DCGM_", "nvidia_smi_", "node_gpu_"))}
@@ -157,18 +149,22 @@ def test_rules_query_only_agent_metrics_that_are_sent():
         for file in ("pipeline", "xid-events")
         for group in yaml.safe_load((ROOT / f"alerts/rules/{file}.yaml").read_text())["groups"]
         for rule in group["rules"]
-        for name in re.findall(r"\b(?:prometheus_remote|loki_write|alloy|process|gpu_fleet)_\w+", rule["expr"])
+        for name in re.findall(r"\b(?:prometheus_remote|prometheus_tsdb|loki_write|alloy|process|gpu_fleet)_\w+", rule["expr"])
     }
-    assert {name for name in asked if not alloy.fullmatch(name)} == set(), "such an alert would never fire"
+    assert {name for name in asked if not alloy.fullmatch(name)} == set(), (
+        "such an alert would never fire, and the panels of such a record stay empty"
+    )
 
 
-# Of the sums of clusters and namespaces, of hosts, and of what is rare: alerts, and GPUs in a bad state.
-FEW_SERIES = re.compile(r"(cluster|cluster_exporter_mode|namespace|instance|inventory):|ALERTS|gpu:\w+_(required|failing):")
+# Of the sums of clusters and namespaces, of hosts, of Mimir itself, and of what is rare: alerts, and GPUs in a bad state.
+FEW_SERIES = re.compile(
+    r"(cluster|cluster_exporter_mode|namespace|instance|inventory):|ALERTS|cortex_|gpu:\w+_(required|failing):"
+)
 
 
-@pytest.mark.parametrize("uid", ["overview", "cluster", "capacity", "xid"])
+@pytest.mark.parametrize("uid", ["overview", "cluster", "capacity", "xid", "pipeline"])
 def test_a_month_of_a_large_fleet_reads_no_series_of_every_gpu(uid):
-    """The other dashboards show a host, the pods of a namespace, or the agents of hosts."""
+    """The other dashboards show a host or the pods of a namespace."""
     board = dashboards.all_dashboards()[dashboards.uid(uid)]
     for panel in all_panels(board):
         for target in reading.targets(panel):
