@@ -4,8 +4,11 @@ Alloy, Mimir and Loki are real; GPUs and their exporters are simulated."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +17,8 @@ import pytest
 from components.fleet.series import of_fleet
 from lab.dev import query
 from lab.hosts import Host, Site
+from lab.powercut import disks
+from lab.powercut.waits import until
 from operations.deploy import targets
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found, logins
 
@@ -62,6 +67,34 @@ def fleet(first_host: FirstHost) -> Stack:
 def test_a_run_for_one_host_deploys_it_with_what_it_needs_and_touches_no_other(first_host: FirstHost) -> None:
     assert first_host.touched == ["metal"], first_host.output
     assert re.search(r"Resources:\s+\+ 5 created\b", first_host.output), "stack, provider, Fleet, bundle, host"
+
+
+@contextmanager
+def directory_that_hangs(host: Host, at: str, tmp_path: Path) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A directory of the host whose writers wait in the kernel, where nothing can kill them, until the function is called."""
+    image, device = tmp_path / "image", "/dev/hangs"
+    with image.open("wb") as file:
+        file.truncate(8 << 20)
+    disks.run("mkfs.ext4", "-q", "-F", image)
+    loop = disks.run("losetup", "--find", "--show", image)
+    number = os.minor(Path(loop).stat().st_rdev)
+    inside = ("nsenter", f"--target={host.leader}", "--mount")
+
+    def let_go() -> None:
+        subprocess.run([*inside, "fsfreeze", "--unfreeze", at], capture_output=True, check=False)
+
+    host.ssh(f"mkdir {at}")
+    disks.run(*inside, "mknod", device, "b", "7", str(number))
+    try:
+        disks.run(*inside, "mount", device, at)
+        disks.run("losetup", "--detach", loop)  # by the kernel, once it is no longer mounted
+        disks.run(*inside, "chmod", "777", at)
+        disks.run(*inside, "fsfreeze", "--freeze", at)
+        yield at, let_go
+    finally:
+        let_go()
+        until(lambda: host.ssh(f"umount {at}", check=False).returncode == 0, f"for {at} to be unmounted")
+        host.ssh(f"rmdir {at} && rm {device}")
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -187,6 +220,29 @@ def test_a_service_that_is_killed_comes_back_by_itself(fleet: Stack, site: Site,
             and "nvidia_smi_" in host.ssh("curl --silent http://127.0.0.1:9400/metrics", check=False).stdout
         ),
     )
+
+
+def test_a_tool_that_hangs_in_the_kernel_is_reported_and_stops_nothing_else(
+    fleet: Stack, site: Site, eventually: Callable, tmp_path: Path
+) -> None:
+    host, written, tool = site.hosts["amd"], "/var/lib/gpu-fleet/textfile/gpu_amd.prom", "/opt/rocm/bin/rocm-smi"
+    of_the_tool = "ps -C rocm-smi -o pid=,s= || true"
+    with directory_that_hangs(host, "/var/lib/gpu-fleet/textfile/hangs", tmp_path) as (at, let_go):
+        host.ssh(f"mv {tool} {tool}.real && printf '#!/bin/sh\\nexec 3>{at}/file\\n' >{tool} && chmod 755 {tool}")
+        try:
+            read = lambda: host.ssh(f"cat {written}").stdout  # noqa: E731
+            eventually("the failure in its file", lambda: "cannot be killed" in read(), shown=read)
+            [pid, state] = host.ssh(of_the_tool).stdout.split()
+            assert state == "D" and f"# says: rocm-smi (process {pid}) cannot be killed" in read()
+            first = read()
+            eventually("the next run of the timer", lambda: read() != first)
+            assert host.ssh(of_the_tool).stdout.split() == [pid, "D"], "and it starts no other"
+            assert 'node_gpu_collector_success{collector="amd"} 0' in host.ssh("curl -s http://127.0.0.1:9100/metrics").stdout
+        finally:
+            let_go()
+            host.ssh(f"mv {tool}.real {tool}")
+        eventually("the GPUs again", lambda: 'node_gpu_collector_success{collector="amd"} 1' in read(), shown=read)
+        eventually("nothing left of the failure", lambda: not host.ssh("systemctl --failed --no-legend").stdout)
 
 
 def test_services_come_back_after_a_reboot_and_nothing_has_drifted(fleet: Stack, site: Site, eventually: Callable) -> None:

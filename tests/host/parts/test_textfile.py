@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -162,6 +164,24 @@ def test_a_tool_that_nothing_can_kill_is_a_failed_collection_and_is_not_started_
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 1
     assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61}
     assert sorted(file.name for file in directory.iterdir()) == ["gpu_links.prom", "gpu_nvidia.prom"]
+
+
+def test_a_loop_that_is_stopped_leaves_no_collector_behind(tmp_path: Path) -> None:
+    bin, places = tmp_path / "bin", tmp_path / "host"
+    smi = tool(bin, "nvidia-smi", {"--query-gpu=": GPU_0, "nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})
+    collect(places, NVIDIA, bin)
+    begun, done = tmp_path / "begun", tmp_path / "done"
+    smi.write_text(f"#!/bin/sh\necho >>{begun}\nsleep 1\necho >>{done}\n")
+    environment = {"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(places), "GPU_FLEET_TOOL_PATH": str(bin), **NVIDIA}
+    loop = subprocess.Popen([places / "opt/gpu-fleet/libexec/run", "textfile", "loop"], env=environment, start_new_session=True)
+    while not begun.exists():
+        time.sleep(0.01)
+    os.killpg(loop.pid, signal.SIGTERM)  # as supervisor does it
+    loop.wait(timeout=120)
+    lines = begun.read_text()
+    assert done.read_text() == lines, "each tool that was started has ended"
+    time.sleep(2)
+    assert begun.read_text() == lines, "and no other is started"
 
 
 def test_a_collector_without_a_result_is_ended_and_started_again_by_the_next_run(tmp_path: Path) -> None:
