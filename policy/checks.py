@@ -56,7 +56,7 @@ Grouped = Mapping[tuple[Policy, Violation], Sequence[str]]  # to the resources, 
 
 def findings(resources: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Grouped:
     """`resources`: type, name and inputs of everything that a stack registers. What a thousand hosts share is one entry."""
-    known = list(resources)
+    known = sorted(resources, key=lambda one: one[:2])  # a program registers them concurrently, in another order each time
     providers = {type_.removeprefix("pulumi:providers:"): inputs for type_, _, inputs in known if type_.startswith("pulumi:prov")}
     found: dict[tuple[Policy, Violation], list[str]] = {}
     for type_, name, inputs in known:

@@ -149,6 +149,13 @@ def test_the_checks_read_what_the_examples_register(examples: dict[str, Picture]
     assert {"loopback-only", "digests-pinned"} <= names
 
 
+def test_the_order_in_which_a_program_registers_its_resources_changes_nothing() -> None:
+    _, inputs = host(TOOL_PATH="/srv/.dev/gpus/bin")
+    hosts = [(HOST, f"gpu-node-{number:03}", inputs) for number in (2, 1, 3)]
+    [names] = [names for (policy, _), names in findings(hosts).items() if policy.name == "no-stand-ins"]
+    assert names == [f"{HOST}::gpu-node-00{number}" for number in (1, 2, 3)]
+
+
 def test_make_policies_shows_one_entry_for_what_many_hosts_share_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
