@@ -160,7 +160,7 @@ supervisor_program() {
 # `update` adds a new program, and restarts a program whose file changed; it leaves others alone.
 supervisor_start() {
   case $(supervisorctl update "$1") in
-    *"$1: "*) ;;
+    *"$1: "*) JUST_STARTED=yes ;;
     *) supervisorctl start "$1" >/dev/null ;;
   esac
   return 0 # is_steady checks the result
@@ -168,7 +168,7 @@ supervisor_start() {
 
 supervisor_restart() {
   case $(supervisorctl update "$1") in
-    *"$1: "*) ;;
+    *"$1: "*) JUST_STARTED=yes ;;
     *) supervisorctl restart "$1" >/dev/null ;;
   esac
   return 0
@@ -192,14 +192,20 @@ supervisor_reload() {
 }
 
 supervisor_stop() {
-  supervisor_status
-  [ "$SUPERVISOR_ANSWERS" = yes ] || { stop_orphans; return 0; }
-  supervisorctl stop "$1" >/dev/null
+  if [ -S "$PREFIX$SUPERVISOR_RUN/supervisor.sock" ] && find_supervisord; then
+    case $(supervisorctl stop "$1") in
+      *"$1: "*) return 0 ;;
+    esac
+  fi
+  stop_orphans # supervisord does not answer
   return 0
 }
 
-# supervisord reports a program as RUNNING only after it has run for a second, and each query takes a tenth of a second.
+# supervisord reports a program as RUNNING only after it has run for a second, and each query takes a tenth of a second of CPU time.
+# `update` does not wait for that second, as `start` and `restart` do, so the first query would be for nothing.
 supervisor_is_steady() {
+  [ "${JUST_STARTED:-no}" = no ] || sleep 1
+  JUST_STARTED=no
   supervisor_status
   supervisor_program "$1"
   if [ "$PROGRAM_STATE" = STARTING ]; then
