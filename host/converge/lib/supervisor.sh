@@ -41,12 +41,25 @@ supervisor_status() {
   SUPERVISOR_ANSWERS=no
   : >"$SCRATCH/status"
   [ -S "$PREFIX$SUPERVISOR_RUN/supervisor.sock" ] && find_supervisord || return 0
-  supervisorctl status >"$SCRATCH/status"
+  states_by_curl || supervisorctl status >"$SCRATCH/status"
   # 3: some program is not running. 4: no answer.
   case $? in
     0 | 3) SUPERVISOR_ANSWERS=yes ;;
     *) : >"$SCRATCH/status" ;;
   esac
+}
+
+# states_by_curl: what every run queries at least once, without the Python that each supervisorctl starts: 0.01 instead of 0.14 s of CPU
+# time. Returns 1 where there is no curl, or one before 7.40, which knows no --unix-socket, and where supervisord does not answer.
+states_by_curl() {
+  command -v curl >/dev/null || return 1
+  (cd "$PREFIX$SUPERVISOR_RUN" && exec curl -fs --noproxy '*' --max-time 10 --unix-socket supervisor.sock -H 'Content-Type: text/xml' \
+    -d '<methodCall><methodName>supervisor.getAllProcessInfo</methodName></methodCall>' http://localhost/RPC2) \
+    >"$SCRATCH/states" </dev/null 2>/dev/null 8>&- 9>&- && ! grep -q '<fault>' "$SCRATCH/states" || return 1
+  awk -F '[<>]' '
+    $2 == "name" { key = $3 }
+    $4 == "string" && key == "name" { name = $5 }
+    $4 == "string" && key == "statename" { print name, $5 }' "$SCRATCH/states" >"$SCRATCH/status"
 }
 
 supervisor_prepare() {
