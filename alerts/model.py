@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from yaml.representer import SafeRepresenter
 
 NAMESPACE: Final = "gpu-fleet"
 
@@ -39,8 +40,8 @@ class RuleGroup:
 
     @property
     def yaml(self) -> str:
-        """The group as YAML of a rule file, without the enclosing list."""
-        return to_yaml(self.as_dict)
+        """The group as YAML of a rule file, without the enclosing list. Read by programs alone; the provider formats it again."""
+        return _dumped(self.as_dict, _QuickDumper)
 
 
 def read_groups(file: Path) -> list[RuleGroup]:
@@ -73,12 +74,21 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, indentless=False)
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+class _QuickDumper(yaml.CSafeDumper):
+    """That of libyaml, which indents no list: the rules of a stack take 0.03 instead of 0.25 s of CPU time."""
+
+
+def _text(dumper: SafeRepresenter, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
 _Dumper.add_representer(str, _text)
+_QuickDumper.add_representer(str, _text)
 
 
 def to_yaml(value: Any) -> str:
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
+    return _dumped(value, _Dumper)
+
+
+def _dumped(value: Any, dumper: type[_Dumper] | type[_QuickDumper]) -> str:
+    return yaml.dump(value, Dumper=dumper, sort_keys=False, width=10_000, allow_unicode=True)

@@ -233,7 +233,7 @@ def normalised(rules: str) -> str:
     The server returns what it parsed, so only canonical texts can be compared. Raises InvalidRules.
     """
     try:
-        group = yaml.safe_load(rules)
+        group = _loaded(rules)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
@@ -249,6 +249,13 @@ def normalised(rules: str) -> str:
     # Previews show it as a diff: characters that a terminal would hide or reorder are written as escapes.
     escaped: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=1000)
     return escaped
+
+
+def _loaded(rules: str) -> Any:
+    try:
+        return yaml.load(rules, yaml.CSafeLoader)  # all of a stack's: 0.02 s, and 0.3 s with the pure Python loader
+    except yaml.YAMLError:
+        return yaml.safe_load(rules)  # its error names the right line
 
 
 def duration(text: str) -> str:

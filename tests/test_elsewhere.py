@@ -147,10 +147,12 @@ for file in sys.stdin.read().splitlines():
 
 
 def interpreters() -> list[Path]:
-    """Of every Python from 3.11 on that this machine has, and always of the one that runs the tests."""
+    """One of each version from 3.11 on that this machine has; of its own version, the one that runs the tests."""
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    found = [*versions.glob("3.1[1-9].*/bin/python3"), *Path("/usr/bin").glob("python3.1[1-9]")]
-    return [Path(sys.executable), *sorted(found)]
+    found = {path.parts[-3].rpartition(".")[0]: path for path in sorted(versions.glob("3.1[1-9].*/bin/python3"))}
+    found |= {path.name.removeprefix("python"): path for path in Path("/usr/bin").glob("python3.1[1-9]")}
+    found["{}.{}".format(*sys.version_info)] = Path(sys.executable)
+    return list(found.values())
 
 
 @pytest.mark.parametrize("python", interpreters(), ids=str)

@@ -69,5 +69,5 @@ class Manifest:
     def _objects(self, inputs: Inputs) -> Objects:
         if self._api is None:
             raise ResourceError("the provider's configuration names no Kubernetes cluster")
-        manifests = [yaml.safe_load(text) for text in inputs["objects"].values()]
+        manifests = [yaml.load(text, yaml.CSafeLoader) for text in inputs["objects"].values()]
         return Objects(self._api, inputs["release"], inputs["namespace"], manifests)

@@ -52,7 +52,7 @@ class RuleGroup:
             rules = normalised(inputs["rules"])
         except InvalidRules as error:
             return Checked(errors=(InputError("rules", str(error)),))
-        written = yaml.safe_load(rules)["name"]
+        written = yaml.load(rules, yaml.CSafeLoader)["name"]
         if inputs["name"] is not UNKNOWN and written != inputs["name"]:
             return Checked(errors=(InputError("rules", f'the name in the YAML is "{written}" and `name` is "{inputs["name"]}"'),))
         return Checked(changed={"rules": rules})

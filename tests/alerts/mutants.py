@@ -28,7 +28,7 @@ import yaml
 
 import alerts
 import toolchain
-from alerts.generate import generated_files
+from alerts.generate import generated_groups
 
 ROOT: Final = Path(alerts.__file__).parent
 KEPT: Final = Path(__file__).with_name("mutants.yaml")
@@ -75,7 +75,7 @@ class Origin:
 
 def origins() -> list[Origin]:
     """Every rule of the files that are not generated."""
-    found, generated = [], set(generated_files())
+    found, generated = [], set(generated_groups())
     for file in sorted({*alerts.rule_files("mimir"), *alerts.rule_files("grafana")} - generated):
         seen: dict[str, int] = {}
         for group_index, group in enumerate(yaml.safe_load(file.read_text())["groups"]):

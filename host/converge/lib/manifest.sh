@@ -70,5 +70,6 @@ values_digest() {
 }
 
 sha256() {
-  sha256sum <"$1" | cut -c 1-64
+  sha256_line=$(sha256sum <"$1") # without `cut`: it is one process less for each file of a host
+  printf '%s\n' "${sha256_line%% *}"
 }

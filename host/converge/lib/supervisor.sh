@@ -41,12 +41,25 @@ supervisor_status() {
   SUPERVISOR_ANSWERS=no
   : >"$SCRATCH/status"
   [ -S "$PREFIX$SUPERVISOR_RUN/supervisor.sock" ] && find_supervisord || return 0
-  supervisorctl status >"$SCRATCH/status"
+  states_by_curl || supervisorctl status >"$SCRATCH/status"
   # 3: some program is not running. 4: no answer.
   case $? in
     0 | 3) SUPERVISOR_ANSWERS=yes ;;
     *) : >"$SCRATCH/status" ;;
   esac
+}
+
+# states_by_curl: what every run queries at least once, without the Python that each supervisorctl starts: 0.01 instead of 0.14 s of CPU
+# time. Returns 1 where there is no curl, or one before 7.40, which knows no --unix-socket, and where supervisord does not answer.
+states_by_curl() {
+  command -v curl >/dev/null || return 1
+  (cd "$PREFIX$SUPERVISOR_RUN" && exec curl -fs --noproxy '*' --max-time 10 --unix-socket supervisor.sock -H 'Content-Type: text/xml' \
+    -d '<methodCall><methodName>supervisor.getAllProcessInfo</methodName></methodCall>' http://localhost/RPC2) \
+    >"$SCRATCH/states" </dev/null 2>/dev/null 8>&- 9>&- && ! grep -q '<fault>' "$SCRATCH/states" || return 1
+  awk -F '[<>]' '
+    $2 == "name" { key = $3 }
+    $4 == "string" && key == "name" { name = $5 }
+    $4 == "string" && key == "statename" { print name, $5 }' "$SCRATCH/states" >"$SCRATCH/status"
 }
 
 supervisor_prepare() {
@@ -160,7 +173,7 @@ supervisor_program() {
 # `update` adds a new program, and restarts a program whose file changed; it leaves others alone.
 supervisor_start() {
   case $(supervisorctl update "$1") in
-    *"$1: "*) ;;
+    *"$1: "*) JUST_STARTED=yes ;;
     *) supervisorctl start "$1" >/dev/null ;;
   esac
   return 0 # is_steady checks the result
@@ -168,7 +181,7 @@ supervisor_start() {
 
 supervisor_restart() {
   case $(supervisorctl update "$1") in
-    *"$1: "*) ;;
+    *"$1: "*) JUST_STARTED=yes ;;
     *) supervisorctl restart "$1" >/dev/null ;;
   esac
   return 0
@@ -192,14 +205,20 @@ supervisor_reload() {
 }
 
 supervisor_stop() {
-  supervisor_status
-  [ "$SUPERVISOR_ANSWERS" = yes ] || { stop_orphans; return 0; }
-  supervisorctl stop "$1" >/dev/null
+  if [ -S "$PREFIX$SUPERVISOR_RUN/supervisor.sock" ] && find_supervisord; then
+    case $(supervisorctl stop "$1") in
+      *"$1: "*) return 0 ;;
+    esac
+  fi
+  stop_orphans # supervisord does not answer
   return 0
 }
 
-# supervisord reports a program as RUNNING only after it has run for a second, and each query takes a tenth of a second.
+# supervisord reports a program as RUNNING only after it has run for a second, and each query takes a tenth of a second of CPU time.
+# `update` does not wait for that second, as `start` and `restart` do, so the first query would be for nothing.
 supervisor_is_steady() {
+  [ "${JUST_STARTED:-no}" = no ] || sleep 1
+  JUST_STARTED=no
   supervisor_status
   supervisor_program "$1"
   if [ "$PROGRAM_STATE" = STARTING ]; then
