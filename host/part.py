@@ -109,7 +109,7 @@ class HttpCheck:
 
     url: str
     contains: str = ""
-    within_s: int = 15
+    within_s: int = 60  # a GPU without persistence mode takes seconds to wake up, and a busy host longer; most start in one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class FileCheck:
     path: str
     contains: str = ""
     fresh_s: int = 60
-    within_s: int = 30
+    within_s: int = 90  # the collectors may take 25 s, and a timer starts them
 
 
 Check = HttpCheck | FileCheck

@@ -41,7 +41,7 @@ class Server:
     def get(self, path: str, **parameters: Any) -> Any:
         request = urllib.request.Request(f"{self.url}{path}?{urllib.parse.urlencode(parameters)}", headers=self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=30, context=self._tls) as answer:
+            with urllib.request.urlopen(request, timeout=120, context=self._tls) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{path} {parameters}: {error.code} {error.read().decode()}") from None

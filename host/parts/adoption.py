@@ -32,6 +32,6 @@ class Adoption:
             Part(
                 name="gpu-exporter-adopted",
                 when={GPU_EXPORTER_ADOPTED: ("yes",)},
-                checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", within_s=20),),
+                checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics"),),
             ),
         )

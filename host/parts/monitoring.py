@@ -109,7 +109,7 @@ class Monitoring:
             units=(
                 _unit("monitoring-proxy", program, start, _CADDYFILE, _CERTIFICATE, *(f"secrets/{name}" for name in secrets)),
             ),
-            checks=(HttpCheck(url="http://127.0.0.1:2020/ready", contains="ready", within_s=30),),
+            checks=(HttpCheck(url="http://127.0.0.1:2020/ready", contains="ready"),),
         )
 
 

@@ -27,7 +27,5 @@ class NvidiaGpuExporter:
             downloads=(Download(path=PROGRAM, sources=self.sources),),
             units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(PROGRAM, START, "settings")),),
             # Present only after a successful nvidia-smi run: an open port alone does not mean that GPUs are readable.
-            checks=(
-                HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains="nvidia_smi_gpu_info", within_s=20),
-            ),
+            checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains="nvidia_smi_gpu_info"),),
         )

@@ -124,6 +124,10 @@ class Api:
     def is_namespaced(self, api_version: str, kind: str) -> bool:
         return self._kind(api_version, kind)["namespaced"]
 
+    def serves(self, api_version: str, kind: str) -> bool:
+        """Now: a CRD's kind is served some time after it was created, and its group before that answers 404."""
+        return kind in self._discovered(api_version)
+
     def _kind(self, api_version: str, kind: str) -> Manifest:
         with self._lock:
             if kind not in self._kinds.get(api_version, {}):  # asked again: a CRD may have come since

@@ -35,7 +35,7 @@ class Relays:
         self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=120)
 
     async def _listen(self, address: Address, to: int) -> None:
         if address in self._open:

@@ -76,4 +76,4 @@ class Board:
         login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)  # noqa: S310
-        urllib.request.urlopen(request, timeout=20).close()  # noqa: S310  always http to loopback
+        urllib.request.urlopen(request, timeout=120).close()  # noqa: S310  always http to loopback

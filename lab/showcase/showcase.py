@@ -48,7 +48,7 @@ class Showcase:
         body = json.dumps({"streams": [{"stream": stream.labels, "values": values}]}).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.loki}/loki/api/v1/push", body, headers)  # noqa: S310  always http to loopback
-        urllib.request.urlopen(request, timeout=30).close()  # noqa: S310
+        urllib.request.urlopen(request, timeout=120).close()  # noqa: S310
 
     def __enter__(self) -> Showcase:
         return self

@@ -70,7 +70,7 @@ def test_services_are_asked_on_a_host_without_curl_and_wget(tmp_path: Path, free
     try:
         host.apply([web(host)])
         other = replace(
-            web(host, "newer"), checks=(HttpCheck(url="http://127.0.0.1:${WEB_PORT}/", contains="another page", within_s=1),)
+            web(host, "newer"), checks=(HttpCheck(url="http://127.0.0.1:${WEB_PORT}/", contains="another page", within_s=10),)
         )
         assert "responds, but without another page" in host.run("apply", [other]).error("web")["message"]
     finally:

@@ -172,7 +172,7 @@ def test_a_backup_brings_back_what_was_there(stack: Stack, server: Host, query: 
     assert not query(past), "the data is lost"
     server.ssh("/opt/gpu-fleet/bin/gpu-fleet-monitoring restore /root/backup.tar.gz", timeout_s=300)
     eventually("the data is back", lambda: query(past))
-    for ready in ("127.0.0.1:9009/ready", "127.0.0.1:3100/ready"):
+    for ready in ("127.0.0.1:9009/ready", "127.0.0.1:3100/ready", "127.0.0.1:3000/api/health"):
         eventually(ready, lambda url=ready: server.ssh(f"curl -sf http://{url}", check=False).stdout)
     stack.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -81,6 +82,13 @@ def _install(host: Host, published: Published) -> str:
     return done.stdout + done.stderr
 
 
+def _pull(host: Host, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """A run that began after this call. `systemctl start` alone would wait for that of the timer, which may have seen nothing yet
+    of what the test did."""
+    over = "while systemctl is-active gpu-fleet-pull.service | grep -q activating; do sleep 0.1; done"
+    return host.ssh(f"{over}; systemctl start gpu-fleet-pull.service", check=check, timeout_s=600)
+
+
 @pytest.fixture
 def pulling(site: Site, published: Published, request: pytest.FixtureRequest) -> Iterator[Host]:
     host = site.hosts[request.param]
@@ -115,19 +123,19 @@ def test_a_machine_keeps_itself_at_what_is_published(
         "echo by hand >>/etc/gpu-fleet/alloy/discover.alloy; rm /opt/gpu-fleet/bin/node_exporter; systemctl stop gpu-fleet-alloy;"
         "userdel --force gpu-fleet-textfile"  # the timer's service may make accounts, and little else
     )
-    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=600)
+    _pull(host)
     assert "repaired" in host.ssh("journalctl --sync; journalctl --quiet --unit gpu-fleet-pull --output cat").stdout
     assert host.ssh("sh /var/lib/gpu-fleet/current/converge check --prefix ''", check=False).returncode == 0
 
     with monkeypatch.context() as patch:
         patch.setattr(bundle, "standard_parts", _with_broken_alloy)
         published.publish()
-    assert host.ssh("systemctl start gpu-fleet-pull.service", check=False, timeout_s=600).returncode != 0
+    assert _pull(host, check=False).returncode != 0
     assert f"bundle {good[:12]} is running" in host.ssh("/opt/gpu-fleet/bin/gpu-fleet-pull --status", check=False).stdout
     assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
 
     published.publish()
-    host.ssh("systemctl start gpu-fleet-pull.service", timeout_s=600)
+    _pull(host)
     assert host.ssh("systemctl is-active gpu-fleet-pull.timer").stdout.strip() == "active"
     assert PASSWORD not in host.ssh("journalctl --sync; journalctl --quiet --no-pager").stdout
     holding = host.ssh(f"grep -rls '{PASSWORD}' /etc /opt /run /tmp /var | xargs stat -c '%A %n'").stdout.split()

@@ -176,14 +176,16 @@ def test_a_host_reports_its_drift_by_itself(fleet: Stack, site: Site, backend: B
     """As its timer, or the loop under supervisor, makes it do."""
     host = site.hosts[name]
     check = "systemctl start gpu-fleet-check" if host.variant.has_systemd else "/opt/gpu-fleet/libexec/run check"
+    # One that has begun knows nothing of a change after it, and a second `systemctl start` waits for that one.
+    others = "while pgrep -f '[c]onverge check' >/dev/null; do sleep 0.1; done"
     drift = f'sum(gpu_fleet_drift_items{{datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="{name}"}})'
 
     def items() -> list[float]:
         return [float(series["value"][1]) for series in query.metrics(backend.mimir, drift)]
 
-    host.ssh(f"echo '// by hand' >>/etc/gpu-fleet/alloy/collect_agent.alloy; {check}")
+    host.ssh(f"{others}; echo '// by hand' >>/etc/gpu-fleet/alloy/collect_agent.alloy; {check}")
     eventually(f"the drift of {name} in Mimir", lambda: items() == [1])
-    host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {check}", timeout_s=300)
+    host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {others} && {check}")
     eventually(f"no drift of {name} in Mimir", lambda: items() == [0])
     own_series = f'{{instance="{name}",__name__=~"gpu_fleet_(drift|check|pull)_.*|node_textfile_.*"}}'
 

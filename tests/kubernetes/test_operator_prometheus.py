@@ -66,7 +66,8 @@ def watched(cluster: Cluster, example: StackConfig, tmp_path_factory: pytest.Tem
         yaml.safe_load(file.read_text()) for file in (ROOT / "lab/kubernetes/charts/kube-prometheus-stack/crds").glob("*.yaml")
     ]
     cluster.apply(*crds)
-    cluster.wait_for("the operator's kinds", lambda: has_kind(cluster, "PodMonitor") and has_kind(cluster, "PrometheusRule"))
+    for kind in ("PodMonitor", "PrometheusRule"):
+        cluster.wait_for(kind, lambda kind=kind: cluster.api.serves(API, kind))
     assert example.kubernetes is not None
     section = example.kubernetes.model_copy(update={"namespace": ours, "exporter_namespaces": (theirs,)})
     wanted = ClusterPlan(
@@ -131,10 +132,6 @@ def is_new(file: Path, text: str) -> bool:
     file.with_suffix(".new").write_text(text)
     file.with_suffix(".new").rename(file)
     return True
-
-
-def has_kind(cluster: Cluster, kind: str) -> bool:
-    return kind in {resource["kind"] for resource in cluster.api.get(f"/apis/{API}")["resources"]}
 
 
 def test_the_example_needs_no_store(example: StackConfig) -> None:

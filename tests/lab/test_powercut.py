@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -47,9 +48,12 @@ def test_hundreds_of_trials_cut_and_kill_each_scenario_on_both_file_systems_in_e
             assert causes == ({"host program"} if scenario.name == "pull" else set(KILLS)), f"{scenario.name} on {kind}"
 
 
-def test_a_step_that_never_ends_makes_its_trial_wrong_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_never_ends_makes_its_trial_wrong_and_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(waits, "LIMIT_S", 0.2)
-    hangs = subprocess.Popen(["sh", "-c", "echo '== next'; exec sleep 1000"], stdout=subprocess.PIPE, text=True)
+    steps = "echo '== next'; touch printed; exec sleep 1000"
+    hangs = subprocess.Popen(["sh", "-c", steps], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "printed").exists():
+        time.sleep(0.01)
     trials = [Trial("xfs", "connection", "upgrade", 1.0, was_done=False) for _ in range(2)]
     began = time.monotonic()
     with errors_in(trials[0]):

@@ -502,7 +502,7 @@ def test_a_host_that_does_not_answer_costs_two_dials(servers: SshServers) -> Non
 
 
 def test_a_host_that_accepts_and_stalls_is_given_up(servers: SshServers) -> None:
-    error, _ = login_error(servers.silent(accepts=True), servers.known_hosts(), Limits(login_s=0.3))
+    error, _ = login_error(servers.silent(accepts=True), servers.known_hosts(), Limits(login_s=2))
     assert (error.code, "accepted the connection and then sent nothing" in error.message) == ("unreachable", True)
     assert Limits().login_s + Limits().start_s + READY_TIMEOUT_S <= 60, "a host that stalls may hold up a fleet for a minute"
 

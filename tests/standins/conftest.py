@@ -47,7 +47,7 @@ def running_grafana_plugin(
     grafana_binary: Path, server: GrafanaServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningPlugin]:
     # The stand-in gives up on a refused rule group sooner; the official one takes its two minutes.
-    plugin = RunningPlugin(grafana_binary, tmp_path_factory.mktemp("grafana-plugin"), {"GPU_FLEET_STANDIN_RETRY_S": "5"})
+    plugin = RunningPlugin(grafana_binary, tmp_path_factory.mktemp("grafana-plugin"), {"GPU_FLEET_STANDIN_RETRY_S": "15"})
     plugin.configure({"url": server.url, "auth": server.auth, "retries": "0"})
     yield plugin
     plugin.stop()

@@ -448,7 +448,7 @@ def test_a_rule_that_cannot_be_sent_is_refused_at_once(rules: Resource) -> None:
         rules.create(**wanted, rules=[{**RULE, "record": {"metric": "m", "from": "B"}}])
     with pytest.raises(Refused, match='rule with UID "one" is defined more than once'):
         rules.create(**wanted, rules=[{**RULE, "uid": "one"}, {**RULE, "uid": "one", "name": "Other"}])
-    assert time.monotonic() - began < 8, "each that is tried again takes five seconds"
+    assert time.monotonic() - began < 25, "each that is tried again takes 15 seconds"
 
 
 def test_two_rules_of_one_name_are_allowed(rules: Resource, grafana: RunningPlugin, server: GrafanaServer) -> None:

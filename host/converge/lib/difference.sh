@@ -209,8 +209,11 @@ work_difference() {
   [ "$RECORDS" != /dev/null ] && [ ! -s "$SCRATCH/changes" ] || return 0
   cp "$RECORDS" "$SCRATCH/checks"
   work_until=$(($(uptime_s) + 5)) # a service may be restarting at this moment
+  work_last=no
   until do_checks_pass; do
-    [ "$(uptime_s)" -lt "$work_until" ] || break
+    [ "$work_last" = no ] || break
+    # Once more after that time: on a busy host a single request may take all of it.
+    [ "$(uptime_s)" -lt "$work_until" ] || work_last=yes
     pause
   done
   [ -n "$UNMET" ] || return 0

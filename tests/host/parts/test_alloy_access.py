@@ -147,16 +147,16 @@ def test_a_kernel_line_reaches_loki_through_a_gateway_that_asks_for_all_of_them(
     query = urllib.parse.urlencode({"query": '{job="kernel", instance="gpu-node-001"} |= "Xid"'})
 
     def lines() -> list[object]:
-        with urllib.request.urlopen(f"{loki}/loki/api/v1/query_range?{query}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{loki}/loki/api/v1/query_range?{query}", timeout=60) as answer:
             return json.load(answer)["data"]["result"]
 
     strict.receiver.wait_for(lines)
     without = ssl.create_default_context(cafile=str(authority.certificate_file))
     with pytest.raises(OSError):
-        urllib.request.urlopen(f"{gateway}/ready", timeout=10, context=without)
+        urllib.request.urlopen(f"{gateway}/ready", timeout=60, context=without)
     without.load_cert_chain(*authority.client("another"))
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(f"{gateway}/ready", timeout=10, context=without)
+        urllib.request.urlopen(f"{gateway}/ready", timeout=60, context=without)
 
 
 def test_the_tenant_is_sent_beside_other_headers(strict: RunningAlloy) -> None:

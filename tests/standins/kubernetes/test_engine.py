@@ -98,7 +98,7 @@ def test_the_life_of_a_stack_in_a_cluster(stack: Project, cluster: Cluster) -> N
 def test_what_does_not_come_up_is_kept_and_the_next_update_goes_on(stack: Project, namespace: str) -> None:
     stack.program(BROKEN)
     stack.run("config", "set", "namespace", namespace)
-    stack.run("config", "set-all", "--plaintext=image=registry.example/x:missing", "--plaintext=timeout=8")
+    stack.run("config", "set-all", "--plaintext=image=registry.example/x:missing", "--plaintext=timeout=20")
     output = stack.up(fails=True)
     assert "container main: ImagePullBackOff" in output and "Traceback" not in output
     stack.run("config", "set-all", "--plaintext=image=registry.example/x:1", "--plaintext=timeout=300")
