@@ -150,7 +150,7 @@ def test_a_tool_that_nothing_can_kill_is_a_failed_collection_and_is_not_started_
     started = tmp_path / "started"
     smi.write_text(f"#!/bin/sh\necho $$ >>{started}\nexec 3>{frozen}/file\n")
     for _ in range(2):
-        directory = collect(places, NVIDIA, bin, patience_s=2)
+        directory = collect(places, NVIDIA, bin, patience_s=6)
         for name in ("links", "nvidia"):
             file = directory / f"gpu_{name}.prom"
             assert value(samples(file), "node_gpu_collector_success", collector=name) == 0
