@@ -6,7 +6,6 @@ import html
 import json
 import re
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from alerts.model import RuleGroup, to_yaml
 from alerts.notifications import Email, Notifications, PagerDuty, Receiver, Slack, Webhook
 from lab.showcase.remote_write import push
 from lab.showcase.servers import Servers
+from tests.alertmanager import has_loaded
 from tests.alerts.inbox import Inbox, part
 
 GRAFANA = "https://grafana.example.com"
@@ -51,14 +51,6 @@ class OnCall:
     def send(self, path: str, body: bytes, kind: str = "application/yaml") -> None:
         request = urllib.request.Request(f"{self.mimir}{path}", data=body, headers={"Content-Type": kind})
         urllib.request.urlopen(request, timeout=120).close()
-
-    def has_loaded(self, configuration: str) -> bool:
-        """Mimir's Alertmanager looks for a posted one every few seconds."""
-        try:
-            with urllib.request.urlopen(f"{self.mimir}/alertmanager/api/v2/status", timeout=120) as answer:
-                return configuration in json.load(answer)["config"]["original"]
-        except urllib.error.HTTPError:
-            return False  # it has none yet
 
     def raise_alerts(self, *given: dict[str, Any]) -> None:
         self.send("/alertmanager/api/v2/alerts", json.dumps(given).encode(), "application/json")
@@ -98,7 +90,7 @@ def on_call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCall]:
             servers.wait()
             made = OnCall(servers.mimir, inbox)
             made.send("/api/v1/alerts", configuration(inbox).encode())
-            inbox.wait_for("the configuration at Alertmanager", lambda: made.has_loaded("receiver: everyone"))
+            inbox.wait_for("the configuration at Alertmanager", lambda: has_loaded(made.mimir, "receiver: everyone"))
             (group,) = (one for one in alerts.rule_groups("mimir", LINKS) if ("xid", "79") in labels_of(one))
             made.send("/prometheus/config/v1/rules/gpu-fleet", group.yaml.encode())
             event = {**PLACE, "pci": PCI, "xid": "79", "__name__": "gpu:xid_verdict:score"}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from operations.stack import Configuration
 from provider.kubernetes import ClusterApi
 from stackfile.config import StackConfig
 from stackfile.counters import counters
+from tests.alertmanager import has_loaded
 from tests.kubernetes.plans import plan
 from tests.kubernetes.test_scraping import helm, install, mimir_server
 from tests.prometheus_server import PrometheusServer
@@ -225,18 +225,10 @@ def pages(watched: Watched) -> Iterator[list[str]]:
     config = {"route": route, "receivers": [{"name": "oncall", "webhook_configs": [webhook]}]}
     body = yaml.safe_dump({"alertmanager_config": yaml.safe_dump(config)}).encode()
     urllib.request.urlopen(f"{watched.mimir}/api/v1/alerts", data=body, timeout=60).close()
-    deadline = time.monotonic() + 120
-    while "oncall" not in current_configuration(watched.mimir):  # Mimir's Alertmanager reads it again every few seconds
-        assert time.monotonic() < deadline, "Mimir's Alertmanager did not load the configuration within 120 s"
-        time.sleep(0.1)
+    watched.prometheus.wait_for("the configuration at Alertmanager", lambda: has_loaded(watched.mimir, "oncall"))
     yield got
     server.shutdown()
     server.server_close()
-
-
-def current_configuration(mimir: str) -> str:
-    with urllib.request.urlopen(f"{mimir}/alertmanager/api/v2/status", timeout=60) as response:
-        return json.load(response)["config"]["original"]
 
 
 def test_a_test_alert_reaches_the_receiver_of_the_clusters_alertmanager(
