@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,10 @@ from tests.checkout import BASE, REPO
 from tests.durations import Durations
 from tests.early_end import EarlyEnd
 from tests.samples.conftest import SAMPLES
+
+# Temporary files in memory: the tests make a hundred thousand, and a twentieth of their CPU time was the disk's file system.
+MEMORY = Path("/dev/shm")
+NEEDED_BYTES = 8 << 30
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
@@ -84,12 +90,19 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in OF_THE_CALLER:
         os.environ.pop(name, None)
     os.environ["LC_ALL"] = "C.UTF-8"  # tests compare what programs print
+    if is_roomy(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     # Pulumi, promtool, Mimir and the others of Go collect garbage at four times the memory instead of twice: a tenth to a quarter
     # of their CPU time, which the tests have too little of, for memory, of which they use a sixth.
     os.environ.setdefault("GOGC", "300")
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def is_roomy(memory: Path) -> bool:
+    """May programs be started there, and is there space for what a run of all tests leaves behind?"""
+    return memory.is_dir() and not os.statvfs(memory).f_flag & os.ST_NOEXEC and shutil.disk_usage(memory).free > NEEDED_BYTES
 
 
 @pytest.hookimpl(tryfirst=True)

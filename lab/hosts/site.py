@@ -1,6 +1,6 @@
 """A site: some hosts on a network of their own, an ssh login for them, and what tests break.
 
-Its directory is what finds it again: after a kill of its starter, from another terminal, or half-made.
+Its directory is what finds it again: after a kill of its starter, from another terminal, or half-made. It is in memory.
 
     $XDG_CACHE_HOME/gpu-fleet/hosts/sites/N/
       site.json     what it is and whose
@@ -28,7 +28,7 @@ import asyncssh
 from lab.hosts import image, needs, network, servers
 from lab.hosts.cgroup import Group
 from lab.hosts.errors import HostsError
-from lab.hosts.host import PORT, Host
+from lab.hosts.host import LOGINS, PORT, SERVERS, Host
 from lab.hosts.network import Network
 from lab.hosts.variants import VARIANTS, Variant
 from toolchain.progress import Progress
@@ -80,12 +80,14 @@ class Site:
             site = cls(_sites() / str(number), boots_on_use)
             Group(str(number)).end()  # of a site whose directory was deleted: its hosts would count as booted
             site.directory.mkdir(mode=0o700)
-            about = {
-                "hosts": {name: variant.name for name, variant in hosts.items()},
-                "owner": [os.getpid(), _started(os.getpid())] if owned else None,
-            }
-            (site.directory / "site.json").write_text(json.dumps(about))
             try:
+                # What hosts write ends with them: in memory no write waits for a disk, and no new name for its journal.
+                _run("mount", "--types", "tmpfs", "--options", "mode=0700", "gpu-fleet-lab", str(site.directory))
+                about = {
+                    "hosts": {name: variant.name for name, variant in hosts.items()},
+                    "owner": [os.getpid(), _started(os.getpid())] if owned else None,
+                }
+                (site.directory / "site.json").write_text(json.dumps(about))
                 site.network.create()  # until then the number looks free to those with another cache
             except BaseException:
                 site.down()
@@ -168,8 +170,13 @@ class Site:
     def down(self) -> None:
         """Ends its processes, then removes its network and its files; what is gone already is no error."""
         Group(self.directory.name).end()
+        for socket in LOGINS.glob(f"{self.directory.name}-*"):
+            socket.unlink(missing_ok=True)
         self.network.remove()
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self.directory.is_mount():
+            _run("umount", "--lazy", str(self.directory))
+            self.directory.rmdir()
         if self.directory.exists():
             raise HostsError(f"{self.directory} could not be removed; see what is left there.")
 
@@ -196,7 +203,7 @@ class Site:
         (self.directory / "ssh_config").write_text(f"{names}Host *\n{common}")
 
     def _serve(self, *arguments: str) -> None:
-        group = Group(f"{self.directory.name}/servers")
+        group = Group(f"{self.directory.name}/{SERVERS}")
         group.create()
         process = subprocess.Popen(
             [sys.executable, servers.__file__, *arguments],
@@ -221,6 +228,12 @@ class _BootedOnUse(dict[str, Host]):
 
 def all_sites() -> list[Site]:
     return [Site(directory) for directory in sorted(_sites().iterdir(), key=lambda path: path.name) if directory.is_dir()]
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise HostsError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
 
 
 def reap() -> None:
