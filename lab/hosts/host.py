@@ -183,7 +183,7 @@ class Host:
         return LOGINS / f"{self.network.number}-{self.index}"
 
     def _log_in(self) -> None:
-        """A login takes 0.07 s of CPU time, and a command in one that is there a tenth of it."""
+        """A login takes 0.07 s of CPU time, a command in an existing one a tenth of it."""
         self._log_out()
         LOGINS.mkdir(mode=0o700, exist_ok=True)
         of_the_site = Group(f"{self.network.number}/{SERVERS}")
