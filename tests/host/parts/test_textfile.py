@@ -121,8 +121,12 @@ def test_a_tool_that_is_gone_is_a_failed_collection(tmp_path: Path) -> None:
 
 def test_a_driver_that_hangs_is_a_failed_collection_and_not_silence(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
-    tool(tmp_path / "path", "timeout", {}, code=124)  # as if the time had run out
-    facts = {**NVIDIA, "PATH": f"{tmp_path}/path:/usr/bin:/bin"}
+    path = tmp_path / "path"
+    path.mkdir()
+    # As if the time of the tool had run out, but not that of its collector, whose output `cat` reads.
+    (path / "timeout").write_text('#!/bin/sh\n[ "$2" != cat ] || exec /usr/bin/timeout "$@"\nexit 124\n')
+    (path / "timeout").chmod(0o755)
+    facts = {**NVIDIA, "PATH": f"{path}:/usr/bin:/bin"}
     found = samples(collect(tmp_path, facts, tmp_path / "bin") / "gpu_nvidia.prom")
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0
     assert value(found, "node_gpu_collector_timestamp_seconds", collector="nvidia") > 1_700_000_000
