@@ -15,6 +15,7 @@ from lab import hosts as lab_hosts
 from lab.hosts import VARIANTS, HostsError, Site, image, needs, network
 from lab.hosts.cgroup import Group
 from tests.checkout import REPO
+from tests.hosts.stack import logins
 from toolchain.progress import Progress
 
 
@@ -36,6 +37,20 @@ def test_the_gpus_of_each_host_are_its_own(site: Site) -> None:
     assert len(set(lists.values())) == 3
     assert site.hosts["amd"].ssh("/opt/rocm/bin/rocm-smi --showid").returncode == 0
     assert site.hosts["broken"].ssh("command -v nvidia-smi rocm-smi", check=False).stdout == ""
+
+
+@pytest.mark.parametrize("name", ["metal", "container"])
+def test_root_s_commands_share_a_login_and_do_without_it_once_it_is_cut(site: Site, name: str) -> None:
+    host = site.hosts[name]
+    before = logins(host, "root")
+    assert [host.ssh(f"echo {number}; exit {number}", check=False).returncode for number in range(3)] == [0, 1, 2]
+    assert logins(host, "root") == before
+    before_of_ops = logins(host, "ops")
+    host.ssh("true", user="ops")
+    assert logins(host, "ops") == before_of_ops + 1, "the tests of the provider count these"
+    host.ssh("pkill -KILL -f '^sshd.*: root'", check=False)
+    assert host.ssh("echo again").stdout == "again\n"
+    assert logins(host, "root") > before
 
 
 def test_a_kernel_line_is_in_the_journal_of_this_boot(site: Site) -> None:
