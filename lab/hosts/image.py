@@ -164,9 +164,10 @@ def package_files(progress: Progress | None = None) -> list[Path]:
     return sorted((root / PACKAGE_FILES).glob("*.deb"))
 
 
-def debian_root() -> Path:
-    """A Debian file system with python3, already built, for what is made out of one."""
-    return _root(BASE)
+def debian_root(progress: Progress | None = None) -> Path:
+    """A Debian file system with python3, for what is made out of one. Raises HostsError."""
+    [root] = ensure(BASE, progress or Progress())
+    return root
 
 
 def directory() -> Path:

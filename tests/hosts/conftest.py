@@ -62,6 +62,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with (shared / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
+            shutil.rmtree(directory, ignore_errors=True)  # of a process that failed half-way: its error is not that of all others
             make(directory)
             made.touch()
     return directory
