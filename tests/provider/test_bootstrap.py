@@ -142,6 +142,24 @@ def test_the_next_removal_removes_what_is_left_of_one_that_was_killed_at_its_end
     assert not (tmp_path / "a host/var").exists()
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_removal_during_which_another_one_took_the_program_away_finds_nothing(shell: str, tmp_path: Path) -> None:
+    """After an interrupted rename a machine has two names in the state, and `pulumi destroy` removes both at once."""
+    state = tmp_path / "a host/var/lib/gpu-fleet"
+    (state / "bundles/0a1b").mkdir(parents=True)
+    converge = state / "bundles/0a1b/converge"
+    for code, missing in ((2, ". lib/gone.sh"), (11, "exit 11"), (127, "exit 127")):
+        converge.write_text(f"# knows --instance\nrm '{state}/current'\necho 'format 1' >'{state}/placed'\n{missing}\n")
+        (state / "current").symlink_to("bundles/0a1b")
+        answer, printed = ended(start(shell, tmp_path, "remove"))
+        assert (answer, printed) == (3, '{"event":"absent"}\n'), code
+        state.mkdir(parents=True, exist_ok=True)
+        converge.parent.mkdir(parents=True, exist_ok=True)
+    converge.write_text("# knows --instance\nexit 2\n")
+    (state / "current").symlink_to("bundles/0a1b")
+    assert ended(start(shell, tmp_path, "remove")) == (2, ""), "a program that is broken is an error"
+
+
 def test_a_small_tmp_is_passed_over_by_what_only_looks(tmp_path: Path) -> None:
     programs, asked = tmp_path / "programs", tmp_path / "asked"
     programs.mkdir()
