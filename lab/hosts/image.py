@@ -164,9 +164,9 @@ def package_files(progress: Progress | None = None) -> list[Path]:
     return sorted((root / PACKAGE_FILES).glob("*.deb"))
 
 
-def debian_root(progress: Progress | None = None) -> Path:
+def debian_root() -> Path:
     """A Debian file system with python3, for what is made out of one. Raises HostsError."""
-    [root] = ensure(BASE, progress or Progress())
+    [root] = ensure(BASE, Progress())
     return root
 
 

@@ -79,7 +79,12 @@ def _interfaces() -> set[str]:
 
 
 def _ip(*arguments: str) -> str:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    return run("ip", *arguments)
+
+
+def run(*command: str) -> str:
+    """What it printed. Raises HostsError with its error when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise HostsError(f"`ip {' '.join(arguments)}` failed: {done.stderr.strip()}")
+        raise HostsError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
     return done.stdout

@@ -82,7 +82,7 @@ class Site:
             site.directory.mkdir(mode=0o700)
             try:
                 # What hosts write ends with them: in memory no write waits for a disk, and no new name for its journal.
-                _run("mount", "--types", "tmpfs", "--options", "mode=0700", "gpu-fleet-lab", str(site.directory))
+                network.run("mount", "--types", "tmpfs", "--options", "mode=0700", "gpu-fleet-lab", str(site.directory))
                 about = {
                     "hosts": {name: variant.name for name, variant in hosts.items()},
                     "owner": [os.getpid(), _started(os.getpid())] if owned else None,
@@ -175,7 +175,7 @@ class Site:
         self.network.remove()
         shutil.rmtree(self.directory, ignore_errors=True)
         if self.directory.is_mount():
-            _run("umount", "--lazy", str(self.directory))
+            network.run("umount", "--lazy", str(self.directory))
             self.directory.rmdir()
         if self.directory.exists():
             raise HostsError(f"{self.directory} could not be removed; see what is left there.")
@@ -228,12 +228,6 @@ class _BootedOnUse(dict[str, Host]):
 
 def all_sites() -> list[Site]:
     return [Site(directory) for directory in sorted(_sites().iterdir(), key=lambda path: path.name) if directory.is_dir()]
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise HostsError(f"`{' '.join(command)}` failed: {done.stderr.strip()}")
 
 
 def reap() -> None:
