@@ -92,9 +92,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["LC_ALL"] = "C.UTF-8"  # tests compare what programs print
     if is_roomy(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    # Pulumi, promtool, Mimir and the others of Go collect garbage at four times the memory instead of twice: a tenth to a quarter
-    # of their CPU time, which the tests have too little of, for memory, of which they use a sixth.
-    os.environ.setdefault("GOGC", "300")
+    # Pulumi, promtool, Mimir and the others of Go collect garbage at nine times the memory instead of twice: a sixth of their CPU
+    # time, which the tests have too little of, for memory, of which they use a sixth.
+    os.environ.setdefault("GOGC", "800")
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -39,6 +39,22 @@ def test_an_older_python_is_refused_with_its_version_and_before_anything_is_inst
     for name in ("Makefile", "requirements.txt"):
         shutil.copy(REPO / name, checkout)
     environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(["make", "setup"], cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "setup", "PYTHONS=python3"], cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "python3 is Python 3.10.12; 3.11 or newer is needed" in done.stdout
     assert not (checkout / ".venv").exists()
+
+
+def test_a_python_that_is_too_old_is_passed_over_for_one_that_is_not(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for name in ("Makefile", "requirements.txt"):
+        shutil.copy(REPO / name, checkout)
+    old = checkout / "old"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    new = checkout / "new"
+    new.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 0\necho "$@" >asked\nexit 1\n')
+    for program in (old, new):
+        program.chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    subprocess.run(["make", "setup", f"PYTHONS={old} {new}"], cwd=checkout, env=environment, capture_output=True, check=False)
+    assert (checkout / "asked").read_text() == "-m venv .venv\n"
