@@ -39,7 +39,9 @@ def test_an_older_python_is_refused_with_its_version_and_before_anything_is_inst
     for name in ("Makefile", "requirements.txt"):
         shutil.copy(REPO / name, checkout)
     environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
-    done = subprocess.run(["make", "setup", "PYTHONS=python3"], cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "setup", "PYTHONS=python3"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode != 0 and "python3 is Python 3.10.12; 3.11 or newer is needed" in done.stdout
     assert not (checkout / ".venv").exists()
 
