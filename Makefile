@@ -32,7 +32,7 @@ help:
 # --- set-up ---------------------------------------------------------------------------------------------------------
 
 # The first that is new enough and can make .venv. The system's own comes first: distributions optimize theirs by a profile, pyenv
-# only when told to, and without it every run of the program takes a third more CPU time.
+# only on request, and without it every run of the program takes a third more CPU time.
 PYTHONS := /usr/bin/python3 python3
 .venv/installed: requirements.txt
 	@for python in $(PYTHONS); do \
