@@ -19,12 +19,18 @@ import pytest
 
 from host.part import File, HttpCheck
 from lab.ports import free_ports
-from tests.host.hosts import SimulatedHost, golden, page, snapshot, web
+from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, snapshot, web
 
 
 @pytest.fixture
 def host(host: SimulatedHost, free_port: int) -> SimulatedHost:
+    """Its supervisorctl only fails: where there is curl, none of these runs needs it."""
     host.settings["WEB_PORT"] = str(free_port)
+    programs = host.directory / "supervisor"
+    programs.mkdir()
+    (programs / "supervisord").symlink_to(SUPERVISORD)
+    (programs / "supervisorctl").symlink_to("/bin/false")
+    host.settings["GPU_FLEET_SUPERVISORD"] = str(programs / "supervisord")
     return host
 
 
@@ -54,6 +60,12 @@ def _kill_supervisord(host: SimulatedHost) -> None:
     process = _supervisord(host)
     os.kill(process, signal.SIGKILL)
     _wait_for("the end of supervisord", lambda: not _command_line(process))
+
+
+def _add_to_unit_file(host: SimulatedHost, line: str) -> None:
+    """In what the next bundle is made from."""
+    unit = host.directory / "rootfs/etc/gpu-fleet/supervisor.d/gpu-fleet-web.conf"
+    unit.write_text(unit.read_text() + line)
 
 
 def _wait_for(what: str, holds: Callable[[], object]) -> None:
@@ -182,6 +194,26 @@ def test_a_new_part_that_does_not_come_up_is_removed_again(host: SimulatedHost) 
     assert snapshot(host.prefix) == {}
 
 
+def test_the_reason_why_supervisord_refuses_a_unit_file_is_reported_as_it_is(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    part = web(host)
+    _add_to_unit_file(host, "stopwaitsecs = <1> & &amp; 2\n")
+    assert host.run("apply", [part]).error("web") == {
+        "code": "service-failed",
+        "message": "supervisord did not read the unit files: ERROR: CANT_REREAD: "
+        "invalid literal for int() with base 10: '<1> & &amp; 2' in section 'program:gpu-fleet-web' "
+        f"(file: '{host.at('/etc/gpu-fleet/supervisor.d/gpu-fleet-web.conf')}'); the previous version runs again",
+    }
+
+
+def test_a_changed_unit_file_takes_effect(host: SimulatedHost) -> None:
+    host.apply([web(host)])
+    part = web(host)
+    _add_to_unit_file(host, 'environment = WEB_SHAPE="round"\n')
+    host.apply([part])
+    assert b"WEB_SHAPE=round" in Path(f"/proc/{_process(host)}/environ").read_bytes().split(b"\0")
+
+
 def test_a_service_that_answers_wrongly_is_named_with_what_was_expected(host: SimulatedHost) -> None:
     part = web(host)
     url = f"http://127.0.0.1:{host.settings['WEB_PORT']}/"
@@ -261,7 +293,7 @@ def test_a_service_keeps_running_with_the_old_settings_when_the_new_ones_do_not_
 def test_a_stopped_service_is_drift_and_started_again(host: SimulatedHost) -> None:
     host.apply([web(host)])
     control = [
-        str(Path(host.settings["GPU_FLEET_SUPERVISORD"]).with_name("supervisorctl")),
+        str(SUPERVISORD.with_name("supervisorctl")),
         "-c",
         str(host.at("/etc/gpu-fleet/supervisord.conf")),
     ]
@@ -332,7 +364,7 @@ def test_a_single_request_that_takes_too_long_is_no_drift(host: SimulatedHost) -
     host.apply([web(host)])
     programs = host.directory / "programs"
     programs.mkdir()
-    slow = f"[ -e '{programs}/once' ] || {{ >'{programs}/once'; sleep 6; exit 28; }}"
+    slow = f"case $* in *' http://127.0.0.1:'*) [ -e '{programs}/once' ] || {{ >'{programs}/once'; sleep 6; exit 28; }} ;; esac"
     (programs / "curl").write_text(f'#!/bin/sh\n{slow}\nexec {shutil.which("curl")} "$@"\n')
     (programs / "curl").chmod(0o755)
     host.path = f"{programs}:{host.path}"

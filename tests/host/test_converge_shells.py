@@ -72,7 +72,11 @@ def test_services_are_asked_on_a_host_without_curl_and_wget(tmp_path: Path, free
         other = replace(
             web(host, "newer"), checks=(HttpCheck(url="http://127.0.0.1:${WEB_PORT}/", contains="another page", within_s=10),)
         )
-        assert "responds, but without another page" in host.run("apply", [other]).error("web")["message"]
+        unit = tmp_path / "rootfs/etc/gpu-fleet/supervisor.d/gpu-fleet-web.conf"
+        unit.write_text(f"{unit.read_text()}stopwaitsecs = 9\n")
+        message = host.run("apply", [other]).error("web")["message"]
+        assert "responds, but without another page" in message
+        assert message.endswith("the previous version runs again")
     finally:
         host.stop()
 

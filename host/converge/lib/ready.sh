@@ -77,8 +77,8 @@ do_checks_pass() {
   UNMET=
 }
 
-# do_checks_pass_soon: within two seconds. A service that is about to respond is asked itself, and not the service manager each time:
-# every supervisorctl starts a Python, which takes a tenth of a second of CPU time.
+# do_checks_pass_soon: within two seconds. A service that is about to respond is asked itself, and not the service manager each time, which
+# may have to be asked by supervisorctl: every one starts a Python, which takes a tenth of a second of CPU time.
 do_checks_pass_soon() {
   soon_until=$(($(uptime_s) + 2))
   until do_checks_pass; do
