@@ -7,12 +7,14 @@ over that directory; what they report is a function of the machine, its faults a
 two calls. `python -m lab.gpu --help` is the same for people.
 
 The functions below are what other rooms of the lab use. They import what they need when called: every run of the
-simulated nvidia-smi imports this package and has 60 ms in all.
+simulated nvidia-smi imports this package, and there are thousands. pathlib and typing alone would take half of one.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+TYPE_CHECKING = False  # as type checkers see it, that of typing
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def ensure(*, state: Path, bin_directory: Path, scenario: str = "h100x8") -> None:

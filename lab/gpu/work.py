@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
 
 FILE = "work.json"
 LEVEL = 0.98  # of the engine in every test, and of the power drawn
@@ -28,7 +27,7 @@ TESTS: dict[int, dict[str, float]] = {
 }
 IDLE_PART = 0.01
 
-Work = dict[str, Any]  # {"gpu": index, "test": number, "from_s": unix time, "until_s": unix time}
+Work = dict  # {"gpu": index, "test": number, "from_s": unix time, "until_s": unix time}
 
 
 def read(state: str) -> list[Work]:
