@@ -18,6 +18,7 @@ from pathlib import Path
 
 from host.bundle import Bundle
 from host.part import Directory, File, HttpCheck, Part, Unit
+from toolchain.upstream import extract
 
 SUPERVISORD = Path(sys.executable).parent / "supervisord"
 GOLDEN = Path(__file__).parent / "golden"
@@ -89,7 +90,7 @@ class SimulatedHost:
         (envelope / "artifacts").mkdir()
         (envelope / "bundle.tar").write_bytes(bundle.tar)
         with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
-            tar.extractall(envelope / "bundle", filter="data")
+            extract(tar, envelope / "bundle")
         (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
         for name, value in self.secrets.items():
             (envelope / "secrets" / name).write_text(value)

@@ -17,6 +17,7 @@ from host.bundle import Bundle
 from host.part import Part
 from host.parts import PROGRAMS, HostOptions, standard_parts
 from lab.hosts import Host
+from toolchain.upstream import extract
 
 ENVELOPE = "/root/envelope"
 ARTIFACTS = "/root/artifacts"
@@ -85,7 +86,7 @@ class PlacedHost:
         (envelope / "secrets").mkdir(parents=True)
         (envelope / "bundle.tar").write_bytes(bundle.tar)
         with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
-            tar.extractall(envelope / "bundle", filter="data")
+            extract(tar, envelope / "bundle")
         (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         for name, value in self.secrets.items():
             (envelope / "secrets" / name).write_text(value)
