@@ -1,15 +1,14 @@
 """The current faults of a simulated machine: `faults.json` in its state directory.
 
-One record per GPU, plus the XIDs that happened. Writers hold a lock and replace the file, so a tool reads the state before
-or after a fault, never half of it. Standard library only: nvidia-smi reads it on every run.
+One record per GPU, plus the XIDs that happened. Writers (inject.py) hold a lock and replace the file, so a tool reads the state
+before or after a fault, never half of it. Standard library only: nvidia-smi reads it on every run.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+from lab.gpu import documents
 
 FILE = "faults.json"
 
@@ -48,7 +47,7 @@ _HEALTHY = {
 
 
 def healthy() -> dict:
-    return json.loads(json.dumps(_HEALTHY))
+    return {name: value.copy() if isinstance(value, dict | list) else value for name, value in _HEALTHY.items()}
 
 
 def none() -> dict:
@@ -60,29 +59,13 @@ def read(state: str) -> dict:
     """`gpus`: records by index, GPUs without one are healthy; `xids`: {"gpu", "code", "at"} each; `driver`: "" or one of
     DRIVER_PROBLEMS; `stall_s`: the delay of every response of the driver."""
     try:
-        with open(os.path.join(state, FILE), encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib costs nvidia-smi 10 ms
-            return {**none(), **json.load(file)}
+        return {**none(), **documents.read(os.path.join(state, FILE))}  # noqa: PTH118 - pathlib costs nvidia-smi 10 ms
     except FileNotFoundError:
         return none()
 
 
 def of_gpu(faults: dict, gpu: int) -> dict:
     return {**healthy(), **faults["gpus"].get(str(gpu), {})}
-
-
-@contextmanager
-def changing(state: str) -> Iterator[dict]:
-    """The faults, to be modified in place; written when the block ends without an error."""
-    import fcntl
-
-    with open(os.path.join(state, "faults.lock"), "w", encoding="utf-8") as lock:  # noqa: PTH118, PTH123
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        faults = read(state)
-        yield faults
-        partial = os.path.join(state, FILE + ".new")  # noqa: PTH118
-        with open(partial, "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(faults, file, indent=1, sort_keys=True)
-        os.replace(partial, os.path.join(state, FILE))  # noqa: PTH105, PTH118
 
 
 def record(faults: dict, gpu: int) -> dict:

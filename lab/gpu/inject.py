@@ -7,7 +7,11 @@ error, after 64 its remapping has failed, and so on; `clear` repairs everything 
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lab.gpu import faults, kernel
@@ -20,6 +24,18 @@ class CannotInject(ValueError):
     """The machine does not have it; the text lists what it has."""
 
 
+@contextmanager
+def _changing(state: Path) -> Iterator[dict]:
+    """The faults, to be modified in place; written when the block ends without an error."""
+    with (state / "faults.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        now = faults.read(os.fspath(state))
+        yield now
+        partial = state / f"{faults.FILE}.new"
+        partial.write_text(json.dumps(now, indent=1, sort_keys=True), encoding="utf-8")
+        partial.replace(state / faults.FILE)
+
+
 def inject_xid(state: Path, *, code: int, gpu: int, link: int = 6) -> list[str]:
     """XID `code` on one GPU, with the 154 line that this driver adds to it."""
     machine = Machine.load(state)
@@ -27,7 +43,7 @@ def inject_xid(state: Path, *, code: int, gpu: int, link: int = 6) -> list[str]:
         raise CannotInject(f"XIDs are NVIDIA's; this machine ({machine.scenario}) has AMD GPUs: use `inject ras`")
     target = machine.gpu(gpu)
     lines = [kernel.xid_line(code, pci=target.pci_kernel, gpu=gpu, link=link, pid=20_000 + 17 * gpu, process="python3")]
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         record = faults.record(now, gpu)
         now["xids"].append({"gpu": gpu, "code": code, "at": machine.at_s})
         _damage(record, code, link)
@@ -83,7 +99,7 @@ def inject_ecc(state: Path, *, gpu: int, corrected: int = 0, uncorrected: int = 
     """Errors in the DRAM. Uncorrected ones come with their XID 48 on NVIDIA."""
     machine = Machine.load(state)
     machine.gpu(gpu)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         record = faults.record(now, gpu)
         record["ecc_corrected"] += corrected
         record["ecc_uncorrected"] += uncorrected
@@ -91,7 +107,7 @@ def inject_ecc(state: Path, *, gpu: int, corrected: int = 0, uncorrected: int = 
         return _log(machine, _ras_lines(machine.gpu(gpu), corrected, uncorrected))
     if not uncorrected:
         return []
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         faults.record(now, gpu)["ecc_uncorrected"] -= 1  # the XID below counts one itself
     return inject_xid(state, code=48, gpu=gpu)
 
@@ -107,7 +123,7 @@ def make_hot(state: Path, *, gpu: int, temperature_c: int = HOT_C) -> list[str]:
     """Pinned at a temperature; above the product's limit the hardware slows the GPU down."""
     machine = Machine.load(state)
     limit = machine.gpu(gpu).product["temperature_c"].get("limit", 100)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         faults.record(now, gpu)["temperature_c"] = temperature_c
         if temperature_c > limit:
             for reason in ("hw_slowdown", "hw_thermal_slowdown"):
@@ -120,7 +136,7 @@ def throttle(state: Path, *, gpu: int, reason: str) -> list[str]:
     machine.gpu(gpu)
     if reason not in faults.THROTTLES:
         raise CannotInject(f"throttle reason {reason!r}; one of {', '.join(faults.THROTTLES)}")
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         faults.record(now, gpu)["throttle"].setdefault(reason, machine.at_s)
     return []
 
@@ -129,7 +145,7 @@ def lose(state: Path, *, gpu: int) -> list[str]:
     """Lost without an XID, only with the three lines of a driver that cannot reach the card. For an XID inject 79."""
     machine = Machine.load(state)
     address = f"{machine.gpu(gpu).pci_kernel}.0"
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         faults.record(now, gpu)["lost"] = True
     if machine.vendor == "amd":
         return _log(machine, [f"amdgpu {address}: amdgpu: device lost from bus!"])
@@ -157,7 +173,7 @@ def take_link_down(state: Path, *, gpu: int, link: int) -> list[str]:
 
 def add_link_errors(state: Path, *, gpu: int, link: int, replay: int = 0, crc: int = 0) -> list[str]:
     Machine.load(state).gpu(gpu)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         errors = _link_errors(faults.record(now, gpu), link)
         errors["replay"] += replay
         errors["crc"] += crc
@@ -167,14 +183,14 @@ def add_link_errors(state: Path, *, gpu: int, link: int, replay: int = 0, crc: i
 def hang(state: Path, *, gpu: int) -> list[str]:
     """A kernel that never ends: 100 % utilization, little power, no traffic."""
     Machine.load(state).gpu(gpu)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         faults.record(now, gpu)["hang"] = True
     return []
 
 
 def add_pcie_replays(state: Path, *, gpu: int, count: int) -> list[str]:
     Machine.load(state).gpu(gpu)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         faults.record(now, gpu)["pcie_replays"] += count
     return []
 
@@ -184,7 +200,7 @@ def break_driver(state: Path, *, problem: str) -> list[str]:
     if problem not in faults.DRIVER_PROBLEMS:
         raise CannotInject(f"driver problem {problem!r}; one of {', '.join(faults.DRIVER_PROBLEMS)}")
     Machine.load(state)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         now["driver"] = problem
     return []
 
@@ -192,7 +208,7 @@ def break_driver(state: Path, *, problem: str) -> list[str]:
 def stall(state: Path, *, seconds: float) -> list[str]:
     """Delays every response of the driver, as with a GSP that does not respond."""
     Machine.load(state)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         now["stall_s"] = seconds
     return []
 
@@ -200,7 +216,7 @@ def stall(state: Path, *, seconds: float) -> list[str]:
 def clear(state: Path) -> list[str]:
     """Makes every GPU healthy and forgets all XIDs; the kernel log is kept."""
     machine = Machine.load(state)
-    with faults.changing(os.fspath(state)) as now:
+    with _changing(state) as now:
         now.update(faults.none())
     return _log(
         machine,

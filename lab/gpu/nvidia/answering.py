@@ -6,8 +6,7 @@ Messages go to stdout, as the real one's do. Source: recorded outputs; NVML retu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from lab.gpu import TYPE_CHECKING
 from lab.gpu.machine import Gpu, Machine
 from lab.gpu.nvidia.fields import Answers, bus_id
 
@@ -18,8 +17,11 @@ NOT_LOADED = (
     "Make sure that the latest NVIDIA driver is installed and running."
 )
 
-# The lines of one GPU, or with None those above all GPUs.
-Rows = Callable[[Gpu | None], list[str]]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # The lines of one GPU, or with None those above all GPUs.
+    Rows = Callable[[Gpu | None], list[str]]
 
 
 class Refused(Exception):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from lab.gpu import TYPE_CHECKING
 from lab.gpu.machine import Gpu, Machine
-from lab.gpu.nvidia.answering import OK, Options, Refused, Rows, print_gpus, select
+from lab.gpu.nvidia.answering import OK, Options, Refused, print_gpus, select
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lab.gpu.nvidia.answering import Rows
+
+    Lines = Callable[[Gpu, int], list[str]]
 
 _THROUGHPUT_SINCE = 470  # before: `-g 0`, the counters that `-sc` sets up
 
@@ -31,9 +37,6 @@ def run(machine: Machine, options: Options) -> int:
         return print_gpus(_per_link(_errors), chosen, lost)
     option = "-g" if counters is not None else "-gt" if kind is not None else ""
     raise Refused(f"ERROR: Option {option} is not recognized. Please run 'nvidia-smi nvlink -h' for help.")
-
-
-Lines = Callable[[Gpu, int], list[str]]
 
 
 def _per_link(lines: Lines) -> Rows:

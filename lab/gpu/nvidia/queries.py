@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
+from lab.gpu import TYPE_CHECKING
 from lab.gpu.machine import Gpu, Machine
 from lab.gpu.nvidia import field_list
-from lab.gpu.nvidia.answering import Refused, Rows, processes
+from lab.gpu.nvidia.answering import Refused, processes
 from lab.gpu.nvidia.fields import Answers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lab.gpu.nvidia.answering import Rows
 
 Cells = dict[str, str | None]
 
