@@ -13,13 +13,14 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from lab.grafana.access import Access
-from lab.grafana.app import serve
-from lab.grafana.store import Store
-
 
 def main() -> int:
     arguments = _parser().parse_args()
+    # Not before: `--version`, by which a program on the PATH is known for Grafana's own, ends above, without 0.3 s for aiohttp.
+    from lab.grafana.access import Access
+    from lab.grafana.app import serve
+    from lab.grafana.store import Store
+
     host, _, port = arguments.listen.rpartition(":")
     if arguments.auth_file:
         access = Access.from_file(arguments.auth_file)
