@@ -1,20 +1,22 @@
-"""A systemctl for tests: keeps the state of units in $FAKE_SYSTEMD/state.json and writes every call to $FAKE_SYSTEMD/calls.
+"""A systemctl for tests: keeps the state of units in $FAKE_SYSTEMD/state and writes every call to $FAKE_SYSTEMD/calls.
 
 A unit fails to start when its file says `ExecStart=/bin/false`, and `/bin/false N` ends with N. With `/bin/loops` it has been
 restarted once more whenever somebody looks. The tests of issue 4's real hosts hold the same against systemd.
+
+Without json, re, pathlib and uuid it starts in a third of the time, and converge starts it hundreds of times.
 """
+
+# ruff: noqa: PTH110, PTH113, PTH123, PTH208
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
-import re
 import sys
-import uuid
-from pathlib import Path
 
-HOME = Path(os.environ["FAKE_SYSTEMD"])
-UNITS = HOME / "units"
+HOME = os.environ["FAKE_SYSTEMD"]
+UNITS = f"{HOME}/units"
+STATE = f"{HOME}/state"
 
 
 def fresh() -> dict:
@@ -22,17 +24,20 @@ def fresh() -> dict:
 
 
 def main(arguments: list[str]) -> int:
-    with (HOME / "calls").open("a") as calls:
+    with open(f"{HOME}/calls", "a") as calls:
         calls.write(" ".join(arguments) + "\n")
-    store = HOME / "state.json"
-    state: dict[str, dict] = json.loads(store.read_text()) if store.exists() else {}
+    state: dict[str, dict] = {}
+    if os.path.exists(STATE):
+        with open(STATE, "rb") as store:
+            state = marshal.load(store)
     verb, *rest = [argument for argument in arguments if argument not in ("--quiet", "--runtime", "--now", "--no-reload", "--")]
     now = "--now" in arguments
     code = 0
     if verb == "daemon-reload":
-        for unit in {*state, *(path.name for path in UNITS.glob("gpu-fleet-*.*") if path.is_file())}:
-            file = UNITS / unit
-            state.setdefault(unit, fresh())["loaded"] = file.read_text() if file.is_file() else None
+        for unit in {*state, *(name for name in os.listdir(UNITS) if name.startswith("gpu-fleet-") and "." in name)}:
+            text = on_disk(unit)
+            if text is not None or unit in state:
+                state.setdefault(unit, fresh())["loaded"] = text
     elif verb == "show" and "ExecMainStatus" in arguments:
         print(exit_status(state.get(rest[-1], fresh())))
     elif verb == "show":
@@ -57,31 +62,41 @@ def main(arguments: list[str]) -> int:
             if verb != "start" or unit["active"] != "active":
                 works = "ExecStart=/bin/false" not in unit["loaded"]
                 unit["active"] = "activating" if "ExecStart=/bin/loops" in unit["loaded"] else "active" if works else "failed"
-                unit["run"] = uuid.uuid4().hex
+                unit["run"] = os.urandom(16).hex()
         elif verb in ("stop", "disable"):
             unit["enabled"] = unit["enabled"] and verb == "stop"
             if verb == "stop" or now:
                 unit["active"] = "inactive"
-    store.write_text(json.dumps(state))
+    with open(STATE, "wb") as store:
+        marshal.dump(state, store)
     return code
 
 
+def on_disk(unit: str) -> str | None:
+    """What its file says now; None without one."""
+    if not os.path.isfile(f"{UNITS}/{unit}"):
+        return None
+    with open(f"{UNITS}/{unit}") as file:
+        return file.read()
+
+
 def show(name: str, unit: dict) -> None:
-    file = UNITS / name
     load = "masked" if unit["masked"] else "not-found" if unit["loaded"] is None else "loaded"
     print(f"LoadState={load}")
     print(f"UnitFileState={'masked' if unit['masked'] else 'enabled' if unit['enabled'] else 'disabled'}")
     print(f"ActiveState={unit['active']}")
     print(f"SubState={ {'active': 'running', 'inactive': 'dead'}.get(unit['active'], unit['active']) }")
-    stale = unit["loaded"] is not None and (not file.is_file() or file.read_text() != unit["loaded"])
+    stale = unit["loaded"] is not None and on_disk(name) != unit["loaded"]
     print(f"NeedDaemonReload={'yes' if stale else 'no'}")
     print(f"InvocationID={unit['run']}")
     print(f"NRestarts={unit['restarts']}")
 
 
 def exit_status(unit: dict) -> str:
-    [status] = re.findall(r"^ExecStart=/bin/false ?(\d*)$", unit["loaded"], re.MULTILINE) or ["0"]
-    return status or "1"
+    for line in unit["loaded"].splitlines():
+        if line.startswith("ExecStart=/bin/false"):
+            return line.removeprefix("ExecStart=/bin/false").strip() or "1"
+    return "0"
 
 
 sys.exit(main(sys.argv[1:]))

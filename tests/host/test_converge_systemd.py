@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import sys
 import urllib.request
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def host(host: SimulatedHost, tmp_path: Path) -> SimulatedHost:
     programs = tmp_path / "programs"
     programs.mkdir()
     fake = Path(__file__).with_name("fake_systemctl.py")
-    (programs / "systemctl").write_text(f'#!/bin/sh\nexec {sys.executable} {fake} "$@"\n')
+    (programs / "systemctl").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {fake} "$@"\n')
     (programs / "journalctl").write_text('#!/bin/sh\necho "journal of $*"\n')
     # Whether a unit runs steadily is seen by looking twice, a second apart; here nothing changes in between.
     (programs / "sleep").write_text("#!/bin/sh\n")
@@ -63,10 +63,10 @@ def _asked(host: SimulatedHost) -> list[str]:
 
 
 def _change(host: SimulatedHost, unit: str = f"{UNIT}.service", **values: object) -> None:
-    store = host.directory / "state.json"
-    state = json.loads(store.read_text())
+    store = host.directory / "state"
+    state = marshal.loads(store.read_bytes())
     state[unit] |= values
-    store.write_text(json.dumps(state))
+    store.write_bytes(marshal.dumps(state))
 
 
 def test_a_first_apply_enables_and_starts_and_a_second_asks_nothing(host: SimulatedHost) -> None:
