@@ -85,7 +85,16 @@ MACHINE = Layer(
 )
 # A systemd that is three years younger: 257 says of units that they changed on disk where 252 does not.
 NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=replace(BASE, name="newer-base", suite="trixie"))
-DOCKER = Layer(name="docker", below=MACHINE, packages=("docker.io", "iptables"))
+# An idle containerd looks for garbage again after 49 times what it took last, which is every millisecond where there is none:
+# 1.6 % of a core for as long as the host is up. Without a threshold it does so when something was deleted.
+DOCKER = Layer(
+    name="docker",
+    below=MACHINE,
+    packages=("docker.io", "iptables"),
+    setup=r"""
+printf '%s\n' '[plugins."io.containerd.gc.v1.scheduler"]' 'pause_threshold = 0.0' >>/etc/containerd/config.toml
+""",
+)
 # Hosts of nspawn may not raise limits, as crun does, and have no controllers for Podman's limit of processes.
 PODMAN = Layer(
     name="podman",
