@@ -1,4 +1,4 @@
-"""Reads the JSON files of a simulated machine, with the parser in C that is in the json package.
+"""Reads the JSON files of a simulated machine, with the C parser that the json package uses.
 
 The package itself imports re, enum and functools: more than half of what a start of the simulated nvidia-smi would cost.
 """
