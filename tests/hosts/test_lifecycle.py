@@ -79,7 +79,8 @@ def test_a_feature_that_is_turned_off_goes_with_its_files_units_and_accounts(pla
     assert placed.apply().errors == {}
     assert host.ssh(processes_left).stdout != ""
     placed.settings["GPU_FLEET_EXPORTER"] = "textfile"
-    # As power leaves it that failed in the middle of an earlier removal: the account's group alone.
+    # As a kill leaves it in the middle of an earlier removal: the account is gone, its group is there, and its name in others.
+    assert "video:" in host.ssh("grep '[:,]gpu-fleet-nvidia-gpu-exporter' /etc/group").stdout
     host.ssh("sed -i '/^gpu-fleet-nvidia-gpu-exporter:/d' /etc/passwd /etc/shadow")
     try:
         assert placed.apply().errors == {}
@@ -87,7 +88,7 @@ def test_a_feature_that_is_turned_off_goes_with_its_files_units_and_accounts(pla
         del placed.settings["GPU_FLEET_EXPORTER"]
     left = host.ssh(
         "find /etc /opt/gpu-fleet -path '*nvidia*gpu*exporter*'; getent passwd gpu-fleet-nvidia-gpu-exporter;"
-        "getent group gpu-fleet-nvidia-gpu-exporter;"
+        "grep gpu-fleet-nvidia-gpu-exporter /etc/group /etc/gshadow;"
         f"{processes_left}; systemctl list-unit-files --no-legend 'gpu-fleet-nvidia*';"
         "ls /etc/gpu-fleet/alloy | grep gpu_exporter",
         check=False,

@@ -128,11 +128,17 @@ place_group() {
   has_group "$1" || attempt "cannot create group $1" groupadd --system "$1"
 }
 
-# drop_user NAME: with its own group, which userdel removes last: power that fails before leaves the group alone.
+# drop_user NAME: with its own group, and out of other groups. userdel writes /etc/passwd first and /etc/group last: a run that was
+# killed or lost power in between leaves the user's name in groups, and userdel finds nothing to remove any more.
 drop_user() {
   will_flush "$PREFIX/etc"
   ! id -u "$1" >/dev/null 2>&1 || attempt "cannot remove user $1" userdel "$1" || return 1
-  ! { has_our_name "$1" && grep -q "^$1:" /etc/group; } || attempt "cannot remove group $1" groupdel "$1"
+  has_our_name "$1" || return 0
+  ! grep -q "^$1:" /etc/group || attempt "cannot remove group $1" groupdel "$1" || return 1
+  sed -n "s/^\\([^:]*\\):.*[:,]$1\\(,.*\\)\\{0,1\\}\$/\\1/p" /etc/group >"$SCRATCH/groups"
+  while IFS= read -r drop_from; do
+    attempt "cannot remove user $1 from group $drop_from" gpasswd --delete "$1" "$drop_from" || return 1
+  done <"$SCRATCH/groups"
 }
 
 drop_group() {
