@@ -19,7 +19,7 @@ import toolchain
 from lab.hosts import Host, Site
 from lab.standins import programs
 from operations.deploy import FLAGS, SAVED_ONCE
-from tests import checkout
+from tests import checkout, vault
 
 DATACENTER, CLUSTER = "lab-west", "training"
 # make's flags for fleets, without a confirmation prompt.
@@ -49,15 +49,15 @@ class Stack:
     def create(self) -> Stack:
         checkout.copy_to(self.directory)
         (self.directory / "state").mkdir()
-        self.pulumi("stack", "init", self.name)
+        self.pulumi("stack", "init", self.name, "--secrets-provider", vault.PROVIDER)
         self.write()
-        if self.secrets:  # planted ones: on the command line all at once, where each start of pulumi derives the key again
+        if self.secrets:  # planted ones: on the command line, all in one start of pulumi
             given = (("--secret", f"gpu-fleet:{key}={value}") for key, value in self.secrets.items())
             self.pulumi("config", "set-all", *(argument for pair in given for argument in pair))
         return self
 
     def write(self) -> None:
-        """The stack file; salt and secrets in it stay."""
+        """The stack file; its key and the secrets in it stay."""
         there = yaml.safe_load(self._file.read_text()) if self._file.exists() else {}
         kept = {key: value for key, value in there.get("config", {}).items() if isinstance(value, dict) and "secure" in value}
         there["config"] = {**{f"gpu-fleet:{key}": value for key, value in self.config.items()}, **kept}
@@ -96,7 +96,8 @@ class Stack:
         return {
             **programs.environment(self.name),
             "PULUMI_BACKEND_URL": f"file://{self.directory / 'state'}",
-            "PULUMI_CONFIG_PASSPHRASE": "of the tests",
+            **vault.environment(),
+            "PULUMI_CONFIG_PASSPHRASE": "of the tests",  # of a stack that a command made
             "PULUMI_STACK": self.name,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }

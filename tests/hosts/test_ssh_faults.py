@@ -18,6 +18,7 @@ import pytest
 from host.artifacts import INDEX
 from lab.hosts import Host, Site
 from lab.hosts.image import SUDO_PASSWORD
+from tests import vault
 from tests.hosts.stack import UP, Backend, Stack, config_of, left_as_found, logins, refusals, sshd_log
 from tests.provider.ssh_server import SshServers
 
@@ -114,7 +115,7 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
     before = site.hosts["container"].ssh(in_place).stdout
     another = Stack(stack.directory, "another", {**stack.config, "cluster": "inference"})
     another.config["hosts"] = {"container": stack.config["hosts"]["container"]}
-    another.pulumi("stack", "init", another.name)
+    another.pulumi("stack", "init", another.name, "--secrets-provider", vault.PROVIDER)
     another.write()
     output = another.up(ok=False)
     assert site.hosts["container"].ssh(in_place).stdout == before

@@ -45,7 +45,7 @@ class Platform(Project):
             installed.parent.mkdir()
             installed.write_text("Metadata-Version: 2.1\nName: pulumi_gpu_fleet\nVersion: 0.1.0\n")
         (directory / "Pulumi.yaml").write_text(yaml.safe_dump(project))
-        self.run("stack", "init", "platform")
+        self.create("platform")
         self.environment["PULUMI_STACK"] = "platform"
         self.run("config", "set", "--secret", "metricsPassword", PASSWORD)
 

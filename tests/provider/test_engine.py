@@ -17,6 +17,7 @@ import yaml
 import toolchain
 from lab.standins import programs
 from operations.deploy import SAVED_ONCE
+from tests import vault
 from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_host import is_gone_soon
@@ -111,10 +112,10 @@ class Stack:
             **os.environ,
             **programs.environment("test"),
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            **vault.environment(),
             "PULUMI_STACK": "test",
         }
-        self.run("stack", "init", "test")
+        self.run("stack", "init", "test", "--secrets-provider", vault.PROVIDER)
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         (self.directory / "desired.json").write_text(json.dumps(self.desired))

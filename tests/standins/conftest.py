@@ -62,4 +62,4 @@ def grafana(running_grafana_plugin: RunningPlugin, server: GrafanaServer) -> Run
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    yield Project(tmp_path)
+    yield Project(tmp_path).create()

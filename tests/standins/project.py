@@ -10,12 +10,16 @@ from typing import Any
 
 from lab.standins import programs
 from stackfile.stand_ins import LAB_STACKS
+from tests import vault
 from tests.standins.running import REPO
 from toolchain import find
 
 
 class Project:
-    """A Pulumi project with a stack on a file backend, both below one directory."""
+    """A Pulumi project with a stack on a file backend, both below one directory.
+
+    `create` makes the stack, as the project is by then.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -31,13 +35,16 @@ class Project:
             "PULUMI_HOME": str(directory / "home"),
             LAB_STACKS: "test",
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            **vault.environment(),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
         (directory / "home").mkdir()
         programs.keep_no_logs(directory / "home")
-        self.run("stack", "init", "test")
+
+    def create(self, stack: str = "test") -> Project:
+        self.run("stack", "init", stack, "--secrets-provider", vault.PROVIDER)
+        return self
 
     def program(self, text: str, file: str = "__main__.py") -> None:
         (self.directory / file).write_text(text)
