@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -82,11 +83,27 @@ class Stack:
         assert (process.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {process.returncode}:\n{output}"
         return output
 
-    def up(self, *arguments: str, ok: bool = True) -> str:
-        return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE)
+    def up(self, *arguments: str, ok: bool = True, **environment: str) -> str:
+        return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE, **environment)
+
+    def up_unchanged(self) -> str:
+        """A refresh and an update in one run, in which neither changes anything."""
+        log = self.directory / "state/events.json"
+        output = self.up("--refresh", "--expect-no-changes", "--event-log", str(log), PULUMI_DEBUG_COMMANDS="true")
+        assert_unchanged(log)
+        return output
 
     def destroy(self) -> str:
         return self.pulumi("destroy", "--yes", "--skip-preview", *FLAGS, **SAVED_ONCE)
+
+    @property
+    def state(self) -> Path:
+        """The file that pulumi keeps, with what `stack export` prints."""
+        return self.directory / f"state/.pulumi/stacks/gpu-fleet/{self.name}.json"
+
+    def resources(self) -> list[dict[str, Any]]:
+        """Of the state; secrets are encrypted."""
+        return json.loads(self.state.read_text())["checkpoint"]["latest"].get("resources", [])
 
     @property
     def _file(self) -> Path:
@@ -101,6 +118,16 @@ class Stack:
             "PULUMI_STACK": self.name,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
+
+
+def assert_unchanged(log: Path) -> None:
+    """The log of events of an `up --refresh`, whose summary counts what the update changes and not what the refresh does."""
+    steps = [event["resOutputsEvent"]["metadata"] for event in map(json.loads, log.open()) if "resOutputsEvent" in event]
+    log.unlink()  # else the next run would write at its end
+    refreshed = {step["urn"]: step for step in steps if step["op"] == "refresh"}
+    assert refreshed and refreshed.keys() == {step["urn"] for step in steps if step["op"] == "same"}
+    for urn, step in refreshed.items():
+        assert step.get("new") and not step.get("detailedDiff"), f"{urn} has drifted: {step}"
 
 
 def config_of(
