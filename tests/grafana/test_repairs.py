@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import dashboards
+from operations.deploy import FLAGS, SAVED_ONCE
 from tests.hosts.stack import Stack
 from tests.provider.ruler_server import RulerServer
 from tests.standins.grafana_server import GrafanaServer
@@ -29,6 +30,8 @@ ALERTS = {
     "receivers": {"team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}}},
     "routes": [{"matchers": ["severity=critical"], "receiver": "team"}],
 }
+# Of an `up` that makes its own preview.
+UP_FLAGS = ("--suppress-permalink", *FLAGS)
 # Files of the program, with today's setting and that of 7c82a93.
 SETTINGS = {
     "components/grafana/wiring.py": (
@@ -58,11 +61,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrafanaServer]:
 class Migration:
     """A stack that was deployed with the settings of 7c82a93: hashes in the state, replacements made before the old ones go.
 
-    `preview` and `done`: what the first preview and the first `up` with today's settings printed.
+    `done`: what the first `up` with today's settings printed, after its preview.
     """
 
     stack: Stack
-    preview: str
     done: str
 
 
@@ -78,7 +80,7 @@ def migration(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytes
     assert all(re.fullmatch("[0-9a-f]{64}", board["outputs"]["configJson"]) for board in boards_of(stack)), "hashes"
     for file, (today, then) in SETTINGS.items():
         replace(stack, file, then, today)
-    yield Migration(stack, stack.pulumi("preview", "--suppress-permalink"), stack.up())
+    yield Migration(stack, stack.pulumi("up", "--yes", *UP_FLAGS, **SAVED_ONCE))
     stack.destroy()
 
 
@@ -103,8 +105,7 @@ def counted(output: str, done: str) -> int:
 
 def boards_of(stack: Stack) -> list[dict[str, Any]]:
     """The dashboards of the stack's state."""
-    resources = json.loads(stack.pulumi("stack", "export"))["deployment"]["resources"]
-    return [one for one in resources if one["type"] == "grafana:oss/dashboard:Dashboard"]
+    return [one for one in stack.resources() if one["type"] == "grafana:oss/dashboard:Dashboard"]
 
 
 def titles(server: GrafanaServer) -> list[str]:
@@ -136,10 +137,9 @@ def test_a_stack_whose_state_holds_hashes_replaces_its_dashboards_once_and_loses
     migration: Migration, server: GrafanaServer
 ) -> None:
     count = len(dashboards.all_dashboards())
-    assert counted(migration.preview, "to replace") == count
+    assert counted(migration.done, "to replace") == count
     assert counted(migration.done, "replaced") == count
     assert missing(server) == []
-    migration.stack.pulumi("preview", "--expect-no-changes")
 
 
 def test_a_changed_word_costs_few_lines_of_a_preview_and_updates_one_dashboard_in_place(
@@ -147,24 +147,23 @@ def test_a_changed_word_costs_few_lines_of_a_preview_and_updates_one_dashboard_i
 ) -> None:
     file, old, new = "dashboards/pipeline.py", '"Samples lost"', '"Samples dropped"'
     replace(stack, file, old, new)
-    for command in (("preview", "--diff"), ("preview", "--diff", "--refresh")):
-        preview = stack.pulumi(*command, "--suppress-permalink")
+    refreshed = stack.pulumi("preview", "--diff", "--refresh", "--suppress-permalink")
+    own, _, done = stack.pulumi("up", "--yes", "--diff", *UP_FLAGS, **SAVED_ONCE).partition("\nUpdating (")
+    for preview in (refreshed, own):
         assert 'panel "Samples lost": renamed to "Samples dropped"' in preview
         assert counted(preview, "to update") == 1 and not counted(preview, "to replace")
         about = preview[preview.index("grafana:oss/dashboard:Dashboard: (update)") :].splitlines()
         assert len(about) <= 20, preview
-    done = stack.up()
     assert counted(done, "updated") == 1 and not counted(done, "replaced")
     assert "Samples dropped" in titles(server) and missing(server) == []
-    stack.up("--expect-no-changes")
     replace(stack, file, new, old)
     assert counted(stack.up(), "updated") == 1
     assert "Samples lost" in titles(server) and missing(server) == []
 
 
 def test_a_refresh_after_an_up_finds_nothing_changed(stack: Stack) -> None:
-    stack.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
-    stack.up("--expect-no-changes")
+    """Neither after the replacements nor after the updates in place."""
+    stack.up_unchanged()
 
 
 def test_the_state_holds_the_json_of_every_dashboard_as_it_was_written_but_for_the_ids_of_panels(stack: Stack) -> None:
@@ -178,7 +177,7 @@ def test_the_state_holds_the_json_of_every_dashboard_as_it_was_written_but_for_t
         assert kept == written, board["urn"]
 
 
-def test_what_somebody_edited_or_paused_by_hand_is_shown_by_a_refresh_and_restored_by_an_update(
+def test_what_somebody_edited_paused_or_deleted_by_hand_is_shown_by_a_refresh_and_restored_by_an_update(
     stack: Stack, server: GrafanaServer
 ) -> None:
     kept = server.get(PIPELINE)
@@ -191,26 +190,24 @@ def test_what_somebody_edited_or_paused_by_hand_is_shown_by_a_refresh_and_restor
     changed = {**tree, "routes": [{**tree["routes"][0], "group_wait": "59m"}, *tree["routes"][1:]]}
     assert server.ask("PUT", POLICIES, changed, **{"X-Disable-Provenance": "true"})[0] == 202
 
+    group, _ = group_of(server, "GpuTemperatureHigh")
+    assert group not in (group_of(server, rule)[0] for rule in ("GpuXid 79", "GpuXid 48"))
+    assert server.ask("DELETE", group)[0] == 204
+    assert server.ask("DELETE", "/api/dashboards/uid/gpu-fleet-host")[0] == 200
+    assert missing(server) == ["gpu-fleet-host"]
+
     shown = stack.pulumi("refresh", "--yes", "--skip-preview", "--diff")
     assert counted(shown, "updated") in (3, 4), "the two rules may be of one group"
+    assert counted(shown, "deleted") == 2
     assert '"none"' in shown and '"59m"' in shown
 
     done = stack.up()
     assert "title By hand → GPU fleet / Pipeline health" in done
     assert counted(done, "updated") == counted(shown, "updated") and not counted(done, "replaced")
+    assert counted(done, "created") == 2
     assert server.get(PIPELINE)["dashboard"]["title"] == kept["dashboard"]["title"]
     assert rule_of(server, "GpuXid 79")["labels"] == before["labels"]
     assert rule_of(server, "GpuXid 48")["isPaused"] is False
     assert "group_wait" not in server.get(POLICIES)["routes"][0]
-    assert missing(server) == []
-    stack.up("--expect-no-changes")
-
-
-def test_what_somebody_deleted_by_hand_comes_back(stack: Stack, server: GrafanaServer) -> None:
-    path, _ = group_of(server, "GpuXid 79")
-    assert server.ask("DELETE", path)[0] == 204
-    assert server.ask("DELETE", PIPELINE)[0] == 200
-    stack.pulumi("refresh", "--yes", "--skip-preview")
-    assert counted(stack.up(), "created") == 2
-    assert rule_of(server, "GpuXid 79") and missing(server) == []
+    assert rule_of(server, "GpuTemperatureHigh") and missing(server) == []
     stack.up("--expect-no-changes")
