@@ -176,7 +176,8 @@ def sshd_log(host: Host) -> str:
 
 # What a run may leave anywhere: files, accounts, units, processes. Logs and locks of the system are not ours. Content is compared
 # for files that differ from the host's image, and for those below /etc, which tools rewrite without a change. A useradd that was
-# killed leaves /etc/passwd.PID. Owners by number: looking up their names would take three times the time of the rest.
+# killed leaves /etc/passwd.PID. Units are files too, also those below /run: `systemctl list-unit-files` takes 0.35 s of CPU to
+# say what these files make of each unit. Owners by number: looking up their names would take three times the time of the rest.
 _EVERYTHING = r"""
 changed=$(mktemp)
 # In one walk: there are forty thousand files, and the longest part of it is to compare each with what is left out.
@@ -196,7 +197,9 @@ find / -xdev \( -type d \( -path /proc -o -path /sys -o -path /dev -o -path /tmp
 rm "$changed"
 find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*'
 getent passwd; getent group
-if command -v systemctl >/dev/null; then systemctl list-unit-files --no-legend --no-pager; fi
+for directory in system system.control transient generator generator.early generator.late; do
+  [ ! -d "/run/systemd/$directory" ] || find "/run/systemd/$directory" -mindepth 1 -printf '%P %l\n'
+done
 ps -eo args | grep -E '[g]pu-fleet|[s]upervisord' || true
 if command -v nvidia-smi >/dev/null; then nvidia-smi -L 2>&1 || true; fi
 """
