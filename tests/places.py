@@ -15,6 +15,7 @@ import toolchain
 from host.artifacts import DCGM_IMAGE, INDEX
 from host.parts import PROGRAMS
 from lab.standins import programs
+from tests import vault
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServer, SshServers
 from toolchain.versions import ARCHITECTURES, image, release
@@ -43,7 +44,8 @@ class Place:
             **programs.environment("training"),
             "HOME": str(self.home),
             "PULUMI_BACKEND_URL": f"file://{state}",
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+            **vault.environment(),
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",  # of a stack that a documented command makes
             "PULUMI_STACK": "training",
         }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import vault
 from tests.checkout import REPO
 from tests.places import Place, two_hosts
 from toolchain import Cache
@@ -25,9 +26,10 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def test_a_stack_is_unchanged_from_another_directory_and_another_home(place: Place, tmp_path: Path) -> None:
     place.write_stack()
-    place.pulumi("stack", "init", "training")
+    place.pulumi("stack", "init", "training", "--secrets-provider", vault.PROVIDER)
     assert "+ 6 created" in place.pulumi("up", "--yes", "--skip-preview")
-    assert str(tmp_path) not in place.pulumi("stack", "export"), "a path of this place is in everybody's state"
+    [state] = (tmp_path / "state").rglob("training.json")
+    assert str(tmp_path) not in state.read_text(), "a path of this place is in everybody's state"
     shutil.move(tmp_path / "first", tmp_path / "another")
     place.project, place.home = tmp_path / "another/checkout", tmp_path / "another/home"
     place.environment["HOME"] = str(place.home)
@@ -70,9 +72,10 @@ def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_after_git
     schema = (first / "Pulumi.us-west.yaml").read_text().splitlines()[0].partition("$schema=")[2]
     assert (first / schema).is_file(), "editors find the schema"
     place.write_stack()
-    place.pulumi("stack", "init", "training")
+    place.pulumi("stack", "init", "training", "--secrets-provider", vault.PROVIDER)
     assert "+ 6 created" in place.pulumi("up", "--yes", "--skip-preview"), "plain pulumi works in the directory"
-    assert str(tmp_path) not in place.pulumi("stack", "export"), "a path of this place is in everybody's state"
+    [state] = (tmp_path / "state").rglob("training.json")
+    assert str(tmp_path) not in state.read_text(), "a path of this place is in everybody's state"
 
     # Upstream has news.
     (upstream / "CHANGELOG.md").write_text("# Changelog\n\nNews.\n")
@@ -97,7 +100,7 @@ def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_after_git
     # A fork has the stack file among its own commits, and merges.
     fork = place.project = tmp_path / "fork"
     place.write_stack()
-    shutil.copy(first / "Pulumi.training.yaml", fork)  # with the salt of the stack
+    shutil.copy(first / "Pulumi.training.yaml", fork)  # with the key of the stack
     commit(fork)
     git(fork, "remote", "add", "upstream", str(upstream))
     git(fork, "pull", "--quiet", "--no-rebase", "--no-edit", "upstream", "main")
@@ -122,7 +125,7 @@ def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_t
     for arguments in (["lab.standins", "install", "--stack", "training"], ["toolchain", "list"]):
         place.run(*python, *arguments, environment=environment)
     pulumi = [*python, "lab.standins", "run", "--", "pulumi", "--non-interactive"]
-    place.run(*pulumi, "stack", "init", "training", environment=environment)
+    place.run(*pulumi, "stack", "init", "training", "--secrets-provider", vault.PROVIDER, environment=environment)
     assert "+ 6 to create" in place.run(*pulumi, "preview", environment=environment)
 
 

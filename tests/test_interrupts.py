@@ -16,6 +16,7 @@ import toolchain
 from host.artifacts import DCGM_IMAGE, INDEX
 from host.parts import PROGRAMS
 from lab.standins import programs
+from tests import vault
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServers
 from toolchain.versions import ARCHITECTURES, image, release
@@ -44,11 +45,13 @@ class Stack:
             "artifacts": {"source": "controller", "directory": "artifacts"},
             "metrics": {"url": "http://127.0.0.1:1/api/v1/push"},
         }
-        self.run("stack", "init", "test")
+        self.run("stack", "init", "test", "--secrets-provider", vault.PROVIDER)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         config = {f"gpu-fleet:{key}": value for key, value in self.config.items()}
-        (self.directory / "Pulumi.test.yaml").write_text(yaml.safe_dump({"config": config}))
+        file = self.directory / "Pulumi.test.yaml"
+        there = yaml.safe_load(file.read_text()) if file.exists() else {}  # the key of the stack
+        file.write_text(yaml.safe_dump({**there, "config": config}))
         return subprocess.Popen(
             [str(toolchain.find("pulumi")), "--non-interactive", "--color", "never", *arguments],
             cwd=self.directory,
@@ -56,7 +59,7 @@ class Stack:
                 **os.environ,
                 **programs.environment("test"),
                 "PULUMI_BACKEND_URL": f"file://{self.directory}/state",
-                "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
+                **vault.environment(),
                 "PULUMI_STACK": "test",
                 "PLAN": "hosts",
             },

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import dashboards
-from operations.deploy import FLAGS, SAVED_ONCE
 from tests.hosts.stack import Stack
 from tests.provider.ruler_server import RulerServer
 from tests.standins.grafana_server import GrafanaServer
@@ -30,8 +29,6 @@ ALERTS = {
     "receivers": {"team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}}},
     "routes": [{"matchers": ["severity=critical"], "receiver": "team"}],
 }
-# Of an `up` that makes its own preview.
-UP_FLAGS = ("--suppress-permalink", *FLAGS)
 # Files of the program, with today's setting and that of 7c82a93.
 SETTINGS = {
     "components/grafana/wiring.py": (
@@ -61,10 +58,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrafanaServer]:
 class Migration:
     """A stack that was deployed with the settings of 7c82a93: hashes in the state, replacements made before the old ones go.
 
-    `done`: what the first `up` with today's settings printed, after its preview.
+    `preview` and `done`: what the first `up` with today's settings printed of its preview and of the update.
     """
 
     stack: Stack
+    preview: str
     done: str
 
 
@@ -80,7 +78,7 @@ def migration(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytes
     assert all(re.fullmatch("[0-9a-f]{64}", board["outputs"]["configJson"]) for board in boards_of(stack)), "hashes"
     for file, (today, then) in SETTINGS.items():
         replace(stack, file, then, today)
-    yield Migration(stack, stack.pulumi("up", "--yes", *UP_FLAGS, **SAVED_ONCE))
+    yield Migration(stack, *stack.previewed_up())
     stack.destroy()
 
 
@@ -137,7 +135,7 @@ def test_a_stack_whose_state_holds_hashes_replaces_its_dashboards_once_and_loses
     migration: Migration, server: GrafanaServer
 ) -> None:
     count = len(dashboards.all_dashboards())
-    assert counted(migration.done, "to replace") == count
+    assert counted(migration.preview, "to replace") == count
     assert counted(migration.done, "replaced") == count
     assert missing(server) == []
 
@@ -148,8 +146,8 @@ def test_a_changed_word_costs_few_lines_of_a_preview_and_updates_one_dashboard_i
     file, old, new = "dashboards/pipeline.py", '"Samples lost"', '"Samples dropped"'
     replace(stack, file, old, new)
     refreshed = stack.pulumi("preview", "--diff", "--refresh", "--suppress-permalink")
-    own, _, done = stack.pulumi("up", "--yes", "--diff", *UP_FLAGS, **SAVED_ONCE).partition("\nUpdating (")
-    for preview in (refreshed, own):
+    unrefreshed, done = stack.previewed_up("--diff")
+    for preview in (refreshed, unrefreshed):
         assert 'panel "Samples lost": renamed to "Samples dropped"' in preview
         assert counted(preview, "to update") == 1 and not counted(preview, "to replace")
         about = preview[preview.index("grafana:oss/dashboard:Dashboard: (update)") :].splitlines()

@@ -86,6 +86,13 @@ class Stack:
     def up(self, *arguments: str, ok: bool = True, **environment: str) -> str:
         return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE, **environment)
 
+    def previewed_up(self, *arguments: str) -> tuple[str, str]:
+        """What one run printed of its preview, and of the update."""
+        output = self.pulumi("up", "--yes", "--suppress-permalink", *FLAGS, *arguments, **SAVED_ONCE)
+        preview, header, update = output.partition("\nUpdating (")
+        assert header, output
+        return preview, update
+
     def up_unchanged(self) -> str:
         """A refresh and an update in one run, in which neither changes anything."""
         log = self.directory / "state/events.json"
@@ -95,6 +102,11 @@ class Stack:
 
     def destroy(self) -> str:
         return self.pulumi("destroy", "--yes", "--skip-preview", *FLAGS, **SAVED_ONCE)
+
+    def clear(self) -> None:
+        """Destroys what a test left."""
+        if self.resources():
+            self.destroy()
 
     @property
     def state(self) -> Path:

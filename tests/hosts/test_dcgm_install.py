@@ -66,7 +66,7 @@ def fleet(
         stack.up()
         yield stack
     finally:
-        stack.destroy()
+        stack.clear()
     assert _installed(host) == before
 
 

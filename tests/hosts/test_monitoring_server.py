@@ -71,17 +71,17 @@ def stack(
         try:
             yield stack
         finally:
-            stack.destroy()
+            stack.clear()
             rented.ssh(f"rm {KERNEL_LOG}")
             server.ssh(f"rm -rf {DATA} {DATA}.before-* /root/backup.tar.gz")
 
 
 @pytest.fixture(scope="module")
 def printed(stack: Stack) -> str:
-    """What its first `up` printed, and the preview before it."""
-    preview = stack.pulumi("preview", "--non-interactive")
+    """What its first `up` printed, with its preview."""
+    preview, update = stack.previewed_up()
     assert re.search(r"RuleGroup +rulers-mimir-\S+ +create", preview), "nothing has to exist for a preview"
-    return preview + stack.up()
+    return preview + update
 
 
 @pytest.fixture

@@ -67,8 +67,7 @@ def test_renamed_hosts_keep_what_they_have_and_report_under_their_new_names(
     assert all("/opt/gpu-fleet/bin/" in files and segments for files, segments, _ in before.values())
 
     renamed = stack("gpu-001", "gpu-002")
-    preview = renamed.pulumi("preview")
-    output = renamed.up()
+    preview, output = renamed.previewed_up()
     for text in (preview, output):
         assert re.search(r"~ 2 (to update|updated)", text) and not re.search(r"creat|delet", text), text
         for old, new in {"gpu-1": "gpu-001", "gpu-2": "gpu-002"}.items():
@@ -80,14 +79,12 @@ def test_renamed_hosts_keep_what_they_have_and_report_under_their_new_names(
         now = processes(host)
         assert now["node-exporter"] == pids["node-exporter"] and now["alloy"] != pids["alloy"], "only Alloy knows the name"
         eventually(f"metrics of {name}", lambda name=name: query.metrics(backend.mimir, f'node_uname_info{{instance="{name}"}}'))
-    renamed.up("--expect-no-changes")
-    renamed.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+    renamed.up_unchanged()
 
     metal, _ = machines
     pids, loaded_at = processes(metal), loaded(metal)
     metal.ssh("echo '// by hand' >>/etc/gpu-fleet/alloy/discover.alloy")
-    renamed.pulumi("refresh", "--yes", "--skip-preview")
-    renamed.up()
+    renamed.up("--refresh")
     assert metal.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout.count("by hand") == 0
     eventually("Alloy reads the changed configuration", lambda: loaded(metal) > loaded_at)
     assert processes(metal) == pids, "without a restart"
@@ -101,9 +98,8 @@ def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, 
     swapped = stack("gpu-2", "gpu-1")
     swapped.config["cluster"] = "inference"
     swapped.write()
-    preview = swapped.pulumi("preview")
+    preview, output = swapped.previewed_up()
     assert f"gpu-1: address {metal.address} → {metal_b.address}\n" in preview, preview
-    output = swapped.up()
     assert "~ 3 updated" in output and "another one than before" not in output, output  # the bundle too
     assert "gpu-2 → gpu-1 (same machine)" in output and "gpu-1 → gpu-2 (same machine)" in output, output
     assert [name_on(host) for host in machines] == ["gpu-2", "gpu-1"]
@@ -115,10 +111,9 @@ def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, 
     alone.up()
     alone.config["hosts"] = {"gpu-2": {"address": metal_b.address, "hostKey": metal_b.host_key}}
     alone.write()
-    preview = alone.pulumi("preview")
+    preview, output = alone.previewed_up()
     expected = f"gpu-2: address {metal.address} → {metal_b.address}; the machine at {metal.address} is left as it is"
     assert expected in preview, preview
-    output = alone.up()
     [command] = set(re.findall(r"To clean it, run there: sudo (sh /var/lib/gpu-fleet/current/converge remove .*)", output))
     assert [name_on(host) for host in machines] == ["gpu-2", "gpu-2"], "who is at the old address now is not known from here"
     metal.ssh(command)

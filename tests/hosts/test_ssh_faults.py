@@ -52,7 +52,7 @@ def stack_of(site: Site, artifacts: Path, backend: Backend, tmp_path: Path) -> I
 
     yield make
     for stack in made:
-        stack.destroy()
+        stack.clear()
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
     output = another.up(ok=False)
     assert site.hosts["container"].ssh(in_place).stdout == before
     assert re.search(r"container: belongs to another stack: .*lab-west/training", output), output
-    assert "host:Host::" not in another.pulumi("stack", "export"), "its removal would be that of the first stack's host"
+    assert "host:Host::" not in another.state.read_text(), "its removal would be that of the first stack's host"
 
 
 def test_a_refused_key_costs_one_attempt(stack_of: StackOf, host: Host, tmp_path: Path, eventually: Callable[..., None]) -> None:
@@ -209,18 +209,14 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
     )
     with left_as_found(host):
         with arguments_of_all_processes() as arguments:
-            shown = (
-                stack.pulumi("preview", "--diff")
-                + stack.up()
-                + stack.pulumi("stack", "export")
-                + stack.pulumi("refresh", "--yes", "--diff")
-            )
+            shown = "".join(stack.previewed_up("--diff")) + stack.state.read_text()
+            shown += stack.pulumi("refresh", "--yes", "--diff")
             stack.config["hosts"]["metal-b"]["gpus"] = 9
             stack.write()
             plan = stack.pulumi("preview", "--diff", PLAN="hosts")
             assert "driver-check: would fail: " in plan, plan
             shown += plan + stack.up(ok=False)
-            shown += failed_previews(stack) + stack.pulumi("stack", "export")
+            shown += failed_previews(stack) + stack.state.read_text()
         assert "converge apply" in "".join(arguments), "the run was watched"
         on_host = host.ssh(
             "journalctl --no-pager --all; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n';"

@@ -54,7 +54,7 @@ def stack(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     }
     stack = Stack(directory, "cluster", config, {"metricsPassword": PASSWORD}).create()
     yield stack
-    stack.destroy()
+    stack.clear()
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -26,6 +27,8 @@ PASSWORD = "correct-horse-battery"  # planted: must be found nowhere in clear
 
 class Platform(Project):
     """The project of an example with its SDK; stack `platform`."""
+
+    _sdks: ClassVar[dict[str, Path]] = {}
 
     def __init__(self, directory: Path, example: str) -> None:
         super().__init__(directory)
@@ -54,11 +57,17 @@ class Platform(Project):
 
         Not `pulumi package add`, and not from the plugin's directory: both would install packages into this checkout's .venv.
         """
+        sdk = self.directory / "sdks" / language
+        if language in self._sdks:
+            shutil.copytree(self._sdks[language], sdk)
+            return sdk
         plugin = self.directory / "pulumi-resource-gpu-fleet"
         plugin.write_text(f'#!/bin/sh\nexec {sys.executable} {REPO / "components"} "$@"\n')
         plugin.chmod(0o755)
         self.run("package", "gen-sdk", str(plugin), "--language", language, "--out", "sdks")
-        return self.directory / "sdks" / language
+        self._sdks[language] = Path(tempfile.mkdtemp(dir=self.directory), language)  # of this process; callers move theirs
+        shutil.copytree(sdk, self._sdks[language])
+        return sdk
 
     def configure(self, values: Mapping[str, Any]) -> None:
         """Sets keys of the stack's configuration, and keeps the others."""

@@ -95,8 +95,9 @@ def test_hosts_that_are_created_in_the_same_run_are_deployed_in_it(platform: Sim
     assert "hosts: not known before the resources that the value comes from are created" in preview, preview
     own.up()
     assert own.outputs()["hosts"]["gpu-1"]["gpus"] == 8
-    [machine] = [each["urn"] for each in own.state() if each["type"] == "command:local:Command"]
-    [provider] = [each for each in own.state() if each["urn"].endswith("::us-west-gpu-fleet")]
+    state = own.state()
+    [machine] = [each["urn"] for each in state if each["type"] == "command:local:Command"]
+    [provider] = [each for each in state if each["urn"].endswith("::us-west-gpu-fleet")]
     assert machine in provider["dependencies"], "else the machine could be deleted before what is on it"
     own.run("destroy", "--yes", "--skip-preview")
     own.close()

@@ -36,6 +36,7 @@ class Project:
             LAB_STACKS: "test",
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
             **vault.environment(),
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",  # of a stack whose file a test replaces
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
