@@ -104,14 +104,18 @@ def test_each_record_is_on_disk_before_it_has_its_name(host: SimulatedHost, watc
         if call.startswith("sync "):
             synced.update(f"{state}{path}".rstrip() for path in call.split(state)[1:])
         elif f" {state}/" in call:
-            new, name = call.split(f" {state}/")[1:]
-            if name in ("placed", "settings", "facts", "digest"):
-                renamed.append(name)
-                assert f"{state}/{new}" in synced, f"a power cut may leave an empty {name}: {call}"
-                synced.discard(f"{state}/{new}")
-            elif name.startswith("bundles/"):
+            *new, to = call.split(f" {state}/")[1:]
+            if to.startswith("bundles/"):
                 renamed.append("bundle")
-                assert {f"{state}/{new}/converge", f"{state}/{new}/lib/verbs.sh", f"{state}/{new}/manifest"} <= synced
+                [bundle] = new
+                assert {f"{state}/{bundle}/converge", f"{state}/{bundle}/lib/verbs.sh", f"{state}/{bundle}/manifest"} <= synced
+                continue
+            for path in new:  # into the state directory itself, or to a name in it
+                name = to or path.rpartition("/")[2]
+                if name in ("placed", "settings", "facts", "digest"):
+                    renamed.append(name)
+                    assert f"{state}/{path}" in synced, f"a power cut may leave an empty {name}: {call}"
+                    synced.discard(f"{state}/{path}")
     assert {"placed", "settings", "digest", "bundle"} <= set(renamed)
 
 

@@ -4,18 +4,9 @@
 
 GROUP=gpu-fleet
 
-# secret_group NAME: the group that may read this secret. host/part.py has the same rule.
+# secret_group NAME: sets SECRET_GROUP to the group that may read this secret. host/part.py has the same rule.
 secret_group() {
-  echo "$GROUP-$1"
-}
-
-# our_groups: the groups that this host needs, one per line.
-our_groups() {
-  [ "$OWNERS" = yes ] || return 0
-  echo "$GROUP"
-  for our_secret in "$SCRATCH/secrets"/*; do
-    [ ! -f "$our_secret" ] || secret_group "${our_secret##*/}"
-  done
+  SECRET_GROUP=$GROUP-$1
 }
 
 has_group() {

@@ -4,14 +4,15 @@
 
 # survey_attributes: $SCRATCH/attributes, PATH TAB what is unusual about it, for everything that the wanted parts place.
 survey_attributes() {
-  awk -F "$TAB" '$1 == "file" || $1 == "bin" || $1 == "dir" { print $2 }' "$SCRATCH/expected" | sort -u >"$SCRATCH/paths"
   : >"$SCRATCH/attributes"
   [ "$OWNERS" = yes ] || return 0
   {
     # "/path cap_net_raw=ep", in older versions "/path = cap_net_raw+ep"; "----i---------e------- /path". Our paths have no spaces.
-    ! command -v getcap >/dev/null || xargs getcap <"$SCRATCH/paths" 2>/dev/null |
+    # shellcheck disable=SC2086
+    ! command -v getcap >/dev/null || getcap $WANTED_PATHS 2>/dev/null |
       awk '{ print $1 "\thas unexpected capabilities (" $NF ")" }'
-    ! command -v lsattr >/dev/null || xargs lsattr -d <"$SCRATCH/paths" 2>/dev/null |
+    # shellcheck disable=SC2086
+    ! command -v lsattr >/dev/null || lsattr -d $WANTED_PATHS 2>/dev/null |
       awk '$1 ~ /[ia]/ { print $2 "\tis locked against changes (chattr +" ($1 ~ /i/ ? "i" : "a") ")" }'
   } >"$SCRATCH/attributes"
 }

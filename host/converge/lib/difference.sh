@@ -5,7 +5,9 @@
 # Returns 1 with the error set when this host does not support the part.
 part_difference() {
   : >"$SCRATCH/actions"
-  cat "$SCRATCH/said.$1" >"$SCRATCH/changes" 2>/dev/null
+  : >"$SCRATCH/changes"
+  [ ! -f "$SCRATCH/said.$1" ] || cat "$SCRATCH/said.$1" >"$SCRATCH/changes"
+  [ "$VERB" != apply ] || survey "$1" # other verbs, which change nothing that they find, do that once for all parts
   [ "$1" != host ] || group_differences
   package_differences "$1" || return 1
   user_differences "$1"
@@ -22,9 +24,13 @@ part_difference() {
 # differs TEXT OPERATION KEY [FIELD...]
 differs() {
   printf '%s\n' "$1" >>"$SCRATCH/changes"
-  shift
-  differs_line=$1
-  shift
+  case "$1$TAB$3" in
+    *"has a unit file that systemd has not read"* | *"$TAB"/etc/systemd/system/* | *"$TAB"/etc/gpu-fleet/supervisor.d/* | \
+      *"$TAB"*.service.d/* | *"$TAB"*.timer.d/*) UNITS_CHANGE=yes ;;
+  esac
+  CHANGING=$CHANGING$3$NL
+  differs_line=$2
+  shift 2
   for differs_field; do
     differs_line=$differs_line$TAB$differs_field
   done
@@ -37,7 +43,7 @@ unless_ours() {
 }
 
 group_differences() {
-  for diff_group in $(our_groups); do
+  for diff_group in $OUR_GROUPS; do
     if ! has_group "$diff_group"; then
       differs "group $diff_group: missing" group "$diff_group"
     elif is_lost_account group group "$diff_group"; then
@@ -71,27 +77,35 @@ user_differences() {
 }
 
 dir_differences() {
-  records "$1" dir
-  while IFS=$TAB read -r diff_manager diff_path diff_mode diff_owner diff_group diff_contents; do
-    [ "$diff_manager" = any ] || [ "$diff_manager" = "$MANAGER" ] || continue
-    dir_difference "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_contents"
+  differing "$1" dir
+  while IFS=$TAB read -r _ diff_path diff_mode diff_owner diff_group diff_contents diff_state; do
+    DIFF=
+    [ "$diff_state" = right ] || dir_difference "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_contents"
     [ -z "$DIFF" ] || differs "directory $diff_path: $DIFF" dir "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_contents"
     [ "$diff_contents" != placed ] || foreign_differences "$diff_path"
   done <"$RECORDS"
 }
 
+# foreign_differences DIRECTORY: its entries that belong to no wanted part.
 foreign_differences() {
-  foreign_files "$1" >"$SCRATCH/foreign"
-  while IFS= read -r diff_path; do
+  for foreign_entry in "$PREFIX$1"/* "$PREFIX$1"/.*; do
+    foreign_path=${foreign_entry#"$PREFIX"}
+    case $foreign_path in
+      */. | */.. | *.gpu-fleet-new) continue ;;
+    esac
+    [ -e "$foreign_entry" ] || [ -L "$foreign_entry" ] || continue
+    case $NL$WANTED_PATHS$NL in
+      *"$NL$foreign_path$NL"*) continue ;;
+    esac
     # What we placed and no longer want is not foreign; obsolete_differences reports it.
-    placed_get file "$diff_path" || placed_get bin "$diff_path" || differs "file $diff_path: foreign file in our directory" foreign "$diff_path"
-  done <"$SCRATCH/foreign"
+    placed_get file "$foreign_path" || placed_get bin "$foreign_path" ||
+      differs "file $foreign_path: foreign file in our directory" foreign "$foreign_path"
+  done
 }
 
 file_differences() {
-  records "$1" file
-  while IFS=$TAB read -r diff_manager diff_path diff_mode diff_owner diff_group diff_sum; do
-    [ "$diff_manager" = any ] || [ "$diff_manager" = "$MANAGER" ] || continue
+  differing "$1" file
+  while IFS=$TAB read -r _ diff_path diff_mode diff_owner diff_group diff_sum; do
     file_difference "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_sum"
     unless_ours file "$diff_path"
     [ -z "$DIFF" ] || differs "file $diff_path: $DIFF" file "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$HERE/files$diff_path"
@@ -100,37 +114,40 @@ file_differences() {
 
 # values_difference: the environment file, reported by the names of the settings that differ, and the secrets.
 values_difference() {
-  values_mode=640 values_group=$GROUP
-  [ "$OWNERS" = yes ] || values_mode=600 values_group=root
-  file_difference "$ENV_FILE" "$values_mode" root "$values_group" "$(sha256 "$SCRATCH/env")"
-  unless_ours file "$ENV_FILE"
-  if [ "$DIFF" = "content differs" ]; then
-    diff_names=$(awk -F = 'FILENAME == ARGV[1] { old[$1] = $0; next } { if (old[$1] != $0) print $1; delete old[$1] }
-      END { for (name in old) print name }' "$PREFIX$ENV_FILE" "$SCRATCH/env" | grep '^[A-Za-z_][A-Za-z0-9_]*$' | sort | tr '\n' ' ')
-    DIFF="content differs${diff_names:+: $diff_names}"
-    DIFF=${DIFF% }
-  fi
-  [ -z "$DIFF" ] || differs "file $ENV_FILE: $DIFF" file "$ENV_FILE" "$values_mode" root "$values_group" "$SCRATCH/env"
-  for diff_cause in settings identity; do
-    [ "$(values_digest "$diff_cause" "$PREFIX$ENV_FILE")" = "$(values_digest "$diff_cause" "$SCRATCH/env")" ] || echo "$diff_cause" >>"$SCRATCH/changed"
-  done
-  for diff_secret in "$SCRATCH/secrets"/*; do
-    [ -f "$diff_secret" ] || continue
-    diff_path=$SECRETS_DIRECTORY/${diff_secret##*/}
-    diff_sum=$(sha256 "$diff_secret")
-    # Without an envelope, only the record has the secret's digest.
-    [ -n "$ENVELOPE" ] || ! placed_get file "$diff_path" || diff_sum=$PLACED_A
-    [ "$OWNERS" = no ] || values_group=$(secret_group "${diff_secret##*/}")
-    file_difference "$diff_path" "$values_mode" root "$values_group" "$diff_sum"
+  differing host values
+  while IFS=$TAB read -r _ diff_path diff_mode diff_owner diff_group diff_sum diff_from; do
+    file_difference "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_sum"
     unless_ours file "$diff_path"
-    [ -z "$DIFF" ] || differs "file $diff_path: $DIFF" file "$diff_path" "$values_mode" root "$values_group" "$diff_secret"
+    if [ "$diff_path" = "$ENV_FILE" ]; then
+      [ "$DIFF" != "content differs" ] || changed_names
+      [ -z "$DIFF" ] || changed_values
+    fi
+    [ -z "$DIFF" ] || differs "file $diff_path: $DIFF" file "$diff_path" "$diff_mode" "$diff_owner" "$diff_group" "$diff_from"
+  done <"$RECORDS"
+}
+
+# changed_names: completes DIFF with the names of the settings that differ.
+changed_names() {
+  diff_names=$(awk -F = 'FILENAME == ARGV[1] { old[$1] = $0; next } { if (old[$1] != $0) print $1; delete old[$1] }
+    END { for (name in old) print name }' "$PREFIX$ENV_FILE" "$SCRATCH/env" | grep '^[A-Za-z_][A-Za-z0-9_]*$' | sort | tr '\n' ' ')
+  DIFF="content differs${diff_names:+: $diff_names}"
+  DIFF=${DIFF% }
+}
+
+# changed_values: which of the causes `settings` and `identity` change? settings.awk has the same rule.
+changed_values() {
+  for diff_cause in settings identity; do
+    case $diff_cause in
+      settings) grep -vE '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER|STACK|PULL_[A-Z]*)=' "$PREFIX$ENV_FILE" ;;
+      identity) grep -E '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER)=' "$PREFIX$ENV_FILE" ;;
+    esac >"$SCRATCH/values.old" 2>/dev/null
+    is_same "$SCRATCH/values.old" "$SCRATCH/values.$diff_cause" || echo "$diff_cause" >>"$SCRATCH/changed"
   done
 }
 
 download_differences() {
-  records "$1" download
-  while IFS=$TAB read -r diff_path diff_mode diff_arch diff_sum diff_member diff_url; do
-    [ "$diff_arch" = "$ARCH" ] || continue
+  differing "$1" download
+  while IFS=$TAB read -r diff_path diff_mode _ diff_sum diff_member diff_url; do
     download_difference "$diff_path" "$diff_mode" "$diff_sum" "$diff_member"
     [ -z "$DIFF" ] || differs "program $diff_path: $DIFF" download "$diff_path" "$diff_mode" "$diff_sum" "$diff_member" "$diff_url"
   done <"$RECORDS"
@@ -154,37 +171,36 @@ obsolete_differences() {
 # obsolete PART: its records of things that no wanted part has. Packages stay until the host is removed.
 # Shared directories are left to sweep_directories.
 obsolete() {
-  if [ "$VERB" = check ]; then
-    case $OBSOLETE_PARTS in
-      *" $1 "*) ;;
-      *) return 0 ;;
-    esac
-  fi
-  placed_of "$1" | obsolete_records
+  is_among "$1" "$OBSOLETE_PARTS" || return 0
+  obsolete_records "$1"
 }
 
-# obsolete_records: those of the records on standard input.
+# find_obsolete_parts: sets OBSOLETE_PARTS to the names of the parts that have such records. In the course of a run they become fewer.
+find_obsolete_parts() {
+  OBSOLETE_PARTS=$(obsolete_records '')
+}
+
+# obsolete_records PART: these records; without a part, the names of all parts that have any, on one line.
 obsolete_records() {
-  awk -F "$TAB" -v manager="$MANAGER" '
+  PART=$1 awk -F "$TAB" -v manager="$MANAGER" '
     FILENAME == ARGV[1] { wanted[$1 FS $2]; next }
     $1 == "with" || $1 == "format" || $1 == "package" || ($1 == "dir" && $4 != "runtime") { next }
-    !(($1 FS $2) in wanted) || ($1 == "unit" && $5 != manager)
-  ' "$SCRATCH/expected" -
+    (($1 FS $2) in wanted) && ($1 != "unit" || $5 == manager) { next }
+    ENVIRON["PART"] == "" && !seen[$3]++ { printf "%s ", $3 }
+    ENVIRON["PART"] == $3
+  ' "$SCRATCH/expected" "$PLACED"
 }
 
 manager_difference() {
-  has_units || return 0
+  [ "$HAS_UNITS" = yes ] || return 0
   service missing
   [ -z "$DIFF" ] || differs "$MANAGER: $DIFF" manager "$MANAGER"
 }
 
-has_units() {
-  grep -q "^unit$TAB" "$SCRATCH/expected"
-}
-
 unit_differences() {
-  records "$1" unit
-  while IFS=$TAB read -r diff_unit diff_type; do
+  has_services "$1" || return 0
+  list_causes "$1" >"$SCRATCH/units"
+  while IFS=$TAB read -r diff_unit diff_type diff_restart diff_reload; do
     for diff_directory in $(service override_directories "$diff_unit" "$diff_type"); do
       [ ! -d "$PREFIX$diff_directory" ] || foreign_differences "$diff_directory"
     done
@@ -193,27 +209,31 @@ unit_differences() {
     [ -n "$DIFF" ] || [ "$MANAGER_STARTED" = no ] || DIFF="is not running"
     diff_operation=start
     diff_text=$DIFF
-    if restart_cause "$1" restart "$diff_unit"; then
+    # A process keeps the groups that its user had when it started.
+    [ -z "$REGROUPED" ] || [ "$VERB" = check ] || diff_restart=$REGROUPED
+    if [ "$diff_restart" != - ]; then
       diff_operation=restart
-    elif [ -z "$DIFF" ] && restart_cause "$1" reload "$diff_unit"; then
+      diff_text=${DIFF:-to be restarted, because $diff_restart changed}
+    elif [ -z "$DIFF" ] && [ "$diff_reload" != - ]; then
       diff_operation=reload
+      diff_text="to be reloaded, because $diff_reload changed"
     fi
-    [ -n "$diff_text" ] || [ "$diff_operation" = start ] || diff_text="to be ${diff_operation}ed, because $CAUSE changed"
     [ -z "$diff_text" ] || differs "service $diff_unit: $diff_text" "$diff_operation" "$diff_unit" "$diff_type"
-  done <"$RECORDS"
+  done <"$SCRATCH/units"
 }
 
 # work_difference PART: everything is in place and running, but does it work? Checked only then: any other difference explains a failure.
 work_difference() {
-  records "$1" check
-  [ "$RECORDS" != /dev/null ] && [ ! -s "$SCRATCH/changes" ] || return 0
-  cp "$RECORDS" "$SCRATCH/checks"
-  work_until=$(($(uptime_s) + 5)) # a service may be restarting at this moment
+  checks "$1"
+  [ "$CHECKS" != /dev/null ] && [ ! -s "$SCRATCH/changes" ] || return 0
+  read_uptime
+  work_until=$((UPTIME_S + 5)) # a service may be restarting at this moment
   work_last=no
   until do_checks_pass; do
     [ "$work_last" = no ] || break
     # Once more after that time: on a busy host a single request may take all of it.
-    [ "$(uptime_s)" -lt "$work_until" ] || work_last=yes
+    read_uptime
+    [ "$UPTIME_S" -lt "$work_until" ] || work_last=yes
     pause
   done
   [ -n "$UNMET" ] || return 0
@@ -224,32 +244,33 @@ work_difference() {
   done <"$RECORDS"
 }
 
-# restart_cause PART restart|reload UNIT: sets CAUSE to the first thing that changed since the unit was last started with it, according
-# to the records; or that this run changes, except in a check, which has already reported that. A process keeps the groups that its
-# user had when it started.
-restart_cause() {
-  if [ "$2" = restart ] && [ -n "$REGROUPED" ] && [ "$VERB" != check ]; then
-    CAUSE=$REGROUPED
-    return 0
+# list_causes PART: its units, UNIT TAB TYPE TAB CAUSE TAB CAUSE: the first things that are a reason to restart and to reload it, or `-`.
+# Something is a reason that changed since the unit was last started with it, according to the records; or that this run changes, except
+# in a check, which has already reported that.
+list_causes() {
+  causes_part=$1
+  set -- "$PLACED" "$SCRATCH/causes"
+  if [ "$VERB" != check ]; then
+    printf '%s' "$CHANGING" >"$SCRATCH/changing"
+    set -- "$@" "$SCRATCH/changing" "$SCRATCH/changed" # those of earlier parts
   fi
-  records "$1" "$2"
-  [ "$RECORDS" = /dev/null ] && return 1
-  if [ "$VERB" = check ]; then
-    : >"$SCRATCH/changing"
-  else
-    # The host's values and files of earlier parts are in `changed`; this part's are in `actions`.
-    awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" | cat - "$SCRATCH/changed" >"$SCRATCH/changing"
-  fi
-  CAUSE=$(UNIT=$3 SECRETS=$SECRETS_DIRECTORY awk -F "$TAB" '
-    FNR == 1 { file = FILENAME; sub(/.*\//, "", file) }
+  for causes_kind in restart reload unit; do
+    records "$causes_part" "$causes_kind"
+    set -- "$@" "$RECORDS"
+  done
+  SECRETS=$SECRETS_DIRECTORY awk -F "$TAB" '
+    FNR == 1 { file = FILENAME; sub(/.*[.\/]/, "", file) }
     file == "placed" { if ($1 == "with") with[$2] = $4; next }
     file == "causes" { digest[$1] = $2; next }
-    file == "changing" { changing[$1]; next }
-    $1 == ENVIRON["UNIT"] && (($1 ":" $2) in with) && !($2 in digest) { print $2; exit } # its part left this host
-    $1 == ENVIRON["UNIT"] && ($2 in digest) {
-      path = $2
+    file == "changed" || file == "changing" { changing[$1]; next }
+    file == "unit" { print $1 FS $2 FS found("restart", $1) FS found("reload", $1); next }
+    !((file, $1) in cause) && is_cause($1, $2) { cause[file, $1] = $2 }
+    function is_cause(unit, what,    path) {
+      if (!(what in digest)) return ((unit ":" what) in with) # its part left this host
+      path = what
       sub(/^secrets/, ENVIRON["SECRETS"], path)
-      if (path in changing || with[$1 ":" $2] != digest[$2]) { print $2; exit }
-    }' "$PLACED" "$SCRATCH/causes" "$SCRATCH/changing" "$RECORDS")
-  [ -n "$CAUSE" ]
+      return (path in changing) || with[unit ":" what] != digest[what]
+    }
+    function found(operation, unit) { return ((operation, unit) in cause) ? cause[operation, unit] : "-" }
+  ' "$@"
 }

@@ -7,15 +7,16 @@ download_difference() {
   file_kind_difference "$1" || return 0
   if ! placed_get bin "$1" || [ "$PLACED_B" != "$3:$4" ]; then
     DIFF="another version"
-  elif [ "$(fingerprint "$1")" != "$PLACED_C" ] && [ "$(sha256 "$PREFIX$1")" != "$PLACED_A" ]; then
+  elif [ "$(fingerprint "$1")" != "$PLACED_C" ] && ! has_sha256 "$PREFIX$1" "$PLACED_A"; then
     DIFF="content differs"
   else
     meta_difference "$1" "$2" root root
   fi
 }
 
+# fingerprint PATH: called only as $(fingerprint ...), a subshell, which it replaces.
 fingerprint() {
-  stat -c '%i:%s:%z' "$PREFIX$1"
+  exec stat -c '%i:%s:%z' "$PREFIX$1"
 }
 
 # place_download PATH MODE SHA256 MEMBER URL PART
@@ -29,7 +30,8 @@ place_download() {
   else
     verify "$SOURCE" "$3" "$SOURCE_NAME" && unpack "$SOURCE" "$4" "$5"
   fi || { rm -f "$NEW"; return 1; }
-  if [ "$4" = - ]; then place_sum=$3; else place_sum=$(sha256 "$NEW"); fi
+  if [ "$4" = - ]; then SHA256=$3; else sha256 "$NEW"; fi
+  place_sum=$SHA256
   swap_in "$1" "$2" root root || { rm -f "$NEW"; return 1; }
   placed_add bin "$1" "$6" "$place_sum" "$3:$4" "$(fingerprint "$1")"
 }
@@ -95,9 +97,8 @@ most_download_kib() {
 
 # verify FILE SHA256 NAME
 verify() {
-  verify_sum=$(sha256 "$1")
-  [ "$verify_sum" = "$2" ] && return 0
-  fail checksum "$3 has sha256 $verify_sum ($(wc -c <"$1" | tr -d ' ') bytes), but $2 is expected; it was truncated or replaced in transit and was not used"
+  has_sha256 "$1" "$2" && return 0
+  fail checksum "$3 has sha256 $SHA256 ($(wc -c <"$1" | tr -d ' ') bytes), but $2 is expected; it was truncated or replaced in transit and was not used"
 }
 
 # unpack ARCHIVE MEMBER URL: the member becomes $NEW.

@@ -18,7 +18,8 @@ error_json() {
   printf '%s}' "$error_line"
 }
 
-# attempt WHAT COMMAND...: runs it, without its stdout; a failure becomes an error whose code is derived from the command's output.
+# attempt WHAT COMMAND...: runs it, without its stdout; a failure becomes an error whose code is derived from the command's output. It
+# runs in a subshell, which a function given as COMMAND may replace with `exec`: one process less.
 attempt() {
   attempt_what=$1
   shift
@@ -41,10 +42,10 @@ fail_as() {
 need_space() {
   attempt "cannot write below ${SCRATCH%/*}" fill "$SCRATCH/space"
   need_code=$?
-  rm -f "$SCRATCH/space"
+  [ ! -s "$SCRATCH/space" ] || : >"$SCRATCH/space"
   return "$need_code"
 }
 
 fill() {
-  head -c 262144 /dev/zero >"$1"
+  exec head -c 262144 /dev/zero >"$1"
 }

@@ -5,9 +5,10 @@ say() {
   printf '%s\n' "$*" >&2
 }
 
-# json MODE <lines: `list` gives ["line",...], `text` one string with \n between, `object` an object of NAME=value lines.
+# json MODE <lines: `list` gives ["line",...], `text` one string with \n between, `object` an object of NAME=value lines. Called only in
+# subshells, $(json ...) or | json ..., which it replaces.
 json() {
-  awk -v mode="$1" -f "$HERE/lib/json.awk"
+  exec awk -v mode="$1" -f "$HERE/lib/json.awk"
 }
 
 json_text() {
@@ -36,8 +37,10 @@ report_part() {
   forget_part
 }
 
-# Clears the lists and the error for the next part.
+# Clears the lists and the error for the next part. CHANGING: the keys of $SCRATCH/actions, one per line. UNITS_CHANGE: does any of them
+# change the definition of a unit?
 forget_part() {
+  CHANGING='' UNITS_CHANGE=no
   : >"$SCRATCH/changes"
   : >"$SCRATCH/drift"
   no_error

@@ -3,7 +3,7 @@
 
 # file_difference PATH MODE OWNER GROUP SHA256: sets DIFF, empty when there is no difference.
 file_difference() {
-  file_kind_difference "$1" && [ "$(sha256 "$PREFIX$1")" != "$5" ] && DIFF="content differs"
+  file_kind_difference "$1" && ! has_sha256 "$PREFIX$1" "$5" && DIFF="content differs"
   [ -n "$DIFF" ] || meta_difference "$1" "$2" "$3" "$4"
 }
 
@@ -64,8 +64,10 @@ place_file() {
   swap_in "$2" "$3" "$4" "$5"
 }
 
+# copy_private FROM TO: called only by `attempt`.
 copy_private() {
-  rm -f "$2" && (umask 077 && cat "$1" >"$2")
+  { [ ! -e "$2" ] && [ ! -L "$2" ]; } || rm -f "$2" || return 1
+  umask 077 && exec cat "$1" >"$2"
 }
 
 # swap_in PATH MODE OWNER GROUP: $NEW becomes PATH.
@@ -74,23 +76,28 @@ swap_in() {
   [ "$OWNERS" = no ] || attempt "cannot set the owner of $PREFIX$1 to $3:$4" chown "$3:$4" "$NEW" || return 1
   # mv would follow a link to a directory and put the file inside.
   [ ! -L "$PREFIX$1" ] || rm -f "$PREFIX$1"
-  attempt "cannot write $PREFIX$1" commit "$NEW" "$PREFIX$1"
+  flush "$NEW" # as `commit` does
+  attempt "cannot write $PREFIX$1" mv -fT "$NEW" "$PREFIX$1" && will_flush "$PREFIX${1%/*}"
 }
 
-# make_parent PATH: creates the missing directories above it, each recorded as ours.
+# make_parent PATH: creates the missing directories above it, which record_part has recorded.
 make_parent() {
-  parent=${1%/*}
-  [ ! -d "$PREFIX$parent" ] || return 0
-  : >"$SCRATCH/parents"
-  while [ -n "$parent" ] && [ ! -d "$PREFIX$parent" ]; do
-    printf 'dir\t%s\thost\tshared\t-\t-\n' "$parent" >>"$SCRATCH/parents"
-    parent=${parent%/*}
-  done
-  placed_merge "$SCRATCH/parents" && attempt "cannot create the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}" || return 1
-  while IFS=$TAB read -r _ parent _; do
+  missing_parents "$1"
+  [ -n "$MISSING" ] || return 0
+  attempt "cannot create the directory of $PREFIX$1" mkdir -p "$PREFIX${1%/*}" || return 1
+  for parent in $MISSING; do
     will_flush "$PREFIX${parent%/*}"
     label "$parent"
-  done <"$SCRATCH/parents"
+  done
+}
+
+# missing_parents PATH: sets MISSING to the directories above it that do not exist, separated by blanks.
+missing_parents() {
+  MISSING='' parent=${1%/*}
+  while [ -n "$parent" ] && [ ! -d "$PREFIX$parent" ]; do
+    MISSING="$MISSING $parent"
+    parent=${parent%/*}
+  done
 }
 
 # label DIRECTORY: gives a new directory the label that SELinux's policy has for its path; files created in it inherit the label.
@@ -101,7 +108,7 @@ label() {
   ! command -v restorecon >/dev/null || restorecon "$PREFIX$1" >/dev/null 2>&1 </dev/null || :
 }
 
-# place_dir PATH MODE OWNER GROUP CONTENTS PART
+# place_dir PATH MODE OWNER GROUP CONTENTS
 place_dir() {
   unlock "$1"
   if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
@@ -110,13 +117,14 @@ place_dir() {
   if [ ! -d "$PREFIX$1" ]; then
     # A file or dangling link in place of a directory of ours is only a change to our installation.
     ! placed_get dir "$1" || rm -f "$PREFIX$1"
-    make_parent "$1" && placed_add dir "$1" "$6" "$5"
-    attempt "cannot create the directory $PREFIX$1" mkdir "$PREFIX$1" || return 1
+    make_parent "$1"
+    attempt "cannot create the directory $PREFIX$1" mkdir -m "$2" "$PREFIX$1" || return 1
     label "$1"
+  else
+    attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   fi
   will_flush "$PREFIX$1"
   will_flush "$PREFIX${1%/*}"
-  attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   [ "$OWNERS" = yes ] || return 0
   place_whole=
   # The files in it may belong to an account that no longer exists.
@@ -148,15 +156,16 @@ drop_dir() {
 
 # sweep_directories: removes those that we made and no wanted part needs.
 sweep_directories() {
-  awk -F "$TAB" 'FILENAME == ARGV[1] { wanted[$1 FS $2]; next } $1 == "dir" && !(($1 FS $2) in wanted) { print $1 FS $2 }' \
+  awk -F "$TAB" 'FILENAME == ARGV[1] { wanted[$1 FS $2]; next } $1 == "dir" && !(($1 FS $2) in wanted)' \
     "$SCRATCH/expected" "$PLACED" >"$SCRATCH/sweep"
   sweep "$SCRATCH/sweep"
 }
 
-# sweep RECORDS: removes the directories named, deepest first, where they are empty. One that holds foreign files stays.
+# sweep RECORDS: removes these directories, deepest first, where they are empty. One that holds foreign files stays.
 sweep() {
-  awk -F "$TAB" '$1 == "dir" { print $1 FS $2 }' "$1" | sort -r >"$SCRATCH/sweeping"
-  while IFS=$TAB read -r _ sweep_path; do
+  [ -s "$1" ] || return 0
+  sort -r "$1" >"$SCRATCH/sweeping"
+  while IFS=$TAB read -r _ sweep_path _; do
     if [ -L "$PREFIX$sweep_path" ]; then
       rm -f "$PREFIX$sweep_path"
     elif [ -d "$PREFIX$sweep_path" ]; then
@@ -166,16 +175,4 @@ sweep() {
     printf 'dir\t%s\n' "$sweep_path"
   done <"$SCRATCH/sweeping" >"$SCRATCH/swept"
   placed_forget "$SCRATCH/swept"
-}
-
-# foreign_files DIRECTORY: paths of its entries that belong to no wanted part.
-foreign_files() {
-  for foreign_entry in "$PREFIX$1"/* "$PREFIX$1"/.*; do
-    foreign_path=${foreign_entry#"$PREFIX"}
-    case $foreign_path in
-      */. | */.. | *.gpu-fleet-new) continue ;;
-    esac
-    [ -e "$foreign_entry" ] || [ -L "$foreign_entry" ] || continue
-    printf '%s\n' "$foreign_path"
-  done | awk -F "$TAB" 'FILENAME == ARGV[1] { ours[$2]; next } !($0 in ours)' "$SCRATCH/expected" -
 }

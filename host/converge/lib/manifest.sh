@@ -7,7 +7,6 @@ read_manifest() {
     aarch64 | arm64) ARCH=arm64 ;;
     *) ARCH=$(uname -m) ;;
   esac
-  mkdir "$SCRATCH/manifest" || return 1
   OUT=$SCRATCH/manifest awk -F "$TAB" '
     $1 == "format" && $2 != 1 { exit 1 }
     $1 == "format" { next }
@@ -22,54 +21,91 @@ records() {
   [ -f "$RECORDS" ] || RECORDS=/dev/null
 }
 
-# list_wanted_things: $SCRATCH/causes, CAUSE TAB DIGEST of everything on this host whose change restarts or reloads a unit;
-# $SCRATCH/expected, KIND TAB KEY of everything that the wanted parts place.
+# list_wanted_things: of the wanted parts
+#   $SCRATCH/manifest/host.values   records like those of files, for what is made on this host: the environment file and the secrets
+#   $SCRATCH/manifest/PART.paths    KIND TAB PATH of each file (file), program (bin) and directory (dir)
+#   $SCRATCH/expected               KIND TAB KEY of everything that they place
+#   $SCRATCH/causes                 CAUSE TAB DIGEST of everything on this host whose change restarts or reloads a unit
+# and WANTED_PATHS, the paths in `expected`, one per line; HAS_UNITS.
 list_wanted_things() {
-  for list_cause in settings identity; do
-    printf '%s\t%s\n' "$list_cause" "$(values_digest "$list_cause" "$SCRATCH/env")"
-  done >"$SCRATCH/causes"
-  printf 'file\t%s\n' "$ENV_FILE" >"$SCRATCH/expected"
-  our_groups | sed "s/^/group$TAB/" >>"$SCRATCH/expected"
-  for list_secret in "$SCRATCH/secrets"/*; do
-    [ -f "$list_secret" ] || continue
-    printf 'secrets/%s\t%s\n' "${list_secret##*/}" "$(sha256 "$list_secret")" >>"$SCRATCH/causes"
-    printf 'file\t%s\n' "$SECRETS_DIRECTORY/${list_secret##*/}" >>"$SCRATCH/expected"
-  done
+  : >"$SCRATCH/causes"
+  list_values
+  set -- "$SCRATCH/manifest/host.values"
+  HAS_UNITS=no
   while IFS= read -r list_part; do
-    set --
     for list_kind in file download dir user unit; do
       records "$list_part" "$list_kind"
       [ "$RECORDS" = /dev/null ] || set -- "$@" "$RECORDS"
     done
-    [ $# -eq 0 ] || DIRECTORY=$SCRATCH awk -F "$TAB" -v manager="$MANAGER" -v arch="$ARCH" '
-      FNR == 1 { kind = FILENAME; sub(/.*\./, "", kind) }
-      function expect(kind, key) {
-        print kind FS key >>(ENVIRON["DIRECTORY"] "/expected")
-        if (kind == "user" || kind == "unit") return
-        while (sub(/\/[^\/]*$/, "", key) && key != "" && !(key in parent)) {
-          parent[key]
-          print "dir" FS key >>(ENVIRON["DIRECTORY"] "/expected")
-        }
-      }
-      function cause(key, digest) { print key FS digest >>(ENVIRON["DIRECTORY"] "/causes") }
-      kind == "file" && ($1 == "any" || $1 == manager) { expect("file", $2); cause($2, $6) }
-      kind == "dir" && ($1 == "any" || $1 == manager) { expect("dir", $2) }
-      kind == "download" && $3 == arch { expect("bin", $1); cause($1, $4 ":" $5) }
-      kind == "user" || kind == "unit" { expect(kind, $1) }
-    ' "$@"
+    [ "$RECORDS" = /dev/null ] || HAS_UNITS=yes
   done <"$SCRATCH/wanted"
+  WANTED_PATHS=$(SCRATCH=$SCRATCH OUR_GROUPS=$OUR_GROUPS awk -F "$TAB" -v manager="$MANAGER" -v arch="$ARCH" '
+    BEGIN {
+      n = split(ENVIRON["OUR_GROUPS"], group, " ")
+      for (i = 1; i <= n; i++) expect("group", group[i])
+    }
+    FNR == 1 { kind = part = FILENAME; sub(/.*\./, "", kind); sub(/\.[a-z]*$/, "", part) }
+    function expect(kind, key) {
+      print kind FS key >(ENVIRON["SCRATCH"] "/expected")
+      if (kind == "file" || kind == "bin" || kind == "dir") list_path(key)
+    }
+    function list_path(path) {
+      if (!(path in seen)) print path
+      seen[path]
+    }
+    function place(kind, key) {
+      expect(kind, key)
+      print kind FS key >(part ".paths")
+      while (sub(/\/[^\/]*$/, "", key) && key != "" && !(key in parent)) {
+        parent[key]
+        expect("dir", key)
+      }
+    }
+    function cause(key, digest) { print key FS digest >>(ENVIRON["SCRATCH"] "/causes") }
+    kind == "values" { place("file", $2) }
+    kind == "file" && ($1 == "any" || $1 == manager) { place("file", $2); cause($2, $6) }
+    kind == "dir" && ($1 == "any" || $1 == manager) { place("dir", $2) }
+    kind == "download" && $3 == arch { place("bin", $1); cause($1, $4 ":" $5) }
+    kind == "user" || kind == "unit" { expect(kind, $1) }
+  ' "$@")
 }
 
-# values_digest settings|identity FILE: of an environment file. A new name, datacenter or cluster restarts only the units that read
-# them, and a value that no service reads restarts nothing.
-values_digest() {
-  case $1 in
-    settings) grep -vE '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER|STACK|PULL_[A-Z]*)=' "$2" 2>/dev/null ;;
-    identity) grep -E '^GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER)=' "$2" 2>/dev/null ;;
-  esac | sha256sum | cut -c 1-64
+# list_values: $SCRATCH/manifest/host.values, and `causes` of the values. A new name, datacenter or cluster restarts only the units that
+# read them, and a value that no service reads restarts nothing.
+list_values() {
+  VALUES_MODE=640
+  [ "$OWNERS" = yes ] || VALUES_MODE=600
+  (cd "$SCRATCH" && sha256sum env values.settings values.identity secrets/* 2>/dev/null) >"$SCRATCH/sums"
+  while IFS=' ' read -r list_sum list_name; do
+    list_group=$GROUP
+    case $list_name in
+      env) list_path=$ENV_FILE ;;
+      values.*)
+        printf '%s\t%s\n' "${list_name#values.}" "$list_sum" >>"$SCRATCH/causes"
+        continue
+        ;;
+      secrets/*)
+        printf '%s\t%s\n' "$list_name" "$list_sum" >>"$SCRATCH/causes"
+        list_path=$SECRETS_DIRECTORY/${list_name#secrets/}
+        secret_group "${list_name#secrets/}"
+        list_group=$SECRET_GROUP
+        # Without an envelope, only the record has the secret's digest.
+        [ -n "$ENVELOPE" ] || ! placed_get file "$list_path" || list_sum=$PLACED_A
+        ;;
+    esac
+    [ "$OWNERS" = yes ] || list_group=root
+    printf 'any\t%s\t%s\troot\t%s\t%s\t%s\n' "$list_path" "$VALUES_MODE" "$list_group" "$list_sum" "$SCRATCH/$list_name"
+  done <"$SCRATCH/sums" >"$SCRATCH/manifest/host.values"
 }
 
+# sha256 FILE: sets SHA256.
 sha256() {
-  sha256_line=$(sha256sum <"$1") # without `cut`: it is one process less for each file of a host
-  printf '%s\n' "${sha256_line%% *}"
+  SHA256=$(sha256sum <"$1")
+  SHA256=${SHA256%% *}
+}
+
+# has_sha256 FILE SHA256: sets SHA256 to what it has.
+has_sha256() {
+  sha256 "$1"
+  [ "$SHA256" = "$2" ]
 }

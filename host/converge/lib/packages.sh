@@ -82,7 +82,8 @@ AWAIT_LONGEST_S=7200
 
 # await_transaction PART TRIES: waits for its end. TRIES: how many times it may be found neither running nor done.
 await_transaction() {
-  await_began=$(uptime_s) await_next=30 await_tries=$2
+  read_uptime
+  await_began=$UPTIME_S await_next=30 await_tries=$2
   until [ -s "$STATE/packages/status" ]; do
     if is_transaction_running; then
       await_tries=3
@@ -93,7 +94,8 @@ await_transaction() {
       fail internal "the package manager was killed before it finished; apply again, which first repairs what it left"
       return 1
     fi
-    await_s=$(($(uptime_s) - await_began))
+    read_uptime
+    await_s=$((UPTIME_S - await_began))
     if [ "$await_s" -ge "$await_next" ]; then
       say "$1: the package manager has been running for $await_s seconds"
       await_next=$((await_next + 30))
@@ -150,12 +152,14 @@ settle_transaction() {
 # needed by others by now are kept, which is reported. Only when the host is removed: a change of exporter is no reason to remove a
 # container runtime.
 drop_packages() {
+  placed_of "$1" package >"$SCRATCH/installed"
+  [ -s "$SCRATCH/installed" ] || return 0
   drop_family=$(package_family)
-  placed_of "$1" package | while IFS=$TAB read -r _ drop_name _ drop_how _; do
+  while IFS=$TAB read -r _ drop_name _ drop_how _; do
     is_present "$drop_family" "$drop_name" || continue
     [ "$drop_how" != remove ] || drop_name=$drop_name/remove
     echo "$drop_name"
-  done >"$SCRATCH/dropping"
+  done <"$SCRATCH/installed" >"$SCRATCH/dropping"
   sed 's,/remove$,,' "$SCRATCH/dropping" >"$SCRATCH/packages"
   [ -s "$SCRATCH/packages" ] || return 0
   drop_why=$(packages_in_use "$1")

@@ -11,12 +11,12 @@ converge_part() {
     record_part "$1"
     return
   fi
-  say "$1: $(wc -l <"$SCRATCH/changes" | tr -d ' ') changes"
+  say "$1: $(($(wc -l <"$SCRATCH/changes"))) changes"
   undo_begin "$1" || return 1
   if change_part "$1" && wait_ready "$1"; then
     record_units "$1" && drop_records "$SCRATCH/obsolete" "bin dir user group" && placed_forget "$SCRATCH/obsolete" || return 1
     drop_saved
-    awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
+    printf '%s' "$CHANGING" >>"$SCRATCH/changed"
     [ "$1" = host ] || undo_end # the old values are needed until the last part is done
     return 0
   fi
@@ -27,11 +27,11 @@ converge_part() {
 # change_part PART: performs $SCRATCH/actions in the order of their dependencies.
 change_part() {
   [ "$1" != host ] || leave_other_manager || return 1
-  save_foreign_files && record_part "$1" && forget_units || return 1
+  save_foreign_files && record_part "$1" || return 1
   perform "$1" "group package user dir foreign" &&
     drop_records "$SCRATCH/obsolete" "unit file" &&
     perform "$1" "file download manager" || return 1
-  ! touches_units || service definitions || return 1
+  [ "$UNITS_CHANGE" = no ] || service definitions || return 1
   has_services "$1" || return 0
   free_ports "$1" && perform "$1" "start restart reload"
 }
@@ -47,7 +47,7 @@ perform() {
       group) place_group "$do_key" "$1" ;;
       package) place_package "$do_1" "$do_key" "$1" ;;
       user) place_user "$do_key" "$do_1" "$do_2" "$1" ;;
-      dir) place_dir "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
+      dir) place_dir "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" ;;
       foreign) save_foreign "$do_key" && attempt "cannot remove $PREFIX$do_key" rm -rf "$PREFIX$do_key" && sweep_override "$do_key" ;;
       file) undo_save "$do_key" && place_file "$do_4" "$do_key" "$do_1" "$do_2" "$do_3" ;;
       download) undo_save "$do_key" && place_download "$do_key" "$do_1" "$do_2" "$do_3" "$do_4" "$1" ;;
@@ -61,63 +61,69 @@ perform() {
 save_foreign_files() {
   while IFS=$TAB read -r save_operation save_path _; do
     case $save_operation in
-      file) placed_get file "$save_path" && continue ;;
-      download) placed_get bin "$save_path" && continue ;;
+      file) save_kind='file' ;;
+      download) save_kind=bin ;;
       *) continue ;;
     esac
-    ! has_our_name "$save_path" || continue
-    if [ -f "$PREFIX$save_path" ] || [ -L "$PREFIX$save_path" ]; then
-      save_foreign "$save_path" || return 1
-    fi
+    [ -f "$PREFIX$save_path" ] || [ -L "$PREFIX$save_path" ] || continue
+    has_our_name "$save_path" || placed_get "$save_kind" "$save_path" || save_foreign "$save_path" || return 1
   done <"$SCRATCH/actions"
 }
 
-# record_part PART: records everything that the part places, before it is placed.
+# record_part PART: records everything that the part places, before it is placed: what it declares, and the directories that its actions
+# create. The `with` records of units about to be changed are dropped, until they are up again.
 record_part() {
-  {
-    records "$1" file
-    PART=$1 awk -F "$TAB" -v manager="$MANAGER" '
-      $1 == "any" || $1 == manager { print "file" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$RECORDS"
-    if [ "$1" = host ]; then
-      printf 'file\t%s\t%s\t%s\t-\t-\n' "$ENV_FILE" host "$(sha256 "$SCRATCH/env")"
-      for record_secret in "$SCRATCH/secrets"/*; do
-        [ -f "$record_secret" ] || continue
-        record_path=$SECRETS_DIRECTORY/${record_secret##*/}
-        # Without an envelope to restore it, an edited secret keeps its record.
-        [ -z "$ENVELOPE" ] && placed_get file "$record_path" && continue
-        printf 'file\t%s\t%s\t%s\t-\t-\n' "$record_path" host "$(sha256 "$record_secret")"
-      done
-    fi
-    # A directory that we created for a file of an earlier part belongs to the part that declares it.
-    records "$1" dir
-    PART=$1 awk -F "$TAB" '
-      FILENAME == ARGV[1] { if ($1 == "dir") made[$2]; next }
-      $2 in made || $2 ~ /\/gpu-fleet(\/|$)/ { print "dir" FS $2 FS ENVIRON["PART"] FS $6 FS "-" FS "-" }' "$PLACED" "$RECORDS"
-    records "$1" unit
-    PART=$1 awk -F "$TAB" -v manager="$MANAGER" '{ print "unit" FS $1 FS ENVIRON["PART"] FS $2 FS manager FS "-" }' "$RECORDS"
+  new_directories >"$SCRATCH/manifest/$1.directories"
+  : >"$SCRATCH/drop.with"
+  record_name=$1
+  set -- "$SCRATCH/actions" "$PLACED"
+  for record_kind in file values directories dir unit download; do
+    records "$record_name" "$record_kind"
+    set -- "$@" "$RECORDS"
+  done
+  PART=$record_name DROP=$SCRATCH/drop.with awk -F "$TAB" -v manager="$MANAGER" -v arch="$ARCH" '
+    FILENAME == ARGV[1] { if ($1 ~ /^(start|restart|reload)$/) changing[$2]; next }
+    FILENAME == ARGV[2] {
+      has[$0]
+      if ($1 == "dir") made[$2]
+      if ($1 == "bin") old[$2] = $4 FS $5 FS $6
+      if ($1 == "with") { unit = $2; sub(/:.*/, "", unit); if (unit in changing) print $1 FS $2 >(ENVIRON["DROP"]) }
+      next
+    }
+    FNR == 1 { kind = FILENAME; sub(/.*[.\/]/, "", kind) }
+    function record(kind, key, fields,    line) {
+      line = kind FS key FS ENVIRON["PART"] FS fields
+      if (!(line in has)) print line
+    }
+    kind == "directories" { if (!($2 in made)) print; made[$2] }
+    (kind == "file" || kind == "values") && ($1 == "any" || $1 == manager) { record("file", $2, $6 FS "-" FS "-") }
+    # A directory that we create, also one that we created for a file of an earlier part, belongs to the part that declares it.
+    kind == "dir" && ($2 in made || $2 ~ /\/gpu-fleet(\/|$)/) { record("dir", $2, $6 FS "-" FS "-") }
+    kind == "unit" { record("unit", $1, $2 FS manager FS "-") }
     # The source of a program is recorded when it is placed, so an existing record is kept.
-    records "$1" download
-    PART=$1 awk -F "$TAB" -v arch="$ARCH" '
-      FILENAME == ARGV[1] { if ($1 == "bin") old[$2] = $4 FS $5 FS $6; next }
-      $3 == arch { print "bin" FS $1 FS ENVIRON["PART"] FS ($1 in old ? old[$1] : "-" FS "-" FS "-") }
-    ' "$PLACED" "$RECORDS"
-  } >"$SCRATCH/records"
-  if awk -F "$TAB" 'FILENAME == ARGV[1] { has[$0]; next } !($0 in has) { new = 1 } END { exit !new }' "$PLACED" "$SCRATCH/records"; then
-    placed_merge "$SCRATCH/records"
-  fi
+    kind == "download" && $3 == arch { record("bin", $1, $1 in old ? old[$1] : "-" FS "-" FS "-") }
+  ' "$@" >"$SCRATCH/records"
+  placed_update "$SCRATCH/records" "$SCRATCH/drop.with"
 }
 
-# forget_units: drops the `with` records of units about to be changed, until they are up again.
-forget_units() {
-  awk -F "$TAB" '
-    FILENAME == ARGV[1] { if ($1 ~ /^(start|restart|reload)$/) unit[$2]; next }
-    $1 == "with" { name = $2; sub(/:.*/, "", name); if (name in unit) print $1 FS $2 }
-  ' "$SCRATCH/actions" "$PLACED" >"$SCRATCH/forget"
-  placed_forget "$SCRATCH/forget"
+# new_directories: prints records of the directories that $SCRATCH/actions create: missing ones, and those above what is placed.
+new_directories() {
+  while IFS=$TAB read -r new_operation new_path _; do
+    case $new_operation in
+      dir | file | download) missing_parents "$new_path" ;;
+      *) continue ;;
+    esac
+    # Something else in its place is not ours.
+    [ "$new_operation" != dir ] || [ -e "$PREFIX$new_path" ] || [ -L "$PREFIX$new_path" ] || MISSING="$MISSING $new_path"
+    for new_directory in $MISSING; do
+      placed_record dir "$new_directory" host shared
+    done
+  done <"$SCRATCH/actions"
 }
 
 # record_units PART: records what its units, which are up, run with.
 record_units() {
+  has_services "$1" || return 0
   records "$1" restart
   record_restart=$RECORDS
   records "$1" reload
@@ -126,11 +132,6 @@ record_units() {
     $2 in digest { print "with" FS $1 ":" $2 FS ENVIRON["PART"] FS digest[$2] FS "-" FS "-" }
   ' "$SCRATCH/causes" "$record_restart" "$RECORDS" >"$SCRATCH/records"
   placed_merge "$SCRATCH/records"
-}
-
-touches_units() {
-  awk -F "$TAB" '$2 ~ /^\/etc\/systemd\/system\// || $2 ~ /^\/etc\/gpu-fleet\/supervisor\.d\// || $2 ~ /\.(service|timer)\.d\// { found = 1 }
-    END { exit !found }' "$SCRATCH/actions" || grep -q 'has a unit file that systemd has not read' "$SCRATCH/changes"
 }
 
 has_services() {
@@ -153,10 +154,9 @@ put_back() {
   drop_saved
   placed_merge "$UNDO/placed"
   # A directory that is not empty stays, and stays recorded as ours. So do packages, until the host is removed.
+  awk -F "$TAB" '$1 == "dir" || $1 == "package"' "$SCRATCH/made" >"$SCRATCH/made.kept"
+  placed_merge "$SCRATCH/made.kept"
   awk -F "$TAB" '$1 == "dir"' "$SCRATCH/made" >"$SCRATCH/made.directories"
-  placed_merge "$SCRATCH/made.directories"
-  awk -F "$TAB" '$1 == "package"' "$SCRATCH/made" >"$SCRATCH/made.packages"
-  placed_merge "$SCRATCH/made.packages"
   sweep "$SCRATCH/made.directories"
   service definitions
   if grep -q "^unit$TAB" "$UNDO/placed"; then
@@ -199,13 +199,12 @@ remove_part() {
   say "$1: removing"
   UNDO=''
   : >"$SCRATCH/restored"
-  obsolete "$1" >"$SCRATCH/obsolete"
   obsolete_differences "$1"
   drop_records "$SCRATCH/obsolete" unit || return 1
   [ "$1" != host ] || service leave || return 1
   drop_records "$SCRATCH/obsolete" file || return 1
   # A removal ends with the part `host`; the service manager then forgets all units at once.
-  [ "$VERB" = remove ] || ! touches_units || service definitions || return 1
+  [ "$VERB" = remove ] || [ "$UNITS_CHANGE" = no ] || service definitions || return 1
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
   placed_forget "$SCRATCH/obsolete" && drop_saved && undo_forget "$1"
@@ -214,9 +213,10 @@ remove_part() {
 # drop_records FILE "KIND...": removes these things from the host, deepest directory first, and restores saved foreign files.
 drop_records() {
   [ -s "$1" ] || return 0
+  sort -r "$1" >"$SCRATCH/drop"
   for drop_kind in $2; do
-    awk -F "$TAB" -v kind="$drop_kind" '$1 == kind' "$1" | sort -r >"$SCRATCH/drop"
-    while IFS=$TAB read -r _ drop_key _ drop_a drop_b _; do
+    while IFS=$TAB read -r drop_is drop_key _ drop_a drop_b _; do
+      [ "$drop_is" = "$drop_kind" ] || continue
       case $drop_kind in
         unit) "${drop_b}_stop" "$drop_key" "$drop_a" ;;
         file | bin) { [ -z "$UNDO" ] || undo_save "$drop_key"; } && drop_file "$drop_key" && restore_foreign "$drop_key" ;;

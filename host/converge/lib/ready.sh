@@ -5,11 +5,10 @@ pause() {
   sleep 0.2 2>/dev/null || sleep 1
 }
 
-# uptime_s: seconds since this host booted. Unlike the wall clock, it never jumps: a clock that time synchronization corrects by an hour
-# during an apply would end every wait at once.
-uptime_s() {
-  IFS=. read -r uptime_whole _ </proc/uptime
-  echo "$uptime_whole"
+# read_uptime: sets UPTIME_S, seconds since this host booted. Unlike the wall clock, it never jumps: a clock that time synchronization
+# corrects by an hour during an apply would end every wait at once.
+read_uptime() {
+  IFS=. read -r UPTIME_S _ </proc/uptime
 }
 
 # within SECONDS COMMAND...: stops it after that time, where this host has `timeout`.
@@ -23,18 +22,22 @@ within() {
 
 # wait_ready PART: waits until all its units run steadily and all its checks pass; on a timeout sets the error.
 wait_ready() {
-  records "$1" check
-  cp "$RECORDS" "$SCRATCH/checks"
-  wait_longest=$(awk -F "$TAB" '$2 > longest { longest = $2 } END { print longest + 0 }' "$SCRATCH/checks")
-  [ "$wait_longest" -gt 0 ] || wait_longest=10
-  wait_until=$(($(uptime_s) + wait_longest))
+  checks "$1"
   records "$1" unit
-  [ "$RECORDS" = /dev/null ] && [ ! -s "$SCRATCH/checks" ] && return 0
+  [ "$RECORDS:$CHECKS" != /dev/null:/dev/null ] || return 0
+  wait_longest=0
+  while IFS=$TAB read -r _ wait_s _; do
+    [ "$wait_s" -le "$wait_longest" ] || wait_longest=$wait_s
+  done <"$CHECKS"
+  [ "$wait_longest" -gt 0 ] || wait_longest=10
+  read_uptime
+  wait_until=$((UPTIME_S + wait_longest))
   say "$1: waiting until it is ready, at most $wait_longest seconds"
   GAVE_UP=no
   until are_steady && do_checks_pass_soon; do
-    [ "$(uptime_s)" -lt "$wait_until" ] || ! is_pulling || wait_until=$(($(uptime_s) + wait_longest))
-    if [ "$GAVE_UP" = yes ] || [ "$(uptime_s)" -ge "$wait_until" ]; then
+    read_uptime
+    [ "$UPTIME_S" -lt "$wait_until" ] || ! is_pulling || wait_until=$((UPTIME_S + wait_longest))
+    if [ "$GAVE_UP" = yes ] || [ "$UPTIME_S" -ge "$wait_until" ]; then
       not_ready "$wait_longest"
       return 1
     fi
@@ -65,6 +68,12 @@ are_steady() {
   UNSTEADY=
 }
 
+# checks PART: sets CHECKS to the file of its checks.
+checks() {
+  records "$1" check
+  CHECKS=$RECORDS
+}
+
 # do_checks_pass: sets UNMET to the reason of the first check that fails.
 do_checks_pass() {
   while IFS=$TAB read -r check_kind _ check_what check_fresh_s check_contains; do
@@ -73,16 +82,18 @@ do_checks_pass() {
       http) expand "$check_what" && does_url_answer "$EXPANDED" "$check_contains" || return 1 ;;
       file) is_file_fresh "$check_what" "$check_fresh_s" "$check_contains" || return 1 ;;
     esac
-  done <"$SCRATCH/checks"
+  done <"$CHECKS"
   UNMET=
 }
 
 # do_checks_pass_soon: within two seconds. A service that is about to respond is asked itself, and not the service manager each time, which
 # may have to be asked by supervisorctl: every one starts a Python, which takes a tenth of a second of CPU time.
 do_checks_pass_soon() {
-  soon_until=$(($(uptime_s) + 2))
+  read_uptime
+  soon_until=$((UPTIME_S + 2))
   until do_checks_pass; do
-    [ "$(uptime_s)" -lt "$soon_until" ] || return 1
+    read_uptime
+    [ "$UPTIME_S" -lt "$soon_until" ] || return 1
     pause
   done
 }
@@ -154,8 +165,7 @@ free_ports() {
   while IFS=$TAB read -r free_unit free_type; do
     ! service is_running "$free_unit" "$free_type" || return 0 # it may hold the port itself
   done <"$RECORDS"
-  records "$1" check
-  cp "$RECORDS" "$SCRATCH/checks"
+  checks "$1"
   free_tries=10 # a service that was just stopped may need a moment
   while foreign_listener; do
     free_tries=$((free_tries - 1))
@@ -170,12 +180,16 @@ foreign_listener() {
   while IFS=$TAB read -r check_kind _ check_what _; do
     [ "$check_kind" = http ] || continue
     expand "$check_what"
-    listener_port=$(printf '%s\n' "$EXPANDED" | sed -n 's|^http://[^/]*:\([0-9][0-9]*\).*|\1|p')
-    [ -n "$listener_port" ] || continue
+    listener_port=${EXPANDED#http://}
+    listener_port=${listener_port%%/*}
+    case ${listener_port##*:} in
+      "$listener_port" | '' | *[!0-9]*) continue ;;
+    esac
+    listener_port=${listener_port##*:}
     port_holder "$listener_port" || continue
     fail port-taken "port $listener_port is in use by $HOLDER; stop it, or set another port (ports of the host); an existing exporter that serves the metrics of its kind can be adopted instead (adopt: true for the host)"
     return 0
-  done <"$SCRATCH/checks"
+  done <"$CHECKS"
   return 1
 }
 

@@ -4,65 +4,69 @@
 ENV_FILE=/etc/gpu-fleet/gpu-fleet.env
 SECRETS_DIRECTORY=/etc/gpu-fleet/secrets
 
-# load_settings: the settings of the envelope, or without one those of the last apply.
+# load_settings: the settings of the envelope, or without one those of the last apply; and, for the verbs that run no probes, its facts.
 load_settings() {
-  : >"$SCRATCH/settings.given"
+  : >"$SCRATCH/settings"
   if [ -n "$ENVELOPE" ]; then
-    [ -f "$ENVELOPE/settings" ] && sort "$ENVELOPE/settings" >"$SCRATCH/settings.given"
+    [ -f "$ENVELOPE/settings" ] && sort "$ENVELOPE/settings" >"$SCRATCH/settings"
   elif [ -f "$STATE/settings" ]; then
-    cp "$STATE/settings" "$SCRATCH/settings.given"
+    cp "$STATE/settings" "$SCRATCH/settings"
   fi
   # A line break or another control character would be read differently by sh and by systemd.
-  load_bad=$(awk -F = '!/^[A-Za-z_][A-Za-z0-9_]*=/ || /[[:cntrl:]]/ { print $1; exit }' "$SCRATCH/settings.given")
+  load_bad=$(awk -F = '!/^[A-Za-z_][A-Za-z0-9_]*=/ || /[[:cntrl:]]/ { print $1; exit }' "$SCRATCH/settings")
   if [ -n "$load_bad" ]; then
     fail internal "setting $load_bad: expected NAME=value on one line, without control characters"
     return 1
   fi
-  SETTINGS_DIGEST=$(sha256 "$SCRATCH/settings.given")
+  sha256 "$SCRATCH/settings"
+  SETTINGS_DIGEST=$SHA256
   if [ -n "$ENVELOPE" ] && [ -f "$ENVELOPE/bundle.tar" ]; then
-    DIGEST=$(sha256 "$ENVELOPE/bundle.tar")
+    sha256 "$ENVELOPE/bundle.tar"
+    DIGEST=$SHA256
+  elif [ -f "$STATE/digest" ]; then
+    IFS= read -r DIGEST <"$STATE/digest"
   else
-    DIGEST=$(cat "$STATE/digest" 2>/dev/null || sha256 "$HERE/manifest")
+    sha256 "$HERE/manifest"
+    DIGEST=$SHA256
   fi
   : >"$SCRATCH/facts"
+  case $VERB in
+    check | remove) [ ! -f "$STATE/facts" ] || cp "$STATE/facts" "$SCRATCH/facts" ;;
+  esac
   merge_settings
   setting GPU_FLEET_STACK
   STACK=${STACK:-$VALUE}
 }
 
-# merge_settings: $SCRATCH/settings from everything known so far, and $SCRATCH/env, the same in the format of the environment file.
+# merge_settings: from everything known so far, the files that settings.awk describes, in $SCRATCH.
 merge_settings() {
   printf 'GPU_FLEET_PREFIX=%s\n' "$PREFIX" >"$SCRATCH/settings.own"
-  awk '{ at = index($0, "="); line[substr($0, 1, at - 1)] = $0 } END { for (name in line) print line[name] }' \
-    "$HERE/settings" "$SCRATCH/settings.given" "$SCRATCH/settings.own" "$SCRATCH/facts" | sort >"$SCRATCH/settings"
-  {
-    echo '# Written by gpu-fleet from the stack file and the facts of this host; the next apply overwrites changes made here.'
-    # In double quotes, with these four characters escaped, sh and systemd read the same value.
-    awk '{ at = index($0, "="); value = substr($0, at + 1); gsub(/["\\$`]/, "\\\\&", value); print substr($0, 1, at) "\"" value "\"" }' \
-      "$SCRATCH/settings"
-  } >"$SCRATCH/env"
+  OUT=$SCRATCH awk -f "$HERE/lib/settings.awk" "$HERE/settings" "$SCRATCH/settings" "$SCRATCH/settings.own" "$SCRATCH/facts"
+  # shellcheck disable=SC1091 # made at run time
+  . "$SCRATCH/settings.sh"
 }
 
 # setting NAME: sets VALUE; returns 1 when nothing gave it a value.
 setting() {
   VALUE=
-  setting_line=$(NAME=$1 awk 'index($0, ENVIRON["NAME"] "=") == 1 { print; exit }' "$SCRATCH/settings")
-  [ -n "$setting_line" ] || return 1
-  VALUE=${setting_line#*=}
+  eval "VALUE=\${SETTING_$1-} && [ -n \"\${SETTING_$1+set}\" ]"
 }
 
-# expand TEXT: sets EXPANDED to it with each ${NAME} replaced by that setting.
+# expand TEXT: sets EXPANDED to it with each ${NAME} replaced by that setting. A bundle has no other text in ${}: host/bundle.py.
 expand() {
-  EXPANDED=$(TEXT=$1 awk '
-    { at = index($0, "="); value[substr($0, 1, at - 1)] = substr($0, at + 1) }
-    END {
-      text = ENVIRON["TEXT"]
-      while (match(text, /\$\{[A-Za-z0-9_]+\}/)) {
-        out = out substr(text, 1, RSTART - 1) value[substr(text, RSTART + 2, RLENGTH - 3)]
-        text = substr(text, RSTART + RLENGTH)
-      }
-      print out text
-    }' "$SCRATCH/settings")
+  EXPANDED='' expand_rest=$1
+  while :; do
+    case $expand_rest in
+      *"\${"*"}"*) ;;
+      *) break ;;
+    esac
+    EXPANDED=$EXPANDED${expand_rest%%"\${"*}
+    expand_rest=${expand_rest#*"\${"}
+    setting "${expand_rest%%"}"*}"
+    EXPANDED=$EXPANDED$VALUE
+    expand_rest=${expand_rest#*"}"}
+  done
+  EXPANDED=$EXPANDED$expand_rest
 }
 
 # allows PART known|all: do the part's `when` conditions hold? With `known`, a name without a value yet does not count.
@@ -86,8 +90,6 @@ choose_parts() {
     printf '%s\n' "$choose_part" >>"$SCRATCH/wanted"
     WANTED="$WANTED$choose_part "
   done <"$SCRATCH/manifest/parts"
-  gather_secrets
-  list_wanted_things
 }
 
 is_wanted() {
@@ -98,10 +100,8 @@ is_wanted() {
 }
 
 # gather_secrets: $SCRATCH/secrets/NAME for each secret that a wanted part names. One that the stack does not set is an empty file, so
-# that a service can always refer to it; without an envelope the secrets in place are used.
+# that a service can always refer to it; without an envelope the secrets in place are used. And OUR_GROUPS, which this host needs.
 gather_secrets() {
-  rm -rf "$SCRATCH/secrets"
-  mkdir "$SCRATCH/secrets"
   while IFS= read -r gather_part; do
     records "$gather_part" secret
     while IFS= read -r gather_name; do
@@ -110,4 +110,12 @@ gather_secrets() {
       (umask 077 && cat "$gather_from" >"$SCRATCH/secrets/$gather_name" 2>/dev/null)
     done <"$RECORDS"
   done <"$SCRATCH/wanted"
+  OUR_GROUPS=
+  [ "$OWNERS" = yes ] || return 0
+  OUR_GROUPS=$GROUP
+  for gather_secret in "$SCRATCH/secrets"/*; do
+    [ -f "$gather_secret" ] || continue
+    secret_group "${gather_secret##*/}"
+    OUR_GROUPS="$OUR_GROUPS $SECRET_GROUP"
+  done
 }

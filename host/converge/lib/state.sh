@@ -61,7 +61,8 @@ clear_scratch() {
 }
 
 make_scratch() {
-  (umask 077 && mkdir "$SCRATCH") || { say "converge: cannot create a directory for temporary files in ${SCRATCH%/*}"; exit 2; }
+  (umask 077 && mkdir "$SCRATCH" "$SCRATCH/manifest" "$SCRATCH/secrets" "$SCRATCH/differing" "$SCRATCH/state") ||
+    { say "converge: cannot create a directory for temporary files in ${SCRATCH%/*}"; exit 2; }
   forget_part
 }
 
@@ -109,7 +110,9 @@ lock_state() {
 # is_lock_in_place: the previous run may have deleted the lock file after we opened it. The next run would create and lock a new file,
 # and run at the same time as this one.
 is_lock_in_place() {
-  [ "$(stat -L -c %i "/proc/$$/fd/9" 2>/dev/null)" = "$(stat -c %i "$STATE/lock" 2>/dev/null)" ]
+  # shellcheck disable=SC2046 # one number, or two
+  set -- $(stat -L -c %i "/proc/$$/fd/9" "$STATE/lock" 2>/dev/null)
+  [ $# -eq 2 ] && [ "$1" = "$2" ]
 }
 
 # commit NEW PATH: NEW becomes PATH once its content is on disk. A rename may reach the disk before the data does (XFS; ext4 without
@@ -127,10 +130,17 @@ will_flush() {
 # flush_changes: flushing a directory brings every rename, removal and new name in it to disk.
 flush_changes() {
   [ -s "$SCRATCH/unflushed" ] || return 0
-  sort -u "$SCRATCH/unflushed" | while IFS= read -r flush_path; do
-    until [ -e "$flush_path" ]; do flush_path=${flush_path%/*}; done
-    printf '%s\n' "${flush_path:-/}"
-  done | sort -u | tr '\n' '\0' | xargs -0 sync 2>/dev/null || sync
+  set --
+  flush_known=$TAB
+  while IFS= read -r flush_path; do
+    until [ -e "${flush_path:-/}" ]; do flush_path=${flush_path%/*}; done
+    case $flush_known in
+      *"$TAB$flush_path$TAB"*) continue ;;
+    esac
+    flush_known=$flush_known$flush_path$TAB
+    set -- "$@" "${flush_path:-/}"
+  done <"$SCRATCH/unflushed"
+  flush "$@"
   : >"$SCRATCH/unflushed"
 }
 
@@ -140,53 +150,63 @@ flush() {
   sync "$@" 2>/dev/null || sync
 }
 
-# record NAME <TEXT: keeps it in the state directory. An unchanged record is not written again, so a run that changes nothing does not
-# wait for the disk.
+# record NAME...: moves these files of $SCRATCH/state, which is in the state directory, to it, in this order. Unchanged ones are not
+# written again, so a run that changes nothing does not wait for the disk.
 record() {
-  cat >"$STATE/$1.new" || return 1
-  if [ -f "$STATE/$1" ] && [ "$(cat "$STATE/$1.new")" = "$(cat "$STATE/$1")" ]; then
-    rm -f "$STATE/$1.new"
-  else
-    commit "$STATE/$1.new" "$STATE/$1"
-  fi
+  record_old=$(cd "$STATE" && sha256sum "$@" 2>/dev/null)
+  record_new=$(cd "$SCRATCH/state" && sha256sum "$@") || return 1
+  set --
+  while IFS= read -r record_sum; do # and name
+    case $record_old in
+      *"$record_sum"*) ;;
+      *) set -- "$@" "$SCRATCH/state/${record_sum#*  }" ;;
+    esac
+  done <<EOF
+$record_new
+EOF
+  [ $# -gt 0 ] || return 0
+  flush "$@" && mv -f "$@" "$STATE/" && will_flush "$STATE"
 }
 
-# placed_merge FILE: adds the records in FILE (KIND TAB KEY TAB ...); one of the same kind and key is replaced.
-placed_merge() {
-  [ -s "$1" ] || return 0
-  awk -F "$TAB" '
+# placed_update ADD DROP: adds the records in the file ADD (KIND TAB KEY TAB ...), where one of the same kind and key is replaced, and
+# drops those that the file DROP names by KIND TAB KEY.
+placed_update() {
+  [ -s "$1" ] || [ -s "$2" ] || return 0
+  [ ! -e "$STATE/placed.new" ] || rm -f "$STATE/placed.new" # of a run that was killed
+  (umask 077 && awk -F "$TAB" '
     FILENAME == ARGV[1] { fresh[$1 FS $2] = $0; if (!(($1 FS $2) in at)) { at[$1 FS $2] = ++n; key[n] = $1 FS $2 }; next }
+    FILENAME == ARGV[2] { gone[$1 FS $2]; next }
     ($1 FS $2) in fresh { print fresh[$1 FS $2]; delete fresh[$1 FS $2]; next }
-    { print }
+    !(($1 FS $2) in gone)
     END { for (i = 1; i <= n; i++) if (key[i] in fresh) print fresh[key[i]] }
-  ' "$1" "$PLACED" >"$STATE/placed.new" || return 1
-  commit_placed
+  ' "$1" "$2" "$PLACED" >"$STATE/placed.new") || return 1
+  commit "$STATE/placed.new" "$STATE/placed" && PLACED=$STATE/placed
 }
 
-# placed_forget FILE: drops the records named in FILE by KIND TAB KEY.
+placed_merge() {
+  placed_update "$1" /dev/null
+}
+
 placed_forget() {
-  [ -s "$1" ] || return 0
-  awk -F "$TAB" 'FILENAME == ARGV[1] { gone[$1 FS $2]; next } !(($1 FS $2) in gone)' "$1" "$PLACED" \
-    >"$STATE/placed.new" || return 1
-  commit_placed
-}
-
-commit_placed() {
-  chmod 0600 "$STATE/placed.new" && commit "$STATE/placed.new" "$STATE/placed" && PLACED=$STATE/placed
+  placed_update /dev/null "$1"
 }
 
 # placed_add KIND KEY PART [A B C]
 placed_add() {
-  printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:--}" "${5:--}" "${6:--}" >"$SCRATCH/record"
+  placed_record "$@" >"$SCRATCH/record"
   placed_merge "$SCRATCH/record"
+}
+
+placed_record() {
+  printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "${4:--}" "${5:--}" "${6:--}"
 }
 
 # placed_get KIND KEY: sets PLACED_A, PLACED_B, PLACED_C; returns 1 when there is no such record.
 placed_get() {
-  placed_record=$(KIND=$1 KEY=$2 awk -F "$TAB" '$1 == ENVIRON["KIND"] && $2 == ENVIRON["KEY"] { print $4 FS $5 FS $6; exit }' "$PLACED")
-  [ -n "$placed_record" ] || return 1
+  placed_found=$(KIND=$1 KEY=$2 awk -F "$TAB" '$1 == ENVIRON["KIND"] && $2 == ENVIRON["KEY"] { print $4 FS $5 FS $6; exit }' "$PLACED")
+  [ -n "$placed_found" ] || return 1
   IFS=$TAB read -r PLACED_A PLACED_B PLACED_C <<EOF
-$placed_record
+$placed_found
 EOF
 }
 
@@ -213,16 +233,22 @@ save_foreign() {
 
 # record_bundle: stores the bundle and the settings that it is applied with. From here on `remove` works, even if the rest is interrupted.
 record_bundle() {
-  (umask 077 && record settings <"$SCRATCH/settings.given" && record facts <"$SCRATCH/facts") || return 1
-  [ -z "$STACK" ] || printf '%s\n' "${STACK%% *}" | record stack || return 1
-  printf '%s\n' "$DIGEST" | record digest || return 1
-  # The first record, which exists as long as a bundle does: without it, the list was lost.
-  placed_get format 1 || placed_add format 1 host || return 1
+  set -- settings facts
+  [ -z "$STACK" ] || { printf '%s\n' "${STACK%% *}" >"$SCRATCH/state/stack" && set -- "$@" stack; } || return 1
+  printf '%s\n' "$DIGEST" >"$SCRATCH/state/digest" && set -- "$@" digest || return 1
+  (umask 077 && cp "$SCRATCH/settings" "$SCRATCH/facts" "$SCRATCH/state/") || return 1
+  # The first record of what was placed, which exists as long as a bundle does: without it, the list was lost.
+  if [ "$PLACED" = /dev/null ]; then
+    (umask 077 && placed_record format 1 host >"$SCRATCH/state/placed") && set -- "$@" placed || return 1
+  fi
+  record "$@" && PLACED=$STATE/placed || return 1
+  IFS=$TAB read -r record_kind _ <"$PLACED"
+  [ "$record_kind" = format ] || placed_add format 1 host || return 1
   [ "$HERE" != "$(cd "$STATE/current" 2>/dev/null && pwd -P)" ] || return 0
   record_copy=$STATE/bundles/$DIGEST
   # A damaged copy is replaced.
-  if ! is_intact "$record_copy" || [ "$(sha256 "$record_copy/SHA256SUMS")" != "$(sha256 "$HERE/SHA256SUMS")" ]; then
-    rm -rf "$record_copy.new" "$record_copy.old"
+  if ! is_intact "$record_copy" || ! is_same "$record_copy/SHA256SUMS" "$HERE/SHA256SUMS"; then
+    [ ! -d "$STATE/bundles" ] || rm -rf "$record_copy.new" "$record_copy.old"
     mkdir -p "$STATE/bundles" && cp -R "$HERE" "$record_copy.new" && chmod -R u=rwX,go=rX "$record_copy.new" || return 1
     find "$record_copy.new" -type f -exec sync {} + 2>/dev/null || sync
     [ ! -d "$record_copy" ] || mv "$record_copy" "$record_copy.old" || return 1
@@ -230,11 +256,17 @@ record_bundle() {
     will_flush "$STATE/bundles"
   fi
   if [ "$(readlink "$STATE/current")" != "bundles/$DIGEST" ]; then
-    rm -f "$STATE/current.new" && ln -s "bundles/$DIGEST" "$STATE/current.new" || return 1
-    mv -fT "$STATE/current.new" "$STATE/current" || return 1
+    [ ! -L "$STATE/current.new" ] || rm -f "$STATE/current.new"
+    ln -s "bundles/$DIGEST" "$STATE/current.new" && mv -fT "$STATE/current.new" "$STATE/current" || return 1
     will_flush "$STATE"
   fi
   for record_old in "$STATE/bundles"/*; do
     [ "$record_old" = "$record_copy" ] || rm -rf "$record_old"
   done
+}
+
+# is_same FILE FILE: do they have the same content?
+is_same() {
+  sha256 "$1"
+  has_sha256 "$2" "$SHA256"
 }

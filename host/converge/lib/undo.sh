@@ -6,24 +6,30 @@
 # shellcheck shell=sh
 
 undo_begin() {
-  rm -rf "$STATE/undo"/*.gone
+  for undo_left in "$STATE/undo"/*.gone "$STATE/undo/$1.new"; do # of runs that were killed
+    [ ! -d "$undo_left" ] || rm -rf "$undo_left"
+  done
   UNDO=$STATE/undo/$1
   [ -d "$UNDO" ] && return 0
-  rm -rf "$UNDO.new"
   (umask 077 && mkdir -p "$UNDO.new") && placed_of "$1" >"$UNDO.new/placed" && : >"$UNDO.new/list" && mv "$UNDO.new" "$UNDO"
 }
 
 # undo_save PATH: saves the current file, unless that was done already.
 undo_save() {
-  KEY=$1 awk -F "$TAB" '$1 == ENVIRON["KEY"] { found = 1 } END { exit !found }' "$UNDO/list" && return 0
+  undo_count=0
+  while IFS=$TAB read -r undo_path _; do
+    [ "$undo_path" != "$1" ] || return 0
+    undo_count=$((undo_count + 1))
+  done <"$UNDO/list"
   if [ -d "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ] && ! rmdir "$PREFIX$1" 2>/dev/null; then
     fail internal "$PREFIX$1 is a directory, expected a file; move it away and apply again"
     return 1
   fi
   undo_name=-
   if [ -e "$PREFIX$1" ] || [ -L "$PREFIX$1" ]; then
-    undo_name=$(wc -l <"$UNDO/list" | tr -d ' ')
-    rm -f "$UNDO/$undo_name"
+    undo_name=$undo_count
+    # Left by a run that was killed here.
+    if [ -e "$UNDO/$undo_name" ] || [ -L "$UNDO/$undo_name" ]; then rm -f "$UNDO/$undo_name"; fi
     # A hard link costs no space for a large binary; we never write into a file in place. Other file systems need a copy.
     ln "$PREFIX$1" "$UNDO/$undo_name" 2>/dev/null || attempt "cannot keep the old $PREFIX$1" cp -pP "$PREFIX$1" "$UNDO/$undo_name" || return 1
   fi

@@ -24,6 +24,8 @@ verb_plan() {
   open_state
   read_manifest
   look_at_host
+  # shellcheck disable=SC2086 # names of parts
+  survey $WANTED
   former_parts >"$SCRATCH/former"
   while IFS= read -r plan_part; do
     obsolete_differences "$plan_part"
@@ -34,7 +36,7 @@ verb_plan() {
       report_probe_failure "$plan_part"
     elif is_wanted "$plan_part"; then
       part_difference "$plan_part" || { report_part "$plan_part" failed; continue; }
-      awk -F "$TAB" '{ print $2 }' "$SCRATCH/actions" >>"$SCRATCH/changed"
+      printf '%s' "$CHANGING" >>"$SCRATCH/changed"
       if [ -s "$SCRATCH/changes" ]; then report_part "$plan_part" would-change; else report_part "$plan_part" unchanged; fi
     elif ! is_former "$plan_part"; then
       report_part "$plan_part" not-wanted
@@ -44,7 +46,7 @@ verb_plan() {
 }
 
 verb_apply() {
-  mkdir -p "$STATE" 2>/dev/null
+  [ -d "$STATE" ] || mkdir -p "$STATE" 2>/dev/null
   open_state
   read_manifest
   if [ ! -w "$STATE" ]; then
@@ -104,7 +106,8 @@ verb_check() {
   load_settings || refuse
   is_ours || refuse
   recall_host
-  survey
+  # shellcheck disable=SC2086 # names of parts
+  survey $WANTED
   [ ! -d "$STATE/undo/host" ] || echo "the last apply did not finish; the next one does" >"$SCRATCH/interrupted"
   former_parts >"$SCRATCH/former"
   while IFS= read -r check_part; do
@@ -153,6 +156,7 @@ verb_remove() {
   settle_transaction || { explain_state; refuse; }
   : >"$SCRATCH/wanted"
   : >"$SCRATCH/expected"
+  find_obsolete_parts
   OBSOLETE_WHY=removed
   # In reverse order; `host`, which all others depend on, is the first part.
   awk -F "$TAB" '!seen[$3]++ { part[++n] = $3 } END { for (; n; n--) print part[n] }' "$PLACED" >"$SCRATCH/former"
@@ -166,10 +170,11 @@ verb_remove() {
   restore_all_foreign
   flush_changes # before the records are deleted
   # The program's own copy and the list are removed late: while they exist, an interrupted removal can be run again.
+  set --
   for remove_name in digest stack settings facts undo saved packages current placed bundles lock; do
-    rm -rf "${STATE:?}/$remove_name" "$STATE/$remove_name.new"
+    set -- "$@" "$STATE/$remove_name" "$STATE/$remove_name.new"
   done
-  rm -rf "$STATE"/scratch.*
+  rm -rf "$@" "$STATE"/scratch.*
   rmdir "$STATE" 2>/dev/null
   # A whole host has these anyway; below a prefix they were created for the state directory.
   [ -z "$PREFIX" ] || rmdir "$PREFIX/var/lib" "$PREFIX/var" 2>/dev/null
@@ -219,17 +224,22 @@ look_at_host() {
   fi
   report_facts
   choose_manager || refuse
-  choose_parts
-  survey_attributes
+  list_parts
 }
 
 # recall_host: the same, as recorded by the last apply.
 recall_host() {
-  [ ! -f "$STATE/facts" ] || cp "$STATE/facts" "$SCRATCH/facts"
-  merge_settings
   report_facts
   choose_manager || refuse
+  list_parts
+}
+
+# list_parts: what this host wants, and what is no longer wanted.
+list_parts() {
   choose_parts
+  gather_secrets
+  list_wanted_things
+  find_obsolete_parts
   survey_attributes
 }
 
@@ -237,7 +247,7 @@ recall_host() {
 # undo each other's changes with every run, and a renamed host still exists under its new name.
 is_ours() {
   if [ -n "$STACK" ] && [ -f "$STATE/stack" ]; then
-    stack_here=$(cat "$STATE/stack")
+    IFS= read -r stack_here <"$STATE/stack"
     if ! is_among "$stack_here" "$STACK"; then
       fail other-stack "this host belongs to stack $stack_here, not to ${STACK%% *}; remove it from that stack first, or remove it from this stack's inventory"
       return 1
@@ -271,7 +281,10 @@ former_parts() {
 }
 
 is_former() {
-  [ -s "$SCRATCH/former" ] && grep -qxF -e "$1" "$SCRATCH/former"
+  while IFS= read -r former_part; do
+    [ "$former_part" != "$1" ] || return 0
+  done <"$SCRATCH/former"
+  return 1
 }
 
 report_probe_failure() {
