@@ -24,20 +24,11 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield place
 
 
-def test_a_stack_is_unchanged_from_another_directory_and_another_home(place: Place, tmp_path: Path) -> None:
-    place.write_stack()
-    place.pulumi("stack", "init", "training", "--secrets-provider", vault.PROVIDER)
-    assert "+ 6 created" in place.pulumi("up", "--yes", "--skip-preview")
-    [state] = (tmp_path / "state").rglob("training.json")
-    assert str(tmp_path) not in state.read_text(), "a path of this place is in everybody's state"
-    shutil.move(tmp_path / "first", tmp_path / "another")
-    place.project, place.home = tmp_path / "another/checkout", tmp_path / "another/home"
-    place.environment["HOME"] = str(place.home)
-    place.pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
-
-
-def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_after_git_pull(place: Place, tmp_path: Path) -> None:
-    """Three checkouts of one stack: where it was deployed from, a colleague's that was updated, and a fork that was merged."""
+def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_elsewhere_and_after_git_pull(
+    place: Place, tmp_path: Path
+) -> None:
+    """Three checkouts of one stack: where it was deployed from, a colleague's with another home that was updated, and a fork that
+    was merged."""
 
     def git(directory: Path, *arguments: str) -> None:
         identity = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
@@ -105,7 +96,8 @@ def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_after_git
     git(fork, "remote", "add", "upstream", str(upstream))
     git(fork, "pull", "--quiet", "--no-rebase", "--no-edit", "upstream", "main")
     assert "News." in (fork / "CHANGELOG.md").read_text()
-    assert "6 unchanged" in make("preview", "STACK=training")
+    shutil.rmtree(first.parent)  # nothing is needed from where it was deployed
+    place.pulumi("preview", "--refresh", "--expect-no-changes", "--diff")
 
 
 def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_that_cannot_be_read(
@@ -134,18 +126,15 @@ def test_a_user_without_root_sets_up_and_previews_past_a_directory_of_the_path_t
 # Syntax and standard library alone: the packages of requirements.txt are installed for one Python. CI runs everything on each one
 # supported (.github/workflows/test.yml), and `make lint` refuses syntax that the oldest lacks (pyproject.toml, target-version).
 READ = """
-import ast, sys, warnings
+import re, sys, warnings
 warnings.simplefilter("error")
 for file in sys.stdin.read().splitlines():
-    tree = ast.parse(open(file, encoding="utf-8").read(), file)
-    compile(tree, file, "exec")
-    for node in ast.walk(tree):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
-        for name in names:
-            top = name.partition(".")[0]
-            if top in KNOWN and top not in sys.stdlib_module_names:
-                sys.exit(f"{file}: Python {sys.version.split()[0]} has no {top}")
+    text = open(file, encoding="utf-8").read()
+    compile(text, file, "exec", dont_inherit=True)
+    # Lines, not a tree of the file: that takes three times as long. `make lint` refuses two modules on one.
+    for top in re.findall(r"^ *(?:from|import) +(\\w+)", text, re.MULTILINE):
+        if top in KNOWN and top not in sys.stdlib_module_names:
+            sys.exit(f"{file}: Python {sys.version.split()[0]} has no {top}")
 """
 
 
