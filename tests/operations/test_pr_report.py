@@ -150,15 +150,6 @@ def test_series_are_compared(of_branch: str) -> None:
     assert after > before, row
 
 
-def test_a_branch_that_deploys_the_same_lists_no_stack(project: Path) -> None:
-    with (project / "README.md").open("a") as readme:
-        readme.write("\nA word.\n")
-    done = report(project)
-    git(project, "checkout", "--quiet", "--", ".")
-    assert done.returncode == 0, done.stderr
-    assert "Nothing, in any of 3 stacks" in done.stdout
-
-
 def test_stack_files_in_a_directory_of_their_own_are_compared_by_its_commits(tmp_path: Path) -> None:
     list(own_directory.prepare(tmp_path / "stacks"))
     file = tmp_path / "stacks/Pulumi.eu-west-serving.yaml"
@@ -174,7 +165,11 @@ def test_stack_files_in_a_directory_of_their_own_are_compared_by_its_commits(tmp
     assert "1 of 1 stack would change" in done.stdout and "`inference,training` → `inference`" in done.stdout
 
 
-def test_a_stack_that_cannot_be_deployed_fails_the_report_and_the_stacks_to_deploy_are_named(project: Path) -> None:
+def test_a_stack_that_cannot_be_deployed_fails_the_report_and_those_to_deploy_are_named_but_none_that_stays_the_same(
+    project: Path,
+) -> None:
+    with (project / "README.md").open("a") as readme:
+        readme.write("\nA word.\n")
     edit(project / "Pulumi.us-west-training.yaml", "exporter: textfile", "exporterr: textfile")
     edit(project / "Pulumi.eu-west-serving.yaml", "[inference, training]", "[inference]")
     done = report(project, "--stacks", "build/stacks.json")
@@ -183,6 +178,7 @@ def test_a_stack_that_cannot_be_deployed_fails_the_report_and_the_stacks_to_depl
     assert "**The stack cannot be deployed**" in done.stdout and "did you mean 'exporter'?" in done.stdout
     assert "removed" not in done.stdout, "what was not reached is not removed"
     assert json.loads((project / "build/stacks.json").read_text()) == ["eu-west-serving", "us-west-training"]
+    assert "2 of 3 stacks would change" in done.stdout and "`observability`" not in done.stdout
 
 
 def test_a_base_that_the_clone_does_not_have_is_one_sentence(project: Path) -> None:
@@ -227,6 +223,11 @@ def host(name: str, address: str, **settings: str) -> Resource:
 
 def picture(*resources: Resource) -> Picture:
     return Picture(resources=resources, outputs={}, config={})
+
+
+def test_a_branch_that_deploys_the_same_lists_no_stack() -> None:
+    same = changed({"s": picture(host("gpu-1", "10.0.0.1"))}, {"s": picture(host("gpu-1", "10.0.0.1"))})
+    assert same == [] and "Nothing, in any of 3 stacks" in markdown(same, base="main", compared=3)
 
 
 def test_hosts_that_change_alike_are_one_line() -> None:
