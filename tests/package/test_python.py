@@ -18,15 +18,14 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     platform.configure(
         {"hosts": {name: {**platform.address(number), "gpus": 8} for number, name in enumerate(("gpu-1", "gpu-2"))}}
     )
-    platform.preview = platform.run("preview", "--diff")
-    platform.up()
+    platform.preview, _ = platform.previewed_up("--diff")
     yield platform
     platform.run("destroy", "--yes", "--skip-preview")
     assert not platform.ruler.groups and all(" remove " in host.commands[-1] for host in platform.hosts)
     platform.close()
 
 
-def test_a_preview_shows_the_parts_of_the_fleet_and_what_they_cost(platform: Simulated) -> None:
+def test_a_preview_shows_the_parts_of_the_fleet(platform: Simulated) -> None:
     created = re.findall(r"(?m)^ *\+ (\S+): \(create\)\n.*urn=.*::(\S+)\]", platform.preview)
     assert set(created) == {
         ("gpu-fleet:index:Fleet", "us-west"),
@@ -38,7 +37,6 @@ def test_a_preview_shows_the_parts_of_the_fleet_and_what_they_cost(platform: Sim
         ("gpu-fleet:ruler:RuleGroup", "busy"),
         ("pulumi:pulumi:Stack", "our-platform-platform"),
     }, platform.preview
-    assert "Series in Mimir, estimated: up to" in platform.preview
 
 
 def test_the_program_learns_what_each_host_reported(platform: Simulated) -> None:
@@ -51,12 +49,13 @@ def test_a_secret_stays_encrypted_on_both_sides(platform: Simulated) -> None:
     assert PASSWORD not in platform.state_text() + platform.preview
 
 
-def test_a_second_run_changes_nothing_and_a_changed_host_is_changed_alone(platform: Simulated) -> None:
+def test_a_second_run_changes_nothing_and_a_changed_host_is_changed_alone_with_what_the_fleet_costs(platform: Simulated) -> None:
     platform.run("up", "--yes", "--skip-preview", "--expect-no-changes")
     hosts = {"gpu-1": {**platform.address(0), "gpus": 8}, "gpu-2": {**platform.address(1), "gpus": 4}}
     platform.configure({"hosts": hosts})
     output = platform.run("preview", "--diff")
     assert re.findall(r"(?m)^ *~ (\S+): \(update\)", output) == ["gpu-fleet:host:Host"], output
+    assert "Series in Mimir, estimated: up to" in output
     assert "us-west-gpu-2" in output and "us-west-gpu-1" not in output, output
 
 
@@ -91,9 +90,8 @@ def test_hosts_that_are_created_in_the_same_run_are_deployed_in_it(platform: Sim
     text = text.replace('ssh=config.require_object("ssh")', f"ssh={ssh}")
     text = text.replace("fleet = ", 'machine = command.local.Command("machine", create="printf 127.0.0.1")\nfleet = ', 1)
     program.write_text(text.replace("import pulumi\n", "import pulumi\nimport pulumi_command as command\n", 1))
-    preview = own.run("preview")
+    preview, _ = own.previewed_up()
     assert "hosts: not known before the resources that the value comes from are created" in preview, preview
-    own.up()
     assert own.outputs()["hosts"]["gpu-1"]["gpus"] == 8
     state = own.state()
     [machine] = [each["urn"] for each in state if each["type"] == "command:local:Command"]

@@ -66,6 +66,13 @@ class Project:
     def up(self, **options: bool) -> str:
         return self.run("up", "--yes", "--skip-preview", **options)
 
+    def previewed_up(self, *arguments: str) -> tuple[str, str]:
+        """What one run printed of its preview, and of the update."""
+        output = self.run("up", "--yes", *arguments)
+        preview, header, update = output.partition("\nUpdating (")
+        assert header, output
+        return preview, update
+
     def output(self, name: str) -> str:
         return self.run("stack", "output", name).strip()
 
