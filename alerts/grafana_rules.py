@@ -29,11 +29,12 @@ from alerts import Backend
 from alerts.customization import NO_CUSTOMIZATION, Customization
 from alerts.links import NO_LINKS, Links
 from alerts.model import Rule, RuleGroup
-from alerts.notifications import INHIBITIONS
+from alerts.notifications import INHIBITIONS, Inhibition
 from alerts.xid_rules import ALERT as XID_ALERT
 from alerts.xid_rules import GPU_BY_UUID_OR_ADDRESS, GPU_IN_WORDS, open_incidents
 
 Source = Literal["mimir", "loki"]
+Inhibiting = list[tuple[Inhibition, str]]  # with the expression of the alerts that inhibit
 
 # The rule files evaluated with each source, in the order of evaluation.
 _RULE_FILES: Final[tuple[tuple[Source, Backend], ...]] = (("mimir", "mimir"), ("loki", "loki"), ("mimir", "grafana"))
@@ -128,13 +129,13 @@ def rule_groups(
         rules = [rule for rule in group.rules if "alert" in rule and (source == "mimir" or rule["alert"] not in in_mimir)]
         if rules:
             alerting.append((source, group, rules))
-    of_mimir = [rule for source, _, rules in alerting for rule in rules if source == "mimir"]
+    inhibiting = _inhibiting([rule for source, _, rules in alerting for rule in rules if source == "mimir"])
     names = Counter(_name(rule) for _, _, rules in alerting for rule in rules)
     return [
         GrafanaRuleGroup(
             name=group.name,
             interval_s=_interval_s(group.interval),
-            rules=tuple(_rule(rule, source, of_mimir, is_only=names[_name(rule)] == 1) for rule in rules),
+            rules=tuple(_rule(rule, source, inhibiting, is_only=names[_name(rule)] == 1) for rule in rules),
         )
         for source, group, rules in alerting
     ]
@@ -148,13 +149,13 @@ def _interval_s(text: str) -> int:
     return -(-seconds // STEP_S) * STEP_S
 
 
-def _rule(rule: Rule, source: Source, of_mimir: list[Rule], *, is_only: bool) -> GrafanaRule:
+def _rule(rule: Rule, source: Source, inhibiting: Inhibiting, *, is_only: bool) -> GrafanaRule:
     labels = rule["labels"]
     expr = rule["expr"]
     return GrafanaRule(
         title=_name(rule) if is_only else f"{_name(rule)} {labels['severity']}",
         source=source,
-        expr=_unless_inhibited(rule, of_mimir) if source == "mimir" else expr,
+        expr=_unless_inhibited(rule, inhibiting) if source == "mimir" else expr,
         severity=labels["severity"],
         for_=rule.get("for", "0s"),
         keep_firing_for=rule.get("keep_firing_for", "0s"),
@@ -178,14 +179,18 @@ def _template(text: str) -> str:
 # --- inhibition -------------------------------------------------------------------------------------------------------------
 
 
-def _unless_inhibited(rule: Rule, of_mimir: list[Rule]) -> str:
+def _inhibiting(of_mimir: list[Rule]) -> Inhibiting:
+    """For all rules at once: to compare each of them with all takes 0.04 s of each run."""
+    sources = ((inhibition, [rule for rule in of_mimir if _matches(inhibition.source, rule)]) for inhibition in INHIBITIONS)
+    return [(inhibition, _any_of(rules).rstrip()) for inhibition, rules in sources if rules]
+
+
+def _unless_inhibited(rule: Rule, inhibiting: Inhibiting) -> str:
     """The rule's expression, without rows for which an inhibiting alert holds."""
     expr: str = rule["expr"]
-    for inhibition in INHIBITIONS:
+    for inhibition, inhibits in inhibiting:
         if _matches(inhibition.target, rule):
-            sources = [other for other in of_mimir if _matches(inhibition.source, other)]
-            if sources:
-                expr = f"(\n{expr.rstrip()}\n)\nunless on ({', '.join(inhibition.equal)}) (\n{_any_of(sources).rstrip()}\n)\n"
+            expr = f"(\n{expr.rstrip()}\n)\nunless on ({', '.join(inhibition.equal)}) (\n{inhibits}\n)\n"
     return expr
 
 
