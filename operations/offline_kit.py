@@ -31,8 +31,9 @@ from operations.kit_install import ABOUT, ARTIFACTS, CHARTS, REPOSITORY, SUMS, T
 from operations.programs import needed_for
 from operations.stack import configuration, enter_project, stack_file
 from stackfile.config import ROOT
-from toolchain import PROGRAMS, Cache, Installer, ToolchainError, architecture, located
+from toolchain import PROGRAMS, Cache, ToolchainError, located
 from toolchain.cache import RECORD, Record, sha256_of
+from toolchain.install import Installer, architecture
 from toolchain.progress import Progress
 from toolchain.versions import ARCHITECTURES, chart, charts, images
 

@@ -15,7 +15,8 @@ from collections.abc import Collection
 from operations.engine import OperationError
 from operations.stack import configuration, enter_project, stack_file
 from stackfile.stand_ins import TRIAL
-from toolchain import Installer, ToolchainError, environment
+from toolchain import ToolchainError, environment
+from toolchain.install import Installer
 from toolchain.progress import Progress
 
 ALWAYS = ("pulumi", "pulumi-language-python")

@@ -16,7 +16,8 @@ from operations.offline_kit import PYTHONS, Replaced, hosts_programs_for, make_k
 from operations.programs import ALWAYS, needed_for
 from operations.stack import configuration, enter_project, stack_file
 from stackfile.stand_ins import LAB_STACKS, TRIAL, StandInsRefused
-from toolchain import PROGRAMS, ToolchainError, architecture
+from toolchain import PROGRAMS, ToolchainError
+from toolchain.install import architecture
 
 DEV = "dev"  # the stack of `make dev`
 

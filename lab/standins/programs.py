@@ -21,7 +21,8 @@ from host.parts import PROGRAMS as HOST_PROGRAMS
 from lab.grafana.release import pack_grafana
 from operations.artifacts import artifact_of, fill, release_of
 from stackfile.stand_ins import LAB_STACKS
-from toolchain import PROGRAMS, Cache, Installer, ToolchainError
+from toolchain import PROGRAMS, Cache, ToolchainError
+from toolchain.install import Installer, architecture
 from toolchain.progress import Progress
 from toolchain.pulumi_home import place
 
@@ -122,7 +123,7 @@ def gather(directory: Path, names: Collection[str] = HOST_PROGRAMS, *, present: 
                 except ToolchainError:
                     simulated.append(name)
                     program = pack_grafana(archive) if name == "grafana" else find(name)
-            programs[name] = {toolchain.architecture(): program}
+            programs[name] = {architecture(): program}
         fill(directory, programs, simulated=simulated)
 
 

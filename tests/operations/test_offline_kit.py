@@ -15,7 +15,7 @@ import yaml
 from lab.gpu import setup
 from tests import checkout
 from tests.checkout import REPO
-from toolchain import architecture
+from toolchain.install import architecture
 
 STACK = "offline"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

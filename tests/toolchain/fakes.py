@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from toolchain import Cache, Installer, Program
-from toolchain.install import architecture
+from toolchain import Cache, Program
+from toolchain.install import Installer, architecture
 from toolchain.progress import Progress
 from toolchain.versions import Release, ReleaseFile
 
