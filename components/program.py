@@ -9,8 +9,6 @@ from typing import Any
 
 import pulumi
 
-from components.backend.backend import Backend
-from components.backend.wiring import backend_args
 from components.fleet.fleet import Fleet
 from components.fleet.wiring import estimated_series, fleet_args, pull_output, scrape_output
 from components.preflight import check_artifacts, check_signals
@@ -57,7 +55,12 @@ def deploy(loaded: LoadedConfig, place: Place) -> Deployed:
     outputs: dict[str, Any] = {}
 
     fleet = None
-    backend = Backend(place.name("backend"), backend_args(loaded), place.below(None)) if config.backend else None
+    backend = None
+    if config.backend:
+        from components.backend.backend import Backend
+        from components.backend.wiring import backend_args
+
+        backend = Backend(place.name("backend"), backend_args(loaded), place.below(None))
     if config.hosts:
         hosts = fleet_args(config, backend, prefix=place.prefix)
         fleet = Fleet(place.name("fleet"), hosts, ours)

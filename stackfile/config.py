@@ -21,7 +21,6 @@ from stackfile.defaults import completed
 from stackfile.hostlist import HostList, entries_of
 from stackfile.hosts import Ssh
 from stackfile.hostspec import HostSpec
-from stackfile.inventory_file import read_inventory
 from stackfile.kubernetes import Kubernetes
 from stackfile.monitoring import Monitoring, monitoring_hosts, server_url
 from stackfile.naming import PROJECT
@@ -270,6 +269,8 @@ def _list_hosts(section: object, file: StackFile, listing: HostList) -> None:
         listing.problems.append(Problem(_place(("inventory",)), "the stack has hosts too", "hosts or inventory", fix))
     listing.add_all(entries_of(section or {}, lambda location: _place(("hosts", *location)), listing.problems))
     if file.inventory:
+        from stackfile.inventory_file import read_inventory  # with Ansible's ways, which few stacks need
+
         listing.add_all(read_inventory(file.inventory, (file.datacenter, file.cluster), listing))
 
 

@@ -111,7 +111,7 @@ def test_no_two_modules_import_each_other_even_indirectly() -> None:
 @pytest.mark.parametrize(
     ("module", "of_sections"),
     [
-        ("components.program", "pulumi_kubernetes pulumiverse_grafana grafana_foundation_sdk dashboards signals"),
+        ("components.program", "pulumi_command pulumi_kubernetes pulumiverse_grafana grafana_foundation_sdk dashboards signals"),
         ("provider.server", "kubernetes urllib3 aiohttp asyncssh"),
     ],
 )

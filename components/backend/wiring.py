@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pulumi
-
-from components.backend.backend import Backend, BackendArgs
+from components.backend.backend import BackendArgs
 from components.stack import LoadedConfig
 
 
@@ -23,8 +21,3 @@ def backend_args(loaded: LoadedConfig) -> BackendArgs:
         grafana_port=section.grafana.port,
         grafana_password=auth.apply(lambda text: text.partition(":")[2]) if auth else None,
     )
-
-
-def once_up(backend: Backend | None, url: str) -> pulumi.Input[str]:
-    """The URL, known only once the embedded backend runs: whatever uses it waits for that through its dependency."""
-    return backend.ready.apply(lambda _: url) if backend else url

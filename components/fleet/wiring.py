@@ -6,11 +6,11 @@ An error found here (a directory of artifacts without the program, say) ends the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import pulumi
 
-from components.backend.backend import Backend
-from components.backend.wiring import once_up
+from components.backend.once_up import once_up
 from components.fleet import series
 from components.fleet.bundle import bundle
 from components.fleet.fleet import FleetArgs
@@ -23,6 +23,9 @@ from stackfile.config import StackConfig
 from stackfile.counters import counters
 from stackfile.monitoring import ROLE
 from stackfile.settings import host_settings
+
+if TYPE_CHECKING:
+    from components.backend.backend import Backend
 
 
 def fleet_args(config: StackConfig, backend: Backend | None, prefix: str = "") -> FleetArgs:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dashboards
 from alerts import grafana_rules
 from alerts.grafana_rules import Source
 from components import notifications
-from components.backend.backend import Backend
-from components.backend.wiring import once_up
+from components.backend.once_up import once_up
 from components.custom import all_dashboards, customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
@@ -21,6 +20,9 @@ from components.grafana.ownership import Owner
 from components.stack import LoadedConfig
 from stackfile.config import StackConfig
 from stackfile.sections import Ruler, Rulers, Server
+
+if TYPE_CHECKING:
+    from components.backend.backend import Backend
 
 
 def grafana_provider_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> dict[str, Any]:

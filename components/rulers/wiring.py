@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pulumi
 
 import alerts
@@ -9,8 +11,7 @@ from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import stack_inventory
 from alerts.model import to_yaml
 from components import notifications
-from components.backend.backend import Backend
-from components.backend.wiring import once_up
+from components.backend.once_up import once_up
 from components.custom import customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
@@ -18,6 +19,9 @@ from components.rulers.resources import RulerServer
 from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
 from stackfile.sections import Ruler
+
+if TYPE_CHECKING:
+    from components.backend.backend import Backend
 
 
 def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> RulersArgs:
