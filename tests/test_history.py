@@ -119,7 +119,6 @@ def preview(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     datacenter = Upgraded(tmp_path_factory.mktemp("history"), cluster)
     try:
         datacenter.run("lab.dev", "up")
-        before = json.loads(datacenter.pulumi("stack", "output", "--json"))
         datacenter.upgrade()
         log = datacenter.directory / ".dev/events.json"
         run = ".venv/bin/python -m lab.standins run -- pulumi --non-interactive"
@@ -133,8 +132,8 @@ def preview(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
         found = (event["resourcePreEvent"]["metadata"] for event in events if "resourcePreEvent" in event)
         steps = [step for step in found if not re.search(r"::pulumi:providers:\w+::default", step["urn"])]
         results = [event["resOutputsEvent"]["metadata"] for event in events if "resOutputsEvent" in event]
-        *_, stack = [result["new"] for result in results if result["type"] == "pulumi:pulumi:Stack"]
-        yield Preview(steps, before, stack["outputs"], done.stdout)
+        *_, stack = [result for result in results if result["type"] == "pulumi:pulumi:Stack"]
+        yield Preview(steps, stack["old"]["outputs"], stack["new"]["outputs"], done.stdout)
     finally:
         datacenter.run("lab.dev", "down")
     datacenter.has_ended()
@@ -174,6 +173,7 @@ def _covers(entry: Mapping[str, str], step: Mapping[str, Any]) -> bool:
 
 
 def test_outputs_keep_their_names(preview: Preview) -> None:
+    assert preview.before
     assert _keys(preview.before) <= _keys(preview.after), "whoever reads an output by its name gets nothing"
 
 
