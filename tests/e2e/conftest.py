@@ -99,6 +99,11 @@ class Datacenter:
     def host(self) -> Path:
         return self.directory / ".dev/host"
 
+    @property
+    def state(self) -> Path:
+        """The file that pulumi keeps, of which `stack export` prints the last part."""
+        return self.directory / ".dev/state/.pulumi/stacks/gpu-fleet/dev.json"
+
     def metrics(self, promql: str) -> list[dict[str, Any]]:
         return query.metrics(self.endpoints["MIMIR_URL"], promql)
 

@@ -58,7 +58,6 @@ def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothin
     datacenter: Datacenter, edited: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = placed(datacenter)
-    assert "would change" not in datacenter.pulumi("preview", "--expect-no-changes"), "without PLAN no host is contacted"
     monkeypatch.setenv("PLAN", "hosts")
     output = datacenter.pulumi("preview", "--diff")
     assert f"{HOST}: 1 of " in output, output
@@ -69,13 +68,16 @@ def test_plan_hosts_shows_in_a_preview_what_differs_on_a_host_and_touches_nothin
 
 
 def test_what_make_does_with_a_stack_is_understood_by_pulumi_and_a_second_up_changes_nothing(
-    datacenter: Datacenter, preview: str
+    datacenter: Datacenter, preview: str, edited: Path
 ) -> None:
+    """Without PLAN and a refresh no host is contacted: what was edited there stays and is not shown."""
     assert "unchanged" in preview
+    before = edited.read_text()
     output = datacenter.make("up", "--yes --skip-preview --expect-no-changes")
     assert re.search(r"Resources:\s+\d+ unchanged", output), output
     assert re.search(rf"(?m)^{HOST} +unchanged +8 x NVIDIA H100 80GB HBM3 +nvidia_gpu_exporter +- +\S+", output), output
     assert "1 host: 1 unchanged." in output
+    assert "would change" not in preview + output and edited.read_text() == before
 
 
 def test_the_policy_pack_stops_a_preview_at_a_violation_and_takes_levels_from_a_file(datacenter: Datacenter) -> None:
@@ -90,14 +92,14 @@ def test_the_policy_pack_stops_a_preview_at_a_violation_and_takes_levels_from_a_
 
 
 def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacenter: Datacenter, edited: Path) -> None:
-    host, state = placed(datacenter), datacenter.pulumi("stack", "export")
+    host, state = placed(datacenter), datacenter.state.read_text()
     done = check(datacenter)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{HOST}  drift 1  alloy: file /etc/gpu-fleet/alloy/{edited.name}: content differs" in done.stdout, done.stdout
     assert "1 host: 1 drift." in done.stdout
     assert "pulumi up --refresh --stack dev" in done.stdout
     assert placed(datacenter) == host
-    assert datacenter.pulumi("stack", "export") == state
+    assert HOST in state and datacenter.state.read_text() == state
 
 
 def test_check_of_a_fleet_without_drift_succeeds(datacenter: Datacenter) -> None:
