@@ -152,20 +152,18 @@ def test_hosts_that_pull_are_to_get_the_bundle_that_the_others_have(fleet: Stack
     assert pull["install"] == "curl -fsSLO https://files.example.com/fleet/install-gpu-fleet && sudo sh install-gpu-fleet"
 
 
-def test_a_refresh_of_untouched_hosts_finds_no_drift(fleet: Stack) -> None:
-    fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
-
-
-def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_repaired_by_up(fleet: Stack, site: Site) -> None:
+def test_an_edited_file_and_a_stopped_service_are_seen_by_refresh_and_repaired_by_up_and_untouched_hosts_have_no_drift(
+    fleet: Stack, site: Site
+) -> None:
     host = site.hosts["metal"]
     original = host.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout
     host.ssh("echo '// by hand' >>/etc/gpu-fleet/alloy/discover.alloy; systemctl stop gpu-fleet-node-exporter")
 
-    refreshed = fleet.pulumi("refresh", "--yes", "--diff")
-    assert "/etc/gpu-fleet/alloy/discover.alloy" in refreshed, refreshed
-    assert "gpu-fleet-node-exporter" in refreshed, refreshed
+    output = fleet.up("--refresh", "--diff")
+    assert "/etc/gpu-fleet/alloy/discover.alloy" in output, output
+    assert "gpu-fleet-node-exporter" in output, output
+    assert re.search(r"(?m)^ +~ 1 updated$", output), output
 
-    fleet.up()
     assert host.ssh("cat /etc/gpu-fleet/alloy/discover.alloy").stdout == original
     assert host.ssh("systemctl is-active gpu-fleet-node-exporter").stdout.strip() == "active"
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
