@@ -147,7 +147,7 @@ test: machine style ## run lint and every test; of the lab's own those that chan
 	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
 	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
 	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
-	  $(PYTHON) -m pytest -n 4 --dist loadgroup --no-loadscope-reorder $(if $(ALL)$(OFFICIAL),--all); failed=$$?; \
+	  $(PYTHON) -m pytest -n 6 --dist loadgroup --no-loadscope-reorder $(if $(ALL)$(OFFICIAL),--all); failed=$$?; \
 	  $(if $(filter 1,$(OFFICIAL)),$(WITH_TOOLS) $(PYTHON) -m tests.kubernetes.official_charts || failed=1;) \
 	  wait $$mypy || failed=1; cat "$$types"; rm "$$types"; exit $$failed
 

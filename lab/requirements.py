@@ -24,9 +24,10 @@ from toolchain.locate import located
 from toolchain.progress import Progress
 
 PROGRAMS: Final = ("shellcheck", "chromium", "debootstrap", "systemd-nspawn", "ip", "ssh", "mkfs.ext4", "mkfs.xfs", "losetup")
-# On 2026-11-22 the cache had 3.4 GB of tools, hosts' roots and Pulumi's home, and three runs 2.6 GB of temporary files (du). The
-# others are estimates: four processes run Mimir, Loki, Pulumi and a few hosts each, and Go's caches hold the modules of Alloy.
-_CACHE_GB, _BUILDS_GB, _TEMPORARY_GB, _MEMORY_GIB = 5, 15, 5, 4
+# On 2026-11-22 the cache had 3.4 GB of tools, hosts' roots and Pulumi's home, and three runs 2.6 GB of temporary files (du). Six
+# processes with Mimir, Loki, Pulumi and a few hosts each took 8 GiB of memory (free, 2026-11-23). The disk space for builds is an
+# estimate: Go's caches hold the modules of Alloy.
+_CACHE_GB, _BUILDS_GB, _TEMPORARY_GB, _MEMORY_GIB = 5, 15, 5, 8
 _APT = Path("/etc/apt")
 _DEBIAN = "https://deb.debian.org/debian"  # debootstrap's own default
 _REACH_S = 10

@@ -8,7 +8,6 @@ SDKs of packages are small ones (generate.py). Not done here: adding them to a p
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import queue
 import re
@@ -25,6 +24,7 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, language_pb2, language_pb2_grpc, plugin_pb2
 
 from lab.standins import permission
+from lab.standins.language import list_packages
 from lab.standins.language.environment import HERE, BadEnvironment, Package, PythonEnvironment
 from lab.standins.language.generate import answer, python_sdk
 from lab.standins.language.run_program import FAILED_AND_TOLD
@@ -46,7 +46,7 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.LanguageHandshakeResponse()
 
     def GetPluginInfo(self, request, context):
-        return plugin_pb2.PluginInfo(version=importlib.metadata.version("pulumi"))
+        return plugin_pb2.PluginInfo(version=list_packages.version("pulumi"))
 
     def GetRequiredPackages(self, request, context):
         with _told(context):
