@@ -73,11 +73,19 @@ copy_private() {
 # swap_in PATH MODE OWNER GROUP: $NEW becomes PATH.
 swap_in() {
   attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$NEW" || return 1
-  [ "$OWNERS" = no ] || attempt "cannot set the owner of $PREFIX$1 to $3:$4" chown "$3:$4" "$NEW" || return 1
+  set_owner "$1" "$3:$4" "$NEW" || return 1
   # mv would follow a link to a directory and put the file inside.
   [ ! -L "$PREFIX$1" ] || rm -f "$PREFIX$1"
   flush "$NEW" # as `commit` does
   attempt "cannot write $PREFIX$1" mv -fT "$NEW" "$PREFIX$1" && will_flush "$PREFIX${1%/*}"
+}
+
+# set_owner PATH OWNER:GROUP NEW: of a new file or directory, which becomes PATH. Most belong to root and were created so, except in a
+# directory that passes its own group on.
+set_owner() {
+  [ "$OWNERS" = yes ] || return 0
+  [ "$2" != root:root ] || [ ! -O "$3" ] || [ ! -G "$3" ] || return 0
+  attempt "cannot set the owner of $PREFIX$1 to $2" chown "$2" "$3"
 }
 
 # make_parent PATH: creates the missing directories above it, which record_part has recorded.
@@ -116,13 +124,16 @@ place_dir() {
   fi
   if [ ! -d "$PREFIX$1" ]; then
     # A file or dangling link in place of a directory of ours is only a change to our installation.
-    ! placed_get dir "$1" || rm -f "$PREFIX$1"
+    { [ ! -e "$PREFIX$1" ] && [ ! -L "$PREFIX$1" ]; } || ! placed_get dir "$1" || rm -f "$PREFIX$1"
     make_parent "$1"
     attempt "cannot create the directory $PREFIX$1" mkdir -m "$2" "$PREFIX$1" || return 1
     label "$1"
-  else
-    attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
+    will_flush "$PREFIX$1"
+    will_flush "$PREFIX${1%/*}"
+    set_owner "$1" "$3:$4" "$PREFIX$1"
+    return
   fi
+  attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   will_flush "$PREFIX$1"
   will_flush "$PREFIX${1%/*}"
   [ "$OWNERS" = yes ] || return 0

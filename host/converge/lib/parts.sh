@@ -11,7 +11,9 @@ converge_part() {
     record_part "$1"
     return
   fi
-  say "$1: $(($(wc -l <"$SCRATCH/changes"))) changes"
+  part_changes=0
+  while IFS= read -r _; do part_changes=$((part_changes + 1)); done <"$SCRATCH/changes"
+  say "$1: $part_changes changes"
   undo_begin "$1" || return 1
   if change_part "$1" && wait_ready "$1"; then
     record_units "$1" && drop_records "$SCRATCH/obsolete" "bin dir user group" && placed_forget "$SCRATCH/obsolete" || return 1
