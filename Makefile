@@ -33,9 +33,9 @@ help:
 
 # The first that is new enough and can make .venv. The system's own comes first: distributions optimize theirs by a profile, pyenv
 # only on request, and without it every run of the program takes a third more CPU time.
-PYTHONS := /usr/bin/python3 python3
+BASE_PYTHONS := /usr/bin/python3 python3
 .venv/installed: requirements.txt
-	@for python in $(PYTHONS); do \
+	@for python in $(BASE_PYTHONS); do \
 	  "$$python" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && found=$$python && break; done; \
 	if [ -z "$$found" ]; then \
 	  command -v "$$python" >/dev/null || { echo "python3 (3.11 or newer) is needed: apt-get install python3 python3-venv"; exit 1; }; \

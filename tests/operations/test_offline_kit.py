@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,18 @@ def test_a_kit_says_what_is_a_stand_in_and_holds_no_untracked_file(kit: Path) ->
         names = set(tar.getnames())
     assert {"Makefile", f"Pulumi.{STACK}.yaml"} <= names
     assert "monitoring.key" not in names
+
+
+def test_a_kit_is_for_every_supported_python_unless_versions_are_given() -> None:
+    """The other tests give one: the packages of all are a download of minutes."""
+
+    def asked(*arguments: str) -> str:
+        command = ["make", "--dry-run", "--always-make", "offline-kit", *arguments]
+        shown = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
+        return shown[shown.index("operations.offline_kit") :]
+
+    assert "--python" not in asked()
+    assert re.findall(r"--python (\S+)", asked("PYTHONS=3.11 3.13")) == ["3.11", "3.13"]
 
 
 def test_a_kit_of_real_programs_takes_no_stand_in(archive: Path, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_older_python_is_refused_with_its_version_and_before_anything_is_inst
         shutil.copy(REPO / name, checkout)
     environment = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
-        ["make", "setup", "PYTHONS=python3"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        ["make", "setup", "BASE_PYTHONS=python3"], cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode != 0 and "python3 is Python 3.10.12; 3.11 or newer is needed" in done.stdout
     assert not (checkout / ".venv").exists()
@@ -58,5 +58,15 @@ def test_a_python_that_is_too_old_is_passed_over_for_one_that_is_not(tmp_path: P
     for program in (old, new):
         program.chmod(0o755)
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    subprocess.run(["make", "setup", f"PYTHONS={old} {new}"], cwd=checkout, env=environment, capture_output=True, check=False)
+    command = ["make", "setup", f"BASE_PYTHONS={old} {new}"]
+    subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=False)
     assert (checkout / "asked").read_text() == "-m venv .venv\n"
+
+
+def test_the_systems_own_python_is_the_first_that_is_taken(tmp_path: Path) -> None:
+    for name in ("Makefile", "requirements.txt"):
+        shutil.copy(REPO / name, tmp_path)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = ["make", "--dry-run", "setup"]
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "for python in /usr/bin/python3 python3; do" in shown.stdout
