@@ -53,11 +53,11 @@ def main(arguments: list[str]) -> int:
         elif verb == "reset-failed":
             unit["active"] = "inactive" if unit["active"] == "failed" else unit["active"]
             unit["restarts"] = 0
+        elif verb == "enable" and on_disk(rest[-1]) is not None:
+            unit["enabled"] = True
         elif unit["loaded"] is None and verb not in ("disable", "stop"):
             sys.stderr.write(f"Unit {rest[-1]} could not be found.\n")
             code = 5
-        elif verb == "enable":
-            unit["enabled"] = True
         elif verb in ("start", "restart", "reload-or-restart"):
             if verb != "start" or unit["active"] != "active":
                 works = "ExecStart=/bin/false" not in unit["loaded"]

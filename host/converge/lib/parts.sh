@@ -32,7 +32,8 @@ change_part() {
   save_foreign_files && record_part "$1" || return 1
   perform "$1" "group package user dir foreign" &&
     drop_records "$SCRATCH/obsolete" "unit file" &&
-    perform "$1" "file download manager" || return 1
+    perform "$1" "file download manager" &&
+    enable_units || return 1
   [ "$UNITS_CHANGE" = no ] || service definitions || return 1
   has_services "$1" || return 0
   free_ports "$1" && perform "$1" "start restart reload"
@@ -56,6 +57,15 @@ perform() {
       manager) service prepare ;;
       start | restart | reload) service "$do_operation" "$do_key" "$do_1" ;;
     esac || return 1
+  done <"$SCRATCH/actions"
+}
+
+# enable_units: those that $SCRATCH/actions start.
+enable_units() {
+  while IFS=$TAB read -r enable_operation enable_unit enable_type _; do
+    case $enable_operation in
+      start | restart | reload) service enable "$enable_unit" "$enable_type" || return 1 ;;
+    esac
   done <"$SCRATCH/actions"
 }
 
@@ -160,8 +170,12 @@ put_back() {
   placed_merge "$SCRATCH/made.kept"
   awk -F "$TAB" '$1 == "dir"' "$SCRATCH/made" >"$SCRATCH/made.directories"
   sweep "$SCRATCH/made.directories"
+  awk -F "$TAB" '$1 == "unit" { print $2 FS $4 }' "$UNDO/placed" >"$SCRATCH/before"
+  while IFS=$TAB read -r put_unit put_type; do
+    service enable "$put_unit" "$put_type"
+  done <"$SCRATCH/before"
   service definitions
-  if grep -q "^unit$TAB" "$UNDO/placed"; then
+  if [ -s "$SCRATCH/before" ]; then
     run_as_before && put_end="the previous version runs again" || put_end="the previous version does not run either"
   elif [ -s "$UNDO/placed" ]; then
     put_end="its previous state is restored"
@@ -174,14 +188,14 @@ put_back() {
   fail "$put_code" "$put_message; $put_end" || true
 }
 
-# run_as_before: starts the old units. They ran with the old settings, which are put in place while they start, so that a bad port in
-# the new settings stops nothing. The environment file is shared by all parts, so it gets the new settings back afterwards.
+# run_as_before: starts the old units, those of $SCRATCH/before. They ran with the old settings, which are put in place while they
+# start, so that a bad port in the new settings stops nothing. The environment file is shared by all parts, so it gets the new settings
+# back afterwards.
 run_as_before() {
   before_env=$(KEY=$ENV_FILE awk -F "$TAB" '$1 == ENVIRON["KEY"] && $2 != "-" { print $2 }' "$STATE/undo/host/list" 2>/dev/null)
   values_mode=640 values_group=$GROUP
   [ "$OWNERS" = yes ] || values_mode=600 values_group=root
   [ -z "$before_env" ] || place_file "$STATE/undo/host/$before_env" "$ENV_FILE" "$values_mode" root "$values_group"
-  awk -F "$TAB" '$1 == "unit" { print $2 FS $4 }' "$UNDO/placed" >"$SCRATCH/before"
   while IFS=$TAB read -r before_unit before_type; do
     service restart "$before_unit" "$before_type"
   done <"$SCRATCH/before"

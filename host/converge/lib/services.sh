@@ -5,7 +5,9 @@
 #   _definitions                makes it read changed unit files
 #   _difference UNIT TYPE       sets DIFF: how the unit differs from enabled and running
 #   _is_running UNIT TYPE
-#   _start _restart _reload _stop UNIT TYPE
+#   _enable UNIT TYPE           before the three below; sets UNITS_CHANGE where _definitions has to come between
+#   _start _restart _reload UNIT TYPE
+#   _stop UNIT TYPE
 #   _is_steady UNIT TYPE        runs, and has not just been restarted; sets GAVE_UP when it will not be restarted anymore
 #   _leave                      called when the last of our units was removed
 #   _log UNIT                   prints its last lines

@@ -54,36 +54,35 @@ systemd_is_running() {
   esac
 }
 
+# Reloading all unit files, which enable, disable and unmask do by themselves, takes a second on a host with hundreds of units: it is left
+# to systemd_definitions, once per part. Without it systemd 255 and newer would keep reporting that an enabled unit changed on disk.
+systemd_enable() {
+  will_flush_links
+  case $(systemctl is-enabled "$1.$2" 2>/dev/null </dev/null) in
+    enabled) ;;
+    masked*)
+      UNITS_CHANGE=yes
+      systemctl --no-reload unmask "$1.$2" >/dev/null 2>&1 </dev/null
+      systemctl --no-reload unmask --runtime "$1.$2" >/dev/null 2>&1 </dev/null
+      ;;
+    *) UNITS_CHANGE=yes ;;
+  esac
+  systemctl reset-failed "$1.$2" >/dev/null 2>&1 </dev/null # a unit that failed too often is not started again before this
+  attempt "$1.$2 cannot be enabled" systemctl --quiet --no-reload enable "$1.$2"
+}
+
 systemd_start() {
-  systemd_enable "$1.$2" && attempt "$1.$2 did not start" systemctl start "$1.$2"
+  attempt "$1.$2 did not start" systemctl start "$1.$2"
 }
 
 systemd_restart() {
-  systemd_enable "$1.$2" && attempt "$1.$2 did not restart" systemctl restart "$1.$2"
+  attempt "$1.$2 did not restart" systemctl restart "$1.$2"
 }
 
 systemd_reload() {
-  systemd_enable "$1.$2" || return 1
   systemctl reload-or-restart "$1.$2" >/dev/null 2>&1 </dev/null && return
   systemd_log "$1" >"$SCRATCH/log"
   fail service-failed "service $1 did not accept its new configuration"
-}
-
-# Reloading all unit files, which enable, disable and unmask do by themselves, takes a second on a host with hundreds of units: where
-# enable changes nothing, it is left to systemd_definitions, once per part. Where enable changes something, systemd 255 and newer would
-# otherwise keep reporting that the unit changed on disk.
-systemd_enable() {
-  enable_how=
-  will_flush_links
-  case $(systemctl is-enabled "$1" 2>/dev/null </dev/null) in
-    enabled) enable_how=--no-reload ;;
-    masked*)
-      systemctl unmask "$1" >/dev/null 2>&1 </dev/null
-      systemctl unmask --runtime "$1" >/dev/null 2>&1 </dev/null
-      ;;
-  esac
-  systemctl reset-failed "$1" >/dev/null 2>&1 </dev/null # a unit that failed too often is not started again before this
-  attempt "$1 cannot be enabled" systemctl --quiet $enable_how enable "$1"
 }
 
 # will_flush_links: the links of enabled units.
