@@ -33,7 +33,7 @@ def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 def nvidia_smi(directory: Path, listing: str, *, code: int = 0) -> dict[str, str]:
     version = "DRIVER version      : 590.48.01\nCUDA Version        : 13.1\n"
-    tool(directory, "nvidia-smi", {"-L": listing, "--query-gpu=driver_version": "590.48.01\n", "--version": version}, code=code)
+    tool(directory, "nvidia-smi", {"-L": listing, "--version": version}, code=code)
     return {"GPU_FLEET_TOOL_PATH": str(directory)}
 
 
@@ -108,10 +108,11 @@ def test_a_host_without_any_driver_says_what_was_looked_for(tmp_path: Path, vend
     assert done.returncode == NO_DRIVER and f"no GPU driver: {sought}" in done.stderr
 
 
-def test_old_drivers_show_their_cuda_version_in_the_table_only(tmp_path: Path) -> None:
+def test_old_drivers_are_asked_for_their_version_and_show_that_of_cuda_in_the_table_only(tmp_path: Path) -> None:
     answers = {"-L": EIGHT, "--query-gpu=driver_version": "418.67\n", "--version": "ERROR: Option --version is not recognized.\n"}
     tool(tmp_path, "nvidia-smi", answers, default="| NVIDIA-SMI 418.67  Driver Version: 418.67  CUDA Version: 10.1 |")
-    assert facts_of(probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tmp_path)}))["CUDA_VERSION"] == "10.1"
+    found = facts_of(probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tmp_path)}))
+    assert (found["GPU_DRIVER_VERSION"], found["CUDA_VERSION"]) == ("418.67", "10.1")
 
 
 def test_the_named_directory_is_searched_before_the_path(tmp_path: Path) -> None:
