@@ -199,6 +199,7 @@ class Site:
         self.known_hosts_file.write_text("".join(f"{host.address} {host.host_key}\n" for host in self.hosts.values()))
         common = f"  IdentityFile {self.key_file}\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.known_hosts_file}\n"
         common += "  StrictHostKeyChecking yes\n  BatchMode yes\n  LogLevel ERROR\n"
+        common += "  KexAlgorithms curve25519-sha256\n"  # OpenSSH 9's own choice takes 0.08 s of CPU time for a key
         names = "".join(f"Host {host.name}\n  HostName {host.address}\n" for host in self.hosts.values())
         (self.directory / "ssh_config").write_text(f"{names}Host *\n{common}")
 
