@@ -231,7 +231,8 @@ def test_a_tool_that_hangs_in_the_kernel_is_reported_and_stops_nothing_else(
     with directory_that_hangs(host, "/var/lib/gpu-fleet/textfile/hangs", tmp_path) as (at, let_go):
         host.ssh(f"mv {tool} {tool}.real && printf '#!/bin/sh\\nexec 3>{at}/file\\n' >{tool} && chmod 755 {tool}")
         try:
-            read = lambda: host.ssh(f"cat {written}").stdout  # noqa: E731
+            read = (host.inside / written.lstrip("/")).read_text
+            host.ssh("systemctl start --no-block gpu-fleet-textfile")
             eventually("the failure in its file", lambda: "cannot be killed" in read(), shown=read)
             [pid, state] = host.ssh(of_the_tool).stdout.split()
             assert state == "D" and f"# says: rocm-smi (process {pid}) cannot be killed" in read()
@@ -241,7 +242,7 @@ def test_a_tool_that_hangs_in_the_kernel_is_reported_and_stops_nothing_else(
             assert 'node_gpu_collector_success{collector="amd"} 0' in host.ssh("curl -s http://127.0.0.1:9100/metrics").stdout
         finally:
             let_go()
-            host.ssh(f"mv {tool}.real {tool}")
+            host.ssh(f"mv {tool}.real {tool} && systemctl start --no-block gpu-fleet-textfile")
         eventually("the GPUs again", lambda: 'node_gpu_collector_success{collector="amd"} 1' in read(), shown=read)
         eventually("nothing left of the failure", lambda: not host.ssh("systemctl --failed --no-legend").stdout)
 
