@@ -134,10 +134,8 @@ def _repository(kit: Path, stack: str) -> Iterator[Entry]:
 
 
 def _packages(wheels: Path, here: str, pythons: Sequence[str], progress: Progress) -> Iterator[Entry]:
-    cache = Cache().root / "pip"
-    common = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
-    common += ["--no-deps", "--dest", str(wheels)]
-    environment = {**os.environ, "PIP_CACHE_DIR": str(cache)}
+    kept = Cache().wheels
+    kept.mkdir(parents=True, exist_ok=True)
     locked = ["--require-hashes", "-r", str(ROOT / "requirements.txt")]
     for python in pythons:
         with progress.step(f"Python {python}", "downloading its packages"):
@@ -147,12 +145,15 @@ def _packages(wheels: Path, here: str, pythons: Sequence[str], progress: Progres
                 target += ["--abi", abi]
             for platform in _PLATFORMS:
                 target += ["--platform", platform.format(machine=_MACHINES[here])]
-            done = subprocess.run([*common, *target, *locked], env=environment, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise OperationError(f"packages for Python {python} cannot be downloaded:\n{done.stderr.strip()[-2000:]}")
-    done = subprocess.run([*common, PIP], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise OperationError(f"{PIP} cannot be downloaded:\n{done.stderr.strip()[-2000:]}")
+            # pip compares everything that the index has of each package, which takes it ten seconds. What it verified is kept.
+            if _download(wheels, "--no-index", "--find-links", str(kept), *target, *locked) is not None:
+                error = _download(wheels, *target, *locked)
+                if error is not None:
+                    raise OperationError(f"packages for Python {python} cannot be downloaded:\n{error}")
+                shutil.copytree(wheels, kept, dirs_exist_ok=True)
+    error = _download(wheels, PIP)
+    if error is not None:
+        raise OperationError(f"{PIP} cannot be downloaded:\n{error}")
     count = len(list(wheels.glob("*.whl")))
     yield Entry(
         what="Python packages",
@@ -160,6 +161,15 @@ def _packages(wheels: Path, here: str, pythons: Sequence[str], progress: Progres
         arch=here,
         origin=f"the package index, verified by the hashes of requirements.txt; Python {', '.join(pythons)}",
     )
+
+
+def _download(wheels: Path, *arguments: str) -> str | None:
+    """Of the package index, to `wheels`: None, or the end of what pip said about its failure."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
+    command += ["--no-deps", "--dest", str(wheels), *arguments]
+    environment = {**os.environ, "PIP_CACHE_DIR": str(Cache().root / "pip")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.stderr.strip()[-2000:] if done.returncode != 0 else None
 
 
 def _programs(tools: Path, names: Sequence[str], here: str, replaced: Replaced | None) -> Iterator[Entry]:

@@ -4,6 +4,7 @@
       tools/NAME/VERSION/      the program and record.json: its source, its sha256, when
       pulumi-home/             Pulumi's own directory, with the plugins it is to use (pulumi_home.py)
       go/mod, go/build         Go's module and build caches
+      wheels/                  Python packages of the offline kits that were made here
       locks/NAME               one installer at a time per program
       partial/NAME.PID/        unfinished work; the holder of the lock of NAME may remove all of it
       logs/NAME.log            what the last build printed
@@ -68,6 +69,10 @@ class Cache:
 
     def directory(self, name: str, version: str) -> Path:
         return self.tools / name / version
+
+    @property
+    def wheels(self) -> Path:
+        return self.root / "wheels"
 
     @property
     def go_modules(self) -> Path:
