@@ -258,7 +258,7 @@ def _alerts(one: Resource) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Name and annotations of each alert."""
     rules: list[Any] = []
     if one.type == "gpu-fleet:ruler:RuleGroup":
-        rules = _mapping(yaml.safe_load(str(one.inputs.get("rules", "")))).get("rules") or []
+        rules = _mapping(yaml.load(str(one.inputs.get("rules", "")), yaml.CSafeLoader)).get("rules") or []
     elif one.type == "kubernetes:monitoring.coreos.com/v1:PrometheusRule":
         groups = _mapping(one.inputs.get("spec")).get("groups") or []
         rules = [rule for group in groups for rule in _mapping(group).get("rules") or []]

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from operations.engine import OperationError
 from operations.stack import project
+from policy.checks import Grouped, findings
 from stackfile.config import ROOT
 
 _REGISTERED = ROOT / "components/registered.py"
@@ -45,6 +47,11 @@ class Picture:
     def of_type(self, *types: str) -> dict[str, Resource]:
         """By name."""
         return {one.name: one for one in self.resources if one.type in types}
+
+    @cached_property
+    def findings(self) -> Grouped:
+        """Of policies (docs/policies.md)."""
+        return findings((one.type, one.name, one.inputs) for one in self.resources)
 
 
 @contextmanager
@@ -77,12 +84,11 @@ def pictures(directory: Path, stacks: Mapping[str, str] | None = None) -> dict[s
     """By stack. `directory`: a checkout, of any commit. `stacks`: their files; default: all but `dev`. Raises OperationError."""
     stacks = stack_files_in(directory) if stacks is None else stacks
     files = list(stacks.values())
-    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # nothing is left in a checkout
     shares = [share for start in range(_PROCESSES) if (share := files[start::_PROCESSES])]
 
     def take(share: Sequence[str]) -> str:
         command = [sys.executable, str(_REGISTERED), str(directory), *share]
-        done = subprocess.run(command, cwd=directory, env=variables, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
         if done.returncode != 0 or len(done.stdout.splitlines()) != len(share):
             raise OperationError(f"the program of {directory} could not be run for {', '.join(share)}:\n{done.stderr.strip()}")
         return done.stdout

@@ -15,7 +15,6 @@ from dashboards.changes import changes as dashboard_changes
 from dashboards.review import as_code
 from operations.pr_report import rules
 from operations.pr_report.pictures import Picture, Resource
-from policy.checks import Grouped, findings
 
 _HOST, _BUNDLE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle"
 _RULE_GROUP, _ALERTMANAGER = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
@@ -255,8 +254,8 @@ def problems(old: Picture, new: Picture) -> Iterator[str]:
 
 def violations(old: Picture, new: Picture) -> Iterator[str]:
     """Of policies, if the base has not the same; docs/policies.md."""
-    known = _findings(old)
-    for (policy, found), resources in _findings(new).items():
+    known = old.findings
+    for (policy, found), resources in new.findings.items():
         if (policy, found) not in known:
             level = " (advisory)" if policy.is_advisory else ""
             names = [name.replace("::", " ") for name in resources]
@@ -266,12 +265,7 @@ def violations(old: Picture, new: Picture) -> Iterator[str]:
 
 def breaks_policy(old: Picture, new: Picture) -> bool:
     """Whether the branch adds a violation that is not only advisory."""
-    known = _findings(old)
-    return any(not policy.is_advisory for policy, found in _findings(new) if (policy, found) not in known)
-
-
-def _findings(picture: Picture) -> Grouped:
-    return findings((one.type, one.name, one.inputs) for one in picture.resources)
+    return any(not policy.is_advisory for policy, found in new.findings if (policy, found) not in old.findings)
 
 
 def _parsed(inputs: Mapping[str, Any]) -> dict[str, Any]:
