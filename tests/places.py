@@ -18,6 +18,7 @@ from lab.standins import programs
 from tests import vault
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServer, SshServers
+from toolchain.cache import Cache
 from toolchain.versions import ARCHITECTURES, image, release
 
 # What the provider starts on a host reports success and touches nothing: the arguments are those of provider/bootstrap.sh.
@@ -38,7 +39,7 @@ class Place:
         self.checkout, self.home = directory / "checkout", directory / "home"
         self.project = self.checkout
         copy_to(self.checkout)
-        self.place_key()
+        self.furnish_home()
         self.environment = {
             **os.environ,
             **programs.environment("training"),
@@ -49,10 +50,13 @@ class Place:
             "PULUMI_STACK": "training",
         }
 
-    def place_key(self) -> None:
-        key = self.home / ".ssh/fleet"
+    def furnish_home(self) -> None:
+        """With the key of the hosts, and the programs of this machine."""
+        key, cache = self.home / ".ssh/fleet", self.home / ".cache/gpu-fleet"
         key.parent.mkdir(parents=True)
         shutil.copy(self.servers.key_file(), key)
+        cache.mkdir(parents=True)
+        (cache / "tools").symlink_to(Cache().tools.resolve())  # each program that is on the PATH alone prints its version first
 
     def write_stack(self) -> None:
         """The stack file in the project's directory, and every file that it names."""

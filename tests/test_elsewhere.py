@@ -75,7 +75,7 @@ def test_stacks_of_a_directory_of_their_own_or_of_a_fork_are_unchanged_elsewhere
     # A colleague has the directory elsewhere, and updates the checkout beside it.
     shutil.copytree(first, second / "our stacks")
     place.project, place.home = second / "our stacks", second / "home"
-    place.place_key()
+    place.furnish_home()
     place.environment["HOME"] = str(place.home)
     git(second / "checkout", "pull", "--quiet", "--ff-only")
     assert "News." in (second / "checkout/CHANGELOG.md").read_text()
