@@ -21,17 +21,17 @@ def copy_to(directory: Path) -> None:
     files = subprocess.run(listed, cwd=REPO, capture_output=True, check=True).stdout.decode()
     for name in filter(None, files.split("\0")):
         if (REPO / name).is_file():
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # what git would take may be a temporary file that is gone by now
-                shutil.copy2(REPO / name, directory / name)
-                if name.endswith(".py"):
-                    _copy_bytecode(REPO / name, directory / name)
+                copy_file(name, directory)
     (directory / ".venv").symlink_to(REPO / ".venv")
 
 
-def _copy_bytecode(source: Path, to: Path) -> None:
-    compiled = Path(importlib.util.cache_from_source(str(source)))
-    if compiled.is_file():
-        target = Path(importlib.util.cache_from_source(str(to)))
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy2(compiled, target)
+def copy_file(name: str, directory: Path) -> None:
+    """One file, with its bytecode. `name`: its path in the checkout."""
+    source, to = REPO / name, directory / name
+    to.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, to)
+    compiled = Path(importlib.util.cache_from_source(name))
+    if name.endswith(".py") and (REPO / compiled).is_file():
+        (directory / compiled).parent.mkdir(exist_ok=True)
+        shutil.copy2(REPO / compiled, directory / compiled)

@@ -18,7 +18,7 @@ import toolchain
 from lab.hosts import Site
 from lab.standins import programs
 from stackfile.stand_ins import LAB_STACKS
-from tests.checkout import REPO
+from tests.checkout import REPO, copy_file
 from tests.test_requirements import locked, normal
 from toolchain.programs import PROGRAMS
 
@@ -73,8 +73,7 @@ class User:
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, text=True, check=True).stdout
         for name in listed.rstrip("\0").split("\0"):
             if not name.startswith(tuple(f"{room}/" for room in LEFT_OUT)) and (REPO / name).is_file():
-                (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(REPO / name, self.copy / name)
+                copy_file(name, self.copy)
         make_environment(self.copy / ".venv")
         give_programs(home, directory / "bin")
         (directory / "state").mkdir()
