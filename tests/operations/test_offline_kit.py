@@ -14,9 +14,11 @@ import pytest
 import yaml
 
 from lab.gpu import setup
+from operations import offline_kit
 from tests import checkout
 from tests.checkout import REPO
 from toolchain.install import architecture
+from toolchain.progress import Progress
 
 STACK = "offline"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -120,6 +122,35 @@ def test_a_kit_of_real_programs_takes_no_stand_in(archive: Path, tmp_path: Path)
     done = subprocess.run(["sh", "-c", path], cwd=copy, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode != 0 and "pulumi-language-python 3.259.0" in done.stderr, done.stderr
     assert len(list((copy / "build/offline-kit").iterdir())) == 1, "nothing is left of it"
+
+
+# Stands for Python with pip: the index has one wheel, and says how often it was asked.
+PIP = """#!/bin/sh
+case "$*" in *" pip=="*) exit 0 ;; esac
+while [ $# -gt 0 ]; do case $1 in --dest) dest=$2 ;; --find-links) kept=$2 ;; esac; shift; done
+mkdir -p "$dest"
+if [ -n "$kept" ]; then cp "$kept/one.whl" "$dest"; else echo >>"$INDEX" && cp "$INDEX" "$dest/one.whl"; fi
+"""
+
+
+def test_the_packages_of_a_kit_are_kept_for_the_next_and_downloaded_where_one_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, index, kept = tmp_path / "python", tmp_path / "index", tmp_path / "cache/gpu-fleet/wheels"
+    python.write_text(PIP)
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("INDEX", str(index))
+
+    def asked(kit: str) -> int:
+        [entry] = offline_kit._packages(tmp_path / kit, "amd64", [PYTHON], Progress(quiet=True))
+        assert entry.version == "1 wheels"
+        return len(index.read_text())
+
+    assert [asked("first"), asked("second")] == [1, 1]
+    (kept / "one.whl").unlink()
+    assert [asked("third"), asked("fourth")] == [2, 2]
 
 
 def test_a_damaged_kit_is_refused_before_anything_is_written(kit: Path, tmp_path: Path) -> None:
