@@ -29,6 +29,7 @@ import yaml
 import alerts
 import toolchain
 from alerts.generate import generated_groups
+from alerts.model import document
 
 ROOT: Final = Path(alerts.__file__).parent
 KEPT: Final = Path(__file__).with_name("mutants.yaml")
@@ -78,7 +79,7 @@ def origins() -> list[Origin]:
     found, generated = [], set(generated_groups())
     for file in sorted({*alerts.rule_files("mimir"), *alerts.rule_files("grafana")} - generated):
         seen: dict[str, int] = {}
-        for group_index, group in enumerate(yaml.safe_load(file.read_text())["groups"]):
+        for group_index, group in enumerate(document(file)["groups"]):
             for index, rule in enumerate(group["rules"]):
                 labels = rule.get("labels", {})
                 name = " ".join(
@@ -125,7 +126,7 @@ def _tests() -> list[tuple[list[Path], dict[str, Any]]]:
     """promtool's test files: the rule files that each names, and its content; the quick ones first."""
     found = []
     for file in sorted((ROOT / "tests").glob("*.test.yaml"), key=lambda file: file.name == "xid.test.yaml"):
-        content = yaml.safe_load(file.read_text())
+        content = yaml.load(file.read_text(), yaml.CSafeLoader)
         found.append(([(file.parent / name).resolve() for name in content["rule_files"]], content))
     return found
 
@@ -147,7 +148,7 @@ def survives(origin: Origin, mutant: Mutant) -> bool:
 
 def _is_green(origin: Origin, mutant: Mutant, files: list[Path], test: Mapping[str, Any]) -> bool:
     """promtool over the mutant with what the file records, without the alerts that have nothing to do with it."""
-    groups = copy.deepcopy(yaml.safe_load(origin.file.read_text())["groups"])
+    groups = copy.deepcopy(document(origin.file)["groups"])
     groups[origin.group]["rules"][origin.index] = dict(mutant.rule)
     if "alert" in origin.rule:
         for group in groups:
@@ -155,12 +156,12 @@ def _is_green(origin: Origin, mutant: Mutant, files: list[Path], test: Mapping[s
         files = [origin.file]  # no alert asks for what another file's alerts say
     with tempfile.TemporaryDirectory() as directory:
         changed = Path(directory, "changed.yaml")
-        changed.write_text(yaml.safe_dump({"groups": [group for group in groups if group["rules"]]}))
+        changed.write_text(yaml.dump({"groups": [group for group in groups if group["rules"]]}, Dumper=yaml.CSafeDumper))
         names = {group["name"] for group in groups if group["rules"]}
         given = [changed if file == origin.file else file for file in files]
         order = [group for group in test.get("group_eval_order", ()) if len(files) > 1 or group in names]
         content = {**test, "rule_files": [str(file) for file in given], "group_eval_order": order}
-        Path(directory, "test.yaml").write_text(yaml.safe_dump(content))
+        Path(directory, "test.yaml").write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
         command = [toolchain.find("promtool"), "test", "rules", Path(directory, "test.yaml")]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
