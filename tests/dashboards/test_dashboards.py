@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 import dashboards
+from alerts.model import document
 from bench import panels as reading
 from dashboards.layout import SCHEMA_VERSION, all_panels
 
@@ -147,7 +147,7 @@ def test_rules_query_only_agent_metrics_that_are_sent():
     asked = {
         name
         for file in ("pipeline", "xid-events")
-        for group in yaml.safe_load((ROOT / f"alerts/rules/{file}.yaml").read_text())["groups"]
+        for group in document(ROOT / f"alerts/rules/{file}.yaml")["groups"]
         for rule in group["rules"]
         for name in re.findall(r"\b(?:prometheus_remote|prometheus_tsdb|loki_write|alloy|process|gpu_fleet)_\w+", rule["expr"])
     }
