@@ -18,7 +18,7 @@ import asyncssh
 
 import toolchain
 from lab import gpu
-from lab.hosts import gpus, journal, login
+from lab.hosts import gpus, journal
 from lab.hosts.cgroup import Group
 from lab.hosts.errors import HostsError
 from lab.hosts.network import Network
@@ -158,22 +158,18 @@ class Host:
         self, command: str, *, user: str = "root", stdin: str | None = None, check: bool = True, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Runs sh's `command` over real ssh. Raises HostsError with what it printed when it fails and `check`."""
-        done = None
-        if user == "root":
-            # Without that login, as of a host that was just cut off, ssh makes one of its own.
-            with contextlib.suppress(OSError):
-                done = login.run(self._login, command, stdin=stdin or "", timeout_s=timeout_s)
-        if done is None:
-            done = subprocess.run(
-                [*self._ssh(), "-l", user, self.name, command],
-                input=stdin,
-                stdin=subprocess.DEVNULL if stdin is None else None,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+        # Without that login, as of a host that was just cut off, ssh makes one of its own.
+        shared = ["-S", str(self._login)] if user == "root" else []
+        done = subprocess.run(
+            [*self._ssh(), *shared, "-l", user, self.name, command],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
         if check and done.returncode != 0:
             raise HostsError(f"{self.name}: `{command}` exited {done.returncode}:\n{done.stdout}{done.stderr}")
         return done

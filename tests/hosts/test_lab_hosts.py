@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,19 +51,6 @@ def test_root_s_commands_share_a_login_and_do_without_it_once_it_is_cut(site: Si
     host.ssh("pkill -KILL -f '^sshd.*: root'", check=False)
     assert host.ssh("echo again").stdout == "again\n"
     assert logins(host, "root") > before
-
-
-def test_root_s_commands_get_their_input_and_say_how_they_end(site: Site) -> None:
-    host = site.hosts["metal"]
-    done = host.ssh("cat; echo of stderr >&2; exit 3", stdin="ä" * 100_000, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "ä" * 100_000, "of stderr\n")
-    assert host.ssh("cat").stdout == "", "without input it ends at once"
-    assert host.ssh("kill -KILL $$", check=False).returncode == 255
-    with pytest.raises(subprocess.TimeoutExpired):
-        host.ssh("sleep 5", timeout_s=0.5)
-    with ThreadPoolExecutor(12) as pool:  # more than a login has sessions
-        said = pool.map(lambda number: host.ssh(f"sleep 1; echo {number}").stdout, range(12))
-        assert list(said) == [f"{number}\n" for number in range(12)]
 
 
 def test_a_kernel_line_is_in_the_journal_of_this_boot(site: Site) -> None:
