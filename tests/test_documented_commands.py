@@ -97,6 +97,14 @@ def test_make_knows_the_targets_and_variables_that_documents_give_it() -> None:
         assert dry.returncode == 0, f"{command.block.place}: {text}\n{dry.stderr}"
 
 
+def test_what_people_give_to_a_target_is_set_by_no_other_line_of_the_makefile() -> None:
+    """Set-up's list of Pythons was the value of `make offline-kit PYTHONS=...` for those who gave none."""
+    everywhere = [command for page in PAGES for block in blocks(page) if block.language in SHELL for command in commands(block)]
+    texts = [command.text for command in everywhere if command.text.startswith("make ")]
+    given = {name for text in texts for name in re.findall(r"(?<=\s)([A-Z_]+)=", text)}
+    assert given and given & set(re.findall(r"(?m)^(?:export )?([A-Z_]+) *[:?+]?= *\S", MAKEFILE)) == set()
+
+
 def test_each_secret_that_a_page_sets_is_known_or_named_by_a_receiver() -> None:
     for page in PAGES:
         text = page.read_text()
