@@ -185,6 +185,14 @@ def test_a_part_that_does_not_come_up_is_put_back_and_named_with_its_log(host: S
     assert host.check().code == 0
 
 
+def test_what_a_program_writes_when_it_is_started_again_is_not_the_cause(host: SimulatedHost) -> None:
+    part = web(host, "broken")
+    again = "".join(f"echo time=now level=INFO msg={collector}\n" for collector in range(50))
+    program = replace(part.files[0], content=f"#!/bin/sh\necho time=now level=ERROR msg=why\n{again}exit 1\n".encode())
+    error = host.run("apply", [replace(part, files=(program, *part.files[1:]))]).error("web")
+    assert "does not keep running: time=now level=ERROR msg=why; " in error["message"]
+
+
 def test_a_new_part_that_does_not_come_up_is_removed_again(host: SimulatedHost) -> None:
     apply = host.run("apply", [page(), web(host, "broken")])
     assert apply.code == 1

@@ -203,7 +203,7 @@ def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host:
     assert apply.code == 1
     error = apply.error("job")
     assert error["code"] == "service-failed"
-    last_words = f"journal of --quiet --no-pager --output=cat --lines=1 --unit={UNIT}.service _TRANSPORT=stdout"
+    last_words = f"journal of --quiet --no-pager --output=cat --lines=200 --unit={UNIT}.service _TRANSPORT=stdout"
     assert error["message"] == f"service {UNIT} does not keep running: {last_words}; the previous version runs again"
     assert error["log"] == [f"journal of --quiet --no-pager --output=cat --lines=20 --unit={UNIT}.service"]
     assert "ExecStart=/opt/gpu-fleet/libexec/job\n" in host.at(f"/etc/systemd/system/{UNIT}.service").read_text()
@@ -218,7 +218,7 @@ def test_a_unit_that_starts_again_and_again_is_not_waited_for_as_long_as_a_slow_
 def test_a_unit_that_lacks_a_download_says_what_it_said_itself(host: SimulatedHost) -> None:
     error = host.run("apply", [_job(host, "/bin/false 13")]).error("job")
     assert error["code"] == "download"
-    said = f"journal of --quiet --no-pager --output=cat --lines=1 --unit={UNIT}.service _TRANSPORT=stdout"
+    said = f"journal of --quiet --no-pager --output=cat --lines=200 --unit={UNIT}.service _TRANSPORT=stdout"
     assert error["message"].startswith(said), error
 
 

@@ -135,7 +135,7 @@ is_file_fresh() {
   return 1
 }
 
-# not_ready SECONDS: sets the error, with the last lines of the log; a program's last line usually explains why it exited.
+# not_ready SECONDS: sets the error, with the last lines of the log; a program's last words usually explain why it exited.
 not_ready() {
   if [ -n "$UNSTEADY" ]; then
     service end "$UNSTEADY"

@@ -11,7 +11,7 @@
 #   _is_steady UNIT TYPE        runs, and has not just been restarted; sets GAVE_UP when it will not be restarted anymore
 #   _leave                      called when the last of our units was removed
 #   _log UNIT                   prints its last lines
-#   _end UNIT                   sets END_STATUS and END_WORDS: exit status and last line of its program; empty: unknown
+#   _end UNIT                   sets END_STATUS and END_WORDS: exit status and last words of its program; empty: unknown
 #   _override_directories UNIT TYPE    drop-in directories, where other files could change the unit
 # shellcheck shell=sh
 
@@ -29,6 +29,12 @@ choose_manager() {
       return 1
       ;;
   esac
+}
+
+# last_words: of the lines of a log the last, but none about what went well: a program that was started again meanwhile has written fifty
+# of them since it said why it ended.
+last_words() {
+  awk 'NF { last = $0 } NF && !/level=(info|INFO|debug|DEBUG)/ { said = $0 } END { print said == "" ? last : said }'
 }
 
 # sweep_override PATH: removes the drop-in directory of our unit once it is empty.

@@ -312,7 +312,8 @@ supervisor_log() {
 }
 
 supervisor_end() {
-  END_STATUS='' END_WORDS=$(supervisor_log "$1" | tail -n 1)
+  supervisor_program "$1"
+  END_STATUS='' END_WORDS=$(if [ -f "$PROGRAM_LOG" ]; then tail -n 200 "$PROGRAM_LOG"; else supervisor_log "$1"; fi | last_words)
 }
 
 supervisor_override_directories() {

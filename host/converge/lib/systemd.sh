@@ -123,7 +123,7 @@ systemd_log() {
 
 systemd_end() {
   END_STATUS=$(systemctl show --value -p ExecMainStatus -- "$1.service" </dev/null 2>/dev/null)
-  END_WORDS=$(journalctl --quiet --no-pager --output=cat --lines=1 --unit="$1.service" _TRANSPORT=stdout 2>/dev/null </dev/null)
+  END_WORDS=$(journalctl --quiet --no-pager --output=cat --lines=200 --unit="$1.service" _TRANSPORT=stdout 2>/dev/null </dev/null | last_words)
 }
 
 systemd_override_directories() {
