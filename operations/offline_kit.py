@@ -164,7 +164,7 @@ def _packages(wheels: Path, here: str, pythons: Sequence[str], progress: Progres
 
 
 def _download(wheels: Path, *arguments: str) -> str | None:
-    """Of the package index, to `wheels`: None, or the end of what pip said about its failure."""
+    """Fills `wheels`. None, or the end of what pip said about its failure."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
     command += ["--no-deps", "--dest", str(wheels), *arguments]
     environment = {**os.environ, "PIP_CACHE_DIR": str(Cache().root / "pip")}

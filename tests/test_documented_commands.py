@@ -83,11 +83,16 @@ def test_no_commands_are_in_a_block_without_a_language() -> None:
     assert not hidden, "write ```sh, so that the commands are tested: " + ", ".join(hidden)
 
 
-def test_make_knows_the_targets_and_variables_that_documents_give_it() -> None:
+@cache
+def of_make() -> dict[str, Command]:
+    """By text; those too that need what no test can have."""
     everywhere = [command for page in PAGES for block in blocks(page) if block.language in SHELL for command in commands(block)]
-    given = {command.text: command for command in everywhere if command.text.startswith("make ")}
-    assert given
-    for text, command in given.items():
+    return {command.text: command for command in everywhere if command.text.startswith("make ")}
+
+
+def test_make_knows_the_targets_and_variables_that_documents_give_it() -> None:
+    assert of_make()
+    for text, command in of_make().items():
         known = set(re.findall(r"\$[({]([A-Z_]+)[)},]", MAKEFILE)) | {"PLAN", "PRICE", "TO", "BASE", "LIMIT", "STACKS_TO"}
         unknown = set(re.findall(r"(?<=\s)([A-Z_]+)=", text)) - known
         assert not unknown, f"{command.block.place}: {text}: the Makefile reads no {', '.join(unknown)}"
@@ -99,9 +104,7 @@ def test_make_knows_the_targets_and_variables_that_documents_give_it() -> None:
 
 def test_what_people_give_to_a_target_is_set_by_no_other_line_of_the_makefile() -> None:
     """Set-up's list of Pythons was the value of `make offline-kit PYTHONS=...` for those who gave none."""
-    everywhere = [command for page in PAGES for block in blocks(page) if block.language in SHELL for command in commands(block)]
-    texts = [command.text for command in everywhere if command.text.startswith("make ")]
-    given = {name for text in texts for name in re.findall(r"(?<=\s)([A-Z_]+)=", text)}
+    given = {name for text in of_make() for name in re.findall(r"(?<=\s)([A-Z_]+)=", text)}
     assert given and given & set(re.findall(r"(?m)^(?:export )?([A-Z_]+) *[:?+]?= *\S", MAKEFILE)) == set()
 
 

@@ -66,13 +66,13 @@ def config(server: GrafanaServer, ruler: RulerServer) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     secrets = {**SECRETS, "grafanaAuth": server.auth}
     stack = Stack(tmp_path_factory.mktemp("observability"), "observability", config(server, ruler), secrets).create()
     examples(stack.directory)
     shown = stack.up("--diff")
     assert not [value for value in SECRETS.values() if value in shown]
-    return stack
+    yield stack
 
 
 def test_grafana_holds_the_rules_with_fixed_uids_and_the_ruler_only_records(stack, server, ruler):
@@ -212,3 +212,4 @@ def test_what_somebody_else_has_in_grafana_is_refused_and_stays_until_it_is_hand
     stack.write()
     stack.up()
     stack.up("--expect-no-changes")
+    stack.destroy()

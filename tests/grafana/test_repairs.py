@@ -67,7 +67,7 @@ class Migration:
 
 
 @pytest.fixture(scope="module")
-def migration(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Migration:
+def migration(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migration]:
     login = {"url": ruler.url, "tenant": "us-west", "username": "writer"}
     config = {"rulers": {"mimir": login, "loki": login}, "grafana": {"url": server.url}, "alerts": ALERTS}
     directory = tmp_path_factory.mktemp("stack")
@@ -78,7 +78,8 @@ def migration(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytes
     assert all(re.fullmatch("[0-9a-f]{64}", board["outputs"]["configJson"]) for board in boards_of(stack)), "hashes"
     for file, (today, then) in SETTINGS.items():
         replace(stack, file, then, today)
-    return Migration(stack, *stack.previewed_up())
+    yield Migration(stack, *stack.previewed_up())
+    stack.destroy()
 
 
 @pytest.fixture(scope="module")

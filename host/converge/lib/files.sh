@@ -80,12 +80,13 @@ swap_in() {
   attempt "cannot write $PREFIX$1" mv -fT "$NEW" "$PREFIX$1" && will_flush "$PREFIX${1%/*}"
 }
 
-# set_owner PATH OWNER:GROUP NEW: of a new file or directory, which becomes PATH. Most belong to root and were created so, except in a
+# set_owner PATH OWNER:GROUP NEW [OPTIONS]: of NEW, which is or becomes PATH. Most things belong to root and were created so, except in a
 # directory that passes its own group on.
 set_owner() {
   [ "$OWNERS" = yes ] || return 0
   [ "$2" != root:root ] || [ ! -O "$3" ] || [ ! -G "$3" ] || return 0
-  attempt "cannot set the owner of $PREFIX$1 to $2" chown "$2" "$3"
+  # shellcheck disable=SC2086 # no option or one
+  attempt "cannot set the owner of $PREFIX$1 to $2" chown ${4:-} "$2" "$3"
 }
 
 # make_parent PATH: creates the missing directories above it, which record_part has recorded.
@@ -118,6 +119,7 @@ label() {
 
 # place_dir PATH MODE OWNER GROUP CONTENTS
 place_dir() {
+  place_whole=
   unlock "$1"
   if [ -L "$PREFIX$1" ] && [ "$5" != runtime ] && placed_get dir "$1"; then
     attempt "cannot replace the link $PREFIX$1 by a directory" replace_link "$1" || return 1
@@ -128,19 +130,14 @@ place_dir() {
     make_parent "$1"
     attempt "cannot create the directory $PREFIX$1" mkdir -m "$2" "$PREFIX$1" || return 1
     label "$1"
-    will_flush "$PREFIX$1"
-    will_flush "$PREFIX${1%/*}"
-    set_owner "$1" "$3:$4" "$PREFIX$1"
-    return
+  else
+    attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
+    # The files in it may belong to an account that no longer exists.
+    [ "$5" != runtime ] || ! placed_get dir "$1" || [ "$(stat -c %U:%G "$PREFIX$1")" = "$3:$4" ] || place_whole=-hR
   fi
-  attempt "cannot set the mode of $PREFIX$1" chmod "$2" "$PREFIX$1" || return 1
   will_flush "$PREFIX$1"
   will_flush "$PREFIX${1%/*}"
-  [ "$OWNERS" = yes ] || return 0
-  place_whole=
-  # The files in it may belong to an account that no longer exists.
-  [ "$5" != runtime ] || ! placed_get dir "$1" || [ "$(stat -c %U:%G "$PREFIX$1")" = "$3:$4" ] || place_whole=-hR
-  attempt "cannot set the owner of $PREFIX$1 to $3:$4" chown $place_whole "$3:$4" "$PREFIX$1"
+  set_owner "$1" "$3:$4" "$PREFIX$1" "$place_whole"
 }
 
 # replace_link PATH: replaces the link by a directory with the content of its target: differences were determined through the link.
