@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,16 +23,18 @@ def installed(node: Callable[..., None]) -> Path:
     """The packages from npm, which `npm ci` compares with the hashes of the lock: once for each lock on this machine, since that
     costs as much as everything else here."""
     lock = PACKAGES / "package-lock.json"
-    kept = Cache().root / "nodejs" / sha256_of(lock)
-    if not kept.is_dir():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
-            whole = Path(scratch, "whole")
-            shutil.copytree(PACKAGES, whole)
-            npm = [str(NODE / "bin/node"), str(NODE / "lib/node_modules/npm/bin/npm-cli.js")]
-            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional", "--loglevel=error"]
-            node(*npm, "ci", *options, cwd=whole)
-            whole.rename(kept)
+    cache = Cache()
+    kept = cache.root / "nodejs" / sha256_of(lock)
+    with cache.locked("nodejs-packages", on_wait=lambda holder: None):
+        if not kept.is_dir():
+            with cache.partial("nodejs-packages") as partial:
+                whole = partial / "whole"
+                shutil.copytree(PACKAGES, whole)
+                npm = [str(NODE / "bin/node"), str(NODE / "lib/node_modules/npm/bin/npm-cli.js")]
+                options = ["--ignore-scripts", "--no-audit", "--no-fund", "--omit=optional", "--loglevel=error"]
+                node(*npm, "ci", *options, cwd=whole)
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                whole.rename(kept)
     return kept / "node_modules"
 
 
