@@ -49,13 +49,13 @@ class Service:
 
     def processes(self) -> list[str]:
         found = []
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        for process in Path("/proc").glob("[0-9]*"):
             try:
-                words = entry.read_bytes().decode(errors="replace").split("\0")
+                words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
             if self.marker in words:
-                found.append(entry.parent.name)
+                found.append(process.name)
         return found
 
 

@@ -151,7 +151,7 @@ def kill(pid: int) -> None:
 
 
 def _children(parent: int) -> Iterator[tuple[int, str]]:
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-                yield int(stat.parent.name), (stat.parent / "cmdline").read_text()
+            if int((process / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                yield int(process.name), (process / "cmdline").read_text()

@@ -138,14 +138,14 @@ class SimulatedHost:
 
     def stop(self) -> None:
         """Ends what still runs below the prefix, however the test ended."""
-        for environ in Path("/proc").glob("[0-9]*/environ"):
+        for process in Path("/proc").glob("[0-9]*"):
             try:
-                variables = environ.read_bytes().split(b"\0")
+                variables = (process / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
             if f"GPU_FLEET_PREFIX={self.prefix}".encode() in variables:
                 with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
-                    os.kill(int(environ.parent.name), signal.SIGKILL)
+                    os.kill(int(process.name), signal.SIGKILL)
 
 
 def path_without(directory: Path, *programs: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +27,7 @@ PASSWORD = "correct-horse-battery"  # planted: must be found nowhere in clear
 class Platform(Project):
     """The project of an example with its SDK; stack `platform`."""
 
-    _sdks: ClassVar[dict[str, Path]] = {}
+    _sdks: ClassVar[dict[str, dict[Path, bytes]]] = {}  # files by language; a test's own directory is gone when the next begins
 
     def __init__(self, directory: Path, example: str) -> None:
         super().__init__(directory)
@@ -59,14 +58,15 @@ class Platform(Project):
         """
         sdk = self.directory / "sdks" / language
         if language in self._sdks:
-            shutil.copytree(self._sdks[language], sdk)
+            for file, content in self._sdks[language].items():
+                (sdk / file).parent.mkdir(parents=True, exist_ok=True)
+                (sdk / file).write_bytes(content)
             return sdk
         plugin = self.directory / "pulumi-resource-gpu-fleet"
         plugin.write_text(f'#!/bin/sh\nexec {sys.executable} {REPO / "components"} "$@"\n')
         plugin.chmod(0o755)
         self.run("package", "gen-sdk", str(plugin), "--language", language, "--out", "sdks")
-        self._sdks[language] = Path(tempfile.mkdtemp(dir=self.directory), language)  # of this process; callers move theirs
-        shutil.copytree(sdk, self._sdks[language])
+        self._sdks[language] = {file.relative_to(sdk): file.read_bytes() for file in sdk.rglob("*") if file.is_file()}
         return sdk
 
     def configure(self, values: Mapping[str, Any]) -> None:
