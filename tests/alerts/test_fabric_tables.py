@@ -10,7 +10,6 @@ from alerts import nvlink_rules, sxid, sxid_rules
 from alerts.sxid import CATALOGUE, Action
 from alerts.tables import CatalogueError
 from alerts.xid import Severity
-from tests.samples.conftest import SAMPLES
 
 HEADER = "code,name,short_description,severity,immediate_action,source"
 
@@ -44,33 +43,11 @@ def test_every_wrong_row_of_the_table_of_sxids_is_named_at_once():
         assert expected in str(refused.value)
 
 
-def test_recorded_lines_of_switches_have_a_row_or_a_severity():
-    with (SAMPLES / "kernel" / "kernel_sxid_lines.csv").open(newline="") as file:
-        text = file.read()
-    lines = re.findall(r"SXid \(PCI:[^)]*\): (\d+), ?(Fatal|Non-fatal)?", text)
-    assert lines, "the recording has SXid lines"
-    decided = [code for code, severity in lines if severity or int(code) in CATALOGUE]
-    assert len(decided) > len(lines) / 2, "lines with more detail of an event have no severity of their own"
-
-
 def test_the_alert_has_the_text_of_the_table_for_codes_that_it_has():
     labels, annotations = sxid_rules.texts(Severity.CRITICAL)
     assert "egress sequence ID error: fatal to the whole fabric" in annotations["description"]
     assert "not in alerts/sxid.csv" in annotations["description"]
     assert re.search(r"\b12020\b[^}]*}}reboot_node", labels["action"])
-
-
-def test_the_recorded_links_of_a_product_are_those_of_the_table():
-    for name, model in (
-        ("azhpc-good_nvlink_status.txt", "A100"),
-        ("gpud-nvlink-status-a100.txt", "A100"),
-        ("gb200-s-partial.txt", "GB200"),
-    ):
-        text = (SAMPLES / "nvidia-smi" / "nvlink" / name).read_text()
-        gpu = re.split(r"(?m)^GPU \d+: ", text)[1]
-        product = next(one for one in nvlink_rules.PRODUCTS if re.fullmatch(one.model, gpu.partition(" (UUID")[0]))
-        speeds = [float(speed) for speed in re.findall(r"Link \d+: ([\d.]+) GB/s", gpu)]
-        assert (len(speeds), {speed * 1e9 for speed in speeds}) == (product.links, {product.speed}), model
 
 
 @pytest.mark.parametrize(
