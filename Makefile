@@ -19,7 +19,7 @@ ifeq ($(origin HOST),environment)
 HOST :=
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-pipeline
+ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
@@ -141,7 +141,7 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine release-notes gitlab-note gitlab-issue gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
+.PHONY: test machine release-notes gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
 test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
 test: machine style ## run lint and every test; of the lab's own those that changes since main concern, or ALL=1; OFFICIAL=1: all, with no stand-in
 	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
@@ -217,6 +217,9 @@ gitlab-note: .venv/installed ## in GitLab CI: write FROM=comment.md as the one n
 
 gitlab-issue: .venv/installed ## in GitLab CI: open, update or close the issue about drift: FROM=build/drift.md FOUND=yes|no
 	@$(PYTHON) -m operations.gitlab issue --file "$(FROM)" --found "$(FOUND)"
+
+gitlab-deployed: .venv/installed ## in GitLab CI: print the commit that was deployed last
+	@$(PYTHON) -m operations.gitlab deployed
 
 gitlab-pipeline: .venv/installed ## in GitLab CI: write a pipeline with one job per stack: FROM=build/stacks.json CANARY=s TO=build/deploy.yml
 	@$(PYTHON) -m operations.gitlab pipeline --file "$(FROM)" --canary "$(CANARY)" --to "$(TO)"

@@ -3,7 +3,8 @@
     python components/registered.py DIRECTORY FILE...
 
 prints one line of JSON per stack file, which is given relative to DIRECTORY: `file`, `resources` (each `type`, `name`,
-`inputs`), `outputs`, `config` (the keys that are not secret), `environments` (of Pulumi ESC, null without any), `warnings`, and
+`inputs`), `outputs`, `config` (the keys that are not secret), `secrets` (a digest of each encrypted value, and of what encrypts
+them), `environments` (of Pulumi ESC, null without any), `warnings`, and
 `error`, which is null unless the program ended early. Program and stack files are those of DIRECTORY, so another commit is read
 with its own code; this file therefore imports nothing of the project. A secret, and what only a deployed resource knows, is
 `UNKNOWN`.
@@ -14,6 +15,7 @@ Not here: values of Pulumi ESC environments, which only Pulumi Cloud can open.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import runpy
@@ -121,6 +123,7 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
         "resources": monitor.registered,
         "outputs": monitor.outputs,
         "config": {key.removeprefix(f"{PROJECT}:"): value for key, value in values.items()},
+        "secrets": _secrets(directory / file),
         "environments": environments,
         "warnings": engine.warnings,
         "error": error or "\n".join(engine.errors) or None,
@@ -160,6 +163,19 @@ def _configuration(directory: Path, stack_file: Path, warnings: list[str]) -> tu
     _replace_artifacts(values, directory, warnings)
     encrypted = [key for key, value in values.items() if isinstance(value, Mapping) and "secure" in value]
     return {key: value for key, value in values.items() if key not in encrypted}, encrypted, environments
+
+
+def _secrets(stack_file: Path) -> dict[str, str]:
+    """Key -> digest of the encrypted value, which changes whenever a value is set, also to the same as before. The key "" stands
+    for what encrypts them all: a passphrase's salt or the key of a service."""
+    file = yaml.safe_load(stack_file.read_text()) or {}
+    encrypted = {
+        key.removeprefix(f"{PROJECT}:"): value["secure"]
+        for key, value in (file.get("config") or {}).items()
+        if isinstance(value, Mapping) and "secure" in value
+    }
+    encrypted[""] = json.dumps([file.get(key) for key in ("secretsprovider", "encryptedkey", "encryptionsalt")])
+    return {key: hashlib.sha256(str(value).encode()).hexdigest() for key, value in encrypted.items()}
 
 
 def _replace_artifacts(values: dict[str, Any], directory: Path, warnings: list[str]) -> None:

@@ -3,9 +3,10 @@
     python -m operations.gitlab note --file comment.md
     python -m operations.gitlab issue --file build/drift.md --found yes
     python -m operations.gitlab pipeline --file build/stacks.json --canary us-west-training --to build/deploy.yml
+    python -m operations.gitlab deployed
 
-`note` and `issue` use the project access token in GPU_FLEET_GITLAB_TOKEN (role Reporter, scope api): the token of a job may write
-neither notes nor issues (docs.gitlab.com, "GitLab CI/CD job token", read 2026-11-22).
+`note`, `issue` and `deployed` use the project access token in GPU_FLEET_GITLAB_TOKEN (role Reporter, scope api): a job's token
+may neither write notes and issues nor list pipelines (docs.gitlab.com, "GitLab CI/CD job token", read 2026-11-22).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import urllib.error
 import urllib.parse
@@ -26,6 +28,7 @@ import yaml
 from operations.engine import OperationError
 from operations.pr_report.report import MARK
 from operations.stack import enter_project
+from operations.stack import project as stacks_directory
 from stackfile.config import ROOT
 
 TOKEN: Final = "GPU_FLEET_GITLAB_TOKEN"  # noqa: S105 - its name
@@ -89,6 +92,30 @@ def issue(project: Project, text: str, *, has_drift: bool) -> None:
         project.call("PUT", path, state_event="close")
 
 
+def deployed() -> str:
+    """The newest commit whose pipeline deployed all that it had to, or the empty tree, from which every stack differs: what a
+    cancelled or failed pipeline left out is deployed by the next. Raises OperationError."""
+    every_stack = _git("hash-object", "-t", "tree", os.devnull).stdout.strip()
+    if not os.environ.get(TOKEN):
+        print(f"{TOKEN} is not set, so what was deployed last is unknown: every stack is deployed", file=sys.stderr)
+        return every_stack
+    project = Project()
+    branch = urllib.parse.quote(_variable("CI_DEFAULT_BRANCH"), safe="")
+    for one in project.call("GET", f"{project.path}/pipelines?ref={branch}&status=success&order_by=id&sort=desc&per_page=100"):
+        bridges = project.call("GET", f"{project.path}/pipelines/{one['id']}/bridges")
+        if any(bridge["name"] == "deploy" and bridge["status"] == "success" for bridge in bridges) and _has(one["sha"]):
+            return str(one["sha"])
+    return every_stack
+
+
+def _has(commit: str) -> bool:
+    return _git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=stacks_directory(), capture_output=True, text=True, check=False)
+
+
 def pipeline(stacks: Sequence[str], canary: str, default: Any) -> dict[str, Any]:
     """A child pipeline: one job per stack. `default`: that of .gitlab-ci.yml. The others wait for the canary, and for a click."""
     made: dict[str, Any] = {
@@ -115,6 +142,7 @@ def pipeline(stacks: Sequence[str], canary: str, default: Any) -> dict[str, Any]
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m operations.gitlab", description="What jobs of GitLab CI write.")
     verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("deployed")
     for verb in ("note", "issue", "pipeline"):
         made = verbs.add_parser(verb)
         made.add_argument("--file", type=Path, required=True)
@@ -126,6 +154,9 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     try:
         enter_project()
+        if given.verb == "deployed":
+            print(deployed())
+            return 0
         text = given.file.read_text()
         if given.verb == "note":
             note(Project(), text)

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class Picture:
     resources: tuple[Resource, ...] = ()
     outputs: Mapping[str, Any]
     config: Mapping[str, Any]  # without the secret keys
+    secrets: Mapping[str, str] = field(default_factory=dict)  # components/registered.py
     warnings: tuple[str, ...] = ()
     error: str | None = None
     environments: str | None = None
@@ -59,7 +60,7 @@ def checkout(commit: str) -> Iterator[Path]:
     """The commit's files in a directory of their own: of this checkout, or of the user's directory of stack files, whose program
     is this checkout's at both commits. Raises OperationError."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-base-") as directory:
-        archive = subprocess.run(["git", "archive", commit, "."], cwd=project(), capture_output=True, check=False)
+        archive = subprocess.run(["git", "archive", commit], cwd=project(), capture_output=True, check=False)
         if archive.returncode != 0:
             reason = archive.stderr.decode(errors="replace").strip()
             raise OperationError(
@@ -104,6 +105,7 @@ def _picture(found: Mapping[str, Any]) -> Picture:
         resources=tuple(Resource(type=one["type"], name=one["name"], inputs=one["inputs"]) for one in found["resources"]),
         outputs=found["outputs"],
         config=found["config"],
+        secrets=found["secrets"],
         warnings=tuple(found["warnings"]),
         error=found["error"],
         environments=found["environments"],

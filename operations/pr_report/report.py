@@ -21,8 +21,11 @@ _SECTIONS: Final[Mapping[str, Callable[[Picture, Picture], Iterator[str]]]] = {
     "Dashboards": sections.dashboards,
     "Files on hosts": sections.files,
     "Charts": sections.charts,
+    "Secrets": sections.secrets,
+    "Stack file": sections.stack_file,
     "Everything else": sections.others,
 }
+_OF_FILES: Final = {name: _SECTIONS[name] for name in (_CHECKS, "Secrets", "Stack file")}
 _NOTHING: Final = Picture(outputs={}, config={})
 
 
@@ -54,8 +57,10 @@ def changed(old: Mapping[str, Picture], new: Mapping[str, Picture], price: float
         pair = before or _NOTHING, after or _NOTHING
         # What a program that ended early did not register yet is not removed.
         comparable = not any(side.error for side in pair)
-        shown = _SECTIONS if comparable else {_CHECKS: _SECTIONS[_CHECKS]}
+        shown = _SECTIONS if comparable else _OF_FILES
         said = {name: tuple(lines) for name, of in shown.items() if (lines := list(of(*pair)))}
+        if not said and comparable and (lines := list(sections.anything(*pair))):
+            said = {"Everything else": tuple(lines)}
         series = _series(*pair, price) if comparable else ""
         if said or series or not before or not after:
             is_new, is_removed = before is None, after is None

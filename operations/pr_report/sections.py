@@ -26,6 +26,7 @@ _COMPONENTS = re.compile(r"gpu-fleet:\w+:(Fleet|Rulers|Dashboards|Alerting|GpuCl
 _MASKED: Final = re.compile(r"^(file\t.*\t)[0-9a-f]{64}$", re.MULTILINE)
 _MOST_NAMED = 12
 _SAID_ELSEWHERE: Final = ("settings.GPU_FLEET_INSTANCE", "settings.GPU_FLEET_SCRAPE_TARGETS", "settings.GPU_FLEET_SCRAPE_KEEP")
+_IN_WORDS: Final = ("hosts", "inventory", "alerts", "scrapeTargets")
 _OF_RULES: Final = ("rules", "labels")  # keys of `alerts` whose effect is said at the rules
 
 
@@ -214,6 +215,28 @@ def _objects(manifest: Resource) -> Iterator[tuple[str, str]]:
         yield key, value if isinstance(value, str) else yaml.safe_dump(value)
 
 
+def secrets(old: Picture, new: Picture) -> Iterator[str]:
+    """Keys whose encrypted value changed. Only whoever deploys can read the values."""
+    for key in sorted({*old.secrets, *new.secrets}):
+        was, now = old.secrets.get(key), new.secrets.get(key)
+        if was == now or not (old.secrets and new.secrets):
+            continue
+        if not key:
+            yield "- All secrets are encrypted by another passphrase or key"
+        else:
+            yield f"- `{key}` {'added' if was is None else 'removed' if now is None else 'set to a new value'}"
+
+
+def stack_file(old: Picture, new: Picture) -> Iterator[str]:
+    """Every key that differs, by its name in the stack file, but for the sections that are described in words above."""
+    if not old.config or not new.config:
+        return
+    flat = [_flat({key: value for key, value in side.config.items() if key not in _IN_WORDS}) for side in (old, new)]
+    for key in sorted({*flat[0], *flat[1]}):
+        if flat[0].get(key) != flat[1].get(key):
+            yield f"- `{key}`: {_value(flat[0].get(key))} → {_value(flat[1].get(key))}"
+
+
 def others(old: Picture, new: Picture) -> Iterator[str]:
     """What no other section says: providers, folders, data sources, outputs."""
     said = {_HOST, _BUNDLE, _RULE_GROUP, _ALERTMANAGER, _GRAFANA_GROUP, _DASHBOARD, _PROMETHEUS_RULE, _RELEASE, _OBJECTS}
@@ -231,10 +254,21 @@ def others(old: Picture, new: Picture) -> Iterator[str]:
         if was is None or now is None:
             yield f"- {label} {'removed' if now is None else 'added'}"
             continue
-        flat = [_flat(_parsed(one.inputs)) for one in (was, now)]
-        for path in sorted({*flat[0], *flat[1]}):
-            if flat[0].get(path) != flat[1].get(path):
-                yield f"- {label}, `{path}`: {_value(flat[0].get(path))} → {_value(flat[1].get(path))}"
+        yield from _leaves(f"{label}, ", was, now)
+
+
+def anything(old: Picture, new: Picture) -> Iterator[str]:
+    """The inputs of every resource, for a difference that no section describes: it is never called nothing."""
+    sides = [{(one.type, one.name): one for one in side.resources} for side in (old, new)]
+    for key in sorted(sides[0].keys() & sides[1].keys()):
+        yield from _leaves(f"`{key[0]}` {key[1]}, ", sides[0][key], sides[1][key])
+
+
+def _leaves(label: str, old: Resource, new: Resource) -> Iterator[str]:
+    flat = [_flat(_parsed(one.inputs)) for one in (old, new)]
+    for path in sorted({*flat[0], *flat[1]}):
+        if flat[0].get(path) != flat[1].get(path):
+            yield f"- {label}`{path}`: {_value(flat[0].get(path))} → {_value(flat[1].get(path))}"
 
 
 def problems(old: Picture, new: Picture) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from operations import gitlab
 from operations.pr_report.report import MARK
 
 TOKEN = "glpat-of-the-tests"
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git hash-object -t tree /dev/null
 
 
 class GitLab(ThreadingHTTPServer):
@@ -24,6 +26,7 @@ class GitLab(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.notes: list[dict[str, Any]] = [{"id": 1, "body": f"quoted: {MARK}", "author": {"id": 5}}]
         self.issues: list[dict[str, Any]] = []
+        self.pipelines: list[dict[str, Any]] = []
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -55,6 +58,12 @@ class _Handler(BaseHTTPRequestHandler):
                 [one] = [note for note in self.server.notes if note["id"] == int(path.rpartition("/")[2])]
                 one["body"] = fields["body"]
                 self._answer({})
+            case "GET", "/projects/N/pipelines":
+                assert {"ref=main", "status=success", "order_by=id", "sort=desc"} <= set(query.split("&"))
+                self._answer([one for one in self.server.pipelines if one["status"] == "success"])
+            case "GET", "/projects/N/pipelines/N/bridges":
+                [one] = [one for one in self.server.pipelines if one["id"] == int(path.split("/")[-2])]
+                self._answer(one["bridges"])
             case "GET", "/projects/N/issues":
                 assert "labels=drift" in query and "state=opened" in query
                 self._answer([one for one in self.server.issues if one["state"] == "opened"])
@@ -118,6 +127,32 @@ def test_one_issue_is_opened_updated_and_closed(server: GitLab, tmp_path: Path) 
     )
     run("no")
     assert issue["state"] == "closed" and issue["notes"] == ["Every stack is as it was deployed."]
+
+
+def test_what_is_deployed_is_the_newest_commit_whose_whole_pipeline_succeeded(
+    server: GitLab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
+    commits = subprocess.run(
+        ["git", "rev-list", "--max-count=1", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    deployed = {"name": "deploy", "status": "success"}
+
+    def printed() -> str:
+        assert gitlab.main(["deployed"]) == 0
+        return capsys.readouterr().out.strip()
+
+    assert printed() == EMPTY_TREE, "nothing was deployed yet: every stack is"
+    server.pipelines = [
+        {"id": 4, "sha": commits[0], "status": "manual", "bridges": []},
+        {"id": 3, "sha": commits[0], "status": "success", "bridges": []},
+        {"id": 2, "sha": "f" * 40, "status": "success", "bridges": [deployed]},
+    ]
+    assert printed() == EMPTY_TREE, "waiting, a schedule without a deployment, and a commit that main no longer has"
+    server.pipelines.append({"id": 1, "sha": commits[0], "status": "success", "bridges": [deployed]})
+    assert printed() == commits[0]
+    monkeypatch.delenv(gitlab.TOKEN)
+    assert printed() == EMPTY_TREE, "without a token every stack is deployed, which changes nothing where nothing differs"
 
 
 def test_a_token_without_permission_and_a_missing_one_are_one_sentence(

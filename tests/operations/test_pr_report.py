@@ -181,6 +181,24 @@ def test_a_stack_that_cannot_be_deployed_fails_the_report_and_those_to_deploy_ar
     assert "2 of 3 stacks would change" in done.stdout and "`observability`" not in done.stdout
 
 
+def test_a_rotated_secret_and_a_key_that_no_section_describes_make_a_stack_one_to_deploy(project: Path) -> None:
+    edit(project / "Pulumi.observability.yaml", "v1:c2VjcmV0:", "v1:cm90YXRl:")
+    edit(project / "Pulumi.us-west-training.yaml", "batch: 25%", "batch: 35%")
+    done = report(project, "--stacks", "build/stacks.json")
+    git(project, "checkout", "--quiet", "--", ".")
+    assert json.loads((project / "build/stacks.json").read_text()) == ["observability", "us-west-training"]
+    assert "- `grafanaAuth` set to a new value" in done.stdout and "v1:" not in done.stdout
+    assert "- `rollout.batch`: `25%` → `35%`" in done.stdout
+
+
+def test_compared_with_the_empty_tree_every_stack_is_one_to_deploy(project: Path) -> None:
+    empty = subprocess.run(["git", "hash-object", "-t", "tree", os.devnull], capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "operations.pr_report", "--base", empty.strip(), "--stacks", "build/stacks.json"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((project / "build/stacks.json").read_text()) == sorted(STACKS)
+
+
 def test_a_base_that_the_clone_does_not_have_is_one_sentence(project: Path) -> None:
     command = [sys.executable, "-m", "operations.pr_report", "--base", "nowhere"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
