@@ -1,9 +1,10 @@
-"""`make check`: how every host and Helm release of a stack differs from what was last deployed, as one table. It changes nothing.
+"""`make check`: how every host, Helm release, rule group and Grafana resource of a stack differs from what was last deployed, as
+one table. It changes nothing.
 
     python -m operations.check --stack us-west-training
 
 It runs `pulumi refresh --preview-only`, which reads all hosts at once and writes no state: logins and secrets are those of every
-other run. Rules, dashboards and other resources are not read: `pulumi refresh` does that.
+other run. A store that lost its disk has lost rules and dashboards, and no host looks different for it.
 
 A host counts as fine only when the engine reported its state: what failed, was interrupted or was never reported is an error.
 """
@@ -24,8 +25,11 @@ from operations.engine import OperationError, error_of, pulumi
 from operations.stack import deployed_configuration, enter_project
 from operations.table import table
 from stackfile.config import ConfigErrors
+from stackfile.problems import listed
 
-_TYPES = ("gpu-fleet:host:Host", "gpu-fleet:kubernetes:Manifest")
+_HOST, _RELEASE = "gpu-fleet:host:Host", "gpu-fleet:kubernetes:Manifest"
+_RULES, _ALERTMANAGER, _GRAFANA = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig", "grafana:"
+_TARGETS = (*(f"**{type_}::**" for type_ in (_HOST, _RELEASE, _RULES, _ALERTMANAGER)), f"**${_GRAFANA}**::**")
 _PARALLEL = "200"
 _MOST_LINES = 5  # of a host's differences; the rest is counted
 _FINE = ("ok", "lost")
@@ -35,7 +39,7 @@ _WITH_EVENT_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """`host`: its name, or `release NAME`.
+    """`host`: its name, or `release NAME`; in a store `rules NAMESPACE/NAME`, `alertmanager TENANT` or `grafana NAME`.
 
     `state`: ok, drift, unreachable, failed (it could not be checked, or a check on it failed), not installed, lost, unknown.
     """
@@ -43,6 +47,11 @@ class HostState:
     host: str
     state: str
     lines: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        word, has_name, _ = self.host.partition(" ")
+        return word if has_name else "host"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +79,7 @@ def states(deployed: Mapping[str, str], refresh: Refresh, listed: Mapping[str, b
     outcomes = _outcomes(refresh.events)
     found = {name: _state(name, outcomes.get(urn, _Outcome())) for urn, name in deployed.items()}
     for name, one in found.items():
-        if not name.startswith("release ") and name not in listed:
+        if one.kind == "host" and name not in listed:
             note = "not in the stack file any more: the next `up` removes it, or renames its machine"
             found[name] = replace(one, lines=(*one.lines, note))
     for host, is_lost in listed.items():
@@ -100,13 +109,20 @@ def _state(name: str, outcome: _Outcome) -> HostState:
     if step is None:
         return HostState(host=name, state="unknown", lines=("pulumi reported nothing about it",))
     if step["op"] == "delete":
-        return HostState(host=name, state="not installed", lines=("gpu-fleet is not installed on it any more",))
+        gone = "the server does not have it any more" if _is_stored(name) else "gpu-fleet is not installed on it any more"
+        return HostState(host=name, state="not installed", lines=(gone,))
     if step["op"] not in ("same", "update", "refresh") or not step.get("new"):
         return HostState(host=name, state="unknown", lines=(f"pulumi reported an unexpected operation: {step['op']}",))
     if errors := step["new"].get("initErrors"):
         return _failed(name, errors)
     drift = tuple(step["new"]["outputs"].get("drift") or ())
+    if _is_stored(name) and step["op"] == "update":
+        drift = (f"changed on the server: {', '.join(step.get('diffs') or ()) or 'its content'}",)
     return HostState(host=name, state="drift" if drift else "ok", lines=drift)
+
+
+def _is_stored(name: str) -> bool:
+    return HostState(host=name, state="").kind in ("rules", "alertmanager", "grafana")
 
 
 def _failed(name: str, errors: Iterable[str]) -> HostState:
@@ -120,15 +136,16 @@ def _failed(name: str, errors: Iterable[str]) -> HostState:
 def report(found: list[HostState], stack: str) -> str:
     """The table with the worst hosts last, where a terminal ends; a count; and how to fix it."""
     if not found:
-        return f"The stack {stack} has neither hosts nor Helm releases."
+        return f"The stack {stack} has no hosts, Helm releases, rules or dashboards."
     order = ("ok", "lost", "drift", "unknown", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
         for one in sorted(found, key=lambda one: order.index(one.state))
+        if one.state != "ok" or not _is_stored(one.host)  # dozens, which are only counted
     ]
     count = Counter(one.state for one in found)
     summary = ", ".join(f"{count[state]} {state}" for state in order if count[state])
-    paragraphs = [table(("HOST", "STATE", "DETAILS"), rows), f"{_counted(found)}: {summary}."]
+    paragraphs = [*([table(("HOST", "STATE", "DETAILS"), rows)] if rows else []), f"{_counted(found)}: {summary}."]
     if count.keys() & {"drift", "not installed"}:
         paragraphs.append(f"To preview the repair and confirm it:\n    pulumi up --refresh --stack {stack}")
     if count.keys() & {"failed", "unreachable", "unknown"}:
@@ -137,9 +154,10 @@ def report(found: list[HostState], stack: str) -> str:
 
 
 def _counted(found: list[HostState]) -> str:
-    releases = sum(one.host.startswith("release ") for one in found)
-    counts = {"host": len(found) - releases, "release": releases}
-    return " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for noun, count in counts.items() if count)
+    kinds = Counter(one.kind for one in found)
+    nouns = {"host": "host", "release": "release", "rules": "rule group", "alertmanager": "Alertmanager configuration"}
+    nouns["grafana"] = "Grafana resource"
+    return listed([f"{kinds[kind]} {noun}{'s' if kinds[kind] > 1 else ''}" for kind, noun in nouns.items() if kinds[kind]], "and")
 
 
 def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
@@ -147,21 +165,31 @@ def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def deployed_resources(stack: str) -> dict[str, str]:
-    """URN -> host or release, of everything in the stack's state that is checked. Raises OperationError."""
+    """URN -> name as HostState has it, of everything in the stack's state that is checked. Raises OperationError."""
     done = pulumi("stack", "export", "--stack", stack)
     if done.returncode != 0:
         raise OperationError(error_of(done))
     resources = (json.loads(done.stdout).get("deployment") or {}).get("resources") or []
-    return {
-        one["urn"]: one["inputs"].get("host") or f"release {one['inputs']['release']}"
-        for one in resources
-        if one["type"] in _TYPES and not one.get("delete")
-    }
+    return {one["urn"]: name for one in resources if not one.get("delete") and (name := _name(one))}
+
+
+def _name(resource: Mapping[str, Any]) -> str:
+    """Empty for what is not checked."""
+    type_, inputs = resource["type"], resource.get("inputs") or {}
+    if type_ == _HOST:
+        return str(inputs["host"])
+    if type_ == _RELEASE:
+        return f"release {inputs['release']}"
+    if type_ == _RULES:
+        return f"rules {inputs['backend']} {inputs['namespace']}/{inputs['name']}"
+    if type_ == _ALERTMANAGER:
+        return f"alertmanager {inputs.get('tenant') or 'anonymous'}"
+    return f"grafana {resource['urn'].rpartition('::')[2]}" if type_.startswith(_GRAFANA) else ""
 
 
 def refresh_preview(stack: str) -> Refresh:
     """Raises OperationError when pulumi did not come as far as reading a resource."""
-    options = ["--preview-only", *(f"--target=**{type_}::**" for type_ in _TYPES), "--parallel", _PARALLEL, "--stack", stack]
+    options = ["--preview-only", *(f"--target={urns}" for urns in _TARGETS), "--parallel", _PARALLEL, "--stack", stack]
     with tempfile.TemporaryDirectory() as directory:  # 0700, as the log holds what the hosts report
         log = Path(directory, "events.json")
         done = pulumi("refresh", "--event-log", str(log), *options, **_WITH_EVENT_LOG)

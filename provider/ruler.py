@@ -77,6 +77,9 @@ class StoredAlertmanager:
     owner: str
 
 
+Stored = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Server:
     """A Mimir or Loki server. `url`: base URL. `tenant`, `username`: empty when unused. `bearer_token`: send the token of
@@ -109,6 +112,29 @@ class Rulers:
         self._logins = logins or Logins()
         self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
         self._session: aiohttp.ClientSession | None = None
+        self._stored: dict[tuple[Server, str], asyncio.Future[Stored]] = {}
+        self._failed: set[Server] = set()
+
+    async def stored(self, server: Server, backend: str) -> Stored:
+        """What the server has for the tenant, asked once per run: groups by namespace and name as `comparable` returns them.
+        Nobody waits for a server that does not answer: there are no retries. Raises RulerError, every time."""
+        if (known := self._stored.get((server, backend))) is None:
+            known = self._stored[server, backend] = asyncio.ensure_future(self._list(server, backend))
+        return await asyncio.shield(known)
+
+    def is_first_failure(self, server: Server) -> bool:
+        """Whether this run did not report yet that the server cannot be asked."""
+        is_first = server not in self._failed
+        self._failed.add(server)
+        return is_first
+
+    async def _list(self, server: Server, backend: str) -> Stored:
+        body = await self._request("GET", server, _RULES_PATH[backend], missing_is_none=True, retries=False)
+        try:
+            namespaces = yaml.load(body or "{}", yaml.CSafeLoader) or {}
+            return {(name, str(one["name"])): comparable(one) for name, groups in namespaces.items() for one in groups}
+        except (yaml.YAMLError, AttributeError, TypeError, KeyError):
+            raise RulerError(f"{server.url} answered with what is not a list of rule groups; is this the base URL?") from None
 
     async def get_group(self, server: Server, backend: str, namespace: str, name: str) -> str | None:
         """The group as `normalised` writes it; None when it does not exist."""
@@ -242,13 +268,18 @@ def normalised(rules: str) -> str:
         raise InvalidRules("must be one group: a mapping with `name` and `rules`")
     if not all(isinstance(rule, dict) for rule in group["rules"]):
         raise InvalidRules("has a rule that is not a mapping")
-    ordered = _ordered({**group, "rules": [_ordered(rule, _RULE_KEYS) for rule in group["rules"]]}, _GROUP_KEYS)
+    ordered = comparable(group)
     text: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
     if printable(text) == text:
         return text
     # Previews show it as a diff: characters that a terminal would hide or reorder are written as escapes.
     escaped: str = yaml.dump(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=1000)
     return escaped
+
+
+def comparable(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A group without what the server adds or spells differently."""
+    return _ordered({**group, "rules": [_ordered(rule, _RULE_KEYS) for rule in group["rules"]]}, _GROUP_KEYS)
 
 
 def _loaded(rules: str) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import yaml
@@ -19,6 +19,7 @@ from provider.ruler import (
     Server,
     StoredAlertmanager,
     alertmanager_path,
+    comparable,
     group_path,
     normalised,
 )
@@ -58,7 +59,14 @@ class RuleGroup:
         return Checked(changed={"rules": rules})
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
-        return [Change(change.path, change.kind, replaces=change.path in self._replacing) for change in changes(old, new)]
+        if found := [Change(change.path, change.kind, replaces=change.path in self._replacing) for change in changes(old, new)]:
+            return found
+        what = f"rule group {new['namespace']}/{new['name']}"
+        with _unless_unreachable(self._rulers, new, call):
+            stored = (await self._rulers.stored(_server(new), new["backend"])).get((new["namespace"], new["name"]))
+            if stored != comparable(yaml.load(new["rules"], yaml.CSafeLoader)):
+                return [_lost(what, new, call, is_missing=stored is None, key="rules")]
+        return []
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
         id_ = "/".join(str(inputs[key]) for key in ("backend", "namespace", "name"))
@@ -138,7 +146,14 @@ class AlertmanagerConfig:
         return Checked(changed={} if errors else {"config": Secret(inputs["config"])}, errors=tuple(errors))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
-        return [Change(change.path, change.kind, replaces=change.path == "tenant") for change in changes(old, new)]
+        if found := [Change(change.path, change.kind, replaces=change.path == "tenant") for change in changes(old, new)]:
+            return found
+        with _unless_unreachable(self._rulers, new, call):
+            stored = await self._rulers.get_alertmanager(_server(new), retries=False)
+            # One that is not ours any more is refused by `update`, with the way to hand it over.
+            if stored is None or (stored.config, dict(stored.templates)) != (new["config"], dict(new.get("templates") or {})):
+                return [_lost("the Alertmanager configuration", new, call, is_missing=stored is None, key="config")]
+        return []
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
         id_ = f"alertmanager/{inputs.get('tenant') or 'anonymous'}"
@@ -222,6 +237,22 @@ class AlertmanagerConfig:
             _warn_of_leftover(call, what, server, alertmanager_path(), str(error))
             return
         call.info(f"{what}: deleted at {old['url']}")
+
+
+@contextmanager
+def _unless_unreachable(rulers: Rulers, inputs: Inputs, call: Call) -> Iterator[None]:
+    """A preview has to work without the server; what it has is then taken to be what was deployed, and that is said once."""
+    try:
+        yield
+    except RulerError as error:
+        if rulers.is_first_failure(_server(inputs)):
+            call.warning(f"it is not known whether the rules that were deployed are still there: {error}")
+
+
+def _lost(what: str, inputs: Inputs, call: Call, *, is_missing: bool, key: str) -> Change:
+    found = "is not there any more" if is_missing else "was changed there"
+    call.info(f"{what} {found} ({inputs['url']}): it is written again")
+    return Change(key, "update", of_inputs=False)
 
 
 def _owner(call: Call) -> str:

@@ -10,6 +10,8 @@ import pytest
 
 from operations import check
 from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states
+from tests.provider.plugin import PASSWORD
+from tests.provider.ruler_server import RulerServer
 from tests.provider.test_engine import Stack
 
 Event = dict[str, Any]
@@ -216,3 +218,22 @@ def test_a_host_whose_check_the_plugin_did_not_survive_is_not_fine(stack: Stack)
     stack.up()
     (stack.directory / "hosts/node-2/var/lib/gpu-fleet/current/converge").write_text(_KILLS_THE_PLUGIN)
     assert checked(stack, "node-1", "node-2")["node-2"][0] in ("failed", "unknown")
+
+
+def test_a_store_that_lost_its_disk_is_named_and_the_next_up_restores_it(stack: Stack) -> None:
+    ruler = RulerServer()
+    stack.desired |= {"ruler": ruler.url, "rules": "name: xid\nrules: [{alert: A, expr: up == 0}]\n"}
+    try:
+        stack.up()
+        found = [*states(deployed_resources("test"), refresh_preview("test"), dict.fromkeys(("node-1", "node-2"), False))]
+        assert report(found, "test").splitlines()[-1] == "2 hosts, 1 rule group and 1 Alertmanager configuration: 4 ok."
+        ruler.groups.clear()
+        ruler.alertmanagers[""] = ruler.alertmanagers[""].replace(PASSWORD, "by-hand")
+        found_now = checked(stack, "node-1", "node-2")
+        assert found_now["rules mimir fleet/xid"] == ("not installed", ("the server does not have it any more",))
+        assert found_now["alertmanager anonymous"] == ("drift", ("changed on the server: config",))
+        stack.up()
+        assert [*ruler.groups] == [("mimir", "", "fleet", "xid")] and PASSWORD in ruler.alertmanagers[""]
+    finally:
+        stack.run("destroy", "--yes")
+        ruler.close()

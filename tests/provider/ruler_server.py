@@ -60,9 +60,18 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/api/v1/alerts":
             return self._alertmanager(tenant, body)
         for prefix, backend in PREFIXES.items():
+            if self.path == prefix.rstrip("/"):
+                return self._list(backend, tenant)
             if self.path.startswith(prefix):
                 return self._rules(backend, tenant, [unquote(part) for part in self.path.removeprefix(prefix).split("/")], body)
         return 404, "page not found"
+
+    def _list(self, backend: str, tenant: str) -> tuple[int, str]:
+        found: dict[str, list[dict]] = {}
+        for (kept, owner, namespace, _), group in self.ruler.groups.items():
+            if (kept, owner) == (backend, tenant):
+                found.setdefault(namespace, []).append(group)
+        return (200, yaml.safe_dump(found)) if found else (404, "no rule groups found\n")
 
     def _rules(self, backend: str, tenant: str, path: list[str], body: str) -> tuple[int, str]:
         if self.command == "POST":

@@ -14,7 +14,7 @@ from pulumi.runtime.proto import engine_pb2, provider_pb2
 
 from provider.ruler import duration, normalised
 from provider.values import UNKNOWN, Secret, decode, encode
-from tests.provider.plugin import Failure, Plugin, urn
+from tests.provider.plugin import PASSWORD, Failure, Plugin, urn
 from tests.provider.ruler_server import RulerServer
 
 OWNER_FILE = "gpu-fleet-owner.tmpl"
@@ -143,6 +143,31 @@ def test_a_group_that_somebody_changed_is_read_as_it_is_and_differs(plugin: Plug
     assert "record" not in decode(read.properties)["rules"]
     diff = plugin.diff(GROUP, decode(read.inputs), inputs, decode(read.properties))
     assert list(diff.detailedDiff) == ["rules"]
+
+
+@pytest.mark.parametrize("backend", ["mimir", "loki"])
+def test_a_server_that_lost_its_disk_gets_its_rules_again_without_a_refresh(
+    plugin: Plugin, ruler: RulerServer, backend: str
+) -> None:
+    of_stack = [plugin.checked(GROUP, group(ruler, backend=backend, namespace=name)) for name in ("a", "b", "c")]
+    for inputs in of_stack:
+        plugin.create(GROUP, inputs)
+    config = plugin.checked(ALERTS, alerts(ruler))
+    plugin.create(ALERTS, config)
+    ruler.requests.clear()
+    assert not any(plugin.diff(GROUP, inputs, inputs).detailedDiff for inputs in of_stack)
+    assert not plugin.diff(ALERTS, config, config).detailedDiff
+    assert len(ruler.requests) == 2, "one list for all groups"
+
+    ruler.groups.popitem()
+    ruler.alertmanagers.clear()
+    plugin.configure(secrets={"metrics-password": PASSWORD})  # another run
+    found = [list(plugin.diff(GROUP, inputs, inputs).detailedDiff) for inputs in of_stack]
+    assert found == [[], [], ["rules"]]
+    assert list(plugin.diff(ALERTS, config, config).detailedDiff) == ["config"]
+    plugin.update(GROUP, "id", of_stack[2], of_stack[2])
+    plugin.update(ALERTS, "id", config, config)
+    assert len(ruler.groups) == 3 and len(ruler.alertmanagers) == 1
 
 
 def test_a_group_that_somebody_deleted_is_gone(plugin: Plugin, ruler: RulerServer) -> None:
