@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 
 from components.fleet.fleet import Fleet
-from components.fleet.wiring import estimated_series, fleet_args, pull_output, scrape_output
+from components.fleet.wiring import estimated_series, fleet_args, pull_output, runtime_notice, scrape_output
 from components.preflight import check_artifacts, check_signals
 from components.provider import Provider, provider_args
 from components.stack import LoadedConfig
@@ -68,6 +68,8 @@ def deploy(loaded: LoadedConfig, place: Place) -> Deployed:
         outputs["inventory"] = fleet.inventory  # by which the next run sees that hosts were renamed or moved
         outputs["bundle"] = hosts.bundle.digest  # sha256; a publication for hosts that pull names the same
         outputs["series"] = estimated_series(config)
+        if pulumi.runtime.is_dry_run() and (notice := runtime_notice(config)):
+            pulumi.log.info(notice)
         if config.scrape:
             outputs["scrapeConfig"] = scrape_output(config, fleet.facts)
     if config.pull:

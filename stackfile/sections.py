@@ -175,8 +175,9 @@ class Dcgm(Section):
     """The image in a registry of yours, with its digest. Default: NVIDIA's, pinned in toolchain/versions.yaml."""
     runtime: Literal["auto", "docker", "podman"] = "auto"
     """What runs the image; `auto` takes what the host has."""
-    install: bool = True
-    """Install Docker or Podman, and NVIDIA's Container Toolkit, where missing; else such hosts get nvidia_gpu_exporter."""
+    install: bool = False
+    """Install Docker or Podman, and NVIDIA's Container Toolkit, where missing; else such hosts get nvidia_gpu_exporter. Never
+    beside another container runtime, Kubernetes or virtual machines."""
     toolkit_repository: PackageRepository | None = None
     """Where the Container Toolkit is installed from. Default: NVIDIA's repository, or the mirror of gpu-fleet:artifacts."""
 

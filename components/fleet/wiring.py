@@ -76,6 +76,25 @@ def estimated_series(config: StackConfig) -> dict[str, int]:
     return {"sent": total.sent, "recorded": total.recorded}
 
 
+def runtime_notice(config: StackConfig) -> str:
+    """Which hosts may get a container runtime, for a preview; empty where none does. Each host decides, and may have one."""
+    dcgm = config.dcgm
+    if not dcgm.install or dcgm.source != "image":
+        return ""
+    names = [
+        host.name
+        for host in config.hosts.values()
+        if host.exporter in ("auto", "dcgm-exporter") and host.vendor != "amd" and not host.prefix and host.role != ROLE
+    ]
+    if not names:
+        return ""
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        "gpu-fleet:dcgm.install: Docker or Podman and the NVIDIA Container Toolkit are installed where they are missing, "
+        f"never beside another container runtime, Kubernetes or virtual machines. Hosts that may get them: {shown}"
+    )
+
+
 def scrape_output(config: StackConfig, facts: Mapping[str, pulumi.Output[Mapping[str, str]]]) -> pulumi.Output[str]:
     """What a Prometheus needs to scrape the hosts, as text; known once the hosts have reported which exporter they run. One that
     failed has no facts, and must not hide the targets of the others."""

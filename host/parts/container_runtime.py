@@ -1,8 +1,8 @@
 """What dcgm-exporter's container needs, installed where it is missing: Docker or Podman, and the NVIDIA Container Toolkit.
 
 The runtime is the distribution's own package. The toolkit comes from NVIDIA's repository or a mirror of it, its key verified by
-sha256. choose-exporter determines what is missing, before anything is placed. Not done here: the driver, which is never
-installed.
+sha256. choose-exporter determines what is missing, before anything is placed; find-runtimes, whether others run
+containers or guests, beside whom nothing is installed. Not done here: the driver, which is never installed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from toolchain.versions import ARCHITECTURES, Repository, repository
 
 CAN_INSTALL = "/opt/gpu-fleet/libexec/can-install"
 START = "/opt/gpu-fleet/libexec/start-container-toolkit"
+FIND_RUNTIMES = "/opt/gpu-fleet/libexec/find-runtimes"
 IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
 _SPECIFICATIONS = "/etc/cdi"  # CDI specifications, which Podman reads
 # By family: the repository file, and where the package manager expects keys.
@@ -28,7 +29,7 @@ class ContainerRuntime:
     """`toolkit`: the repository of the Container Toolkit. `may_install`: whether missing packages are installed at all."""
 
     toolkit: Repository = field(default_factory=lambda: repository("nvidia-container-toolkit"))
-    may_install: bool = True
+    may_install: bool = False
 
     def parts(self) -> tuple[Part, ...]:
         """The toolkit first: a Docker installed after it detects it without a restart."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from host.part import File, Part
 from host.parts.adoption import GPU_EXPORTER_ADOPTED
-from host.parts.container_runtime import CAN_INSTALL, IN_USE
+from host.parts.container_runtime import CAN_INSTALL, FIND_RUNTIMES, IN_USE
 
 PROBE = "/opt/gpu-fleet/libexec/choose-exporter"
 SCRAPE = "/etc/gpu-fleet/alloy/collect_gpu_exporter.alloy"
@@ -44,7 +44,7 @@ class ExporterChoice:
                 when={GPU_EXPORTER_ADOPTED: ("no",), "GPU_FLEET_ROLE": ("gpu",)},
                 probe=PROBE,
                 fatal=True,
-                files=(File.from_rootfs(PROBE), File.from_rootfs(CAN_INSTALL), File.from_rootfs(IN_USE)),
+                files=tuple(File.from_rootfs(path) for path in (PROBE, CAN_INSTALL, FIND_RUNTIMES, IN_USE)),
                 settings={
                     "GPU_FLEET_EXPORTER": "auto",
                     "GPU_FLEET_GPU_EXPORTER_LISTEN": self.listen,

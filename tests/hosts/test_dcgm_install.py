@@ -59,7 +59,7 @@ def fleet(
 ) -> Iterator[Stack]:
     """Up; at its end every package that was installed is gone. What apt keeps for itself stays: lists and logs."""
     config = config_of(site, {host.name: site.stack_hosts()[host.name]}, dcgm_artifacts, backend)
-    config["dcgm"] = {"toolkitRepository": {"url": served, "keySha256": repository.key_sha256}}
+    config["dcgm"] = {"install": True, "toolkitRepository": {"url": served, "keySha256": repository.key_sha256}}
     stack = Stack(tmp_path_factory.mktemp("install"), "install", config).create()
     before = _installed(host)
     try:

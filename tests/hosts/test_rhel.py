@@ -102,7 +102,7 @@ def placed(host: Host, toolkit: Repository, dcgm_artifacts: Path) -> PlacedHost:
         settings={"GPU_FLEET_EXPORTER": "auto", "GPU_FLEET_GPUS": "8"},
         options={
             "dcgm": DcgmExporter(image=image_reference(None, archives), archives=archives),
-            "containers": ContainerRuntime(toolkit=toolkit),
+            "containers": ContainerRuntime(toolkit=toolkit, may_install=True),
         },
     )
 
@@ -112,7 +112,7 @@ def asking(placed: PlacedHost) -> Iterator[Callable[..., Run]]:
     """An apply up to the toolkit, from a repository and with settings of its own; the host is left bare."""
 
     def apply(toolkit: Repository, **settings: str) -> Run:
-        options = {**placed.options, "containers": ContainerRuntime(toolkit=toolkit)}
+        options = {**placed.options, "containers": ContainerRuntime(toolkit=toolkit, may_install=True)}
         return _UpToTheToolkit(placed.host, placed.artifacts, {**placed.settings, **settings}, options).apply()
 
     yield apply

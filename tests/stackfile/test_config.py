@@ -138,6 +138,15 @@ def test_a_host_gets_only_the_settings_that_differ_from_the_bundle(base: Path, m
     assert not {"GPU_FLEET_VENDOR", "GPU_FLEET_TOOL_PATH"} & settings.keys(), "a state of 1,000 hosts would repeat it"
 
 
+def test_a_preview_names_the_hosts_that_may_get_a_container_runtime(base: Path) -> None:
+    assert wiring.runtime_notice(load(base)) == "", "nothing is installed by default"
+    config = load(base, dcgm={"install": True})
+    assert wiring.runtime_notice(config).endswith("Hosts that may get them: gpu-node-001, gpu-node-002"), (
+        "not the one with AMD GPUs"
+    )
+    assert wiring.runtime_notice(load(base, dcgm={"install": True, "source": "packages"})) == ""
+
+
 def test_a_host_has_only_the_connection_settings_that_the_stack_does_not_set(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "_bundle", lambda config: SimpleNamespace(settings={}))
     config = load(base, **{"ssh__user": "ops", "hosts__gpu-node-[001:002]__port": 2222})

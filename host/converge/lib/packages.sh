@@ -155,8 +155,17 @@ drop_packages() {
   placed_of "$1" package >"$SCRATCH/installed"
   [ -s "$SCRATCH/installed" ] || return 0
   drop_family=$(package_family)
+  drop_manual=
+  [ "$drop_family" != debian ] || drop_manual=$(apt-mark showmanual 2>/dev/null | tr '\n' ' ')
+  records "$1" package
+  drop_asked=$RECORDS
   while IFS=$TAB read -r _ drop_name _ drop_how _; do
     is_present "$drop_family" "$drop_name" || continue
+    # Installed as a dependency, and named by somebody since.
+    if [ "$drop_asked" != /dev/null ] && is_among "$drop_name" "$drop_manual" && ! grep -q "$TAB$drop_name\$" "$drop_asked"; then
+      echo "package $drop_name: kept, because somebody installed it explicitly" >>"$SCRATCH/changes"
+      continue
+    fi
     [ "$drop_how" != remove ] || drop_name=$drop_name/remove
     echo "$drop_name"
   done <"$SCRATCH/installed" >"$SCRATCH/dropping"
@@ -164,6 +173,8 @@ drop_packages() {
   [ -s "$SCRATCH/packages" ] || return 0
   drop_why=$(packages_in_use "$1")
   # shellcheck disable=SC2046 # names of packages have no spaces
+  [ -n "$drop_why" ] || drop_why=$(adopted_by_others "$drop_family" $(cat "$SCRATCH/packages"))
+  # shellcheck disable=SC2046
   if [ -z "$drop_why" ] && ! can_purge "$drop_family" $(cat "$SCRATCH/packages"); then
     drop_why="other packages need it"
   fi
@@ -191,15 +202,47 @@ packages_in_use() {
   done <"$RECORDS"
 }
 
+# adopted_by_others FAMILY NAME...: prints the first sign that somebody else runs or configures what these packages contain, or nothing:
+# a removal would stop their unit of the same name, and delete their configuration.
+adopted_by_others() {
+  adopted_family=$1
+  shift
+  list_services "$adopted_family" "$@"
+  while IFS= read -r adopted_unit; do
+    for adopted_file in "/etc/systemd/system/$adopted_unit" "/run/systemd/system/$adopted_unit" "/usr/local/lib/systemd/system/$adopted_unit" \
+      "/etc/systemd/system/$adopted_unit.d"/*.conf; do
+      if [ -f "$adopted_file" ] && [ ! -L "$adopted_file" ] && ! has_our_name "$adopted_file"; then
+        echo "$adopted_file, which is not ours, runs or changes the same service"
+        return
+      fi
+    done
+  done <"$SCRATCH/services"
+  case $adopted_family in
+    debian)
+      dpkg-query --show --showformat '${Conffiles}\n' "$@" 2>/dev/null | while read -r adopted_file adopted_sum _; do
+        # newconffile: its package was never configured, so whatever is there is not the package's.
+        [ -f "$adopted_file" ] || continue
+        [ "$(md5sum <"$adopted_file" | cut -d ' ' -f 1)" = "$adopted_sum" ] || echo "$adopted_file is not as the package has it"
+      done | head -n 1
+      ;;
+    rhel) rpm --verify "$@" 2>/dev/null | awk '$1 ~ /5/ && $2 == "c" { print $3 " is not as the package has it"; exit }' ;;
+  esac
+}
+
+# list_services FAMILY NAME...: $SCRATCH/services, the units of these packages.
+list_services() {
+  list_family=$1
+  shift
+  case $list_family in
+    debian) dpkg-query --listfiles "$@" ;;
+    rhel) rpm --query --list "$@" ;;
+  esac 2>/dev/null | sed -n 's,^.*/systemd/system/\([^/@]*\.\(service\|socket\|timer\)\)$,\1,p' | sort -u >"$SCRATCH/services"
+}
+
 # stop_services FAMILY NAME...: stops the packages' services. Not all packages do that on removal: DCGM's host engine would keep
 # running without its files.
 stop_services() {
-  stop_family=$1
-  shift
-  case $stop_family in
-    debian) dpkg-query --listfiles "$@" ;;
-    rhel) rpm --query --list "$@" ;;
-  esac 2>/dev/null | sed -n 's,.*/systemd/system/\([^/@]*\.\(service\|socket\|timer\)\)$,\1,p' | sort -u >"$SCRATCH/services"
+  list_services "$@"
   # shellcheck disable=SC2046 # names of units have no spaces
   [ ! -s "$SCRATCH/services" ] || systemctl --quiet disable --now $(cat "$SCRATCH/services") >/dev/null 2>&1 </dev/null || true
 }

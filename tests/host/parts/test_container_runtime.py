@@ -14,16 +14,30 @@ from tests.host.parts.textfiles import tool
 
 CONTAINER, IMAGE, VOLUME = "container ls --all --quiet", "image ls --quiet", "volume ls --quiet"
 WITH_GPUS = '[{"HostConfig": {"DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}]}}]\n'
+BOUND = "--property=RequiredBy --property=WantedBy --property=BoundBy --value"
+BOUND_TO_DOCKER = "gpu-fleet-dcgm-exporter.service registry.service\nmulti-user.target\n\n\ndocker.service multi-user.target\n"
 WITHOUT = '[{"HostConfig": {"DeviceRequests": null}}]\n'
 
 
-def asked(part: str, tools: Path, home: str = "/nonexistent") -> subprocess.CompletedProcess[str]:
-    tool(tools, "getent", {"passwd": f"root:x:0:0::/root-of-nobody:/bin/sh\nada:x:1000:1000::{home}:/bin/sh\n"})
-    for name in ("cut", "sort", "grep", "cat"):
+def asked(part: str, root: Path, passwd: str = "") -> subprocess.CompletedProcess[str]:
+    """On a host whose files are below `root`, and its commands in tools."""
+    tools = root / "tools"
+    if not (tools / "getent").exists():
+        tool(tools, "getent", {"group docker": "docker:x:999:gpu-fleet-dcgm-exporter\n"})
+    (root / "etc").mkdir(exist_ok=True)
+    (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n" + passwd)
+    for name in ("cut", "sort", "grep", "cat", "sh", "dirname", "sed", "tr", "head", "readlink"):
         if not (tools / name).exists():
             (tools / name).symlink_to(f"/usr/bin/{name}")
     script = ROOTFS / IN_USE.lstrip("/")
-    return subprocess.run(["/bin/sh", script, part], env={**os.environ, "PATH": str(tools)}, capture_output=True, text=True)
+    environment = {**os.environ, "PATH": str(tools), "GPU_FLEET_ROOT": str(root)}
+    return subprocess.run(["/bin/sh", script, part], env=environment, capture_output=True, text=True)
+
+
+def place(root: Path, *paths: str) -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("bin/nvidia-container-runtime\n")
 
 
 def test_every_part_that_installs_packages_checks_who_else_uses_them() -> None:
@@ -58,22 +72,54 @@ def test_every_part_that_installs_packages_checks_who_else_uses_them() -> None:
     ],
 )
 def test_what_others_use_stays(tmp_path: Path, part: str, engine: str, answers: dict[str, str], said: str) -> None:
-    tool(tmp_path, engine, answers)
+    tool(tmp_path / "tools", engine, answers)
     done = asked(part, tmp_path)
     assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
 
 
-def test_users_without_root_keep_podman(tmp_path: Path) -> None:
-    home = tmp_path / "home of ada"
-    (home / ".local/share/containers/storage").mkdir(parents=True)
-    tool(tmp_path / "bin", "podman", {})
-    done = asked("container-runtime-podman", tmp_path / "bin", str(home))
-    assert done.stdout == f"it still holds containers, below {home}\n"
+@pytest.mark.parametrize(
+    ("part", "path", "user"),
+    [
+        (
+            "container-runtime-podman",
+            "home/ada of x/.local/share/containers/storage/db.sql",
+            "/home/ada of x/.local/share/containers",
+        ),
+        ("container-runtime-podman", "etc/containers/systemd/web.container", "/etc/containers/systemd"),
+        ("container-runtime-docker", "usr/local/bin/nerdctl", "/usr/local/bin/nerdctl"),
+        ("container-runtime-docker", "etc/systemd/system/kubelet.service", "kubelet.service"),
+        ("container-toolkit", "etc/containerd/conf.d/99-nvidia.toml", "/etc/containerd/conf.d/99-nvidia.toml names it"),
+        ("container-toolkit", "etc/cdi/nvidia.yaml", "/etc/cdi/nvidia.yaml names it"),
+        ("container-toolkit", "usr/bin/enroot", "/usr/bin/enroot"),
+    ],
+)
+def test_what_others_use_without_containers_of_the_engine_stays(tmp_path: Path, part: str, path: str, user: str) -> None:
+    tool(tmp_path / "tools", "podman", {})
+    tool(tmp_path / "tools", "docker", {})
+    place(tmp_path, path)
+    done = asked(part, tmp_path, "ada:x:1000:1000::/home/ada of x:/bin/sh\n")
+    assert done.returncode == 0 and user in done.stdout, done
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "user"),
+    [
+        ("ctr", {"namespaces list --quiet": "default\nmoby\nbuildkit\n"}, "the namespace of containerd buildkit"),
+        ("getent", {"group docker": "docker:x:999:gpu-fleet-dcgm-exporter,ada\n"}, "ada in the group docker"),
+        ("systemctl", {f"show {BOUND} docker.service containerd.service": BOUND_TO_DOCKER}, "registry.service"),
+    ],
+)
+def test_docker_stays_for_those_who_are_set_up_to_use_it(tmp_path: Path, name: str, answers: dict[str, str], user: str) -> None:
+    tool(tmp_path / "tools", "docker", {})
+    asked("container-runtime-docker", tmp_path)
+    tool(tmp_path / "tools", name, answers)
+    done = asked("container-runtime-docker", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"it may be used by {user}\n")
 
 
 @pytest.mark.parametrize("part", ["container-runtime-docker", "container-toolkit"])
 def test_an_engine_that_does_not_answer_is_not_removed(tmp_path: Path, part: str) -> None:
-    tool(tmp_path, "docker", {}, code=1)
+    tool(tmp_path / "tools", "docker", {}, code=1)
     done = asked(part, tmp_path)
     assert done.returncode != 0 and done.stdout == ""
 

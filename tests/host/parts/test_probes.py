@@ -225,6 +225,7 @@ def machine(
         "timeout",
         "sh",
         "uname",
+        "readlink",
     )
     for program in needed:
         (directory / program).symlink_to(str(shutil.which(program)))  # and no other of this machine's
@@ -357,7 +358,117 @@ def test_nothing_is_installed_on_a_machine_of_which_we_have_a_directory(tmp_path
 
 def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
     host = {**machine(tmp_path, "curl", "apt-get"), "GPU_FLEET_DCGM_INSTALL": "no"}
-    assert facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"] == "bare metal without Docker or Podman"
+    found = facts_of(choice(tmp_path, host))
+    assert found["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter" and found["GPU_FLEET_INSTALL_RUNTIME"] == "none"
+    assert found["GPU_FLEET_EXPORTER_REASON"].endswith("which gpu-fleet installs only with dcgm: {install: true}")
+
+
+# Where each keeps its programs, units and data, according to its own documentation.
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("etc/containerd/config.toml", "containerd"),  # kubespray, kubeadm
+        ("usr/local/bin/containerd", "containerd"),  # the release's archive
+        ("usr/local/bin/nerdctl", "containerd"),
+        ("etc/cni/net.d/10-flannel.conflist", "containerd"),
+        ("proc/71/comm:containerd", "containerd"),
+        ("proc/71/comm:containerd-shim", ""),  # a container's own process of a runtime that is found otherwise
+        ("etc/systemd/system/kubelet.service", "Kubernetes"),
+        ("proc/71/comm:k3s-agent", "Kubernetes"),
+        ("etc/systemd/system/rke2-agent.service", "Kubernetes"),
+        ("var/lib/rancher/rke2/agent/kubelet.kubeconfig", "Kubernetes"),
+        ("var/snap/microk8s/current/args/kubelet", "Kubernetes"),
+        ("etc/crio/crio.conf.d/10-crio.conf", "CRI-O"),
+        ("var/snap/docker/current/config/daemon.json", "Docker"),
+        ("usr/bin/dockerd", "Docker"),  # the static binaries
+        ("lib/systemd/system/docker.service", "Docker"),
+        ("etc/docker/daemon.json", "Docker"),
+        ("home/ada/bin/dockerd", "Docker"),  # rootless
+        ("run/user/1000/docker.sock", "Docker"),
+        ("proc/71/comm:rootlesskit", "Docker"),
+        ("home/ada/.local/share/containers/storage/storage.lock", "Podman"),
+        ("srv/people/eve/.config/containers/systemd/web.container", "Podman"),
+        ("usr/bin/buildah", "Podman"),
+        ("proc/71/comm:conmon", "Podman"),
+        ("proc/71/comm:incusd", "LXD"),
+        ("var/snap/lxd/common/lxd/database/local.db", "LXD"),
+        ("snap/bin/lxc", ""),  # on each Ubuntu Server
+        ("proc/71/comm:qemu-system-x86", "virtual machines"),
+        ("proc/71/comm:kvm", "virtual machines"),  # Proxmox
+        ("proc/71/comm:kvm-irqfd-clean", ""),  # a kernel's thread
+        ("etc/libvirt/qemu/gpu-vm.xml", "virtual machines"),
+        ("proc/71/comm:systemd-nspawn", "systemd-nspawn"),
+        ("var/lib/machines/build/etc/os-release", "systemd-nspawn"),
+        ("usr/lib/x86_64-linux-gnu/slurm-wlm/spank_pyxis.so", "HPC containers"),
+        ("usr/bin/enroot", "HPC containers"),
+        ("usr/bin/apptainer", "HPC containers"),
+        ("sys/class/net/br0/bridge/bridge_id", "a network bridge (br0)"),
+        ("sys/class/net/br0/brif/tap0/state sys/class/net/br0/bridge/bridge_id", "a network bridge (br0 with tap0)"),
+        ("sys/class/net/docker0/bridge/bridge_id", ""),  # what is left of a Docker that went
+        ("home/ada/.bashrc", ""),
+    ],
+)
+def test_no_runtime_is_installed_beside_what_others_run(tmp_path: Path, path: str, name: str) -> None:
+    host = machine(tmp_path, "curl", "apt-get")
+    (tmp_path / "etc/passwd").write_text("eve:x:1001:1001::/srv/people/eve:/bin/bash\n")
+    for each in path.split():
+        file, _, text = each.partition(":")
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(f"{text}\n")
+    found = facts_of(choice(tmp_path, host))
+    installed = (found["GPU_FLEET_INSTALL_RUNTIME"], found["GPU_FLEET_INSTALL_TOOLKIT"], found["GPU_FLEET_EXPORTER_MODE"])
+    if not name:
+        assert installed == ("docker", "yes", "dcgm-exporter"), found
+        return
+    assert installed == ("none", "no", "nvidia_gpu_exporter")
+    assert f"gpu-fleet installs none beside what is here: {name}" in found["GPU_FLEET_EXPORTER_REASON"]
+    refused = choice(tmp_path, {**host, "GPU_FLEET_EXPORTER": "dcgm-exporter"})
+    assert refused.returncode == UNSUPPORTED and name in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "beside"),
+    [
+        ("installed docker-ce-cli", "Docker (package docker-ce-cli)"),
+        ("half-configured containerd.io", "containerd (package containerd.io)"),
+        ("unpacked kubelet", "Kubernetes (package kubelet)"),
+        ("config-files podman", ""),
+        ("installed libnvidia-container1", ""),
+    ],
+)
+def test_a_package_of_a_runtime_in_any_state_counts(tmp_path: Path, status: str, beside: str) -> None:
+    host = machine(tmp_path, "curl", "apt-get")
+    (tmp_path / "bin/dpkg-query").write_text(f"#!/bin/sh\necho '{status}'\n")
+    (tmp_path / "bin/dpkg-query").chmod(0o755)
+    reason = facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
+    assert beside in reason if beside else "installed by gpu-fleet" in reason
+
+
+def test_the_toolkit_is_not_added_to_a_docker_that_kubernetes_uses(tmp_path: Path) -> None:
+    host = machine(tmp_path, "docker", "curl", "apt-get")
+    (tmp_path / "proc/71").mkdir(parents=True)
+    (tmp_path / "proc/71/comm").write_text("kubelet\n")
+    found = facts_of(choice(tmp_path, host))
+    assert (found["GPU_FLEET_EXPORTER_MODE"], found["GPU_FLEET_INSTALL_TOOLKIT"]) == ("nvidia_gpu_exporter", "no")
+    assert "Kubernetes (process kubelet)" in found["GPU_FLEET_EXPORTER_REASON"]
+
+
+def test_docker_is_not_restarted_for_the_toolkit_where_services_of_others_require_it(tmp_path: Path) -> None:
+    host = machine(tmp_path, "docker", "curl", "apt-get")
+    (tmp_path / "bin/systemctl").write_text("#!/bin/sh\necho 'registry.service'; echo; echo docker.socket\n")
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    reason = facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
+    assert reason.endswith("for which Docker would have to be restarted, and with it registry.service")
+
+
+def test_a_docker_of_ours_that_was_never_configured_is_not_finished_beside_kubernetes(tmp_path: Path) -> None:
+    """As an earlier release left it where dpkg asked about the site's configuration of containerd."""
+    host = machine(tmp_path, "docker, stopped", "curl", "apt-get", installed=("docker.io", "containerd"))
+    (tmp_path / "var/lib/gpu-fleet/facts").write_text("GPU_FLEET_DCGM_RUN=docker\n")
+    (tmp_path / "etc/systemd/system").mkdir(parents=True)
+    (tmp_path / "etc/systemd/system/kubelet.service").write_text("[Service]\n")
+    found = facts_of(choice(tmp_path, host))
+    assert (found["GPU_FLEET_EXPORTER_MODE"], found["GPU_FLEET_INSTALL_RUNTIME"]) == ("nvidia_gpu_exporter", "none")
 
 
 def test_dcgm_s_packages_need_no_container_runtime(tmp_path: Path) -> None:
