@@ -158,7 +158,7 @@ bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones
 	@$(PYTHON) -m bench
 
 scorecard: lab-setup ## replay fault tapes through the real stack, write docs/scorecard.md: make scorecard TAPES='xid-*' MODES=dcgm,smi RULES=DIR AT_ONCE=80
-	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" $(foreach file,$(FILE),--file "$(file)") $(if $(RULES),--rules "$(RULES)") \
+	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" $(foreach file,$(FILE),--file "$(file)") $(foreach set,$(RULES),--rules "$(set)") \
 	  --at-once $(or $(AT_ONCE),80) $(if $(KEEP),--keep "$(KEEP)") $(if $(LIST),--list)
 
 bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to docs/bench.md

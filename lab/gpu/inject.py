@@ -55,6 +55,13 @@ def inject_xid(state: Path, *, code: int, gpu: int, link: int = 6) -> list[str]:
     return _log(machine, lines)
 
 
+def see_xids(state: Path, xids: list[tuple[int, int]]) -> None:
+    """(GPU, code): events that NVML reports, without a line and without damage."""
+    at_s = Machine.load(state).at_s
+    with _changing(state) as now:
+        now["xids"] += [{"gpu": gpu, "code": code, "at": at_s} for gpu, code in xids]
+
+
 def _damage(record: dict, code: int, link: int) -> None:
     if code == 79:
         record["lost"] = True

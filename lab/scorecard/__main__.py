@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--tapes", default="*", metavar="PATTERN,...", help="shell patterns of tape names")
     parser.add_argument("--file", type=Path, action="append", metavar="FILE", help="tapes of your own; docs are not written")
     parser.add_argument("--modes", default="", metavar="MODE,...", help=f"of {', '.join(tape.MODES)}; default: all")
-    parser.add_argument("--rules", type=Path, metavar="DIR", help="rule files of another rule set; docs are not written")
+    parser.add_argument("--rules", type=Path, action="append", metavar="DIR", help="another rule set, scored beside ours")
     parser.add_argument("--at-once", type=int, default=80, metavar="N", help="hosts at the same time, default %(default)s")
     parser.add_argument("--longest", type=float, metavar="SECONDS", help="cut tapes off there; docs are not written")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write every notification there, one file per replay")
@@ -40,7 +40,7 @@ def main() -> int:
         if given.file:
             chosen = tape.selected(tape.read_files(given.file), "*", modes)
         else:
-            chosen = tape.selected(tape.read(), given.tapes, modes)
+            chosen = tape.selected(table.every_tape(), given.tapes, modes)
         if not chosen:
             raise tape.BadTape(f"TAPES={given.tapes}: no tape has such a name; `make scorecard LIST=1` lists them")
         if not 1 <= given.at_once <= MOST_AT_ONCE:
@@ -48,7 +48,7 @@ def main() -> int:
         if given.list:
             print("\n".join(f"{each.name} {mode} {each.length_s:.0f} s" for each, mode in chosen))
             return 0
-        rules = RuleSet(given.rules)
+        rules = [RuleSet(), *map(RuleSet, given.rules or [])]
         results: list[Result] = []
         for number, batch in enumerate(batches(chosen, given.at_once), 1):
             longest = min(max(each.length_s for each, _ in batch), given.longest or float("inf"))
@@ -58,15 +58,16 @@ def main() -> int:
             done = f"batch {number}: done after {time.monotonic() - start:.0f} s, {_cpu_s():.0f} s of CPU time since the start"
             print(done, file=sys.stderr, flush=True)
             # Written after each batch: a run takes an hour, and what is measured stays.
-            if given.rules is None and given.longest is None and not given.file:
+            if given.longest is None and not given.file:
                 table.store(results)
     except KeyboardInterrupt:
         return 130
     except (tape.BadTape, BadRules, ReplayFailed, ServerFailed, ToolchainError, OSError) as error:
         print(f"scorecard: {error}", file=sys.stderr)
         return 1
-    print(table.summary([table.row(result) for result in results]))
-    print(table.rows([table.row(result) for result in results]))
+    for each in rules:
+        scored = [table.row(result) for result in results if result.rules == each.name]
+        print(f"{each.name or 'ours'}\n\n{table.summary(scored)}\n{table.kinds(scored)}\n{table.rows(scored)}")
     return 0
 
 

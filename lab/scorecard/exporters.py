@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -35,10 +36,13 @@ class Hangs(Exception):
 
 
 class GpuExporter:
-    """The GPU exporter of one host. `values`: regular expression of a series -> its value, whatever the machine says."""
+    """The GPU exporter of one host. `values`: regular expression of a series -> its value, whatever the machine says; None: the
+    series is gone; a text: the series has this name. `seed`: the labels come in another order.
+    """
 
-    def __init__(self, mode: str, state: Path) -> None:
-        self.values: dict[str, float] = {}
+    def __init__(self, mode: str, state: Path, seed: int | None = None) -> None:
+        self.values: dict[str, float | str | None] = {}
+        self._seed = seed
         self._state = state
         body = MODES[mode].body
         assert body is not None
@@ -57,13 +61,33 @@ class GpuExporter:
                 # Without a driver DCGM has no GPU to report.
                 self._text = "" if self._is_dcgm and now["driver"] else self._read()
             self._read_s = time.monotonic()
-        return edited(self._text, self.values)
+        body = edited(self._text, self.values)
+        return body if self._seed is None else shuffled(body, self._seed)
 
 
-def edited(body: str, values: dict[str, float]) -> str:
+def edited(body: str, values: dict[str, float | str | None]) -> str:
     for pattern, value in values.items():
-        body = re.sub(rf"^({pattern}) \S+$", rf"\1 {value:g}", body, flags=re.MULTILINE)
+        if value is None:
+            body = re.sub(rf"^{pattern} \S+\n", "", body, flags=re.MULTILINE)
+        elif isinstance(value, str):
+            body = re.sub(rf"^{pattern}", value, body, flags=re.MULTILINE)
+        else:
+            body = re.sub(rf"^({pattern}) \S+$", rf"\1 {value:g}", body, flags=re.MULTILINE)
     return body
+
+
+_LABEL: Final = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\]|\\.)*"')
+
+
+def shuffled(body: str, seed: int) -> str:
+    """The same page with the labels of every series in another order."""
+
+    def reordered(found: re.Match[str]) -> str:
+        labels = _LABEL.findall(found[0])
+        random.Random(f"{seed}{len(labels)}").shuffle(labels)
+        return "{" + ",".join(labels) + "}"
+
+    return re.sub(r"(?<=[a-zA-Z0-9_:])\{.*\}(?= )", reordered, body)
 
 
 def _smi(state: Path) -> Callable[[], str]:
@@ -117,7 +141,7 @@ class Textfiles:
         return re.sub(r"^(node_gpu_collector_timestamp_seconds\{.*\}) .*$", rf"\1 {ran}", self._text, flags=re.MULTILINE)
 
     def _broken(self) -> str:
-        return str(faults.read(os.fspath(self._state)))
+        return str({**faults.read(os.fspath(self._state)), "xids": None})  # no tool lists them
 
     def _run(self, broken: str) -> None:
         key = Machine.load(self._state).scenario, broken

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -84,10 +85,12 @@ class SimulatedHost:
         self._stores = dict(zip(("mimir", "loki"), stores, strict=True))
         self._state = directory / "machine"
         setup.init(state=self._state, scenario=tape.scenario, hostname=name)
+        if tape.driver:
+            self._change_machine(driver=tape.driver)
         self.gpus = len(machine(self._state).gpus)
         textfiles = Textfiles(self._state, directory, MODES[mode].collectors)
         self._node = NodeExporter(name, textfiles, machine(self._state).booted_s)
-        self._gpu = GpuExporter(mode, self._state) if MODES[mode].body else None
+        self._gpu = GpuExporter(mode, self._state, tape.seed) if MODES[mode].body else None
         self._servers: dict[str, ThreadingHTTPServer] = {}
         self._alloy: subprocess.Popen[bytes] | None = None
         # Only a host whose connection a tape cuts goes through relays.
@@ -122,6 +125,17 @@ class SimulatedHost:
         except (urllib.error.URLError, OSError):
             return False
         return True
+
+    def names_of(self, gpu: int | str | None) -> frozenset[str]:
+        """How a notification can name a GPU, in lower case."""
+        if gpu is None or isinstance(gpu, str):
+            return frozenset([gpu.lower()] if gpu else [])
+        known = machine(self._state).gpus[gpu]
+        return frozenset({str(gpu), known.uuid.lower(), known.pci_kernel})
+
+    def _change_machine(self, **values: Any) -> None:
+        path = self._state / MACHINE_FILE
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     def _at(self, name: str) -> str:
         return f"{self._address}:{_PORTS[name]}"
@@ -165,7 +179,11 @@ class SimulatedHost:
             case {"inject": name, **rest}:
                 _INJECT[name](self._state, **{key: value for key, value in rest.items() if key != "at"})
             case {"kernel": lines}:
-                self._log([lines] if isinstance(lines, str) else lines)
+                self._log(([lines] if isinstance(lines, str) else lines) * step.get("times", 1), step.get("form", "dmesg"))
+            case {"rotate_log": _}:  # as logrotate does by default: the file gets another name, and syslog opens a new one
+                log = self._state / KERNEL_LOG
+                log.rename(log.with_suffix(".log.1"))
+                log.touch()
             case {"node": values}:
                 self._node.fixed |= values
             case {"rate": rates}:
@@ -192,18 +210,20 @@ class SimulatedHost:
         for one in ("mimir", "loki") if name == "network" else (name,):
             act(one)
 
-    def _log(self, lines: list[str]) -> None:
-        """{pciN} is the address of GPU N, {switch0} that of the first NVSwitch."""
+    def _log(self, lines: list[str], form: str = "dmesg") -> None:
+        """{pciN} is the address of GPU N, {switch0} that of the first NVSwitch. NVML reports the XIDs that the driver logs."""
         now = machine(self._state)
         names = {f"pci{gpu.index}": gpu.pci_kernel for gpu in now.gpus}
+        names |= {f"PCI{gpu.index}": gpu.pci_kernel.upper() for gpu in now.gpus}
         names |= {f"switch{number}": address for number, address in enumerate(now.nvswitches)}
-
-        def filled(line: str) -> str:
-            return re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), line)
-
-        stamped = [kernel.stamp(now.at_s - now.booted_s, filled(line)) for line in lines]
+        filled = [re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), line) for line in lines]
         with (self._state / KERNEL_LOG).open("a") as log:
-            log.write("".join(f"{line}\n" for line in stamped))
+            log.write("".join(f"{_begun(form, now.at_s, now.at_s - now.booted_s, self.name)}{line}\n" for line in filled))
+        seen = [
+            found for line in lines if (found := re.match(r"NVRM: Xid \((?:PCI:)?\{(?:pci|PCI)(\d+)\}[^)]*\): (\d{1,3})\b", line))
+        ]
+        if seen:
+            inject.see_xids(self._state, [(int(found[1]), int(found[2])) for found in seen])
 
     def _log_boot(self) -> None:
         self._log([line.format(driver=machine(self._state).driver) for line in _BOOT])
@@ -216,10 +236,8 @@ class SimulatedHost:
     def _reboot(self, seconds: float, how: signal.Signals, *, repairs: bool) -> None:
         self._power_off(how)
         time.sleep(seconds)
-        text = json.loads((self._state / MACHINE_FILE).read_text())
-        text["booted_s"] = time.time()
-        (self._state / MACHINE_FILE).write_text(json.dumps(text))
-        self._node.booted_s = text["booted_s"]
+        self._node.booted_s = time.time()
+        self._change_machine(booted_s=self._node.booted_s)
         if repairs:
             inject.clear(self._state)
         self._log_boot()
@@ -262,6 +280,21 @@ class SimulatedHost:
                 self._alloy.kill()
                 self._alloy.wait()
             self._alloy = None
+
+
+def _begun(form: str, at_s: float, since_boot_s: float, host: str) -> str:
+    """What is before the driver's text in a line of a kernel log."""
+    at = datetime.fromtimestamp(at_s, UTC)
+    match form:
+        case "syslog":
+            return f"{at:%b} {at.day:2} {at:%H:%M:%S} {host} kernel: [{since_boot_s:12.6f}] "
+        case "rfc3339":
+            return f"{at.isoformat()} {host} kernel: "
+        case "talos":
+            return f"10.5.0.7: kern: warning: [{at:%Y-%m-%dT%H:%M:%S.%f}000Z]: "
+        case "bare":
+            return ""
+    return kernel.stamp(since_boot_s, "")
 
 
 def _serve(address: tuple[str, int], body: Callable[[], str]) -> ThreadingHTTPServer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -35,9 +36,12 @@ class ReplayFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
+    """`rules`: the name of a rule set, empty for ours."""
+
     tape: Tape
     mode: str
     score: Score
+    rules: str = ""
 
 
 def batches(chosen: Sequence[tuple[Tape, str]], size: int) -> Iterator[list[tuple[Tape, str]]]:
@@ -51,21 +55,26 @@ def host_name(tape: Tape, mode: str) -> str:
     return f"{tape.name}--{mode}"
 
 
-def replay(batch: Sequence[tuple[Tape, str]], rules: RuleSet, keep: Path | None, longest_s: float | None) -> list[Result]:
-    """`keep`: where the notifications are written. `longest_s`: tapes are cut off there. Raises ReplayFailed, BadRules."""
+def replay(
+    batch: Sequence[tuple[Tape, str]], rules: Sequence[RuleSet], keep: Path | None, longest_s: float | None
+) -> list[Result]:
+    """Of each rule set on the same replays. `keep`: where the notifications are written. `longest_s`: tapes are cut off there.
+
+    Raises ReplayFailed, BadRules.
+    """
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-scorecard-") as directory:
         return _replay(batch, rules, keep, longest_s, Path(directory))
 
 
 def _replay(
-    batch: Sequence[tuple[Tape, str]], rules: RuleSet, keep: Path | None, longest_s: float | None, directory: Path
+    batch: Sequence[tuple[Tape, str]], rules: Sequence[RuleSet], keep: Path | None, longest_s: float | None, directory: Path
 ) -> list[Result]:
     relays = Relays()
     hosts: list[SimulatedHost] = []
     stores: Stores | None = None
     try:
         names = [host_name(*one) for one in batch]
-        expected = {host_name(*one): len(compile_scenario(one[0].scenario)["gpus"]) for one in batch}
+        expected = {host_name(*one): len(compile_scenario(one[0].scenario)["gpus"]) for one in batch if one[0].is_listed}
         stores = Stores(directory, rules, expected)
         for number, (tape, mode) in enumerate(batch):
             path = directory / names[number]
@@ -89,7 +98,10 @@ def _replay(
         _wait_until_ready(hosts)
         time.sleep(_WARM_UP_S)
         begun = _play(hosts, longest_s)
-        return _scored(hosts, begun, stores, keep)
+        for each in rules:
+            if each.name and (blind := each.blind(stores.series())):
+                print(f"{each.name}: alerts about metrics that no host of this batch has: {', '.join(blind)}", file=sys.stderr)
+        return _scored(hosts, begun, stores, keep, rules)
     finally:
         with ThreadPoolExecutor(16) as pool:  # a server takes a second to stop
             list(pool.map(SimulatedHost.stop, hosts))
@@ -143,16 +155,20 @@ def _play(hosts: Sequence[SimulatedHost], longest_s: float | None) -> dict[str, 
     return begun
 
 
-def _scored(hosts: Sequence[SimulatedHost], begun: dict[str, float], stores: Stores, keep: Path | None) -> list[Result]:
+def _scored(
+    hosts: Sequence[SimulatedHost], begun: dict[str, float], stores: Stores, keep: Path | None, rules: Sequence[RuleSet]
+) -> list[Result]:
     results = []
     for host in hosts:
-        found = episodes(stores.inbox.posts, host.name, begun[host.name])
-        results.append(Result(host.tape, host.mode, score(host.tape.expected[host.mode], found)))
-        if keep:
-            lines: list[dict[str, Any]] = [
-                {"start": round(each.start_s, 1), "end": each.end_s and round(each.end_s, 1), "page": each.is_page, **each.alert}
-                for each in found
-            ]
-            keep.mkdir(parents=True, exist_ok=True)
-            (keep / f"{host.name}.json").write_text(json.dumps(lines, indent=1))
+        expected = host.tape.expected[host.mode]
+        for each in rules:
+            found = episodes(stores.inbox.posts, host.name, begun[host.name], each.name)
+            results.append(Result(host.tape, host.mode, score(expected, found, host.names_of(expected.gpu)), each.name))
+            if keep:
+                lines: list[dict[str, Any]] = [
+                    {"start": round(one.start_s, 1), "end": one.end_s and round(one.end_s, 1), "page": one.is_page, **one.alert}
+                    for one in found
+                ]
+                (keep / each.name).mkdir(parents=True, exist_ok=True)
+                (keep / each.name / f"{host.name}.json").write_text(json.dumps(lines, indent=1))
     return results

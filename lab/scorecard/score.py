@@ -11,6 +11,10 @@ from lab.scorecard.tape import ACTION_LABELS, ACTIONS, Expected
 
 # Values of the label `severity` for which public rule sets wake somebody.
 _PAGES: Final = frozenset({"critical", "page", "error", "emergency", "high", "fatal"})
+# Alerts that are shown and notify nobody.
+_SHOWN: Final = frozenset({"info", "none"})
+# Of alerts of another rule set; ours have no such label.
+RULE_SET: Final = "rule_set"
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Score:
     """`seconds`: from the fault to its notification; None: there was none. `pages`, `warnings`: how many began since the fault.
 
     `ended`: "yes", "early", "never" (not within the time), "" where nothing is expected. `too_early`: notified before the fault.
+    `is_gpu_right`: the notification names the GPU, or it is not about one.
     """
 
     expected: Expected
@@ -45,6 +50,7 @@ class Score:
     warnings: int
     is_severity_right: bool
     is_action_right: bool
+    is_gpu_right: bool
     ended: str
     too_early: int
     names: tuple[str, ...]
@@ -54,26 +60,39 @@ class Score:
         return self.seconds is not None and self.seconds <= self.expected.within_s
 
     @property
+    def verdict(self) -> str:
+        """ "right", or what is wrong, the gravest first."""
+        due = self.expected.count if self.expected.severity == "page" else 0
+        wrong = {
+            "false page": self.pages > 0 and self.expected.severity != "page",
+            "false warning": self.warnings > 0 and self.expected.severity == "none",
+            "notified before the fault": self.too_early > 0,
+        }
+        if self.expected.severity != "none":
+            wrong |= {
+                "missed": self.seconds is None,
+                "wrong severity": not self.is_severity_right,
+                "late": not self.is_detected,
+                "wrong action": not self.is_action_right,
+                "GPU not named": not self.is_gpu_right,
+                "more than one page per incident": self.pages > due,
+                "incidents without a page": self.pages < due,
+                "ended early": self.ended == "early",
+                "did not end": self.ended == "never",
+            }
+        return next((name for name, is_so in wrong.items() if is_so), "right")
+
+    @property
     def is_right(self) -> bool:
-        if self.expected.severity == "none":
-            return not self.pages and not self.warnings and not self.too_early
-        pages = self.expected.count if self.expected.severity == "page" else 0
-        return (
-            self.is_detected
-            and self.is_severity_right
-            and self.is_action_right
-            and self.pages == pages
-            and not self.too_early
-            and self.ended in ("yes", "")
-        )
+        return self.verdict == "right"
 
 
-def episodes(posts: Iterable[Post], host: str, start_s: float) -> list[Episode]:
-    """What was notified about one host. `start_s`: Unix seconds of the tape's second 0."""
+def episodes(posts: Iterable[Post], host: str, start_s: float, rule_set: str = "") -> list[Episode]:
+    """What one rule set notified about one host. `start_s`: Unix seconds of the tape's second 0. `rule_set`: empty for ours."""
     found: list[Episode] = []
     open_: dict[tuple[str, bool], Episode] = {}
     for post in posts:
-        about = [alert for alert in post.alerts if _is_about(alert, host)]
+        about = [alert for alert in post.alerts if _is_about(alert, host) and alert["labels"].get(RULE_SET, "") == rule_set]
         for is_page in (True, False):
             of_kind = [alert for alert in about if _is_page(alert) == is_page]
             firing = [alert for alert in of_kind if alert["status"] == "firing"]
@@ -86,7 +105,8 @@ def episodes(posts: Iterable[Post], host: str, start_s: float) -> list[Episode]:
     return found
 
 
-def score(expected: Expected, found: Sequence[Episode]) -> Score:
+def score(expected: Expected, found: Sequence[Episode], gpu_names: frozenset[str] = frozenset()) -> Score:
+    """`gpu_names`: of the GPU that the notification has to name, in lower case; empty: it does not have to name one."""
     since = [each for each in found if each.start_s >= expected.since_s]
     pages = [each for each in since if each.is_page]
     warnings = [each for each in since if not each.is_page]
@@ -99,8 +119,9 @@ def score(expected: Expected, found: Sequence[Episode]) -> Score:
         seconds=first.start_s - expected.since_s if first else None,
         pages=len(pages),
         warnings=len(warnings),
-        is_severity_right=bool(first) and first.is_page == (expected.severity == "page"),
+        is_severity_right=first is not None and first.is_page == (expected.severity == "page"),
         is_action_right=any(is_action(each.alert, expected.actions) for each in wanted[: expected.count]),
+        is_gpu_right=not gpu_names or any(_names(each.alert, gpu_names) for each in wanted[: expected.count]),
         ended=_ended(expected, first) if first else "",
         too_early=len(found) - len(since),
         names=tuple(sorted({_name(each) for each in since})),
@@ -134,6 +155,15 @@ def is_action(alert: Mapping[str, Any], actions: Sequence[str]) -> bool:
     return any(re.search(ACTIONS[action], text, re.IGNORECASE) for action in actions)
 
 
+def _names(alert: Mapping[str, Any], gpu_names: frozenset[str]) -> bool:
+    """An index counts in a label for it only; UUIDs and addresses count wherever they are."""
+    labels = {name.lower(): str(value).lower() for name, value in alert["labels"].items()}
+    if {labels.get(name) for name in ("gpu", "gpu_id", "gpu_index", "minor_number")} & gpu_names:
+        return True
+    text = " ".join([*labels.values(), *(str(each).lower() for each in alert.get("annotations", {}).values())])
+    return any(len(name) > 3 and name in text for name in gpu_names)
+
+
 def _name(episode: Episode) -> str:
     labels = episode.alert["labels"]
     code = labels.get("xid") or labels.get("sxid") or ""
@@ -146,4 +176,5 @@ def _is_page(alert: Mapping[str, Any]) -> bool:
 
 def _is_about(alert: Mapping[str, Any], host: str) -> bool:
     """Other rule sets keep some of our labels: the host's name is in instance and cluster."""
-    return host in alert["labels"].values()
+    labels = alert["labels"]
+    return host in labels.values() and str(labels.get("severity", "")).lower() not in _SHOWN

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import inventory_groups
 from alerts.model import RuleGroup, to_yaml
 from alerts.notifications import Notifications, Receiver, Webhook
-from lab.scorecard.score import Post
+from lab.scorecard.score import RULE_SET, Post
 from lab.showcase.servers import Servers
 
 DATACENTER: Final = "scorecard"
@@ -30,10 +31,12 @@ class BadRules(ValueError):
 
 
 class RuleSet:
-    """`name`: for the table. The project's own rules, or a directory of rule files."""
+    """`name`: empty for the project's own rules, otherwise of the directory of rule files. All alerts of a directory have that
+    name in a label, so that several sets are scored on the same replays.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
-        self.name = str(directory) if directory else "gpu-fleet"
+        self.name = directory.resolve().name if directory else ""
         if directory is None:
             self.mimir: list[RuleGroup] = alerts.rule_groups("mimir")
             self.loki: list[RuleGroup] = alerts.rule_groups("loki")
@@ -42,13 +45,35 @@ class RuleSet:
             raise BadRules(f"RULES={directory}: no such directory; expected Prometheus rule files in it, Loki's below loki/")
         files = sorted(path for path in directory.rglob("*") if path.suffix in (".yaml", ".yml"))
         loki = {path for path in files if "loki" in path.relative_to(directory).parts[:-1]}
-        self.mimir = [group for file in files if file not in loki for group in _groups(file)]
-        self.loki = [group for file in sorted(loki) for group in _groups(file)]
+        self.mimir = [group for file in files if file not in loki for group in _groups(file, self.name)]
+        self.loki = [group for file in sorted(loki) for group in _groups(file, self.name)]
         if not self.mimir and not self.loki:
             raise BadRules(f"RULES={directory}: no rule group in {len(files)} YAML files")
 
+    def blind(self, series: frozenset[str]) -> list[str]:
+        """Alerts that name a metric which no host here has. `series`: all names of metrics in Mimir."""
+        recorded = {str(rule["record"]) for group in self.mimir for rule in group.rules if "record" in rule}
+        return [
+            f"{rule['alert']} ({', '.join(sorted(missing))})"
+            for group in self.mimir
+            for rule in group.rules
+            if "alert" in rule and (missing := _metrics(str(rule["expr"])) - series - recorded)
+        ]
 
-def _groups(file: Path) -> list[RuleGroup]:
+
+_WORDS: Final = frozenset(
+    ["and", "or", "unless", "on", "ignoring", "by", "without", "group_left", "group_right", "bool", "offset", "absent"]
+)
+
+
+def _metrics(expression: str) -> set[str]:
+    """The names of metrics in a PromQL expression, as far as they can be distinguished: a name with an underscore."""
+    bare = re.sub(r'\{[^}]*\}|"[^"]*"|\[[^\]]*\]|\b(?:on|by|ignoring|without|group_left|group_right) *\([^)]*\)', " ", expression)
+    names = {match[1] for match in re.finditer(r"\b([a-zA-Z_:][a-zA-Z0-9_:]*)\b(?! *\()", bare)}
+    return {name for name in names - _WORDS if "_" in name or name == "up"}
+
+
+def _groups(file: Path, rule_set: str) -> list[RuleGroup]:
     """Of a rule file of Prometheus or Loki, or of a PrometheusRule object."""
     try:
         documents = list(yaml.safe_load_all(file.read_text()))
@@ -58,8 +83,12 @@ def _groups(file: Path) -> list[RuleGroup]:
     for document in documents:
         content = document.get("spec", document) if isinstance(document, dict) else {}
         for group in content.get("groups") or []:
-            name = f"{file.stem}-{group['name']}"
-            found.append(RuleGroup(name=name, interval=group.get("interval", "1m"), rules=tuple(group["rules"])))
+            name = f"{rule_set}-{file.stem}-{group['name']}"
+            rules = tuple(
+                {**rule, "labels": {**(rule.get("labels") or {}), RULE_SET: rule_set}} if "alert" in rule else rule
+                for rule in group["rules"]
+            )
+            found.append(RuleGroup(name=name, interval=group.get("interval", "1m"), rules=rules))
     return found
 
 
@@ -93,8 +122,8 @@ class Inbox:
 class Stores:
     """Started and loaded with the rules and the project's own notification configuration. `inbox`: what was notified."""
 
-    def __init__(self, directory: Path, rules: RuleSet, expected: dict[str, int]) -> None:
-        """`expected`: host (which is also its cluster) -> GPUs."""
+    def __init__(self, directory: Path, rules: Sequence[RuleSet], expected: dict[str, int]) -> None:
+        """`expected`: the inventory, host (which is also its cluster) -> GPUs."""
         self.inbox = Inbox()
         self._servers = Servers(directory)
         self.mimir, self.loki = self._servers.mimir, self._servers.loki
@@ -102,8 +131,9 @@ class Stores:
             self._servers.wait()
             self._configure_alertmanager()
             inventory = [group for host, gpus in expected.items() for group in inventory_groups(DATACENTER, host, {host: gpus})]
-            self._load(f"{self.mimir}/prometheus/config/v1/rules", [*rules.mimir, *merged_inventory(inventory)])
-            self._load(f"{self.loki}/loki/api/v1/rules", rules.loki)
+            mimir = [group for each in rules for group in each.mimir]
+            self._load(f"{self.mimir}/prometheus/config/v1/rules", [*mimir, *merged_inventory(inventory)])
+            self._load(f"{self.loki}/loki/api/v1/rules", [group for each in rules for group in each.loki])
         except BaseException:
             self.stop()
             raise
@@ -114,9 +144,15 @@ class Stores:
 
     def _configure_alertmanager(self) -> None:
         receiver = Receiver(name="scorecard", channels=(Webhook(url=self.inbox.url),))
-        config = alertmanager_config(Notifications(receiver="scorecard", receivers=(receiver,)))
+        config = by_rule_set(alertmanager_config(Notifications(receiver="scorecard", receivers=(receiver,))))
         body = {"template_files": dict(templates()), "alertmanager_config": to_yaml(config)}
         _post(f"{self.mimir}/api/v1/alerts", to_yaml(body))
+
+    def series(self) -> frozenset[str]:
+        """The names of all metrics in Mimir."""
+        url = f"{self.mimir}/prometheus/api/v1/label/__name__/values"
+        with urllib.request.urlopen(url, timeout=60) as response:  # noqa: S310  always loopback
+            return frozenset(json.load(response)["data"])
 
     @staticmethod
     def _load(url: str, groups: Iterable[RuleGroup]) -> None:
@@ -125,6 +161,18 @@ class Stores:
                 _post(f"{url}/{group.namespace}", group.yaml)
             except OSError as error:
                 raise BadRules(f"rule group {group.name}: {error}") from None
+
+
+def by_rule_set(config: Any) -> Any:
+    """A configuration of Alertmanager in which no alert is grouped with, or inhibited by, one of another rule set."""
+    match config:
+        case dict():
+            return {
+                key: [*value, RULE_SET] if key in ("group_by", "equal") else by_rule_set(value) for key, value in config.items()
+            }
+        case list():
+            return [by_rule_set(each) for each in config]
+    return config
 
 
 def merged_inventory(groups: list[RuleGroup]) -> list[RuleGroup]:

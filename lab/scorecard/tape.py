@@ -78,7 +78,8 @@ class Expected:
     """`since_s`: when the fault begins. `over_s`: when it is over; None: never within the tape.
 
     `stays`: the notification must be firing until then; False for an event that leaves no state behind.
-    `count`: notifications, one per incident. `actions`: any of them is right.
+    `count`: notifications, one per incident. `actions`: any of them is right. `gpu`: the index of the GPU that the notification
+    has to name, or what it has to name (an address that the host's tools do not list); None: it is not about one GPU.
     """
 
     severity: Severity
@@ -89,24 +90,33 @@ class Expected:
     end_within_s: float = 300
     stays: bool = True
     count: int = 1
+    gpu: int | str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tape:
+    """`kind`: its file. `read`: the day on which the source was read. `driver`: instead of the scenario's. `seed`: of the order
+    of labels in the exporter's output; None: as it is. `is_listed`: the stack's inventory has the host.
+    """
+
     name: str
+    kind: str
     what: str
     source: str
+    read: str
     vendor: str
     scenario: str
     modes: tuple[str, ...]
     steps: tuple[Mapping[str, Any], ...]
     length_s: float
     expected: Mapping[str, Expected] = field(repr=False)  # by mode
-    is_unknown_code: bool = False
+    driver: str | None = None
+    seed: int | None = None
+    is_listed: bool = True
 
 
 def read(directory: Path = HERE) -> list[Tape]:
-    """Every tape, by file and place. Raises BadTape."""
+    """Every written tape, by file and place. Raises BadTape."""
     return read_files(sorted(directory.glob("*.yaml")))
 
 
@@ -137,7 +147,8 @@ def _file(file: Path) -> list[Tape]:
         raise BadTape(f"{file.name}: not YAML: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("tapes"), list):
         raise BadTape(f"{file.name}: expected a mapping with a list `tapes`")
-    return [_tape(file, each, document) for entry in document["tapes"] for each in _variants(entry)]
+    entries = [each for entry in document["tapes"] for each in _variants(entry)]
+    return [_tape(file, each, document, number) for number, each in enumerate(entries)]
 
 
 def _variants(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -160,8 +171,22 @@ def _filled(value: Any, variant: Mapping[str, Any]) -> Any:
     return value
 
 
-_KEYS: Final = {"name", "what", "source", "vendor", "scenario", "modes", "steps", "expect", "expect_in", "length", "unknown_code"}
-_EXPECT: Final = {"severity", "action", "within", "since", "over", "end_within", "stays", "count"}
+_KEYS: Final = {
+    "name",
+    "what",
+    "source",
+    "read",
+    "vendor",
+    "scenario",
+    "driver",
+    "modes",
+    "steps",
+    "expect",
+    "expect_in",
+    "length",
+    "listed",
+}
+_EXPECT: Final = {"severity", "action", "within", "since", "over", "end_within", "stays", "count", "gpu"}
 VERBS: Final = frozenset(
     {
         "inject",
@@ -177,12 +202,15 @@ VERBS: Final = frozenset(
         "reboot",
         "crash",
         "power_off",
+        "rotate_log",
         "nothing",
     }
 )
+# How a kernel line begins in a file: by `dmesg`, rsyslog's two formats, Talos, and where nothing is put before it.
+FORMS: Final = ("dmesg", "syslog", "rfc3339", "talos", "bare")
 
 
-def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any]) -> Tape:
+def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any], number: int) -> Tape:
     where = f"{file.name}: tape {entry.get('name')}"
     if unknown := set(entry) - _KEYS:
         raise BadTape(f"{where}: unknown key {', '.join(sorted(unknown))}; expected {', '.join(sorted(_KEYS))}")
@@ -190,12 +218,14 @@ def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any]) -> 
         raise BadTape(f"{where}: a name has lower-case letters, digits and hyphens")
     vendor = entry.get("vendor", document.get("vendor", "nvidia"))
     modes = tuple(entry.get("modes", document.get("modes", [name for name, mode in MODES.items() if mode.vendor == vendor])))
+    if document.get("rotate") and "modes" not in entry:
+        modes = (modes[number % len(modes)],)
     for mode in modes:
         if mode not in MODES or MODES[mode].vendor != vendor:
             raise BadTape(f"{where}: mode {mode}: expected one of {', '.join(n for n, m in MODES.items() if m.vendor == vendor)}")
-    source = entry.get("source", document.get("source"))
-    if not source:
-        raise BadTape(f"{where}: no source, neither of the tape nor of the file")
+    source, read = (entry.get(key, document.get(key)) for key in ("source", "read"))
+    if not source or not read:
+        raise BadTape(f"{where}: no source, or no day on which it was read (`read`), neither of the tape nor of the file")
     if missing := {"name", "what", "steps", "expect"} - set(entry):
         raise BadTape(f"{where}: without {', '.join(sorted(missing))}")
     steps = tuple(_step(where, step) for step in _flat(entry["steps"]))
@@ -203,30 +233,26 @@ def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any]) -> 
     expected = {mode: _expected(where, {**common, **entry.get("expect_in", {}).get(mode, {})}, steps) for mode in modes}
     return Tape(
         name=entry["name"],
+        kind=file.stem,
         what=entry["what"],
         source=source,
+        read=str(read),
         vendor=vendor,
         scenario=entry.get("scenario", document.get("scenario", SCENARIOS[vendor])),
         modes=modes,
         steps=steps,
         length_s=float(entry.get("length", max(map(_length, expected.values())))),
         expected=expected,
-        is_unknown_code=entry.get("unknown_code", False),
+        driver=entry.get("driver"),
+        is_listed=entry.get("listed", True),
     )
 
 
-# Longer than the 10 minutes after which many rule sets let an event's alert end.
-_STAYS_S: Final = 780
-
-
 def _length(expected: Expected) -> float:
+    """Without `length`: as long as a second notification of the same event takes."""
     if expected.over_s is not None:
         return expected.over_s + expected.end_within_s
-    if expected.severity == "none":
-        return expected.since_s + 420
-    if not expected.stays:
-        return expected.since_s + expected.within_s + 90  # as long as a second notification of the same event takes
-    return expected.since_s + max(_STAYS_S, expected.within_s + 120)
+    return expected.since_s + (180 if expected.severity == "none" else expected.within_s + 120)
 
 
 def _flat(steps: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
@@ -242,6 +268,8 @@ def _step(where: str, step: Mapping[str, Any]) -> Mapping[str, Any]:
     verbs = set(step) & VERBS
     if "at" not in step or len(verbs) != 1:
         raise BadTape(f"{where}: step {dict(step)}: expected `at` and one of {', '.join(sorted(VERBS))}")
+    if step.get("form", "dmesg") not in FORMS:
+        raise BadTape(f"{where}: step {dict(step)}: form {step['form']}: expected one of {', '.join(FORMS)}")
     return step
 
 
@@ -265,4 +293,12 @@ def _expected(where: str, given: Mapping[str, Any], steps: Sequence[Mapping[str,
         end_within_s=float(given.get("end_within", 300)),
         stays=given.get("stays", severity == "page" or over is not None),
         count=int(given.get("count", 0 if severity == "none" else 1)),
+        gpu=given.get("gpu", _only_gpu(steps)),
     )
+
+
+def _only_gpu(steps: Sequence[Mapping[str, Any]]) -> int | None:
+    """The GPU that the steps are about, where it is one."""
+    named = {int(found) for step in steps for found in re.findall(r"\{(?:pci|PCI)(\d+)\}", str(step.get("kernel", "")))}
+    named |= {step["gpu"] for step in steps if "gpu" in step}
+    return named.pop() if len(named) == 1 else None

@@ -18,7 +18,7 @@ LONGEST_S = 75
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[Result]]:
     found: dict[str, list[Result]] = {}
-    for result in replay(tape.selected(tape.read(), TAPES, []), RuleSet(), None, LONGEST_S):
+    for result in replay(tape.selected(tape.read(), TAPES, []), [RuleSet()], None, LONGEST_S):
         found.setdefault(result.tape.name, []).append(result)
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.scorecard.score import Post, episodes, is_action, score
+from lab.scorecard.score import RULE_SET, Post, episodes, is_action, score
 from lab.scorecard.tape import Expected
 
 HOST = "xid-79--dcgm"
@@ -93,3 +93,50 @@ def test_the_label_action_decides_and_otherwise_the_words():
     assert not is_action(alert(action="reset_gpu", annotation="Reset it. Reboot the node if that fails."), ("reboot",))
     assert is_action(alert(action="", annotation="Drain and reboot the node."), ("reboot",))
     assert not is_action(alert(action="", annotation="Look at the dashboard."), ("reboot", "reset"))
+
+
+UUID = "28b78c8f-ce8d-5bcb-7470-d207754567ef"
+GPU_2 = frozenset({"2", UUID, "0000:3a:00"})
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_right"),
+    [
+        ({"gpu": "2"}, True),
+        ({"pci": "0000:3a:00"}, True),
+        ({"pci_bus_id": "00000000:3A:00.0"}, True),
+        ({"UUID": f"GPU-{UUID}"}, True),
+        ({"gpu": "1"}, False),
+        ({"xid": "2"}, False),
+        ({}, False),
+    ],
+)
+def test_the_notification_has_to_name_the_gpu(labels, is_right):
+    result = score(PAGE, episodes([post(1012, alert(**labels))], HOST, 1000.0), GPU_2)
+    assert (result.verdict == "right") == is_right
+    assert is_right or result.verdict == "GPU not named"
+
+
+@pytest.mark.parametrize(
+    ("severity", "posts", "verdict"),
+    [
+        ("page", [], "missed"),
+        ("page", [post(1030, alert())], "late"),
+        ("page", [post(1012, alert(severity="warning"))], "wrong severity"),
+        ("page", [post(1012, alert(action="reset_gpu"))], "wrong action"),
+        ("page", [post(1012, alert()), post(1050, alert(), group="h")], "more than one page per incident"),
+        ("page", [post(1012, alert()), post(1050, alert("resolved"))], "ended early"),
+        ("warning", [post(1012, alert())], "false page"),
+        ("none", [post(1012, alert(severity="warning"))], "false warning"),
+        ("none", [post(1012, alert(severity="info"))], "right"),
+    ],
+)
+def test_the_verdict_is_the_gravest_of_what_is_wrong(severity, posts, verdict):
+    expected = Expected(severity=severity, actions=("reboot",), stays=severity == "page", count=int(severity != "none"))
+    assert scored(expected, *posts).verdict == verdict
+
+
+def test_each_rule_set_is_scored_on_its_own_alerts():
+    posts = [post(1012, alert()), post(1015, alert(severity="warning", **{RULE_SET: "other"}))]
+    assert score(PAGE, episodes(posts, HOST, 1000.0)).verdict == "right"
+    assert score(PAGE, episodes(posts, HOST, 1000.0, "other")).verdict == "wrong severity"

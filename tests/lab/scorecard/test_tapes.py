@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.scorecard import table, tape
+from lab.scorecard import fuzz, table, tape
 from lab.scorecard.tape import BadTape
 
 TAPES = tape.read()
@@ -15,6 +15,7 @@ GOOD = {
     "name": "a",
     "what": "A.",
     "source": "a document",
+    "read": "2026-11-25",
     "steps": [{"at": 0, "kernel": "a line"}],
     "expect": {"severity": "page", "action": "reboot"},
 }
@@ -25,25 +26,39 @@ def written(directory: Path, **changes: object) -> Path:
     return directory
 
 
-def test_there_are_at_least_80_tapes_and_every_mode_has_its_own():
-    assert len(TAPES) >= 80
+def test_every_mode_has_its_own_tapes_and_a_third_of_all_is_generated():
+    every = table.every_tape()
     for mode in tape.MODES:
-        assert sum(mode in each.modes for each in TAPES) >= 10, mode
+        assert sum(mode in each.modes for each in every) >= 10, mode
+    assert sum(each.kind == "fuzz" for each in every) == len(every) // 3
 
 
-def test_every_xid_that_the_page_counts_as_unknown_is_in_no_catalogue_of_ours():
-    from alerts.xid import CATALOGUE
+def test_a_generated_tape_expects_what_its_written_one_expects_about_the_gpu_that_its_lines_name():
+    written = {each.name: each for each in TAPES}
+    generated = fuzz.generated(TAPES)
+    assert generated == fuzz.generated(TAPES), "the seed is fixed"
+    for each in generated:
+        origin = written[each.name.removeprefix("fuzz-").rpartition("-")[0]]
+        (mode,) = each.modes
+        before = next(iter(origin.expected.values()))
+        after = each.expected[mode]
+        assert (after.severity, after.actions, after.count) == (before.severity, before.actions, before.count)
+        if isinstance(after.gpu, int):
+            named = "".join(str(step["kernel"]) for step in each.steps).lower()
+            assert f"{{pci{after.gpu}}}" in named, each.name
 
-    for each in TAPES:
-        if each.is_unknown_code and each.name.startswith("xid-unknown-"):
-            code = int(each.name.removeprefix("xid-unknown-"))
-            assert code not in CATALOGUE or not CATALOGUE[code].is_alerted
+
+def test_generated_lines_vary_in_spacing_case_prefix_and_repetition():
+    steps = [step for each in fuzz.generated(TAPES) for step in each.steps]
+    lines = [step["kernel"] for step in steps]
+    assert {step["form"] for step in steps} == set(tape.FORMS)
+    assert any("{PCI" in line for line in lines)
+    assert any("Fatal     XC" in line for line in lines)
+    assert max(step.get("times", 1) for step in steps) > 5
 
 
-def test_the_page_lists_every_tape():
+def test_the_page_is_made_from_the_results():
     assert table.PAGE.read_text() == table.page(), "write it again: python -m lab.scorecard.table"
-    for each in TAPES:
-        assert f"| {each.name} |" in table.PAGE.read_text()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +67,8 @@ def test_the_page_lists_every_tape():
         ({"stepz": []}, "unknown key stepz"),
         ({"modes": ["dcmg"]}, "mode dcmg: expected one of dcgm, smi, textfile"),
         ({"source": ""}, "no source"),
+        ({"read": ""}, "no source, or no day"),
+        ({"steps": [{"at": 0, "kernel": "a", "form": "xml"}]}, "form xml: expected one of dmesg"),
         ({"steps": [{"at": 0}]}, "expected `at` and one of"),
         ({"steps": [{"at": 0, "kernel": "a", "stop": "alloy"}]}, "expected `at` and one of"),
         ({"expect": {"severity": "critical"}}, "expect.severity is 'critical'; expected page, warning or none"),
@@ -74,10 +91,11 @@ def test_two_tapes_of_one_name_are_an_error(tmp_path):
         tape.read(tmp_path)
 
 
-def test_a_page_is_watched_for_longer_than_the_ten_minutes_after_which_an_event_is_forgotten(tmp_path):
-    (only,) = tape.read(written(tmp_path))
-    assert only.length_s > 600
-    assert only.expected["dcgm"].stays
+def test_the_notification_has_to_name_the_only_gpu_that_the_steps_name(tmp_path):
+    one, two = "NVRM: Xid (PCI:{pci2}): 79, x", ["NVRM: Xid (PCI:{pci2}): 79, x", "NVRM: Xid (PCI:{PCI3}): 45, x"]
+    for kernel, gpu in ((one, 2), (two, None)):
+        (only,) = tape.read(written(tmp_path, steps=[{"at": 0, "kernel": kernel}]))
+        assert only.expected["dcgm"].gpu == gpu
 
 
 def test_variants_fill_numbers_as_numbers(tmp_path):
