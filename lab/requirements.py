@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from lab.gpu.nvml import real as nvidia_smi
 from lab.hosts.image import mirror
 from lab.hosts.needs import unified_cgroups
 from toolchain import PROGRAMS as TOOLS
@@ -23,7 +24,8 @@ from toolchain import Cache, system
 from toolchain.locate import located
 from toolchain.progress import Progress
 
-PROGRAMS: Final = ("shellcheck", "chromium", "debootstrap", "systemd-nspawn", "ip", "ssh", "mkfs.ext4", "mkfs.xfs", "losetup")
+_OF_HOSTS: Final = ("debootstrap", "systemd-nspawn", "ip", "ssh", "mkfs.ext4", "mkfs.xfs", "losetup")
+PROGRAMS: Final = ("shellcheck", "chromium", "gcc", *_OF_HOSTS)
 # On 2026-11-22 the cache had 3.4 GB of tools, hosts' roots and Pulumi's home, and three runs 2.6 GB of temporary files (du). Six
 # processes with Mimir, Loki, Pulumi and a few hosts each took 8 GiB of memory (free, 2026-11-23). The disk space for builds is an
 # estimate: Go's caches hold the modules of Alloy.
@@ -105,7 +107,7 @@ def _memory_gib() -> float:
 
 
 def _of_sources() -> Iterator[str]:
-    """Only what is still to be fetched: a machine that has everything needs no network."""
+    """Only what is still to be fetched: a machine that has everything needs no network. Small packages are fetched at once."""
     if not (Cache().root / "hosts").is_dir():
         [url] = mirror(_APT) or [_DEBIAN]
         if reason := unreachable(f"{url.rstrip('/')}/dists/bookworm/InRelease"):
@@ -124,6 +126,8 @@ def _of_sources() -> Iterator[str]:
                 + (f"Go's module proxy {reason}" if module_proxy else "there is no Go to build them with")
                 + "; allow one of them, or set https_proxy (toolchain/README.md)"
             )
+    if reason := nvidia_smi.lacks():
+        yield f"NVIDIA's nvidia-smi, which collectors are tested on: {reason}"
 
 
 def unreachable(url: str) -> str:

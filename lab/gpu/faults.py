@@ -43,6 +43,7 @@ _HEALTHY = {
     "links_down": [],
     "link_errors": {},  # link -> {"replay": n, "recovery": n, "crc": n}
     "pcie_replays": 0,
+    "nvml": {},  # key of lab/gpu/nvml/nvml.c -> its answer, such as {"handle": "!999"}; only the real nvidia-smi asks
 }
 
 

@@ -195,6 +195,14 @@ def hang(state: Path, *, gpu: int) -> list[str]:
     return []
 
 
+def answer(state: Path, *, gpu: int, key: str, value: str) -> list[str]:
+    """What the driver says of a GPU to the real nvidia-smi: a key of lab/gpu/nvml/nvml.c, and a value or "!ERROR"."""
+    Machine.load(state).gpu(gpu)
+    with _changing(state) as now:
+        faults.record(now, gpu).setdefault("nvml", {})[key] = value
+    return []
+
+
 def add_pcie_replays(state: Path, *, gpu: int, count: int) -> list[str]:
     Machine.load(state).gpu(gpu)
     with _changing(state) as now:

@@ -11,6 +11,7 @@ from typing import Any
 from lab.gpu import faults, work
 from lab.gpu.inject import clear
 from lab.gpu.machine import KERNEL_LOG, MACHINE_FILE, STATE_VARIABLE, clock
+from lab.gpu.nvml import LIBRARY_VARIABLE, PROGRAM_VARIABLE
 from lab.gpu.scenario import compile_scenario
 
 PROGRAMS = Path(__file__).parent / "bin"
@@ -64,6 +65,22 @@ def ensure(*, state: Path, bin_directory: Path, scenario: str) -> None:
     elif faults.read(str(state)) != faults.none():
         clear(state)
     place_tools(state=state, bin_directory=bin_directory)
+
+
+def use_real_nvidia_smi(branch: str, *, state: Path, bin_directory: Path) -> str:
+    """The machine gets the driver of a branch and NVIDIA's own nvidia-smi of that branch (lab.gpu.nvml). Returns the driver's
+    version. Raises NoPackages."""
+    from lab.gpu.nvml import real
+
+    generation = real.ensure(branch)
+    machine = json.loads((state / MACHINE_FILE).read_text(encoding="utf-8"))
+    machine.update(driver=generation.driver, cuda=generation.cuda)
+    _write(state / MACHINE_FILE, json.dumps(machine, indent=1) + "\n")
+    wrapper = bin_directory / "nvidia-smi"
+    variables = {PROGRAM_VARIABLE: generation.program, LIBRARY_VARIABLE: real.library()}
+    exports = "".join(f"export {name}={shlex.quote(str(value))}\n" for name, value in variables.items())
+    _write(wrapper, wrapper.read_text(encoding="utf-8").replace("exec ", f"{exports}exec "), mode=0o755)
+    return generation.driver
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -10,8 +10,8 @@ from lab.gpu import TYPE_CHECKING
 from lab.gpu.machine import Gpu, Machine
 from lab.gpu.nvidia.fields import Answers, bus_id
 
-# Exit codes: wrong arguments, no such GPU, no driver, a lost GPU, library and module of different versions.
-OK, BAD_ARGUMENT, NOT_FOUND, DRIVER_NOT_LOADED, LOST, VERSION_MISMATCH = 0, 2, 6, 9, 15, 18
+# Exit codes: wrong arguments, no such GPU, no driver, a lost GPU, library and module of different versions, an unknown option.
+OK, BAD_ARGUMENT, NOT_FOUND, DRIVER_NOT_LOADED, LOST, VERSION_MISMATCH, BAD_OPTION = 0, 2, 6, 9, 15, 18, 255
 NOT_LOADED = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running."
@@ -55,7 +55,7 @@ class Options:
                 del self.left[place]
                 return value
             if place + 1 == len(self.left):
-                raise Refused(f"ERROR: Option {argument} is missing its value. Please run 'nvidia-smi -h' for help.")
+                raise Refused(f"ERROR: Option {argument} is missing its value. Please run 'nvidia-smi -h' for help.", BAD_OPTION)
             value = self.left[place + 1]
             del self.left[place : place + 2]
             return value
@@ -63,7 +63,7 @@ class Options:
 
     def done(self) -> None:
         if self.left:
-            raise Refused(f"ERROR: Option {self.left[0]} is not recognized. Please run 'nvidia-smi -h' for help.")
+            raise Refused(f"ERROR: Option {self.left[0]} is not recognized. Please run 'nvidia-smi -h'.", BAD_OPTION)
 
 
 def select(machine: Machine, ids: str | None) -> tuple[list[Gpu], list[Gpu]]:
@@ -90,14 +90,20 @@ def _names(gpu: Gpu) -> set[str]:
     }
 
 
+_ONE_LOST_ENDS_ALL_BEFORE = 560  # seen: 535, 550 and 555; 590 has the line among the rows
+
+
 def lost_message(gpu: Gpu) -> str:
-    address = f"0000:{gpu.bus:02X}:{gpu.device:02X}.0"
-    name = f"GPU{gpu.index}: {address}" if gpu.machine.driver_major >= 535 else f"GPU {address}"
+    address, major = f"0000:{gpu.bus:02X}:{gpu.device:02X}.0", gpu.machine.driver_major
+    name = f"GPU {address}" if major < 535 else f"GPU{address}" if major < 560 else f"GPU{gpu.index}: {address}"
     return f"Unable to determine the device handle for {name}: GPU is lost.  Reboot the system to recover this GPU"
 
 
 def print_gpus(rows: Rows, chosen: list[Gpu], lost: list[Gpu]) -> int:
-    """Line by line in the order of the GPUs: a lost one has its error where its row would be, the others still answer."""
+    """Line by line in the order of the GPUs: a lost one has its error where its row would be, the others still answer. Before 560
+    they do not, unless only they are asked for."""
+    if lost and lost[0].machine.driver_major < _ONE_LOST_ENDS_ALL_BEFORE:
+        return print_whole("", lost)
     lines = list(rows(None))
     for gpu in sorted([*chosen, *lost], key=lambda gpu: gpu.index):
         lines += [lost_message(gpu)] if gpu.lost else rows(gpu)
@@ -107,7 +113,7 @@ def print_gpus(rows: Rows, chosen: list[Gpu], lost: list[Gpu]) -> int:
 
 
 def print_whole(text: str, lost: list[Gpu]) -> int:
-    """The table and -q stop at the first lost GPU."""
+    """The table, -q and dmon stop at the first lost GPU."""
     if lost:
         print(lost_message(lost[0]))
         return LOST

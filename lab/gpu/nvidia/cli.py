@@ -10,31 +10,31 @@ from lab.gpu.machine import STATE_VARIABLE, Gpu, Machine, NoMachine
 from lab.gpu.nvidia import field_list, queries
 from lab.gpu.nvidia.answering import (
     DRIVER_NOT_LOADED,
+    LOST,
     NOT_LOADED,
     OK,
     VERSION_MISMATCH,
     Options,
     Refused,
+    lost_message,
     print_gpus,
     print_whole,
     select,
 )
 
 # Each a module with run(); imported when asked for, since every import costs every call.
-_SUBCOMMANDS = ("nvlink", "dmon", "pmon", "topo")
+_SUBCOMMANDS = ("nvlink", "dmon")
 
 HELP = """This is a simulated nvidia-smi of gpu-fleet's lab: a stand-in over simulated GPUs, no NVIDIA driver.
 
     nvidia-smi                                  the table
     nvidia-smi -L                               the GPUs and their UUIDs
     nvidia-smi --query-gpu=FIELD,... --format=csv[,noheader][,nounits]
-    nvidia-smi --query-compute-apps | --query-accounted-apps | --query-retired-pages=FIELD,... --format=csv[...]
+    nvidia-smi --query-compute-apps=FIELD,... --format=csv[...]
     nvidia-smi --help-query-gpu                 the fields of this driver
-    nvidia-smi -q [-x] [-d SECTION,...]         everything about a GPU
+    nvidia-smi -q -d TEMPERATURE                temperatures and their limits
     nvidia-smi nvlink -s | -e | -gt d | -gt r | -g 0 (drivers before 470)
     nvidia-smi dmon [-s SELECTION] [-c COUNT]   monitoring, one line per GPU
-    nvidia-smi pmon [-c COUNT]                  monitoring, one line per process
-    nvidia-smi topo -m                          the matrix of connections
     nvidia-smi --version
     -i GPU,...                                  only these: index, UUID or PCI bus id
 """
@@ -85,7 +85,7 @@ def _run(machine: Machine, arguments: list[str]) -> int:
     if options.flag("-h", "--help"):
         print(HELP)
         return OK
-    if options.flag("--version"):
+    if machine.driver_major >= 545 and options.flag("--version"):  # seen: not 535, but 550
         return _print(_version(machine))
     if options.flag("--help-query-gpu"):
         return _print(_help_query(machine))
@@ -97,14 +97,14 @@ def _run(machine: Machine, arguments: list[str]) -> int:
         return print_gpus(queries.rows(machine, *asked[0], form), chosen, lost)
     if options.flag("-L", "--list-gpus"):
         options.done()
-        return print_gpus(_list, chosen, lost)
+        return _print_list(chosen, lost)
     if options.flag("-q", "--query"):
-        from lab.gpu.nvidia import details
+        from lab.gpu.nvidia import temperatures
 
-        xml, display = options.flag("-x", "--xml-format"), options.value("-d", "--display")
+        if (display := options.value("-d", "--display")) != "TEMPERATURE":
+            raise Refused(f"the simulated nvidia-smi has -q -d TEMPERATURE alone, not {display}")
         options.done()
-        text = details.xml(machine, chosen) if xml else details.text(machine, chosen, display)
-        return print_whole(text, lost)
+        return print_whole(temperatures.text(machine, chosen), lost)
     options.done()
     from lab.gpu.nvidia import table
 
@@ -116,9 +116,14 @@ def _print(lines: list[str]) -> int:
     return OK
 
 
-def _list(gpu: Gpu | None) -> list[str]:
-    if gpu is None:
-        return []
+def _print_list(chosen: list[Gpu], lost: list[Gpu]) -> int:
+    """All that have a handle, whatever the driver."""
+    for gpu in sorted([*chosen, *lost], key=lambda gpu: gpu.index):
+        print("\n".join([lost_message(gpu).replace("GPU0000:", "gpu 0000:"), "", ""] if gpu.lost else _list(gpu)))
+    return LOST if lost else OK
+
+
+def _list(gpu: Gpu) -> list[str]:
     lines = [f"GPU {gpu.index}: {gpu.product['name']} (UUID: GPU-{gpu.uuid})"]
     for part in gpu.mig:
         lines.append(f"  MIG {part['profile']:<12}Device {part['device']:>2}: (UUID: MIG-{part['uuid']})")

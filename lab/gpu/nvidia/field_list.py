@@ -42,8 +42,8 @@ ALIASES = {
 }
 
 # One field per line in the order of the real list: name, unit. "+" before a name: drivers from 535 on; "465+" and so on are
-# other branches, "-595" is gone in that branch and back in 610. Between the recorded lists (450, 590, 595, 610) the branch
-# is known for few fields; the others are taken to have come with 535.
+# other branches, "535-560" were gone in 560, "-595" came after 555, is gone in 595 and back in 610. The lists of 535, 550 and 555
+# are those of the real programs, 450, 590, 595 and 610 are recorded; what came in between is taken to have come with 560.
 _TABLE = """
 timestamp
 driver_version
@@ -57,16 +57,16 @@ pci.bus_id
 pci.domain
 pci.bus
 pci.device
-+ pci.baseClass
-+ pci.subClass
+550+ pci.baseClass
+550+ pci.subClass
 pci.device_id
 pci.sub_device_id
 + vgpu_device_capability.fractional_multiVgpu
 + vgpu_device_capability.heterogeneous_timeSlice_profile
 + vgpu_device_capability.heterogeneous_timeSlice_sizes
-+ vgpu_device_capability.homogeneous_placements
-+ vgpu_device_capability.mig_timeSlicing
-+ vgpu_device_capability.mig_timeSlicing_mode
+560+ vgpu_device_capability.homogeneous_placements
+560+ vgpu_device_capability.mig_timeSlicing
+560+ vgpu_device_capability.mig_timeSlicing_mode
 pcie.link.gen.current
 + pcie.link.gen.gpucurrent
 pcie.link.gen.max
@@ -76,7 +76,7 @@ pcie.link.width.current
 pcie.link.width.max
 index
 display_mode
-+ display_attached
+560+ display_attached
 display_active
 persistence_mode
 + addressing_mode
@@ -89,8 +89,10 @@ inforom.img
 inforom.oem
 inforom.ecc
 inforom.pwr
-+ inforom.checksum_validation
-+ gpu_recovery_action
+560+ inforom.checksum_validation
+535-560 reset_status.reset_required
+535-560 reset_status.drain_and_reset_recommended
+560+ gpu_recovery_action
 gom.current
 gom.pending
 fan.speed %
@@ -105,11 +107,11 @@ clocks_event_reasons.hw_thermal_slowdown
 clocks_event_reasons.hw_power_brake_slowdown
 clocks_event_reasons.sw_thermal_slowdown
 clocks_event_reasons.sync_boost
-+ clocks_event_reasons_counters.sw_power_cap us
-+ clocks_event_reasons_counters.sync_boost us
-+ clocks_event_reasons_counters.sw_thermal_slowdown us
-+ clocks_event_reasons_counters.hw_thermal_slowdown us
-+ clocks_event_reasons_counters.hw_power_brake_slowdown us
+560+ clocks_event_reasons_counters.sw_power_cap us
+560+ clocks_event_reasons_counters.sync_boost us
+560+ clocks_event_reasons_counters.sw_thermal_slowdown us
+560+ clocks_event_reasons_counters.hw_thermal_slowdown us
+560+ clocks_event_reasons_counters.hw_power_brake_slowdown us
 memory.total MiB
 510+ memory.reserved MiB
 memory.used MiB
@@ -125,38 +127,38 @@ utilization.memory %
 encoder.stats.sessionCount
 encoder.stats.averageFps
 encoder.stats.averageLatency
-+ dramEncryption.mode.current
-+ dramEncryption.mode.pending
+560+ dramEncryption.mode.current
+560+ dramEncryption.mode.pending
 ecc.mode.current
 ecc.mode.pending
 ecc.errors.corrected.volatile.*
 ecc.errors.corrected.aggregate.*
 ecc.errors.uncorrected.volatile.*
 ecc.errors.uncorrected.aggregate.*
-+ ecc.errors.uncorrected.volatile.sram.parity
-+ ecc.errors.uncorrected.volatile.sram.secded
-+ ecc.errors.uncorrected.aggregate.sram.parity
-+ ecc.errors.uncorrected.aggregate.sram.secded
-+ ecc.errors.uncorrected.aggregate.sram.thresholdExceeded
-+ ecc.errors.uncorrected.aggregate.sram.l2
-+ ecc.errors.uncorrected.aggregate.sram.sm
-+ ecc.errors.uncorrected.aggregate.sram.mcu
-+ ecc.errors.uncorrected.aggregate.sram.pcie
-+ ecc.errors.uncorrected.aggregate.sram.other
+560+ ecc.errors.uncorrected.volatile.sram.parity
+560+ ecc.errors.uncorrected.volatile.sram.secded
+560+ ecc.errors.uncorrected.aggregate.sram.parity
+560+ ecc.errors.uncorrected.aggregate.sram.secded
+560+ ecc.errors.uncorrected.aggregate.sram.thresholdExceeded
+560+ ecc.errors.uncorrected.aggregate.sram.l2
+560+ ecc.errors.uncorrected.aggregate.sram.sm
+560+ ecc.errors.uncorrected.aggregate.sram.mcu
+560+ ecc.errors.uncorrected.aggregate.sram.pcie
+560+ ecc.errors.uncorrected.aggregate.sram.other
 retired_pages.single_bit_ecc.count
 retired_pages.double_bit.count
 retired_pages.pending
-+ remapped_rows.correctable
+560+ remapped_rows.correctable
 595+ remapped_rows.correctable_inactive
-+ remapped_rows.uncorrectable
+560+ remapped_rows.uncorrectable
 595+ remapped_rows.uncorrectable_inactive
-+ remapped_rows.pending
-+ remapped_rows.failure
-+ remapped_rows.histogram.max
-+ remapped_rows.histogram.high
-+ remapped_rows.histogram.partial
-+ remapped_rows.histogram.low
-+ remapped_rows.histogram.none
+560+ remapped_rows.pending
+560+ remapped_rows.failure
+560+ remapped_rows.histogram.max
+560+ remapped_rows.histogram.high
+560+ remapped_rows.histogram.partial
+560+ remapped_rows.histogram.low
+560+ remapped_rows.histogram.none
 temperature.gpu
 + temperature.gpu.tlimit
 temperature.memory
@@ -169,13 +171,13 @@ enforced.power.limit W
 power.default_limit W
 power.min_limit W
 power.max_limit W
-+ module.power.draw.average W
-+ module.power.draw.instant W
-+ module.power.limit W
-+ module.enforced.power.limit W
-+ module.power.default_limit W
-+ module.power.min_limit W
-+ module.power.max_limit W
+560+ module.power.draw.average W
+560+ module.power.draw.instant W
+560+ module.power.limit W
+560+ module.enforced.power.limit W
+560+ module.power.default_limit W
+560+ module.power.min_limit W
+560+ module.power.max_limit W
 610+ gpu.base.current W
 610+ gpu.base.requested W
 610+ gpu.base.default W
@@ -214,7 +216,7 @@ power.max_limit W
 -595 power_smoothing.admin_override.primary_floor_act_window_multiplier
 -595 power_smoothing.admin_override.primary_floor_tar_window_multiplier
 -595 power_smoothing.admin_override.primary_floor_act_offset W
-+ edpp_multiplier %
+560+ edpp_multiplier %
 clocks.current.graphics MHz
 clocks.current.sm MHz
 clocks.current.memory MHz
@@ -230,29 +232,29 @@ mig.mode.current
 mig.mode.pending
 + gsp.mode.current
 + gsp.mode.default
-+ c2c.mode
+550+ c2c.mode
 + protected_memory.total MiB
 + protected_memory.used MiB
 + protected_memory.free MiB
 + fabric.state
 + fabric.status
-+ fabric.cliqueId
-+ fabric.clusterUuid
-+ fabric.health.summary
-+ fabric.health.bandwidth
-+ fabric.health.route_recovery_in_progress
-+ fabric.health.route_unhealthy
-+ fabric.health.access_timeout_recovery
-+ fabric.health.incorrect_configuration
+560+ fabric.cliqueId
+560+ fabric.clusterUuid
+560+ fabric.health.summary
+560+ fabric.health.bandwidth
+560+ fabric.health.route_recovery_in_progress
+560+ fabric.health.route_unhealthy
+560+ fabric.health.access_timeout_recovery
+560+ fabric.health.incorrect_configuration
 595+ fabric.health.partition_assigned
-+ platform.chassis_serial_number
-+ platform.slot_number
-+ platform.tray_index
-+ platform.host_id
-+ platform.peer_type
-+ platform.module_id
-+ platform.gpu_fabric_guid
-+ hostname
+560+ platform.chassis_serial_number
+560+ platform.slot_number
+560+ platform.tray_index
+560+ platform.host_id
+560+ platform.peer_type
+560+ platform.module_id
+560+ platform.gpu_fabric_guid
+560+ hostname
 610+ bbx.time_run seconds
 """
 _ECC_UNITS = ("device_memory", "dram", "register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram", "total")
@@ -276,7 +278,10 @@ def known(driver_major: int) -> dict[str, str]:
 
 def _is_in(since: str, driver_major: int) -> bool:
     if since == "-595":
-        return 535 <= driver_major < 595 or driver_major >= 610
+        return 560 <= driver_major < 595 or driver_major >= 610
+    first, dash, gone = since.partition("-")
+    if dash:
+        return int(first) <= driver_major < int(gone)
     return driver_major >= (0 if not since else 535 if since == "+" else int(since[:-1]))
 
 

@@ -93,6 +93,8 @@ def _values(gpu: Gpu, now: Reading) -> dict[str, str | None]:
         "inforom.pwr": firmware["pwr"],
         "inforom.checksum_validation": "valid",
         "gpu_recovery_action": faults["recovery_action"],
+        "reset_status.reset_required": yes(faults["recovery_action"] == "GPU Reset"),
+        "reset_status.drain_and_reset_recommended": yes(faults["recovery_action"] == "Drain and Reset"),
         "pstate": "P0" if now.busy or gpu.links else "P8",
         "memory.total": str(total),
         "memory.reserved": str(reserved),
@@ -122,7 +124,9 @@ def _values(gpu: Gpu, now: Reading) -> dict[str, str | None]:
         "remapped_rows.failure": yes(faults["remap_failed"]) if remaps else None,
         **_remap_histogram(gpu),
         "temperature.gpu": str(now.temperature_c),
-        "temperature.gpu.tlimit": str(product["temperature_c"]["limit"] - now.temperature_c) if gpu.has("row_remap") else None,
+        "temperature.gpu.tlimit": str(product["temperature_c"]["limit"] - now.temperature_c)
+        if gpu.has("temperature_margins")
+        else None,
         "temperature.memory": "N/A" if now.memory_temperature_c is None else str(now.memory_temperature_c),
         "power.management": DEPRECATED if gpu.machine.driver_major >= 580 else "Enabled",
         "power.draw": f"{now.power_w:.2f}",

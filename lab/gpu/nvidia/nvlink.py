@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     Lines = Callable[[Gpu, int], list[str]]
 
+_SAYS_WHY_SINCE = 560  # seen: 590; 535, 550 and 555 leave out a GPU without NVLink
 _THROUGHPUT_SINCE = 470  # before: `-g 0`, the counters that `-sc` sets up
 
 
@@ -30,35 +31,39 @@ def run(machine: Machine, options: Options) -> int:
     if kind is not None and machine.driver_major >= _THROUGHPUT_SINCE:
         if kind not in ("d", "r"):
             raise Refused(f"Invalid throughput type: {kind}. Please run 'nvidia-smi nvlink -h' for help.")
-        return print_gpus(_per_link(_throughput("Data", 1.0) if kind == "d" else _throughput("Raw", 1.39)), chosen, lost)
+        throughput = _throughput("Data", 1.0) if kind == "d" else _throughput("Raw", 1.39)
+        return print_gpus(_per_link(throughput, None), chosen, lost)
     if status:
         return print_gpus(_per_link(_status), chosen, lost)
     if errors:
-        return print_gpus(_per_link(_errors), chosen, lost)
+        return print_gpus(_per_link(_errors, "errors"), chosen, lost)
     option = "-g" if counters is not None else "-gt" if kind is not None else ""
     raise Refused(f"ERROR: Option {option} is not recognized. Please run 'nvidia-smi nvlink -h' for help.")
 
 
-def _per_link(lines: Lines) -> Rows:
+def _per_link(lines: Lines, what: str | None = "information") -> Rows:
+    """`what`: the word for it in the line about a GPU whose links are all down; None where there is no such line."""
+
     def rows(gpu: Gpu | None) -> list[str]:
         if gpu is None:
             return []
         head = f"GPU {gpu.index}: {gpu.product['name']} (UUID: GPU-{gpu.uuid})"
+        if (gpu.mig or not gpu.links) and gpu.machine.driver_major < _SAYS_WHY_SINCE:
+            return []
         if gpu.mig:
             return [head, "Nvlink queries are not supported for Devices in MIG mode"]
         if not gpu.links:
             return [head, "Device does not have or support Nvlink"]
-        if len(gpu.faults["links_down"]) >= gpu.links:
-            return [head, _all_inactive(gpu.machine.driver_major)]
+        if what and len(gpu.faults["links_down"]) >= gpu.links:
+            return [head, _all_inactive(gpu.machine.driver_major, what)]
         return [head, *(line for link in range(gpu.links) for line in lines(gpu, link))]
 
     return rows
 
 
-def _all_inactive(driver_major: int) -> str:
-    if driver_major >= 610:
-        return "NVML: Unable to retrieve Nvlink information as all links are inActive"
-    return "NVML: Unable to retrieve NVLink information as all links are inactive"
+def _all_inactive(driver_major: int, what: str) -> str:
+    name, state = "Nvlink" if driver_major >= 610 else "NVLink", "inActive" if driver_major >= 535 else "inactive"
+    return f"NVML: Unable to retrieve {name} {what} as all links are {state}"
 
 
 def _down(gpu: Gpu, link: int) -> bool:
@@ -71,6 +76,8 @@ def _status(gpu: Gpu, link: int) -> list[str]:
 
 
 def _errors(gpu: Gpu, link: int) -> list[str]:
+    if _down(gpu, link):
+        return []
     counts = gpu.faults["link_errors"].get(str(link), {"replay": 0, "recovery": 0, "crc": 0})
     names = (("Replay", "replay"), ("Recovery", "recovery"), ("CRC", "crc"))
     return [*(f"\t Link {link}: {name} Errors: {counts[key]}" for name, key in names), ""]
@@ -81,7 +88,7 @@ def _throughput(name: str, overhead: float) -> Lines:
 
     def lines(gpu: Gpu, link: int) -> list[str]:
         if _down(gpu, link):
-            return [f"\t Link {link}: {name} Tx: N/A", f"\t Link {link}: {name} Rx: N/A"]
+            return []
         tx, rx = gpu.now().link_kib[link]
         return [f"\t Link {link}: {name} Tx: {int(tx * overhead)} KiB", f"\t Link {link}: {name} Rx: {int(rx * overhead)} KiB"]
 

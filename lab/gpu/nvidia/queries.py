@@ -1,4 +1,4 @@
-"""The CSV queries of nvidia-smi: --query-gpu, --query-compute-apps, --query-accounted-apps, --query-retired-pages."""
+"""The CSV queries of nvidia-smi that exporters and collectors make: --query-gpu and --query-compute-apps."""
 
 from __future__ import annotations
 
@@ -9,37 +9,19 @@ from lab.gpu.nvidia.answering import Refused, processes
 from lab.gpu.nvidia.fields import Answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from lab.gpu.nvidia.answering import Rows
 
 Cells = dict[str, str | None]
 
-# Fields of the queries that give several rows per GPU, with their units. The first five name the GPU.
+# The first five name the GPU.
 _GPU_FIELDS = dict.fromkeys(("timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid"), "")
-_LISTS: dict[str, dict[str, str]] = {
-    "--query-compute-apps": {**_GPU_FIELDS, "pid": "", "process_name": "", "used_gpu_memory": "MiB"},
-    "--query-accounted-apps": {
-        **_GPU_FIELDS,
-        "pid": "",
-        "gpu_utilization": "%",
-        "mem_utilization": "%",
-        "max_memory_usage": "MiB",
-        "time": "ms",
-    },
-    "--query-retired-pages": {
-        **_GPU_FIELDS,
-        "retired_pages.address": "",
-        "retired_pages.timestamp": "",
-        "retired_pages.cause": "",
-    },
-}
-QUERIES = ("--query-gpu", *_LISTS)
+_APPS = {**_GPU_FIELDS, "pid": "", "process_name": "", "used_gpu_memory": "MiB"}
+QUERIES = ("--query-gpu", "--query-compute-apps")
 _ALIASES = {
     "name": "process_name",
     "used_memory": "used_gpu_memory",
-    "gpu_util": "gpu_utilization",
-    "mem_util": "mem_utilization",
 }
 
 
@@ -50,7 +32,7 @@ def rows(machine: Machine, switch: str, fields: str, form: str | None) -> Rows:
         units = field_list.known(machine.driver_major)
         names = [field_list.own_name(name.strip(), machine.driver_major) for name in fields.split(",")]
     else:
-        units = _LISTS[switch]
+        units = _APPS
         names = [_ALIASES.get(name.strip(), name.strip()) for name in fields.split(",")]
     for asked, name in zip(fields.split(","), names, strict=True):
         if name not in units:
@@ -59,7 +41,7 @@ def rows(machine: Machine, switch: str, fields: str, form: str | None) -> Rows:
     def of(gpu: Gpu | None) -> list[str]:
         if gpu is None:
             return [] if "noheader" in styles else [", ".join(field_list.header(name, units[name]) for name in names)]
-        records = [Answers(gpu)] if switch == "--query-gpu" else _RECORDS[switch](gpu)
+        records = [Answers(gpu)] if switch == "--query-gpu" else _compute_apps(gpu)
         return [", ".join(_cell(record[name], units[name], styles) for name in names) for record in records]
 
     return of
@@ -89,24 +71,3 @@ def _compute_apps(gpu: Gpu) -> Iterator[Cells]:
     answers = Answers(gpu)
     for pid, process, used in processes(gpu, answers):
         yield {**_whose(answers), "pid": str(pid), "process_name": process, "used_gpu_memory": str(used)}
-
-
-def _accounted_apps(gpu: Gpu) -> Iterator[Cells]:
-    """None: accounting mode is off."""
-    yield from ()
-
-
-def _retired_pages(gpu: Gpu) -> Iterator[Cells]:
-    """One row per page; one without an address where a cause has none."""
-    whose = _whose(Answers(gpu))
-    for cause, count in (("Single Bit ECC", gpu.faults["retired_sbe"]), ("Double Bit ECC", gpu.faults["retired_dbe"])):
-        addresses = [f"0x{0x5C4BA + page:016x}" for page in range(count if gpu.has("retired_pages") else 0)]
-        for address in addresses or [None]:
-            yield {**whose, "retired_pages.address": address, "retired_pages.timestamp": None, "retired_pages.cause": cause}
-
-
-_RECORDS: dict[str, Callable[[Gpu], Iterator[Cells]]] = {
-    "--query-compute-apps": _compute_apps,
-    "--query-accounted-apps": _accounted_apps,
-    "--query-retired-pages": _retired_pages,
-}

@@ -1,4 +1,4 @@
-"""The bare table of nvidia-smi: 91 columns wide from driver 535 on, 79 before."""
+"""The bare table of nvidia-smi: 91 columns wide from driver 550 on, 79 before 535. That of 535 itself is not imitated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _wide(machine: Machine, answers: list[tuple[Gpu, Answers]]) -> list[str]:
     ]
     for gpu, answer in answers:
         utilization = f"{'N/A':>8}     " if gpu.mig else f"{answer['utilization.gpu']:>7}%     "
-        power = f"{round(float(answer['power.draw'] or 0)):>15}W / {round(float(answer['power.limit'] or 0)):>4}W"
+        power = f"{int(float(answer['power.draw'] or 0)):>15}W / {int(float(answer['power.limit'] or 0)):>4}W"
         lines += [
             f"| {gpu.index:>3}  {_short(gpu.product['name'], 27):<30} On  |   {bus_id(gpu)} Off | {_ecc(gpu, answer):>20} |",
             f"| N/A  {answer['temperature.gpu']:>3}C    {answer['pstate']}{power} | {answer['memory.used']:>7}MiB / "
@@ -100,7 +100,7 @@ def _narrow(machine: Machine, answers: list[tuple[Gpu, Answers]]) -> list[str]:
         "|===============================+======================+======================|",
     ]
     for gpu, answer in answers:
-        power = f"{round(float(answer['power.draw'] or 0)):>4}W / {round(float(answer['power.limit'] or 0)):>3}W"
+        power = f"{int(float(answer['power.draw'] or 0)):>4}W / {int(float(answer['power.limit'] or 0)):>3}W"
         lines += [
             f"| {gpu.index:>3}  {_short(gpu.product['name'], 17):<18}  On   | {bus_id(gpu)} Off | {_ecc(gpu, answer):>20} |",
             f"| N/A  {answer['temperature.gpu']:>3}C    {answer['pstate']}  {power} | {answer['memory.used']:>6}MiB / "

@@ -54,8 +54,6 @@ def test_a_driver_before_535_knows_throttle_reasons_and_no_event_reasons(machine
     [
         (["--query-gpu=index,nope", "--format=csv"], 'Field "nope" is not a valid field to query.'),
         (["--query-gpu=index"], "\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help."),
-        (["--frobnicate"], "ERROR: Option --frobnicate is not recognized. Please run 'nvidia-smi -h' for help."),
-        (["-i"], "ERROR: Option -i is missing its value. Please run 'nvidia-smi -h' for help."),
         (["nvlink", "-g", "0"], "ERROR: Option -g is not recognized. Please run 'nvidia-smi nvlink -h' for help."),
     ],
 )
@@ -123,11 +121,10 @@ def test_counters_of_links_grow_and_old_drivers_count_them_in_kbytes(machine, sm
     assert smi("nvlink", "-gt", "d")[1] == 2, "the collectors must notice that this driver counts in another unit"
 
 
-def test_a_link_that_is_down_is_inactive_and_missing_in_the_topology(machine, smi) -> None:
+def test_a_link_that_is_down_is_inactive(machine, smi) -> None:
     inject.take_link_down(machine(), gpu=2, link=7)
     text, _ = smi("nvlink", "-s", "-i", "2")
     assert "\t Link 7: <inactive>" in text.splitlines()
-    assert smi("topo", "-m")[0].splitlines()[3].split("\t")[1] == "NV17"
 
 
 def test_a_gpu_without_nvlink_says_so(machine, smi) -> None:
@@ -217,20 +214,9 @@ def test_a_stalled_driver_answers_late(machine, smi, monkeypatch: pytest.MonkeyP
 def test_counted_faults_of_the_links_show(machine, smi) -> None:
     state = machine()
     inject.add_link_errors(state, gpu=0, link=2, replay=5, crc=7)
-    inject.add_pcie_replays(state, gpu=0, count=3)
     errors = smi("nvlink", "-e", "-i", "0")[0].splitlines()
     assert "\t Link 2: Replay Errors: 5" in errors
     assert "\t Link 2: CRC Errors: 7" in errors
-    assert "Replays Since Reset                            : 3" in smi("-q", "-i", "0")[0]
-
-
-def test_retired_pages_are_listed_with_their_cause(machine, smi) -> None:
-    inject.remap_row(machine("v100x4"), gpu=0)
-    text, _ = smi("--query-retired-pages=gpu_uuid,retired_pages.address,retired_pages.cause", "--format=csv,noheader", "-i", "0")
-    assert [line.split(", ")[1:] for line in text.splitlines()] == [
-        ["[N/A]", "Single Bit ECC"],
-        ["0x000000000005c4ba", "Double Bit ECC"],
-    ]
 
 
 def test_faults_of_an_older_lab_are_read(machine, smi) -> None:
