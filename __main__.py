@@ -17,10 +17,12 @@ atexit.register(gc.freeze)
 
 import pulumi
 
+from components.messages import make_messages_safe
 from components.program import Place, deploy
 from components.sdk_patches import patch_sdk
 from components.stack import read_stack
 
+make_messages_safe()
 patch_sdk()
 for name, value in deploy(read_stack(), Place()).outputs.items():
     pulumi.export(name, value)

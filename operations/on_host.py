@@ -11,8 +11,8 @@ from operations.engine import OperationError, secret
 from operations.stack import Configuration
 from provider.settings import Settings
 from provider.ssh import SshTransport
-from provider.terminal import printable_line
 from provider.transport import LocalTransport, Reader, Transport, TransportError
+from safetext.terminal import printable_line
 from stackfile.config import HostSpec, StackConfig
 from stackfile.sudo_passwords import sudo_passwords
 

@@ -9,7 +9,7 @@ from typing import cast
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
-from provider.terminal import printable
+from safetext.terminal import printable
 
 _BETWEEN_STATUSES_S = 0.5  # per resource: nobody reads faster, and 1,000 hosts send many lines
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from provider.kubernetes import ClusterApi, Manifest, object_path
-from provider.terminal import printable_line
+from safetext.terminal import printable_line
 
 # Their name is part of their meaning, so a dry run under another name is impossible; Helm itself never updates CRDs.
 _NOT_COMPARED: Final = frozenset({"CustomResourceDefinition", "APIService", "Job"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provider.redaction import Redaction
-from provider.terminal import printable_line
+from safetext.terminal import printable_line
 
 # More than any host has by a factor of ten. What is beyond is counted or dropped.
 _PARTS: Final = 200

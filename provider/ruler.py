@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import yaml
 
-from provider.terminal import printable
+from safetext.terminal import printable
 
 if TYPE_CHECKING:  # imported on the first request: a run that changes no rule needs no HTTP
     import aiohttp

@@ -37,9 +37,9 @@ from provider.resources.rulers import AlertmanagerConfig, RuleGroup
 from provider.ruler import Rulers
 from provider.schema import InputError, schema, secret_config, version
 from provider.settings import Settings, digest_key, parse
-from provider.terminal import printable
 from provider.transport import LocalTransport, Transport
-from provider.values import Secret, decode, encode, replace_value
+from provider.values import Secret, decode, encode, replace_value, safe_to_show, texts
+from safetext.terminal import is_colour, printable
 
 _KINDS = {
     ("add", False): provider_pb2.PropertyDiff.ADD,
@@ -49,6 +49,12 @@ _KINDS = {
     ("delete", False): provider_pb2.PropertyDiff.DELETE,
     ("delete", True): provider_pb2.PropertyDiff.DELETE_REPLACE,
 }
+_ABOUT_A_RESOURCE = (
+    provider_pb2.CreateResponse,
+    provider_pb2.ReadResponse,
+    provider_pb2.UpdateResponse,
+    provider_pb2.ErrorResourceInitFailed,
+)
 _ORPHAN_CHECK_S = 0.5
 _CLOSE_S = 15  # for calls that were cancelled to end the work on their hosts, each of which has its own limit below that
 # gRPC would refuse messages above 4 MB, and end calls that wait 30 s for a busy process.
@@ -107,7 +113,7 @@ def answers_the_engine(method: Method) -> Method:
             running.cancel()
         detail = None
         try:
-            return await running
+            return _safe(await running, request)
         except asyncio.CancelledError:
             if not running.cancelled():  # the engine no longer waits for the answer
                 running.cancel()
@@ -200,7 +206,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         for name in secret_config() & config.keys():
             replace_value(inputs, name, Secret(config[name]))
         replace_value(inputs, "digestKey", Secret(digest_key(config, old)))
-        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(parse(config)[1]))
+        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(parse(config)[1], inputs))
 
     @answers_the_engine
     async def DiffConfig(self, request: Any, context: Context) -> Any:
@@ -242,7 +248,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             replace_value(inputs, name, value)
         for name in checked.dropped:
             inputs.fields.pop(name, None)
-        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(checked.errors))
+        return provider_pb2.CheckResponse(inputs=inputs, failures=_failures(checked.errors, inputs))
 
     @answers_the_engine
     async def Diff(self, request: Any, context: Context) -> Any:
@@ -318,8 +324,32 @@ def _copy(struct: Struct) -> Struct:
     return copy
 
 
-def _failures(errors: Iterable[InputError]) -> list[provider_pb2.CheckFailure]:
-    return [provider_pb2.CheckFailure(property=error.path, reason=f"{error.path}: {error.reason}") for error in errors]
+def _safe(answer: Any, request: Any) -> Any:
+    """An answer whose values came from hosts and servers: safe to show. What the engine sent comes back as it was."""
+    if isinstance(answer, _ABOUT_A_RESOURCE):
+        given = _given(request)
+        for name in ("properties", "inputs"):
+            if (values := getattr(answer, name, None)) and values.fields:
+                values.CopyFrom(safe_to_show(values, given))
+    return answer
+
+
+def _given(request: Any) -> set[str]:
+    structs = (value for _, value in request.ListFields() if isinstance(value, Struct))
+    return {text for struct in structs for _, text in texts(struct, secrets=True)}
+
+
+def _failures(errors: Iterable[InputError], inputs: Struct) -> list[provider_pb2.CheckFailure]:
+    """`inputs`: what the engine shows next, so those that would end it are refused."""
+    colours = dict.fromkeys(path for path, text in texts(inputs) if is_colour(text))
+    reason = "contains `<{` followed by %, which Pulumi takes for a colour of its own; remove it"
+    return [
+        provider_pb2.CheckFailure(
+            property="" if colours else printable(error.path),  # with it the engine shows the value
+            reason=printable(f"{error.path}: {error.reason}"),
+        )
+        for error in (*errors, *(InputError(path, reason) for path in colours))
+    ]
 
 
 def _diff_response(found: Iterable[Change], *, deletes_first: bool = False) -> provider_pb2.DiffResponse:
@@ -347,11 +377,12 @@ def _type_of(urn: str) -> str:
     return urn.split("::")[2].rpartition("$")[2]
 
 
-def _init_failed(error: Unhealthy, request: Any) -> provider_pb2.ErrorResourceInitFailed:
+def _init_failed(error: Unhealthy, request: Any) -> Any:
     inputs = request.inputs if isinstance(request, provider_pb2.ReadRequest) else None
-    return provider_pb2.ErrorResourceInitFailed(
+    failed = provider_pb2.ErrorResourceInitFailed(
         id=error.id, properties=encode(error.outputs), reasons=[printable(error.reason)], inputs=inputs
     )
+    return _safe(failed, request)
 
 
 def _trailing(code: grpc.StatusCode, message: str, detail: Any) -> tuple[tuple[str, bytes], ...]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from provider.terminal import printable
+from safetext.terminal import printable_line
 
 # A local process gets only these: the engine's environment holds passphrases and tokens, and child processes inherit it.
 _ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
@@ -28,7 +28,7 @@ class TransportError(Exception):
     message: str
 
     def __post_init__(self) -> None:
-        self.message = printable(self.message)  # servers choose some of it, before any login
+        self.message = printable_line(self.message)  # servers choose some of it, before any login
 
     def __str__(self) -> str:
         return self.message

@@ -6,11 +6,14 @@ with `Secret`. Unknown values of a preview decode to UNKNOWN, whatever their typ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.struct_pb2 import NULL_VALUE, ListValue, Struct, Value
+
+from safetext.terminal import printable_value
 
 # The key that marks an object as a special value, and the kinds of special values. Source: pulumi
 # sdk/go/common/resource/sig/sig.go, 3.259.
@@ -109,6 +112,49 @@ def replace_value(struct: Struct, key: str, value: Any) -> None:
     encoded = encode_value(value)
     was_secret = key in struct.fields and is_secret(struct.fields[key])
     struct.fields[key].CopyFrom(_secret(encoded) if was_secret and not is_secret(encoded) else encoded)
+
+
+def safe_to_show(struct: Struct, known: Collection[str]) -> Struct:
+    """The struct with every key and text as printable_value writes it, but for those in `known`, which the engine gave."""
+    return Struct(fields={printable_value(key): _safe_to_show(value, known) for key, value in struct.fields.items()})
+
+
+def _safe_to_show(value: Value, known: Collection[str]) -> Value:
+    match value.WhichOneof("kind"):
+        case "string_value" if value.string_value not in known:
+            return Value(string_value=printable_value(value.string_value))
+        case "struct_value":
+            return Value(struct_value=safe_to_show(value.struct_value, known))
+        case "list_value":
+            return Value(list_value=ListValue(values=[_safe_to_show(item, known) for item in value.list_value.values]))
+    return value
+
+
+def texts(struct: Struct, path: str = "", *, secrets: bool = False) -> Iterator[tuple[str, str]]:
+    """Every key and text with the path of its value. `secrets`: also those of values that the engine never shows."""
+    for key, value in struct.fields.items():
+        here = property_path(path, key)
+        yield here, key
+        yield from _texts(value, here, secrets)
+
+
+def _texts(value: Value, path: str, secrets: bool) -> Iterator[tuple[str, str]]:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            yield path, value.string_value
+        case "struct_value" if secrets or not is_secret(value):
+            yield from texts(value.struct_value, path, secrets=secrets)
+        case "list_value":
+            for index, item in enumerate(value.list_value.values):
+                yield from _texts(item, f"{path}[{index}]", secrets)
+
+
+def property_path(parent: str, key: str) -> str:
+    """`connection.port`, `files["/etc/x"]`: the engine's property path syntax."""
+    if re.fullmatch(r"[A-Za-z_$][\w$]*", key):
+        return f"{parent}.{key}" if parent else key
+    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{parent}["{escaped}"]'
 
 
 def is_secret(value: Value) -> bool:

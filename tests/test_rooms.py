@@ -15,18 +15,19 @@ from tests.checkout import REPO
 # Each room and what it may import. Everything but tests/ and bench/ may be imported by the lab, which may be deleted.
 MAY_IMPORT = {
     "alerts": set(),
-    "provider": set(),
+    "safetext": set(),
+    "provider": {"safetext"},
     "toolchain": set(),
     "policy": set(),
     "host": {"toolchain"},
-    "stackfile": {"host", "toolchain"},
+    "stackfile": {"host", "safetext", "toolchain"},
     "dashboards": {"alerts"},
     "signals": {"alerts", "dashboards", "host", "stackfile"},
-    "components": {"alerts", "dashboards", "host", "signals", "stackfile", "toolchain"},
+    "components": {"alerts", "dashboards", "host", "safetext", "signals", "stackfile", "toolchain"},
     "__main__": {"components"},
     # The plugin of the package: it serves the components and, from the same process, the resources that they consist of.
     "components/__main__": {"components", "provider"},
-    "operations": {"alerts", "components", "dashboards", "host", "policy", "provider", "stackfile", "toolchain"},
+    "operations": {"alerts", "components", "dashboards", "host", "policy", "provider", "safetext", "stackfile", "toolchain"},
 }
 ROOMS = {*MAY_IMPORT, "bench", "lab", "tests"}
 # Pulumi's own parts: a component makes resources, the provider and the policy pack speak its protocol.

@@ -20,10 +20,12 @@ from pulumi.errors import InputPropertiesError
 from pulumi.provider import ConstructResult, Provider
 from pulumi.provider.server import ProviderServicer
 
+from components.messages import make_messages_safe
 from components.package.schema import HOST, HOST_NAME, NAMED_SECRETS, OF_HOST, OUTPUTS, SECRETS_OF_HOST, package_schema
 from components.program import Place, deploy
 from components.sdk_patches import patch_sdk
 from components.stack import LoadedConfig
+from safetext.terminal import printable
 from stackfile.config import ConfigErrors, StackConfig, given_otherwise
 from stackfile.naming import PROJECT
 from stackfile.problems import Problem
@@ -40,7 +42,7 @@ class Package:
         try:
             return await ProviderServicer(_Components(), [], engine).Construct(request, context)
         except pulumi.RunError as error:
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            await context.abort(grpc.StatusCode.UNKNOWN, printable(str(error)))
 
 
 class _Components(Provider):
@@ -72,6 +74,7 @@ class Component(pulumi.ComponentResource):
 @cache
 def _patch_once() -> None:
     """Not on import: it may warn, and only a request knows where."""
+    make_messages_safe()
     patch_sdk()
 
 
@@ -193,7 +196,8 @@ def _loaded(arguments: Arguments, host: str) -> LoadedConfig:
         config = StackConfig.load(raw, Path.cwd(), {*given, *arguments.encrypted} | given_otherwise(raw))
     except ConfigErrors as errors:
         # Not as errors of single properties: the engine would show their values, secrets among them.
-        raise InputPropertiesError(str(ArgumentErrors(_of_arguments(problem, host) for problem in errors.problems)), []) from None
+        found = ArgumentErrors(_of_arguments(problem, host) for problem in errors.problems)
+        raise InputPropertiesError(printable(str(found)), []) from None
     return LoadedConfig(config, given)
 
 

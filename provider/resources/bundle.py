@@ -6,10 +6,12 @@ import base64
 import binascii
 import gzip
 import hashlib
+from collections.abc import Mapping
 
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
 from provider.schema import InputError, errors_of_inputs
 from provider.values import UNKNOWN
+from safetext.terminal import printable
 
 
 class Archives:
@@ -46,7 +48,7 @@ class Bundle:
         self._archives = archives
 
     def check(self, inputs: Inputs) -> Checked:
-        """The archive is not stored: hundreds of kB would be written with every checkpoint of the state."""
+        """The archive is not stored: hundreds of kB would be written with every checkpoint of the state. `files` only show it."""
         errors = errors_of_inputs(self.type_name, inputs)
         archive = inputs.get("archive")
         digest: object = UNKNOWN
@@ -55,7 +57,11 @@ class Bundle:
                 digest = self._archives.add(archive)
             except ValueError as error:
                 errors.append(InputError("archive", f"is not a base64-encoded gzip file: {error}"))
-        return Checked(changed={"digest": digest}, dropped=("archive",), errors=tuple(errors))
+        files = inputs["files"] if not errors and isinstance(inputs["files"], Mapping) else {}
+        shown = {path: printable(text) if isinstance(text, str) else text for path, text in files.items()}
+        return Checked(
+            changed={"digest": digest, **({"files": shown} if files else {})}, dropped=("archive",), errors=tuple(errors)
+        )
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         return list(changes(old, new))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from provider.schema import InputError
-from provider.values import UNKNOWN
+from provider.values import UNKNOWN, property_path
 
 Inputs = Mapping[str, Any]
 Outputs = dict[str, Any]
@@ -102,11 +101,3 @@ def changes(old: Inputs, new: Inputs, path: str = "") -> Iterator[Change]:
             yield from changes(before, after, here)
         elif after is UNKNOWN or before != after:
             yield Change(here, "add" if before is None else "delete" if after is None else "update")
-
-
-def property_path(parent: str, key: str) -> str:
-    """`connection.port`, `files["/etc/x"]`."""
-    if re.fullmatch(r"[A-Za-z_$][\w$]*", key):
-        return f"{parent}.{key}" if parent else key
-    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{parent}["{escaped}"]'

@@ -16,8 +16,8 @@ from provider.outcome import Cleaner, Outcome
 from provider.redaction import Redaction
 from provider.ruler import normalised
 from provider.settings import Settings
-from provider.terminal import LONGEST_SHOWN, printable, printable_line
 from provider.transport import TransportError
+from safetext.terminal import LONGEST_SHOWN, printable, printable_line, printable_value
 
 # --- terminals --------------------------------------------------------------------------------------------------------------
 
@@ -42,10 +42,20 @@ def test_no_character_that_a_terminal_executes_hides_or_reorders_is_left() -> No
         ("10%\rgpu-002: fine", r"10%\rgpu-002: fine"),
         ("user\u202e gnp.exe", r"user\u202e gnp.exe"),
         ("a\ngpu-002: fine\n", "a gpu-002: fine"),
+        ("<{%red%}>", r"<\{%red%}>"),
+        (" ::set-output name=a::b", r"\::set-output name=a::b"),
+        ("##[error]a ##vso[task.setvariable]b", r"#\#[error]a #\#vso[task.setvariable]b"),
+        ("::1 does not answer; {% raw %} <{ 5% }>", "::1 does not answer; {% raw %} <{ 5% }>"),
     ],
 )
 def test_a_line_of_a_host_stays_one_line_and_shows_what_is_in_it(text: str, shown: str) -> None:
     assert printable_line(text) == shown
+
+
+def test_what_was_made_safe_stays_as_it_is() -> None:
+    for text in ("<{%a%}>", "::error::a", "##[error]", '{"a": "\\u001b"}', 'a: 1\nb: "\\e"\n', "\x1b\u202e"):
+        assert printable(printable(text)) == printable(text)
+        assert printable_value(printable_value(text)) == printable_value(text)
 
 
 def test_a_line_without_end_is_cut() -> None:
