@@ -183,7 +183,7 @@ class Terminal:
 
 
 class Host:
-    """A host whose converge program prints what it is told to."""
+    """A host whose converge program prints what the test says."""
 
     def __init__(self, prefix: Path):
         self.prefix = prefix
