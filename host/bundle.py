@@ -27,7 +27,7 @@ GROUP = "gpu-fleet"
 
 SUPERVISOR_DIRECTORY = "/etc/gpu-fleet/supervisor.d"
 
-HOST_PART = "host"  # in every bundle: directories, the environment file, secrets, supervisord's configuration
+HOST_PART = "host"  # in every bundle: directories, the environment file, secrets, supervisord's configuration, ENVIRONMENT
 HOST_DIRECTORIES = (
     Directory(path="/etc/gpu-fleet"),
     Directory(path=SECRETS_DIRECTORY, mode=0o750, group=GROUP, contents="placed"),
@@ -36,6 +36,7 @@ HOST_DIRECTORIES = (
     Directory(path="/run/gpu-fleet", contents="runtime"),
     Directory(path=SUPERVISOR_DIRECTORY, contents="placed"),
 )
+ENVIRONMENT = "/opt/gpu-fleet/libexec/environment"  # read by every script, converge among them
 SUPERVISOR_CONFIG = "/etc/gpu-fleet/supervisord.conf"
 SUPERVISOR_ONLY = frozenset({"/run/gpu-fleet", SUPERVISOR_DIRECTORY, SUPERVISOR_CONFIG})  # not placed on hosts with systemd
 
@@ -142,13 +143,16 @@ def _host_part(parts: Sequence[Part]) -> Part:
     parents = {
         str(parent)
         for part in parts
-        for path in (*(file.path for file in part.files), *(download.path for download in part.downloads), *listed)
+        for path in (ENVIRONMENT, *(file.path for file in part.files), *(download.path for download in part.downloads), *listed)
         for parent in PurePosixPath(path).parents
     }
     own = {directory.path for directory in HOST_DIRECTORIES}
     missing = sorted(parents - listed - own - SYSTEM_DIRECTORIES)
-    config = File(path=SUPERVISOR_CONFIG, content=(CONVERGE / "supervisord.conf").read_bytes())
-    return Part(name=HOST_PART, directories=(*HOST_DIRECTORIES, *(Directory(path=path) for path in missing)), files=(config,))
+    files = (
+        File.from_rootfs(ENVIRONMENT),
+        File(path=SUPERVISOR_CONFIG, content=(CONVERGE / "supervisord.conf").read_bytes()),
+    )
+    return Part(name=HOST_PART, directories=(*HOST_DIRECTORIES, *(Directory(path=path) for path in missing)), files=files)
 
 
 def _unit_files(part: Part, rootfs: Path) -> Iterator[tuple[str, File]]:

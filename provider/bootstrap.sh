@@ -1,11 +1,12 @@
 #!/bin/sh
 # What runs on a host around the converge program: takes the envelope, works, tidies up. host.py sends it by standard input.
 # Arguments: VERB PREFIX STACK INSTANCE SIZE ARTIFACTS; SIZE is that of the envelope on standard input, a compressed tar archive, 0 where there is none.
+# The environment comes before it: host.py sends libexec/environment, which every program on a host reads.
 # shellcheck disable=SC2317 # a trap calls `tidy`
-umask 077
-export LC_ALL=C
 verb=$1 prefix=$2 stack=$3 instance=$4 size=$5 artifacts=$6
 state=$prefix/var/lib/gpu-fleet
+# On a whole host the same tools are found whatever the login has in its PATH. Below a prefix everything is that of its user.
+[ -n "$prefix" ] || PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/snap/bin
 incoming=
 tidy() {
   [ -z "$incoming" ] || rm -rf "$incoming"
@@ -69,7 +70,7 @@ else
     (umask 022 && mkdir -p "$state") || exit 10
     sweep_incoming
   elif [ ! -w "$state" ]; then
-    roomy "${TMPDIR:-/tmp}" /var/tmp
+    roomy /tmp /var/tmp
   fi
   incoming=$(mktemp -d "$base/incoming.XXXXXX") || cannot_unpack
   exec 8<"$incoming" && flock -s 8 2>/dev/null

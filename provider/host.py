@@ -29,7 +29,8 @@ from provider.transport import LOST, Running, Session, Transport, TransportError
 # All that sudo writes to the host's log: the program itself comes on standard input. `dd` reads not one byte too many, as
 # busybox's `head` would.
 _START: Final = """echo '{"event":"ready"}'; eval "$(dd bs=1 count="$7" 2>/dev/null)\""""
-BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.sh").read_bytes()
+_ENVIRONMENT: Final = Path(__file__).parents[1] / "host/rootfs/opt/gpu-fleet/libexec/environment"
+BOOTSTRAP: Final = _ENVIRONMENT.read_bytes() + Path(__file__).with_name("bootstrap.sh").read_bytes()
 _CANNOT_UNPACK: Final = 10
 _DAMAGED: Final = 11
 _BY_SIGNAL: Final = 128  # a shell ends with 128 and the number of the signal

@@ -157,9 +157,11 @@ class Publication:
             "PUBLISHED_FROM": self.url.rstrip("/"),
         }
         values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in constants.items())
+        environment = (ROOTFS / "opt/gpu-fleet/libexec/environment").read_text()
         library = (ROOTFS / "opt/gpu-fleet/lib/pull.sh").read_text()
         own = (Path(__file__).parent / "install.sh").read_text()
-        return f"#!/bin/sh\n# Adds this host to the stack {self.stack}; see --help.\nset -u\n\n{values}\n{library}\n{own}"
+        head = f"#!/bin/sh\n# Adds this host to the stack {self.stack}; see --help.\nset -u\n"
+        return "\n".join((head, environment, values, library, own))
 
     def _copy_artifacts(self, directory: Path) -> list[str]:
         """Returns their names. Existing files are not copied again: they are named by their content."""

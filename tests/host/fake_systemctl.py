@@ -1,4 +1,4 @@
-"""A systemctl for tests: keeps the state of units in $FAKE_SYSTEMD/state and writes every call to $FAKE_SYSTEMD/calls.
+"""A systemctl for tests: keeps the state of units in $GPU_FLEET_FAKE_SYSTEMD/state and writes every call to calls beside it.
 
 A unit fails to start when its file says `ExecStart=/bin/false`, and `/bin/false N` ends with N. With `/bin/loops` it has been
 restarted once more whenever somebody looks. The tests of issue 4's real hosts hold the same against systemd.
@@ -14,7 +14,7 @@ import marshal
 import os
 import sys
 
-HOME = os.environ["FAKE_SYSTEMD"]
+HOME = os.environ["GPU_FLEET_FAKE_SYSTEMD"]
 UNITS = f"{HOME}/units"
 STATE = f"{HOME}/state"
 

@@ -34,7 +34,7 @@ def host(host: SimulatedHost, tmp_path: Path) -> SimulatedHost:
     host.at("/etc/systemd/system").mkdir(parents=True)
     (tmp_path / "units").symlink_to(host.at("/etc/systemd/system"))
     host.path = f"{programs}:{host.path}"
-    host.environment = {"FAKE_SYSTEMD": str(tmp_path)}
+    host.environment = {"GPU_FLEET_FAKE_SYSTEMD": str(tmp_path)}
     return host
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from host.bundle import ENVIRONMENT
+from host.part import ROOTFS
 from host.parts.textfile import DIRECTORY, MAINTENANCE
-
-PROGRAM = Path(__file__).parents[2] / "host" / "rootfs" / MAINTENANCE.lstrip("/")
 
 
 @pytest.fixture
@@ -18,8 +18,9 @@ def placed(tmp_path: Path) -> Path:
     """A host's files below a prefix with a space."""
     prefix = tmp_path / "a host"
     program = prefix / MAINTENANCE.lstrip("/")
-    program.parent.mkdir(parents=True)
-    program.write_bytes(PROGRAM.read_bytes())
+    for path in (MAINTENANCE, ENVIRONMENT):
+        (prefix / path.lstrip("/")).parent.mkdir(parents=True)
+        (prefix / path.lstrip("/")).write_bytes((ROOTFS / path.lstrip("/")).read_bytes())
     (prefix / DIRECTORY.lstrip("/")).mkdir(parents=True)
     return program
 

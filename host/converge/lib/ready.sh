@@ -109,7 +109,7 @@ does_url_answer() {
 # which can open TCP connections.
 get_url() {
   if command -v curl >/dev/null; then
-    curl -fsS --noproxy '*' --max-time 5 "$1"
+    curl -q -fsS --noproxy '*' --max-time 5 "$1"
   elif command -v wget >/dev/null; then
     # Not with wget's own -T, with which some versions of busybox crash.
     http_proxy='' within 5 wget -q -O - "$1"

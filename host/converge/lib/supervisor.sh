@@ -25,7 +25,7 @@ supervisorctl() {
 # and where there is no curl, or one before 7.40, which knows no --unix-socket: then supervisorctl is tried.
 ask_supervisord() {
   # The longest that a program of ours takes to stop is 70 s.
-  (cd "$PREFIX$SUPERVISOR_RUN" && exec curl -fs --noproxy '*' --max-time 120 --unix-socket supervisor.sock -H 'Content-Type: text/xml' \
+  (cd "$PREFIX$SUPERVISOR_RUN" && exec curl -q -fs --noproxy '*' --max-time 120 --unix-socket supervisor.sock -H 'Content-Type: text/xml' \
     -d "<methodCall><methodName>$1</methodName><params>${2:+<param><value>$2</value></param>}</params></methodCall>" http://localhost/RPC2) \
     >"$SCRATCH/answer" </dev/null 2>/dev/null 8>&- 9>&- || return 1
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from host.part import Part, Source
+from host.bundle import ENVIRONMENT
+from host.part import File, Part, Source
 from host.parts import PROGRAMS, HostOptions, standard_parts
 
 NO_PROGRAMS: Mapping[str, Mapping[str, Source]] = {name: {"amd64": Source(sha256="0" * 64)} for name in PROGRAMS}
@@ -24,8 +25,8 @@ def defaults(parts: Iterable[Part]) -> dict[str, str]:
 
 
 def place(parts: Iterable[Part], prefix: Path) -> None:
-    """Files and directories of the parts below `prefix`; no owners, no downloads."""
-    for part in parts:
+    """Files and directories of the parts below `prefix`, and what every bundle has for them; no owners, no downloads."""
+    for part in (Part(name="host", files=(File.from_rootfs(ENVIRONMENT),)), *parts):
         for directory in part.directories:
             (prefix / directory.path.lstrip("/")).mkdir(parents=True, exist_ok=True)
         for file in part.files:

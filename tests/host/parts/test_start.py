@@ -46,11 +46,11 @@ def prefix(tmp_path: Path) -> Path:
     (prefix / "etc/gpu-fleet/gpu-fleet.env").write_text(ENVIRONMENT)
     for program in ("bin/node_exporter", "bin/nvidia_gpu_exporter", "bin/alloy", "tools/nvidia-smi", "tools/dcgm-exporter"):
         _program(prefix / "opt/gpu-fleet" / program, "")
-    # All commands but `run` are logged to a file. It has the images that HAS_IMAGES matches, and can pull no others.
+    # All commands but `run` are logged to a file. It has the images that GPU_FLEET_HAS_IMAGES matches, and can pull no others.
     engine = """case " $* " in
   *" run "*) ;;
   *" container inspect "*) exit 1 ;;
-  *" image inspect "*) echo "$*" | grep -qE "${HAS_IMAGES:-.}"; exit ;;
+  *" image inspect "*) echo "$*" | grep -qE "${GPU_FLEET_HAS_IMAGES:-.}"; exit ;;
   *) echo "$*" >>"$GPU_FLEET_PREFIX/engine.log"; case " $* " in *" pull "*) echo refused >&2; exit 1 ;; esac; exit ;;
 esac"""
     for name in ("docker", "podman"):
@@ -97,21 +97,6 @@ def test_node_exporter_has_no_series_per_container_and_few_per_cpu(prefix: Path)
     assert not any(left_out.search(device) for device in ("eth0", "ens1f0np0", "bond0", "ib0", "enp3s0"))
     assert "--no-collector.softnet" in flags, "seven series per CPU thread that nothing uses"
     assert "--no-collector.xfs" in flags, "37 series per file system that nothing uses"
-
-
-def test_the_gpu_exporter_finds_the_nvidia_smi_of_the_named_directory(prefix: Path) -> None:
-    exporter = prefix / "opt/gpu-fleet/bin/nvidia_gpu_exporter"
-    exporter.write_text("#!/bin/sh\necho INSTANCE=$GPU_FLEET_INSTANCE\ncommand -v nvidia-smi\n")
-    assert started(prefix, "nvidia-gpu-exporter") == ["P/opt/gpu-fleet/tools/nvidia-smi"]
-
-
-def test_the_gpu_exporter_gives_up_before_the_scrape_does_and_its_backend_does_not_change_with_its_version(prefix: Path) -> None:
-    assert started(prefix, "nvidia-gpu-exporter") == [
-        "P/opt/gpu-fleet/bin/nvidia_gpu_exporter",
-        "--collect.backend=exec",
-        "--web.listen-address=127.0.0.1:9835",
-        "--collect.timeout=8s",
-    ]
 
 
 LISTEN = {"GPU_FLEET_SCRAPE_NODE_LISTEN": "0.0.0.0:9110", "GPU_FLEET_SCRAPE_GPU_LISTEN": "0.0.0.0:9110"}
@@ -191,13 +176,13 @@ def test_an_image_that_cannot_be_pulled_stops_the_unit_for_good_with_the_reason(
     with pytest.raises(
         AssertionError, match=r"the image registry.example.com/.*@sha256:0123456789abcdef is not available: refused"
     ):
-        started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="none")
+        started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", GPU_FLEET_HAS_IMAGES="none")
     unit = (ROOTFS / "etc/systemd/system/gpu-fleet-dcgm-exporter.service").read_text()
     assert "RestartPreventExitStatus=13\n" in unit and 'exit "$NO_IMAGE"' in START_DCGM and "NO_IMAGE=13\n" in START_DCGM
 
 
 def test_an_existing_image_is_used_and_not_taken_over(prefix: Path) -> None:
-    command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", HAS_IMAGES="registry.example.com")
+    command = started(prefix, "dcgm-exporter", GPU_FLEET_DCGM_RUN="docker", GPU_FLEET_HAS_IMAGES="registry.example.com")
     assert "registry.example.com/dcgm-exporter:1@sha256:0123456789abcdef" in command
     assert (prefix / "engine.log").read_text() == "rm --force gpu-fleet-dcgm-exporter\n"
 
@@ -218,7 +203,8 @@ def test_the_exporter_from_packages_connects_to_the_host_engine(prefix: Path) ->
 
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
     """An unset name stops a start script, because it runs with `set -u`."""
-    known = {"GPU_FLEET_PREFIX", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
+    known = {"GPU_FLEET_PREFIX", "GPU_FLEET_ROOT", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
+    known |= {f"GPU_FLEET_{name}" for name in ("NVIDIA_SMI", "NVIDIA_SMI_FAILS", "UNKNOWN_FIELDS")}  # from one script to the next
     # Of a stack with a monitoring server, whose hosts alone get these scripts (stackfile/settings.py).
     known |= {f"GPU_FLEET_MONITORING_{name}" for name in ("LOGS_RETENTION", "METRICS_LATE", "METRICS_RETENTION", "PORT", "URL")}
     known |= {name for facts in FACTS for name in defaults(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE))}

@@ -5,9 +5,7 @@
 #
 # Nothing that was fetched is run or unpacked before the signature of the index and the sha256 in it have been verified.
 # shellcheck shell=sh
-LC_ALL=C
-export LC_ALL
-umask 077
+# The environment is that of libexec/environment, which the sourcing script has read before.
 
 # Limits on what an origin can make us store. The bundle's own size is in the signed index.
 INDEX_BYTES=65536
