@@ -244,6 +244,20 @@ def test_a_removal_that_meets_the_end_of_another_one_finds_nothing_and_leaves_no
     assert not state.exists()
 
 
+def test_nobody_else_can_hold_the_lock_also_one_of_an_earlier_version_and_a_missing_one_stops_no_check(
+    host: SimulatedHost,
+) -> None:
+    """Whoever can open a file for reading can lock it, and then no apply, removal or check of this host would ever run."""
+    host.apply([page()])
+    lock = host.at("/var/lib/gpu-fleet/lock")
+    assert lock.stat().st_mode & 0o077 == 0
+    lock.chmod(0o644)
+    host.apply([page("new\n")])
+    assert lock.stat().st_mode & 0o077 == 0
+    lock.unlink()
+    assert host.check().statuses.keys() == {"host", "page"}
+
+
 def test_a_check_waits_for_an_apply_at_work(host: SimulatedHost) -> None:
     host.apply([page()])
     with _at_work(host), ThreadPoolExecutor() as pool:

@@ -77,10 +77,11 @@ close_state() {
 }
 
 # lock_state exclusive|shared: one apply or remove at a time. The kernel releases the lock when its holder ends, so it is never stale.
+# Whoever can open a file for reading can lock it: nobody else may.
 lock_state() {
   lock_tries=60
   if [ "$1" = exclusive ]; then
-    exec 9>>"$STATE/lock" || return 1
+    open_lock || return 1
     until flock -n 9 && is_lock_in_place; do
       # Checks share the lock, and hold it only briefly: a timer's check must not stop an apply.
       lock_tries=$((lock_tries - 1))
@@ -90,12 +91,13 @@ lock_state() {
       fi
       flock -u 9
       sleep 1
-      exec 9>>"$STATE/lock" || return 1
+      open_lock || return 1
     done
     HAS_LOCK=yes
     printf '%s %s, process %s, since %s\n' converge "$VERB" "$$" "$(date '+%Y-%m-%dT%H:%M:%SZ')" >"$STATE/lock"
   else
-    exec 9<"$STATE/lock" || return 0 # nothing was ever applied here
+    [ -r "$STATE/lock" ] || return 0 # nothing was ever applied here
+    exec 9<"$STATE/lock" # a redirection of `exec` that fails would end the shell
     until flock -s -n 9; do
       lock_tries=$((lock_tries - 1))
       if [ "$lock_tries" -eq 0 ]; then
@@ -105,6 +107,11 @@ lock_state() {
       sleep 1
     done
   fi
+}
+
+open_lock() {
+  (umask 077 && : >>"$STATE/lock" && chmod 600 "$STATE/lock") || return 1
+  exec 9>>"$STATE/lock"
 }
 
 # is_lock_in_place: the previous run may have deleted the lock file after we opened it. The next run would create and lock a new file,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,8 @@ def _publish_another_stack(site: Site) -> None:
 def _replace_by_something_huge(site: Site) -> None:
     (site.directory / "latest").write_bytes(b"x" * 1_000_000)
 
+
+DAY_S = 86400
 
 REFUSALS: dict[str, tuple[Callable[[Site], None], str]] = {
     "bundle edited": (_edit_bundle, "is not what was published: its sha256 is "),
@@ -112,6 +115,26 @@ def test_an_old_publication_is_refused(pulled: PulledHost, tmp_path: Path) -> No
     assert again.code == 1 and "a replay attack" in again.said, "the installer is newer than the replayed publication"
     shutil.copyfile(tmp_path / "old/install-gpu-fleet", pulled.site.directory / "install-gpu-fleet")
     assert "a replay attack" in pulled.install().said, "and an old installer knows what this host has seen"
+
+
+def test_an_old_publication_is_refused_also_by_a_host_whose_clock_went_back(pulled: PulledHost, tmp_path: Path) -> None:
+    pulled.site.time_s -= 10 * DAY_S
+    pulled.site.publish([page("old\n")])
+    shutil.copytree(pulled.site.directory, tmp_path / "old")
+    pulled.site.time_s += 10 * DAY_S
+    digest = pulled.site.publish([page()])
+    pulled.install()
+    shutil.copytree(tmp_path / "old", pulled.site.directory, dirs_exist_ok=True)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "date").write_text(
+        f'#!/bin/sh\n[ "$*" != +%s ] || exec echo {int(time.time()) - 9 * DAY_S}\nexec /bin/date "$@"\n'
+    )
+    (programs / "date").chmod(0o755)
+    pulled.path = f"{programs}:{pulled.path}"
+    run = pulled.pull()
+    assert run.code == 1 and "a replay attack" in run.said, run.said
+    assert pulled.digest() == digest
 
 
 def test_a_publication_is_newer_than_the_last_even_when_the_clock_went_back(site: Site) -> None:

@@ -216,12 +216,12 @@ remember_index() {
   fi
 }
 
-# seen_version: the version seen last. A file that is empty, damaged or written from a forged index is ignored; then it is the version
-# of the bundle that runs.
+# seen_version: the version seen last. A file that is empty or damaged is ignored; then it is the version of the bundle that runs. It
+# was compared with the clock when it was taken (read_index), and not again: a clock that went back must not let an old copy in.
 seen_version() {
   for seen_file in version good/version; do
     seen=$(cat "$PULL/$seen_file" 2>/dev/null)
-    if is_number "$seen" && [ "$seen" -le "$(($(date +%s) + 86400))" ]; then
+    if is_number "$seen"; then
       echo "$seen"
       return
     fi
