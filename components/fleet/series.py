@@ -66,7 +66,7 @@ _TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
 _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six of gpu-fleet-pull
 
 # As the exporters' simulators give them for an H100.
-_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 129.5, TEXTFILE: 10}
+_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 10}
 _MORE_OF_AMD: Final = 2  # memory errors by the textfile collector
 _HEALTH_WATCHES: Final = 11
 # Rows of a list of counters that a healthy GPU of today leaves out: before the first event, and what came before Ampere.

@@ -11,6 +11,7 @@ from host.parts.exporter_choice import NVIDIA_GPU_EXPORTER
 
 PROGRAM = "/opt/gpu-fleet/bin/nvidia_gpu_exporter"
 START = "/opt/gpu-fleet/libexec/start-nvidia-gpu-exporter"
+ASK = "/opt/gpu-fleet/libexec/ask-nvidia-smi"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,9 +24,9 @@ class NvidiaGpuExporter:
             when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
             # These groups own /dev/nvidia* where an administrator restricted access.
             users=(User(name="gpu-fleet-nvidia-gpu-exporter", groups=("video", "render")),),
-            files=(File.from_rootfs(START),),
+            files=(File.from_rootfs(START), File.from_rootfs(ASK)),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
-            units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(PROGRAM, START, "settings")),),
-            # Present only after a successful nvidia-smi run: an open port alone does not mean that GPUs are readable.
+            units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(PROGRAM, START, ASK, "settings")),),
+            # Present only while all fields are asked for and nvidia-smi answers: an open port alone means nothing.
             checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains="nvidia_smi_gpu_info"),),
         )
