@@ -73,12 +73,12 @@ class Score:
                 "missed": self.seconds is None,
                 "wrong severity": not self.is_severity_right,
                 "late": not self.is_detected,
-                "wrong action": not self.is_action_right,
-                "GPU not named": not self.is_gpu_right,
                 "more than one page per incident": self.pages > due,
                 "incidents without a page": self.pages < due,
                 "ended early": self.ended == "early",
                 "did not end": self.ended == "never",
+                "wrong action": not self.is_action_right,
+                "GPU not named": not self.is_gpu_right,
             }
         return next((name for name, is_so in wrong.items() if is_so), "right")
 
