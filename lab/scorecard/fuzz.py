@@ -11,33 +11,17 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
 
 from lab.scorecard.tape import FORMS, MODES, Expected, Tape
 
 SEED: Final = 20261125
-_DRIVERS: Final = ("535.183.01", "550.127.08", "570.158.01", "580.105.08", "590.48.01", "610.57.04")
-_SCENARIOS: Final = {"nvidia": {"h100x4": 4, "h100x8": 8, "a100x8": 8, "h200x2": 2}, "amd": {"mi300x4": 4, "mi210x2": 2}}
-_PROCESSES: Final = ("python3", "pt_main_thread", "VLLM::Worker", "nvc:[driver]", "KMS thread", "train.3", "ray::IDLE", "a.out")
-# Lines of healthy hosts, recorded: gpud's test data; open-gpu-kernel-modules issue 976.
-_HOST_NOISE: Final = (
-    "workqueue: ib_cache_event_task [ib_core] hogged CPU for >10000us 4 times, consider switching to WQ_UNBOUND",
-    "EXT4-fs (md127p3): re-mounted 0f3cd65a-338b-4574-bba3-ecef214e1917 r/w. Quota mode: none.",
-    "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE",
-    "perf: interrupt took too long (2503 > 2500), lowering kernel.perf_event_max_sample_rate to 79750",
-    "python3[4242]: segfault at 0 ip 00007f3a2c1b error 4 in libcudart.so.12[7f3a2c000000+a4000]",
-    'audit: type=1400 audit(1704636055.456:2): apparmor="STATUS" operation="profile_load"',
-    "pcieport 0000:40:01.1: AER: Correctable error message received from 0000:41:00.0",
-)
-_NOISE: Final = {
-    "amd": _HOST_NOISE,
-    "nvidia": (
-        *_HOST_NOISE,
-        "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
-        "NVRM: memdescPrintMemdesc:      contains page starting @0x158e02000",
-        "nvidia-uvm: Loaded the UVM driver, major device number 234.",
-    ),
-}
+_GIVEN: Final[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "fuzz.yaml").read_text())
+_SCENARIOS: Final[dict[str, dict[str, int]]] = _GIVEN["scenarios"]
+_NOISE: Final[dict[str, list[str]]] = {"amd": _GIVEN["noise"], "nvidia": [*_GIVEN["noise"], *_GIVEN["nvidia_noise"]]}
 _PADDED: Final = re.compile(r"(?<=\): )(14[4-9]|150), (\S+) (Fatal|Nonfatal) (XC\S*)")
 _PROCESS: Final = re.compile(r"pid=('<unknown>'|\d+), name=(<unknown>|[^,]+), ")
 
@@ -71,11 +55,11 @@ def _varied(tape: Tape, number: int, chance: random.Random) -> Tape:
         name=f"fuzz-{tape.name}-{number}",
         kind="fuzz",
         scenario=scenario,
-        driver=chance.choice(_DRIVERS) if tape.vendor == "nvidia" else None,
+        driver=chance.choice(_GIVEN["drivers"]) if tape.vendor == "nvidia" else None,
         modes=(mode,),
         steps=steps,
         length_s=tape.length_s + 20,
-        expected={mode: _about(next(iter(tape.expected.values())), gpus)},
+        expected=_about(tape.expected, gpus),
         seed=chance.randrange(2**32),
     )
 
@@ -119,7 +103,7 @@ def _line(line: str, gpus: Mapping[int, int], case: str, chance: random.Random) 
     line = _PADDED.sub(
         lambda found: f"{found[1]}, {found[2]:<{chance.choice((1, 16, 20))}} {found[3]:<{chance.choice((1, 9))}} {found[4]}", line
     )
-    pid, name = chance.randrange(2, 4_000_000), chance.choice(_PROCESSES)
+    pid, name = chance.randrange(2, 4_000_000), chance.choice(_GIVEN["processes"])
     process = chance.choice((f"pid={pid}, name={name}, ", "pid='<unknown>', name=<unknown>, "))
     line = _PROCESS.sub(lambda _: process, line)
     line = re.sub(r"\bLink \d\d\b", f"Link {chance.randrange(18):02}", line)

@@ -63,6 +63,7 @@ _INJECT: Final[Mapping[str, Callable[..., list[str]]]] = {
     "stall": inject.stall,
     "clear": inject.clear,
 }
+_XID: Final = re.compile(r"NVRM: Xid \((?:PCI:)?\{(?:pci|PCI)(\d+)\}[^)]*\): (\d{1,3})\b")
 # What a kernel says while it boots, as far as Alloy keeps it.
 _BOOT: Final = (
     "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054) (x86_64-linux-gnu-gcc-13)",
@@ -190,7 +191,7 @@ class SimulatedHost:
                 self._node.rates |= {series: (time.time(), per_second) for series, per_second in rates.items()}
             case {"value": by_mode}:
                 if self._gpu:
-                    self._gpu.values |= by_mode.get(self.mode, {})
+                    self._gpu.values |= {self._filled(each): value for each, value in by_mode.get(self.mode, {}).items()}
             case {"stop": name} | {"down": name}:
                 self._each(name, self._stop)
             case {"start": name} | {"up": name}:
@@ -210,19 +211,22 @@ class SimulatedHost:
         for one in ("mimir", "loki") if name == "network" else (name,):
             act(one)
 
-    def _log(self, lines: list[str], form: str = "dmesg") -> None:
-        """{pciN} is the address of GPU N, {switch0} that of the first NVSwitch. NVML reports the XIDs that the driver logs."""
+    def _filled(self, text: str) -> str:
+        """{pciN} is the address of GPU N, {PCIN} the same in upper case, {uuidN} its UUID, {switch0} that of an NVSwitch."""
         now = machine(self._state)
-        names = {f"pci{gpu.index}": gpu.pci_kernel for gpu in now.gpus}
-        names |= {f"PCI{gpu.index}": gpu.pci_kernel.upper() for gpu in now.gpus}
-        names |= {f"switch{number}": address for number, address in enumerate(now.nvswitches)}
-        filled = [re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), line) for line in lines]
+        names = {f"switch{number}": address for number, address in enumerate(now.nvswitches)}
+        for gpu in now.gpus:
+            at = gpu.pci_kernel
+            names |= {f"pci{gpu.index}": at, f"PCI{gpu.index}": at.upper(), f"uuid{gpu.index}": gpu.uuid}
+        return re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[0]), text)
+
+    def _log(self, lines: list[str], form: str = "dmesg") -> None:
+        """NVML reports the XIDs that the driver logs."""
+        now = machine(self._state)
+        begun = _begun(form, now.at_s, now.at_s - now.booted_s, self.name)
         with (self._state / KERNEL_LOG).open("a") as log:
-            log.write("".join(f"{_begun(form, now.at_s, now.at_s - now.booted_s, self.name)}{line}\n" for line in filled))
-        seen = [
-            found for line in lines if (found := re.match(r"NVRM: Xid \((?:PCI:)?\{(?:pci|PCI)(\d+)\}[^)]*\): (\d{1,3})\b", line))
-        ]
-        if seen:
+            log.write("".join(f"{begun}{self._filled(line)}\n" for line in lines))
+        if seen := [found for line in lines if (found := _XID.match(line))]:
             inject.see_xids(self._state, [(int(found[1]), int(found[2])) for found in seen])
 
     def _log_boot(self) -> None:

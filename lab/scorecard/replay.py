@@ -45,8 +45,8 @@ class Result:
 
 
 def batches(chosen: Sequence[tuple[Tape, str]], size: int) -> Iterator[list[tuple[Tape, str]]]:
-    """Tapes of similar length together, the long ones first: a batch takes as long as its longest."""
-    by_length = sorted(chosen, key=lambda one: -one[0].length_s)
+    """Tapes of similar length together: a batch takes as long as its longest. The short ones first: their results stay."""
+    by_length = sorted(chosen, key=lambda one: one[0].length_s)
     for start in range(0, len(by_length), size):
         yield by_length[start : start + size]
 
@@ -160,7 +160,7 @@ def _scored(
 ) -> list[Result]:
     results = []
     for host in hosts:
-        expected = host.tape.expected[host.mode]
+        expected = host.tape.expected
         for each in rules:
             found = episodes(stores.inbox.posts, host.name, begun[host.name], each.name)
             results.append(Result(host.tape, host.mode, score(expected, found, host.names_of(expected.gpu)), each.name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 import urllib.error
@@ -22,6 +21,7 @@ from alerts.model import RuleGroup, to_yaml
 from alerts.notifications import Notifications, Receiver, Webhook
 from lab.scorecard.score import RULE_SET, Post
 from lab.showcase.servers import Servers
+from signals.promql import parse, selectors
 
 DATACENTER: Final = "scorecard"
 
@@ -52,25 +52,13 @@ class RuleSet:
 
     def blind(self, series: frozenset[str]) -> list[str]:
         """Alerts that name a metric which no host here has. `series`: all names of metrics in Mimir."""
-        recorded = {str(rule["record"]) for group in self.mimir for rule in group.rules if "record" in rule}
+        rules = [rule for group in self.mimir for rule in group.rules]
+        known = series | {rule["record"] for rule in rules if "record" in rule}
         return [
             f"{rule['alert']} ({', '.join(sorted(missing))})"
-            for group in self.mimir
-            for rule in group.rules
-            if "alert" in rule and (missing := _metrics(str(rule["expr"])) - series - recorded)
+            for rule in rules
+            if "alert" in rule and (missing := {one.name for one in selectors(parse(rule["expr"])) if one.name} - known)
         ]
-
-
-_WORDS: Final = frozenset(
-    ["and", "or", "unless", "on", "ignoring", "by", "without", "group_left", "group_right", "bool", "offset", "absent"]
-)
-
-
-def _metrics(expression: str) -> set[str]:
-    """The names of metrics in a PromQL expression, as far as they can be distinguished: a name with an underscore."""
-    bare = re.sub(r'\{[^}]*\}|"[^"]*"|\[[^\]]*\]|\b(?:on|by|ignoring|without|group_left|group_right) *\([^)]*\)', " ", expression)
-    names = {match[1] for match in re.finditer(r"\b([a-zA-Z_:][a-zA-Z0-9_:]*)\b(?! *\()", bare)}
-    return {name for name in names - _WORDS if "_" in name or name == "up"}
 
 
 def _groups(file: Path, rule_set: str) -> list[RuleGroup]:

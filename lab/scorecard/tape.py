@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -109,7 +109,7 @@ class Tape:
     modes: tuple[str, ...]
     steps: tuple[Mapping[str, Any], ...]
     length_s: float
-    expected: Mapping[str, Expected] = field(repr=False)  # by mode
+    expected: Expected
     driver: str | None = None
     seed: int | None = None
     is_listed: bool = True
@@ -229,8 +229,7 @@ def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any], num
     if missing := {"name", "what", "steps", "expect"} - set(entry):
         raise BadTape(f"{where}: without {', '.join(sorted(missing))}")
     steps = tuple(_step(where, step) for step in _flat(entry["steps"]))
-    common = entry["expect"]
-    expected = {mode: _expected(where, {**common, **entry.get("expect_in", {}).get(mode, {})}, steps) for mode in modes}
+    expected = _expected(where, entry["expect"], steps)
     return Tape(
         name=entry["name"],
         kind=file.stem,
@@ -241,7 +240,7 @@ def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any], num
         scenario=entry.get("scenario", document.get("scenario", SCENARIOS[vendor])),
         modes=modes,
         steps=steps,
-        length_s=float(entry.get("length", max(map(_length, expected.values())))),
+        length_s=float(entry.get("length", _length(expected))),
         expected=expected,
         driver=entry.get("driver"),
         is_listed=entry.get("listed", True),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from lab.gpu import setup
 from lab.scorecard import fuzz, table, tape
+from lab.scorecard.exporters import GpuExporter, edited, shuffled
 from lab.scorecard.tape import BadTape
 
 TAPES = tape.read()
@@ -39,9 +42,7 @@ def test_a_generated_tape_expects_what_its_written_one_expects_about_the_gpu_tha
     assert generated == fuzz.generated(TAPES), "the seed is fixed"
     for each in generated:
         origin = written[each.name.removeprefix("fuzz-").rpartition("-")[0]]
-        (mode,) = each.modes
-        before = next(iter(origin.expected.values()))
-        after = each.expected[mode]
+        before, after = origin.expected, each.expected
         assert (after.severity, after.actions, after.count) == (before.severity, before.actions, before.count)
         if isinstance(after.gpu, int):
             named = "".join(str(step["kernel"]) for step in each.steps).lower()
@@ -95,7 +96,7 @@ def test_the_notification_has_to_name_the_only_gpu_that_the_steps_name(tmp_path)
     one, two = "NVRM: Xid (PCI:{pci2}): 79, x", ["NVRM: Xid (PCI:{pci2}): 79, x", "NVRM: Xid (PCI:{PCI3}): 45, x"]
     for kernel, gpu in ((one, 2), (two, None)):
         (only,) = tape.read(written(tmp_path, steps=[{"at": 0, "kernel": kernel}]))
-        assert only.expected["dcgm"].gpu == gpu
+        assert only.expected.gpu == gpu
 
 
 def test_variants_fill_numbers_as_numbers(tmp_path):
@@ -103,3 +104,47 @@ def test_variants_fill_numbers_as_numbers(tmp_path):
     (only,) = tape.read(written(tmp_path, **variants))
     assert only.name == "x-13"
     assert only.steps[0]["code"] == 13
+
+
+VALUES = [
+    (each, mode, pattern)
+    for each in TAPES
+    for step in each.steps
+    for mode, values in step.get("value", {}).items()
+    for pattern in values
+]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[tuple[str, str], str]:
+    """What the exporters of these tapes' machines serve."""
+    found = {}
+    for each, mode, _ in VALUES:
+        if (mode, each.scenario) not in found:
+            state = tmp_path_factory.mktemp(mode) / "machine"
+            setup.init(state=state, scenario=each.scenario, hostname="a")
+            found[mode, each.scenario] = GpuExporter(mode, state).body()
+    return found
+
+
+@pytest.mark.parametrize(("each", "mode", "pattern"), VALUES, ids=lambda value: getattr(value, "name", None))
+def test_a_tape_changes_series_that_the_exporter_has(pages, each, mode, pattern):
+    if "XID" not in pattern:  # no series before the first event
+        filled = pattern.replace("{uuid1}", "[0-9a-f-]{36}")  # of the host
+        assert re.search(rf"^{filled}", pages[mode, each.scenario], re.MULTILINE)
+
+
+def test_series_can_be_changed_renamed_and_left_out():
+    body = '# HELP a Help.\na{gpu="0"} 1\na{gpu="1"} 2\nb{gpu="0"} 3\n'
+    assert edited(body, {r'a\{gpu="1"\}': 7, r"b\{.*\}": None}) == '# HELP a Help.\na{gpu="0"} 1\na{gpu="1"} 7\n'
+    assert 'x_a{gpu="0"} 1' in edited(body, {"(?=a)": "x_"})
+
+
+def test_labels_in_another_order_are_the_same_series():
+    body = '# HELP a With {braces} in it.\na{gpu="0",name="x, \\"y\\"",b="2"} 1.5\nb 3\n'
+    orders = {shuffled(body, seed) for seed in range(20)}
+    assert len(orders) > 2
+    for each in orders:
+        series = each.splitlines()[1]
+        assert sorted(re.findall(r'\w+="(?:[^"\\]|\\.)*"', series)) == ['b="2"', 'gpu="0"', 'name="x, \\"y\\""']
+        assert (each.splitlines()[0], series[-4:], each.splitlines()[2]) == ("# HELP a With {braces} in it.", " 1.5", "b 3")
