@@ -92,6 +92,7 @@ def test_one_gpu_too_many_is_an_error_in_the_stack_file(tmp_path: Path) -> None:
     [
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "modprobe nvidia"),
         ("Failed to initialize NVML: Driver/library version mismatch\n", "reboot"),
+        ("Mismatch in versions between nvidia-smi and NVML.\n", "of different drivers"),
         ("Failed to initialize NVML: Unknown Error\n", "in a container"),
         ("No devices were found\n", "lspci"),
         (LOST, "journalctl"),

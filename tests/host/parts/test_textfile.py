@@ -69,8 +69,10 @@ GPU 00000000:CB:00.0
 """
 
 
-def test_the_limits_of_a_gpu_are_temperatures_also_where_nvidia_smi_prints_margins(tmp_path: Path) -> None:
-    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + GPU_1, "-q -d TEMPERATURE": TEMPERATURES})
+@pytest.mark.parametrize("margin", ["GPU T.Limit Temp", "GPU Current T.Limit Temp"], ids=["595", "610"])
+def test_the_limits_of_a_gpu_are_temperatures_also_where_nvidia_smi_prints_margins(margin: str, tmp_path: Path) -> None:
+    temperatures = TEMPERATURES.replace("GPU T.Limit Temp", margin)
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + GPU_1, "-q -d TEMPERATURE": temperatures})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
     assert by_gpu(found, "node_gpu_temperature_limit_celsius") == {"0": 89, "1": 89}, "and none of a GPU without a row"
     assert by_gpu(found, "node_gpu_memory_temperature_celsius") == {"0": 43}
