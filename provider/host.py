@@ -24,6 +24,7 @@ from typing import Any, Final
 from provider.envelope import Archive, Artifacts, Compressed, Envelope, Members
 from provider.lines import Lines
 from provider.outcome import Cleaner, Outcome
+from provider.sudo import QUIET_S, Sudo
 from provider.transport import LOST, Running, Session, Transport, TransportError
 
 # All that sudo writes to the host's log: the program itself comes on standard input. `dd` reads not one byte too many, as
@@ -72,7 +73,6 @@ _NOTHING_LEFT: Final = "nothing was changed on the host"
 READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for the host's own name
 IDLE_S: Final = 600.0  # without a line; long steps print one a minute (host/converge/lib/heartbeat.sh)
 _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
-_SUDO_PROMPT: Final = "gpu-fleet asks for the sudo password:"
 _LOG_LINES: Final = 20
 _LONGEST_EVENT: Final = 4 << 20  # bytes; one event may carry the diff of a large file
 _LONGEST_LOG_LINE: Final = 16 << 10
@@ -197,8 +197,8 @@ class Hosts:
         artifacts = str(self._artifacts.directory) if self._artifacts and place.is_local and verb == "apply" else ""
         archive = Archive(members)
         argv = start_command(verb, place, archive, artifacts)
-        sudo = _Sudo(*self._sudo_passwords.of(place.name)) if session.sudo else None
-        running = await session.start([*sudo.command(), *argv] if sudo else argv)
+        sudo = Sudo(*self._sudo_passwords.of(place.name)) if session.sudo else None
+        running = await session.start(sudo.command(argv, has_secrets=bool(members)) if sudo else argv)
         conversation = _Conversation(verb, running, sudo, self._cleaner, progress, self._idle_s)
         try:
             await conversation.until_ready()
@@ -235,26 +235,10 @@ async def _artifact(artifacts: Artifacts, digest: str) -> Compressed:
         raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
 
 
-@dataclass(frozen=True)
-class _Sudo:
-    password: str | None
-    key: str
-
-    def command(self) -> list[str]:
-        return ["sudo", *(["-S", "-p", _SUDO_PROMPT] if self.password else ["-n"]), "--"]
-
-    def hint(self, output: str) -> str:
-        if " tty" in output:
-            return "; standard input carries the bundle, so exempt the login: `Defaults:LOGIN !requiretty` in sudoers"
-        if "not found" in output.lower() or "unknown command" in output.lower():
-            return "; install it, or set `user` to root"
-        return "" if self.password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"
-
-
 class _Conversation:
     """One exchange with bootstrap.sh. `outcome` is None until the host may have been changed."""
 
-    def __init__(self, verb: str, running: Running, sudo: _Sudo | None, cleaner: Cleaner, progress: Progress, idle_s: float):
+    def __init__(self, verb: str, running: Running, sudo: Sudo | None, cleaner: Cleaner, progress: Progress, idle_s: float):
         self._verb = verb
         self._running = running
         self._sudo = sudo
@@ -263,11 +247,12 @@ class _Conversation:
         self._idle_s = idle_s
         self._silence: asyncio.Timeout | None = None  # while the host is at work
         self._began_at = 0.0
-        self._prompts = 0
+        self._question: asyncio.TimerHandle | None = None
         self._received = 0  # bytes
         self._log: deque[bytes] = deque(maxlen=_LOG_LINES)  # cleaned only when shown: a host may print more than that costs
         self._latest = b""
         self._showing: asyncio.TimerHandle | None = None
+        self._output_lines, self._error_lines = Lines(_LONGEST_EVENT), Lines(_LONGEST_LOG_LINE)
         self._output = self._lines_of_output()
         self._errors = asyncio.create_task(self._read_errors())
         self.outcome: Outcome | None = None
@@ -280,21 +265,28 @@ class _Conversation:
                 async for line in self._output:
                     if b'"ready"' in line:
                         return
+                    if b'"recorded"' in line and self._sudo:
+                        raise HostError("sudo", self._sudo.recorded())
                     last = line[:_LONGEST_LOG_LINE].strip() or last
-                await self._running.wait()
+                code = await self._running.wait()
                 await asyncio.wait([self._errors], timeout=1)
         except TimeoutError:
-            message = f"the login succeeded and no command ran within {READY_TIMEOUT_S:.0f} s"
-            if self._sudo:
-                message += "; sudo may be waiting for a name server, where /etc/hosts lacks the host's own name"
-            raise HostError("unreachable", message, self._log_lines()) from None
-        if self._sudo and self._prompts > 1:
-            raise HostError("sudo", f"the password of {self._sudo.key} was refused")
+            raise HostError("unreachable", self._stalled(), self._log_lines()) from None
+        finally:
+            self._cancel_question()
         log = self._log_lines()
+        if self._sudo and self._sudo.has_begun and code != LOST:
+            raise HostError("sudo", self._sudo.refusal(log or [self._shown(last)], code, self._shown), log[:-1])
         output = log[-1] if log else self._shown(last) or "it gave no reason"
-        if self._sudo and "sudo" in output:
-            raise HostError("sudo", output.removeprefix("sudo: ") + self._sudo.hint(output))
         raise HostError("unsupported", f"the host does not run sh: {output}")
+
+    def _stalled(self) -> str:
+        message = f"the login succeeded and no command ran within {READY_TIMEOUT_S:.0f} s"
+        if waiting := self._shown(self._error_lines.rest) or self._shown(self._output_lines.rest[:_LONGEST_LOG_LINE]):
+            return f'{message}; it waits after "{waiting}"'
+        if self._sudo and self._sudo.has_begun:
+            return f"{message}; sudo may be waiting for a name server, where /etc/hosts lacks the host's own name"
+        return message
 
     async def work(self, archive: Archive) -> Outcome:
         """Sends the archive and reads until the end. Each line from the host, and each chunk that it takes, shows that it is
@@ -384,7 +376,7 @@ class _Conversation:
                 self._is_alive()
 
     async def _lines_of_output(self) -> AsyncIterator[bytes]:
-        lines = Lines(_LONGEST_EVENT)
+        lines = self._output_lines
         while data := await self._running.stdout.read(_CHUNK):
             if self._is_flood(data):
                 return
@@ -397,9 +389,8 @@ class _Conversation:
             yield lines.rest
 
     async def _read_errors(self) -> None:
-        """Progress for people, line by line, and sudo's prompt, which ends without a newline."""
-        lines = Lines(_LONGEST_LOG_LINE)
-        prompt = _SUDO_PROMPT.encode()
+        """Progress for people, line by line, and before it the questions of sudo, which end without a newline."""
+        lines = self._error_lines
         while data := await self._running.stderr.read(_CHUNK):
             if self._is_flood(data):
                 return
@@ -410,12 +401,32 @@ class _Conversation:
                 self._add_to_log(ended[-_LOG_LINES:])
                 continue
             for line in ended:
-                for _ in range(line.count(prompt)):
-                    self._answer_sudo()
-            self._add_to_log(line.replace(prompt, b"") for line in ended)
-            if lines.drop(prompt):
-                self._answer_sudo()
+                if self._sudo and self._sudo.begins(line):
+                    self._log.clear()
+                else:
+                    self._add_to_log([line])
+            self._look_for_question()
         self._add_to_log([lines.rest])
+
+    def _look_for_question(self) -> None:
+        self._cancel_question()
+        if self._sudo and self._sudo.is_prompt(self._error_lines.rest):
+            self._answer()
+        elif self._sudo and self._sudo.may_ask(self._error_lines.rest):
+            self._question = asyncio.get_running_loop().call_later(QUIET_S, self._answer)
+
+    def _cancel_question(self) -> None:
+        if self._question:
+            self._question.cancel()
+
+    def _answer(self) -> None:
+        assert self._sudo, "nothing else is answered"
+        answer = self._sudo.answer(self._error_lines.take_rest())
+        if answer is None:
+            self._running.interrupt()
+        else:
+            self._log.clear()  # the lecture
+            self._running.stdin.write(answer)
 
     def _is_flood(self, data: bytes) -> bool:
         """Whether the host has printed so much that it is stopped: it never falls silent."""
@@ -453,17 +464,10 @@ class _Conversation:
 
     def close(self) -> None:
         self._errors.cancel()
+        self._cancel_question()
         if self._showing:
             self._showing.cancel()
         with contextlib.suppress(OSError):
-            self._running.stdin.close()
-
-    def _answer_sudo(self) -> None:
-        """Once: sudo asks again after a wrong password, and each wrong one may count towards a lock-out."""
-        self._prompts += 1
-        if self._prompts == 1 and self._sudo and self._sudo.password:
-            self._running.stdin.write(f"{self._sudo.password}\n".encode())
-        else:
             self._running.stdin.close()
 
 

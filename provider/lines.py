@@ -25,12 +25,11 @@ class Lines:
         """What came after the last newline."""
         return bytes(self._line)
 
-    def drop(self, prompt: bytes) -> bool:
-        """Whether the line that has begun ends with a prompt, which is taken off it."""
-        if not self._line.endswith(prompt):
-            return False
-        del self._line[-len(prompt) :]
-        return True
+    def take_rest(self) -> bytes:
+        """The same, and begins a new line."""
+        rest = self.rest
+        self._line.clear()
+        return rest
 
     def _add(self, piece: bytes) -> None:
         self._line += piece[: self._longest - len(self._line)]

@@ -410,6 +410,11 @@ class _SshProcess:
         status = self._process.exit_status
         return LOST if status is None or status < 0 else status
 
+    def interrupt(self) -> None:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            self._process.terminate()
+        self.stdin.close()
+
     async def stop(self) -> None:
         self.stdin.close()
         with contextlib.suppress(TimeoutError):

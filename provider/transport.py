@@ -57,6 +57,10 @@ class Running(Protocol):
     async def wait(self) -> int:
         """The exit status, the negative number of the signal that ended the command, or LOST."""
 
+    def interrupt(self) -> None:
+        """Asks a command that waits for an answer to end: with SIGTERM first, since to some programs the end of standard input is
+        an answer, too."""
+
     async def stop(self) -> None: ...
 
 
@@ -105,6 +109,11 @@ class _LocalProcess:
 
     async def wait(self) -> int:
         return await self._process.wait()
+
+    def interrupt(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        self.stdin.close()
 
     async def stop(self) -> None:
         self.stdin.close()

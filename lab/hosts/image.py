@@ -83,8 +83,9 @@ MACHINE = Layer(
     packages=("systemd", "systemd-sysv", "systemd-journal-remote", "dbus", "libpam-systemd"),
     setup=_SYSTEMD_SETUP,
 )
-# A systemd that is three years younger: 257 says of units that they changed on disk where 252 does not.
-NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=replace(BASE, name="newer-base", suite="trixie"))
+# A systemd that is three years younger: 257 says of units that they changed on disk where 252 does not. Both sudos.
+NEWER_BASE = replace(BASE, name="newer-base", suite="trixie", packages=(*BASE.packages, "sudo-rs", "libpam-google-authenticator"))
+NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=NEWER_BASE)
 # An idle containerd looks for garbage again after 49 times what it took last, which is every millisecond where there is none:
 # 1.6 % of a core for as long as the host is up. Without a threshold it does so when something was deleted.
 DOCKER = Layer(

@@ -229,7 +229,7 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
             assert not any(secret in command for command in arguments), f"{name} in the list of processes, which everybody sees"
             assert secret not in on_host, f"{name} on the host outside its own file"
         commands = [line for line in on_host.splitlines() if "COMMAND=" in line and "gpu-fleet" in line]
-        assert commands and max(map(len, commands)) < 400, f"each login fills the host's log with our program: {commands[0]}"
+        assert commands and max(map(len, commands)) < 500, f"each login fills the host's log with our program: {commands[0]}"
         files = host.ssh("stat --format '%n %a %U:%G' /etc/gpu-fleet/secrets/*").stdout.splitlines()
         assert len(files) == 2
         assert all(re.fullmatch(r"\S+ (0?600|0?640) root:(root|gpu-fleet-[a-z-]+)", line) for line in files), files

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -137,7 +138,7 @@ class SshServer:
             env={"PATH": path, "HOME": "/nonexistent", "SSH_ORIGINAL_COMMAND": process.command},
             start_new_session=True,  # as sshd does
         )
-        feeding = asyncio.create_task(_pump(process.stdin, child.stdin))
+        feeding = asyncio.create_task(_feed(process, child))
         await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
         process.exit(await child.wait())
         feeding.cancel()
@@ -146,6 +147,15 @@ class SshServer:
         """Every connection breaks, as when a host loses its network."""
         for login in self.logins:
             login.abort()
+
+
+async def _feed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
+    """Its standard input, and what signals the client sends meanwhile, which sshd passes on to the whole group."""
+    while True:
+        try:
+            return await _pump(process.stdin, child.stdin)
+        except asyncssh.SignalReceived:
+            os.killpg(child.pid, signal.SIGTERM)
 
 
 async def _pump(source: Any, sink: Any) -> None:

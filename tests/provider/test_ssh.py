@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -14,10 +15,10 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2
 
-from provider.host import READY_TIMEOUT_S
+from provider.host import READY_TIMEOUT_S, HostError, Hosts, Place, SudoPasswords
 from provider.settings import Settings
 from provider.ssh import Limits, SshTransport
-from provider.transport import TransportError
+from provider.transport import LocalTransport, TransportError
 from provider.values import decode
 from tests.provider.plugin import HOST, PASSWORD, Failure, LocalHost, Plugin
 from tests.provider.ssh_server import SshServer, SshServers
@@ -267,15 +268,14 @@ def test_a_login_to_a_host_that_still_counts_the_previous_session_is_retried(
 # --- sudo -------------------------------------------------------------------------------------------------------------------
 
 SUDO = """#!/bin/sh
-# Stands in for sudo: prompts for the password on standard error and reads it from standard input, three times.
+# Stands in for sudo: asks for the password on standard error and reads it from standard input, three times.
 mode={mode}
 echo "$@" >>{log}
-prompt='' asks=no
+prompt=$SUDO_PROMPT asks=no
 while [ $# -gt 0 ]; do
   case $1 in
     -S) asks=yes ;;
     -n) asks=never ;;
-    -p) prompt=$2; shift ;;
     --) shift; break ;;
   esac
   shift
@@ -287,10 +287,10 @@ done
 [ "$asks" = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
 echo "We trust you have received the usual lecture." >&2
 for _ in 1 2 3; do
-  printf '%s' "$prompt" >&2
+  printf {question} "$prompt" >&2
   read -r password || exit 1
   echo asked >>{log}.asked
-  [ "$password" = right-password ] && exec "$@"
+  [ "$password" = right-password ] && {{ {then}; exec "$@"; }}
   echo "Sorry, try again." >&2
 done
 exit 1
@@ -299,14 +299,19 @@ exit 1
 
 @pytest.fixture
 def sudo(plugin: Plugin, servers: SshServers, configure: Configure, tmp_path: Path) -> Callable[..., LocalHost]:
-    """A host whose sudo behaves as in `mode`; `password`: the one that the stack gives."""
+    """A host whose sudo behaves as in `mode` and asks `question`; `password`: the one that the stack gives. `before`: what the
+    login's start-up files do."""
 
-    def sudo(mode: str, password: str | None = None, **config: Any) -> LocalHost:
+    def sudo(
+        mode: str, password: str | None = None, question: str = "%s", then: str = ":", before: str = "", **config: Any
+    ) -> LocalHost:
         programs = tmp_path / "programs"
         programs.mkdir()
-        (programs / "sudo").write_text(SUDO.format(mode=mode, log=tmp_path / "sudo.log"))
+        log = tmp_path / "sudo.log"
+        (programs / "sudo").write_text(SUDO.format(mode=mode, log=log, question=shlex.quote(question), then=then))
         (programs / "sudo").chmod(0o755)
         server = servers.ssh(path=programs)
+        server.forced = f'{before}; eval "$SSH_ORIGINAL_COMMAND"' if before else ""
         config |= {"sudoPassword": password} if password else {}
         host = configure(sudo=None, knownHostsFile=servers.known_hosts(server), config=config)
         host.port = server.port
@@ -344,6 +349,57 @@ def test_a_wrong_sudo_password_is_given_once(plugin: Plugin, sudo: Any, tmp_path
     with pytest.raises(Failure):
         create(plugin, sudo("asks", "wrong-password"))
     assert (tmp_path / "sudo.log.asked").read_text() == "asked\n", "each wrong password counts towards a lock-out"
+
+
+@pytest.mark.parametrize(
+    ("question", "then"),
+    [
+        ("[sudo: %s] Password: ", ":"),  # sudo-rs 0.2.5
+        ("Password for ops@HPC.EXAMPLE.COM: ", ":"),  # libpam-krb5 4.11
+        ("First Factor: ", "printf 'Second Factor (optional): ' >&2; read -r second; [ -z \"$second\" ] || exit 1"),  # sssd 2.8
+    ],
+)
+def test_sudo_that_asks_in_other_words_gets_the_password(plugin: Plugin, sudo: Any, question: str, then: str) -> None:
+    create(plugin, sudo("asks", "right-password", question, then))
+
+
+@pytest.mark.parametrize(
+    ("question", "then", "message"),
+    [
+        ("1. Duo Push\n\nPasscode or option (1-1): ", ":", r'it asks "Passcode or option \(1-1\):"'),
+        ("Verification code: ", ":", 'it asks "Verification code:"'),  # google-authenticator
+        ("[sudo: %s] Verification code: ", ":", r'it asks "\[sudo: .*\] Verification code:"'),
+        ("One-time password (OATH) for `ops': ", ":", 'it asks "One-time password'),  # libpam-oath
+        ("%s", "printf 'Verification code: ' >&2; read -r code || exit 1", 'after the password it asks "Verification code:"'),
+    ],
+)
+def test_what_sudo_asks_beyond_a_password_is_shown_and_not_answered(
+    plugin: Plugin, sudo: Any, tmp_path: Path, question: str, then: str, message: str
+) -> None:
+    with pytest.raises(Failure, match=rf"^node-1: sudo: {message}"):
+        create(plugin, sudo("asks", "right-password", question, then))
+    assert (tmp_path / "sudo.log.asked").exists() == (then != ":"), "a password is no answer to that"
+
+
+def test_what_a_login_prints_before_sudo_begins_is_not_answered(plugin: Plugin, sudo: Any) -> None:
+    """A prompt in a start-up file, and `set -x`, which prints our own. A password sent to either would be run as a command."""
+    host = sudo("free", "right-password", before="printf 'Password: ' >&2; sleep 2; set -x; exec 2>&2")
+    assert create(plugin, host)["facts"] == {"GPU_COUNT": "8"}
+
+
+def test_a_login_that_waits_for_an_answer_is_reported_with_what_it_asks(
+    servers: SshServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("provider.host.READY_TIMEOUT_S", 2.0)
+    server = servers.ssh()
+    server.forced = (
+        "echo 'Agent pid 12' >&2; printf 'Enter passphrase for /home/ops/.ssh/id_rsa: ' >&2; read -r passphrase; exit 1"
+    )
+    ssh = {"user": "ops", "privateKeyFile": servers.key_file(), "knownHostsFile": servers.known_hosts(server)}
+    settings = Settings(ssh=ssh, sudo_password="right-password")
+    hosts = Hosts(LocalTransport(), lambda: SshTransport(settings), sudo_passwords=SudoPasswords(common="right-password"))
+    with pytest.raises(HostError, match=r'waits after "Enter passphrase for /home/ops/.ssh/id_rsa:"\n    Agent pid 12'):
+        asyncio.run(hosts.check(Place(connection={"kind": "ssh", "address": "127.0.0.1", "port": server.port}), print))
 
 
 @pytest.mark.parametrize(("of_host", "common"), [("right-password", "wrong-password"), ("right-password", None)])
