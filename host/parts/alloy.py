@@ -13,6 +13,7 @@ from host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, 
 
 PROGRAM = "/opt/gpu-fleet/bin/alloy"
 START = "/opt/gpu-fleet/libexec/start-alloy"
+WATCH = "/opt/gpu-fleet/libexec/watch-alloy"
 RELOAD = "/opt/gpu-fleet/libexec/start-reload-alloy"
 CONFIG = "/etc/gpu-fleet/alloy"
 STATE = "/var/lib/gpu-fleet/alloy"
@@ -88,7 +89,7 @@ class Alloy:
                 *((Directory(path=TLS, contents="placed"),) if certificates else ()),
                 Directory(path=STATE, mode=0o750, owner=USER, group=USER, contents="runtime"),
             ),
-            files=(File.from_rootfs(START), File.from_rootfs(RELOAD), *config, *certificates),
+            files=(File.from_rootfs(START), File.from_rootfs(WATCH), File.from_rootfs(RELOAD), *config, *certificates),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
             settings={
                 "GPU_FLEET_ALLOY_LISTEN": self.listen,
@@ -108,7 +109,7 @@ class Alloy:
                     name="gpu-fleet-alloy",
                     # Not on secrets and certificates: Alloy reads their files for every request or connection. It reads its
                     # environment only once.
-                    restart_on=(PROGRAM, START, "settings", "identity"),
+                    restart_on=(PROGRAM, START, WATCH, "settings", "identity"),
                     reload_on=(*(file.path for file in config), *self.optional_config),
                 ),
             ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -66,19 +68,25 @@ def _program(path: Path, first: str) -> None:
 
 def started(prefix: Path, program: str, **values: str) -> list[str]:
     """What the program was called with, the prefix written as P. `values`: of the environment file."""
-    with (prefix / "etc/gpu-fleet/gpu-fleet.env").open("a") as file:
-        file.writelines(f"{name}='{value}'\n" for name, value in values.items())
-    tools = f"{prefix}/opt/gpu-fleet/tools"
-    done = subprocess.run(
-        [prefix / "opt/gpu-fleet/libexec/run", program],
-        env={"PATH": f"{tools}:{os.environ['PATH']}", "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": tools},
-        capture_output=True,
-        text=True,
-    )
+    done = run(prefix, program, **values)
     assert done.returncode == 0, done.stderr
     first, *command = done.stdout.replace(str(prefix), "P").splitlines()
     assert first == "INSTANCE=gpu node 1", "programs must see the values of the environment file"
     return command
+
+
+def run(prefix: Path, program: str, **values: str) -> subprocess.CompletedProcess[str]:
+    with (prefix / "etc/gpu-fleet/gpu-fleet.env").open("a") as file:
+        file.writelines(f"{name}='{value}'\n" for name, value in values.items())
+    tools = prefix / "opt/gpu-fleet/tools"
+    (tools / "sleep").write_text("#!/bin/sh\nexit 1\n")  # watch-alloy, which goes on beside Alloy, ends at once
+    (tools / "sleep").chmod(0o755)
+    return subprocess.run(
+        [prefix / "opt/gpu-fleet/libexec/run", program],
+        env={"PATH": f"{tools}:{os.environ['PATH']}", "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools)},
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_node_exporter_listens_where_the_settings_say_and_reads_the_textfiles(prefix: Path) -> None:
@@ -133,6 +141,100 @@ def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) 
         "--storage.path=P/var/lib/gpu-fleet/alloy",
         "P/etc/gpu-fleet/alloy",
     ]
+
+
+@pytest.mark.parametrize(
+    ("content", "is_kept"),
+    [
+        (b'positions:\n  ? path: /var/log/k\xc3\xa4\n    labels: "{}"\n  : "12"\n', True),
+        (b"positions: {}\n", True),
+        (b"", False),
+        (b"\0" * 4096, False),
+        (b"positions:\n  ? path: /a\0\0\0", False),
+        (b"\x01\x02garbage", False),
+        (b"lost+found\n", False),
+    ],
+)
+def test_positions_that_a_power_cut_left_damaged_do_not_keep_alloy_from_starting(
+    prefix: Path, content: bytes, is_kept: bool
+) -> None:
+    positions = prefix / "var/lib/gpu-fleet/alloy/loki.source.journal.kernel/positions.yml"
+    positions.parent.mkdir(parents=True)
+    positions.write_bytes(content)
+    done = run(prefix, "alloy")
+    assert done.returncode == 0, done.stderr
+    assert positions.exists() == is_kept
+    assert is_kept or positions.with_name("positions.yml.damaged").read_bytes() == content
+    assert ("is damaged" in done.stdout) != is_kept
+
+
+SENT = """\
+prometheus_remote_storage_highest_timestamp_in_seconds{{component_id="a"}} {scraped}
+prometheus_remote_storage_queue_highest_sent_timestamp_seconds{{url="b"}} {sent}
+prometheus_remote_storage_samples_pending{{url="b"}} {waiting}
+prometheus_remote_storage_samples_failed_total{{url="b"}} {failed}
+prometheus_remote_storage_samples_retried_total{{url="b"}} {retried}
+"""
+FINE = {"scraped": 1, "sent": 1, "waiting": 0, "failed": 0, "retried": 0}
+
+
+@pytest.mark.parametrize(
+    ("grow", "fixed", "said"),
+    [
+        (("scraped", "sent"), {}, ""),
+        (("scraped", "retried"), {"waiting": 900}, ""),  # the store is down
+        (("scraped", "failed"), {}, ""),  # the store refuses the login
+        (("scraped",), {"waiting": 900}, ""),  # the store accepts the connection and answers nothing
+        (("scraped",), {}, "samples were stored and none was sent for 5 minutes: restarting Alloy"),
+        (("sent",), {}, "no sample was stored for 5 minutes: restarting Alloy"),
+        ((), None, "its metrics cannot be read for 5 minutes: restarting Alloy"),
+    ],
+    ids=["healthy", "store down", "login refused", "store silent", "damaged log", "nothing stored", "hangs"],
+)
+def test_an_alloy_that_runs_and_delivers_nothing_is_restarted(
+    prefix: Path, tmp_path: Path, grow: tuple[str, ...], fixed: dict[str, int] | None, said: str
+) -> None:
+    """A minute is a call of `sleep`, which counts what Alloy counts in a minute; after ten this test has seen enough."""
+    page = {**FINE, **(fixed or {})}
+    (tmp_path / "page").write_text(json.dumps(page))
+    alloy = subprocess.Popen(["sleep", "600"])
+    tools = prefix / "opt/gpu-fleet/tools"
+    program = f"""import json, os, pathlib, sys
+minute = pathlib.Path({str(tmp_path / "minute")!r})
+now = int(minute.read_text()) + 1 if minute.exists() else 1
+minute.write_text(str(now))
+page = json.loads(pathlib.Path({str(tmp_path / "page")!r}).read_text())
+page.update({{name: 1000 + now for name in {grow!r}}})
+pathlib.Path({str(tmp_path / "metrics")!r}).write_text({SENT!r}.format(**page))
+sys.exit(now > 10)
+"""
+    (tmp_path / "sleep.py").write_text(program)
+    (tools / "sleep").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/sleep.py\n")
+    (tools / "curl").write_text(
+        f"#!/bin/sh\n{'cat ' + shlex.quote(str(tmp_path / 'metrics')) if fixed is not None else 'exit 22'}\n"
+    )
+    for name in ("sleep", "curl"):
+        (tools / name).chmod(0o755)
+    try:
+        done = subprocess.run(
+            [prefix / "opt/gpu-fleet/libexec/watch-alloy", str(alloy.pid)],
+            env={"PATH": f"{tools}:{os.environ['PATH']}", "GPU_FLEET_ALLOY_LISTEN": "127.0.0.1:12345"},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.stdout.strip(), done.stderr) == (said, "")
+        assert (alloy.poll() is not None or _ends(alloy)) == bool(said)
+    finally:
+        alloy.kill()
+        alloy.wait()
+
+
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 IMAGE = "gpu-fleet/dcgm-exporter:0123456789ab"
