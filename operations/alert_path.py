@@ -30,6 +30,7 @@ from operations.cluster import cluster_api
 from operations.engine import OperationError
 from operations.mimir import Server, login_of
 from operations.on_host import run_on_host
+from operations.output import run
 from operations.stack import Configuration, configuration, enter_project
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from stackfile.config import ConfigErrors, HostSpec, StackConfig
@@ -439,4 +440,4 @@ def _conclusion(test: Test, config: StackConfig) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -22,6 +22,7 @@ from host.artifacts import DCGM_IMAGE, INDEX, SIMULATED
 from host.parts import PROGRAMS
 from host.parts.monitoring import GRAFANA, SERVERS
 from operations.engine import OperationError
+from operations.output import own_lines, run
 from operations.stack import configuration, enter_project
 from provider.envelope import compress
 from toolchain.cache import RECORD
@@ -87,7 +88,7 @@ def _downloaded(name: str, arch: str, scratch: Path) -> Path:
     """The release for another architecture than this machine's. Raises ToolchainError."""
     file = release(name).files[arch]
     into = scratch / f"{name}-{arch}"
-    with Progress().step(f"{name} {release(name).version} {arch}", "downloading the release") as step:
+    with Progress(own_lines()).step(f"{name} {release(name).version} {arch}", "downloading the release") as step:
         Upstream().get(file, name, into, step)
     return into / (file.tree or name)
 
@@ -184,4 +185,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

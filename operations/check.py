@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from operations.engine import OperationError, error_of, pulumi
+from operations.output import run
 from operations.stack import deployed_configuration, enter_project
 from operations.table import table
 from stackfile.config import ConfigErrors
@@ -227,4 +228,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

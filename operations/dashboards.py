@@ -12,6 +12,7 @@ from pathlib import Path
 from components.custom import all_dashboards, check_signals
 from dashboards.__main__ import write
 from operations.engine import OperationError
+from operations.output import run
 from operations.stack import configuration, enter_project
 from stackfile.config import ConfigErrors
 
@@ -33,4 +34,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -25,6 +25,7 @@ import dashboards
 from components.custom import dashboards_below
 from dashboards.changes import Change, changes
 from operations.engine import OperationError
+from operations.output import run
 from operations.stack import Configuration, configuration, enter_project, project
 
 _HERE = Path(dashboards.__file__).parent
@@ -116,4 +117,4 @@ def _fetch(url: str, uid: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(lambda arguments: main())

@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from operations.engine import OperationError
+from operations.output import run
 from operations.results import results, shown
 from operations.stack import Configuration, deployed_configuration, enter_project
 from stackfile.config import ConfigErrors, HostSpec
@@ -161,4 +162,4 @@ def _up(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[st
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from operations.engine import OperationError
+from operations.output import run
 from operations.stack import enter_project, stack_files
+from safetext.markdown import block, code
 from stackfile.config import ROOT
 
 TITLE = "Drift: stacks that differ from what was deployed"
@@ -52,13 +54,13 @@ def _status(code: int, output: str) -> int:
 def markdown(results: dict[str, tuple[int, str, str]]) -> str:
     words = {0: "as deployed", 1: "**differs**", 2: "**could not be checked**"}
     lines = [f"# {TITLE}", "", "| stack | |", "|---|---|"]
-    lines += [f"| `{stack}` | {words[_status(code, output)]} |" for stack, (code, output, _) in results.items()]
-    for stack, (code, output, error) in results.items():
-        if _status(code, output):
+    lines += [f"| {code(stack)} | {words[_status(status, output)]} |" for stack, (status, output, _) in results.items()]
+    for stack, (status, output, error) in results.items():
+        if _status(status, output):
             text = "\n\n".join(part for part in (output, error) if part)
-            lines += ["", f"## `{stack}`", "", "```", text[:_MOST] + ("\n..." if len(text) > _MOST else ""), "```"]
+            lines += ["", f"## {code(stack)}", "", block(text[:_MOST] + ("\n..." if len(text) > _MOST else ""))]
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -26,6 +26,7 @@ from typing import Any, Final
 import yaml
 
 from operations.engine import OperationError
+from operations.output import run
 from operations.pr_report.report import MARK
 from operations.stack import enter_project
 from operations.stack import project as stacks_directory
@@ -175,4 +176,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -22,6 +22,7 @@ from operations.cluster import cluster_api
 from operations.engine import OperationError
 from operations.mimir import Mimir
 from operations.on_host import run_on_host
+from operations.output import run
 from operations.stack import configuration, enter_project
 from operations.table import table
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
@@ -251,4 +252,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -21,6 +21,7 @@ import asyncssh
 
 from components.fleet.fleet import connection
 from operations.engine import OperationError, secret
+from operations.output import run
 from operations.stack import Configuration, configuration, enter_project
 from operations.table import table
 from provider.settings import Settings
@@ -223,4 +224,4 @@ def _trusted(file: Path, name: str) -> tuple[str, asyncssh.SSHKnownHosts]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operations.engine import OperationError, error_of, pulumi
+from operations.output import run
 from operations.own_directory import prepare
 from operations.stack import NOT_LOGGED_IN, STACKS, configuration, enter_project, project, stack_files
 from stackfile.config import ROOT, ConfigErrors
@@ -158,4 +159,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -28,6 +28,7 @@ from operations import kit_install
 from operations.artifacts import gather_artifacts, programs_for
 from operations.engine import OperationError
 from operations.kit_install import ABOUT, ARTIFACTS, CHARTS, REPOSITORY, SUMS, TOOLS, WHEELS
+from operations.output import own_lines, run
 from operations.programs import needed_for
 from operations.stack import configuration, enter_project, stack_file
 from stackfile.config import ROOT
@@ -81,7 +82,7 @@ def make_kit(
 ) -> Path:
     """The kit's archive in the directory `to`. Without `replaced`, every program is what upstream released or a build of the same
     source. Raises OperationError and ToolchainError."""
-    progress, here = Progress(), architecture()
+    progress, here = Progress(own_lines()), architecture()
     names, hosts = tools_for(stack), hosts_programs_for(stack)
     has_cluster = bool(stack) and "kubernetes" in configuration(stack).keys
     if replaced is None:
@@ -283,4 +284,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

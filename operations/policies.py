@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from operations.engine import OperationError
+from operations.output import run
 from operations.pr_report.pictures import Picture, pictures
 from operations.stack import enter_project, project, stack_file
 from policy.checks import Grouped, findings
@@ -66,4 +67,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

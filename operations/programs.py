@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection
 
 from operations.engine import OperationError
+from operations.output import own_lines, run
 from operations.stack import configuration, enter_project, stack_file
 from stackfile.stand_ins import TRIAL
 from toolchain import ToolchainError, environment
@@ -41,7 +42,7 @@ def main(arguments: list[str]) -> int:
     try:
         enter_project()
         stack_file(stack)  # refuses a name without a file before anything is downloaded
-        progress = Progress(quiet=True)
+        progress = Progress(own_lines(), quiet=True)
         Installer(progress=progress).install(ALWAYS)
         os.environ.update(environment())  # where pulumi has to be asked for the sections
         if names := needed_for(configuration(stack).keys):
@@ -60,4 +61,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -13,6 +13,7 @@ from components.fleet.bundle import bundle
 from host.artifacts import ArtifactsError
 from host.pull.publish import ALL, Publication, PublishError, Schedule, SigningKey, Written
 from operations.engine import OperationError
+from operations.output import run
 from operations.stack import configuration, enter_project
 from stackfile.artifacts import permit_artifacts
 from stackfile.config import ConfigErrors, StackConfig
@@ -107,4 +108,4 @@ def _pull_options(config: StackConfig, is_at_once: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from operations.output import run
 from provider.schema import version
 from stackfile.config import ROOT
 
@@ -73,4 +74,4 @@ def _is_date(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

@@ -25,6 +25,7 @@ from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components import notifications
 from components.custom import check_signals, customization
 from operations.engine import OperationError
+from operations.output import run
 from operations.stack import configuration, enter_project
 from stackfile.config import ConfigErrors, StackConfig
 
@@ -149,4 +150,4 @@ def _labels(text: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

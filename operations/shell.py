@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operations.engine import OperationError
+from operations.output import run
 from operations.stack import deployed_configuration, enter_project, stack_file
 from stackfile.config import ROOT
 
@@ -67,4 +68,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

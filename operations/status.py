@@ -17,6 +17,7 @@ from typing import Any
 
 from operations.engine import OperationError, error_of, pulumi
 from operations.mimir import Mimir
+from operations.output import run
 from operations.stack import deployed_configuration, enter_project
 from operations.table import table
 from stackfile.config import ConfigErrors, StackConfig
@@ -155,4 +156,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

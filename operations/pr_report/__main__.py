@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from operations.engine import OperationError
+from operations.output import run
 from operations.pr_report.pictures import checkout, pictures
 from operations.pr_report.report import changed, markdown
 from operations.stack import enter_project, project
@@ -58,4 +59,4 @@ def _preview(stack: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run(main)

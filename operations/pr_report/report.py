@@ -8,6 +8,7 @@ from typing import Final
 
 from operations.pr_report import sections
 from operations.pr_report.pictures import Picture
+from safetext.markdown import block, code
 
 MARK: Final = "<!-- gpu-fleet pr-report -->"  # by which the comment is found again
 _CHECKS: Final = "Errors and warnings"
@@ -100,13 +101,16 @@ def markdown(
     """`compared`: the number of stacks. `limit`: characters; what does not fit is left out from the end, and said."""
     lines = [MARK, "## What this changes", ""]
     if not changes:
-        lines.append(f"Nothing, in any of {_stacks(compared)}: each would be deployed as `{base}` deploys it.")
+        lines.append(f"Nothing, in any of {_stacks(compared)}: each would be deployed as {code(base)} deploys it.")
         return "\n".join(lines) + "\n"
-    lines += [f"Compared with `{base}`, {len(changes)} of {_stacks(compared)} would change. No host or server was contacted.", ""]
+    lines += [
+        f"Compared with {code(base)}, {len(changes)} of {_stacks(compared)} would change. No host or server was contacted.",
+        "",
+    ]
     lines += ["| stack | what changes | active series, estimated |", "|---|---|---|"]
-    lines += [f"| `{one.stack}` | {_verdict(one)}{one.summary} | {one.series} |" for one in changes]
+    lines += [f"| {code(one.stack)} | {_verdict(one)}{one.summary} | {one.series} |" for one in changes]
     blocks = ["\n".join(lines) + "\n", *_blocks(changes)]
-    blocks += [f"### Preview of `{stack}`\n\n```\n{text.rstrip()}\n```\n" for stack, text in previews.items()]
+    blocks += [f"### Preview of {code(stack)}\n\n{block(text.rstrip())}\n" for stack, text in previews.items()]
     return _within(blocks, limit)
 
 
@@ -126,7 +130,7 @@ def _blocks(changes: list[Change]) -> Iterator[str]:
             if name in one.said:
                 same.setdefault(one.said[name], []).append(one.stack)
         for said, stacks in same.items():
-            yield f"### {name}: {', '.join(f'`{stack}`' for stack in stacks)}\n\n" + "\n".join(said) + "\n"
+            yield f"### {name}: {', '.join(map(code, stacks))}\n\n" + "\n".join(said) + "\n"
 
 
 def _within(blocks: list[str], limit: int | None) -> str:

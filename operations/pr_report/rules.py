@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import yaml
 
+from safetext.markdown import code, plain, strong
+
 # A number of PromQL that is no part of a name or a duration of a range; durations are words of their own.
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[A-Za-z_:][\w:]*|\d+(?:\.\d+)?(?:[smhdwy](?!\w))?|\S')
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
@@ -88,12 +90,12 @@ def changes(old: Iterable[Rule], new: Iterable[Rule]) -> Iterator[str]:
     for name in sorted({*before, *after}):
         removed, added = _without_same(before.get(name, []), after.get(name, []))
         for was, now in zip(removed, added, strict=False):
-            changed.append((f"**{name}**{_told_apart(now, after[name])}", list(_differences(was, now))))
+            changed.append((f"{strong(name)}{_told_apart(now, after[name])}", list(_differences(was, now))))
         matched = min(len(removed), len(added))
         for rule in removed[matched:]:
-            others.append(f"- **{name}**{_told_apart(rule, before[name])} removed ({_kind(rule)})")
+            others.append(f"- {strong(name)}{_told_apart(rule, before[name])} removed ({_kind(rule)})")
         for rule in added[matched:]:
-            others.append(f"- **{name}**{_told_apart(rule, after[name])} added ({_kind(rule)}): {_code(rule.expressions)}")
+            others.append(f"- {strong(name)}{_told_apart(rule, after[name])} added ({_kind(rule)}): {_code(rule.expressions)}")
     counts = Counter(difference for _, differences in changed for difference in differences)
     common = {difference for difference, count in counts.items() if count >= _MANY}
     for difference in sorted(common):
@@ -139,7 +141,7 @@ def _told_apart(rule: Rule, namesakes: list[Rule]) -> str:
     if len(namesakes) < 2:
         return ""
     labels = {k: v for k, v in rule.labels.items() if any(other.labels.get(k) != v for other in namesakes)}
-    return f" ({', '.join(f'{key}={value}' for key, value in sorted(labels.items()))})" if labels else ""
+    return f" ({', '.join(plain(f'{key}={value}') for key, value in sorted(labels.items()))})" if labels else ""
 
 
 def _kind(rule: Rule) -> str:
@@ -161,13 +163,13 @@ def _differences(old: Rule, new: Rule) -> Iterator[str]:
         yield f"for {_for(old)} → {_for(new)}"
     for label in sorted({*old.labels, *new.labels}):
         if old.labels.get(label) != new.labels.get(label):
-            yield f"{label} {old.labels.get(label, 'unset')} → {new.labels.get(label, 'unset')}"
+            yield f"{plain(label)} {_text(old.labels.get(label))} → {_text(new.labels.get(label))}"
     for name in sorted({*old.annotations, *new.annotations}):
         if old.annotations.get(name) != new.annotations.get(name):
-            yield f'{name} "{old.annotations.get(name, "")}" → "{new.annotations.get(name, "")}"'
+            yield f"{plain(name)} {_quoted(old.annotations.get(name, ''))} → {_quoted(new.annotations.get(name, ''))}"
     for key in sorted({*old.others, *new.others}):
         if old.others.get(key) != new.others.get(key):
-            yield f"{key} `{_short(old.others.get(key))}` → `{_short(new.others.get(key))}`"
+            yield f"{key} {code(_short(old.others.get(key)))} → {code(_short(new.others.get(key)))}"
 
 
 def _for(rule: Rule) -> str:
@@ -208,7 +210,15 @@ def _unit(expression: str) -> str:
 
 
 def _code(expressions: Iterable[str]) -> str:
-    return ", ".join(f"`{_short(expression)}`" for expression in expressions)
+    return ", ".join(code(_short(expression)) for expression in expressions)
+
+
+def _text(value: str | None) -> str:
+    return "unset" if value is None else plain(value)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if not text or plain(text) == text else code(text)
 
 
 def _short(value: object) -> str:

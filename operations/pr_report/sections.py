@@ -15,6 +15,7 @@ from dashboards.changes import changes as dashboard_changes
 from dashboards.review import as_code
 from operations.pr_report import rules
 from operations.pr_report.pictures import Picture, Resource
+from safetext.markdown import block, code, plain, strong
 
 _HOST, _BUNDLE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle"
 _RULE_GROUP, _ALERTMANAGER = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
@@ -39,7 +40,7 @@ def hosts(old: Picture, new: Picture) -> Iterator[str]:
     at = {_address(host): name for name, host in gone.items() if _address(host)}
     renamed = {at[_address(host)]: name for name, host in come.items() if _address(host) in at}
     for was, now in sorted(renamed.items()):
-        yield f"- `{was}` is renamed to `{now}` ({_address(after[now])}): an update, nothing is reinstalled"
+        yield f"- {code(was)} is renamed to {code(now)} ({plain(_address(after[now]))}): an update, nothing is reinstalled"
     yield from _alike("added", (host for name, host in come.items() if name not in renamed.values()), _place)
     yield from _alike("removed, and what it got is removed from it", (h for n, h in gone.items() if n not in renamed), _place)
     different = defaultdict(list)
@@ -71,7 +72,7 @@ def _alike(what: str, found: Iterable[Resource], described: Callable[[Resource],
 
 
 def _named(names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in sorted(names)[:_MOST_NAMED])
+    shown = ", ".join(map(code, sorted(names)[:_MOST_NAMED]))
     rest = len(names) - _MOST_NAMED
     return f"{len(names)} hosts ({shown}{f' and {rest} more' if rest > 0 else ''})" if len(names) > 1 else shown
 
@@ -93,14 +94,14 @@ def scrape_targets(old: Picture, new: Picture) -> Iterator[str]:
         if was is None or now is None:
             target = was if now is None else now
             assert target is not None
-            where = ", ".join(f"`{name}`" for name in target.get("hosts") or ()) or "all GPU hosts"
-            kept = f", only {', '.join(f'`{name}`' for name in target['keep'])}" if target.get("keep") else ""
+            where = ", ".join(map(code, target.get("hosts") or ())) or "all GPU hosts"
+            kept = f", only {', '.join(map(code, target['keep']))}" if target.get("keep") else ""
             verb = "no longer scraped" if now is None else f"scraped every {target.get('interval', '30s')}"
-            yield f"- `{job}` at {target['url']} is {verb} on {where}{kept}"
+            yield f"- {code(job)} at {plain(target['url'])} is {verb} on {where}{kept}"
         elif was != now:
             flat = [_flat(one) for one in (was, now)]
             keys = [key for key in sorted({*flat[0], *flat[1]}) if flat[0].get(key) != flat[1].get(key)]
-            yield f"- `{job}`: " + "; ".join(f"{key} {_value(flat[0].get(key))} → {_value(flat[1].get(key))}" for key in keys)
+            yield f"- {code(job)}: " + "; ".join(f"{key} {_value(flat[0].get(key))} → {_value(flat[1].get(key))}" for key in keys)
 
 
 def files(old: Picture, new: Picture) -> Iterator[str]:
@@ -120,8 +121,7 @@ def _diff(path: str, old: str | None, new: str | None) -> Iterator[str]:
     word = "added" if old is None else "removed" if new is None else "changed"
     lines = difflib.unified_diff((old or "").splitlines(), (new or "").splitlines(), lineterm="", n=2)
     body = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
-    fence = "````" if "```" in body else "```"
-    yield f"- `{path}` {word}\n\n  {fence}diff\n" + "\n".join(f"  {line}" for line in body.splitlines()) + f"\n  {fence}"
+    yield f"- {code(path)} {word}\n\n{block(body, 'diff', '  ')}"
 
 
 def rules_and_alerts(old: Picture, new: Picture) -> Iterator[str]:
@@ -164,7 +164,7 @@ def dashboards(old: Picture, new: Picture) -> Iterator[str]:
         was, now = models[0].get(uid), models[1].get(uid)
         model = now or was
         assert model
-        title = f"**{model['title']}** (`{model['uid']}`)"
+        title = f"{strong(model['title'])} ({code(model['uid'])})"
         if was is None or now is None:
             yield f"- {title} {'removed' if now is None else 'added'}, {len(model['panels'])} panels and rows"
         elif said := [as_code(str(change)) for change in dashboard_changes(was, now)]:
@@ -192,12 +192,12 @@ def charts(old: Picture, new: Picture) -> Iterator[str]:
             one = was or now
             assert one
             word = "removed" if now is None else "added"
-            yield f"- release **{name}** {word} ({one.inputs['chart']} {one.inputs.get('version', '')})"
+            yield f"- release {strong(name)} {word} ({plain(one.inputs['chart'])} {one.inputs.get('version', '')})"
             continue
         flat = [_flat({key: value for key, value in one.inputs.items() if key != "description"}) for one in (was, now)]
         for key in sorted({*flat[0], *flat[1]}):
             if flat[0].get(key) != flat[1].get(key):
-                yield f"- release **{name}**, `{key}`: {_value(flat[0].get(key))} → {_value(flat[1].get(key))}"
+                yield f"- release {strong(name)}, {code(key)}: {_value(flat[0].get(key))} → {_value(flat[1].get(key))}"
     rendered = [
         {
             f"{name.removesuffix('-objects')}: {key}": text
@@ -224,7 +224,7 @@ def secrets(old: Picture, new: Picture) -> Iterator[str]:
         if not key:
             yield "- All secrets are encrypted by another passphrase or key"
         else:
-            yield f"- `{key}` {'added' if was is None else 'removed' if now is None else 'set to a new value'}"
+            yield f"- {code(key)} {'added' if was is None else 'removed' if now is None else 'set to a new value'}"
 
 
 def stack_file(old: Picture, new: Picture) -> Iterator[str]:
@@ -234,7 +234,7 @@ def stack_file(old: Picture, new: Picture) -> Iterator[str]:
     flat = [_flat({key: value for key, value in side.config.items() if key not in _IN_WORDS}) for side in (old, new)]
     for key in sorted({*flat[0], *flat[1]}):
         if flat[0].get(key) != flat[1].get(key):
-            yield f"- `{key}`: {_value(flat[0].get(key))} → {_value(flat[1].get(key))}"
+            yield f"- {code(key)}: {_value(flat[0].get(key))} → {_value(flat[1].get(key))}"
 
 
 def others(old: Picture, new: Picture) -> Iterator[str]:
@@ -250,7 +250,7 @@ def others(old: Picture, new: Picture) -> Iterator[str]:
     ]
     for key in sorted({*sides[0], *sides[1]}):
         was, now = sides[0].get(key), sides[1].get(key)
-        label = f"`{key[0]}` {key[1]}"
+        label = f"{code(key[0])} {plain(key[1])}"
         if was is None or now is None:
             yield f"- {label} {'removed' if now is None else 'added'}"
             continue
@@ -261,29 +261,29 @@ def anything(old: Picture, new: Picture) -> Iterator[str]:
     """The inputs of every resource, for a difference that no section describes: it is never called nothing."""
     sides = [{(one.type, one.name): one for one in side.resources} for side in (old, new)]
     for key in sorted(sides[0].keys() & sides[1].keys()):
-        yield from _leaves(f"`{key[0]}` {key[1]}, ", sides[0][key], sides[1][key])
+        yield from _leaves(f"{code(key[0])} {plain(key[1])}, ", sides[0][key], sides[1][key])
 
 
 def _leaves(label: str, old: Resource, new: Resource) -> Iterator[str]:
     flat = [_flat(_parsed(one.inputs)) for one in (old, new)]
     for path in sorted({*flat[0], *flat[1]}):
         if flat[0].get(path) != flat[1].get(path):
-            yield f"- {label}`{path}`: {_value(flat[0].get(path))} → {_value(flat[1].get(path))}"
+            yield f"- {label}{code(path)}: {_value(flat[0].get(path))} → {_value(flat[1].get(path))}"
 
 
 def problems(old: Picture, new: Picture) -> Iterator[str]:
     if new.environments:
         what = "the stack was not compared" if new.error else "values that come from them were not compared"
-        yield f"- Pulumi ESC environments cannot be opened without a login, so {what}: `{new.environments}`"
+        yield f"- Pulumi ESC environments cannot be opened without a login, so {what}: {code(new.environments)}"
     if new.error:
         since = " (the base has the same error)" if new.error == old.error else ""
         verdict = "Without their values the program ends with" if new.environments else f"**The stack cannot be deployed**{since}"
-        yield f"- {verdict}:\n\n  ```\n" + "\n".join(f"  {line}" for line in new.error.splitlines()) + "\n  ```"
+        yield f"- {verdict}:\n\n{block(new.error, indent='  ')}"
     elif old.error:
         yield "- The base cannot be deployed; the branch can."
     for warning in new.warnings:
         if warning not in old.warnings:
-            yield "- Warning: " + warning.replace("\n", "\n  ")
+            yield f"- Warning: {code(warning)}"
 
 
 def violations(old: Picture, new: Picture) -> Iterator[str]:
@@ -293,8 +293,9 @@ def violations(old: Picture, new: Picture) -> Iterator[str]:
         if (policy, found) not in known:
             level = " (advisory)" if policy.is_advisory else ""
             names = [name.replace("::", " ") for name in resources]
-            where = f"`{names[0]}`" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-            yield f"- **{policy.name}**{level}: {where}: {found.found}\n  - expected: {found.expected}\n  - fix: {found.fix}"
+            where = code(names[0]) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+            what = f"{where}: {plain(found.found)}"
+            yield f"- **{policy.name}**{level}: {what}\n  - expected: {found.expected}\n  - fix: {found.fix}"
 
 
 def breaks_policy(old: Picture, new: Picture) -> bool:
@@ -334,4 +335,4 @@ def _value(value: object) -> str:
         return "unset"
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     text = " ".join(text.split())
-    return f"`{text if len(text) <= 200 else text[:197] + '...'}`"
+    return code(text if len(text) <= 200 else text[:197] + "...")

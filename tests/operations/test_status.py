@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
+import markdown
 import pytest
 
 from operations import drift_report
+from operations.pr_report.report import Change
+from operations.pr_report.report import markdown as pr_report
 from operations.status import Reported, rows, summary
+from operations.table import table
+from safetext.markdown import code, plain, strong
 from stackfile.config import StackConfig
+from tests.checkout import REPO
 
 FACTS = {
     "GPU_MODELS": "8 x NVIDIA H100",
@@ -80,3 +89,50 @@ def test_the_drift_report_names_each_stack_and_shows_the_tables_of_those_that_di
     text = drift_report.markdown(results)
     assert "| `a` | as deployed |" in text and "| `b` | **differs** |" in text and "| `c` | **could not be checked** |" in text
     assert "gpu-1  drift 1" in text and "pulumi is not logged in" in text and "fine" not in text
+
+
+# --- text from outside ------------------------------------------------------------------------------------------------------
+
+HOSTILE = "\x1b]0;owned\x07\u202e<{%x%}> ``` <img src=x> @all [x](y) ![x](y) | `a` ::error::x"
+
+
+def test_what_the_metrics_store_says_is_text_in_a_table() -> None:
+    lines = table(("HOST", "ALERTS"), [(f"{HOSTILE}\n{HOSTILE}", f"{HOSTILE}\n{'x' * (1 << 20)}")]).splitlines()
+    assert len(lines) == 3, "a cell adds no line, and the last one its own"
+    assert all(line.isprintable() and len(line) < 5000 for line in lines)
+
+
+def test_whatever_a_command_prints_is_text_on_the_terminal_and_in_the_log_of_a_job() -> None:
+    program = """
+import sys
+from operations.output import run
+def main(arguments):
+    print(arguments[0], "\\ud800")
+    print("::set-output name=a::b\\n##vso[task.x]y", file=sys.stderr)
+    raise ValueError(arguments[0])
+run(main)
+"""
+    done = subprocess.run([sys.executable, "-c", program, HOSTILE], cwd=REPO, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    for shown in (done.stdout, done.stderr):
+        assert r"\x1b]0;owned\x07\u202e<\{%x%}>" in shown
+        assert all(line.isprintable() for line in shown.splitlines())
+    assert r"\ud800" in done.stdout
+    assert done.stderr.startswith("\\::set-output name=a::b\n#\\#vso[task.x]y")
+
+
+def test_nothing_in_a_report_is_a_link_an_element_or_a_quick_action() -> None:
+    text = f"{HOSTILE}\n```\n/close\n~~~\n# {HOSTILE}\n````\n/assign @all\n    ```\n{HOSTILE}"
+    names = f"- {code(HOSTILE)}, {plain(HOSTILE)} and {strong(HOSTILE)}"
+    change = Change(stack=HOSTILE, said={"Hosts": (names,)})
+    for report in (
+        drift_report.markdown({HOSTILE: (1, text, text)}),
+        pr_report([change], base=HOSTILE, compared=1, previews={"a": text}),
+    ):
+        between, inside, after = re.split(r"^```$", report, flags=re.MULTILINE)
+        assert "\n/close\n" in inside
+        assert not re.search(r"^ *(/|```|~~~)", between + after, re.MULTILINE), "GitLab takes quick actions from there"
+        assert all(line.isprintable() for line in report.splitlines())
+        page = markdown.markdown(report, extensions=["fenced_code", "tables"])
+        outside = re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL)
+        assert not re.search(r"<img|<a |@all", outside), outside
