@@ -9,7 +9,7 @@ from typing import cast
 import grpc
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
-from safetext.terminal import printable
+from safetext.terminal import printable_message
 
 _BETWEEN_STATUSES_S = 0.5  # per resource: nobody reads faster, and 1,000 hosts send many lines
 
@@ -56,7 +56,7 @@ class EngineLog:
 
     def _send(self, severity: engine_pb2.LogSeverity.ValueType, urn: str, message: str, *, ephemeral: bool = False) -> None:
         if self._stub:
-            request = engine_pb2.LogRequest(severity=severity, message=printable(message), urn=urn, ephemeral=ephemeral)
+            request = engine_pb2.LogRequest(severity=severity, message=printable_message(message), urn=urn, ephemeral=ephemeral)
             task = asyncio.get_running_loop().create_task(self._log(self._stub, request))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)

@@ -72,6 +72,7 @@ _NOTHING_LEFT: Final = "nothing was changed on the host"
 
 READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for the host's own name
 IDLE_S: Final = 600.0  # without a line; long steps print one a minute (host/converge/lib/heartbeat.sh)
+_LONGEST_VERB: Final = 6  # times that, for a host that prints a line now and then without end
 _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
 _LOG_LINES: Final = 20
 _LONGEST_EVENT: Final = 4 << 20  # bytes; one event may carry the diff of a large file
@@ -310,7 +311,7 @@ class _Conversation:
             if not silence.expired():
                 raise
             if self._received <= _MOST_OUTPUT:  # else its errors are read no more
-                raise self._silent(outcome) from None
+                raise self._given_up(outcome) from None
         finally:
             self._silence = None
         if outcome.has_result:
@@ -357,12 +358,18 @@ class _Conversation:
         message = f"`{self._verb}` was stopped after {seconds:.0f} s{self._at_last()}; {_LEFT.get(self._verb, _NOTHING_LEFT)}"
         return HostError("stopped", message, outcome=self.outcome)
 
-    def _silent(self, outcome: Outcome) -> HostError:
-        message = (
-            f"`{self._verb}` printed nothing for {_duration(self._idle_s)}{self._at_last()}, and was stopped; "
-            f"{_LEFT.get(self._verb, _NOTHING_LEFT)}; `idleTimeout` of gpu-fleet:ssh sets this limit"
-        )
-        return HostError("silent", message, self._log_lines()[:-1], outcome)
+    def _given_up(self, outcome: Outcome) -> HostError:
+        is_late = asyncio.get_running_loop().time() >= self._ends_at()
+        what = f"was not finished after {_duration(self._ends_at() - self._began_at)}"
+        limit = f"{_LONGEST_VERB} times `idleTimeout` of gpu-fleet:ssh is this limit"
+        if not is_late:
+            what = f"printed nothing for {_duration(self._idle_s)}"
+            limit = "`idleTimeout` of gpu-fleet:ssh sets this limit"
+        message = f"`{self._verb}` {what}{self._at_last()}, and was stopped; {_LEFT.get(self._verb, _NOTHING_LEFT)}; {limit}"
+        return HostError("stopped" if is_late else "silent", message, self._log_lines()[:-1], outcome)
+
+    def _ends_at(self) -> float:
+        return self._began_at + _LONGEST_VERB * self._idle_s
 
     def _at_last(self) -> str:
         log = self._log_lines()
@@ -439,7 +446,7 @@ class _Conversation:
 
     def _is_alive(self) -> None:
         if self._silence is not None and not self._silence.expired():
-            self._silence.reschedule(asyncio.get_running_loop().time() + self._idle_s)
+            self._silence.reschedule(min(asyncio.get_running_loop().time() + self._idle_s, self._ends_at()))
 
     def _add_to_log(self, lines: Iterable[bytes]) -> None:
         lines = [line for line in lines if line.strip()]

@@ -4,22 +4,27 @@ can end in a traceback."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from provider.redaction import Redaction
 from safetext.terminal import printable_line
 
-# More than any host has by a factor of ten. What is beyond is counted or dropped.
+# More than any host has by a factor of three to ten; what is beyond is counted or dropped. The facts and differences of a
+# thousand hosts are in one state, and the errors of one host in one message.
 _PARTS: Final = 200
 _FACTS: Final = 500
 _LISTED: Final = 500  # changes or differences of one part
 _LINES: Final = 1_000  # output that is not an event
 _LONGEST_LINE: Final = 200  # characters of one: the answer to `needs` is a sha256
 _LONGEST_NAME: Final = 100
+_LARGEST_FACTS: Final = 16 << 10  # characters of all facts; a host with 16 GPUs has 4,000
+_LARGEST_LISTS: Final = 48 << 10  # of all changes and differences; the plan of a new host has 15,000
+_LARGEST_ERRORS: Final = 16 << 10  # of all errors with their logs
 
 
 class Cleaner:
@@ -35,6 +40,20 @@ class Cleaner:
     def value(self, text: str) -> str:
         """A fact or a difference, which programs read too."""
         return printable_line(self._redaction.value(text))
+
+
+@dataclass
+class _Room:
+    """What else of one host is kept."""
+
+    left: int
+
+    def takes(self, text: str) -> bool:
+        if len(text) > self.left:
+            self.left = 0
+            return False
+        self.left -= len(text)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +84,9 @@ class Outcome:
     is_absent: bool = False
     renamed_from: str = ""
     is_first: bool = False
+    _for_facts: _Room = field(default_factory=lambda: _Room(_LARGEST_FACTS))
+    _for_lists: _Room = field(default_factory=lambda: _Room(_LARGEST_LISTS))
+    _for_errors: _Room = field(default_factory=lambda: _Room(_LARGEST_ERRORS))
 
     def add(self, line: bytes, cleaner: Cleaner) -> None:
         """One line of output. What is not an event, or lacks what an event of its kind has, is kept as a line."""
@@ -72,11 +94,12 @@ class Outcome:
         kind = event.get("event")
         if kind == "part" and (name := _name(event.get("part"))):
             if name in self.parts or len(self.parts) < _PARTS:
-                self.parts[name] = _report(event, cleaner)
+                self.parts[name] = self._report(event, cleaner)
         elif kind == "facts" and isinstance(facts := event.get("facts"), dict):
-            for fact, value in facts.items():
-                if len(self.facts) < _FACTS:
-                    self.facts[_name(fact)] = cleaner.value(_text(value))
+            for fact, given in facts.items():
+                name, value = _name(fact), cleaner.value(_text(given))
+                if len(self.facts) < _FACTS and self._for_facts.takes(name + value):
+                    self.facts[name] = value
         elif kind == "result":
             self.has_result = True
         elif kind == "absent":
@@ -97,6 +120,23 @@ class Outcome:
     def failures(self) -> dict[str, PartError]:
         return {name: report.error for name, report in self.parts.items() if report.error}
 
+    def _report(self, event: Mapping[str, Any], cleaner: Cleaner) -> PartReport:
+        error = event.get("error")
+        return PartReport(
+            status=_name(event.get("status")),
+            changes=_listed(event.get("changes"), cleaner.value, self._for_lists),
+            drift=_listed(event.get("drift"), cleaner.value, self._for_lists),
+            error=self._error(error, cleaner) if isinstance(error, dict) else None,
+        )
+
+    def _error(self, error: Mapping[str, Any], cleaner: Cleaner) -> PartError:
+        message = cleaner.message(_text(error.get("message")))
+        return PartError(
+            code=_name(error.get("code")) or "internal",
+            message=message if self._for_errors.takes(message) else "more errors than are shown",
+            log=_listed(error.get("log"), cleaner.message, self._for_errors),
+        )
+
 
 def _parsed(line: bytes) -> Mapping[str, Any]:
     if not line.startswith(b"{"):
@@ -108,30 +148,12 @@ def _parsed(line: bytes) -> Mapping[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _report(event: Mapping[str, Any], cleaner: Cleaner) -> PartReport:
-    error = event.get("error")
-    return PartReport(
-        status=_name(event.get("status")),
-        changes=_listed(event.get("changes"), cleaner),
-        drift=_listed(event.get("drift"), cleaner),
-        error=_error(error, cleaner) if isinstance(error, dict) else None,
-    )
-
-
-def _error(error: Mapping[str, Any], cleaner: Cleaner) -> PartError:
-    log = error.get("log")
-    return PartError(
-        code=_name(error.get("code")) or "internal",
-        message=cleaner.message(_text(error.get("message"))),
-        log=tuple(cleaner.message(_text(line)) for line in log[:_LISTED]) if isinstance(log, list) else (),
-    )
-
-
-def _listed(lines: object, cleaner: Cleaner) -> tuple[str, ...]:
+def _listed(lines: object, cleaned: Callable[[str], str], room: _Room) -> tuple[str, ...]:
     if not isinstance(lines, list):
         return ()
-    more = (f"and {len(lines) - _LISTED} more",) if len(lines) > _LISTED else ()
-    return (*(cleaner.value(_text(line)) for line in lines[:_LISTED]), *more)
+    shown = tuple(itertools.takewhile(room.takes, (cleaned(_text(line)) for line in lines[:_LISTED])))
+    more = (f"and {len(lines) - len(shown)} more",) if len(lines) > len(shown) else ()
+    return (*shown, *more)
 
 
 def _text(value: object) -> str:

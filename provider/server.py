@@ -39,7 +39,7 @@ from provider.schema import InputError, schema, secret_config, version
 from provider.settings import Settings, digest_key, parse
 from provider.transport import LocalTransport, Transport
 from provider.values import Secret, decode, encode, replace_value, safe_to_show, texts
-from safetext.terminal import is_colour, printable
+from safetext.terminal import is_colour, printable, printable_message
 
 _KINDS = {
     ("add", False): provider_pb2.PropertyDiff.ADD,
@@ -136,7 +136,7 @@ def answers_the_engine(method: Method) -> Method:
         finally:
             self.in_flight.discard(running)
             await self.log.flush()
-        message = printable(message)
+        message = printable_message(message)
         await context.abort(code, message, _trailing(code, message, detail))
 
     return answer
@@ -380,7 +380,7 @@ def _type_of(urn: str) -> str:
 def _init_failed(error: Unhealthy, request: Any) -> Any:
     inputs = request.inputs if isinstance(request, provider_pb2.ReadRequest) else None
     failed = provider_pb2.ErrorResourceInitFailed(
-        id=error.id, properties=encode(error.outputs), reasons=[printable(error.reason)], inputs=inputs
+        id=error.id, properties=encode(error.outputs), reasons=[printable_message(error.reason)], inputs=inputs
     )
     return _safe(failed, request)
 

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 LONGEST_SHOWN: Final = 2_000  # characters of one line; the rest of a longer one is for nobody to read
+LONGEST_MESSAGE: Final = 64 << 10  # characters of one message with all its lines
 
 # C0 but tab and newline, DEL and C1, which terminals execute; what changes the direction of text or cannot be seen, with which
 # one text shows as another; line and paragraph separators; lone surrogates, which no stream can encode.
@@ -44,6 +45,12 @@ def printable_line(text: str) -> str:
     like ours."""
     line = printable(text[: LONGEST_SHOWN + 1].replace("\r\n", "\n").strip().replace("\n", " ").replace("\t", " "))
     return line if len(line) <= LONGEST_SHOWN else f"{line[: LONGEST_SHOWN - 1]}…"
+
+
+def printable_message(text: str) -> str:
+    """The same with its lines, and with at most LONGEST_MESSAGE characters."""
+    cut = len(text) - LONGEST_MESSAGE
+    return printable(text) if cut <= 0 else f"{printable(text[:LONGEST_MESSAGE])}\n… and {cut} more characters"
 
 
 def printable_value(text: str) -> str:

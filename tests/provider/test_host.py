@@ -490,6 +490,15 @@ def test_a_host_that_prints_now_and_then_is_waited_for(plugin: Plugin, host: Loc
     created(plugin, host)
 
 
+def test_a_host_that_prints_now_and_then_without_end_is_given_up(plugin: Plugin, host: LocalHost) -> None:
+    plugin.configure(ssh={"idleSeconds": 2})
+    shebang, rest = CONVERGE.read_text().split("\n", 1)
+    host.bundle = plugin.bundle(f"{shebang}\nwhile :; do sleep 0.2; echo working >&2; done\n{rest}")
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs()))
+    assert failure.value.message.startswith('node-1: stopped: `apply` was not finished after 12 s (its last line: "working")')
+
+
 def test_control_characters_of_a_host_reach_neither_a_terminal_nor_the_state(plugin: Plugin, host: LocalHost) -> None:
     host.name = "hostile"
     with pytest.raises(Failure) as failure:

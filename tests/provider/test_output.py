@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 
+from provider.host import HostError, _raise_failures
 from provider.lines import Lines
 from provider.outcome import Cleaner, Outcome
 from provider.redaction import Redaction
@@ -189,18 +190,23 @@ def test_of_a_line_without_end_only_the_beginning_is_kept() -> None:
     assert lines.feed(b"end\nnext\n") == [b"x" * 1000, b"next"]
 
 
-def size_of(outcome: Outcome) -> int:
-    return sum(map(len, outcome.lines)) + len(repr(outcome.parts)) + len(repr(outcome.facts))
-
-
 def test_what_is_kept_of_a_host_that_prints_without_end_is_bounded() -> None:
     outcome, cleaner = Outcome(), Cleaner(["correct-horse-battery"])
+    error = {"code": "x", "message": "first " + "x" * 20_000, "log": ["y" * 3_000] * 50}
     for number in range(20_000):
         outcome.add(b"\xff\x00 noise %d " % number + b"x" * 500, cleaner)
-        outcome.add(json.dumps({"event": "part", "part": f"p{number}", "status": "x" * 500}).encode(), cleaner)
-        outcome.add(json.dumps({"event": "facts", "facts": {f"F{number}": "x" * 500}}).encode(), cleaner)
-    outcome.add(part(drift=["x" * 500] * 20_000, error={"code": "x", "message": "x" * 4_000_000, "log": ["y"] * 50_000}), cleaner)
-    assert size_of(outcome) < 2_000_000
+        if number < 300:
+            name = f"p{number}" + "x" * 1_000_000 * (number == 7)
+            outcome.add(json.dumps({"event": "facts", "facts": {f"F{number}": "x" * 500}}).encode(), cleaner)
+            report = {"status": "x" * 500, "drift": ["d" * 3_000] * 50, "changes": ["c" * 3_000] * 50, "error": error}
+            outcome.add(json.dumps({"event": "part", "part": name, **report}).encode(), cleaner)
+    assert len(json.dumps({"facts": outcome.facts, "drift": outcome.drift()})) < 64 << 10, "of each host in the state"
+    with pytest.raises(HostError) as raised:
+        _raise_failures(outcome)
+    assert len(str(raised.value)) < 64 << 10, "of each host in one message"
+    assert str(raised.value).startswith("x: p0: first xxx"), "the first error is the cause"
+    assert outcome.drift()[-1].endswith(": and 50 more")
+    assert sum(map(len, outcome.lines)) < 1_000_000
     assert outcome.lines[-1].startswith("\ufffd\\x00 noise 19999"), "the last lines explain a failure, not the first"
 
 
