@@ -6,7 +6,8 @@ one table. It changes nothing.
 It runs `pulumi refresh --preview-only`, which reads all hosts at once and writes no state: logins and secrets are those of every
 other run. A store that lost its disk has lost rules and dashboards, and no host looks different for it.
 
-A host counts as fine only when the engine reported its state: what failed, was interrupted or was never reported is an error.
+A host counts as fine only when the engine reported its state, and when the metrics store has recent samples of it: what failed,
+was interrupted, was never reported or arrives nowhere is an error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from operations.engine import OperationError, error_of, pulumi
+from operations.mimir import LATE_S, Mimir, last_samples, when
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project
 from operations.table import table
@@ -42,7 +45,8 @@ _WITH_EVENT_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}
 class HostState:
     """`host`: its name, or `release NAME`; in a store `rules NAMESPACE/NAME`, `alertmanager TENANT` or `grafana NAME`.
 
-    `state`: ok, drift, unreachable, failed (it could not be checked, or a check on it failed), not installed, lost, unknown.
+    `state`: ok, drift, silent (nothing of it arrives), unreachable, failed (it could not be checked, or a check on it failed),
+    not installed, lost, unknown.
     """
 
     host: str
@@ -134,11 +138,21 @@ def _failed(name: str, errors: Iterable[str]) -> HostState:
     return HostState(host=name, state="failed", lines=(cause, *log))
 
 
+def without_data(found: list[HostState], seen: Mapping[str, float], now: float) -> list[HostState]:
+    """Hosts that are as deployed and of which the store has no recent sample become `silent`. `seen`: last_samples."""
+    return [
+        replace(one, state="silent", lines=(f"the last sample in the metrics store: {when(seen.get(one.host), now)}", *one.lines))
+        if one.kind == "host" and one.state == "ok" and now - seen.get(one.host, 0) > LATE_S
+        else one
+        for one in found
+    ]
+
+
 def report(found: list[HostState], stack: str) -> str:
     """The table with the worst hosts last, where a terminal ends; a count; and how to fix it."""
     if not found:
         return f"The stack {stack} has no hosts, Helm releases, rules or dashboards."
-    order = ("ok", "lost", "drift", "unknown", "failed", "not installed", "unreachable")
+    order = ("ok", "lost", "drift", "silent", "unknown", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
         for one in sorted(found, key=lambda one: order.index(one.state))
@@ -149,7 +163,7 @@ def report(found: list[HostState], stack: str) -> str:
     paragraphs = [*([table(("HOST", "STATE", "DETAILS"), rows)] if rows else []), f"{_counted(found)}: {summary}."]
     if count.keys() & {"drift", "not installed"}:
         paragraphs.append(f"To preview the repair and confirm it:\n    pulumi up --refresh --stack {stack}")
-    if count.keys() & {"failed", "unreachable", "unknown"}:
+    if count.keys() & {"failed", "silent", "unreachable", "unknown"}:
         paragraphs.append("docs/when-up-fails.md lists causes and fixes.")
     return "\n\n".join(paragraphs)
 
@@ -214,17 +228,28 @@ def main(arguments: list[str]) -> int:
     stack = parser.parse_args(arguments).stack
     try:
         enter_project()
-        hosts = deployed_configuration(stack).hosts().hosts
+        configuration = deployed_configuration(stack)
+        hosts = configuration.hosts().hosts
         deployed = deployed_resources(stack)
         refresh = refresh_preview(stack) if deployed else Refresh(events=[])
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
     found = states(deployed, refresh, {name: spec.lost for name, spec in hosts.items() if spec.connection != "pull"})
+    unknown = ""
+    if any(one.kind == "host" for one in found):
+        try:
+            config = configuration.load()
+            if config.metrics and config.metrics.queries:
+                found = without_data(found, last_samples(config, Mimir.of(config, stack)), time.time())
+        except (OperationError, ConfigErrors) as error:
+            unknown = f"Whether samples of the hosts arrive is not known: {error}"
     print(report(found, stack))
+    if unknown:
+        print(f"\n{unknown}", file=sys.stderr)
     if refresh.errors:
         print("\npulumi refresh failed:", *refresh.errors, sep="\n", file=sys.stderr)
-    return int(bool(refresh.errors) or any(one.state not in _FINE for one in found))
+    return int(bool(refresh.errors or unknown) or any(one.state not in _FINE for one in found))
 
 
 if __name__ == "__main__":

@@ -19,11 +19,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from operations.engine import OperationError
+from operations.mimir import Mimir, last_samples
 from operations.output import run
 from operations.results import results, shown
 from operations.stack import Configuration, deployed_configuration, enter_project
@@ -37,6 +39,9 @@ FLAGS = ("--parallel", "200", "--continue-on-error")
 _PREVIEW_FLAGS = ("--diff", "--parallel", "200")
 SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 _CANNOT_BE_CREATED_TWICE = {"kubernetes", "grafana", "backend", "monitoring"}
+
+_DATA_WITHIN_S = 60  # Alloy scrapes every 15 s, and sends within seconds
+_DATA_PAUSE_S = 3
 
 # What a host needs, as patterns of resource URNs: its component, the bundle and the provider, which may have to be created first;
 # an embedded backend too, whose addresses are among the settings of each host.
@@ -131,7 +136,10 @@ def main(arguments: list[str]) -> int:
         return 1
     variables = environment(configuration.keys, os.environ)
     if given.verb == "up":
-        return _up(command, variables, _deployed(configuration, given.host))
+        began = time.time()
+        status, changed = _up(command, variables, _deployed(configuration, given.host))
+        _await_data(configuration, given.stack, changed, began)
+        return status
     os.execvpe("pulumi", command, variables)  # noqa: S606
 
 
@@ -144,8 +152,35 @@ def _deployed(configuration: Configuration, pattern: str) -> list[str]:
     return matching(pattern, hosts) if pattern else [name for name, host in hosts.items() if not _why_not_deployed(host)]
 
 
-def _up(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> int:
-    """Runs pulumi, then prints what it did on each host."""
+def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], since: float) -> None:
+    """A host works when its samples arrive: says which of these hosts sent none to the metrics store. Ctrl-C ends the wait."""
+    try:
+        config = configuration.load()
+        if not hosts or config.metrics is None or config.metrics.queries is None:
+            return
+        store, until = Mimir.of(config, stack), time.monotonic() + _DATA_WITHIN_S
+        print("Waiting for the hosts' samples in the metrics store.", file=sys.stderr, flush=True)
+        while True:
+            seen = last_samples(config, store)
+            missing = [name for name in hosts if seen.get(name, 0) < since]
+            if not missing or time.monotonic() > until:
+                break
+            time.sleep(_DATA_PAUSE_S)
+    except KeyboardInterrupt:
+        return
+    except (OperationError, ConfigErrors) as error:
+        print(f"Whether the hosts' samples arrive is not known: {error}")
+        return
+    if missing:
+        some = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        print(f"No samples within {_DATA_WITHIN_S} s of {some}: docs/when-up-fails.md lists causes and fixes.")
+    else:
+        print(f"Samples of {'this host' if len(hosts) == 1 else f'all {len(hosts)} hosts'} have arrived.")
+
+
+def _up(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> tuple[int, list[str]]:
+    """Runs pulumi, then prints what it did on each host. Its status, and the hosts that it created or changed."""
+    changed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-up-") as directory:
         events = Path(directory) / "events"
         # Ctrl-C reaches the whole process group: pulumi stops its work in order, and this process waits for it.
@@ -158,7 +193,9 @@ def _up(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[st
                 found = results(lines, hosts)
             if found:
                 print(f"\n{shown(found)}", flush=True)
-    return status if status >= 0 else 128 - status
+                changed = [name for name, result in found.items() if result.word in ("created", "changed")]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return (status if status >= 0 else 128 - status), changed
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from stackfile import sections
 from stackfile.config import StackConfig
 from stackfile.naming import PROJECT
 
+LATE_S = 300  # Prometheus's look-back: a series that is older is gone from every rule and panel
+_SEEN_WITHIN = "1d"
 _TIMEOUT_S = 20
 
 
@@ -117,6 +119,22 @@ class Mimir(Server):
             return [(series["metric"], float(series["value"][1])) for series in result]
         except (KeyError, TypeError, ValueError):
             raise OperationError(f"the store at {self.url} gave a response that is not that of a query") from None
+
+
+def last_samples(config: StackConfig, store: Mimir) -> dict[str, float]:
+    """By host of the stack, the time of its newest sample within a day, s since 1970. Raises OperationError."""
+    # A subquery alone ends at a full minute, and so before the first data of a new host.
+    now = f'timestamp(alloy_build_info{{datacenter="{config.datacenter}",cluster="{config.cluster}"}})'
+    return store.by_label(f"max by (instance) ({now} or max_over_time({now}[{_SEEN_WITHIN}:1m]))", "instance")
+
+
+def when(at: float | None, now: float) -> str:
+    """How long ago a sample was taken; `at` is None where last_samples has none."""
+    if at is None:
+        return f"not in {_SEEN_WITHIN}"
+    age = max(now - at, 0)
+    unit, size = ("s", 1) if age < 120 else ("min", 60) if age < 7200 else ("h", 3600)
+    return f"{age / size:.0f} {unit} ago"
 
 
 def _tls(section: sections.Server, place: str, config: StackConfig, stack: str) -> ssl.SSLContext | None:

@@ -16,15 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from operations.engine import OperationError, error_of, pulumi
-from operations.mimir import Mimir
+from operations.mimir import LATE_S, Mimir, last_samples, when
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project
 from operations.table import table
 from stackfile.config import ConfigErrors, StackConfig
 
 _HOST = "gpu-fleet:host:Host"
-_SEEN_WITHIN = "1d"
-_LATE_S = 300  # Prometheus's look-back: a series that is older is gone from every rule and panel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +67,7 @@ def _seen(name: str, reported: Reported | None, now: float) -> str:
     if reported is None:
         return "?"
     at = reported.seen.get(name)
-    if at is None:
-        return f"not in {_SEEN_WITHIN}"
-    age = max(now - at, 0)
-    unit, size = ("s", 1) if age < 120 else ("min", 60) if age < 7200 else ("h", 3600)
-    return f"{age / size:.0f} {unit} ago{' (late)' if age > _LATE_S else ''}"
+    return when(at, now) + (" (late)" if at is not None and now - at > LATE_S else "")
 
 
 def _notes(facts: Mapping[str, str]) -> Iterator[str]:
@@ -112,9 +106,7 @@ def state_of(stack: str) -> tuple[dict[str, Mapping[str, str]], Mapping[str, Any
 def reported_of(config: StackConfig, store: Mimir) -> Reported:
     """Raises OperationError."""
     which = f'datacenter="{config.datacenter}",cluster="{config.cluster}"'
-    # A subquery alone ends at a full minute, and so before the first data of a new host.
-    now = f"timestamp(alloy_build_info{{{which}}})"
-    seen = store.by_label(f"max by (instance) ({now} or max_over_time({now}[{_SEEN_WITHIN}:1m]))", "instance")
+    seen = last_samples(config, store)
     drift = store.by_label(f"sum by (instance) (gpu_fleet_drift_items{{{which}}})", "instance")
     firing: dict[str, list[str]] = {}
     for labels, _ in store.vector(f'group by (instance, alertname, severity) (ALERTS{{alertstate="firing",{which}}})'):

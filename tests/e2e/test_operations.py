@@ -96,7 +96,7 @@ def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacente
     done = check(datacenter)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{HOST}  drift 1  alloy: file /etc/gpu-fleet/alloy/{edited.name}: content differs" in done.stdout, done.stdout
-    assert "1 host: 1 drift." in done.stdout
+    assert re.search(r"(?m)^1 host, \d+ rule groups, .*: \d+ ok, 1 drift\.$", done.stdout), done.stdout
     assert "pulumi up --refresh --stack dev" in done.stdout
     assert placed(datacenter) == host
     assert HOST in state and datacenter.state.read_text() == state
@@ -105,7 +105,7 @@ def test_check_reports_drift_of_a_host_and_leaves_state_and_host_alone(datacente
 def test_check_of_a_fleet_without_drift_succeeds(datacenter: Datacenter) -> None:
     done = check(datacenter)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 host: 1 ok." in done.stdout, done.stdout
+    assert re.search(r"(?m)^1 host, \d+ rule groups, .*: \d+ ok\.$", done.stdout), done.stdout
 
 
 def test_status_shows_how_the_host_is_deployed_and_that_its_data_is_current(datacenter: Datacenter) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operations import check
-from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states
+from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states, without_data
 from tests.provider.plugin import PASSWORD
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_engine import Stack
@@ -136,6 +136,22 @@ def test_the_table_ends_with_the_worst_and_counts_the_rest_of_long_lists(fleet: 
 
 def test_a_fleet_that_is_fine_gets_no_advice() -> None:
     assert report([HostState(host="gpu-3", state="ok")], "s").splitlines()[-1] == "1 host: 1 ok."
+
+
+def test_a_host_that_is_as_deployed_and_of_which_nothing_arrives_is_not_fine() -> None:
+    found = [HostState(host=name, state=state) for name, state in (("a", "ok"), ("b", "ok"), ("c", "ok"), ("d", "drift"))]
+    found.append(HostState(host="rules mimir fleet/xid", state="ok"))
+    hosts = without_data(found, {"a": 9_990.0, "b": 4_000.0, "d": 1.0}, now=10_000)
+    assert [(one.host, one.state) for one in hosts] == [
+        ("a", "ok"),
+        ("b", "silent"),
+        ("c", "silent"),
+        ("d", "drift"),
+        ("rules mimir fleet/xid", "ok"),
+    ]
+    text = report(hosts, "s")
+    assert "b     silent   the last sample in the metrics store: 100 min ago" in text and "not in 1d" in text
+    assert "docs/when-up-fails.md lists causes and fixes." in text
 
 
 def test_helm_releases_are_checked_too() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from operations import deploy
 from operations.engine import OperationError
+from operations.stack import Configuration
 from stackfile.config import HostSpec, hosts_of
 from tests.checkout import REPO
 from tests.hosts.stack import Stack
@@ -227,3 +228,31 @@ def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_pat
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=300)
     assert (process.returncode, output) == (3, b"stopped in order\n")
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([{}, {"a": 100.0}, {"a": 100.0, "b": 101.0}], "Samples of all 2 hosts have arrived.\n"),
+        ([{"a": 100.0, "b": 50.0}], "No samples within 0 s of b: docs/when-up-fails.md lists causes and fixes.\n"),
+        ([OperationError("the store refused the query: HTTP 401")], "Whether the hosts' samples arrive is not known: the store "),
+    ],
+)
+def test_a_run_says_whether_samples_of_the_hosts_arrive(
+    answers: list, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An old sample, as that of `b`, says nothing about this run."""
+    values = {"datacenter": "d", "cluster": "c", "metrics": {"url": "http://127.0.0.1:9009/api/v1/push"}}
+    configuration = Configuration(file=tmp_path / "Pulumi.s.yaml", values=values, secrets=frozenset())
+
+    def last_samples(*_: object) -> dict[str, float]:
+        answer = answers.pop(0)
+        if isinstance(answer, OperationError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(deploy, "last_samples", last_samples)
+    monkeypatch.setattr(deploy, "_DATA_PAUSE_S", 0)
+    monkeypatch.setattr(deploy, "_DATA_WITHIN_S", 60 if len(answers) > 1 else 0)
+    deploy._await_data(configuration, "s", ["a", "b"], 99)
+    assert capsys.readouterr().out.startswith(said)
