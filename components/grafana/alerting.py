@@ -47,7 +47,13 @@ class Alerting(pulumi.ComponentResource):
     def __init__(self, name: str, args: AlertingArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(type_token("grafana", "Alerting"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)  # the provider is inherited
-        folder = grafana.oss.Folder(f"{name}-folder", title=args.folder, uid=FOLDER_UID, opts=child)
+        folder = grafana.oss.Folder(
+            f"{name}-folder",
+            title=args.folder,
+            uid=FOLDER_UID,
+            prevent_destroy_if_not_empty=True,  # others may have put rules and dashboards there
+            opts=child,
+        )
         if args.permissions:
             permissions = [grafana.oss.FolderPermissionPermissionArgs(**entry) for entry in args.permissions]
             grafana.oss.FolderPermission(f"{name}-folder-permissions", folder_uid=folder.uid, permissions=permissions, opts=child)

@@ -10,13 +10,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 import pulumiverse_grafana as grafana
 
 from dashboards.changes import changes
-from stackfile.naming import grafana_uid, type_token
+from stackfile.naming import PROJECT, type_token
+
+FOLDER_UID: Final = f"{PROJECT}-dashboards"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,15 @@ class Dashboards(pulumi.ComponentResource):
     def __init__(self, name: str, args: DashboardsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(type_token("grafana", "Dashboards"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)  # the provider is inherited
-        folder = grafana.oss.Folder(f"{name}-folder", title=args.folder, uid=grafana_uid("folder", args.folder), opts=child)
+        folder = grafana.oss.Folder(
+            f"{name}-folder",
+            title=args.folder,
+            uid=FOLDER_UID,
+            prevent_destroy_if_not_empty=True,
+            # A folder with another uid is replaced, and Grafana deletes what others keep in the old one. Its uid was made of its
+            # title until November 2026.
+            opts=child.merge(pulumi.ResourceOptions(ignore_changes=["uid"])),
+        )
         if args.permissions:
             permissions = [grafana.oss.FolderPermissionPermissionArgs(**entry) for entry in args.permissions]
             grafana.oss.FolderPermission(f"{name}-folder-permissions", folder_uid=folder.uid, permissions=permissions, opts=child)
@@ -92,6 +102,9 @@ class Dashboards(pulumi.ComponentResource):
             # is reported in words instead. Source: pulumi 3.259.0, object_diff.go (printEncodedValueDiff), read 2026-11-22.
             hide_diffs=["configJson"],
             hooks=pulumi.ResourceHookBinding(before_update=[_reporting(name)]),
+            # An update in which the JSON stays the same writes what the plugin keeps of it in the state, where panels have no
+            # ids: links to panels would break, and nothing would show it (plugin 2.44.0, seen 2026-11-24).
+            ignore_changes=["overwrite"],
         )
         self.urls = {}
         for uid, model in sorted(args.dashboards.items()):

@@ -210,3 +210,26 @@ def test_what_somebody_edited_paused_or_deleted_by_hand_is_shown_by_a_refresh_an
 def test_a_refresh_after_an_up_finds_nothing_changed(stack: Stack) -> None:
     """Neither after the replacements and the updates in place nor after what was restored."""
     stack.up_unchanged()
+
+
+def test_a_renamed_folder_stays_with_what_others_keep_there_and_panels_keep_their_ids(
+    stack: Stack, server: GrafanaServer
+) -> None:
+    """Links to panels name their ids: those of runbooks in pages and tickets."""
+    folder = server.get(PIPELINE)["meta"]["folderUid"]
+    theirs = {"dashboard": {"uid": "theirs", "title": "Theirs"}, "folderUid": folder}
+    assert server.ask("POST", "/api/dashboards/db", theirs)[0] == 200
+    stack.config["grafana"] |= {"folder": "Machines", "takeOver": True}
+    stack.write()
+    stack.up()
+    stack.config["grafana"].pop("takeOver")
+    stack.write()
+    stack.up()
+    assert server.get("/api/dashboards/uid/theirs")["meta"]["folderTitle"] == "Machines"
+    for uid, model in dashboards.all_dashboards().items():
+        stored = server.get(f"/api/dashboards/uid/{uid}")["dashboard"]["panels"]
+        assert [panel["id"] for panel in stored] == [panel["id"] for panel in model["panels"]], uid
+
+    refused = stack.pulumi("destroy", "--yes", "--skip-preview", "--continue-on-error", ok=False)
+    assert "is not empty" in refused and "Theirs" in refused and server.ask("GET", "/api/dashboards/uid/theirs")[0] == 200
+    assert server.ask("DELETE", "/api/dashboards/uid/theirs")[0] == 200
