@@ -63,7 +63,8 @@ def on_path(program: Program) -> Path | None:
     """The program on the PATH, or among Pulumi's own plugins, if it is of the right version and not one of ours."""
     if program.name.startswith("pulumi-resource-"):
         # A plugin cannot print its version, but Pulumi installs it in a directory named after it.
-        homes: list[str | Path] = [*filter(None, [os.environ.get("PULUMI_HOME")]), Path.home() / ".pulumi"]
+        named = filter(None, map(os.environ.get, (pulumi_home.USERS, "PULUMI_HOME")))
+        homes: list[str | Path] = [*named, Path.home() / ".pulumi"]
         candidates = [Path(home) / "plugins" / program.plugin / program.name for home in homes]
         return next((path for path in candidates if os.access(path, os.X_OK) and not _is_ours(path)), None)
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):

@@ -10,8 +10,11 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from toolchain.cache import Cache
+
+USERS: Final = "GPU_FLEET_USERS_PULUMI_HOME"  # a PULUMI_HOME of the user's own, which ours takes the place of
 
 
 def directory(cache: Cache) -> Path:
@@ -21,8 +24,11 @@ def directory(cache: Cache) -> Path:
 
 def environment(cache: Cache) -> dict[str, str]:
     """The variables that make Pulumi use it, and keep the login of a person who has one in Pulumi's usual directory."""
-    usual = os.environ.get("PULUMI_CREDENTIALS_PATH") or os.environ.get("PULUMI_HOME") or str(Path.home() / ".pulumi")
+    home = os.environ.get("PULUMI_HOME", "")
+    usual = os.environ.get("PULUMI_CREDENTIALS_PATH") or home or str(Path.home() / ".pulumi")
+    users = os.environ.get(USERS, "" if Path(home).is_relative_to(cache.root) else home)
     return {
+        **({USERS: users} if users else {}),
         "PULUMI_HOME": str(directory(cache)),
         **({"PULUMI_CREDENTIALS_PATH": usual} if Path(usual).is_dir() else {}),
         # What is missing is installed by `install`, verified, and never by Pulumi itself.

@@ -112,6 +112,19 @@ def test_the_environment_keeps_a_persons_login(tmp_path: Path, monkeypatch: pyte
     assert toolchain.environment() == environment, "make within make"
 
 
+def test_a_pulumi_home_of_the_users_own_is_still_seen_from_within_our_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make preview` looks for the plugins of a stack after it asked pulumi for its sections, and `make shell` starts make."""
+    plugin = PROGRAMS["pulumi-resource-grafana"]
+    official = executable(tmp_path / "own/plugins" / plugin.plugin / plugin.name, b"")
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "own"))
+    for _ in range(2):
+        for name, value in toolchain.environment().items():
+            monkeypatch.setenv(name, value)
+        assert toolchain.find(plugin.name) == official
+
+
 @pytest.mark.parametrize("home", ["pulumi-home", "lab-pulumi-home"])
 def test_what_a_pulumi_home_of_the_cache_holds_is_not_taken_for_an_official_plugin(
     home: str, cache: Cache, monkeypatch: pytest.MonkeyPatch
