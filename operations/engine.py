@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
+from operations.backend import repaired
 from stackfile.naming import PROJECT
 
 
@@ -16,8 +18,16 @@ def pulumi(*arguments: str, stdin: str = "", **variables: str) -> subprocess.Com
     """`variables`: added to the environment. A secret is passed by `stdin`, never by `arguments`. Raises OperationError when
     pulumi is not installed."""
     command = ["pulumi", "--non-interactive", *arguments]
+    environment = {**os.environ, **variables}
     try:
-        return subprocess.run(command, input=stdin, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0 and (deleted := repaired(error_of(done))):
+            files = " ".join(map(str, deleted))
+            print(
+                f"A killed run left the backend unreadable; deleted, and nothing of the state with it: {files}", file=sys.stderr
+            )
+            done = subprocess.run(command, input=stdin, env=environment, capture_output=True, text=True, check=False)
+        return done
     except FileNotFoundError:
         raise OperationError(
             "pulumi is not on the PATH: `make setup` installs it, `make shell` opens a shell that has it"

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from operations.backend import emptied
 from operations.engine import OperationError, error_of, pulumi
 from stackfile.config import ROOT, HostList, StackConfig, environments_of, given_otherwise, hosts_of, keys_of_file
 from stackfile.naming import PROJECT
@@ -129,6 +130,8 @@ def deployed_configuration(stack: str) -> Configuration:
                 f"with `pulumi login` in `make shell`, or write the values into the file.\n{reason}"
             )
         raise OperationError(reason)
+    if how_to_restore := emptied(stack):
+        raise OperationError(how_to_restore)
     prefix = f"{PROJECT}:"
     found: dict[str, Any] = {
         key.removeprefix(prefix): entry for key, entry in json.loads(done.stdout).items() if key.startswith(prefix)

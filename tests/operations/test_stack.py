@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -169,3 +170,35 @@ def test_only_names_of_stack_files_are_accepted(project: Callable[..., None], na
     with pytest.raises(OperationError, match=r"no stack given|there is no stack file"):
         stack_file(name)
     assert stack_file("organization/gpu-fleet/s") == stack_file("s")
+
+
+def test_a_backend_that_a_killed_run_left_unreadable_is_repaired(
+    project: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pulumi("stack", "init", "s").returncode == 0
+    files = [*(tmp_path / "state").rglob("*.attrs")]
+    assert {file.name for file in files} >= {"s.json.attrs", "meta.yaml.attrs"}
+    for file, content in zip(files, (b"", b'{"user.cache', b""), strict=False):
+        file.write_bytes(content)
+    assert pulumi("stack", "export", "--stack", "s").stderr.endswith("EOF\n"), "one that may be being written right now is left"
+    for file in files:
+        os.utime(file, (0, 0))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/state?no_tmp_dir=true")
+    assert deployed_configuration("s").values["datacenter"] == "us-west"
+    assert "s.json.attrs" in capsys.readouterr().err
+    assert pulumi("stack", "ls").returncode == 0
+
+
+def test_a_state_that_a_power_failure_emptied_is_named_with_the_command_that_restores_it(
+    project: Callable[..., None], tmp_path: Path
+) -> None:
+    assert pulumi("stack", "init", "s").returncode == 0
+    assert pulumi("stack", "import", "--stack", "s", stdin=pulumi("stack", "export", "--stack", "s").stdout).returncode == 0
+    [state] = (tmp_path / "state").rglob("s.json")
+    state.write_bytes(b"")
+    with pytest.raises(OperationError) as raised:
+        deployed_configuration("s")
+    command = str(raised.value).rpartition(": ")[2]
+    subprocess.run(["sh", "-c", command], check=True)
+    assert pulumi("stack", "export", "--stack", "s").returncode == 0
+    assert deployed_configuration("s").values["datacenter"] == "us-west"
