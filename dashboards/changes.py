@@ -160,6 +160,10 @@ def _of_panels(old: Model, new: Model) -> Iterator[Change]:
     for title, panel in before.items():
         if title not in pairs and panel.get("id") in by_number and after[by_number[panel["id"]]]["type"] == panel["type"]:
             pairs[title] = by_number.pop(panel["id"])
+    pairs |= _renamed_in_code(
+        {title: panel for title, panel in before.items() if title not in pairs},
+        {title: panel for title, panel in after.items() if title not in pairs.values()},
+    )
     for title, panel in before.items():
         if title not in pairs:
             yield Change(_name(panel), "removed")
@@ -171,6 +175,17 @@ def _of_panels(old: Model, new: Model) -> Iterator[Change]:
         if title != other:
             yield Change(_name(before[title]), f'renamed to "{other}"')
         yield from _of_panel(before[title], after[other])
+
+
+def _renamed_in_code(gone: Mapping[str, Model], come: Mapping[str, Model]) -> dict[str, str]:
+    """Old title -> new one of panels that show the same: a panel's id is made of its title (layout.py)."""
+
+    def shows(panel: Model) -> str:
+        what = panel.get("targets") or (panel.get("options") or {}).get("content")
+        return json.dumps([panel["type"], what], sort_keys=True) if what else ""
+
+    now = {shows(panel): title for title, panel in come.items()}
+    return {title: now.pop(key) for title, panel in gone.items() if (key := shows(panel)) and key in now}
 
 
 def _of_panel(old: Model, new: Model) -> Iterator[Change]:

@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from dashboards.panels import LOKI, LOKI_UID, MIMIR, MIMIR_UID
 from dashboards.queries.common import CLUSTER
+from stackfile.naming import panel_id
 
 TAG: Final = "gpu-fleet"
 # Of Grafana's classic model, as supported by the foundation SDK. Newer Grafana versions migrate it to 42, the last one, on
@@ -123,8 +124,10 @@ def build(
                 board.with_panel(panel)
     model: dict[str, Any] = json.loads(json.dumps(board.build(), cls=JSONEncoder, sort_keys=True))
     model["schemaVersion"] = SCHEMA_VERSION
-    for number, panel in enumerate(all_panels(model), start=1):
-        panel["id"] = number  # otherwise Grafana numbers them itself, which would show up as a change
+    for panel in all_panels(model):
+        # Of its title, which no other panel of the dashboard has: links to a panel survive what is added beside it. Without ids
+        # Grafana numbers the panels itself, which would show up as a change.
+        panel["id"] = panel_id(name, panel["title"])
     return model
 
 

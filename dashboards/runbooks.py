@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import alerts
 from dashboards.layout import SCHEMA_VERSION, TAG, uid
+from stackfile.naming import panel_id
 
 NAME: Final = "runbooks"
 _FILES: Final = Path(alerts.__file__).parent / "runbooks"
@@ -27,7 +28,7 @@ def dashboard() -> dict[str, Any]:
         "editable": False,
         "templating": {"list": []},
         "annotations": {"list": []},
-        "panels": [_panel(number, file) for number, file in _numbered()],
+        "panels": [_panel(place, file) for place, file in enumerate(_files())],
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
     }
@@ -35,19 +36,24 @@ def dashboard() -> dict[str, Any]:
 
 def runbook_paths() -> dict[str, str]:
     """By alert, the path of its runbook's panel below Grafana's URL."""
-    return {file.stem: f"/d/{uid(NAME)}?orgId=1&viewPanel={number}" for number, file in _numbered()}
+    return {file.stem: f"/d/{uid(NAME)}?orgId=1&viewPanel={_number(file)}" for file in _files()}
 
 
-def _numbered() -> list[tuple[int, Path]]:
-    return list(enumerate(sorted(_FILES.glob("*.md")), start=1))
+def _files() -> list[Path]:
+    return sorted(_FILES.glob("*.md"))
 
 
-def _panel(number: int, file: Path) -> dict[str, Any]:
+def _number(file: Path) -> int:
+    """Of the alert's name: a link in an old page or ticket leads to the same runbook after an update."""
+    return panel_id(NAME, file.stem)
+
+
+def _panel(place: int, file: Path) -> dict[str, Any]:
     title, _, text = file.read_text().partition("\n")
     return {
-        "id": number,
+        "id": _number(file),
         "type": "text",
         "title": title.removeprefix("# "),
-        "gridPos": {"x": 0, "y": (number - 1) * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "gridPos": {"x": 0, "y": place * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
         "options": {"mode": "markdown", "content": text.strip() + "\n"},
     }

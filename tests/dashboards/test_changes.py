@@ -59,6 +59,12 @@ def test_a_changed_query_shows_both_versions() -> None:
             ['panel "Network": renamed to "Traffic"'],
         ),
         (
+            lambda model: panel(model, "Network").update(
+                title="Traffic", id=999_999
+            ),  # as the code does, which makes ids of titles
+            ['panel "Network": renamed to "Traffic"'],
+        ),
+        (
             lambda model: panel(model, "Network")["fieldConfig"]["defaults"].update(unit="bps"),
             ['panel "Network": unit Bps → bps'],
         ),
@@ -87,7 +93,7 @@ def test_a_changed_query_shows_both_versions() -> None:
             ["refresh 30s → 5m"],
         ),
     ],
-    ids=["removed", "renamed", "unit", "kind", "size", "query", "thresholds", "variable", "refresh"],
+    ids=["removed", "renamed", "renamed in code", "unit", "kind", "size", "query", "thresholds", "variable", "refresh"],
 )
 def test_a_change_is_one_sentence(edit: Callable[[Model], object], says: list[str] | None) -> None:
     lines = changes_of(edit)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+from grafana_foundation_sdk.builders import text
 
 import dashboards
 from alerts.model import document
 from bench import panels as reading
-from dashboards.layout import SCHEMA_VERSION, all_panels
+from dashboards import runbooks
+from dashboards.layout import SCHEMA_VERSION, Row, all_panels, build
 
 ROOT = Path(dashboards.__file__).parents[1]
 BOARDS = dashboards.all_dashboards(dashboards.Price(2.5, "USD"))
@@ -105,6 +108,23 @@ def test_every_runbook_is_a_panel_and_its_link_opens_it():
         assert (panel["type"], panel["title"]) == ("text", file.stem)
         assert panel["options"]["content"] in file.read_text()
         assert dashboards.runbook_paths()[file.stem] == f"/d/gpu-fleet-runbooks?orgId=1&viewPanel={panel['id']}"
+
+
+def test_a_link_leads_to_the_same_runbook_and_panel_after_something_was_added_before_them(tmp_path, monkeypatch):
+    before = dashboards.runbook_paths()
+    shutil.copytree(ROOT / "alerts/runbooks", tmp_path / "runbooks")
+    (tmp_path / "runbooks/AaaFirst.md").write_text("# AaaFirst\n\nNew.\n")
+    monkeypatch.setattr(runbooks, "_FILES", tmp_path / "runbooks")
+    after = dashboards.runbook_paths()
+    assert {name: after[name] for name in before} == before and len(after) == len(before) + 1
+    assert len(set(after.values())) == len(after)
+
+    def ids(*titles: str) -> dict[str, int]:
+        row = Row("Row", [text.Panel().title(title) for title in titles])
+        model = build("x", "X", "", variables=(), rows=[row])
+        return {panel["title"]: panel["id"] for panel in all_panels(model)}
+
+    assert ids("Heat", "Power").items() <= ids("New", "Heat", "Power").items()
 
 
 @pytest.mark.parametrize(("board", "panel"), PANELS)
