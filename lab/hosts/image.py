@@ -144,14 +144,14 @@ mkdir -p /etc/containers/containers.conf.d
 printf '[containers]\npids_limit = 0\n[engine]\nruntime = "runc"\n' >/etc/containers/containers.conf.d/lab.conf
 """,
 )
-# Not a host's root: the packages that a host without Docker would install, as files in PACKAGE_FILES.
+# Not a host's root: the packages that a host without Docker would install, and needrestart, as files in PACKAGE_FILES.
 PACKAGE_FILES = "var/packages"
 DOCKER_PACKAGES = Layer(
     name="docker-packages",
     below=MACHINE,
     packages=(),
     setup=f"""
-apt-get install --yes --no-install-recommends --download-only docker.io
+apt-get install --yes --no-install-recommends --download-only docker.io needrestart
 mkdir -p /{PACKAGE_FILES}
 mv /var/cache/apt/archives/*.deb /{PACKAGE_FILES}/
 """,
@@ -169,7 +169,7 @@ def ensure(layer: Layer, progress: Progress) -> list[Path]:
 
 
 def package_files(progress: Progress | None = None) -> list[Path]:
-    """What apt would download to install Docker on a host without it. Raises HostsError."""
+    """What apt would download to install Docker, or needrestart, on a host without it. Raises HostsError."""
     [root, *_] = ensure(DOCKER_PACKAGES, progress or Progress())
     return sorted((root / PACKAGE_FILES).glob("*.deb"))
 

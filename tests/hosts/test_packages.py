@@ -18,6 +18,7 @@ import pytest
 from host.bundle import CONVERGE, Bundle
 from host.part import Part
 from lab.hosts import VARIANTS, Host, Site
+from lab.hosts.image import package_files
 from lab.hosts.packages.repository import Repository
 from lab.hosts.packages.rpms import spec
 from lab.hosts.packages.stand_ins import Package, build_deb
@@ -42,6 +43,21 @@ with sqlite3.connect("/var/lib/rpm/rpmdb.sqlite") as database:
     database.execute("INSERT INTO Packages (hnum, blob) VALUES (99999, x'0011223344')")
 """
 PACKAGES = [*slow("ours"), *slow("theirs")]
+NEWER = Package(name="newer", depends="ours-helper (>= 1.0)")  # Debian's notation
+# A job daemon with a C library of its own, which the test replaces under it.
+_SLURMD = """
+mkdir -p /opt/site/lib && cp /bin/sleep /opt/site/slurmd && cp /lib/x86_64-linux-gnu/libc.so.6 /opt/site/lib/
+cat >/run/systemd/system/slurmd.service <<END
+[Service]
+Environment=LD_LIBRARY_PATH=/opt/site/lib
+ExecStart=/opt/site/slurmd infinity
+END
+systemctl daemon-reload && systemctl restart slurmd
+cp /opt/site/lib/libc.so.6 /opt/site/lib/new && mv /opt/site/lib/new /opt/site/lib/libc.so.6
+echo '$nrconf{restart} = "a";' >/etc/needrestart/conf.d/auto.conf
+"""
+# Holds a lock as apt does, for 20 s.
+_HOLD = "import fcntl, time; file = open('{}', 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); time.sleep(20)"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +116,7 @@ def host(request: pytest.FixtureRequest, site: Site, tmp_path_factory: pytest.Te
     host.ssh(f"mkdir -p {REPOSITORY}")
     if request.param != "rhel":
         repository = Repository(tmp_path_factory.mktemp("debs"), packages_below=".")
-        for package in PACKAGES:
+        for package in (*PACKAGES, NEWER):
             build_deb(package, repository.packages)
         repository.publish()
         for file in repository.packages.iterdir():
@@ -269,3 +285,87 @@ def test_a_damaged_database_of_rpm_is_rebuilt_before_packages_are_installed_and_
     assert placed.host.ssh("rpm --query --all 2>&1 >/dev/null").stdout == ""
     placed.remove()
     assert placed.packages() == set()
+
+
+def site_pid(host: Host) -> str:
+    return host.ssh("systemctl show --property=MainPID --value slurmd").stdout
+
+
+@pytest.fixture
+def needrestart(host: Host) -> Iterator[None]:
+    """In automatic mode, as Ubuntu 24.04 sets it up, beside a daemon that it would restart."""
+    debs = [file for file in package_files() if "docker" not in file.name]
+    for file in debs:
+        host.copy(file, f"/tmp/{file.name}")
+    host.ssh("dpkg --install " + " ".join(f"/tmp/{file.name}" for file in debs))
+    names = [file.name.partition("_")[0] for file in debs]
+    host.ssh(_SLURMD)
+    yield
+    host.ssh(
+        f"systemctl stop slurmd; rm -r /opt/site /run/systemd/system/slurmd.service; dpkg --purge {' '.join(names)}", check=False
+    )
+
+
+@pytest.mark.parametrize("host", ["metal"], indirect=True)
+def test_no_service_of_the_host_is_restarted_by_an_installation_or_a_removal(placed: Installing, needrestart: None) -> None:
+    placed.go("ours")
+    placed.go("theirs")
+    before = site_pid(placed.host)
+    assert placed.apply().errors == {} and site_pid(placed.host) == before
+    assert placed.remove().errors == {} and site_pid(placed.host) == before
+    placed.install("theirs").result()
+    assert site_pid(placed.host) != before, "an administrator's installation restarts it, so needrestart works here"
+
+
+@pytest.mark.parametrize("host", ["metal"], indirect=True)
+@pytest.mark.parametrize("lock", ["/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock", "/var/lib/dpkg/lock-frontend"])
+def test_each_lock_of_apt_is_waited_for(placed: Installing, lock: str) -> None:
+    """As the daily upgrade holds them at a host's first boot, when it has no package lists yet."""
+    placed.go("ours")
+    placed.host.ssh("rm -rf /var/lib/apt/lists/* && mkdir -p /var/lib/apt/lists/partial")
+    placed.host.ssh(f'systemd-run --quiet --unit holder --collect python3 -c "{_HOLD.format(lock)}"')
+    placed.wait_for("journalctl --unit holder --output cat | grep -q held")
+    assert placed.apply().errors == {}
+    assert placed.host.ssh("systemctl is-active holder", check=False).stdout == "inactive\n"
+
+
+@pytest.mark.parametrize("host", ["metal"], indirect=True)
+def test_a_broken_repository_without_our_packages_does_not_matter(placed: Installing) -> None:
+    placed.go("ours")
+    placed.host.ssh("rm -rf /var/lib/apt/lists/*; echo 'deb file:/srv/nothing ./' >/etc/apt/sources.list.d/broken.list")
+    try:
+        assert placed.host.ssh("apt-get update", check=False).returncode == 100
+        placed.host.ssh("rm -rf /var/lib/apt/lists/*")
+        assert placed.apply().errors == {}
+    finally:
+        placed.host.ssh("rm /etc/apt/sources.list.d/broken.list; apt-get update")
+
+
+@pytest.mark.parametrize("host", ["metal"], indirect=True)
+def test_packages_are_downloaded_through_the_proxy_of_etc_environment(placed: Installing) -> None:
+    """The only way to packages.invalid, a name that no resolver knows, is the proxy."""
+    placed.go("ours")
+    placed.host.ssh(
+        f"""
+        mkdir -p /srv/proxy/http: && ln -sfn {REPOSITORY} /srv/proxy/http:/packages.invalid
+        systemd-run --quiet --unit proxy --collect python3 -m http.server --directory /srv/proxy --bind 127.0.0.1 3128
+        cp /etc/apt/sources.list /root/sources.list
+        echo 'deb [trusted=yes] http://packages.invalid/ ./' >/etc/apt/sources.list
+        printf 'PATH="/usr/bin"\\nhttp_proxy="http://127.0.0.1:3128/"\\n' >/etc/environment
+        rm -rf /var/lib/apt/lists/*
+        """
+    )
+    try:
+        assert placed.apply().errors == {}
+    finally:
+        placed.host.ssh("systemctl stop proxy; : >/etc/environment; mv /root/sources.list /etc/apt/sources.list; apt-get update")
+
+
+@pytest.mark.parametrize("host", ["metal"], indirect=True)
+def test_a_package_that_would_upgrade_another_one_is_refused(placed: Installing) -> None:
+    control = "Package: ours-helper\nVersion: 0.1\nArchitecture: all\nMaintainer: site <x@example.com>\nDescription: older\n"
+    placed.host.ssh("mkdir -p /tmp/old/DEBIAN && cat >/tmp/old/DEBIAN/control", stdin=control)
+    placed.host.ssh("dpkg-deb --build /tmp/old /tmp/old.deb && dpkg --install /tmp/old.deb")
+    refused = placed.apply([Part(name="tools", packages={"debian": ("newer",)})])
+    assert "nothing was changed: it would replace ours-helper 0.1 by 1.20.0-1" in refused.errors["tools"]
+    assert placed.host.ssh("dpkg-query --show --showformat '${Version}' ours-helper").stdout == "0.1"

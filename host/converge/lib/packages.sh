@@ -41,10 +41,17 @@ place_package() {
   place_code=$?
   [ "$place_code" -eq 0 ] || [ -s "$STATE/packages/status" ] || return 1 # it was killed, or hangs; the next run settles it
   cp "$STATE/packages/stderr" "$SCRATCH/stderr"
+  rm -f "$SCRATCH/refused"
+  [ ! -f "$STATE/packages/refused" ] || cp "$STATE/packages/refused" "$SCRATCH/refused"
   [ ! -f "$STATE/packages/said" ] || cat "$STATE/packages/said" >>"$SCRATCH/changes"
   record_transaction "$3" || return 1
   [ "$place_code" -ne 0 ] || return 0
   cat "$SCRATCH/stderr" >>"$SCRATCH/log"
+  if [ -s "$SCRATCH/refused" ]; then
+    IFS= read -r place_refused <"$SCRATCH/refused"
+    fail unsupported "package $2 was not installed, and nothing was changed: $place_refused. Next: set \`exporter: nvidia_gpu_exporter\`, which needs no packages, for this host, or install $2 yourself"
+    return 1
+  fi
   # The package managers end with what was not found; what could not be downloaded explains it.
   package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata |nothing provides ' "$SCRATCH/stderr" | sed 's/^ *- *//')
   fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr" && printf '%s\n' "$package_cause")"
@@ -62,6 +69,7 @@ transact() {
   rm -rf "$STATE/packages"
   # A copy of the script: the bundle that it comes from may be deleted while it runs.
   (umask 077 && mkdir "$STATE/packages" && cp "$HERE/lib/transaction.sh" "$STATE/packages/" && printf '%s\n' "$*" >"$STATE/packages/request.new") &&
+    (umask 077 && save_proxies >"$STATE/packages/environment") &&
     commit "$STATE/packages/request.new" "$STATE/packages/request" || return 1
   transact_part=$1
   shift
