@@ -191,8 +191,8 @@ def _records(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File]
         for family, packages in sorted(part.packages.items()):
             for package in packages:
                 yield "package", family, package
-        if part.keep_packages:
-            yield "keep", part.keep_packages
+        if part.keep:
+            yield "keep", part.keep
         for user in part.users:
             yield "user", user.name, user.home, ",".join(user.groups) or "-"
         for directory in part.directories:
@@ -260,8 +260,8 @@ def _errors(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File],
         has_facts = has_facts or bool(part.probe)
         causes |= {file.path for file in part.files} | {download.path for download in part.downloads}
         causes |= {f"secrets/{secret}" for secret in part.secrets}
-        if part.keep_packages and part.keep_packages not in causes:
-            yield f"{part.name}: keep_packages {part.keep_packages} is placed by neither this part nor one before it"
+        if part.keep and part.keep not in causes:
+            yield f"{part.name}: keep {part.keep} is placed by neither this part nor one before it"
         for error in (
             *_errors_of_names(part, known, has_facts),
             *_errors_of_paths(part),

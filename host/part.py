@@ -141,9 +141,9 @@ class Part:
     and in the environment file. It is not run when an already known name of `when` has another value. A probe that exits
     non-zero fails its part, and stops the whole apply when `fatal`, with its stderr as the message; its exit code determines the
     error code (see converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`), installed with their
-    dependencies when absent; those that we installed are removed with the host, unless other packages need them by then or the
-    script `keep_packages` (a file of this part or an earlier one, called with the part's name) prints what else uses them.
-    `settings`: NAME=value defaults of the environment file, overridden per host.
+    dependencies when absent; those that we installed are removed with the host, unless other packages need them by then. `keep`:
+    a script (a file of this part or an earlier one, called with the part's name) that prints what else uses the packages and the
+    files of this part, which then stay. `settings`: NAME=value defaults of the environment file, overridden per host.
     """
 
     name: str
@@ -155,7 +155,7 @@ class Part:
     files: tuple[File, ...] = ()
     downloads: tuple[Download, ...] = ()
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    keep_packages: str = ""
+    keep: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     units: tuple[Unit, ...] = ()

@@ -7,6 +7,7 @@ containers or guests, beside whom nothing is installed. Not done here: the drive
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -18,6 +19,11 @@ CAN_INSTALL = "/opt/gpu-fleet/libexec/can-install"
 START = "/opt/gpu-fleet/libexec/start-container-toolkit"
 FIND_RUNTIMES = "/opt/gpu-fleet/libexec/find-runtimes"
 IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
+DOCKER_SETTINGS = "/etc/docker/daemon.json"
+# Docker that we install serves host-network containers alone. So it needs no bridge, does not turn on forwarding, and leaves the
+# firewall as it is: by default it sets the policy of FORWARD to DROP, which cuts off everything else that the host forwards.
+# Source: docs.docker.com, "Packet filtering and firewalls"; moby issue 39439; read 2026-11-25.
+_DOCKER_SETTINGS = {"bridge": "none", "iptables": False, "ip6tables": False, "ip-forward": False}
 _SPECIFICATIONS = "/etc/cdi"  # CDI specifications, which Podman reads
 # By family: the repository file, and where the package manager expects keys.
 _REPOSITORY_FILES = {"debian": "/etc/apt/sources.list.d/gpu-fleet-nvidia.list", "rhel": "/etc/yum.repos.d/gpu-fleet-nvidia.repo"}
@@ -45,6 +51,14 @@ class ContainerRuntime:
                 for family, path in _REPOSITORY_FILES.items()
             ),
             _installed("container-toolkit", {"GPU_FLEET_INSTALL_TOOLKIT": ("yes",)}, _everywhere("nvidia-container-toolkit")),
+            # Before Docker, which starts when it is installed.
+            Part(
+                name="container-runtime-settings",
+                when={"GPU_FLEET_DOCKER_SETTINGS": ("yes",)},
+                directories=_directories(DOCKER_SETTINGS),
+                files=(File(path=DOCKER_SETTINGS, content=(json.dumps(_DOCKER_SETTINGS, indent=2) + "\n").encode()),),
+                keep=IN_USE,
+            ),
             _installed("container-runtime-docker", {"GPU_FLEET_INSTALL_RUNTIME": ("docker",)}, {"debian": ("docker.io",)}),
             _installed("container-runtime-podman", {"GPU_FLEET_INSTALL_RUNTIME": ("podman",)}, _everywhere("podman")),
             Part(
@@ -81,7 +95,7 @@ class ContainerRuntime:
 
 def _installed(name: str, when: Mapping[str, tuple[str, ...]], packages: Mapping[str, tuple[str, ...]]) -> Part:
     """Packages that are kept on removal of the host if IN_USE reports other users of them; exporter-choice places that script."""
-    return Part(name=name, when=when, packages=packages, keep_packages=IN_USE)
+    return Part(name=name, when=when, packages=packages, keep=IN_USE)
 
 
 def _directories(*paths: str) -> tuple[Directory, ...]:

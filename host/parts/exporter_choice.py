@@ -25,8 +25,9 @@ DcgmRuntime = Literal["auto", "docker", "podman"]
 class ExporterChoice:
     """Facts: GPU_FLEET_EXPORTER_MODE and, for people, GPU_FLEET_EXPORTER_REASON. For dcgm-exporter: GPU_FLEET_DCGM_RUN (docker,
     podman, packages, none), and what is installed for it: GPU_FLEET_INSTALL_RUNTIME (docker, podman, none),
-    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family whose
-    package manager gets NVIDIA's repository), GPU_FLEET_PREPARE_CONTAINERS (yes, no).
+    GPU_FLEET_INSTALL_TOOLKIT (yes, no), GPU_FLEET_INSTALL_REPOSITORY (debian, rhel, none: the family whose package manager gets
+    NVIDIA's repository), GPU_FLEET_DOCKER_SETTINGS (yes, no: whether Docker gets settings of ours), GPU_FLEET_PREPARE_CONTAINERS
+    (yes, no).
 
     `dcgm_source`, `dcgm_runtime`: how the stack runs dcgm-exporter. `needs`: settings of the parts that run it.
     """

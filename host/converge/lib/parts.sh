@@ -216,6 +216,7 @@ remove_part() {
   UNDO=''
   : >"$SCRATCH/restored"
   obsolete_differences "$1"
+  keep_files "$1"
   drop_records "$SCRATCH/obsolete" unit || return 1
   [ "$1" != host ] || service leave || return 1
   drop_records "$SCRATCH/obsolete" file || return 1
@@ -224,6 +225,21 @@ remove_part() {
   drop_records "$SCRATCH/obsolete" "bin dir user group" || return 1
   placed_of "$1" with >>"$SCRATCH/obsolete"
   placed_forget "$SCRATCH/obsolete" && drop_saved && undo_forget "$1"
+}
+
+# keep_files PART: takes its files out of $SCRATCH/obsolete and out of the records where something else needs them by now.
+keep_files() {
+  grep "^file$TAB" "$SCRATCH/obsolete" >"$SCRATCH/keeping" || return 0
+  keep_why=$(packages_in_use "$1")
+  [ -n "$keep_why" ] || return 0
+  while IFS=$TAB read -r _ keep_path _; do
+    WHY=$keep_why KEY="file $keep_path: " awk 'index($0, ENVIRON["KEY"]) == 1 { $0 = ENVIRON["KEY"] "kept, because " ENVIRON["WHY"] } { print }' \
+      "$SCRATCH/changes" >"$SCRATCH/changes.new"
+    mv "$SCRATCH/changes.new" "$SCRATCH/changes"
+  done <"$SCRATCH/keeping"
+  grep -v "^file$TAB" "$SCRATCH/obsolete" >"$SCRATCH/obsolete.new"
+  mv "$SCRATCH/obsolete.new" "$SCRATCH/obsolete"
+  placed_forget "$SCRATCH/keeping"
 }
 
 # drop_records FILE "KIND...": removes these things from the host, deepest directory first, and restores saved foreign files.

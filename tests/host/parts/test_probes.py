@@ -179,6 +179,9 @@ TOOLS = {
     "apt-get, nobody": "case $* in *update) echo 'W: Failed to fetch http://mirror.example.com  Not resolved' ;; esac; exit 100",
     "dnf, without glibc": "echo 'Error: '; echo ' Problem: conflicting requests'"
     "; echo '  - nothing provides glibc needed by podman-5.4'; exit 1",
+    "apt-get, upgrading": "case $* in *--simulate*) echo 'Inst libseccomp2 [2.5.3] (2.5.4)'; echo 'Inst runc (1.1)' ;; esac",
+    "dnf, upgrading": "printf 'Installing:\\n podman x86_64 5\\nUpgrading:\\n container-selinux noarch 2\\n\\n'"
+    "; echo 'Operation aborted.'; exit 1",
     "dnf": "echo 'Operation aborted.'; exit 1",
     "dnf, nobody": "echo '  - Curl error (6): Could not resolve host name for https://mirror.example.com/repomd.xml [DNS]'"
     "; echo 'Error: Failed to download metadata for repo baseos' >&2; exit 1",
@@ -301,6 +304,18 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
             "nvidia_gpu_exporter",
             "which cannot be installed here (nothing provides glibc needed by podman-5.4)",
         ),
+        (
+            ("curl", "apt-get, upgrading"),
+            {},
+            "nvidia_gpu_exporter",
+            "which cannot be installed here (another version of libseccomp2 would have to be installed)",
+        ),
+        (
+            ("curl", "dnf, upgrading"),
+            {"system": ROCKY},
+            "nvidia_gpu_exporter",
+            "which cannot be installed here (another version of container-selinux would have to be installed)",
+        ),
         (("curl",), {"system": "ID=arch\n"}, "nvidia_gpu_exporter", "bare metal without Docker or Podman"),
         (
             DOCKER,
@@ -371,7 +386,7 @@ def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
         ("etc/containerd/config.toml", "containerd"),  # kubespray, kubeadm
         ("usr/local/bin/containerd", "containerd"),  # the release's archive
         ("usr/local/bin/nerdctl", "containerd"),
-        ("etc/cni/net.d/10-flannel.conflist", "containerd"),
+        ("etc/cni/net.d/10-flannel.conflist", "CNI"),
         ("proc/71/comm:containerd", "containerd"),
         ("proc/71/comm:containerd-shim", ""),  # a container's own process of a runtime that is found otherwise
         ("etc/systemd/system/kubelet.service", "Kubernetes"),
