@@ -125,9 +125,8 @@ def _readings(gpu: Gpu) -> Answers:
     yield "pcie.replays", faults["pcie_replays"]
     yield "field.94.0", faults["pcie_replays"]
     yield "field.95.0", 0
-    if faults["recovery_action"] in ("GPU Reset", "Drain and Reset"):
-        yield "field.226.0", int(faults["recovery_action"] == "GPU Reset")
-        yield "field.227.0", int(faults["recovery_action"] == "Drain and Reset")
+    yield "field.226.0", int(faults["recovery_action"] == "GPU Reset")  # undocumented: reset_status, in 535 and 550
+    yield "field.227.0", int(faults["recovery_action"] == "Drain and Reset")
 
 
 def _temperatures(gpu: Gpu) -> Answers:

@@ -306,7 +306,9 @@ def test_the_exporter_from_packages_connects_to_the_host_engine(prefix: Path) ->
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
     """An unset name stops a start script, because it runs with `set -u`."""
     known = {"GPU_FLEET_PREFIX", "GPU_FLEET_ROOT", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
-    known |= {f"GPU_FLEET_{name}" for name in ("NVIDIA_SMI", "NVIDIA_SMI_FAILS", "UNKNOWN_FIELDS")}  # from one script to the next
+    known |= {
+        f"GPU_FLEET_{name}" for name in ("NVIDIA_SMI", "NVIDIA_SMI_FAILS", "OLDER_NAMES", "UNKNOWN_FIELDS")
+    }  # from one script to the next
     # Of a stack with a monitoring server, whose hosts alone get these scripts (stackfile/settings.py).
     known |= {f"GPU_FLEET_MONITORING_{name}" for name in ("LOGS_RETENTION", "METRICS_LATE", "METRICS_RETENTION", "PORT", "URL")}
     known |= {name for facts in FACTS for name in defaults(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE))}

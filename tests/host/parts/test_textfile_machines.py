@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab import gpu as lab
-from lab.gpu import inject, setup
+from lab.gpu import inject
 from lab.gpu.nvml.real import GENERATIONS
+from tests.host.parts.real_machine import RealMachine
 from tests.host.parts.test_probes import NO_DRIVER, WRONG_COUNT, facts_of, probe
 from tests.host.parts.textfiles import Samples, by_gpu, collect, samples, value
 
@@ -78,47 +79,36 @@ def test_a_gpu_that_falls_off_the_bus_is_missed_by_the_check_and_by_the_metrics(
 
 
 @pytest.fixture(params=GENERATIONS)
-def real(request: pytest.FixtureRequest, tmp_path: Path) -> Real:
-    return Real(tmp_path, request.param)
+def real(request: pytest.FixtureRequest, tmp_path: Path) -> RealMachine:
+    return RealMachine(tmp_path, request.param)
 
 
-class Real:
-    """A machine with four H100 whose nvidia-smi is the real one of a driver branch. nvml.h has the numbers of errors."""
-
-    def __init__(self, directory: Path, branch: str) -> None:
-        self.directory, self.branch = directory, branch
-        self.state, self.tools = directory / "state", directory / "tools"
-
-    def boot(self, scenario: str = "h100x4") -> Path:
-        lab.ensure(state=self.state, bin_directory=self.tools, scenario=scenario)
-        self.driver = setup.use_real_nvidia_smi(self.branch, state=self.state, bin_directory=self.tools)
-        return self.state
-
-    def collected(self, collector: str) -> Samples:
-        facts = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
-        return samples(collect(self.directory / "host", facts, self.tools) / f"gpu_{collector}.prom")
-
-    def checked(self, **facts: str) -> subprocess.CompletedProcess[str]:
-        return probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(self.tools), **facts})
+def collected(real: RealMachine, collector: str) -> Samples:
+    facts = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
+    return samples(collect(real.directory / "host", facts, real.tools) / f"gpu_{collector}.prom")
 
 
-def test_every_gpu_is_read_from_the_real_nvidia_smi(real: Real) -> None:
+def checked(real: RealMachine, **facts: str) -> subprocess.CompletedProcess[str]:
+    return probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(real.tools), **facts})
+
+
+def test_every_gpu_is_read_from_the_real_nvidia_smi(real: RealMachine) -> None:
     inject.make_hot(real.boot(), gpu=1, temperature_c=88)
-    found = real.collected("nvidia")
+    found = collected(real, "nvidia")
     for name in SIX:
         assert set(by_gpu(found, f"node_gpu_{name}")) == set("0123"), name
     assert by_gpu(found, "node_gpu_temperature_celsius")["1"] == 88
     assert by_gpu(found, "node_gpu_temperature_limit_celsius") == dict.fromkeys("0123", 89), "87 and the margin of 2 of an H100"
     assert set(by_gpu(found, "node_gpu_memory_temperature_celsius")) == set("0123")
     assert value(found, "node_gpu_unreadable") == 0
-    facts = facts_of(real.checked(GPU_FLEET_GPUS="4", GPU_FLEET_MIN_DRIVER=real.driver))
+    facts = facts_of(checked(real, GPU_FLEET_GPUS="4", GPU_FLEET_MIN_DRIVER=real.driver))
     assert facts["GPU_MODELS"] == "4 x NVIDIA H100 80GB HBM3" and facts["GPU_DRIVER_VERSION"] == real.driver
     assert facts["CUDA_VERSION"] == GENERATIONS[real.branch].cuda
 
 
-def test_temperature_limits_are_read_where_they_are_no_margins(real: Real) -> None:
+def test_temperature_limits_are_read_where_they_are_no_margins(real: RealMachine) -> None:
     real.boot("v100x4")
-    assert by_gpu(real.collected("nvidia"), "node_gpu_temperature_limit_celsius") == dict.fromkeys("0123", 83)
+    assert by_gpu(collected(real, "nvidia"), "node_gpu_temperature_limit_celsius") == dict.fromkeys("0123", 83)
 
 
 @pytest.mark.parametrize(
@@ -126,28 +116,28 @@ def test_temperature_limits_are_read_where_they_are_no_margins(real: Real) -> No
     [(15, "GPU is lost"), (16, "A GPU reset must occur"), (999, "Unknown Error")],
     ids=["lost", "reset", "unknown"],
 )
-def test_gpus_without_a_handle_hide_no_other(error: int, said: str, real: Real) -> None:
+def test_gpus_without_a_handle_hide_no_other(error: int, said: str, real: RealMachine) -> None:
     """These drivers answer for no GPU then, unless only the others are asked for."""
     state = real.boot()
     for gpu in (0, 2):
         inject.answer(state, gpu=gpu, key="handle", value=f"!{error}")
-    found = real.collected("nvidia")
+    found = collected(real, "nvidia")
     for name in (*SIX, "temperature_limit_celsius"):
         assert set(by_gpu(found, f"node_gpu_{name}")) == {"1", "3"}, name
     assert value(found, "node_gpu_unreadable") == 2
-    links = real.collected("links")
+    links = collected(real, "links")
     assert by_gpu(links, "node_gpu_nvlinks_active") == {"1": 18, "3": 18}
     for name in ("nvlink_transmit_bytes_total", "pcie_receive_bytes_per_second"):
         assert set(by_gpu(links, f"node_gpu_{name}")) == {"1", "3"}, name
-    done = real.checked(GPU_FLEET_GPUS="4")
+    done = checked(real, GPU_FLEET_GPUS="4")
     assert done.returncode == WRONG_COUNT and "lists 2" in done.stderr and said in done.stderr
-    facts = facts_of(real.checked(GPU_FLEET_MIN_DRIVER=real.driver))
+    facts = facts_of(checked(real, GPU_FLEET_MIN_DRIVER=real.driver))
     assert facts["GPU_DRIVER_VERSION"] == real.driver and facts["CUDA_VERSION"] == GENERATIONS[real.branch].cuda
 
 
-def test_a_gpu_whose_every_reading_is_an_error_has_no_name_and_counts_as_unreadable(real: Real) -> None:
+def test_a_gpu_whose_every_reading_is_an_error_has_no_name_and_counts_as_unreadable(real: RealMachine) -> None:
     inject.answer(real.boot(), gpu=1, key="broken", value="!15")  # lost after it got a handle
-    found = real.collected("nvidia")
+    found = collected(real, "nvidia")
     for name in ("temperature_celsius", "temperature_limit_celsius"):
         assert set(by_gpu(found, f"node_gpu_{name}")) == set("023"), name
     assert set(by_gpu(found, "node_gpu_info")) == set("023"), "[GPU is lost] is the UUID of no GPU"
@@ -155,32 +145,32 @@ def test_a_gpu_whose_every_reading_is_an_error_has_no_name_and_counts_as_unreada
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 1
 
 
-def test_what_a_gpu_does_not_report_is_absent(real: Real) -> None:
+def test_what_a_gpu_does_not_report_is_absent(real: RealMachine) -> None:
     state = real.boot()
     for key in ("power.draw", "temperature.0"):
         inject.answer(state, gpu=1, key=key, value="!3")
     inject.answer(state, gpu=2, key="utilization.gpu", value="!999")
-    found = real.collected("nvidia")
+    found = collected(real, "nvidia")
     assert set(by_gpu(found, "node_gpu_power_draw_watts")) == set(by_gpu(found, "node_gpu_temperature_celsius")) == set("023")
     assert set(by_gpu(found, "node_gpu_utilization_percent")) == set("013")
     assert value(found, "node_gpu_unreadable") == 0
 
 
 @pytest.mark.parametrize("scenario", ["a100-mig", "l40sx2"])
-def test_a_gpu_without_nvlink_or_cut_by_mig_has_no_links(scenario: str, real: Real) -> None:
+def test_a_gpu_without_nvlink_or_cut_by_mig_has_no_links(scenario: str, real: RealMachine) -> None:
     real.boot(scenario)
-    links = real.collected("links")
+    links = collected(real, "links")
     assert by_gpu(links, "node_gpu_nvlinks_active") == ({"1": 12} if scenario == "a100-mig" else {})
     assert set(by_gpu(links, "node_gpu_pcie_receive_bytes_per_second")) == {"0", "1"}
-    assert facts_of(real.checked())["GPU_COUNT"] == "2", "MIG instances are no GPUs"
+    assert facts_of(checked(real))["GPU_COUNT"] == "2", "MIG instances are no GPUs"
 
 
-def test_links_that_are_down_are_not_counted(real: Real) -> None:
+def test_links_that_are_down_are_not_counted(real: RealMachine) -> None:
     state = real.boot()
     inject.take_link_down(state, gpu=1, link=4)
     for link in range(18):
         inject.take_link_down(state, gpu=2, link=link)
-    assert by_gpu(real.collected("links"), "node_gpu_nvlinks_active") == {"0": 18, "1": 17, "2": 0, "3": 18}
+    assert by_gpu(collected(real, "links"), "node_gpu_nvlinks_active") == {"0": 18, "1": 17, "2": 0, "3": 18}
 
 
 @pytest.mark.parametrize(
@@ -190,19 +180,19 @@ def test_links_that_are_down_are_not_counted(real: Real) -> None:
         ("version-mismatch", "mismatch", "reboot"),
     ],
 )
-def test_a_driver_that_does_not_answer_is_no_gpu_and_says_why(problem: str, said: str, next_step: str, real: Real) -> None:
+def test_a_driver_that_does_not_answer_is_no_gpu_and_says_why(problem: str, said: str, next_step: str, real: RealMachine) -> None:
     inject.break_driver(real.boot(), problem=problem)
-    found = real.collected("nvidia")
+    found = collected(real, "nvidia")
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0 and not by_gpu(found, "node_gpu_info")
-    done = real.checked()
+    done = checked(real)
     assert done.returncode == NO_DRIVER and said in done.stderr and next_step in done.stderr
 
 
-def test_a_driver_s_tool_without_its_library_says_what_to_install(real: Real) -> None:
+def test_a_driver_s_tool_without_its_library_says_what_to_install(real: RealMachine) -> None:
     """As in a container that got the tool alone, or after a driver was half removed."""
     real.boot()
     (real.tools / "nvidia-smi").unlink()
     (real.tools / "nvidia-smi").symlink_to(GENERATIONS[real.branch].program)
-    done = real.checked()
+    done = checked(real)
     assert done.returncode == NO_DRIVER and "couldn't find libnvidia-ml.so" in done.stderr
     assert "Next: libnvidia-ml.so.1 is missing" in done.stderr
