@@ -24,6 +24,7 @@ from operations.engine import OperationError, secret
 from operations.output import run
 from operations.stack import Configuration, configuration, enter_project
 from operations.table import table
+from provider.known_hosts import KnownHosts
 from provider.settings import Settings
 from provider.ssh import Limits, SshTransport
 from provider.transport import TransportError
@@ -75,13 +76,13 @@ def endpoints(hosts: HostList) -> list[Endpoint]:
     return list(found.values())
 
 
-async def collect(wanted: Iterable[Endpoint], transport: SshTransport, trusted: asyncssh.SSHKnownHosts) -> list[Finding]:
+async def collect(wanted: Iterable[Endpoint], transport: SshTransport, trusted: KnownHosts) -> list[Finding]:
     """The keys of all endpoints, queried at once within the transport's limits."""
     return list(await asyncio.gather(*(_query(endpoint, transport, trusted) for endpoint in wanted)))
 
 
-async def _query(endpoint: Endpoint, transport: SshTransport, trusted: asyncssh.SSHKnownHosts) -> Finding:
-    keys, authorities, revoked, *_ = trusted.match(endpoint.address, "", endpoint.port if endpoint.port != 22 else None)
+async def _query(endpoint: Endpoint, transport: SshTransport, trusted: KnownHosts) -> Finding:
+    keys, authorities, revoked = trusted.match(endpoint.address, endpoint.port)
     if authorities and not keys:
         return Finding(endpoint=endpoint, state="authority")
     try:
@@ -214,11 +215,11 @@ def collect_for(hosts: HostList, private_key: Callable[[], str | None] = lambda:
     return int(any(one.state in ("unreachable", *_LOUD) for one in findings))
 
 
-def _trusted(file: Path, name: str) -> tuple[str, asyncssh.SSHKnownHosts]:
+def _trusted(file: Path, name: str) -> tuple[str, KnownHosts]:
     """The known hosts file, which need not exist yet."""
     try:
         text = file.read_text() if file.exists() else ""
-        return text, asyncssh.import_known_hosts(text)
+        return text, KnownHosts(text)
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise OperationError(f"gpu-fleet:ssh.knownHostsFile: {name} cannot be read: {error}") from None
 

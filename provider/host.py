@@ -278,7 +278,7 @@ class _Conversation:
         log = self._log_lines()
         if self._sudo and self._sudo.has_begun and code != LOST:
             raise HostError("sudo", self._sudo.refusal(log or [self._shown(last)], code, self._shown), log[:-1])
-        output = log[-1] if log else self._shown(last) or "it gave no reason"
+        output = "; ".join(filter(None, [self._shown(last), *log[-1:]])) or "it gave no reason"
         raise HostError("unsupported", f"the host does not run sh: {output}")
 
     def _stalled(self) -> str:

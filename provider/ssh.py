@@ -20,6 +20,8 @@ from typing import Any
 
 import asyncssh
 
+from provider.identities import Identities
+from provider.known_hosts import KnownHosts, Trusted
 from provider.settings import Settings
 from provider.transport import LOST, TransportError
 
@@ -29,6 +31,7 @@ _GRACE_S = 3
 _SESSION_ENDS_S = 0.2  # until sshd has closed the previous command's session
 # asyncssh prefers ChaCha20, which is slower on processors with AES instructions; programs are large.
 _CIPHERS = "^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
+_SECOND_FACTORS = ("keyboard-interactive", "password")  # declined; that they are asked for is worth an error of its own
 _PREFERRED_HOST_KEYS = ("ssh-ed25519", "ecdsa-*")  # asyncssh prefers RSA
 
 
@@ -121,7 +124,8 @@ class SshTransport:
     async def _login(self, target: Mapping[str, Any], bastion: _Bastion | None, role: str = "") -> asyncssh.SSHClientConnection:
         address, port, where = _endpoint(target, role)
         known_hosts = self._known_hosts(target, where)
-        watch = _HostKeyWatch(known_hosts, where)
+        keys = await self._identities.of(target.get("privateKeyFile"))
+        watch = _Watch(known_hosts, where, keys)
         dialer = _Dialer(bastion, where, self._limits.dial_s)
         try:
             async with dialer.in_turn(self._logins, self._limits.login_s):
@@ -132,25 +136,30 @@ class SshTransport:
                     client_factory=lambda: watch,
                     known_hosts=known_hosts,
                     username=target.get("user") or (),
-                    preferred_auth="publickey",
+                    client_keys=None,  # `watch` hands them out
+                    preferred_auth=("publickey", *_SECOND_FACTORS),
                     encryption_algs=_CIPHERS,
                     login_timeout=0,  # the limit of in_turn applies
                     keepalive_interval=_KEEPALIVE_S,
                     keepalive_count_max=3,
                     config=None,  # ~/.ssh/config would make the result depend on the user
-                    **self._keys(target),
                 )
         except TimeoutError:
             raise TransportError("unreachable", self._stalled(where)) from None
         except asyncssh.HostKeyNotVerifiable as error:
             raise TransportError("host-key", watch.reason or f"{where}: {error.reason}") from None
         except asyncssh.PermissionDenied:
-            raise TransportError("auth", self._refused(target, where)) from None
+            raise TransportError("auth", self._refused(target, where, watch)) from None
         except asyncssh.DisconnectError as error:
             if "Too many authentication failures" in error.reason:
-                raise TransportError(
-                    "auth", f"{self._refused(target, where)}; it gave up after too many keys of the agent"
-                ) from None
+                gave_up = (
+                    f"{self._refused(target, where, watch)}; it gave up after {watch.offered} keys: name one by `privateKeyFile`"
+                )
+                raise TransportError("auth", gave_up) from None
+            if watch.offered:  # PAM denies an account so, with a notice or without
+                user = target.get("user") or "the current user"
+                why = watch.notice or f"{error.reason}; its log says why (`journalctl -u ssh` or `-u sshd`)"
+                raise TransportError("auth", f"{where} ended the login of {user}: {why}") from None
             raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
         except OSError as error:
             raise TransportError("unreachable", f"{where}: {_reason(error)}") from None
@@ -158,68 +167,51 @@ class SshTransport:
     def _stalled(self, where: str) -> str:
         return f"{where} accepted the connection and then sent nothing for {self._limits.login_s:.0f} s"
 
-    def _refused(self, target: Mapping[str, Any], where: str) -> str:
+    def _refused(self, target: Mapping[str, Any], where: str, watch: _Watch) -> str:
+        user, path = target.get("user") or "the current user", target.get("privateKeyFile")
+        if watch.further:
+            return (
+                f"{where} accepted the key of {user} and requires {watch.further} besides, which cannot be given here; exempt "
+                f"the login in its sshd_config (`Match User {user}`, `AuthenticationMethods publickey`)"
+            )
         if self._settings.ssh_private_key:
             key = "the key of gpu-fleet:sshPrivateKey"
-        elif target.get("privateKeyFile"):
-            key = f"the key {target['privateKeyFile']}"
+        elif path:
+            key = f"the key {path}" + self._identities.validity(path, target.get("user"))
         elif os.environ.get("SSH_AUTH_SOCK"):
             key = "any key of the ssh-agent or of ~/.ssh"
         else:
             key = "any key of ~/.ssh, and there is no ssh-agent (SSH_AUTH_SOCK is not set)"
-        return f"{where} refused the login of {target.get('user') or 'the current user'} with {key}"
-
-    def _keys(self, target: Mapping[str, Any]) -> dict[str, Any]:
-        """Only the configured key when there is one: each further key of an agent would count as a failed attempt. The secret
-        takes precedence, so that CI can use a stack file that names a file in somebody's home directory."""
-        if self._settings.ssh_private_key:
-            return {"client_keys": [self._given_key], "agent_path": None}
-        if path := target.get("privateKeyFile"):
-            return {"client_keys": [self._key_file(path)], "agent_path": None}
-        return {}
+        notice = f': "{watch.notice}"' if watch.notice else ""
+        return f"{where} refused the login of {user} with {key}{notice}"
 
     @cached_property
-    def _given_key(self) -> asyncssh.SSHKey:
-        assert self._settings.ssh_private_key, "called only when the stack has one"
-        try:
-            return asyncssh.import_private_key(self._settings.ssh_private_key)
-        except asyncssh.KeyImportError as error:
-            raise TransportError("auth", f"gpu-fleet:sshPrivateKey is not a usable private key: {error}") from None
+    def _identities(self) -> Identities:
+        """The secret key takes precedence, so that CI can use a stack file or inventory that names files in somebody's home."""
+        return Identities(
+            secret=self._settings.ssh_private_key,
+            agent=os.environ.get("SSH_AUTH_SOCK"),
+            agent_timeout_s=self._limits.login_s,
+        )
 
-    def _key_file(self, path: str) -> asyncssh.SSHKey:
-        if path not in self._key_files:
-            try:
-                self._key_files[path] = asyncssh.read_private_key(Path(path).expanduser())
-            except OSError as error:
-                raise TransportError("auth", f"the private key {path} cannot be read: {error.strerror}") from None
-            except asyncssh.KeyImportError as error:
-                if "assphrase" in str(error):
-                    message = f"the private key {path} has a passphrase; add it to the ssh-agent instead"
-                    raise TransportError("auth", message) from None
-                raise TransportError("auth", f"{path} is not a usable private key: {error}") from None
-        return self._key_files[path]
-
-    @cached_property
-    def _key_files(self) -> dict[str, asyncssh.SSHKey]:
-        return {}
-
-    def _known_hosts(self, target: Mapping[str, Any], where: str) -> Any:
+    def _known_hosts(self, target: Mapping[str, Any], where: str) -> Trusted:
         if not (line := target.get("hostKey")):
-            return self._known_hosts_file
+            address, port, _ = _endpoint(target)
+            return self._known_hosts_file.match(address, port)
         try:
             return [asyncssh.import_public_key(line)], [], []
         except asyncssh.KeyImportError:
             raise TransportError("host-key", f"{where}: hostKey is not a public key in OpenSSH's format") from None
 
     @cached_property
-    def _known_hosts_file(self) -> asyncssh.SSHKnownHosts:
+    def _known_hosts_file(self) -> KnownHosts:
         given = self._settings.ssh.get("knownHostsFile")
         path = Path(given or "~/.ssh/known_hosts").expanduser()
         try:
-            return asyncssh.read_known_hosts(str(path))
+            return KnownHosts(path.read_text())
         except FileNotFoundError:
             if not given:
-                return asyncssh.import_known_hosts("")
+                return KnownHosts()
             raise TransportError(
                 "host-key", f"the known hosts file {given} does not exist; `make known-hosts` collects the keys"
             ) from None
@@ -332,7 +324,7 @@ class _Dialer:
 
 def _endpoint(target: Mapping[str, Any], role: str = "") -> tuple[str, int, str]:
     """Address, port, and how messages name them."""
-    address, port = target["address"], int(target.get("port") or 22)
+    address, port = target["address"].lower(), int(target.get("port") or 22)  # as in ssh, whose known hosts have no case
     return address, port, f"{role}{address}" + (f":{port}" if port != 22 else "")
 
 
@@ -346,21 +338,47 @@ def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:
     return os.strerror(error.errno)  # asyncio puts "Connect call failed" in its place
 
 
-class _HostKeyWatch(asyncssh.SSHClient):
-    """Called for a host key that does not match: rejects it, and keeps the reason for the error."""
+class _Watch(asyncssh.SSHClient):
+    """What happens during a login. It hands out the keys one by one, and rejects a host key that does not match.
 
-    def __init__(self, known_hosts: Any, where: str):
+    `reason`: why the host key was rejected. `offered`: how many keys were. `notice`: the last text that the server showed after
+    that, such as PAM's about an expired account. `further`: what it requires after it has accepted a key."""
+
+    def __init__(self, known_hosts: Trusted, where: str, keys: Sequence[asyncssh.SSHKeyPair]):
         self._known_hosts = known_hosts
         self._where = where
+        self._keys = list(keys)
+        self._is_exhausted = False
         self.reason = ""
+        self.offered = 0
+        self.notice = ""
+        self.further = ""
+
+    def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
+        if not self._keys:
+            self._is_exhausted = True
+            return None
+        self.offered += 1
+        return [self._keys.pop(0)]
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:
+        if self.offered and msg.strip():
+            self.notice = msg.strip()
+
+    def kbdint_auth_requested(self) -> None:
+        self._may_be_further("an answer (keyboard-interactive)")
+
+    def password_auth_requested(self) -> None:
+        self._may_be_further("a password")
+
+    def _may_be_further(self, method: str) -> None:
+        """Another method is tried although the last key was not refused: it was accepted, and is not enough."""
+        if self.offered and not self._is_exhausted:
+            self.further = self.further or method
 
     def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        if isinstance(self._known_hosts, asyncssh.SSHKnownHosts):
-            is_known = any(self._known_hosts.match(host, addr, port)[:2])
-        else:
-            is_known = True
         presented = f"{key.get_algorithm()} {key.get_fingerprint()}"
-        if is_known:
+        if any(self._known_hosts[:2]):
             self.reason = (
                 f"{self._where} presented another host key than the known one: {presented}. "
                 "Was it re-imaged, or is this a man in the middle?"

@@ -37,6 +37,7 @@ class HostList:
     warnings: list[str]
     hosts: dict[str, HostSpec] = field(default_factory=dict)
     places: dict[str, Place] = field(default_factory=dict)
+    _by_name: dict[str, str] = field(default_factory=dict)  # names in lower case -> as they are written
 
     def add_all(self, entries: Iterable[Listed]) -> None:
         for entry in entries:
@@ -54,10 +55,12 @@ class HostList:
             return
         shared = self._shared(entry)
         for name, address in zip(listed.names, _addresses(entry, listed.names), strict=True):
-            if name in self.hosts:
-                what = f"the host {name} is already listed at {self.places[name](())}"
+            if twin := self._by_name.get(name.lower()):
+                spelled = "" if twin == name else f" as {twin}, which is the same name to DNS and OpenSSH"
+                what = f"the host {name} is already listed at {self.places[twin](())}{spelled}"
                 self.problems.append(Problem(listed.place(()), what, "each host once", "remove one of the two, or rename it"))
                 continue
+            self._by_name[name.lower()] = name
             self.hosts[name] = HostSpec(name=name, address=address, **shared)
             self.places[name] = listed.place
 

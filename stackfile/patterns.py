@@ -85,6 +85,11 @@ def _range(text: str) -> Sequence[str]:
     return [str(number).zfill(width) for number in range(int(start), int(end) + 1, step)]
 
 
+_NAMES = re.compile(
+    r"^\s*(?:@\S+\s+)?[^|#@\s]\S*", re.MULTILINE
+)  # names of a known_hosts file, of which OpenSSH ignores the case
+
+
 class KnownHosts:
     """Answers whether a known_hosts file has a key for a host: plain, hashed, [host]:port, wildcard and @cert-authority lines.
 
@@ -102,7 +107,7 @@ class KnownHosts:
         for number, line in enumerate(text.splitlines(), start=1):
             if line.strip() and not line.lstrip().startswith("#") and len(line.split()) < 3:
                 raise ValueError(f"line {number} is not `HOST TYPE KEY`")
-        self._hosts = asyncssh.import_known_hosts(text)
+        self._hosts = asyncssh.import_known_hosts(_NAMES.sub(lambda match: match[0].lower(), text))
         self._hashed_lines = sum(line.startswith("|1|") for line in text.splitlines())
 
     def missing(self, hosts: Sequence[tuple[str, int]]) -> Iterator[int]:
@@ -110,6 +115,6 @@ class KnownHosts:
         if self._hashed_lines * len(hosts) > self.MOST_HASHED_TRIES:
             return
         for index, (address, port) in enumerate(hosts):
-            host_keys, ca_keys, *_ = self._hosts.match(address, "", port if port != 22 else None)
+            host_keys, ca_keys, *_ = self._hosts.match(address.lower(), "", port if port != 22 else None)
             if not host_keys and not ca_keys:
                 yield index

@@ -35,6 +35,7 @@ TOGETHER = {
     "tests/hosts/test_rename.py": "hosts of all kinds",
     "tests/hosts/test_scrape.py": "hosts of all kinds",
     "tests/hosts/test_lab_hosts.py": "hosts of all kinds",
+    "tests/hosts/test_logins.py": "hosts of all kinds",
     "tests/hosts/test_sudo.py": "hosts of all kinds",
     "tests/kubernetes/": "cluster",
     "tests/lab/kubernetes/": "cluster",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +22,9 @@ def check(stack: Stack) -> Iterator[Problem]:
 
 
 def _secrets(stack: Stack) -> Iterator[Problem]:
-    if "sshPrivateKey" in stack.secrets_set:
+    if "sshPrivateKey" in stack.secrets_set and not stack.ssh_hosts:
         remove = f"`pulumi config rm {PROJECT}:sshPrivateKey`"
-        if any(host.private_key_file for host in stack.ssh_hosts):
-            what = "is set, and a private key file is named too"
-            yield problem("sshPrivateKey", what, "one of the two", f"remove privateKeyFile, or {remove}")
-        elif not stack.ssh_hosts:
-            yield problem("sshPrivateKey", "is set, and no host is reached by SSH", fix=remove)
+        yield problem("sshPrivateKey", "is set, and no host is reached by SSH", fix=remove)
     for key in ("sudoPassword", "sudoPasswords"):
         if key in stack.secrets_set and not any(host.sudo for host in stack.ssh_hosts):
             fix = f"`pulumi config rm {PROJECT}:{key}`, or set `sudo: true`"
@@ -74,19 +71,28 @@ def _private_keys(stack: Stack) -> Iterator[Problem]:
 
 
 def _error_of_key(file: Path) -> tuple[str, str, str] | None:
-    """(what, expected, fix), or None when the key can be used without a prompt. As in OpenSSH, others must not read it."""
+    """(what, expected, fix), or None when the key can be used without a prompt. As in OpenSSH, others must not read it, and the
+    ssh-agent may hold the private half; whether it does is seen at the login."""
     import asyncssh  # here because it takes 0.2 s to load, and a stack without key files does not need it
 
-    expected = "a private key without passphrase that you alone can read"
+    expected = "a private key that you alone can read, without passphrase or in the ssh-agent"
+    has_agent, load = "SSH_AUTH_SOCK" in os.environ, "load the key into an ssh-agent (`ssh-add`)"
     try:
-        mode = file.stat().st_mode
-        if mode & 0o077:
-            return f"{file} can be read by others (mode {mode & 0o777:04o})", expected, f"`chmod 600 {file}`"
-        asyncssh.import_private_key(file.read_bytes())
+        status = file.stat()
+        content = file.read_bytes()
+        asyncssh.import_private_key(content)
+        if status.st_mode & 0o077 and status.st_uid == os.getuid():
+            return f"{file} can be read by others (mode {status.st_mode & 0o777:04o})", expected, f"`chmod 600 {file}`"
     except OSError as error:
+        if has_agent and isinstance(error, FileNotFoundError) and file.with_name(f"{file.name}.pub").exists():
+            return None
         return f"{file} {why_unreadable(error)}", expected, "correct the path, or remove the key to use the ssh-agent"
     except asyncssh.KeyImportError as error:
         if "Passphrase" in str(error):  # asyncssh has no type of its own for it
-            return f"{file} has a passphrase", expected, "load it into the ssh-agent (`ssh-add`) and remove privateKeyFile"
-        return f"{file} is not a private key", expected, "write the path of the private half, without .pub"
+            return None if has_agent else (f"{file} has a passphrase", expected, load)
+        try:
+            asyncssh.import_public_key(content)
+        except asyncssh.KeyImportError:
+            return f"{file} is not a private key", expected, "write the path of a key in OpenSSH's format"
+        return None if has_agent else (f"{file} is a public key", expected, f"{load}, or write the path without .pub")
     return None

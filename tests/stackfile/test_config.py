@@ -226,16 +226,32 @@ def test_a_private_key_that_its_owner_alone_reads_is_accepted(base: Path) -> Non
     [
         (private_key(), 0o644, "can be read by others (mode 0644)"),
         (private_key(passphrase="x"), 0o600, "has a passphrase"),
+        (f"{HOST_KEY} ops@host\n", 0o600, "is a public key"),
         ("ssh-ed25519 AAAA ops@host\n", 0o600, "is not a private key"),
     ],
-    ids=["world-readable", "with a passphrase", "the public half"],
+    ids=["world-readable", "with a passphrase", "the public half", "no key"],
 )
-def test_a_private_key_that_cannot_be_used_is_refused(base: Path, content: str, mode: int, says: str) -> None:
+def test_a_private_key_that_cannot_be_used_is_refused(
+    base: Path, monkeypatch: pytest.MonkeyPatch, content: str, mode: int, says: str
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     write_private(base / "id", content, mode)
     errors = problems(stack(ssh__privateKeyFile="id"), base)
     assert errors is not None
     assert [problem.where for problem in errors.problems] == ["gpu-fleet:ssh.privateKeyFile"], "reported once, not once per host"
     assert says in str(errors) and "PRIVATE KEY" not in str(errors)
+
+
+@pytest.mark.parametrize("content", [private_key(passphrase="x"), f"{HOST_KEY} ops@host\n"])
+def test_a_key_that_an_agent_may_hold_is_accepted(base: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
+    write_private(base / "id", content)
+    assert load(base, ssh__privateKeyFile="id")
+
+
+def test_the_secret_key_comes_before_a_file_that_is_elsewhere(base: Path) -> None:
+    """CI logs in with a key of its own to the hosts of an inventory that names the engineers' files."""
+    assert load(base, secrets={"sshPrivateKey"}, ssh__privateKeyFile="/home/somebody/.ssh/id_ed25519")
 
 
 def test_a_broken_line_of_known_hosts_is_named(base: Path) -> None:

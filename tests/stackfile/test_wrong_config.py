@@ -139,6 +139,12 @@ WRONG = [
     wrong("snake case in ssh", "gpu-fleet:ssh.known_hosts_file", "'knownHostsFile'", ssh__known_hosts_file="known_hosts"),
     wrong("ssh user with host", "gpu-fleet:ssh.user", '"ops:x"', "without the host", ssh__user="ops:x"),
     wrong("ssh user missing", "gpu-fleet:ssh.user", "no login is known for gpu-node-001, gpu-node-002", ssh__user=REMOVED),
+    wrong(
+        "names that differ in case alone",
+        "gpu-fleet:hosts.GPU-NODE-001",
+        "already listed at gpu-fleet:hosts.gpu-node-[001:002] as gpu-node-001, which is the same name to DNS",
+        **{"hosts__GPU-NODE-001": {"address": "10.0.1.9"}},
+    ),
     wrong("ssh port zero", "gpu-fleet:ssh.port", "found 0", "from 1 to 65535", ssh__port=0),
     wrong("ssh port too high", "gpu-fleet:ssh.port", "found 65536", "from 1 to 65535", ssh__port=65536),
     wrong("ssh port in quotes", "gpu-fleet:ssh.port", 'found "22"', "write 22 without quotes", ssh__port="22"),
@@ -181,13 +187,6 @@ WRONG = [
     ),
     wrong(
         "private key file absent", "gpu-fleet:ssh.privateKeyFile", "does not exist", "ssh-agent", ssh__privateKeyFile="nowhere/id"
-    ),
-    wrong(
-        "private key twice",
-        "gpu-fleet:sshPrivateKey",
-        "a private key file is named too",
-        secrets=("sshPrivateKey",),
-        **{"ssh__privateKeyFile": "id_good"},
     ),
     wrong(
         "private key secret without hosts",
