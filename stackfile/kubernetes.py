@@ -86,7 +86,7 @@ class Chart(Section):
     version: ChartVersion | None = None
     """Version of the chart; default: the one of toolchain/versions.yaml."""
     values: dict[str, Any] = Field(default={}, examples=[{"resources": {"limits": {"memory": "1Gi"}}}])
-    """Values of the chart, over ours; a key that the chart does not have is refused."""
+    """Values of the chart, over ours. A key that reads like one of the chart's and has no effect is refused."""
 
 
 class Charts(Section):

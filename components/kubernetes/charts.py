@@ -6,6 +6,7 @@ Uses the `helm` on the PATH (`make` installs it), with its logins to chart repos
 from __future__ import annotations
 
 import contextlib
+import difflib
 import hashlib
 import json
 import os
@@ -24,11 +25,13 @@ import jsonschema
 import yaml
 
 from stackfile.kubernetes import Chart as ChartSection
-from stackfile.problems import nearest
 from toolchain import versions
 
 # Rendering contacts no cluster, and helm's default version differs between builds. The newest that the lab runs.
 _KUBERNETES = "1.36.3"
+# The API of the Prometheus Operator: some charts render their monitors only when it exists.
+MONITORS = ("monitoring.coreos.com/v1",)
+_TYPO = 0.8  # of difflib: one or two letters of a key; timeoutSeconds and periodSeconds are at 0.74
 _TIMEOUT_S = 120  # of one helm command; a repository's index can have 20 MB
 
 
@@ -164,28 +167,53 @@ class Chart:
         return found
 
     def errors(self, values: Mapping[str, Any]) -> Iterator[str]:
-        """Values that the chart would refuse or ignore, one `path: error` each."""
-        yield from self._unknown(values, self.values, ())
+        """Values that the chart would refuse, or ignore although they read like one that it has; one `path: error` each."""
+        for unread, meant in self.unread(values):
+            if meant:
+                yield f"{'.'.join(unread)}: the chart {self.metadata['name']} has no such value; did you mean {meant}?"
+        yield from self._no_mappings(values, self.values, ())
         if self.schema is not None:
             validator = jsonschema.validators.validator_for(self.schema)(self.schema)
             for error in validator.iter_errors(_filled(values, self.values)):
                 path = ".".join(str(step) for step in error.absolute_path)
                 yield f"{path or 'the values'}: {error.message.splitlines()[0][:200]}"
 
-    def _unknown(self, values: Mapping[str, Any], known: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+    def unread(self, values: Mapping[str, Any]) -> list[tuple[tuple[str, ...], str]]:
+        """Path of each value that changes nothing that is rendered, and the key that it resembles, or an empty text.
+
+        values.yaml does not say which mappings a template hands on whole (a container's securityContext takes every field of the
+        API), so a value without a default is looked for in what Helm renders with it and without it."""
+        unknown = list(self._unknown(values, self.values, ()))
+        whole = self._rendered(values) if unknown else None
+        return [(path, meant) for path, meant in unknown if whole is None or whole == self._rendered(_without(values, path))]
+
+    def _unknown(
+        self, values: Mapping[str, Any], known: Mapping[str, Any], above: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
         for key, value in values.items():
-            path = (*above, key)
-            default = known.get(key)
+            path, default = (*above, key), known.get(key)
             if key not in known:
                 if not self._reads(path):
-                    meant = nearest(key, known)
-                    hint = f"did you mean {meant}?" if meant else f"expected one of {', '.join(known)}"
-                    yield f"{'.'.join(path)}: the chart {self.metadata['name']} has no such value; {hint}"
-            elif isinstance(default, Mapping) and default:  # an empty one accepts any value
+                    yield path, next(iter(difflib.get_close_matches(key, known, 1, _TYPO)), "")
+            elif isinstance(default, Mapping) and default and isinstance(value, Mapping):  # an empty one accepts any value
+                yield from self._unknown(value, default, path)
+
+    def _no_mappings(self, values: Mapping[str, Any], known: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+        for key, value in values.items():
+            default = known.get(key)
+            if isinstance(default, Mapping) and default and value is not None:  # null removes the default
                 if isinstance(value, Mapping):
-                    yield from self._unknown(value, default, path)
+                    yield from self._no_mappings(value, default, (*above, key))
                 else:
-                    yield f"{'.'.join(path)}: is not a mapping; the chart has {', '.join(default)} there"
+                    yield f"{'.'.join((*above, key))}: is not a mapping; the chart has {', '.join(default)} there"
+
+    def _rendered(self, values: Mapping[str, Any]) -> list[Any] | None:
+        """The objects, without what charts generate again in each rendering; None where Helm does not render them."""
+        try:
+            documents = list(yaml.load_all(self.render("x", "default", values, MONITORS), Loader=Loader))
+        except ChartError:
+            return None
+        return [_without_sums(document) for document in documents if document and document.get("kind") != "Secret"]
 
     def _reads(self, path: tuple[str, ...]) -> bool:
         """Whether the chart uses a value without a default: a template reads it, or values.yaml has it in a comment."""
@@ -291,6 +319,20 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
             return True
         node = node[step]
     return node is not False
+
+
+def _without(values: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    head, *rest = path
+    if not rest:
+        return {key: value for key, value in values.items() if key != head}
+    return {**values, head: _without(values[head], rest)}
+
+
+def _without_sums(document: Any) -> Any:
+    """Annotations with sums of generated Secrets differ in each rendering."""
+    if isinstance(document, Mapping):
+        return {key: _without_sums(value) for key, value in document.items() if not str(key).startswith("checksum/")}
+    return [_without_sums(item) for item in document] if isinstance(document, list) else document
 
 
 def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

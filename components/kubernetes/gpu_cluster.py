@@ -71,11 +71,15 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _cluster(self, name: str) -> resources.Cluster:
         section, args = self._section, self._args
+        exporter = next((release.values for release in args.releases if release.name in ("dcgm-exporter", "gpu-operator")), {})
         return resources.Cluster(
             f"{name}-cluster",
             namespace=section.namespace,
             exporter="operator" if section.gpu_operator else section.exporter,
             node_terms=node_terms(section),
+            tolerations=(exporter.get("daemonsets") or exporter).get("tolerations"),
+            runtime_class=exporter.get("runtimeClassName"),
+            host_paths=[volume.get("hostPath", "") for volume in exporter.get("extraHostVolumes") or ()],
             exporter_namespaces=section.exporter_namespaces if section.exporter == "existing" else (),
             kubelet_certificates=None if args.plan.scrapes_by_operator else section.kubelet_certificates,
             network_policies=section.network_policies,

@@ -6,7 +6,7 @@ Reads charts (components.kubernetes.charts), contacts no cluster and creates no 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,14 +15,12 @@ import yaml
 
 from alerts.model import to_yaml
 from components.kubernetes import values
-from components.kubernetes.charts import Chart, ChartError, ChartNotFetched, ChartSource, Loader, chart_source, fetched
+from components.kubernetes.charts import MONITORS, Chart, ChartError, ChartNotFetched, ChartSource, Loader, chart_source, fetched
 from components.kubernetes.values import ClusterPlan, Values
 from stackfile.kubernetes import Charts, Kubernetes
 from stackfile.naming import PROJECT
 
 _OPERATOR: Final = "kube-prometheus-stack"
-# The API of the Prometheus Operator: some charts render their monitors only when it exists.
-_MONITORS: Final = ("monitoring.coreos.com/v1",)
 _HIDDEN: Final = "(not shown)"
 # Set where two commits are compared and nothing is deployed (components/registered.py): without a network the values of a chart
 # that cannot be fetched are still compared.
@@ -53,6 +51,7 @@ class Release:
     objects: Mapping[str, str]
     crds: tuple[str, ...]
     after: tuple[str, ...]  # releases whose objects it needs
+    unread: tuple[str, ...] = ()  # values of the stack file that change nothing of what the chart renders
 
 
 _VALUES: Final[Mapping[str, Callable[[ClusterPlan], Values]]] = {
@@ -95,7 +94,8 @@ def releases(plan: ClusterPlan, base: Path) -> list[Release]:
             errors = [_placed(name, error, chart, section.values) for error in chart.errors(given)]
             found += errors
             if not errors:
-                made[name] = _release(plan, name, chart, given)
+                ignored = [".".join(path) for path, _ in chart.unread(given) if _is_set(section.values, path)]
+                made[name] = replace(_release(plan, name, chart, given), unread=tuple(ignored))
         except ChartNotFetched as error:
             if not os.environ.get(COMPARED_ONLY):
                 found.append(f"{_key(name)}: {error}")
@@ -118,6 +118,12 @@ def warning_of_unverified(made: Iterable[Release]) -> str:
         "controls their repository decides what runs in the cluster. Add the checksums there, or name reviewed chart files in "
         f"{PROJECT}:kubernetes.charts (`chart: FILE.tgz`)"
     )
+
+
+def warning_of_unread(made: Iterable[Release]) -> str:
+    """Empty when the charts read every value."""
+    found = [f"{_key(release.name)}.values.{path}" for release in made for path in release.unread]
+    return f"Values that change nothing of what the chart renders: {', '.join(found)}" if found else ""
 
 
 def _workloads(made: Mapping[str, Release]) -> dict[str, list[tuple[str, str]]]:
@@ -157,7 +163,7 @@ def _placed(name: str, error: str, chart: Chart, theirs: Mapping[str, Any]) -> s
     return f"{_key(name)}: version {version} refuses a value of gpu-fleet ({error}); use the pinned version"
 
 
-def _is_set(values: Any, path: list[str]) -> bool:
+def _is_set(values: Any, path: Sequence[str]) -> bool:
     for step in path:
         if not isinstance(values, Mapping) or step not in values:
             return False
@@ -167,7 +173,7 @@ def _is_set(values: Any, path: list[str]) -> bool:
 
 def _release(plan: ClusterPlan, name: str, chart: Chart, given: Values) -> Release:
     operator = plan.section.prometheus_operator
-    manifest = chart.render(name, plan.section.namespace, given, _MONITORS if operator != "none" else ())
+    manifest = chart.render(name, plan.section.namespace, given, MONITORS if operator != "none" else ())
     return Release(
         name=name,
         source=chart.source,

@@ -12,6 +12,7 @@ class Cluster(pulumi.CustomResource):
     """Checks the cluster before anything is installed; where something would fail, nothing that depends on it is created.
 
     `node_terms`: labels of the nodes that the exporter runs on, one of these sets must match; empty: every node.
+    `tolerations`, `runtime_class`, `host_paths`: of the exporter's pods; None: it is not this stack's.
     `remove_crds`: CustomResourceDefinitions removed with this. `kubelet_certificates`: None where Alloy scrapes no kubelet.
     `place`: kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None until the cluster answers
     a preview.
@@ -28,6 +29,9 @@ class Cluster(pulumi.CustomResource):
         namespace: str,
         exporter: Literal["install", "operator", "existing"],
         node_terms: Sequence[Mapping[str, str]],
+        tolerations: Sequence[Mapping[str, str]] | None,
+        runtime_class: str | None,
+        host_paths: Sequence[str],
         exporter_namespaces: Sequence[str],
         kubelet_certificates: str | None,
         network_policies: bool,
@@ -44,6 +48,9 @@ class Cluster(pulumi.CustomResource):
             "namespace": namespace,
             "exporter": exporter,
             "nodeTerms": [dict(term) for term in node_terms],
+            "tolerations": None if tolerations is None else [dict(one) for one in tolerations],
+            "runtimeClass": runtime_class,
+            "hostPaths": list(host_paths),
             "exporterNamespaces": list(exporter_namespaces),
             "kubeletCertificates": kubelet_certificates,
             "networkPolicies": network_policies,

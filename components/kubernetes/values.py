@@ -41,6 +41,16 @@ _GPU_NODE_LABELS: Final[tuple[Values, ...]] = (
 )
 
 
+# A cluster may have Windows nodes. Linux nodes that are machines: AWS labels those of Fargate, and the Virtual Kubelet of AKS and
+# others its own (virtual-kubelet, "type"; the AWS guide "Fargate pod configuration"; both read 2026-11-25).
+_LINUX: Final = {"kubernetes.io/os": "linux"}
+_MACHINES: Final[list[Values]] = [
+    {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+    {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["fargate"]},
+    {"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]},
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlan:
     """What the values depend on. It holds no secret: logins are in a Secret of their own.
@@ -141,8 +151,16 @@ def _tolerations(section: Kubernetes) -> list[Values]:
 
 
 def _on_gpu_nodes() -> Values:
-    terms = [{"matchExpressions": [label]} for label in _GPU_NODE_LABELS]
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    return _on_nodes([{"matchExpressions": [label, *_MACHINES]} for label in _GPU_NODE_LABELS])
+
+
+def _on_machines() -> Values:
+    """Agents tolerate every taint, and without this their pods would wait for ever on nodes that are no Linux machines."""
+    return _on_nodes([{"matchExpressions": _MACHINES}])
+
+
+def _on_nodes(terms: Sequence[Values]) -> Values:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
 
 
 def node_terms(section: Kubernetes) -> list[dict[str, str]]:
@@ -245,6 +263,7 @@ def alloy(plan: ClusterPlan) -> Values:
         "controller": {
             "type": "daemonset",
             "tolerations": _EVERYWHERE,
+            "affinity": _on_machines(),
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": _AT_ONCE}},
             "volumes": {"extra": volumes},
         },
@@ -355,6 +374,7 @@ def node_exporter(plan: ClusterPlan) -> Values:
         }
     return {
         "tolerations": _EVERYWHERE,
+        "affinity": _on_machines(),
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": _AT_ONCE}},
         # It runs in the node's network, where no NetworkPolicy holds: so it listens on the address that Kubernetes knows.
         "service": {"listenOnAllInterfaces": False},
@@ -369,7 +389,7 @@ def kube_state_metrics(plan: ClusterPlan) -> Values:
             "additionalLabels": dict(plan.section.monitor_labels),
             "http": {"honorLabels": True, "relabelings": _state_relabelings(plan)},
         }
-    return {"prometheus": {"monitor": monitor}}
+    return {"nodeSelector": dict(_LINUX), "prometheus": {"monitor": monitor}}
 
 
 # --- existing exporters, scraped by the operator -----------------------------------------------------------------------------
@@ -395,7 +415,15 @@ def monitors(plan: ClusterPlan) -> list[Values]:
         return []
     # (is it existing, name, labels of the pod, kind of its controller, names of ports, relabelings, metrics)
     found = (
-        (section.exporter, "gpu-exporter", "dcgm-exporter;.*|.*;nvidia-dcgm-exporter", "DaemonSet", "metrics", "", ""),
+        (
+            section.exporter,
+            "gpu-exporter",
+            "(gke-managed-)?dcgm-exporter;.*|.*;nvidia-dcgm-exporter",
+            "DaemonSet",
+            "metrics",
+            "",
+            "",
+        ),
         (section.node_exporter, "node-exporter", "(prometheus-)?node-exporter;.*", "DaemonSet", "metrics|http-metrics", "", ""),
         (
             section.kube_state_metrics,
@@ -573,6 +601,7 @@ def prometheus_adapter(plan: ClusterPlan) -> Values:
     metrics = plan.metrics
     assert metrics is not None, "validated: the adapter needs a store to query"
     values: Values = {
+        "nodeSelector": dict(_LINUX),
         # The chart joins url, port and path; port 0 omits its default.
         "prometheus": {"url": metrics.queries, "port": 0, "path": ""},
         "rules": {"default": False, "custom": adapter_rules(plan.datacenter, plan.cluster)},

@@ -18,7 +18,7 @@ from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components.custom import custom_dashboards, customization
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.place import kubernetes_place
-from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unverified
+from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unread, warning_of_unverified
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan, monitors
 from components.notifications import links
 from components.stack import LoadedConfig
@@ -58,7 +58,7 @@ def gpu_cluster_args(loaded: LoadedConfig, provider: kubernetes.Provider) -> Gpu
         charts = releases(plan, loaded.config.base)
     except ReleaseErrors as errors:
         raise pulumi.RunError(str(errors)) from None
-    if warning := warning_of_unverified(charts):
+    for warning in filter(None, (warning_of_unverified(charts), warning_of_unread(charts))):
         pulumi.log.warn(warning)
     return GpuClusterArgs(
         plan=plan,

@@ -23,11 +23,16 @@ OLDEST: Final = (1, 25)
 _GPU_RESOURCE: Final = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
 _EXPORTERS: Final = {
     "app.kubernetes.io/name=dcgm-exporter": "dcgm-exporter's chart",
+    "app.kubernetes.io/name=gke-managed-dcgm-exporter": "Google (managed by GKE)",
     "app=nvidia-dcgm-exporter": "the GPU Operator",
 }
+_EXPORTER_IMAGE: Final = re.compile(r"(^|/)dcgm-exporter[:@]")  # of DaemonSets that have none of these labels
 _NODE_EXPORTER: Final = "app.kubernetes.io/name in (prometheus-node-exporter,node-exporter)"
 _MONITORS: Final = "monitoring.coreos.com/v1"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_DEFAULT_TOLERATIONS: Final = ({"key": "nvidia.com/gpu", "operator": "Exists"},)  # of the stack file
+# GKE's guide "Run GPUs in Container-Optimized OS"; NVIDIA/dcgm-exporter issue 484. Read 2026-11-25.
+_COS_DRIVER: Final = "/home/kubernetes/bin/nvidia"
 _SHOWN: Final = 5  # of a list of names in a message
 _LIMIT_S: Final = 300  # the client's own limits hold for single requests, and not for a credential plugin
 
@@ -51,6 +56,13 @@ class Node:
     name: str
     gpus: int  # NVIDIA GPUs and MIG instances that it advertises
     labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, str]] = ()
+    is_windows: bool = False
+
+    @property
+    def runs_no_daemons(self) -> bool:
+        """Whether pods of DaemonSets cannot run on it: Fargate's nodes and virtual ones (AKS, ACI) are no machines."""
+        return self.labels.get("eks.amazonaws.com/compute-type") == "fargate" or self.labels.get("type") == "virtual-kubelet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +77,12 @@ class Seen:
     node_exporters: Sequence[str]  # of other installations
     interrupted: Mapping[str, str]  # release -> what Helm was doing
     kubelets_self_signed: bool = False  # False also where this login may not see it
+    unlabelled_exporters: Sequence[
+        str
+    ] = ()  # DaemonSets with dcgm-exporter's image that Alloy finds by no label, "namespace/name"
+    runtime_class: str = (
+        ""  # by which NVIDIA's device plugin runs; empty: none, so the default runtime gives containers the driver
+    )
 
     @property
     def gpu_nodes(self) -> list[Node]:
@@ -152,6 +170,8 @@ class Cluster:
             count = "1 thing" if len(found) == 1 else f"{len(found)} things"
             numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(found, 1))
             raise ResourceError(f"{count} would fail on this cluster; nothing was changed on it.\n{numbered}")
+        for note in notes(seen, inputs):
+            call.warning(note)
         return {
             "version": ".".join(map(str, seen.version)),
             "nodes": len(seen.nodes),
@@ -168,6 +188,10 @@ def look(api: ClusterApi, inputs: Inputs) -> Seen:
     nodes = [_node(node) for node in api.list("/api/v1/nodes")]
     wanted = {"namespaces": not exists, "networkpolicies": inputs.get("networkPolicies", False)}
     made = [entry for entry in _MADE if wanted.get(entry[1], True)]
+    try:
+        daemons = list(api.list("/apis/apps/v1/daemonsets"))
+    except Refused:  # a login of one namespace
+        daemons = []
     return Seen(
         version=(int(major[0]) if major else 0, int(minor[0]) if minor else 0),
         nodes=nodes,
@@ -178,6 +202,12 @@ def look(api: ClusterApi, inputs: Inputs) -> Seen:
         ],
         has_monitors="ServiceMonitor" in api.resources(_MONITORS),
         exporters={who: _pods_of_others(api, selector, namespace) for selector, who in _EXPORTERS.items()},
+        unlabelled_exporters=[
+            f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+            for one in daemons
+            if _is_unlabelled_exporter(one, namespace)
+        ],
+        runtime_class=next(filter(None, map(_runtime_class_of_plugin, daemons)), ""),
         node_exporters=_pods_of_others(api, _NODE_EXPORTER, namespace),
         interrupted=_interrupted(api, namespace, inputs.get("releases") or ()) if exists else {},
         kubelets_self_signed=_kubelets_sign_themselves(api, nodes),
@@ -204,7 +234,36 @@ def _kubelets_sign_themselves(api: ClusterApi, nodes: Sequence[Node]) -> bool:
 def _node(manifest: Manifest) -> Node:
     offered = manifest.get("status", {}).get("capacity", {})
     gpus = sum(int(count) for name, count in offered.items() if _GPU_RESOURCE.fullmatch(name) and str(count).isdigit())
-    return Node(name=manifest["metadata"]["name"], gpus=gpus, labels=manifest["metadata"].get("labels", {}))
+    labels = manifest["metadata"].get("labels", {})
+    return Node(
+        name=manifest["metadata"]["name"],
+        gpus=gpus,
+        labels=labels,
+        taints=manifest.get("spec", {}).get("taints") or (),
+        is_windows=labels.get("kubernetes.io/os") == "windows",
+    )
+
+
+def _pod_of(daemon: Manifest) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """Labels and spec of a DaemonSet's pods."""
+    template = daemon.get("spec", {}).get("template", {})
+    return template.get("metadata", {}).get("labels") or {}, template.get("spec") or {}
+
+
+def _is_unlabelled_exporter(daemon: Manifest, ours: str) -> bool:
+    labels, spec = _pod_of(daemon)
+    known = [selector.partition("=")[::2] for selector in _EXPORTERS]
+    images = [container.get("image", "") for container in spec.get("containers") or ()]
+    is_exporter = any(map(_EXPORTER_IMAGE.search, images))
+    return is_exporter and daemon["metadata"]["namespace"] != ours and not any(labels.get(key) == value for key, value in known)
+
+
+def _runtime_class_of_plugin(daemon: Manifest) -> str:
+    """Its name, where this is NVIDIA's device plugin: its chart, its static manifest or the GPU Operator installed it."""
+    labels, spec = _pod_of(daemon)
+    values = {labels.get("app.kubernetes.io/name"), labels.get("name"), labels.get("app")}
+    is_plugin = values & {"nvidia-device-plugin", "nvidia-device-plugin-ds", "nvidia-device-plugin-daemonset"}
+    return str(spec.get("runtimeClassName") or "") if is_plugin else ""
 
 
 def _pods_of_others(api: ClusterApi, selector: str, ours: str) -> list[str]:
@@ -274,6 +333,7 @@ def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:
                 "With `gpuOperator: true` this stack installs it; or is this the wrong context?"
             )
         return
+    yield from (text for is_error, text in _not_covered(seen, inputs) if is_error)
     terms = inputs.get("nodeTerms") or []
     left_out = [node.name for node in seen.gpu_nodes if not _matches(node, terms)]
     if inputs["exporter"] == "install" and terms and left_out:
@@ -282,6 +342,70 @@ def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:
             f"({' or '.join(_described(term) for term in terms)}). "
             "Label them (kubectl label node NAME nvidia.com/gpu.present=true), or set kubernetes.nodeSelector; {} is every node"
         )
+
+
+def _not_covered(seen: Seen, inputs: Inputs) -> Iterator[tuple[bool, str]]:
+    """GPU nodes that the exporter of this stack cannot run on or finds no driver on, each kind with its fix, and whether that is
+    an error. A taint of some nodes alone may be there for an hour, so it stops no run."""
+    if inputs["exporter"] == "existing":
+        return
+    nodes = [node for node in seen.gpu_nodes if not node.runs_no_daemons and not node.is_windows]
+    values = "kubernetes.charts.dcgmExporter.values"
+    if windows := [node.name for node in seen.gpu_nodes if node.is_windows]:
+        yield False, f"GPUs of Windows nodes are not monitored: dcgm-exporter needs Linux ({_some(windows)})"
+    tainted: dict[tuple[str, str, str], list[str]] = {}
+    for node in nodes:
+        for taint in node.taints:
+            if not _is_tolerated(taint, inputs.get("tolerations", _DEFAULT_TOLERATIONS)):
+                found = taint["key"], taint.get("value", ""), taint.get("effect", "")
+                tainted.setdefault(found, []).append(node.name)
+    for (key, value, effect), names in tainted.items():
+        wanted = f"{{key: {key}, operator: Equal, value: {value}, effect: {effect}}}" if value else f"{{key: {key}}}"
+        yield (
+            len(names) == len(nodes),
+            f"dcgm-exporter would not run on {_some(names)}: they have GPUs and the taint {key}{value and '='}{value}:{effect}. "
+            f"If it stays there, add {wanted} to kubernetes.tolerations, which replaces the default {{key: nvidia.com/gpu}}",
+        )
+    if inputs["exporter"] != "install":
+        return
+    cos = [node.name for node in nodes if node.labels.get("cloud.google.com/gke-os-distribution") == "cos"]
+    if cos and not any(path.startswith(_COS_DRIVER) for path in inputs.get("hostPaths") or ()):
+        yield (
+            True,
+            f"dcgm-exporter would find no driver on {_some(cos)}: Container-Optimized OS has it in {_COS_DRIVER}. Write "
+            "`exporter: existing` to use the exporter that GKE manages, or mount the directory: "
+            f"{values}: {{securityContext: {{privileged: true}}, "
+            f"extraHostVolumes: [{{name: nvidia-install-dir-host, hostPath: {_COS_DRIVER}}}], "
+            "extraVolumeMounts: [{name: nvidia-install-dir-host, mountPath: /usr/local/nvidia, readOnly: true}], "
+            "extraEnv: [{name: LD_LIBRARY_PATH, value: /usr/local/nvidia/lib64}]}",
+        )
+    if seen.runtime_class and inputs.get("runtimeClass") != seen.runtime_class:
+        yield (
+            True,
+            f"NVIDIA's device plugin runs by the RuntimeClass {seen.runtime_class}, so the default runtime gives a container no "
+            f"driver, and dcgm-exporter would find none: write {values}: {{runtimeClassName: {seen.runtime_class}}}",
+        )
+
+
+def notes(seen: Seen, inputs: Inputs) -> Iterator[str]:
+    """What a run that goes on should say: machines that are not monitored."""
+    yield from (text for is_error, text in _not_covered(seen, inputs) if not is_error)
+    if virtual := [node.name for node in seen.nodes if node.runs_no_daemons]:
+        yield f"not monitored, since no DaemonSet runs on Fargate and virtual nodes: {_some(virtual)}"
+    if windows := [node.name for node in seen.nodes if node.is_windows and not node.gpus]:
+        yield f"not monitored, since Alloy and node_exporter are installed on Linux nodes: {_some(windows)}"
+
+
+def _is_tolerated(taint: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
+    """As the DaemonSet controller decides: it adds tolerations of a node's own conditions (node.kubernetes.io/…)."""
+    if taint.get("effect") == "PreferNoSchedule" or taint["key"].startswith("node.kubernetes.io/"):
+        return True
+    return any(
+        toleration.get("effect") in (None, taint.get("effect"))
+        and toleration.get("key") in (None, taint["key"])
+        and (toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", ""))
+        for toleration in tolerations
+    )
 
 
 def _drivers(seen: Seen, oldest: str) -> Iterator[str]:
@@ -325,7 +449,12 @@ def _described(term: Mapping[str, Any]) -> str:
 def _other_exporters(seen: Seen, exporter: str, scraped: Sequence[str]) -> Iterator[str]:
     found = {who: pods for who, pods in seen.exporters.items() if pods}
     if exporter == "existing":
-        if not found:
+        if not found and seen.unlabelled_exporters:
+            yield (
+                f"exporter is existing, and Alloy finds an exporter by the label {' or '.join(_EXPORTERS)} of its pods, which "
+                f"{_some(seen.unlabelled_exporters)} lacks: give its pods the first one"
+            )
+        elif not found:
             yield "exporter is existing, and no dcgm-exporter runs in the cluster: remove `exporter`, and this stack installs one"
         elif scraped and not any(pod.partition("/")[0] in scraped for pods in found.values() for pod in pods):
             yield (
@@ -334,6 +463,8 @@ def _other_exporters(seen: Seen, exporter: str, scraped: Sequence[str]) -> Itera
                 f"add its namespace to kubernetes.exporterNamespaces, which has {', '.join(scraped)}"
             )
         return
+    if seen.unlabelled_exporters:
+        found["the DaemonSet of somebody else"] = seen.unlabelled_exporters
     for who, pods in found.items():
         yield (
             f"a dcgm-exporter of {who} already runs ({_some(pods)}): two on a node report every GPU twice. "

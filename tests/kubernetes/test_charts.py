@@ -17,6 +17,8 @@ from tests.kubernetes.chart_files import chart_file
 VALUES = """\
 image: {repository: r.example/x, tag: "1"}
 nodeSelector: {}
+securityContext: {runAsUser: 0}
+resources: {limits: {memory: 1Gi}}
 serviceMonitor:
   enabled: false
   # scrapeLimit: 3
@@ -30,8 +32,18 @@ data:
   {{- if .Values.customMetrics }}
   metrics: {{ .Values.customMetrics | quote }}
   {{- end }}
+  context: {{ toYaml .Values.securityContext | nindent 4 }}
+  {{- with .Values.resources.limits }}
+  limits: {{ toYaml . | nindent 4 }}
+  {{- end }}
 """
-MEMBERS = {"values.yaml": VALUES, "templates/configmap.yaml": TEMPLATE}
+SECRET = """\
+apiVersion: v1
+kind: Secret
+metadata: {name: generated}
+stringData: {password: {{ randAlphaNum 8 | quote }}}
+"""
+MEMBERS = {"values.yaml": VALUES, "templates/configmap.yaml": TEMPLATE, "templates/secret.yaml": SECRET}
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +55,7 @@ def helm_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     ("values", "words"),
     [
         ({"imgae": {}}, "imgae: the chart sample has no such value; did you mean image?"),
-        ({"image": {"digset": "x"}}, "image.digset: the chart sample has no such value"),
-        (
-            {"serviceMonitor": {"interval": "15s"}},
-            "serviceMonitor.interval: the chart sample has no such value",
-        ),
+        ({"image": {"tags": "x"}}, "image.tags: the chart sample has no such value; did you mean tag?"),
         ({"image": "r.example/x:1"}, "image: is not a mapping; the chart has repository, tag there"),
     ],
 )
@@ -60,6 +68,17 @@ def test_values_that_are_read_without_a_default_are_known(tmp_path: Path) -> Non
     chart = chart_file(tmp_path, MEMBERS)
     values = {"customMetrics": "a", "nodeSelector": {"any": "label"}, "serviceMonitor": {"scrapeLimit": 1}, "global": {"x": 1}}
     assert list(chart.errors(values)) == []
+
+
+def test_values_that_a_template_hands_on_whole_are_accepted_and_those_without_effect_are_named(tmp_path: Path) -> None:
+    """Published values of these charts set fields of the Kubernetes API that no values.yaml lists (NVIDIA/dcgm-exporter 484)."""
+    chart = chart_file(tmp_path, MEMBERS)
+    context = {"privileged": True, "seccompProfile": {"type": "RuntimeDefault"}, "runAsUsers": 1}
+    values = {"securityContext": context, "resources": {"limits": {"nvidia.com/gpu": 0, "memory": None}}}
+    assert list(chart.errors(values)) == [] and chart.unread(values) == []
+    values = {"serviceMonitor": {"interval": "15s"}, "x-anchors": {"a": 1}}
+    assert list(chart.errors(values)) == [], "Helm accepts them"
+    assert [path for path, _ in chart.unread(values)] == [("serviceMonitor", "interval"), ("x-anchors",)]
 
 
 def test_values_of_a_subchart_are_those_below_its_name_or_alias(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from lab.kubernetes import Cluster
 from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from provider.resources.cluster import Cluster as ClusterResource
-from provider.resources.cluster import Node, Seen, _kubelets_sign_themselves, look, problems
+from provider.resources.cluster import Node, Seen, _kubelets_sign_themselves, look, notes, problems
 from provider.resources.resource import Call, ResourceError
 
 INPUTS: dict[str, Any] = {
@@ -50,6 +50,14 @@ def labelled(name: str, **labels: str) -> Node:
     return Node(name=name, gpus=8, labels={"nvidia.com/gpu.present": "true", **named})
 
 
+def gpu_node(name: str, *taints: dict[str, str], **labels: str) -> Node:
+    return Node(name=name, gpus=8, labels={"nvidia.com/gpu.present": "true", **labels}, taints=taints)
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule") -> dict[str, str]:
+    return {"key": key, "value": value, "effect": effect}
+
+
 CASES = [
     ("too old", {"version": (1, 24)}, {}, "Kubernetes 1.24 is too old"),
     (
@@ -72,6 +80,32 @@ CASES = [
         {"minDriver": "570.86"},
         "these nodes have older NVIDIA drivers: old (570.26), shorter (99.9), legacy (550.54.14). Upgrade the drivers",
     ),
+    (
+        "the taint of Microsoft's guide for AKS",
+        {"nodes": [gpu_node("aks-gpu-1", taint("sku", "gpu"))]},
+        {},
+        "would not run on aks-gpu-1: they have GPUs and the taint sku=gpu:NoSchedule. If it stays there, add "
+        "{key: sku, operator: Equal, value: gpu, effect: NoSchedule} to kubernetes.tolerations",
+    ),
+    (
+        "Container-Optimized OS (NVIDIA/dcgm-exporter issue 484)",
+        {"nodes": [gpu_node("gke-1", **{"cloud.google.com/gke-os-distribution": "cos"})]},
+        {},
+        "would find no driver on gke-1",
+    ),
+    (
+        "k3s (NVIDIA/dcgm-exporter issue 612)",
+        {"runtime_class": "nvidia"},
+        {},
+        "write kubernetes.charts.dcgmExporter.values: {runtimeClassName: nvidia}",
+    ),
+    (
+        "an exporter without a known label, to scrape",
+        {"unlabelled_exporters": ["amazon-cloudwatch/dcgm-exporter"]},
+        {"exporter": "existing"},
+        "which amazon-cloudwatch/dcgm-exporter lacks",
+    ),
+    ("and beside ours", {"unlabelled_exporters": ["amazon-cloudwatch/dcgm-exporter"]}, {}, "Write `exporter: existing`"),
     ("two exporters", {"exporters": OPERATORS}, {}, "gpu-operator/nvidia-dcgm-exporter-x on gpu-1"),
     ("no exporter to scrape", {}, {"exporter": "existing"}, "no dcgm-exporter runs in the cluster"),
     (
@@ -105,6 +139,40 @@ def test_any_of_the_labels_marks_a_gpu_node() -> None:
     assert list(problems(replace(GOOD, nodes=[google]), INPUTS)) == []
     bare = Node(name="b", gpus=1, labels={})
     assert list(problems(replace(GOOD, nodes=[bare]), {**INPUTS, "nodeTerms": []})) == [], "without a label: every node"
+
+
+def test_taints_are_compared_as_the_scheduler_does_and_one_node_s_stops_no_run() -> None:
+    drained = gpu_node("gpu-2", taint("example.com/maintenance"))
+    tolerated = gpu_node(
+        "gpu-3",
+        taint("nvidia.com/gpu", "present"),
+        taint("node.kubernetes.io/unschedulable"),
+        taint("prefer", effect="PreferNoSchedule"),
+    )
+    seen = replace(GOOD, nodes=[*GOOD.nodes, drained, tolerated])
+    assert list(problems(seen, INPUTS)) == []
+    [note] = notes(seen, INPUTS)
+    assert note.startswith("dcgm-exporter would not run on gpu-2: ") and "{key: example.com/maintenance}" in note
+    for tolerations in ([{"operator": "Exists"}], [{"key": "example.com/maintenance", "operator": "Equal", "value": ""}]):
+        assert not [note for note in notes(replace(seen, nodes=[drained]), {**INPUTS, "tolerations": tolerations})]
+
+
+def test_nodes_that_are_no_linux_machines_are_named_and_need_no_exporter() -> None:
+    fargate = Node(name="fargate-1", gpus=0, labels={"eks.amazonaws.com/compute-type": "fargate"}, taints=[taint("eks", "f")])
+    virtual = Node(name="aci", gpus=0, labels={"type": "virtual-kubelet"})
+    windows = Node(name="win-1", gpus=1, labels={"kubernetes.io/os": "windows", **GOOD.nodes[0].labels}, is_windows=True)
+    seen = replace(GOOD, nodes=[*GOOD.nodes, fargate, virtual, windows])
+    assert list(problems(seen, INPUTS)) == []
+    assert [note.rpartition("(")[2] for note in notes(seen, INPUTS)] == [
+        "win-1)",
+        "not monitored, since no DaemonSet runs on Fargate and virtual nodes: fargate-1, aci",
+    ]
+
+
+def test_a_driver_that_the_stack_file_mounts_or_a_runtime_class_that_it_names_is_found() -> None:
+    cos = gpu_node("gke-1", **{"cloud.google.com/gke-os-distribution": "cos"})
+    given = {"hostPaths": ["/home/kubernetes/bin/nvidia"], "runtimeClass": "nvidia"}
+    assert list(problems(replace(GOOD, nodes=[cos], runtime_class="nvidia"), {**INPUTS, **given})) == []
 
 
 def test_a_cluster_that_later_scales_to_zero_gpus_is_no_error() -> None:
