@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from dashboards.panels import LOKI, LOKI_UID, MIMIR, MIMIR_UID
 from dashboards.queries.common import CLUSTER
-from stackfile.naming import panel_id
 
 TAG: Final = "gpu-fleet"
 # Of Grafana's classic model, as supported by the foundation SDK. Newer Grafana versions migrate it to 42, the last one, on
@@ -51,6 +51,12 @@ ONE_HOST_FIRST: Final = replace(_VARIABLES["instance"], has_all=False)
 def uid(name: str) -> str:
     """The uid of a dashboard never changes: links, bookmarks and Pulumi identify it by its uid."""
     return f"gpu-fleet-{name}"
+
+
+def panel_id(dashboard: str, title: str) -> int:
+    """Six digits of the names, so that what is added or removed beside a panel leaves links to it right."""
+    digest = hashlib.sha256(f"{dashboard}/{title}".encode()).hexdigest()
+    return 100_000 + int(digest[:12], 16) % 900_000
 
 
 @dataclass(frozen=True)

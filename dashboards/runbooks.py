@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import alerts
-from dashboards.layout import SCHEMA_VERSION, TAG, uid
-from stackfile.naming import panel_id
+from dashboards.layout import SCHEMA_VERSION, TAG, panel_id, uid
 
 NAME: Final = "runbooks"
 _FILES: Final = Path(alerts.__file__).parent / "runbooks"

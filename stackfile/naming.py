@@ -50,9 +50,3 @@ def grafana_uid(kind: str, *names: str) -> str:
         return readable
     digest = hashlib.sha256("/".join(parts).encode()).hexdigest()[:8]
     return f"{readable[: LONGEST_UID - 9].rstrip('-')}-{digest}"
-
-
-def panel_id(*names: str) -> int:
-    """Six digits of the dashboard's and the panel's name, so that what is added or removed beside it leaves links to it right."""
-    digest = hashlib.sha256("/".join(names).encode()).hexdigest()
-    return 100_000 + int(digest[:12], 16) % 900_000
