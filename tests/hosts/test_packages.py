@@ -43,6 +43,7 @@ with sqlite3.connect("/var/lib/rpm/rpmdb.sqlite") as database:
     database.execute("INSERT INTO Packages (hnum, blob) VALUES (99999, x'0011223344')")
 """
 PACKAGES = [*slow("ours"), *slow("theirs")]
+CLASHING = Package(name="clashing", files={"usr/bin/site-tool": ("#!/bin/sh\n", 0o755)})
 NEWER = Package(name="newer", depends="ours-helper (>= 1.0)")  # Debian's notation
 # A job daemon with a C library of its own, which the test replaces under it.
 _SLURMD = """
@@ -116,14 +117,14 @@ def host(request: pytest.FixtureRequest, site: Site, tmp_path_factory: pytest.Te
     host.ssh(f"mkdir -p {REPOSITORY}")
     if request.param != "rhel":
         repository = Repository(tmp_path_factory.mktemp("debs"), packages_below=".")
-        for package in (*PACKAGES, NEWER):
+        for package in (*PACKAGES, CLASHING, NEWER):
             build_deb(package, repository.packages)
         repository.publish()
         for file in repository.packages.iterdir():
             host.copy(file, f"{REPOSITORY}/{file.name}")
         host.ssh(f"echo 'deb [trusted=yes] file:{REPOSITORY} /' >/etc/apt/sources.list && apt-get update")
         return host
-    for package in PACKAGES:
+    for package in (*PACKAGES, CLASHING):
         build = f"rpmbuild --quiet -bb --define '_topdir /tmp/build' --define '_rpmdir {REPOSITORY}' /tmp/{package.name}.spec"
         host.ssh(f"cat >/tmp/{package.name}.spec && {build}", stdin=spec(package))
     listed = f"[lab]\nname=lab\nbaseurl=file://{REPOSITORY}\ngpgcheck=0\n"
@@ -369,3 +370,24 @@ def test_a_package_that_would_upgrade_another_one_is_refused(placed: Installing)
     refused = placed.apply([Part(name="tools", packages={"debian": ("newer",)})])
     assert "nothing was changed: it would replace ours-helper 0.1 by 1.20.0-1" in refused.errors["tools"]
     assert placed.host.ssh("dpkg-query --show --showformat '${Version}' ours-helper").stdout == "0.1"
+
+
+@pytest.mark.parametrize("host", ["metal"], indirect=True)
+def test_a_package_that_somebody_left_half_installed_is_not_finished(placed: Installing) -> None:
+    placed.host.ssh(f"dpkg --unpack {REPOSITORY}/theirs_*.deb {REPOSITORY}/theirs-helper_*.deb")
+    refused = placed.apply()
+    assert re.search("nothing was changed: theirs(-helper)?, which is not ours, is not fully installed", refused.errors["tools"])
+    assert placed.host.ssh("dpkg-query --show --showformat '${db:Status-Status}' theirs").stdout == "unpacked"
+    assert placed.packages() == {"theirs", "theirs-helper"}
+
+
+@pytest.mark.parametrize("path", ["/usr/bin/site-tool", "/usr/local/bin/site-tool"])
+def test_a_package_with_a_program_that_the_site_has_is_refused(placed: Installing, path: str) -> None:
+    """dpkg and rpm replace a file that belongs to no package without a word."""
+    placed.host.ssh(f"echo site >{path}")
+    try:
+        refused = placed.apply([Part(name="tools", packages={"debian": ("clashing",), "rhel": ("clashing",)})])
+        assert "nothing was changed: clashing contains " in refused.errors["tools"] and path in refused.errors["tools"]
+        assert placed.host.ssh(f"cat {path}; ls /var/lib/gpu-fleet/packages 2>/dev/null", check=False).stdout == "site\n"
+    finally:
+        placed.host.ssh(f"rm {path}")

@@ -136,6 +136,8 @@ apt() {
 }
 
 install_debian() {
+  find_unfinished
+  [ ! -s "$directory/refused" ] || return 1
   repair_dpkg
   # Configuration files left by an administrator's removed package are not ours to purge.
   dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^config-files //p' >"$directory/left-behind"
@@ -144,6 +146,21 @@ install_debian() {
   : >"$directory/stderr"
   apt update # a fresh Debian image has no package lists yet; a repository that fails does not matter where another has the packages
   apt install "$@"
+}
+
+# find_unfinished: refuses where somebody else has left a package half installed: apt and `dpkg --configure -a` would finish it, and so
+# start or restart its services.
+find_unfinished() {
+  [ -n "$(unfinished)" ] || return 0
+  apt check # waits for an installer in progress, which looks the same, but holds the lock
+  : >"$directory/stderr"
+  unfinished | while IFS= read -r unfinished_name; do
+    is_ours "$unfinished_name" || refuse "$unfinished_name, which is not ours, is not fully installed; finish that (dpkg --configure -a), or remove it"
+  done
+}
+
+unfinished() {
+  dpkg-query -W -f '${db:Status-Status} ${Package}\n' | sed -n 's/^\(half-installed\|half-configured\|unpacked\) //p'
 }
 
 # repair_dpkg: an interrupted dpkg refuses to work until `--configure -a` has run. An installer in progress looks the same, but holds
@@ -204,7 +221,7 @@ dnf_or_yum() {
 # In two steps, so that the list of what will be installed is on disk before the first package is.
 install_rhel() {
   repair_rpm
-  dnf_or_yum install --downloadonly "$@" >>"$directory/planned" && guard_rhel && flush "$directory/planned" &&
+  dnf_or_yum install --downloadonly "--setopt=destdir=$directory/rpms" "$@" >>"$directory/planned" && guard_rhel && flush "$directory/planned" &&
     dnf_or_yum install "$@" >>"$directory/planned"
 }
 
@@ -215,7 +232,7 @@ guard_rhel() {
       is_ours "$guard_name" || refuse "it would replace $guard_name"
     done
   planned_rhel | sed 's/\.\(i[3-6]86\|x86_64\|aarch64\|noarch\)$//' | while IFS= read -r guard_name; do
-    find /var/cache/dnf /var/cache/libdnf5 /var/cache/yum -name "$guard_name-[0-9]*.rpm" -exec \
+    find "$directory/rpms" /var/cache/yum -name "$guard_name-[0-9]*.rpm" -exec \
       rpm --query --package --nosignature --queryformat '[%{FILEMODES:perms} %{FILENAMES}\n]' {} + 2>/dev/null |
       sed -n '/^d/d; s/^[^ ]* //p' >"$directory/files"
     while IFS= read -r guard_path; do
