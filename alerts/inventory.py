@@ -82,21 +82,23 @@ def kubernetes_inventory_group(datacenter: str, cluster: str) -> RuleGroup:
 
     How many GPUs they have is what their exporter has reported: the capacity of a node counts MIG instances (strategy single)
     or shares (time-slicing), and with MIG so does the label nvidia.com/gpu.count. A failed GPU disappears from both, so what
-    rules/inventory.yaml remembers of a node is expected. One that an autoscaler removed is no longer in the API server.
+    rules/inventory.yaml remembers of a node is expected. One that an autoscaler removed is no longer in the API server. Where no
+    device plugin offers the GPUs, they are dynamic resources (DRA), and no number is expected (host:gpus_hidden:bool).
     """
     here = f"datacenter={json.dumps(datacenter)}, cluster={json.dumps(cluster)}"
     capacity = f'kube_node_status_capacity{{{here}, resource=~"{GPU_RESOURCES}"}} > 0'
     # Of hours, so that a day costs 24 samples per node.
     nodes = f"max by (node) (max_over_time(({capacity})[1d:1h]) or {capacity}) and on (node) kube_node_info{{{here}}}"
-    named, existing = _instances(nodes), _instances(f"kube_node_info{{{here}}}")
+    offering, existing = _instances(nodes), _instances(f"kube_node_info{{{here}}}")
     gpus = f"max by (instance) (instance:gpus_most:count{{{here}}})"
+    named = f"{offering}\nor\n(0 * {gpus} + 1 and on (instance)\n{existing})"
     labels = {"datacenter": datacenter, "cluster": cluster}
     return RuleGroup(
         name=f"inventory-{datacenter}-{cluster}-kubernetes",
         interval=INTERVAL,
         rules=(
             {"record": HOST, "expr": f"{named}\n", "labels": labels},
-            {"record": GPUS, "expr": f"{gpus}\nand on (instance)\n{existing}\n", "labels": labels},
+            {"record": GPUS, "expr": f"{gpus}\nand on (instance)\n{offering}\n", "labels": labels},
         ),
     )
 

@@ -240,7 +240,7 @@ INHIBITIONS: Final = (
         target=(
             'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
             "|HostInfinibandPortDown|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
-            "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuCountBelowInventory|GpuMissing"
+            "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuMetricsMissing|GpuCountBelowInventory|GpuMissing"
             "|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
             "|GpuNvlinkDown|GpuNvlinkSlow|FabricServiceDown"
             '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',

@@ -73,17 +73,24 @@ def _own_past(series: str, most: str) -> str:
     return f'max by ({_GPU}) ({series}{{model!~"{listed}"}})\n< {most}'
 
 
-# A bridge that somebody removed is no failure: the end of a maintenance forgets the number before it.
+# By the clock of the host, which is that of the sample too.
+_MAINTENANCE_ENDED: Final = (
+    "timestamp(gpu_fleet_maintenance_end_timestamp_seconds) - gpu_fleet_maintenance_end_timestamp_seconds < 300"
+)
+
+
+# A bridge that somebody removed is no failure: the end of a maintenance forgets the number before it. It leaves 0, or the number
+# would be found again within 30 minutes.
 def _most(name: str, series: str) -> Rule:
     now = f"max by ({_GPU}) ({series} > 0)"
-    before = (
-        f"last_over_time({name}[30m])\n"
-        f"  and on ({_HOST}) host:known:bool\n"
-        f"  unless on ({_HOST}) (time() - gpu_fleet_maintenance_end_timestamp_seconds < 300)"
-    )
+    before = f"last_over_time({name}[30m])\n  and on ({_HOST}) host:known:bool"
     return {
         "record": name,
-        "expr": f"max by ({_GPU}) (\n(\n  {before}\n) > {now}\nor\n{now}\nor\n(\n  {before}\n)\n)\n",
+        "expr": (
+            f"max by ({_GPU}) (\n(\n  {before}\n  unless on ({_HOST}) ({_MAINTENANCE_ENDED})\n) > {now}\nor\n{now}\nor\n(\n"
+            f"  {before}\n  unless on ({_HOST}) ({_MAINTENANCE_ENDED})\n)\nor\n(\n  0 * ({before})\n"
+            f"  and on ({_HOST}) ({_MAINTENANCE_ENDED})\n)\n)\n"
+        ),
     }
 
 

@@ -31,6 +31,28 @@ WORK_LABELS: Final = ("namespace", "pod", "container", "hpc_job")
 LABELS: Final = (*HOST_LABELS, "exporter_mode", *GPU_LABELS, *WORK_LABELS)
 INFO_LABELS: Final = ("gpu", "uuid", "model", "pci_bus_id", "driver_version")
 
+# What libraries report for a value they do not have, where an exporter passes it on: DCGM's blanks (0x7ffffff0 and the next
+# fifteen, 0x7ffffffffffffff0, 2^47), the largest number of a field (255, 65535, 4294967295, 18446744073709551615, 3.4e38), 0
+# degrees and -1. No GPU has such a value: it is not measured. By unit, what can be measured: at least, below.
+# Source: DCGM 4.6.0, dcgm_structs.h (DCGM_INT32_BLANK, DCGM_INT64_BLANK, DCGM_FP64_BLANK); ROCm 6, amdsmi.h; read 2026-11-25.
+MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
+    "ratio": (0, 1.1),
+    "bytes": (0, 1e13),
+    "watts": (0, 1e4),
+    "joules_total": (0, 1e12),
+    "celsius": (1, 200),
+    "hertz": (0, 1e10),
+    "seconds_total": (0, 4e9),
+    "total": (0, 0x7FFFFFF0),
+    "lanes": (1, 65),
+    "version": (1, 100),
+    "count": (0, 1e6),
+    "code": (0, 1e6),
+    "bool": (0, 1e6),
+    "bytes_per_second": (0, 1e13),
+}
+_BITS: Final = 1 << 16  # of a mask of throttle reasons
+
 _HOST: Final = ", ".join(HOST_LABELS)
 _HOST_AND_MODE: Final = f"{_HOST}, exporter_mode"
 
@@ -65,14 +87,25 @@ class Series:
         for source in self.sources:
             by_labels.setdefault(tuple(sorted(source.labels.items())), []).append(source)
         return [
-            {"record": self.name, **({"labels": dict(labels)} if labels else {}), "expr": "or\n".join(map(_branch, sources))}
+            {
+                "record": self.name,
+                **({"labels": dict(labels)} if labels else {}),
+                "expr": "or\n".join(_branch(source, self.unit if self.name.startswith("gpu:") else "") for source in sources),
+            }
             for labels, sources in by_labels.items()
         ]
 
 
-def _branch(source: Source) -> str:
-    return f"# {source.exporter}\n(\n{_indent(source.expression)}\n)\n"
+def _branch(source: Source, unit: str) -> str:
+    measured = ""
+    if unit in MEASURABLE and source.exporter not in _RECORDED:
+        least, below = MEASURABLE[unit]
+        measured = f" >= {least:g} < {below:.10g}"
+    return f"# {source.exporter}\n(\n{_indent(source.expression)}\n){measured}\n"
 
+
+# Sources made of what has been recorded.
+_RECORDED: Final = ("all", "derived")
 
 # --- exporters --------------------------------------------------------------------------------------------------------
 
@@ -178,25 +211,35 @@ def nvlink_exporter(metric: str, scale: str, *, extra: Sequence[str] = (), raw: 
     )
 
 
-def amd(metric: str, scale: str = "", *, matchers: str = "", labels: Mapping[str, str] | None = None) -> Source:
-    """A metric of AMD's device-metrics-exporter, or several joined by `|` of which a GPU has one."""
+def amd(
+    metric: str, scale: str = "", *, matchers: str = "", labels: Mapping[str, str] | None = None, below: int | None = None
+) -> Source:
+    """A metric of AMD's device-metrics-exporter, or several joined by `|` of which a GPU has one.
+
+    Any of them may have the prefix of the exporter's documentation (MetricsFieldPrefix in its configuration). `below`: larger
+    values are not measured, and there is another metric or a comparison that they would outdo.
+    """
     names = tuple(metric.split("|"))
-    chosen = ", ".join(filter(None, (f'__name__=~"{metric}"' if len(names) > 1 else "", matchers)))
-    selector = f"{names[0] if len(names) == 1 else ''}{{{chosen}}}" if chosen else names[0]
-    identity = {
-        "gpu_id": "gpu",
-        "gpu_uuid": "uuid",
-        "card_model": "model",
-        "gpu_partition_id": "gpu_instance",
-        "job_id": "hpc_job",
-    }
-    own = f"max by ({', '.join((_HOST_AND_MODE, *identity, 'namespace', 'pod', 'container'))}) ({selector})"
+    selector = f"{{{', '.join(filter(None, (amd_names(*names), matchers)))}}}"
     return Source(
         exporter="AMD's device-metrics-exporter",
-        expression=_scaled(f"max without ({', '.join(identity)}) ({_rename(own, identity)})", scale),
+        expression=_scaled(_of_amd(selector if below is None else f"{selector} < {below}"), scale),
         metrics=names,
         labels=labels or {},
     )
+
+
+def amd_names(*names: str) -> str:
+    return f'__name__=~"{"|".join(f"{prefix}{name}" for name in names for prefix in ("", "amd_"))}"'
+
+
+def _of_amd(selector: str) -> str:
+    """A GPU of a guest has no card_model, and the largest number instead of a partition."""
+    identity = {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_series": "model", "card_model": "model", "job_id": "hpc_job"}
+    others = ("gpu_partition_id", "namespace", "pod", "container")
+    own = f"max by ({', '.join((_HOST_AND_MODE, *identity, *others))}) ({selector})"
+    renamed = _rename(f'label_replace({own}, "gpu_instance", "$1", "gpu_partition_id", "([0-9]{{1,4}})")', identity)
+    return f"max without (gpu_partition_id, {', '.join(identity)}) ({renamed})"
 
 
 def _hwmon(label: str) -> Source:
@@ -230,6 +273,9 @@ def derived(expression: str, *metrics: str) -> Source:
     return Source(exporter="derived", expression=f"({expression})\nand on ({_HOST})\n{present}", metrics=metrics)
 
 
+# Jobs that scrape an exporter of GPUs: ours, and those that others run (dcgm-exporter, AMD's device-metrics-exporter).
+GPU_EXPORTERS: Final = "gpu-exporter|.*dcgm.*|.*amd.*exporter.*|.*device-metrics-exporter.*"
+
 # NVIDIA's library does not return while its driver hangs, and dcgm-exporter does not answer then; neither does
 # nvidia_gpu_exporter with its NVML backend. A scrape times out after 10 s, but a stopped exporter refuses the connection.
 # Within two minutes, because Kubernetes restarts an exporter that does not answer. Where nvidia-smi works meanwhile (the
@@ -238,14 +284,14 @@ _SCRAPE_TIMES_OUT: Final = Source(
     exporter="all",
     expression=f"""\
 0 * max by ({_HOST}) (
-  up{{job=~"gpu-exporter|.*dcgm.*"}} == 0
+  up{{job=~"{GPU_EXPORTERS}"}} == 0
   and
-  max_over_time(scrape_duration_seconds{{job=~"gpu-exporter|.*dcgm.*"}}[2m]) > 9
+  max_over_time(scrape_duration_seconds{{job=~"{GPU_EXPORTERS}"}}[2m]) > 9
   unless on ({_HOST})
   (
     node_gpu_collector_success{{collector="links"}} == 1
     and on ({_HOST})
-    time() - node_gpu_collector_timestamp_seconds{{collector="links"}} < 120
+    timestamp(node_gpu_collector_timestamp_seconds{{collector="links"}}) - node_gpu_collector_timestamp_seconds < 120
   )
 )""",
     metrics=("up", "scrape_duration_seconds", "node_gpu_collector_success", "node_gpu_collector_timestamp_seconds"),
@@ -268,6 +314,12 @@ def _per_host(exporter: str, aggregation: str, selector: str) -> Source:
     return Source(exporter=exporter, expression=f"{aggregation} by ({_HOST}) ({selector})", metrics=(selector.partition("{")[0],))
 
 
+def _age(exporter: str, selector: str) -> Source:
+    """The time of a sample is that of the clock that its value is from: the ruler's clock may differ."""
+    metric = selector.partition("{")[0]
+    return Source(exporter=exporter, expression=f"min by ({_HOST}) (timestamp({selector}) - {metric})", metrics=(metric,))
+
+
 def _rename(expression: str, names: dict[str, str]) -> str:
     """Copies labels; the enclosing aggregation drops the old ones."""
     for old, new in names.items():
@@ -287,6 +339,27 @@ def _indent(text: str) -> str:
 
 _MIB: Final = "* 1048576"
 
+# A GPU is listed if it has any of these, of which the first is used: a guest of vGPU has no temperature and no power, a GPU with
+# MIG no utilization, and a list of counters may leave out any field. All are read from the GPU at once: one that is lost has
+# none.
+_OF_EVERY_DCGM_GPU: Final = (
+    "DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS",
+    "DCGM_FI_DEV_FB_USED|DCGM_FI_DEV_FB_USED_BYTES",
+    "DCGM_FI_DEV_GPU_UTIL|DCGM_FI_DEV_GPU_UTIL_RATIO",
+    "DCGM_FI_DEV_SM_CLOCK|DCGM_FI_DEV_SM_CLOCK_HERTZ",
+)
+_OF_EVERY_AMD_GPU: Final = ("gpu_total_vram", "gpu_used_vram", "gpu_gfx_activity", "gpu_health")
+
+
+def _first(selectors: Iterable[str], *labels: str) -> str:
+    return f" or on ({', '.join((_HOST, *labels))}) ".join(selectors)
+
+
+# Of the partitions of a GPU only its serial number says that they are one.
+_PARTITIONS: Final = (
+    f'{{{amd_names(*_OF_EVERY_AMD_GPU)}, gpu_compute_partition_type!~"(?i)(spx)?", serial_number!~"(?i)(n/a|unknown|0*)"}}'
+)
+
 INFO: Final = Series(
     name="gpu:info",
     meaning="Always 1: identity of a GPU. pci_bus_id in the form of its exporter.",
@@ -298,7 +371,7 @@ INFO: Final = Series(
 group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
   {
                 _rename(
-                    '{__name__=~"DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS"}',
+                    _first((f'{{__name__=~"{names}"}}' for names in _OF_EVERY_DCGM_GPU), "gpu", "UUID"),
                     {
                         "UUID": "uuid",
                         "modelName": "model",
@@ -308,7 +381,7 @@ group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
                 )
             }
 )""",
-            metrics=("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+            metrics=tuple(name for names in _OF_EVERY_DCGM_GPU for name in names.split("|")),
         ),
         Source(
             exporter="nvidia_gpu_exporter",
@@ -330,9 +403,14 @@ group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
             exporter="AMD's device-metrics-exporter",
             expression=f"""\
 group by ({_HOST_AND_MODE}, {", ".join(label for label in INFO_LABELS if label != "pci_bus_id")}) (
-  {_rename("gpu_total_vram", {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_model": "model"})}
+  {
+                _rename(
+                    _first((f"{{{amd_names(name)}}}" for name in _OF_EVERY_AMD_GPU), "gpu_id", "gpu_uuid"),
+                    {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_series": "model", "card_model": "model"},
+                )
+            }
 )""",
-            metrics=("gpu_total_vram",),
+            metrics=_OF_EVERY_AMD_GPU,
         ),
     ),
 )
@@ -370,7 +448,12 @@ def _throttle() -> tuple[Source, ...]:
             _bit(dcgm("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS|DCGM_FI_DEV_CLOCKS_EVENT_REASONS", labels={"reason": reason}), bit),
         )
     ) + tuple(
-        amd("|".join(f"gpu_violation_{name}_residency_percentage" for name in names), _AMD_THROTTLED, labels={"reason": reason})
+        amd(
+            "|".join(f"gpu_violation_{name}_residency_percentage" for name in names),
+            _AMD_THROTTLED,
+            labels={"reason": reason},
+            below=101,
+        )
         for reason, names in _AMD_VIOLATIONS.items()
     )
 
@@ -399,7 +482,7 @@ def _throttle_time() -> tuple[Source, ...]:
 
 
 def _bit(source: Source, bit: int) -> Source:
-    return replace(source, expression=f"floor((\n{_indent(source.expression)}\n) / {bit}) % 2")
+    return replace(source, expression=f"floor(((\n{_indent(source.expression)}\n) < {_BITS}) / {bit}) % 2")
 
 
 def _nvlink_errors() -> tuple[Source, ...]:
@@ -421,11 +504,22 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
         INFO,
         Series(
             name="instance:gpus:count",
-            meaning="Number of GPUs that a host reports.",
+            meaning="Number of GPUs that a host reports. An AMD GPU in partitions is one, and so is a GPU with MIG.",
             sources=(
                 Source(
                     exporter="all",
-                    expression=f"count by ({_HOST}) (group by ({_HOST}, gpu, uuid) (gpu:info))",
+                    expression=f"""\
+count by ({_HOST}) (
+  group by ({_HOST}, serial_number) ({_PARTITIONS})
+  or
+  group by ({_HOST}, pci_bus_id) (gpu:info{{uuid=~"0x.+", pci_bus_id!=""}})
+  or
+  (
+    group by ({_HOST}, gpu, uuid) (gpu:info)
+    unless on ({_HOST}, gpu) label_replace({_PARTITIONS}, "gpu", "$1", "gpu_id", "(.+)")
+    unless on ({_HOST}, gpu) gpu:info{{uuid=~"0x.+", pci_bus_id!=""}}
+  )
+)""",
                     metrics=("gpu:info",),
                 ),
             ),
@@ -441,11 +535,11 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
             ),
         ),
         Series(
-            name="instance:gpu_collection:timestamp_seconds",
-            meaning="Time when the GPUs were last read.",
+            name="instance:gpu_collection_age:seconds",
+            meaning="Time since the GPUs were last read, by the host's clock.",
             sources=(
-                _per_host("nvidia_gpu_exporter", "max", "nvidia_smi_last_collect_success_timestamp_seconds"),
-                _per_host("textfile", "max", 'node_gpu_collector_timestamp_seconds{collector!="links"}'),
+                _age("nvidia_gpu_exporter", "nvidia_smi_last_collect_success_timestamp_seconds"),
+                _age("textfile", 'node_gpu_collector_timestamp_seconds{collector!="links"}'),
             ),
         ),
     ),
@@ -548,7 +642,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                 dcgm("DCGM_FI_DEV_POWER_USAGE|DCGM_FI_DEV_BOARD_POWER_WATTS"),
                 smi("power_draw_watts"),
                 textfile("power_draw_watts"),
-                amd("gpu_package_power|gpu_average_package_power"),
+                amd("gpu_package_power|gpu_average_package_power", below=10000),
             ),
         ),
         Series(
@@ -579,7 +673,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                 dcgm("DCGM_FI_DEV_GPU_TEMP|DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
                 smi("temperature_gpu"),
                 textfile("temperature_celsius"),
-                amd("gpu_junction_temperature|gpu_edge_temperature"),
+                amd("gpu_junction_temperature|gpu_edge_temperature", below=200),
             ),
         ),
         Series(
@@ -601,7 +695,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                 textfile("temperature_limit_celsius"),
                 _hwmon("junction"),
                 # Without node_exporter's sensors: what amd-smi reports for an MI300X. The junction of a busy GPU has 85 and more.
-                amd("gpu_junction_temperature", "* 0 + 100"),
+                amd("gpu_junction_temperature", "* 0 + 100", below=200),
             ),
         ),
         Series(

@@ -75,6 +75,8 @@ def read(directory: Path = DIRECTORY, more: Path | None = None) -> Catalogue:
             continue
         if file.stem == "dcgm-exporter":
             entries = dict.fromkeys(known_fields(), frozenset()) | entries
+        if file.stem == "amd-device-metrics-exporter":  # the prefix of its documentation
+            entries |= {f"amd_{name}": labels for name, labels in entries.items()}
         for name, labels in entries.items():
             metrics[name] = (metrics.get(name) or frozenset()) | labels | of_all | TARGET_LABELS | POD_LABELS
     return Catalogue(metrics, logs)

@@ -71,7 +71,7 @@ tests:
     input_series:
       # gpu-1 lost a GPU after three minutes and is without it for more than a day, gpu-2 left the cluster, cpu-1 has none; mig-1
       # has the strategy single, shared-1 ten shares of each GPU, mixed-1 instances of several sizes, amd-1 MI300X; nobody reports
-      # the GPUs of dark-1.
+      # the GPUs of dark-1; those of dra-1 are dynamic resources, of which the exporter lists what pods have.
 {series}
     promql_expr_test:
       - expr: inventory:host:expected
@@ -94,6 +94,7 @@ _NODES = {
     "mixed-1": ("nvidia_com_mig_1g_10gb", "14x1600", "2x1600"),
     "amd-1": ("amd_com_gpu", "8x1600", "8x1600"),
     "dark-1": ("nvidia_com_gpu", "8x1600", "_x1600"),
+    "dra-1": ("cpu", "64x1600", "8x2 1x1600"),
 }
 
 
@@ -127,7 +128,7 @@ def _kubernetes_test() -> str:
         return "\n".join(f"          - {{{row}}}" for row in rows)
 
     gpus = {"gpu-1": 8, "mig-1": 8, "shared-1": 8, "mixed-1": 2, "amd-1": 8}
-    hosts = dict.fromkeys([*gpus, "dark-1"], 1)
+    hosts = dict.fromkeys([*gpus, "dark-1", "dra-1"], 1)
     return KUBERNETES_TEST.format(
         series=given, hosts=expected("inventory:host:expected", hosts), gpus=expected("inventory:gpus_expected:count", gpus)
     )

@@ -20,7 +20,7 @@ UNITS = {"info", "ratio", "bytes", "watts", "joules_total", "celsius", "hertz", 
     "lanes",
     "version",
     "bytes_per_second",
-    "timestamp_seconds",
+    "seconds",
 }
 
 
