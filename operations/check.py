@@ -27,6 +27,7 @@ from operations.engine import OperationError, error_of, pulumi
 from operations.mimir import LATE_S, Mimir, last_samples, when
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project
+from operations.state import exported, resources_of
 from operations.table import table
 from stackfile.config import ConfigErrors
 from stackfile.problems import listed
@@ -181,10 +182,7 @@ def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
 
 def deployed_resources(stack: str) -> dict[str, str]:
     """URN -> name as HostState has it, of everything in the stack's state that is checked. Raises OperationError."""
-    done = pulumi("stack", "export", "--stack", stack)
-    if done.returncode != 0:
-        raise OperationError(error_of(done))
-    resources = (json.loads(done.stdout).get("deployment") or {}).get("resources") or []
+    resources = resources_of(exported(stack))
     return {one["urn"]: name for one in resources if not one.get("delete") and (name := _name(one))}
 
 

@@ -4,9 +4,10 @@
 
 Options that are not named here are passed to pulumi.
 
-Pulumi saves the whole state twice per resource: gigabytes with a thousand hosts. For a stack of hosts and rules it is saved once,
-at the end: what a killed run did without recording it, the next one finds on the hosts and leaves as it is. With Kubernetes,
-Grafana or an embedded backend every step is saved: creating their objects a second time would fail.
+Pulumi saves the whole state twice per resource: gigabytes with a thousand hosts. Where a stack has hosts and rules alone and all
+its hosts are in the state, it is saved once, at the end: what a killed run did without recording it, the next one finds on the
+hosts and leaves as it is. A host that is new would be forgotten (state.py), and objects in Kubernetes, Grafana or an embedded
+backend cannot be created a second time, so with one of these every step is saved.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from operations.mimir import Mimir, last_samples
 from operations.output import run
 from operations.results import results, shown
 from operations.stack import Configuration, deployed_configuration, enter_project
+from operations.state import exported, has_all, keep_what_was_being_created
 from stackfile.config import ConfigErrors, HostSpec
 from stackfile.naming import resource_name
 from stackfile.patterns import PatternError, expand
@@ -50,9 +52,10 @@ _BACKEND = "**gpu-fleet:backend:Backend**"
 _HOST = "**gpu-fleet:host:Host::{}"
 
 
-def environment(sections: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of pulumi for a stack with these sections; `given`, those of the user, take precedence."""
-    usual = {} if _CANNOT_BE_CREATED_TWICE.intersection(sections) else SAVED_ONCE
+def environment(sections: Collection[str], given: Mapping[str, str], *, is_new: bool) -> dict[str, str]:
+    """The variables of pulumi for a stack with these sections; `given`, those of the user, take precedence. `is_new`: the run
+    brings up hosts that are not in the state."""
+    usual = {} if is_new or _CANNOT_BE_CREATED_TWICE.intersection(sections) else SAVED_ONCE
     return {**usual, **given}
 
 
@@ -131,25 +134,36 @@ def main(arguments: list[str]) -> int:
         enter_project()
         configuration = deployed_configuration(given.stack)
         command = ["pulumi", *arguments_of(given.verb, given.stack, given.host, configuration), *others]
+        hosts = _deployed(configuration, given.host)
+        is_new = given.verb == "up" and _brings_up_new_ones(given.stack, hosts)
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
-    variables = environment(configuration.keys, os.environ)
+    variables = environment(configuration.keys, os.environ, is_new=is_new)
     if given.verb == "up":
         began = time.time()
-        status, changed = _up(command, variables, _deployed(configuration, given.host))
+        status, changed = _up(command, variables, list(hosts))
         _await_data(configuration, given.stack, changed, began)
         return status
     os.execvpe("pulumi", command, variables)  # noqa: S606
 
 
-def _deployed(configuration: Configuration, pattern: str) -> list[str]:
+def _deployed(configuration: Configuration, pattern: str) -> dict[str, HostSpec]:
     """The hosts that a run should reach; none where the stack file has errors, which the program then reports."""
     try:
         hosts = configuration.hosts().hosts
     except ConfigErrors:
-        return []
-    return matching(pattern, hosts) if pattern else [name for name, host in hosts.items() if not _why_not_deployed(host)]
+        return {}
+    names = matching(pattern, hosts) if pattern else [name for name, host in hosts.items() if not _why_not_deployed(host)]
+    return {name: hosts[name] for name in names}
+
+
+def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec]) -> bool:
+    """Whether some of the hosts are not in the state. What a killed run left open is settled first. Raises OperationError."""
+    state = exported(stack)
+    if kept := keep_what_was_being_created(stack, state):
+        print(f"A run was killed while it brought up {', '.join(kept)}: this one finishes or removes it.", file=sys.stderr)
+    return not has_all(state, hosts.values())
 
 
 def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], since: float) -> None:

@@ -8,17 +8,17 @@ What was deployed is read from the stack's state, the rest from the metrics stor
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from operations.engine import OperationError, error_of, pulumi
+from operations.engine import OperationError
 from operations.mimir import LATE_S, Mimir, last_samples, when
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project
+from operations.state import exported, resources_of
 from operations.table import table
 from stackfile.config import ConfigErrors, StackConfig
 
@@ -90,10 +90,7 @@ def summary(config: StackConfig, found: Sequence[tuple[str, ...]], reported: Rep
 
 def state_of(stack: str) -> tuple[dict[str, Mapping[str, str]], Mapping[str, Any]]:
     """The facts of each host, and the stack's outputs, as the last run left them. Raises OperationError."""
-    done = pulumi("stack", "export", "--stack", stack)
-    if done.returncode != 0:
-        raise OperationError(error_of(done))
-    resources = (json.loads(done.stdout).get("deployment") or {}).get("resources") or []
+    resources = resources_of(exported(stack))
     facts = {
         one["inputs"]["host"]: one.get("outputs", {}).get("facts") or {}
         for one in resources

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -69,10 +70,13 @@ class Project:
         return code, output
 
     def release_lock(self) -> None:
-        """As docs/when-up-fails.md has it, for a stack that a killed engine left locked."""
+        """As docs/when-up-fails.md has it, for a stack that a killed engine left locked; then what `make up` does first."""
         code, output = self._wait(self._start((), 1, "cancel", "--yes"))
         if code != 0:
             raise RuntimeError(f"pulumi cancel exited {code}:\n{output}")
+        settle = f"from operations.state import *; keep_what_was_being_created({_STACK!r}, exported({_STACK!r}))"
+        command = [sys.executable, "-c", settle]
+        subprocess.run(command, cwd=self.directory, env=self._environment(1), stdin=subprocess.DEVNULL, check=True)
 
     def hosts(self) -> list[str]:
         """Of the state: each host, and operations that are still open."""
@@ -84,22 +88,29 @@ class Project:
         return subprocess.Popen(
             [*prefix, str(toolchain.find("pulumi")), "--non-interactive", "--color", "never", *arguments],
             cwd=self.directory,
-            env={
-                **os.environ,
-                **programs.environment(_STACK),
-                **SAVED_ONCE,
-                "PULUMI_BACKEND_URL": f"file://{self.directory}/state",
-                "PULUMI_CONFIG_PASSPHRASE": "of the lab",
-                "PULUMI_STACK": _STACK,
-                "PULUMI_SKIP_UPDATE_CHECK": "true",
-                "PYTHONPATH": str(_REPO),
-                "POWERCUT_DESIRED": str(self.desired[version or 1]),
-            },
+            env=self._environment(version),
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+
+    def _environment(self, version: int) -> dict[str, str]:
+        """A first apply is saved at every step, as `make up` does."""
+        return {
+            **os.environ,
+            **programs.environment(_STACK),
+            **(SAVED_ONCE if self._has_state() and self.hosts() else {}),
+            "PULUMI_BACKEND_URL": f"file://{self.directory}/state",
+            "PULUMI_CONFIG_PASSPHRASE": "of the lab",
+            "PULUMI_STACK": _STACK,
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PYTHONPATH": str(_REPO),
+            "POWERCUT_DESIRED": str(self.desired[version or 1]),
+        }
+
+    def _has_state(self) -> bool:
+        return (self.directory / _STATE).exists()
 
     @staticmethod
     def _wait(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -45,9 +45,10 @@ def hosts(tmp_path: Path) -> dict[str, HostSpec]:
 )
 def test_a_state_whose_objects_cannot_be_created_twice_is_saved_at_every_step(sections: set[str], is_saved_once: bool) -> None:
     expected = deploy.SAVED_ONCE if is_saved_once else {}
-    assert deploy.environment(sections, {"PATH": "/bin"}) == {"PATH": "/bin", **expected}
+    assert deploy.environment(sections, {"PATH": "/bin"}, is_new=False) == {"PATH": "/bin", **expected}
+    assert deploy.environment(sections, {"PATH": "/bin"}, is_new=True) == {"PATH": "/bin"}
     given = {"PULUMI_SKIP_CHECKPOINTS": "false"}
-    assert deploy.environment(sections, given) == given, "the user's own setting takes precedence"
+    assert deploy.environment(sections, given, is_new=False) == given, "the user's own setting takes precedence"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,8 @@ def test_pulumi_gets_unknown_options_and_its_status_is_that_of_make(stack: Stack
     config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
     pulumi = tmp_path / "pulumi"
     pulumi.write_text(
-        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; esac\necho \"$@; $PULUMI_SKIP_CHECKPOINTS\"\nexit 7\n"
+        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; stack) echo '{{}}'; exit;; esac\n"
+        'echo "$@; $PULUMI_SKIP_CHECKPOINTS"\nexit 7\n'
     )
     pulumi.chmod(0o755)
     done = make(stack, "up", "STACK=us-west-training", pulumi=tmp_path)
@@ -215,7 +217,7 @@ def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_pat
     config = json.dumps({"gpu-fleet:hosts": {"value": "{}", "objectValue": {}, "secret": False}})
     pulumi = tmp_path / "pulumi"
     pulumi.write_text(
-        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; esac\n"
+        f"#!/bin/sh\ncase $2 in config) echo '{config}'; exit;; stack) echo '{{}}'; exit;; esac\n"
         "trap 'sleep 1; echo stopped in order; exit 3' INT\necho started\nwhile :; do sleep 0.1; done\n"
     )
     pulumi.chmod(0o755)

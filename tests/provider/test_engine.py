@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import yaml
 
 import toolchain
 from lab.standins import programs
+from operations import deploy, state
 from operations.deploy import SAVED_ONCE
 from tests import vault
 from tests.hosts.stack import assert_unchanged
@@ -244,30 +246,6 @@ def test_ctrl_c_ends_the_work_and_the_next_up_finishes_it(stack: Stack) -> None:
     assert "1 updated" in stack.up(), "the state was saved at the end, short as the run was"
 
 
-def test_a_run_that_was_killed_before_it_saved_anything_is_finished_by_the_next(stack: Stack) -> None:
-    stack.desired["hosts"] = {"node-1": "", "node-2": "hang"}
-    process = stack.start("up", "--yes", "--skip-preview", **SAVED_ONCE)
-    child = hanging_child(stack, process)
-    settings = stack.directory / "hosts/node-1/etc/gpu-fleet/gpu-fleet.env"
-    deadline = time.monotonic() + 300
-    while not settings.exists():  # whichever host is registered first
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    process.kill()
-    process.wait(timeout=120)
-    assert is_gone_soon(child), "the work on the host ends with the run"
-    assert not [one for one in stack.resources() if one["type"] == "gpu-fleet:host:Host"]
-    before = [path for path in stack.placed() if "/incoming." not in path]  # the shell that waited for it deletes those meanwhile
-
-    stack.run("cancel", "--yes")
-    stack.desired["hosts"] = {"node-1": "", "node-2": ""}
-    assert "+ 5 created" in stack.up(**SAVED_ONCE), "found again on the hosts, not refused as existing"
-    assert str(settings) in before and set(before) <= set(stack.placed())
-    assert "5 unchanged" in stack.run("refresh", "--yes")
-    stack.run("destroy", "--yes")
-    assert not stack.placed(), "what the killed run placed is removed as well"
-
-
 def hanging_child(stack: Stack, process: subprocess.Popen[str]) -> Path:
     """The process in /proc that a host's converge program waits for, once it does."""
     deadline = time.monotonic() + 300
@@ -277,3 +255,46 @@ def hanging_child(stack: Stack, process: subprocess.Popen[str]) -> Path:
                 return Path("/proc") / number
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
+
+
+class _Prepared:
+    """What `make up` does to the state before it runs pulumi, and the variables that it gives it."""
+
+    def __init__(self, stack: Stack, monkeypatch: pytest.MonkeyPatch):
+        for name, value in stack.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(stack.directory)
+        exported = state.exported("test")
+        self.kept = state.keep_what_was_being_created("test", exported)
+        prefixes = ((name, str(stack.directory / "hosts" / name)) for name in stack.desired["hosts"])
+        hosts = [SimpleNamespace(name=name, connection="local", prefix=prefix) for name, prefix in prefixes]
+        self.variables = deploy.environment({"hosts"}, {}, is_new=not state.has_all(exported, hosts))
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_hosts_of_a_killed_run_are_finished_or_removed_by_the_next(
+    stack: Stack, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One was in place, the other half-way, when a run that installed both was killed."""
+    stack.desired["hosts"] = {"node-1": "", "node-2": "hang"}
+    process = stack.start(*UP, **_Prepared(stack, monkeypatch).variables)
+    child = hanging_child(stack, process)
+    deadline = time.monotonic() + 300
+    while not any(one["urn"].endswith("Host::node-1") for one in stack.resources()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.kill()
+    process.wait(timeout=120)
+    assert is_gone_soon(child)
+
+    stack.run("cancel", "--yes")
+    stack.desired["hosts"] = {} if leaves else {"node-1": "", "node-2": ""}
+    prepared = _Prepared(stack, monkeypatch)
+    assert prepared.kept == ["node-2"]
+    output = stack.up(**prepared.variables)
+    assert "pending operations" not in output
+    if leaves:
+        assert not stack.placed(), "what the killed run placed is removed"
+        return
+    assert "~ 1 updated" in output and "4 unchanged" in output
+    assert _Prepared(stack, monkeypatch).variables == SAVED_ONCE, "a thousand hosts that exist are saved once"
