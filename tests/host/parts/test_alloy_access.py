@@ -164,6 +164,28 @@ def test_the_tenant_is_sent_beside_other_headers(strict: RunningAlloy) -> None:
     assert strict.receiver.headers[PUSH]["X-Scope-Orgid"] == "us-west"
 
 
+@pytest.mark.parametrize("login", [False, True])
+def test_stores_are_reached_through_the_proxy_of_the_environment(tmp_path: Path, login: bool) -> None:
+    """The only way to them: no resolver knows their names."""
+    log = tmp_path / "kern.log"
+    log.touch()
+    for name in ("metrics-password", "logs-password"):
+        (tmp_path / "etc/gpu-fleet/secrets").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"etc/gpu-fleet/secrets/{name}").write_text("planted-password")
+    receiver = Receiver()
+    facts = {
+        **kernel_log_facts(log),
+        "GPU_FLEET_METRICS_URL": "http://mimir.invalid/api/v1/push",
+        "GPU_FLEET_LOGS_URL": "http://loki.invalid/loki/api/v1/push",
+        "http_proxy": receiver.url,
+    }
+    with running_alloy(tmp_path, facts, receiver, metrics_login=login, logs_login=login) as running:
+        running.wait_until_read(log)
+        with log.open("a") as kernel:
+            kernel.write("[ 1.0] NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.\n")
+        receiver.wait_for(lambda: {facts["GPU_FLEET_METRICS_URL"], facts["GPU_FLEET_LOGS_URL"]} <= receiver.headers.keys())
+
+
 def test_alloy_shows_no_token_in_its_log(strict: RunningAlloy) -> None:
     strict.receiver.wait_for(lambda: strict.receiver.headers)
     shown = (strict.prefix / "alloy.log").read_text()
