@@ -35,7 +35,7 @@ def test_a_bare_machine_is_told_everything_at_once(
     monkeypatch.setattr(requirements.os, "geteuid", lambda: 0)
     assert requirements.main() == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "make test cannot run on this machine; 11 things are missing:"
+    assert lines[0] == "make test cannot run on this machine; 12 things are missing:"
     for number, (what, fix) in enumerate(
         [
             ("debootstrap is missing", "apt-get install debootstrap"),
@@ -49,6 +49,7 @@ def test_a_bare_machine_is_told_everything_at_once(
             ("a Debian mirror", "set a mirror in /etc/apt"),
             ("a source of the tools: github.com does not answer (timed out)", "https_proxy"),
             ("NVIDIA's nvidia-smi", "use Debian or Ubuntu"),
+            ("AMD's rocm-smi", "use Debian or Ubuntu"),
         ],
         1,
     ):

@@ -171,7 +171,7 @@ def _csv(machine: Machine, gpus: list[Readings], wanted: list[str], driver: bool
         ]
         lines.append("")
     if driver:
-        lines += ["name,value", f"Driver version,{machine.driver}", ""]
+        lines += ["name, value", f'"Driver version", "{machine.driver}"', ""]
     return "\n".join(lines)
 
 

@@ -47,6 +47,10 @@ def ensure(branch: str, progress: Progress | None = None) -> Generation:
     """Raises NoPackages."""
     generation = GENERATIONS[branch]
     generation.packages.ensure(progress)
+    if not generation.driver.startswith(f"{branch}."):
+        raise NoPackages(
+            f"Debian {generation.packages.suite} has nvidia-smi {generation.driver} now, not {branch}: change {__file__}"
+        )
     return generation
 
 
