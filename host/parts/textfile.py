@@ -16,7 +16,9 @@ The metrics of the collectors, and those of the two programs that they replace:
         node_gpu_nvlinks_active{gpu}, node_gpu_nvlink_speed_bytes_per_second{gpu},
         node_gpu_fabric_info{gpu, cluster_uuid, clique},
         node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
-        node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector}
+        node_gpu_partitions{gpu} (AMD),
+        node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector},
+        node_gpu_collector_part_success{collector, part}
 """
 
 from __future__ import annotations
@@ -58,9 +60,9 @@ class Textfile:
 
 
 def _exporter(vendor: str, *helpers: str) -> Part:
-    """A collector that is its host's GPU exporter, so it must work; it runs at most 15 s after it was placed."""
+    """A collector that is its host's GPU exporter, so it must read the GPUs; it runs at most 15 s after it was placed."""
     part = _collector(vendor, {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": (vendor,)}, *helpers)
-    contains = f'node_gpu_collector_success{{collector="{vendor}"}} 1'
+    contains = f'node_gpu_collector_part_success{{collector="{vendor}",part="readings"}} 1'
     return replace(part, checks=(FileCheck(path=f"{DIRECTORY}/gpu_{vendor}.prom", contains=contains),))
 
 

@@ -68,6 +68,20 @@ def test_mig_instances_are_not_counted_as_gpus(tmp_path: Path) -> None:
     assert facts_of(probe("check-driver", {**nvidia_smi(tmp_path, MIG), "GPU_FLEET_GPUS": "1"}))["GPU_COUNT"] == "1"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n",
+        "Warning: persistence mode is disabled on device 00000000:3B:00.0. See the Known Issues section of the man page\n",
+        "GPU 00000000:3B:00.0: a message about a GPU\n",
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_warning_is_no_gpu_and_no_failure(tmp_path: Path, line: str, is_first: bool) -> None:
+    listing = line + EIGHT if is_first else EIGHT + line
+    assert facts_of(probe("check-driver", {**nvidia_smi(tmp_path, listing), "GPU_FLEET_GPUS": "8"}))["GPU_COUNT"] == "8"
+
+
 def test_different_models_are_counted_apart(tmp_path: Path) -> None:
     listing = EIGHT + "GPU 8: NVIDIA A100-SXM4-80GB (UUID: GPU-8)\n"
     found = facts_of(probe("check-driver", nvidia_smi(tmp_path, listing)))
@@ -124,7 +138,7 @@ def test_the_named_directory_is_searched_before_the_path(tmp_path: Path) -> None
 
 def test_amd_gpus_are_counted_by_rocm_smi(tmp_path: Path) -> None:
     listing = "device,Card Series,Card Model\n" + "".join(f"card{index},AMD Instinct MI300X,0x74a1\n" for index in range(4))
-    tool(tmp_path / "bin", "rocm-smi", {"--showproductname --csv": listing})
+    tool(tmp_path / "bin", "rocm-smi", {"--showproductname --showbus --csv": listing})
     (tmp_path / "sys/module/amdgpu").mkdir(parents=True)
     (tmp_path / "sys/module/amdgpu/version").write_text("6.8.5\n")
     (tmp_path / "opt/rocm/.info").mkdir(parents=True)
@@ -141,7 +155,7 @@ def test_amd_gpus_are_counted_by_rocm_smi(tmp_path: Path) -> None:
 
 def test_the_driver_of_the_kernel_itself_is_read_from_rocm_smi(tmp_path: Path) -> None:
     answers = {
-        "--showproductname --csv": "device,Card Series\ncard0,AMD Instinct MI300X\n",
+        "--showproductname --showbus --csv": "device,Card Series\ncard0,AMD Instinct MI300X\n",
         "--showdriverversion --csv": "device,Driver version\nsystem,6.8.5\n",
     }
     tool(tmp_path / "bin", "rocm-smi", answers)
@@ -152,6 +166,31 @@ def test_the_driver_of_the_kernel_itself_is_read_from_rocm_smi(tmp_path: Path) -
 def test_amd_gpus_are_counted_by_amd_smi_where_there_is_no_rocm_smi(tmp_path: Path) -> None:
     tool(tmp_path, "amd-smi", {"list --csv": "gpu,gpu_bdf,gpu_uuid\n0,0000:05:00.0,a\n1,0000:26:00.0,b\n"})
     assert facts_of(probe("check-driver", {"GPU_FLEET_VENDOR": "amd"}, path=tmp_path))["GPU_COUNT"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "header", "row"),
+    [
+        ("amd-smi", "list --csv", "gpu,gpu_bdf,gpu_uuid,kfd_id,node_id,partition_id", "{index},{bdf},a,1,2,{part}"),
+        ("rocm-smi", "--showproductname --showbus --csv", "device,PCI Bus,Card Series", "card{index},{bdf},AMD Instinct MI300X"),
+    ],
+)
+def test_partitions_of_an_amd_gpu_are_not_counted_as_gpus(tmp_path: Path, name: str, command: str, header: str, row: str) -> None:
+    """Two GPUs in CPX mode, and a warning of the tool before the list."""
+    rows = [
+        row.format(index=8 * gpu + part, bdf=f"0000:{bus}:00.{part}", part=part)
+        for gpu, bus in enumerate(("07", "27"))
+        for part in range(8)
+    ]
+    warning = "WARNING: User is missing the following required groups: render, video.\n\n"
+    tool(tmp_path, name, {command: warning + "\n".join([header, *rows]) + "\n"})
+    facts = {"GPU_FLEET_VENDOR": "amd", "GPU_FLEET_TOOL_PATH": str(tmp_path), "GPU_FLEET_GPUS": "2"}
+    found = facts_of(probe("check-driver", facts, path=tmp_path))
+    assert found["GPU_COUNT"] == "2" and found["GPU_MODELS"].startswith("2 x ")
+    wrong = probe("check-driver", {**facts, "GPU_FLEET_GPUS": "16"}, path=tmp_path)
+    assert (
+        wrong.returncode == WRONG_COUNT and "printed: WARNING: User is missing" in wrong.stderr and "0000:07" not in wrong.stderr
+    )
 
 
 # --- choose-exporter --------------------------------------------------------------------------------------------------

@@ -321,6 +321,119 @@ def test_amd_smi_yields_the_same_names_in_both_its_formats(tmp_path: Path, wrapp
     assert value(found, "node_gpu_info", **who) == 1
 
 
+AMD_METRIC = (
+    '[{{"gpu": {gpu}, "usage": {{"gfx_activity": {{"value": 94, "unit": "%"}}}}, "power": {{"socket_power": 612}},'
+    ' "temperature": {{"hotspot": {{"value": 61, "unit": "C"}}}}, "mem_usage": {{"used_vram": {{"value": 284, "unit": "MB"}}}}}}]'
+)
+AMD_STATIC = (
+    '[{{"gpu": {gpu}, "asic": {{"market_name": "MI300X", "asic_serial": "{uuid}"}}, "bus": {{"bdf": "{bdf}"}},'
+    ' "limit": {{"socket_power": {{"value": 700, "unit": "W"}}}}}}]'
+)
+# PR 4931 of rocm-systems.
+TRACEBACK = """Traceback (most recent call last):
+  File "/opt/rocm/bin/amd-smi", line 127, in <module>
+    args.func(args)
+TypeError: 'bool' object is not subscriptable
+"""
+UNREAD = '[{"gpu": 0, "usage": "N/A", "power": {"socket_power": "N/A"}, "temperature": {"hotspot": "N/A", "edge": "N/A"}}]'
+NO_SENSE = (
+    '[{"gpu": 0, "usage": {"gfx_activity": {"value": 65535, "unit": "%"}}, "power": {"socket_power": 65535},'
+    ' "temperature": {"hotspot": {"value": 511, "unit": "C"}}}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        (TRACEBACK, "TypeError: 'bool' object is not subscriptable"),
+        ("Unable to get GPU metrics: AMDSMI_STATUS_BUSY\n", "AMDSMI_STATUS_BUSY"),
+        ("", "none of their values"),
+        (UNREAD, "none of their values"),
+        (NO_SENSE, "none of their values"),
+    ],
+    ids=["crash", "an error and exit status 0", "nothing", "words for values", "values that no GPU has"],
+)
+def test_gpus_that_are_listed_without_readings_are_a_part_that_failed(tmp_path: Path, metric: str, said: str) -> None:
+    static = AMD_STATIC.format(gpu=0, uuid="0xabc", bdf="0000:05:00.0")
+    tool(tmp_path / "bin", "amd-smi", {"metric": metric, "static": static})
+    file = collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom"
+    found = samples(file)
+    assert by_gpu(found, "node_gpu_power_limit_watts") == {"0": 700}, "what could be read is reported"
+    assert value(found, "node_gpu_collector_success", collector="amd") == 1, "not a reason to reboot the host"
+    assert value(found, "node_gpu_collector_part_success", collector="amd", part="readings") == 0
+    assert not {name for name, _ in found} & {"node_gpu_temperature_celsius", "node_gpu_utilization_percent"}, (
+        "nothing is made up"
+    )
+    assert said in "".join(line for line in file.read_text().splitlines() if line.startswith("# says: ")), (
+        "apply and check show it"
+    )
+
+
+def test_a_gpu_without_readings_beside_others_is_unreadable(tmp_path: Path) -> None:
+    """An answer that was cut, and a GPU whose cells are errors."""
+    static = "".join(AMD_STATIC.format(gpu=gpu, uuid=f"0x{gpu}", bdf=f"0000:0{gpu}:00.0") for gpu in (1, 2))
+    tool(
+        tmp_path / "amd", "amd-smi", {"metric": AMD_METRIC.format(gpu=1)[:-1] + ', {"gpu": 2, "usage": {"gfx_', "static": static}
+    )
+    errors = "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01" + ", [Unknown Error]" * 6 + "\n"
+    tool(tmp_path / "nvidia", "nvidia-smi", {"--query-gpu=": GPU_0 + errors})
+    for facts, place, count in ((AMD, "amd", {"1", "2"}), (NVIDIA, "nvidia", {"0", "1"})):
+        found = samples(collect(tmp_path / place / "host", facts, tmp_path / place) / f"gpu_{place}.prom")
+        assert set(by_gpu(found, "node_gpu_info")) == count
+        assert value(found, "node_gpu_unreadable") == 1
+        assert value(found, "node_gpu_collector_part_success", collector=place, part="readings") == 1
+
+
+@pytest.mark.parametrize("cell", ["[Unknown Error]", "[GPU requires reset]", "ERR!", "[Insufficient Permissions]", "[N/A]"])
+def test_an_nvidia_gpu_whose_cells_are_words_is_listed_by_its_address_and_not_measured(tmp_path: Path, cell: str) -> None:
+    row = f"0, {cell}, {cell}, 00000000:4B:00.0, 590.48.01" + f", {cell}" * 6 + "\n"
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": row})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    who = {"gpu": "0", "uuid": "0000:4b:00", "model": "", "pci": "0000:4b:00", "driver_version": "590.48.01"}
+    assert value(found, "node_gpu_info", **who) == 1
+    assert value(found, "node_gpu_collector_part_success", collector="nvidia", part="readings") == 0
+    assert not by_gpu(found, "node_gpu_memory_total_bytes")
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "WARNING: User is missing the following required groups: render, video. Please add user to these groups.",
+        "[WARNING] AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status",
+        "{not json",
+    ],
+)
+def test_a_warning_before_the_json_hides_nothing(tmp_path: Path, warning: str) -> None:
+    static = AMD_STATIC.format(gpu=0, uuid="N/A", bdf="0000:05:00.0")
+    tool(tmp_path / "bin", "amd-smi", {"metric": f"{warning}\n\n{AMD_METRIC.format(gpu=0)}\n", "static": f"{warning}\n{static}"})
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61}
+    who = {"gpu": "0", "uuid": "0000:05:00", "model": "MI300X", "pci": "0000:05:00", "driver_version": ""}
+    assert value(found, "node_gpu_info", **who) == 1, "without a serial number it is known by its address"
+
+
+def test_a_partitioned_gpu_counts_once(tmp_path: Path) -> None:
+    """Two MI300X, one in CPX mode: its partitions are functions of one PCI address, and share the serial number."""
+    functions = [(gpu, f"0000:07:00.{gpu}", "0xaaa") for gpu in range(8)] + [(8, "0000:27:00.0", "0xbbb")]
+    static = "".join(AMD_STATIC.format(gpu=gpu, uuid=uuid, bdf=bdf) for gpu, bdf, uuid in functions)
+    tool(tmp_path / "bin", "amd-smi", {"metric": AMD_METRIC.format(gpu=0) + AMD_METRIC.format(gpu=8), "static": static})
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert set(by_gpu(found, "node_gpu_info")) == {"0", "8"}
+    assert by_gpu(found, "node_gpu_partitions") == {"0": 8}
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61, "8": 61}
+    assert value(found, "node_gpu_unreadable") == 0
+
+
+def test_amd_smi_is_asked_for_what_is_reported_and_an_old_one_for_all(tmp_path: Path) -> None:
+    script = tool(tmp_path / "bin", "amd-smi", {"metric --json": AMD_METRIC.format(gpu=0), "static": "[]"})
+    asked = tmp_path / "asked"
+    script.write_text(script.read_text().replace("#!/bin/sh\n", f'#!/bin/sh\necho "$*" >>{asked}\n'))
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61}
+    commands = asked.read_text().splitlines()
+    assert commands[:2] == ["metric --usage --power --temperature --ecc --mem-usage --json", "metric --json"]
+
+
 def test_prometheus_reads_what_is_written(tmp_path: Path) -> None:
     odd = GPU_0.replace("NVIDIA H100", 'NVIDIA "H\\100"')
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": odd, "nvlink -gt d": LINKS, "dmon -s t -c 1": PCIE})

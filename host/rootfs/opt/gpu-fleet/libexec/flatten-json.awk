@@ -1,5 +1,5 @@
 # JSON as lines "PATH TAB VALUE", PATH being the keys and positions joined by "/". For the output of GPU tools: strings keep
-# their escapes, and text before the first brace (warnings) is skipped.
+# their escapes; lines outside of it (warnings, which may begin with a bracket) go to stderr.
 
 function opened(bracket) {
   base[depth + 1] = depth ? base[depth] key[depth] "/" : ""
@@ -30,7 +30,10 @@ function token(text) {
 
 {
   rest = $0
-  if (!depth && rest !~ /^[ \t]*[{[]/) next
+  if (!depth && rest !~ /^[ \t]*([{[][ \t\r]*([][{}"].*)?|,[ \t\r]*)$/) {
+    if (rest ~ /[^ \t\r]/) print rest >"/dev/stderr"
+    next
+  }
   while (match(rest, /"([^"\\]|\\.)*"|[][{}:,]|[^][{}:, \t\r"]+/)) {
     part = substr(rest, RSTART, RLENGTH)
     rest = substr(rest, RSTART + RLENGTH)

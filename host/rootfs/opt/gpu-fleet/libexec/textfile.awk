@@ -15,6 +15,7 @@ BEGIN {
   metric("ecc_corrected_total", "counter", "gpu", "Corrected memory errors since the driver was loaded.")
   metric("ecc_uncorrected_total", "counter", "gpu", "Uncorrectable memory errors since the driver was loaded.")
   metric("info", "gauge", "gpu", "Always 1; identity of the GPU. pci has the form used in the kernel log.")
+  metric("partitions", "gauge", "gpu", "Partitions that the GPU is divided into.")
   metric("unreadable", "gauge", "", "GPUs that the driver lists but cannot read, for example because they fell off the bus.")
   metric("nvlink_transmit_bytes_total", "counter", "gpu link", "Data sent over one NVLink.")
   metric("nvlink_receive_bytes_total", "counter", "gpu link", "Data received over one NVLink.")
@@ -24,6 +25,7 @@ BEGIN {
   metric("pcie_transmit_bytes_per_second", "gauge", "gpu", "PCIe traffic from the GPU, as sampled by the driver.")
   metric("pcie_receive_bytes_per_second", "gauge", "gpu", "PCIe traffic to the GPU, as sampled by the driver.")
   metric("collector_success", "gauge", "collector", "1 when the last collection succeeded.")
+  metric("collector_part_success", "gauge", "collector part", "0 when a part of the last collection failed, though not all of it: readings, of GPUs that are listed.")
   metric("collector_duration_seconds", "gauge", "collector", "How long the last collection took.")
   metric("collector_timestamp_seconds", "gauge", "collector", "When the last collection ended.")
 }
