@@ -15,6 +15,7 @@ from toolchain.versions import image
 
 START = "/opt/gpu-fleet/libexec/start-dcgm-exporter"
 START_HOST = "/opt/gpu-fleet/libexec/start-dcgm-exporter-host"
+WATCH = "/opt/gpu-fleet/libexec/watch-driver"
 COUNTERS = "/etc/dcgm-exporter/counters.csv"
 ARCHIVE = "/opt/gpu-fleet/share/dcgm-exporter.tar"
 # The same as in NVIDIA's own image: profiling on Ampere and older needs the proprietary one.
@@ -41,7 +42,7 @@ class DcgmExporter:
                 name="dcgm-counters",
                 when={"GPU_FLEET_EXPORTER_MODE": (DCGM_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
                 directories=(Directory(path="/etc/dcgm-exporter"),),
-                files=(File(path=COUNTERS, content=self.counters.encode()),),
+                files=(File(path=COUNTERS, content=self.counters.encode()), File.from_rootfs(WATCH)),
             ),
             Part(
                 name="dcgm-container",
@@ -78,7 +79,7 @@ def _part(
     return Part(
         name=name,
         when={"GPU_FLEET_DCGM_RUN": (run,)},
-        units=(Unit(name=f"gpu-fleet-{name}", restart_on=(*started_by, COUNTERS, "settings")),),
+        units=(Unit(name=f"gpu-fleet-{name}", restart_on=(*started_by, WATCH, COUNTERS, "settings")),),
         # Counted from when the image (about half a gigabyte) is present; if it cannot be pulled, the wait ends at once.
         checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains=_OF_A_GPU, within_s=300),),
         files=files,

@@ -303,6 +303,25 @@ def test_the_exporter_from_packages_connects_to_the_host_engine(prefix: Path) ->
     ]
 
 
+@pytest.mark.parametrize(("program", "engine"), [("dcgm-exporter", "docker"), ("dcgm-exporter-host", "packages")])
+def test_dcgm_exporter_ends_when_a_driver_is_loaded_after_its_start(prefix: Path, program: str, engine: str) -> None:
+    """And the service manager starts it again: gpu-operator's issue 2854."""
+    tools = prefix / "opt/gpu-fleet/tools"
+    _program(tools / "docker", 'case " $* " in *" run "*) exec sleep 300 ;; *" container inspect "*) exit 1 ;; esac')
+    _program(tools / "dcgm-exporter", "exec sleep 300")
+    with (prefix / "etc/gpu-fleet/gpu-fleet.env").open("a") as file:
+        file.write(f"GPU_FLEET_DCGM_RUN={engine}\n")
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_ROOT": str(prefix)}
+    module = prefix / "sys/module/nvidia"
+    for version in ("590.48.01", "595.80"):
+        process = subprocess.Popen([prefix / "opt/gpu-fleet/libexec/run", program], env=environment)
+        time.sleep(5)
+        assert process.poll() is None
+        module.mkdir(parents=True, exist_ok=True)
+        (module / "version").write_text(f"{version}\n")
+        assert process.wait(timeout=60) == -15
+
+
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
     """An unset name stops a start script, because it runs with `set -u`."""
     known = {"GPU_FLEET_PREFIX", "GPU_FLEET_ROOT", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
