@@ -206,6 +206,8 @@ def started(machine: Machine) -> None:
         (bin / name).write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\"\nenv | grep -vE '{own}' | sort\numask\n")
         (bin / name).chmod(0o755)
     tool(machine.directory / "tools", "nvidia-smi", NVIDIA_SMI)
+    machine.programs = machine.directory / "programs"
+    tool(machine.programs, "sleep", {}, code=1)  # watch-alloy, which goes on beside Alloy, ends at once
     settings = defaults(parts) | {"GPU_FLEET_TOOL_PATH": str(machine.directory / "tools"), "GPU_FLEET_INSTANCE": "a 'b'"}
     (machine.prefix / "etc/gpu-fleet").mkdir(parents=True, exist_ok=True)
     quoted = {name: value.replace("'", "'\\''") for name, value in settings.items()}
