@@ -53,6 +53,17 @@ def test_images_of_the_exporter_and_the_agent_are_the_pinned_ones_by_their_diges
     assert values.alloy(plan())["image"]["digest"].startswith("sha256:")
 
 
+MACHINES = {"kubernetes.io/os": "In", "eks.amazonaws.com/compute-type": "NotIn", "type": "NotIn"}
+
+
+def test_agents_that_tolerate_every_taint_leave_nodes_out_that_are_no_linux_machines() -> None:
+    """On Fargate, virtual and Windows nodes their pods would wait for ever, and the release with them."""
+    for of_agent in (values.alloy(plan())["controller"], values.node_exporter(plan())):
+        assert of_agent["tolerations"] == [{"operator": "Exists"}]
+        [term] = of_agent["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        assert {one["key"]: one["operator"] for one in term["matchExpressions"]} == MACHINES
+
+
 def test_the_exporter_goes_where_the_gpus_are() -> None:
     assert exporter()["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     terms = exporter()["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
@@ -61,6 +72,7 @@ def test_the_exporter_goes_where_the_gpus_are() -> None:
         "nvidia.com/gpu.present": "In",
         "feature.node.kubernetes.io/pci-10de.present": "In",
         "cloud.google.com/gke-accelerator": "Exists",
+        **MACHINES,
     }
     chosen = exporter(nodeSelector={"pool": "gpu"}, tolerations=[{"key": "pool", "operator": "Equal", "value": "gpu"}])
     assert chosen["nodeSelector"] == {"pool": "gpu"} and "affinity" not in chosen
