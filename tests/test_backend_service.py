@@ -121,3 +121,20 @@ def test_revive_starts_what_has_ended_and_nothing_else(service: Service) -> None
     run = service.run("revive")
     assert run.returncode == 0 and "web is not running: restarting it" in run.stderr, run.stderr
     assert service.processes() not in ([], [before])
+
+
+def test_a_proxy_of_the_workstation_is_not_asked_for_services_on_loopback(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor does a .curlrc change what curl says of them."""
+    for name in ("http_proxy", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # where nobody listens
+    (tmp_path / ".curlrc").write_text("proxy = http://127.0.0.1:9\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CDPATH", "/")
+    service.be_patient(30)
+    run = service.run("start", "web")
+    assert run.returncode == 0, run.stderr
+    (tmp_path / "other").mkdir()
+    taken = Service(tmp_path / "other", service.script, service.port).run("start", "web")
+    assert taken.returncode == 1 and f"another program already listens on 127.0.0.1:{service.port}" in taken.stderr
