@@ -1,6 +1,6 @@
 """Vendors' real programs from Debian's packages: downloaded and unpacked into the cache, never installed. Needs no root.
 
-    $XDG_CACHE_HOME/gpu-fleet/debian/SUITE-NAME/    what the packages put below /, and VERSION, the version of the first one
+    $XDG_CACHE_HOME/gpu-fleet/debian/SUITE-NAME-DIGEST/    what the packages put below /, and VERSION, that of the first one
 
 apt verifies the signatures with Debian's own keys. It gets the lists and packages of a suite in a directory of their own: the
 machine's settings for apt (proxy, login) are used, its lists and sources are not touched.
@@ -8,6 +8,7 @@ machine's settings for apt (proxy, login) are used, its lists and sources are no
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class Packages:
 
     @property
     def root(self) -> Path:
-        return Cache().root / "debian" / f"{self.suite}-{self.names[0]}"
+        digest = hashlib.sha256(" ".join((self.component, *self.names)).encode()).hexdigest()[:8]
+        return Cache().root / "debian" / f"{self.suite}-{self.names[0]}-{digest}"
 
     @property
     def version(self) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.gpu.amd import real as rocm_smi
+from lab.gpu.amd import real as amd_tools
 from lab.gpu.nvml import real as nvidia_smi
 from lab.hosts.image import mirror
 from lab.hosts.needs import unified_cgroups
@@ -127,7 +127,7 @@ def _of_sources() -> Iterator[str]:
                 + (f"Go's module proxy {reason}" if module_proxy else "there is no Go to build them with")
                 + "; allow one of them, or set https_proxy (toolchain/README.md)"
             )
-    for name, tool in (("NVIDIA's nvidia-smi", nvidia_smi), ("AMD's rocm-smi", rocm_smi)):
+    for name, tool in (("NVIDIA's nvidia-smi", nvidia_smi), ("AMD's rocm-smi and amd-smi", amd_tools)):
         if reason := tool.lacks():
             yield f"{name}, which collectors are tested on: {reason}"
 

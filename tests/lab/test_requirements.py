@@ -49,7 +49,7 @@ def test_a_bare_machine_is_told_everything_at_once(
             ("a Debian mirror", "set a mirror in /etc/apt"),
             ("a source of the tools: github.com does not answer (timed out)", "https_proxy"),
             ("NVIDIA's nvidia-smi", "use Debian or Ubuntu"),
-            ("AMD's rocm-smi", "use Debian or Ubuntu"),
+            ("AMD's rocm-smi and amd-smi", "use Debian or Ubuntu"),
         ],
         1,
     ):

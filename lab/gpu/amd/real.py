@@ -1,7 +1,7 @@
-"""AMD's own rocm-smi of several releases, from Debian's packages, over the sysfs of a simulated machine.
+"""AMD's own rocm-smi and amd-smi, from Debian's packages, over the sysfs of a simulated machine.
 
-The tool reads what amdgpu and amdkfd show below /sys. `use_real_rocm_smi` writes that of the machine as of now, and the wrapper
-mounts it over /sys in a mount namespace of its own, which needs root.
+rocm-smi reads what amdgpu and amdkfd show below /sys. `use_real_tool` writes that of the machine as of now; the wrapper mounts it
+over /sys in a mount namespace of its own, which needs root. amd-smi also opens devices, so it is run only without a driver.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from lab.gpu.amd.readings import Readings, present
 from lab.gpu.amd.sysfs import CRITICAL
 from lab.gpu.machine import Machine
 
-# By release of ROCm. Debian had 6.1.2 and 7.2.4 in November 2026.
-RELEASES: Final = {
-    "6.1": Packages(suite="trixie", component="main", names=("rocm-smi", "librocm-smi64-1")),
-    "7.2": Packages(suite="experimental", component="main", names=("rocm-smi", "librocm-smi64-7")),
+_OF_AMD_SMI: Final = ("libamd-smi0", "libamd-smi-dev", "libdrm2", "libdrm-amdgpu1", "python3-yaml", "python3-argcomplete")
+# By tool and release of ROCm. Debian had 6.1.2 and 7.2.4 in November 2026.
+TOOLS: Final = {
+    "rocm-smi 6.1": Packages(suite="trixie", component="main", names=("rocm-smi", "librocm-smi64-1")),
+    "rocm-smi 7.2": Packages(suite="experimental", component="main", names=("rocm-smi", "librocm-smi64-7")),
+    "amd-smi 6.1": Packages(suite="trixie", component="main", names=("amd-smi", *_OF_AMD_SMI)),
 }
 # What their libraries need, for machines whose own is older.
 _LIBC: Final = Packages(suite="trixie", component="main", names=("libc6", "libgcc-s1", "libstdc++6"))
@@ -31,16 +33,17 @@ _LIBRARIES: Final = "usr/lib/x86_64-linux-gnu"
 def lacks() -> str:
     """Gets all of it now; why it is not available here, or nothing."""
     try:
-        for packages in (*RELEASES.values(), _LIBC):
+        for packages in (*TOOLS.values(), _LIBC):
             packages.ensure()
     except NoPackages as error:
         return str(error)
     return ""
 
 
-def use_real_rocm_smi(release: str, *, state: Path, bin_directory: Path, driver: bool = True) -> None:
-    """The real rocm-smi, over the machine as it is now. `driver`: is amdgpu loaded? Raises NoPackages."""
-    root = RELEASES[release].ensure()
+def use_real_tool(tool: str, *, state: Path, bin_directory: Path, driver: bool = True) -> None:
+    """One of TOOLS over the machine as it is now. `driver`: is amdgpu loaded? Raises NoPackages."""
+    root = TOOLS[tool].ensure()
+    name = tool.partition(" ")[0]
     libc = _LIBC.ensure() / _LIBRARIES
     sys = state / "sys"
     shutil.rmtree(sys, ignore_errors=True)
@@ -53,12 +56,13 @@ def use_real_rocm_smi(release: str, *, state: Path, bin_directory: Path, driver:
         if has_libc
         else f"{libc}/ld-linux-x86-64.so.2 --library-path {shlex.quote(path)}"
     )
-    wrapper = bin_directory / "rocm-smi"
+    wrapper = bin_directory / name
     wrapper.write_text(
         "#!/bin/sh\n"
-        f"# AMD's rocm-smi over a simulated machine ({RELEASES[release].version}).\n"
+        f"# AMD's {name} {TOOLS[tool].version} over a simulated machine.\n"
+        f"export PYTHONPATH={shlex.quote(str(root / 'usr/lib/python3/dist-packages'))}\n"
         f'exec unshare --mount sh -c \'mount --bind "$0" /sys && exec {start} '
-        f'/usr/bin/python3 -B {root}/usr/bin/rocm-smi "$@"\' {shlex.quote(str(sys))} "$@"\n'
+        f'/usr/bin/python3 -B {root}/usr/bin/{name} "$@"\' {shlex.quote(str(sys))} "$@"\n'
     )
     wrapper.chmod(0o755)
 

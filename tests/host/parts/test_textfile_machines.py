@@ -10,7 +10,7 @@ import pytest
 
 from lab import gpu as lab
 from lab.gpu import inject, setup
-from lab.gpu.amd.real import RELEASES, use_real_rocm_smi
+from lab.gpu.amd.real import TOOLS, use_real_tool
 from lab.gpu.nvml.real import GENERATIONS
 from tests.host.parts.real_machine import RealMachine
 from tests.host.parts.test_probes import NO_DRIVER, WRONG_COUNT, facts_of, probe
@@ -200,18 +200,18 @@ def test_a_driver_s_tool_without_its_library_says_what_to_install(real: RealMach
     assert "Next: libnvidia-ml.so.1 is missing" in done.stderr
 
 
-# --- AMD's own rocm-smi of two releases, over the sysfs of a machine ----------------------------------------------------------
+# --- AMD's own tools, over the sysfs of a machine -----------------------------------------------------------------------------
 
 
-@pytest.fixture(params=RELEASES)
-def amd(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
-    """Makes a machine whose rocm-smi is the real one; returns where that is."""
+@pytest.fixture
+def amd(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a machine with a real tool of AMD; returns where that is."""
 
-    def make(scenario: str = "mi300x4", *, driver: bool = True) -> Path:
+    def make(tool: str, scenario: str = "mi300x4", *, driver: bool = True) -> Path:
         state, tools = tmp_path / "state", tmp_path / "tools"
         setup.init(state=state, scenario=scenario)
         tools.mkdir()
-        use_real_rocm_smi(request.param, state=state, bin_directory=tools, driver=driver)
+        use_real_tool(tool, state=state, bin_directory=tools, driver=driver)
         return tools
 
     return make
@@ -220,9 +220,12 @@ def amd(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
 AMD_HOST = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "amd"}
 
 
+@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool.startswith("rocm-smi")])
 @pytest.mark.parametrize(("scenario", "count", "limit_w"), [("mi300x4", 4, 750), ("mi210x2", 2, 300)])
-def test_every_amd_gpu_is_read_from_the_real_rocm_smi(scenario: str, count: int, limit_w: int, amd, tmp_path: Path) -> None:
-    tools = amd(scenario)
+def test_every_amd_gpu_is_read_from_the_real_rocm_smi(
+    tool: str, scenario: str, count: int, limit_w: int, amd, tmp_path: Path
+) -> None:
+    tools = amd(tool, scenario)
     found = samples(collect(tmp_path / "host", AMD_HOST, tools) / "gpu_amd.prom")
     for name in SIX:
         assert len(by_gpu(found, f"node_gpu_{name}")) == count, name
@@ -230,15 +233,15 @@ def test_every_amd_gpu_is_read_from_the_real_rocm_smi(scenario: str, count: int,
     assert len(by_gpu(found, "node_gpu_memory_temperature_celsius")) == count
     assert value(found, "node_gpu_collector_success", collector="amd") == 1
     # Beside the module of Linux itself, which has no version, the tool is asked.
-    facts = facts_of(
-        probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_GPUS": str(count), "GPU_FLEET_VENDOR": "amd"})
-    )
+    settings = {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_GPUS": str(count), "GPU_FLEET_VENDOR": "amd"}
+    facts = facts_of(probe("check-driver", settings))
     assert facts["GPU_DRIVER_VERSION"] == "6.8.5", "the real one puts it in quotes"
 
 
-def test_a_real_rocm_smi_without_a_driver_is_no_gpu(amd, tmp_path: Path) -> None:
-    """It exits with 0."""
-    tools = amd(driver=False)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_real_tool_of_amd_without_a_driver_is_no_gpu(tool: str, amd, tmp_path: Path) -> None:
+    """rocm-smi exits with 0, amd-smi with 255."""
+    tools = amd(tool, driver=False)
     found = samples(collect(tmp_path / "host", AMD_HOST, tools) / "gpu_amd.prom")
     assert value(found, "node_gpu_collector_success", collector="amd") == 0
     done = probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_VENDOR": "amd"})
