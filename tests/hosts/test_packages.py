@@ -43,6 +43,7 @@ with sqlite3.connect("/var/lib/rpm/rpmdb.sqlite") as database:
     database.execute("INSERT INTO Packages (hnum, blob) VALUES (99999, x'0011223344')")
 """
 PACKAGES = [*slow("ours"), *slow("theirs")]
+FAILING = Package(name="failing", installed="exit 1\n")
 CLASHING = Package(name="clashing", files={"usr/bin/site-tool": ("#!/bin/sh\n", 0o755)})
 NEWER = Package(name="newer", depends="ours-helper (>= 1.0)")  # Debian's notation
 # A job daemon with a C library of its own, which the test replaces under it.
@@ -117,7 +118,7 @@ def host(request: pytest.FixtureRequest, site: Site, tmp_path_factory: pytest.Te
     host.ssh(f"mkdir -p {REPOSITORY}")
     if request.param != "rhel":
         repository = Repository(tmp_path_factory.mktemp("debs"), packages_below=".")
-        for package in (*PACKAGES, CLASHING, NEWER):
+        for package in (*PACKAGES, FAILING, CLASHING, NEWER):
             build_deb(package, repository.packages)
         repository.publish()
         for file in repository.packages.iterdir():
@@ -333,13 +334,16 @@ def test_each_lock_of_apt_is_waited_for(placed: Installing, lock: str) -> None:
 @pytest.mark.parametrize("host", ["metal"], indirect=True)
 def test_a_broken_repository_without_our_packages_does_not_matter(placed: Installing) -> None:
     placed.go("ours")
-    placed.host.ssh("rm -rf /var/lib/apt/lists/*; echo 'deb file:/srv/nothing ./' >/etc/apt/sources.list.d/broken.list")
+    broken = "deb file:/srv/nothing ./\ndeb http://127.0.0.1:9/ ./\n"
+    placed.host.ssh("rm -rf /var/lib/apt/lists/*; cat >/etc/apt/sources.list.d/broken.list", stdin=broken)
     try:
         assert placed.host.ssh("apt-get update", check=False).returncode == 100
         placed.host.ssh("rm -rf /var/lib/apt/lists/*")
         assert placed.apply().errors == {}
+        failed = placed.apply([*placed.parts(), Part(name="more", packages={"debian": ("failing",)})])
+        assert "dpkg: error processing package failing" in failed.errors["more"], "not the repository"
     finally:
-        placed.host.ssh("rm /etc/apt/sources.list.d/broken.list; apt-get update")
+        placed.host.ssh("rm /etc/apt/sources.list.d/broken.list; apt-get update; dpkg --purge failing")
 
 
 @pytest.mark.parametrize("host", ["metal"], indirect=True)

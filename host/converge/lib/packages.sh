@@ -52,8 +52,10 @@ place_package() {
     fail unsupported "package $2 was not installed, and nothing was changed: $place_refused. Next: set \`exporter: nvidia_gpu_exporter\`, which needs no packages, for this host, or install $2 yourself"
     return 1
   fi
-  # The package managers end with what was not found; what could not be downloaded explains it.
-  package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata |nothing provides ' "$SCRATCH/stderr" | sed 's/^ *- *//')
+  # The package managers end with what was not found; what could not be downloaded explains it, but nothing that went wrong later.
+  package_cause=
+  grep -qE '^(dpkg: error|E: Sub-process) ' "$SCRATCH/stderr" ||
+    package_cause=$(grep -m 1 -E 'Failed to fetch |Curl error |Failed to download metadata |nothing provides ' "$SCRATCH/stderr" | sed 's/^ *- *//')
   fail_as download "cannot install package $2" "$(cat "$SCRATCH/stderr" && printf '%s\n' "$package_cause")"
 }
 

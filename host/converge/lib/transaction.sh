@@ -120,7 +120,9 @@ without_lock() {
 APT_PATIENCE_S=900
 apt() {
   apt_waited=0
+  touch "$directory/log"
   while :; do
+    apt_logged=$(wc -l <"$directory/log")
     # Without --no-remove, apt would remove conflicting packages, such as DCGM 3 in favor of DCGM 4, which is not ours to decide.
     without_lock apt-get -q -y --no-install-recommends --no-remove -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold \
       -o "DPkg::Pre-Install-Pkgs::=env sh '$0' '$directory' debian guard" -o DPkg::Tools::Options::env::Version=3 \
@@ -128,6 +130,9 @@ apt() {
     apt_code=$?
     if [ "$apt_code" -eq 0 ] || ! grep -q 'Could not get lock ' "$directory/attempt" || [ "$apt_waited" -ge "$APT_PATIENCE_S" ]; then
       cat "$directory/attempt" >>"$directory/stderr"
+      # dpkg's own error, which apt prints among its output, says more than apt's about it.
+      tail -n "+$((apt_logged + 1))" "$directory/log" | tr -d '\r' |
+        sed -n '/^dpkg: error processing /{N;s/\n */ /;p;q}' >>"$directory/stderr"
       return "$apt_code"
     fi
     sleep 2
