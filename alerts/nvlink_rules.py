@@ -1,7 +1,9 @@
-"""Alerts on NVLinks that are down or slow: against the table of products in nvlink.csv, otherwise against the GPU's own past.
+"""Alerts on NVLinks that are down or slow: fewer or slower than the host's own normal, which is the GPU's past.
 
-The table is absolute, so that a link which was down before monitoring began is found too. Hosts without any active link are left
-out: NVLink is not used there (a VM with one GPU), or Fabric Manager does not run, which has its own alerts.
+GPUs of the products in nvlink.csv have as many links as each other, so their normal is that of the best GPU of the host: a link
+that was down before monitoring began is found too. The product's number alone is no normal: a host may be built with fewer, and a
+guest may have fewer. Hosts without any active link are left out: NVLink is not used there (a VM with one GPU), or Fabric Manager
+does not run, which has its own alerts.
 """
 
 from __future__ import annotations
@@ -61,16 +63,17 @@ def _by(value: Any) -> dict[int, str]:
     return {number: "|".join(models) for number, models in sorted(found.items())}
 
 
-def _below(series: str, expected: dict[int, str]) -> str:
-    """GPUs of listed products with less than expected."""
-    arms = [f'{series}{{model=~"{models}"}} < {number}' for number, models in expected.items()]
-    return f"max by ({_GPU}) (\n  " + "\n  or\n  ".join(arms) + "\n)"
+def _below(series: str, expected: dict[int, str], most: str, share: str = "") -> str:
+    """GPUs of listed products with less than expected, and less than the best GPU of their host. `share`: of both, what is enough."""
+    arms = [f'{series}{{model=~"{models}"}} < {number}{share}' for number, models in expected.items()]
+    found = f"max by ({_GPU}) (\n  " + "\n  or\n  ".join(arms) + "\n)"
+    return f"{found}\n< on ({_HOST}) group_left ()\nmax by ({_HOST}) ({most}){share}"
 
 
-def _own_past(series: str, most: str) -> str:
+def _own_past(series: str, most: str, share: str = "") -> str:
     """GPUs of other products with less than they had."""
     listed = "|".join(product.model for product in PRODUCTS)
-    return f'max by ({_GPU}) ({series}{{model!~"{listed}"}})\n< {most}'
+    return f'max by ({_GPU}) ({series}{{model!~"{listed}"}})\n< {most}{share}'
 
 
 # By the clock of the host, which is that of the sample too.
@@ -102,7 +105,6 @@ def _most_speed() -> Rule:
     return _most("gpu:nvlink_speed_most:bytes_per_second", "gpu:nvlink_speed:bytes_per_second")
 
 
-_ANY_LINK: Final = f"and on ({_HOST}) max by ({_HOST}) (gpu:nvlinks_active:count) > 0"
 _DRAIN: Final = "Drain the node and reset its GPUs; have cable or baseboard serviced if that does not help."
 
 
@@ -110,11 +112,11 @@ def _down() -> Rule:
     """NVIDIA's Health Validation, nvlink_active: critical, drain, then reset the GPU, reboot, service."""
     return _alert(
         "GpuNvlinkDown",
-        f"{_below('gpu:nvlinks_active:count', expected_links())}\n{_ANY_LINK}\n"
+        f"{_below('gpu:nvlinks_active:count', expected_links(), 'gpu:nvlinks_most:count')}\n"
         f"unless on ({_HOST}, uuid) gpu:incident:score > 49\n",
         "critical",
         summary="GPU {{ $labels.gpu }} on {{ $labels.instance }}: only {{ $value }} NVLinks active",
-        description="GPUs of this product have more. Collective operations run at the speed of the slowest GPU.",
+        description="It had more, or other GPUs of the host do. Collective operations run at the speed of the slowest GPU.",
         action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _DRAIN,
     )
 
@@ -131,13 +133,14 @@ def _down_since() -> Rule:
 
 
 def _slow() -> Rule:
-    speed, most = "gpu:nvlink_speed:bytes_per_second", "gpu:nvlink_speed_most:bytes_per_second"
+    """A link that trained lower has the speed of an older generation, half or less; tools round, and round differently."""
+    speed, most, enough = "gpu:nvlink_speed:bytes_per_second", "gpu:nvlink_speed_most:bytes_per_second", " * 0.95"
     return _alert(
         "GpuNvlinkSlow",
-        f"{_below(speed, _by(lambda product: product.speed))}\nor\n(\n{_own_past(speed, most)}\n)\n",
+        f"{_below(speed, _by(lambda product: product.speed), most, enough)}\nor\n(\n{_own_past(speed, most, enough)}\n)\n",
         "warning",
         summary="GPU {{ $labels.gpu }} on {{ $labels.instance }}: an NVLink runs at {{ $value | humanize }}B/s",
-        description="GPUs of this product have faster links, or this one had.",
+        description="It was faster, or other GPUs of the host are.",
         action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _DRAIN,
     )
 
