@@ -64,7 +64,7 @@ def _by(value: Any) -> dict[int, str]:
 
 
 def _below(series: str, expected: dict[int, str], most: str, share: str = "") -> str:
-    """GPUs of listed products with less than expected, and less than the best GPU of their host. `share`: of both, what is enough."""
+    """GPUs of listed products with less than expected and than the best GPU of their host. `share`: of both, what is enough."""
     arms = [f'{series}{{model=~"{models}"}} < {number}{share}' for number, models in expected.items()]
     found = f"max by ({_GPU}) (\n  " + "\n  or\n  ".join(arms) + "\n)"
     return f"{found}\n< on ({_HOST}) group_left ()\nmax by ({_HOST}) ({most}){share}"

@@ -9,6 +9,7 @@ from dashboards.layout import Row, build, link_to_host
 from dashboards.panels import (
     NO_THRESHOLDS,
     NONE,
+    NONE_REPORTED,
     RED_FROM_ONE,
     YELLOW_FROM_ONE,
     Column,
@@ -143,7 +144,7 @@ def _health() -> tuple[Any, ...]:
             thresholds=NO_THRESHOLDS,
             fill=0,
             width=12,
-            if_none="none, or not reported by this exporter",
+            if_none=NONE_REPORTED,
         ),
         log_counts(
             "XIDs by host",

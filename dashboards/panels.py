@@ -1,7 +1,8 @@
 """Panel builders: title, description, unit, legend and thresholds are arguments without a default.
 
 Color is never the only signal: thresholds are drawn as lines, limits are dashed, legends show values, and states have a text.
-`if_none` is the text of a panel without data: "none" where that is good, otherwise the source that is missing.
+`if_none` is the text of a panel without data: "none" where that is good, otherwise the source that is missing. A number or state
+without data is unknown, and gray: Grafana would give it the color of the lowest threshold, which is that of health.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _LEGEND_BESIDE_FROM: Final = 12  # narrower panels have the legend below, and ar
 _EVENTS_EVERY: Final = "1m"  # narrower bars are hard to see
 
 NONE: Final = "none"
+UNKNOWN: Final = "unknown"
+UNKNOWN_COLOR: Final = "#808080"
 NOT_REPORTED: Final = "not reported by this exporter"
+NONE_REPORTED: Final = "none, or not reported by this exporter"
 NO_GPU_VALUES: Final = "no GPU metrics: see the state of the host above"
 
 # The panels with data from Mimir. The SDK's builders have no common base class.
@@ -139,13 +143,13 @@ def one_number(
     thresholds: Thresholds,
     width: int,
     height: int = 4,
-    if_none: str = "no data",
+    if_none: str = UNKNOWN,
     link: str | None = None,
     has_sparkline: bool = True,
 ) -> stat.Panel:
     """A number colored by `thresholds`. Without sparkline it reads the last samples alone: for queries over all GPUs or pods."""
     graph = common_models.BigValueGraphMode.AREA if has_sparkline else common_models.BigValueGraphMode.NONE
-    panel = _stat(link).graph_mode(graph).no_value(if_none)
+    panel = _stat(link).graph_mode(graph).no_value(if_none).mappings([_unknown(if_none)])
     panel.color_mode(common_models.BigValueColorMode.BACKGROUND if len(thresholds) > 1 else common_models.BigValueColorMode.NONE)
     return _described(panel, title, [query], description, unit, thresholds, width, height, instant=not has_sparkline)
 
@@ -157,7 +161,8 @@ def count_of(title: str, *, complete: str, short: str, description: str, width: 
         .graph_mode(common_models.BigValueGraphMode.NONE)
         .color_mode(common_models.BigValueColorMode.BACKGROUND)
         .text_mode(common_models.BigValueTextMode.VALUE_AND_NAME)
-        .no_value("no data")
+        .no_value(UNKNOWN)
+        .mappings([_unknown(UNKNOWN)])
     )
     for ref_id, color in (("A", "green"), ("B", "red")):
         panel.override_by_query(ref_id, [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color})])
@@ -174,7 +179,7 @@ def in_words(
         .graph_mode(common_models.BigValueGraphMode.NONE)
         .color_mode(common_models.BigValueColorMode.BACKGROUND)
         .text_mode(common_models.BigValueTextMode.VALUE)
-        .mappings([_words({str(value): word for value, word in words.items()})])
+        .mappings([_words({str(value): word for value, word in words.items()}), _unknown(if_none)])
         .no_value(if_none)
     )
     return _described(panel, title, [query], description, "short", NO_THRESHOLDS, width, 4, instant=True)
@@ -198,6 +203,7 @@ def gauges(
         .min(0)
         .max(most)
         .no_value(if_none)
+        .mappings([_unknown(if_none)])
     )
     return _described(panel, title, [query], description, unit, thresholds, width, HEIGHT, instant=True)
 
@@ -381,6 +387,14 @@ def _words(texts: Mapping[str, tuple[str, str]]) -> models.ValueMap:
             value: models.ValueMappingResult(text=text, color=color, index=index)
             for index, (value, (text, color)) in enumerate(texts.items())
         }
+    )
+
+
+def _unknown(text: str) -> models.SpecialValueMap:
+    return models.SpecialValueMap(
+        options=models.DashboardSpecialValueMapOptions(
+            match=models.SpecialValueMatch.NULL_AND_NAN, result=models.ValueMappingResult(text=text, color=UNKNOWN_COLOR)
+        )
     )
 
 

@@ -14,6 +14,7 @@ from dashboards.panels import (
     HEIGHT,
     NO_THRESHOLDS,
     NONE,
+    NONE_REPORTED,
     RED_FROM_ONE,
     YELLOW_FROM_ONE,
     Column,
@@ -252,7 +253,7 @@ def _gpu_health() -> tuple[Any, ...]:
             description="The driver's recovery action over time, while a GPU has one.",
             words=parts.RECOVERY_ACTIONS,
             width=12,
-            if_none=NONE,
+            if_none=NONE_REPORTED,
         ),
         states(
             "DCGM health watches",
@@ -260,7 +261,7 @@ def _gpu_health() -> tuple[Any, ...]:
             description="Health watches of DCGM with a warning or failure; only from dcgm-exporter.",
             words=HEALTH,
             width=12,
-            if_none=NONE,
+            if_none=NONE_REPORTED,
         ),
     )
 
@@ -274,7 +275,7 @@ def _memory() -> tuple[Any, ...]:
             unit="short",
             thresholds=((None, "red"),),
             width=12,
-            if_none=NONE,
+            if_none=NONE_REPORTED,
         ),
         bars(
             "Remapped rows",
@@ -284,7 +285,7 @@ def _memory() -> tuple[Any, ...]:
             unit="short",
             thresholds=((None, "yellow"),),
             width=12,
-            if_none=NONE,
+            if_none=NONE_REPORTED,
         ),
     )
 

@@ -23,6 +23,7 @@ from operations.table import table
 from stackfile.config import ConfigErrors, StackConfig
 
 _HOST = "gpu-fleet:host:Host"
+_NOT_THERE = ("lost", "not yet")  # states of hosts that report nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,27 +38,26 @@ class Reported:
 def rows(
     config: StackConfig, facts: Mapping[str, Mapping[str, str]], reported: Reported | None, now: float
 ) -> list[tuple[str, ...]]:
-    """`facts`: of the hosts in the stack's state. `reported`: None when the metrics store did not answer."""
+    """`facts`: of the hosts in the stack's state. `reported`: None when the metrics store did not answer. `?`: not known."""
     found: list[tuple[str, ...]] = []
     for name, host in config.hosts.items():
         of_host = facts.get(name)
         known = of_host or {}
+        state = "lost" if host.lost else "pull" if host.connection == "pull" else "deployed" if of_host is not None else "not yet"
+        is_current = reported is not None and now - reported.seen.get(name, 0) <= LATE_S
+        drift = reported.drift.get(name) if reported else None
+        firing = reported.firing.get(name, ()) if reported else ()
+        unknown = ("?",) if not is_current and state not in _NOT_THERE and not firing else ()
         found.append(
             (
                 name,
-                "lost"
-                if host.lost
-                else "pull"
-                if host.connection == "pull"
-                else "deployed"
-                if of_host is not None
-                else "not yet",
+                state,
                 known.get("GPU_MODELS", "-"),
                 known.get("GPU_DRIVER_VERSION", "-"),
                 known.get("GPU_FLEET_EXPORTER_MODE", "-"),
                 _seen(name, reported, now),
-                "?" if reported is None else f"{reported.drift.get(name, 0):.0f}" if name in reported.drift else "-",
-                "\n".join((*(reported.firing.get(name, ()) if reported else ()), *_notes(known))),
+                f"{drift:.0f}" if drift is not None else "-" if reported and state in _NOT_THERE else "?",
+                "\n".join((*firing, *unknown, *_notes(known))),
             )
         )
     return found

@@ -44,9 +44,18 @@ def top(count: int, expression: str) -> str:
     return f"sort_desc(topk({count}, {expression}))"
 
 
-def or_zero(expression: str) -> str:
-    """For counts where no data means zero; never for a measurement."""
-    return f"{expression} or vector(0)"
+def or_zero(expression: str, measured: str) -> str:
+    """A count that is zero where it found nothing and something of `measured` is there; where nothing is, it is unknown."""
+    return f"{expression} or 0 * count({measured})"
+
+
+# For counts of alerts: clusters whose hosts the rules look at. Without it no rule runs, or nothing reports or is expected.
+RULES_RUN: Final = f"cluster:hosts_known:count{{{CLUSTER}}}"
+
+
+def measures(series: str, selector: str) -> str:
+    """Hosts with GPUs whose exporter gives a series."""
+    return f'instance:gpus_measured:count{{{selector}, series="{series}"}}'
 
 
 def complete(now: str, expected: str) -> str:

@@ -59,7 +59,10 @@ def registered(selector: str) -> str:
 
 
 def not_registered(selector: str) -> str:
-    return or_zero(f"sum(cluster_exporter_mode:gpus_fabric_unregistered:count{{{selector}}})")
+    return or_zero(
+        f"sum(cluster_exporter_mode:gpus_fabric_unregistered:count{{{selector}}})",
+        f"cluster_exporter_mode:gpus_fabric_registered:count{{{selector}}}",
+    )
 
 
 def fewest_links(selector: str) -> str:

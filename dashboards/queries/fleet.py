@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, of_clusters, or_zero, summed
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, RULES_RUN, of_clusters, or_zero, summed
 
 _AGENT: Final = 'job="alloy"'
 _MIB_1024: Final = 1 << 30  # less may be the driver's own use
@@ -12,7 +12,7 @@ _MIB_1024: Final = 1 << 30  # less may be the driver's own use
 
 def gpus(selector: str) -> str:
     """Reporting GPUs."""
-    return f"sum(instance:gpus:count{{{selector}}}) or vector(0)"
+    return or_zero(f"sum(instance:gpus:count{{{selector}}})", _expected_per_host(selector))
 
 
 def expected_gpus(selector: str) -> str:
@@ -35,7 +35,7 @@ def gpus_by(selector: str, by: str) -> str:
 
 def hosts(selector: str) -> str:
     """Reporting hosts."""
-    return or_zero(f"count({_reporting(selector)})")
+    return or_zero(f"count({_reporting(selector)})", f"inventory:host:expected{{{selector}}}")
 
 
 def expected_hosts(selector: str) -> str:
@@ -48,7 +48,8 @@ def _reporting(selector: str) -> str:
 
 def missing_hosts(selector: str) -> str:
     """Hosts of the inventory that do not report."""
-    return or_zero(f"count(inventory:host:expected{{{selector}}} unless on ({ONE_HOST}) up{{{selector}, {_AGENT}}})")
+    expected = f"inventory:host:expected{{{selector}}}"
+    return or_zero(f"count({expected} unless on ({ONE_HOST}) up{{{selector}, {_AGENT}}})", expected)
 
 
 def missing_hosts_by(selector: str, by: str) -> str:
@@ -57,12 +58,12 @@ def missing_hosts_by(selector: str, by: str) -> str:
 
 
 def busy_gpus(selector: str) -> str:
-    return or_zero(f"sum(cluster:gpus_busy:count{{{selector}}})")
+    return f"sum(cluster:gpus_busy:count{{{selector}}})"
 
 
 def idle_with_memory(selector: str) -> str:
     """GPUs that have been idle for half an hour while a process held more than 1 GiB of their memory."""
-    return or_zero(f"sum(cluster:gpus_idle_with_memory:count{{{selector}}})")
+    return f"sum(cluster:gpus_idle_with_memory:count{{{selector}}})"
 
 
 def memory_of_idle_gpus(selector: str, count: int) -> str:
@@ -116,7 +117,7 @@ def builds(selector: str) -> str:
 
 
 def firing(selector: str, severity: str) -> str:
-    return or_zero(f'count(ALERTS{{{selector}, alertstate="firing", severity="{severity}"}})')
+    return or_zero(f'count(ALERTS{{{selector}, alertstate="firing", severity="{severity}"}})', RULES_RUN)
 
 
 def firing_by(selector: str, severity: str, by: str) -> str:

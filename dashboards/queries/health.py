@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from alerts.xid import CATALOGUE, Severity
-from dashboards.queries.common import ONE_HOST, or_zero, per_gpu, top
+from dashboards.queries.common import ONE_HOST, RULES_RUN, measures, or_zero, per_gpu, top
 
 _XIDS: Final = 'job="kernel", xid=~".+"'
 UNKNOWN: Final = "unknown"
@@ -66,7 +66,8 @@ def kernel_lines(selector: str) -> str:
 
 
 def firing_xids(selector: str, severity: str) -> str:
-    return or_zero(f'count(ALERTS{{{selector}, alertname=~"GpuXid|GpuAmdEvent", alertstate="firing", severity="{severity}"}})')
+    firing = f'count(ALERTS{{{selector}, alertname=~"GpuXid|GpuAmdEvent", alertstate="firing", severity="{severity}"}})'
+    return or_zero(firing, RULES_RUN)
 
 
 def gpus_with_recovery_action(selector: str, names: str) -> str:
@@ -74,11 +75,11 @@ def gpus_with_recovery_action(selector: str, names: str) -> str:
     by_uuid = f"{per_gpu('gpu:recovery_action:code', selector)} > 0"
     by_address = f'max by ({ONE_HOST}, pci) (gpu:xid_incident:timestamp_seconds{{{names}, xid="154", pci!=""}})'
     of_others = f"({by_uuid}) unless on ({ONE_HOST}, uuid) (gpu:address:info and on ({ONE_HOST}, pci) {by_address})"
-    return or_zero(f"count({by_address} or {of_others})")
+    return or_zero(f"count({by_address} or {of_others})", measures("gpu:recovery_action:code", selector))
 
 
 def gpus_with_uncorrectable_errors(selector: str) -> str:
-    return or_zero(f"count({ecc_uncorrected(selector)})")
+    return or_zero(f"count({ecc_uncorrected(selector)})", measures("gpu:ecc_uncorrected_volatile:total", selector))
 
 
 def recovery_actions(selector: str) -> str:
@@ -110,7 +111,7 @@ def _critical(selector: str, by: str) -> str:
 
 def critical_alerts_of_gpus(selector: str) -> str:
     """How many critical alerts about GPUs became active in the time range."""
-    return or_zero(_critical(selector, ""))
+    return or_zero(_critical(selector, ""), RULES_RUN)
 
 
 def gpu_days_between_critical_alerts(selector: str) -> str:

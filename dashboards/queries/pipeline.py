@@ -6,20 +6,22 @@ from dashboards.queries.common import ONE_HOST, or_zero
 
 
 def agents(selector: str) -> str:
-    return or_zero(f'count(up{{{selector}, job="alloy"}})')
+    return or_zero(f'count(up{{{selector}, job="alloy"}})', f"inventory:host:expected{{{selector}}}")
 
 
 def targets_down(selector: str) -> str:
-    return or_zero(f"count(up{{{selector}}} == 0)")
+    return or_zero(f"count(up{{{selector}}} == 0)", f"up{{{selector}}}")
 
 
 def hosts_with_unreadable_gpus(selector: str) -> str:
     """Hosts whose exporter runs but cannot read the GPUs."""
-    return or_zero(f"count(instance:gpu_collection_ok:bool{{{selector}}} == 0)")
+    answers = f"instance:gpu_collection_ok:bool{{{selector}}}"
+    return or_zero(f"count({answers} == 0)", answers)
 
 
 def drifted_hosts(selector: str) -> str:
-    return or_zero(f"count(sum by ({ONE_HOST}) (gpu_fleet_drift_items{{{selector}}}) > 0)")
+    checked = f"gpu_fleet_drift_items{{{selector}}}"
+    return or_zero(f"count(sum by ({ONE_HOST}) ({checked}) > 0)", checked)
 
 
 def drift(selector: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU, ONE_HOST, or_zero
+from dashboards.queries.common import CLUSTER, ONE_GPU, ONE_HOST, or_zero
 
 POD: Final = "namespace, pod"
 _GPU_REQUEST: Final = 'resource=~"nvidia_com_gpu|nvidia_com_mig.*|amd_com_gpu"'
@@ -22,12 +22,15 @@ def gpus_without_pod(selector: str) -> str:
     held = f'group by ({ONE_GPU}) (gpu:utilization:ratio{{{selector}, pod!=""}})'
     clusters = f"group by (datacenter, cluster) ({held})"
     return or_zero(
-        f"count((group by ({ONE_GPU}) (gpu:info{{{selector}}}) and on (datacenter, cluster) {clusters}) unless {held})"
+        f"count((group by ({ONE_GPU}) (gpu:info{{{selector}}}) and on (datacenter, cluster) {clusters}) unless {held})", held
     )
 
 
 def pods_with_gpus(selector: str) -> str:
-    return or_zero(f'count(group by (datacenter, cluster, namespace, pod) (gpu:utilization:ratio{{{selector}, pod!=""}}))')
+    return or_zero(
+        f'count(group by (datacenter, cluster, namespace, pod) (gpu:utilization:ratio{{{selector}, pod!=""}}))',
+        f"cluster:gpus:count{{{CLUSTER}}}",
+    )
 
 
 def of_each_pod(series: str, selector: str) -> str:
@@ -57,7 +60,8 @@ def gpus_requested(selector: str, phase: str) -> str:
     """By the pods of a phase, Running or Pending."""
     requests = f"kube_pod_container_resource_requests{{{selector}, {_GPU_REQUEST}}}"
     phases = f'max by (datacenter, cluster, {POD}) (kube_pod_status_phase{{{selector}, phase="{phase}"}}) == 1'
-    return or_zero(f"sum(sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))")
+    requested = f"sum(sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))"
+    return or_zero(requested, f"kube_node_info{{{selector}}}")
 
 
 def pending_pods(selector: str) -> str:

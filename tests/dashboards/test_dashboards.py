@@ -191,3 +191,16 @@ def test_a_month_of_a_large_fleet_reads_no_series_of_every_gpu(uid):
             for one in reading.readings(target["expr"], bool(target.get("instant")), reading.chosen(board)):
                 is_short = one.seconds < reading.RANGE_S
                 assert is_short or FEW_SERIES.match(one.selector), f"{panel['title']} reads {one.selector}"
+
+
+@pytest.mark.parametrize(("board", "panel"), [one for one in PANELS if one.values[1]["type"] in ("stat", "gauge")])
+def test_a_number_without_data_is_unknown_and_not_green(board, panel):
+    """Grafana gives no data the color of the lowest threshold, unless null is mapped to another."""
+    of_null = [
+        mapping["options"]["result"]
+        for mapping in panel["fieldConfig"]["defaults"].get("mappings", ())
+        if mapping["type"] == "special" and mapping["options"]["match"] == "null+nan"
+    ]
+    assert [result["color"] for result in of_null] == ["#808080"]
+    assert of_null[0]["text"] not in ("", "0", "none")
+    assert [one["expr"] for one in targets(panel) if "vector(" in one["expr"]] == [], "a zero that nothing measured"

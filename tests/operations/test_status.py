@@ -62,7 +62,7 @@ def test_a_host_that_reports_and_one_that_stopped_and_one_that_was_never_deploye
         ),
         ("gpu-2", "not yet", "-", "-", "-", "not in 1d", "-", ""),
         ("gpu-3", "lost", "-", "-", "-", "not in 1d", "-", ""),
-        ("gpu-4", "pull", "-", "-", "-", "3 h ago (late)", "-", ""),
+        ("gpu-4", "pull", "-", "-", "-", "3 h ago (late)", "?", "?"),
     ]
     assert summary(config, found, reported) == (
         "4 hosts, 1 deployed, 3 without current data, 1 with firing alerts, 1 with drift."
@@ -74,6 +74,7 @@ def test_a_container_without_a_kernel_log_is_noted_because_its_xids_are_not_seen
     facts = {**{key: value for key, value in FACTS.items() if key != "GPU_FLEET_KERNEL_LOG_SOURCE"}, **source}
     [row, *_] = rows(config, {"gpu-1": facts}, None, NOW)
     assert row[7].splitlines() == [
+        "?",
         "exporter: bare metal with Docker",
         "no kernel log here: XIDs are not seen; kernelLog names a file",
     ]
