@@ -9,6 +9,7 @@ Not done here: templates, vault, dynamic inventories and plugins; `ansible-inven
 from __future__ import annotations
 
 import ast
+import ipaddress
 import re
 import shlex
 from collections import Counter
@@ -19,18 +20,18 @@ from pathlib import Path
 
 from stackfile.hosts import HostEntry
 from stackfile.patterns import PATTERN_EXPECTED, Listed, PatternError, expand
-from stackfile.problems import Location, Problem, nearest, shown, unknown_key, why_unreadable
+from stackfile.problems import Location, Problem, listed, nearest, shown, unknown_key, why_unreadable
 from stackfile.yaml_text import VaultText, YamlError, YamlText
 
-# Our keys by Ansible's variables for them; where several mean the same, the first that is set counts.
+# Our keys by Ansible's variables for them; where several mean the same, the first that is set counts, as in Ansible.
 _VARIABLES = {
-    "address": ("ansible_host", "ansible_ssh_host"),
-    "port": ("ansible_port", "ansible_ssh_port"),
-    "user": ("ansible_user", "ansible_ssh_user"),
+    "address": ("ansible_ssh_host", "ansible_host"),
+    "port": ("ansible_ssh_port", "ansible_port"),
+    "user": ("ansible_ssh_user", "ansible_user"),
     "privateKeyFile": ("ansible_ssh_private_key_file", "ansible_private_key_file"),
     "connection": ("ansible_connection",),
     "sudo": ("ansible_become",),
-    "bastion": ("ansible_ssh_common_args", "ansible_ssh_extra_args"),
+    "bastion": ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args"),  # all three count, in this order
 }
 _OURS = {
     f"gpu_fleet_{name}": key for name, model in HostEntry.model_fields.items() if (key := model.alias or name) not in _VARIABLES
@@ -47,8 +48,27 @@ _MEMBERSHIP = ("datacenter", "cluster_name")
 _PRIORITY = "ansible_group_priority"
 _READ = {name for names in (*_KEYS.values(), _MEMBERSHIP, _BECOME, _PASSWORDS, (_PRIORITY,)) for name in names}
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
+_COLLECTIONS = re.compile(r"ansible\.(?:builtin|legacy)\.")  # of the names that plugins have since 2.10
+_CONTROLLER = ("localhost", "127.0.0.1", "::1")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _SSH_OPTIONS_WITH_VALUE = "BbcDEeFIiJLlmOopQRSWw"  # ssh(1)
+_SSH_LETTERS = {"J": "proxyjump", "p": "port", "l": "user", "i": "identityfile", "b": "bindaddress", "B": "bindinterface"}
+# What else decides where a connection ends or comes from, and how to say it instead. Source: ssh_config(5) of OpenSSH 9.2.
+_ROUTING = {
+    **dict.fromkeys(("F", "include"), "a configuration of ssh is not read: write what it says of the host as variables"),
+    "hostname": "write ansible_host",
+    "port": "write ansible_port",
+    "user": "write ansible_user",
+    "proxycommand": "go through one jump host with ProxyJump, or deploy from a machine that reaches the host; or in pull mode",
+    **dict.fromkeys(("proxyusefdpass", "W", "w", "tunnel", "canonicalizehostname"), "name the address itself as ansible_host"),
+    **dict.fromkeys(("4", "6", "addressfamily"), "write the address itself as ansible_host"),
+    **dict.fromkeys(("bindaddress", "bindinterface"), "deploy from a machine whose routes need no choice"),
+}
+_OWN_VARIABLE = {"hostname": "address", "port": "port", "user": "user"}  # options that may repeat what a variable says
+_ABOUT_HOST_KEYS = re.compile(r".*hostkey.*|.*knownhosts.*|checkhostip")
+_WITHOUT_MEANING = re.compile(
+    r"[aACkMNnqSsTtvxXY]|control.*|serveralive.*|forward(?:agent|x11)|compression|loglevel|batchmode|.*timeout"
+)
 _JUMP_HOST = re.compile(r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]]+\]|[^:,@\s]+)(?::(?P<port>\d+))?")
 _DEEPEST = 100  # groups in groups, two steps each
 _VARIABLE_FILES = ("", ".yml", ".yaml", ".json")
@@ -88,6 +108,21 @@ class Group:
     file_variables: Variables = field(default_factory=dict)  # from group_vars/
 
 
+def _name_and_port(pattern: str) -> tuple[str, str]:
+    """`host:2222`, `node[1:4]:2222` and `[2001:db8::1]:2222`; an IPv6 address without brackets has no port."""
+    if (match := re.fullmatch(r"\[([^\[\]]+)\](?::(\d+))?", pattern)) and _is_ipv6(match[1]):
+        return match[1], match[2] or ""
+    match = re.fullmatch(r"((?:[^:\[\]]|\[[^\[\]]*\])+):(\d+)", pattern)
+    return (match[1], match[2]) if match else (pattern, "")
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
+
+
 @dataclass
 class AnsibleInventory:
     """The groups of one inventory file, and what is wrong with it."""
@@ -105,11 +140,11 @@ class AnsibleInventory:
 
     def add_host(self, group: Group, pattern: str, values: Variables, place: Value) -> None:
         """Puts the hosts of a pattern into a group. `host:2222` is Ansible's way to write a port."""
-        name, _, port = pattern.rpartition(":") if re.search(r"[^:\]]:\d+$|\]:\d+$", pattern) else (pattern, "", "")
+        name, port = _name_and_port(pattern)
         if port:
             values = {"ansible_port": replace(place, value=int(port)), **values}
         try:
-            hosts = expand(name)
+            hosts = (name,) if _is_ipv6(name) else expand(name)
         except PatternError as error:
             self.problem(place, f'"{name}": {error}', PATTERN_EXPECTED, "correct the range")
             return
@@ -154,6 +189,9 @@ def read_yaml(text: YamlText, content: Mapping[str, object], problems: list[Prob
                 inventory.problem(place(*here), f"found {shown(section)}", f"a mapping of {key}", fix)
                 continue
             for item, value in (section or {}).items():
+                if key == "hosts" and not isinstance(item, str):  # `no` and 010 are False and 8
+                    inventory.problem(place(*here, item), f"the name {item!r} is no text", "a name", "put it in quotes")
+                    continue
                 item = str(item)
                 if key == "vars":
                     if _is_read(item):
@@ -240,12 +278,10 @@ def add_variable_files(inventory: AnsibleInventory, directory: Path) -> None:
 
 
 def _files_of(folder: Path, owners: Set[str]) -> Iterator[tuple[str, Path]]:
-    """(group or host, file of its variables): NAME, NAME.yml, … or every file below the directory NAME."""
-    if not folder.is_dir():
-        return
-    for entry in sorted(folder.iterdir()):
-        owner = entry.stem if entry.suffix in _VARIABLE_FILES and entry.name not in owners else entry.name
-        if owner not in owners:
+    """(group or host, file of its variables): the first of NAME, which may be a directory of them, NAME.yml, …"""
+    for owner in sorted(owners):
+        entry = next((file for suffix in _VARIABLE_FILES if (file := folder / f"{owner}{suffix}").exists()), None)
+        if entry is None:
             continue
         if entry.is_dir():
             for file in sorted(entry.rglob("*")):
@@ -301,18 +337,40 @@ def select(inventory: AnsibleInventory, limit: Sequence[str], stack: Membership,
         names = [name for name in names if name in wanted]
     elsewhere: Counter[str] = Counter()
     entries = []
+    controller = []
     for name in names:
         variables = tree.variables_of(name)
+        if name not in limit and _is_controller(name, variables):
+            controller.append(name)
+            continue
         theirs = _stack_of(variables, stack, inventory)
         if theirs == stack or None in stack:
             entries.append(_listed(inventory, name, variables))
         else:
             elsewhere["/".join(map(str, theirs))] += 1
+    if controller:
+        found, fix = listed(controller, "and"), "name it in gpu-fleet:inventory.limit to deploy to it"
+        if entries or elsewhere:
+            inventory.warnings.append(f"{inventory.file}: {found} is the machine that Ansible runs on, and left out; {fix}")
+        else:
+            inventory.problem(f"{where}.path", f"{inventory.file} lists no host but {found}", "a host", fix)
     if elsewhere and not entries:
         found = ", ".join(f"{theirs} ({count})" for theirs, count in sorted(elsewhere.items()))
         fix = "correct gpu-fleet:datacenter or gpu-fleet:cluster, or the variables datacenter and cluster_name of the inventory"
         inventory.problem(f"{where}.path", f"no host of {inventory.file} belongs to {'/'.join(map(str, stack))}", found, fix)
     return entries
+
+
+def _is_controller(name: str, variables: Variables) -> bool:
+    """Whether it is the machine that Ansible runs on, which inventories list for plays that work there."""
+    if connection := variables.get("ansible_connection"):
+        return _plugin(connection) == "local"
+    return name in _CONTROLLER and not any(address in variables for address in _VARIABLES["address"])
+
+
+def _plugin(value: Value) -> str:
+    """The name of a plugin without that of Ansible's own collection."""
+    return _COLLECTIONS.sub("", str(value.value), count=1)
 
 
 def _stack_of(variables: Variables, mine: Membership, inventory: AnsibleInventory) -> Membership:
@@ -416,7 +474,7 @@ def _listed(inventory: AnsibleInventory, host: str, variables: Variables) -> Lis
     origins: dict[str, Value] = {}
     for key, names in _KEYS.items():
         for name in names:
-            if name in variables and _is_plain(variables[name], inventory):
+            if key != "bastion" and name in variables and _is_plain(variables[name], inventory):
                 translated = _translated(key, variables[name], inventory)
                 if translated is not None:
                     values[key], origins[key] = translated, variables[name]
@@ -424,6 +482,8 @@ def _listed(inventory: AnsibleInventory, host: str, variables: Variables) -> Lis
     if values.get("connection") == "local":
         for key in _ONLY_SSH:
             values.pop(key, None)
+    else:
+        _read_ssh_arguments(variables, values, origins, inventory)
     for value in variables.values():
         _check(value, inventory)
     return Listed((host,), values, partial(_place_of, origins, inventory.listed_at[host]))
@@ -438,16 +498,17 @@ def _translated(key: str, value: Value, inventory: AnsibleInventory) -> object:
     """A value of Ansible's in our terms; None when it says nothing to us. What is not understood is left for the host model."""
     given = value.value
     if key == "connection":
-        if str(given) not in _CONNECTIONS:
-            inventory.problem(value, f"found {shown(given, value.name)}", "ssh or local", "hosts are reached by SSH alone")
-        return _CONNECTIONS.get(str(given))
+        if _plugin(value) not in _CONNECTIONS:
+            fix = "hosts are reached by SSH alone; leave others out with gpu-fleet:inventory.limit"
+            inventory.problem(value, f"found {shown(given, value.name)}", "ssh or local", fix)
+        return _CONNECTIONS.get(_plugin(value))
     if key == "port" and isinstance(given, str) and given.isdigit():
         return int(given)
     if key == "sudo" and isinstance(given, str) and given.lower() in _BOOLEANS:
         return _BOOLEANS[given.lower()]
-    if key == "bastion":
-        return _bastion(value, inventory)
-    if key in ("address", "user") and given is not None:
+    if key == "address" and given is not None:
+        return _name_and_port(str(given))[0] if str(given).startswith("[") else str(given)
+    if key == "user" and given is not None:
         return str(given)
     return given
 
@@ -455,65 +516,106 @@ def _translated(key: str, value: Value, inventory: AnsibleInventory) -> object:
 def _check(value: Value, inventory: AnsibleInventory) -> None:
     if value.name in _PASSWORDS:
         inventory.warnings.append(f"{value.file}: {value.name} is not read from inventories; {_PASSWORDS[value.name]}")
-    elif (right := _BECOME.get(value.name)) and _is_plain(value, inventory) and value.value != right:
+    elif (right := _BECOME.get(value.name)) and _is_plain(value, inventory) and _plugin(value) != right:
         inventory.problem(value, f"found {shown(value.value)}", right, "only sudo to root is supported; remove the variable")
     elif value.name.startswith("gpu_fleet_") and value.name not in _OURS:
         inventory.problems.append(unknown_key(str(value), value.name, _OURS))
 
 
-def _bastion(value: Value, inventory: AnsibleInventory) -> Mapping[str, object] | None:
-    """The jump host in SSH arguments: -J, ProxyJump, or a ProxyCommand that is an ssh to it; the rest is not ours to take."""
-    try:
-        jump, ignored = _jump_of(shlex.split(str(value.value)))
-    except ValueError:
-        inventory.problem(value, f"{value.name} has an open quote", "arguments of ssh", "close it")
+def _read_ssh_arguments(
+    variables: Variables, values: dict[str, object], origins: dict[str, Value], inventory: AnsibleInventory
+) -> None:
+    """The jump host and the key in the arguments of ssh; for each option the first one counts. What would route the connection
+    otherwise is refused, never left out."""
+    seen: set[str] = set()
+    for name in _VARIABLES["bastion"]:
+        value = variables.get(name)
+        if value is None or value.value is None or not _is_plain(value, inventory):
+            continue
+        try:
+            options = list(_ssh_options(shlex.split(str(value.value))))
+        except ValueError:
+            inventory.problem(value, f"{name} has an open quote", "arguments of ssh", "close it")
+            continue
+        for option, setting, text in options:
+            kind = "jump" if option in ("proxyjump", "proxycommand") else option
+            if kind in seen:
+                continue
+            seen.add(kind)
+            if kind == "jump":
+                if (jump := _jump(option, setting, value, inventory)) is not None:
+                    values["bastion"], origins["bastion"] = jump, value
+            elif option == "identityfile":
+                if "privateKeyFile" not in values:
+                    values["privateKeyFile"], origins["privateKeyFile"] = setting, value
+            elif option in _ROUTING and (option, setting) not in (("F", "none"), ("F", "/dev/null")):
+                if setting != str(values.get(_OWN_VARIABLE.get(option, ""), "")):
+                    what = f"{name} has {shown(text)}, which decides where the connection goes"
+                    inventory.problem(value, what, "a jump host at most", _ROUTING[option])
+            elif not option:
+                inventory.problem(value, f"{name} has {shown(text)}, which is no option", "options of ssh", "remove it")
+            elif _ABOUT_HOST_KEYS.fullmatch(option):
+                inventory.warnings.append(f"{value.file}: {text} in {name} has no effect; host keys are always verified")
+            elif not _WITHOUT_MEANING.fullmatch(option):
+                inventory.warnings.append(f"{value.file}: {text} in {name} has no effect here")
+
+
+def _ssh_options(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """(option, its value, both as written) of the arguments of ssh. `-p 22`, `-p22`, `-qp 22`, `-o Port=22` and `-o "Port 22"`
+    are the option `port`; letters without a name stay as they are. A word that is no option has an empty one."""
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-") or word == "-":
+            yield "", word, word
+            continue
+        for index, letter in enumerate(word[1:], start=2):
+            if letter not in _SSH_OPTIONS_WITH_VALUE:
+                yield letter, "", f"-{letter}"
+                continue
+            setting = word[index:] or next(rest, "")
+            if letter == "o":
+                name, setting = (*re.split(r"\s*[=\s]\s*", setting.strip(), maxsplit=1), "")[:2]
+                yield name.lower(), setting, f"{name}={setting}"
+            else:
+                yield _SSH_LETTERS.get(letter, letter), setting, f"-{letter} {setting}"
+            break
+
+
+def _jump(option: str, setting: str, value: Value, inventory: AnsibleInventory) -> Mapping[str, object] | None:
+    """The jump host that ProxyJump or an ssh in ProxyCommand names, as an entry's `bastion`; None for `none`."""
+    if setting.lower() == "none":
         return None
-    if ignored:
-        arguments = " ".join(ignored)
-        inventory.warnings.append(f"{value.file}: {arguments} in {value.name} has no effect; host keys are always verified")
-    if not jump:
-        return None
-    match = _JUMP_HOST.fullmatch(jump)
-    if match is None:
+    jump = setting if option == "proxyjump" else _jump_of_command(setting)
+    match = _JUMP_HOST.fullmatch(jump) if "%" not in jump else None
+    if match is None and option == "proxycommand":
+        inventory.problem(value, f"{value.name} goes through {shown(setting)}", "an ssh to one jump host", _ROUTING[option])
+    elif match is None:
         inventory.problem(value, f"{value.name} goes through {shown(jump)}", "one jump host, as USER@HOST:PORT", "name one alone")
+    if match is None:
         return None
     found = {"host": match["host"].strip("[]"), "user": match["user"], "port": match["port"] and int(match["port"])}
     return {key: part for key, part in found.items() if part}
 
 
-def _jump_of(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The jump host in the words, as -J takes it, and the words that say something else. Raises ValueError over an open quote."""
-    jump, ignored = "", []
-    rest = iter([word for word in words if word != "-o"])
-    for word in rest:
-        name, _, setting = word.removeprefix("-o").partition("=")
-        if word == "-J":
-            jump = next(rest, "")
-        elif name.lower() == "proxyjump":
-            jump = setting
-        elif name.lower() == "proxycommand" and (found := _jump_of_command(shlex.split(setting))):
-            jump = found
-        else:
-            ignored.append(word.removeprefix("-o"))
-    return jump, ignored
-
-
-def _jump_of_command(words: Sequence[str]) -> str:
-    """The same of `ssh -W %h:%p -p 2022 -q -l jump HOST` and of `ssh HOST nc %h %p`; empty for another command. A key for the
-    jump host alone cannot be expressed here: the host's key is used for both."""
-    if not words or Path(words[0]).name != "ssh" or not any("%h" in word for word in words):
+def _jump_of_command(command: str) -> str:
+    """The same of `ssh -W %h:%p -p 2022 -q -l jump HOST` and of `ssh HOST nc %h %p`; empty for another command, and for an ssh
+    that is routed itself. A key for the jump host alone cannot be expressed here: the host's key is used for both."""
+    try:
+        program, *words = shlex.split(command)
+    except ValueError:
         return ""
-    user, port = "", ""
-    rest = iter(words[1:])
-    for word in rest:
-        if not word.startswith("-"):
-            given, _, address = word.rpartition("@")
-            address = f"[{address}]" if ":" in address else address
-            login = given or user
-            return (f"{login}@" if login else "") + address + (f":{port}" if port else "")
-        option = word[1:2]
-        if option and option in _SSH_OPTIONS_WITH_VALUE:
-            setting = word[2:] or next(rest, "")
-            user = setting if option == "l" else user
-            port = setting if option == "p" else port
+    if Path(program).name != "ssh" or not any("%h" in word for word in words):
+        return ""
+    login = {"user": "", "port": ""}
+    for option, setting, text in _ssh_options(words):
+        if not option:
+            user, _, address = text.removeprefix("ssh://").rpartition("@")
+            if ":" in address and not text.startswith("ssh://"):
+                address = f"[{address}]"
+            user, port = user or login["user"], f":{login['port']}" if login["port"] else ""
+            return (f"{user}@" if user else "") + address + port
+        if option in login:
+            login[option] = login[option] or setting
+        elif option == "proxyjump" or (option in _ROUTING and option != "W"):
+            return ""
     return ""

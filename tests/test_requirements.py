@@ -25,6 +25,7 @@ RUN_AS_PROGRAMS = {
     "mypy": "make lint",
     "supervisor": "Pulumi.dev.yaml",
     "mkdocs-material": "make site",
+    "ansible-core": "tests/stackfile/ansible_oracle.py",
 }
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from stackfile.config import ConfigErrors, StackConfig
 from tests.samples.conftest import SAMPLES
+from tests.stackfile import ansible_oracle
 from tests.stackfile.stacks import HOST_KEY, write_private
 
 INVENTORIES = SAMPLES / "ansible"
+OF_SITES = SAMPLES.parent / "field/deploy/inventories"
 
 
 @pytest.fixture
@@ -83,19 +85,14 @@ def test_a_template_is_named_unless_the_limit_leaves_it_out(load) -> None:
 
 def test_a_training_platform_with_passwords_and_unchecked_host_keys(load) -> None:
     config = load("pai-example.yml")
-    assert {name: host.connection for name, host in config.hosts.items()} == {
-        "localhost": "local",
-        "host1": "ssh",
-        "host2": "ssh",
-        "host3": "ssh",
-    }
+    assert list(config.hosts) == ["host1", "host2", "host3"], "localhost is where Ansible runs"
     warnings = " ".join(config.warnings)
     assert "StrictHostKeyChecking=no" in warnings and "ansible_ssh_pass is not read" in warnings
     assert "example1234" not in warnings
 
 
 def test_a_validation_cluster_of_amd(load) -> None:
-    config = load("rocm-gpu-operator-inventory.yml", "cluster_nodes")
+    config = load("rocm-gpu-operator-inventory.yml", "cluster_nodes", "server-node")  # it works on itself, and so must be named
     assert {name: (host.connection, host.user) for name, host in config.hosts.items()} == {
         "server-node": ("local", ""),
         "agent-node-1": ("ssh", "vm"),
@@ -105,3 +102,28 @@ def test_a_validation_cluster_of_amd(load) -> None:
 def test_every_sample_is_read_by_a_test_here() -> None:
     text = Path(__file__).read_text()
     assert [file.name for file in INVENTORIES.iterdir() if file.name not in text] == []
+
+
+@pytest.mark.parametrize("file", sorted(OF_SITES.glob("*")), ids=lambda file: file.name)
+def test_the_hosts_of_a_site_go_where_ansible_goes_or_are_refused(load, tmp_path, file: Path) -> None:
+    """What routes a connection is never left out: an inventory that is read is read whole."""
+    try:
+        ours = load(str(file)).hosts
+    except ConfigErrors as refused:
+        assert file.name in REFUSED and REFUSED[file.name] in str(refused)
+        return
+    assert file.name not in REFUSED
+    assert set(ours) == set(ansible_oracle.hosts(file)) - {"localhost"}
+    (tmp_path / "ssh").mkdir()
+    routes = ansible_oracle.routes(file, tmp_path / "ssh")
+    for host in ours.values():
+        assert host.user == "ops" or routes[host.address].leads_to(host), f"{host}: {routes[host.address]}"
+
+
+REFUSED = {
+    "aws_ssm.yml": "goes through",
+    "chain.yml": "one jump host, as USER@HOST:PORT",
+    "mixed.yml": "leave others out with gpu-fleet:inventory.limit",
+    "names.yml": "the same name to DNS and OpenSSH",
+    "ssh-config-file.yml": '"-F ssh.conf", which decides where the connection goes',
+}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import asyncssh
 import pytest
+import yaml
 
-from stackfile.config import ConfigErrors, StackConfig
-from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack
+from stackfile.config import StackConfig
+from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack, write_private
 
 SEED = """\
 training_cluster:
@@ -107,9 +109,68 @@ def test_a_jump_host_may_have_an_ipv6_address_and_a_port(base: Path, arguments: 
     assert (host.bastion.host, host.bastion.port) == ("2001:db8::1", 2022)
 
 
-def test_two_jump_hosts_in_a_row_are_an_error(base: Path) -> None:
-    with pytest.raises(ConfigErrors, match=r'goes through "a\.example\.com,b'):
-        load(base, "all: {hosts: {gpu1: {ansible_ssh_common_args: '-J a.example.com,b.example.com'}}}\n")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("-J a.example.com,b.example.com", 'goes through "a.example.com,b.example.com"'),
+        ("-J %r@jump", 'goes through "%r@jump"'),
+        ("-o ProxyCommand='nc -x 127.0.0.1:1080 %h %p'", "expected: an ssh to one jump host"),
+        ("-o ProxyCommand='ssh -J outer -W %h:%p inner'", "expected: an ssh to one jump host"),
+        ("-o ProxyCommand='ssh -F jump.conf -W %h:%p inner'", "expected: an ssh to one jump host"),
+        ("-F ssh.conf -o StrictHostKeyChecking=no", '"-F ssh.conf", which decides where the connection goes'),
+        ("-qF ssh.conf", '"-F ssh.conf"'),
+        ("-p 2222", "write ansible_port"),
+        ("-o 'Port 2222'", "write ansible_port"),
+        ("-l root", "write ansible_user"),
+        ("-o Hostname=10.0.0.9", "write ansible_host"),
+        ("-o BindAddress=10.0.0.9", '"BindAddress=10.0.0.9"'),
+        ("jump.example.com", "which is no option"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args"])
+def test_what_routes_a_connection_otherwise_is_refused(base: Path, variable: str, arguments: str, says: str) -> None:
+    found = errors(base, yaml.safe_dump({"all": {"hosts": {"gpu1": {variable: arguments}}}}))
+    assert [place for place, _ in found] == [f"hosts.yml:4: gpu1.{variable}"], found
+    assert says in found[0][1]
+
+
+def test_arguments_of_all_three_variables_count_and_the_first_of_an_option_wins(base: Path) -> None:
+    write_private(base / "id", asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode())
+    config = load(base, """\
+[all:vars]
+ansible_ssh_args=-C -o ControlMaster=auto -o ControlPersist=60s -o "ProxyJump ops@first"
+ansible_ssh_common_args=-i id -o ServerAliveInterval=10 -p 22
+ansible_ssh_extra_args=-o ProxyCommand="ssh -W %h:%p second"
+[gpus]
+gpu1 ansible_port=22
+gpu2 ansible_ssh_args="-o ProxyJump=none" ansible_port=22
+""", file="hosts")  # fmt: skip
+    first, second = config.hosts.values()
+    assert (first.bastion.host, first.bastion.user, first.private_key_file) == ("first", "ops", "id")
+    assert second.bastion is None
+    assert config.warnings == (), "nothing was left out that a user would miss"
+
+
+def test_plugins_may_have_their_full_names(base: Path) -> None:
+    host = load(base, """\
+all:
+  vars: {ansible_connection: ansible.builtin.ssh, ansible_become: true, ansible_become_method: ansible.builtin.sudo}
+  hosts: {gpu1: }
+""").hosts["gpu1"]  # fmt: skip
+    assert (host.connection, host.sudo) == ("ssh", True)
+
+
+@pytest.mark.parametrize(
+    "line", ["localhost ansible_connection=local", "localhost", "here ansible_connection=ansible.builtin.local"]
+)
+def test_the_machine_that_ansible_runs_on_is_no_host_unless_it_is_named(base: Path, line: str) -> None:
+    text, name = f"{line}\n[gpus]\ngpu1\n", line.split()[0]
+    config = load(base, text, file="hosts")
+    assert list(config.hosts) == ["gpu1"]
+    assert len(config.warnings) == 1 and f"{name} is the machine that Ansible runs on" in config.warnings[0]
+    named = {"path": "hosts", "limit": [name, "gpus"]}
+    assert list(load(base, text, file="hosts", inventory=named).hosts) == [name, "gpu1"]
+    assert "lists no host but" in errors(base, f"{line}\n", file="hosts")[0][1]
 
 
 def test_an_argument_that_switches_host_keys_off_has_no_effect_and_is_said(base: Path) -> None:
@@ -183,9 +244,8 @@ def test_what_a_limit_leaves_out_need_not_be_right(base: Path) -> None:
 
 
 def test_a_local_host_keeps_ansible_from_saying_how_to_log_in(base: Path) -> None:
-    host = load(base, "all: {hosts: {here: {ansible_connection: local, ansible_host: 10.0.0.1, ansible_user: x}}}\n").hosts[
-        "here"
-    ]
+    text = "all: {hosts: {here: {ansible_connection: local, ansible_host: 10.0.0.1, ansible_user: x}}}\n"
+    host = load(base, text, inventory={"path": "hosts.yml", "limit": ["here"]}).hosts["here"]
     assert (host.connection, host.address, host.user) == ("local", "", "")
 
 
@@ -264,6 +324,7 @@ def test_an_ini_inventory_says_the_same(base: Path) -> None:
         ("all:\n  hosts:\n    gpu1:\n      gpu_fleet_gpus: many\n", "hosts.yml:4: gpu1.gpu_fleet_gpus", "from 1 to 64"),
         ("all:\n  hosts:\n    gpu1:\n      gpu_fleet_ports: {alloy: 0}\n", "hosts.yml:4: gpu1.gpu_fleet_ports.alloy", "found 0"),
         ("all:\n  hosts:\n    gpu[1:b]:\n", "hosts.yml:3: gpu[1:b]", "mixes kinds of ends"),
+        ("all:\n  hosts:\n    no: {ansible_host: 10.0.1.1}\n", "hosts.yml:2: False", "put it in quotes"),
         ("all:\n  hosts:\n    - gpu1\n", "hosts.yml:2: hosts", "a colon after each name"),
         ("all:\n  host:\n    gpu1:\n  hosts: {gpu2: }\n", "hosts.yml:2: host", "did you mean hosts"),
         (
