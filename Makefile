@@ -14,6 +14,8 @@ WITH_TOOLS := $(PYTHON) -m lab.standins run --
 PROGRAMS_FOR := $(PYTHON) -m lab.standins install --quiet --stack
 SETUP := $(PYTHON) -m lab.standins install --setup
 endif
+# What listens on loopback (the servers of `dev`, port-forwards) is asked directly, whatever proxy this machine has.
+export no_proxy := $(or $(no_proxy),$(NO_PROXY)),127.0.0.1,localhost
 # tcsh exports HOST, the name of this machine: only `make up HOST=…` limits a run to some hosts.
 ifeq ($(origin HOST),environment)
 HOST :=

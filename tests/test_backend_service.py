@@ -138,3 +138,21 @@ def test_a_proxy_of_the_workstation_is_not_asked_for_services_on_loopback(
     (tmp_path / "other").mkdir()
     taken = Service(tmp_path / "other", service.script, service.port).run("start", "web")
     assert taken.returncode == 1 and f"another program already listens on 127.0.0.1:{service.port}" in taken.stderr
+
+
+@pytest.mark.parametrize("own", [{}, {"no_proxy": "intranet.example.com"}, {"NO_PROXY": "intranet.example.com"}])
+def test_programs_of_make_ask_loopback_without_the_proxy(own: dict[str, str]) -> None:
+    """And what the user exempts is still exempt."""
+    hosts = ("127.0.0.1", "intranet.example.com", "example.com")
+    asked = f"import urllib.request as r; print(*(bool(r.proxy_bypass(h)) for h in {hosts}))"
+    rule = f'asked: ; @{sys.executable} -c "{asked}"'
+    environment = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    done = subprocess.run(
+        ["make", "-s", "--eval", rule, "asked"],
+        cwd=REPO,
+        env={**environment, "http_proxy": "http://127.0.0.1:9", **own},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", str(bool(own)), "False"]
