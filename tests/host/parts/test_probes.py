@@ -396,6 +396,21 @@ def test_what_is_installed_is_the_same_before_and_after(
     assert found["GPU_FLEET_INSTALL_REPOSITORY"] == expected
 
 
+def test_only_a_docker_that_is_installed_with_settings_of_ours_has_them(tmp_path: Path) -> None:
+    """One of an earlier release has none, and other containers may use its network by now."""
+    new = machine(tmp_path / "new", "curl", "apt-get")
+    assert facts_of(choice(tmp_path / "new", new))["GPU_FLEET_DOCKER_SETTINGS"] == "yes"
+    earlier = machine(tmp_path / "earlier", *DOCKER, installed=("docker.io",))
+    assert facts_of(choice(tmp_path / "earlier", earlier))["GPU_FLEET_DOCKER_SETTINGS"] == "no"
+    with (tmp_path / "earlier/var/lib/gpu-fleet/placed").open("a") as placed:
+        placed.write("file\t/etc/docker/daemon.json\tcontainer-runtime-settings\t0\t-\t-\n")
+    for exporter in ("auto", "nvidia_gpu_exporter"):  # another choice changes no Docker that stays
+        found = facts_of(choice(tmp_path / "earlier", {**earlier, "GPU_FLEET_EXPORTER": exporter}))
+        assert found["GPU_FLEET_DOCKER_SETTINGS"] == "yes"
+    theirs = machine(tmp_path / "theirs", *DOCKER)
+    assert facts_of(choice(tmp_path / "theirs", theirs))["GPU_FLEET_DOCKER_SETTINGS"] == "no"
+
+
 def test_a_repository_that_the_host_has_is_not_named_again(tmp_path: Path) -> None:
     host = machine(tmp_path, "docker", "curl", "apt-get")
     sources = tmp_path / "etc/apt/sources.list.d"
