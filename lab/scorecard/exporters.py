@@ -171,6 +171,7 @@ class NodeExporter:
         series = {
             f"{name}{{{_inner(labels)}}}": value
             for name, labels, value in about_host.node_exporter(self._host, now, self._since_s)
+            if labels.get("fstype") != "nsfs"  # node_exporter leaves these out unless asked for
         }
         series |= {one.replace("_avail_bytes", "_readonly"): 0 for one in series if one.startswith("node_filesystem_avail_bytes")}
         series |= {"node_boot_time_seconds{}": self.booted_s, **_MORE}
