@@ -42,7 +42,15 @@ def inject_xid(state: Path, *, code: int, gpu: int, link: int = 6) -> list[str]:
     if machine.vendor != "nvidia":
         raise CannotInject(f"XIDs are NVIDIA's; this machine ({machine.scenario}) has AMD GPUs: use `inject ras`")
     target = machine.gpu(gpu)
-    lines = [kernel.xid_line(code, pci=target.pci_kernel, gpu=gpu, link=link, pid=20_000 + 17 * gpu, process="python3")]
+    lines = kernel.xid_lines(
+        code,
+        pci=target.pci_kernel,
+        gpu=gpu,
+        link=link,
+        pid=20_000 + 17 * gpu,
+        process="python3",
+        driver_major=machine.driver_major,
+    )
     with _changing(state) as now:
         record = faults.record(now, gpu)
         now["xids"].append({"gpu": gpu, "code": code, "at": machine.at_s})

@@ -23,8 +23,10 @@ _ACTION_IN_LOG = {
     "Drain and Reset": "0x4 (Drain and Reset)",
 }
 
-_UNKNOWN = "pid='<unknown>', name=<unknown>, "
-_PROCESS = "pid={pid}, name={process}, "
+# Who caused it. Drivers before 470 leave out the name (recorded in 2021), those from 570 on leave out a process that they do not
+# know (open-gpu-kernel-modules, kernel_rc.c, 550.54.14 and 570.86.15).
+_UNKNOWN = "{unknown}"
+_PROCESS = "{known}"
 
 _MESSAGES = {
     8: _PROCESS + "Ch 00000008",
@@ -68,6 +70,8 @@ _MESSAGES = {
 }
 _ANY_OTHER = _UNKNOWN + "Ch 00000008"
 
+_NVLINK_5 = range(144, 151)
+
 # NVSwitch events: severity and text. Recorded ones, and the fatal ones of an H100 baseboard.
 _SXID_MESSAGES = {
     12028: ("Non-fatal", "Link {link} egress non-posted PRIV error (First)"),
@@ -84,9 +88,21 @@ def stamp(since_boot_s: float, text: str) -> str:
     return f"[{since_boot_s:12.6f}] {text}"
 
 
-def xid_line(code: int, *, pci: str, gpu: int, pid: int, process: str, link: int) -> str:
-    text = _MESSAGES.get(code, _ANY_OTHER).format(pid=pid, process=process, gpu=gpu, link=link)
-    return f"NVRM: Xid (PCI:{pci}): {code}, {text}"
+def xid_lines(code: int, *, pci: str, gpu: int, pid: int, process: str, link: int, driver_major: int) -> list[str]:
+    """The line of the XID, and of a lost GPU the one that follows it without a code."""
+    known = f"pid={pid}, name={process}, " if driver_major >= 470 else f"pid={pid}, "
+    unknown = "pid='<unknown>', name=<unknown>, " if driver_major < 570 else ""
+    text = _MESSAGES.get(code, _ANY_OTHER).format(known=known, unknown=unknown, gpu=gpu, link=link)
+    if code in _NVLINK_5 and driver_major < 595:
+        text = _in_columns(text)
+    line = f"NVRM: Xid (PCI:{pci}): {code}, {text}"
+    return [line, f"NVRM: GPU {pci}.0: GPU has fallen off the bus."] if code == 79 else [line]
+
+
+def _in_columns(text: str) -> str:
+    """`NETIR_LINK_EVT  Fatal   XC0`, as recorded on GB200. Other recordings have single spaces; none names its driver."""
+    unit, severity, rest = text.split(" ", 2)
+    return f"{unit:<15} {severity:<7} {rest}"
 
 
 def recovery_action(code: int, driver_major: int) -> str | None:

@@ -17,11 +17,11 @@ KERNEL = SAMPLES / "kernel"
 
 
 def wording(line: str) -> str:
-    """From the code on, without numbers and addresses, and without the process: which of its parts are there depends on the
-    driver's age and on whether it knew the process."""
+    """From the code on, without numbers, addresses and the width of columns, and without the process: which of its parts are
+    there depends on the driver's age and on whether it knew the process."""
     text = re.sub(r"^.*?(NVRM: Xid|SXid) \(.*?\): ", "", line)
     text = re.sub(r"pid=('?<unknown>'?|\w+), (name=(<unknown>|[^,]+), )?", "", text)
-    text = re.sub(r"0x[0-9a-f_]+", "H", text)
+    text = re.sub(r"0x[0-9a-f_]+", "H", re.sub(r" +", " ", text))
     text = re.sub(r"(T1|GPC|CE|GPU)_?\d+", r"\1", text)
     text = re.sub(r"(, H){2,}", ", H", re.sub(r"( H){2,}", " H", text))
     return re.sub(r"\b[0-9a-f]*\d[0-9a-f]*\b", "9", text).rstrip(". ")

@@ -17,10 +17,13 @@ XID_LINE = re.compile(r"^\[ *\d+\.\d{6}\] NVRM: Xid \(PCI:0000:[0-9a-f]{2}:[0-9a
 def test_an_xid_is_one_kernel_line_and_the_recovery_action_that_the_driver_adds(machine) -> None:
     state = machine()
     lines = gpu.inject_xid(state, code=79, gpu=3)
-    assert [XID_LINE.match(line)[1] for line in lines] == ["79", "154"]
-    assert lines[0].endswith("79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+    address = gpu.pci_address(state, 3)
+    assert [line.split("] ")[1] for line in lines] == [
+        f"NVRM: Xid (PCI:{address}): 79, GPU has fallen off the bus.",
+        f"NVRM: GPU {address}.0: GPU has fallen off the bus.",
+        f"NVRM: Xid (PCI:{address}): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+    ]
     assert (state / KERNEL_LOG).read_text().splitlines() == lines
-    assert gpu.pci_address(state, 3) in lines[0]
     assert Machine.load(state).gpu(3).lost
 
 
@@ -31,7 +34,28 @@ def test_the_same_recovery_action_is_not_announced_twice(machine) -> None:
 
 
 def test_a_driver_of_2020_adds_no_recovery_action(machine) -> None:
-    assert len(gpu.inject_xid(machine("v100x4"), code=79, gpu=0)) == 1
+    first, second = gpu.inject_xid(machine("v100x4"), code=79, gpu=0)
+    assert "79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus." in first
+    assert "154" not in second
+
+
+@pytest.mark.parametrize(
+    ("scenario", "line"),
+    [
+        ("h100x8", "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 06 (0x025001c6"),
+        ("l40sx2", "149, NETIR_LINK_EVT Fatal XC0 i0 Link 06 (0x025001c6"),
+    ],
+)
+def test_an_nvlink_5_error_is_in_columns_or_not_by_the_driver(scenario: str, line: str, machine) -> None:
+    assert line in gpu.inject_xid(machine(scenario), code=149, gpu=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "process"),
+    [("v100x4", "pid=20000, Ch"), ("a100x8", "pid=20000, name=python3, Ch"), ("h100x8", "pid=20000, name=python3, Ch")],
+)
+def test_an_xid_names_its_process_as_its_driver_does(scenario: str, process: str, machine) -> None:
+    assert f": 43, {process} 00000008" in gpu.inject_xid(machine(scenario), code=43, gpu=0)[0]
 
 
 @pytest.mark.parametrize("code", [13, 31, 43, 45, 48, 63, 64, 74, 79, 94, 95, 119, 120, 144, 145, 146, 147, 148, 149, 150, 999])
