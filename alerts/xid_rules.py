@@ -62,6 +62,7 @@ _RANK: Final[Mapping[Action, int]] = {
     Action.NONE: 12,
 }
 OFF_THE_BUS: Final = 79  # it explains everything else that the driver logs about the GPU
+ALSO_WITHOUT_A_CODE: Final = (OFF_THE_BUS, 143)  # process_kernel.alloy knows them by their text, too
 REPEATABLE: Final = (13, 31)  # usually of a program; of the hardware where one GPU repeats them
 CONTAINED: Final = 94  # the program's own errors follow it, and it needs a reset when convenient
 RECOVERY_ACTION: Final = 154
@@ -116,7 +117,7 @@ def log_groups() -> list[RuleGroup]:
     adapter = '{job="kernel", nic_event=~"health_compromised|unrecoverable_error|command_timeout"}'
     adapter_labels = f"{_HOST}, nic, nic_event"
     of_adapter = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |~ "mlx5_core|efa"'
-    found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
+    found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "NVRM"'
     severe_codes = {int(code) for code, _ in ranks}
     meaning = text_by_label({code: CATALOGUE[code].meaning for code in severe_codes}, "xid")
     rules = (
@@ -151,7 +152,8 @@ def _amd_log_alert() -> Rule:
     """The gravest event of each AMD GPU within ten minutes, unless the GPU was reset or the driver loaded since."""
     critical = [event for event in amd.EVENTS if event.severity is Severity.CRITICAL]
     names = "|".join(event.name for event in critical)
-    stream = f'{{job="kernel", event=~"{names}"}}'
+    # A line without an address is Mimir's alone, which knows whether a line with one followed.
+    stream = f'{{job="kernel", event=~"{names}"}} | pci!=""'
     arms = "".join(f'{{{{ {"else " * bool(i)}if eq .event "{one.name}" }}}}{one.rank}' for i, one in enumerate(critical))
     rank = f"label_format rank=`{arms}{{{{ end }}}}` | unwrap rank"
     event = f"{_HOST}, pci, event"
@@ -174,7 +176,9 @@ def _amd_log_alert() -> Rule:
     )
 
 
-_LOADED: Final = "Linux version [0-9]|NVRM: loading NVIDIA UNIX|amdgpu kernel modesetting enabled"
+# Alloy says of a line that it is the kernel's or the driver's own; a user's text in another line may look like one.
+_BOOTED: Final = '|= "Linux version " | booted!=""'
+_LOADED: Final = '|~ "Linux version |NVRM: loading NVIDIA UNIX|amdgpu kernel modesetting enabled" | booted!="" or loaded!=""'
 _WINDOW: Final = "10m"
 # Three minutes more, the length of a burst: without Mimir the errors that a switch causes on GPUs must not outlast its own alert.
 _SWITCH_WINDOW: Final = "13m"
@@ -241,11 +245,11 @@ def _unless_loaded(stream: str, labels: str, window: str = _WINDOW) -> str:
 
 
 def _unless_booted(stream: str, labels: str) -> str:
-    return _unless_since(stream, labels, "Linux version [0-9]", _WINDOW)
+    return _unless_since(stream, labels, _BOOTED, _WINDOW)
 
 
 def _unless_since(stream: str, labels: str, line: str, window: str) -> str:
-    since = _last_line(f'{{job="kernel"}} |~ "{line}"', _HOST, window)
+    since = _last_line(f'{{job="kernel"}} {line}', _HOST, window)
     return f"unless ({_last_line(stream, labels, window)} <= on ({_HOST}) group_left () {since})"
 
 
@@ -356,12 +360,16 @@ def _alert(xid: Xid, severity: Severity, action: Action, matcher: str) -> Rule:
             "summary": f"XID {xid.code} on {{{{ $labels.instance }}}}, {GPU_IN_WORDS}: {xid.meaning}",
             "description": (
                 f"The NVIDIA driver logged {xid.name}. {causes}"
-                'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "Xid"'
+                f'Log lines in Loki: {{job="kernel", instance="{{{{ $labels.instance }}}}"}} |= "{_text_of_lines(xid.code)}"'
             ),
             "action": action.text,
             "runbook": f"{RUNBOOK}#{action.value}",
         },
     }
+
+
+def _text_of_lines(code: int) -> str:
+    return "NVRM" if code in ALSO_WITHOUT_A_CODE else "Xid"
 
 
 def _amd_alert(event: amd.Event) -> Rule:
@@ -370,7 +378,10 @@ def _amd_alert(event: amd.Event) -> Rule:
         "expr": f'max by ({_HOST}, pci, event) (gpu:xid_verdict:score{{event="{event.name}"}}) > 0',
         "labels": {"severity": event.severity.value, "scope": "gpu", "action": event.action.value, "event": event.name},
         "annotations": {
-            "summary": f"AMD GPU {{{{ $labels.pci }}}} on {{{{ $labels.instance }}}}: {event.meaning}",
+            "summary": (
+                "AMD GPU {{ if $labels.pci }}{{ $labels.pci }}{{ else }}(the line has no address){{ end }} "
+                f"on {{{{ $labels.instance }}}}: {event.meaning}"
+            ),
             "description": (
                 f"AMD's driver logged the event {event.name}. "
                 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "amdgpu"'

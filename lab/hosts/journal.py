@@ -41,18 +41,24 @@ def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0) -> 
             "SYSLOG_IDENTIFIER": "kernel",
             "MESSAGE": line,
         }
-        entries.append("".join(f"{name}={value}\n" for name, value in fields.items()) + "\n")
+        entries.append(b"".join(_field(name, str(value).encode()) for name, value in fields.items()) + b"\n")
     partial = f"/var/log/kernel-{now_us}.journal"
     done = subprocess.run(
         ["chroot", os.fspath(root), _REMOTE, "--output", partial, "-"],
-        input="".join(entries),
+        input=b"".join(entries),
         capture_output=True,
-        text=True,
         check=False,
     )
     if done.returncode != 0:
-        raise HostsError(f"systemd-journal-remote refused the kernel lines: {done.stderr.strip()}")
+        raise HostsError(f"systemd-journal-remote refused the kernel lines: {done.stderr.decode().strip()}")
     finished = root / partial.lstrip("/")
     finished.chmod(0o640)
     os.chown(finished, 0, directory.stat().st_gid)  # journald's own files are for the group that may read the journal
     finished.rename(directory / finished.name)
+
+
+def _field(name: str, value: bytes) -> bytes:
+    """In the journal's export format, which gives the length of a value with newlines."""
+    if b"\n" in value:
+        return name.encode() + b"\n" + len(value).to_bytes(8, "little") + value + b"\n"
+    return name.encode() + b"=" + value + b"\n"

@@ -26,6 +26,8 @@ from signals.panels import filled_in
 
 STARTS_WITHIN_S = 300
 HOST = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}
+# What Alloy adds to the lines of a boot and of a driver's load.
+BOOTED, LOADED = {"booted": "Linux version"}, {"loaded": "NVRM: loading NVIDIA UNIX"}
 RULES = {rule["alert"]: rule for group in alerts.rule_groups("loki") for rule in group.rules}
 
 
@@ -133,7 +135,9 @@ def test_the_load_of_the_driver_ends_the_copies_of_its_host_and_a_later_failure_
     kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "rebooted"}
     off_the_bus = "NVRM: Xid (PCI:0000:4b:00): 79, off the bus"
     loki.push(kernel | {"xid": "79"}, [(event + s, off_the_bus, {"pci": "0000:4b:00"}) for s in (0, 260)])
-    loki.push(kernel, [(event + 200, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", {})])
+    of_users = [f"a[7]: segfault at 0 in {text}" for text in ("NVRM: loading NVIDIA UNIX", "Linux version 6.8.0")]
+    loki.push(kernel, [(event + 100, text, {}) for text in of_users])
+    loki.push(kernel, [(event + 200, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", LOADED)])
 
     def clusters(at: float) -> set[str]:
         return {labels["cluster"] for labels in loki.labels_at(RULES["GpuXid"]["expr"], at)}
@@ -146,7 +150,7 @@ def test_the_load_of_the_driver_ends_the_copies_of_its_host_and_a_later_failure_
 def test_a_line_from_before_a_crash_is_kept_and_pages_nobody(loki, event):
     """Alloy sends it after the boot, with the time of the journal."""
     kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "crashed"}
-    loki.push(kernel, [(event + 100, "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054)", {})])
+    loki.push(kernel, [(event + 100, "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054)", BOOTED)])
     loki.push(kernel | {"xid": "79"}, [(event + 50, "NVRM: Xid (PCI:0000:4b:00): 79, off the bus", {"pci": "0000:4b:00"})])
 
     def found(at: float, query: str) -> list[dict[str, str]]:
@@ -193,7 +197,7 @@ def test_the_gravest_event_of_an_amd_gpu_pages_until_the_driver_has_reset_it(lok
 
     logged("0000:c1:00", (0, "page_fault"), (1, "uncorrectable"), (2, "poison_consumed"), (60, "reset_succeeded"))
     logged("0000:c2:00", (3, "bad_page_threshold"), (61, "reset_succeeded"))
-    loki.push(kernel, [(event + 120, "[drm] amdgpu kernel modesetting enabled.", {})])
+    loki.push(kernel, [(event + 120, "[drm] amdgpu kernel modesetting enabled.", LOADED)])
 
     def pages(at: float) -> dict[str, str]:
         found = loki.labels_at(RULES["GpuAmdEvent"]["expr"], event + at)
@@ -227,7 +231,7 @@ def test_after_the_load_of_the_driver_a_switch_s_error_is_over_for_good(loki, ev
     kernel = {"job": "kernel", "exporter_mode": "dcgm-exporter", **HOST, "cluster": "switch-reset"}
     metadata = {"pci": "0000:c1:00.0", "sxid_severity": "Fatal"}
     loki.push(kernel | {"sxid": "20034"}, [(event, "SXid (PCI:0000:c1:00.0): 20034, Fatal", metadata)])
-    loki.push(kernel, [(event + 100, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", {})])
+    loki.push(kernel, [(event + 100, "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05", LOADED)])
 
     def pages(at: float) -> bool:
         found = loki.labels_at(RULES["NvswitchSxid"]["expr"], event + at)
@@ -259,8 +263,10 @@ def test_an_adapter_whose_firmware_stopped_pages_until_the_host_is_booted(loki, 
     nic = {"nic": "0000:18:00.0"}
     loki.push(kernel | {"nic_event": "health_compromised"}, [(event, "mlx5_core 0000:18:00.0: device's health compromised", nic)])
     loki.push(kernel | {"nic_event": "tx_timeout"}, [(event, "mlx5_core 0000:18:00.0 eth2: TX timeout detected", nic)])
+    loki.push(kernel, [(event + 50, "a[7]: segfault at 0 in Linux version 6.8.0", {})])
     loki.push(
-        kernel, [(event + 100, "NVRM: loading NVIDIA UNIX Open Kernel Module", {}), (event + 200, "Linux version 6.8.0", {})]
+        kernel,
+        [(event + 100, "NVRM: loading NVIDIA UNIX Open Kernel Module", LOADED), (event + 200, "Linux version 6.8.0", BOOTED)],
     )
     adapter = {**HOST, "cluster": "adapters", **nic, "nic_event": "health_compromised"}
     assert loki.labels_at(expression, event - 1) == []

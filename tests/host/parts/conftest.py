@@ -55,9 +55,9 @@ def kernel_log_facts(log: Path) -> dict[str, str]:
 
 @contextmanager
 def running_alloy(
-    prefix: Path, facts: Mapping[str, str], receiver: Receiver | None = None, **options: object
+    prefix: Path, facts: Mapping[str, str], receiver: Receiver | None = None, config: str = "", **options: object
 ) -> Iterator[RunningAlloy]:
-    """Alloy over the files of the parts that a host with `facts` wants, started as its unit starts it."""
+    """Alloy over the files of the parts that a host with `facts` wants, and `config`, started as its unit starts it."""
     receiver = receiver or Receiver()
     exporter = serve_metrics('node_uname_info 1\nnvidia_smi_gpu_info{instance="exporter\'s own"} 1\n')
     parts = parts_of(facts, **options)
@@ -65,8 +65,9 @@ def running_alloy(
     program = prefix / "opt/gpu-fleet/bin/alloy"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.symlink_to(find("alloy"))
-    for config in (prefix / "etc/gpu-fleet/alloy").iterdir():  # the same configuration, only more often
-        config.write_text(config.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))
+    for file in (prefix / "etc/gpu-fleet/alloy").iterdir():  # the same configuration, only more often
+        file.write_text(file.read_text().replace('"15s"', '"1s"').replace('"10s"', '"1s"'))
+    (prefix / "etc/gpu-fleet/alloy/of_the_test.alloy").write_text(config)
     [port] = free_ports(1)
     address = f"127.0.0.1:{port}"
     exporter_address = f"127.0.0.1:{exporter.server_port}"
