@@ -79,8 +79,9 @@ else
       head -c "$size" | gzip -dc | tar -xf - -C "$incoming" &&
       tar -xf "$incoming/bundle.tar" -C "$incoming/bundle"
   } || cannot_unpack
+  [ "$verb" = apply ] || instance= # a plan shows the other name
   sh "$incoming/bundle/converge" "$verb" --prefix "$prefix" --envelope "$incoming" \
-    ${stack:+--stack "$stack"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &
+    ${stack:+--stack "$stack"} ${instance:+--instance "$instance"} ${artifacts:+--artifacts "$artifacts"} </dev/null 3<&- &
 fi
 work=$!
 trap 'wait "$work"; exit 143' HUP INT TERM

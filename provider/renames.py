@@ -7,7 +7,7 @@ another name is that one, and its old name may leave the stack once the new one 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from provider.host import HostError
@@ -19,12 +19,21 @@ class Renames:
     def __init__(self) -> None:
         self._names: dict[Hashable, str] = {}  # machine to its name in this run's program
         self._unsettled: set[str] = set()  # hosts of the program that are not known to be in place yet
+        self._staying: set[str] = set()
         self._taken: dict[str, str] = {}  # what a machine's own record called it, to the name that this run came to give it
 
     def expect(self, host: str, connection: Mapping[str, Any]) -> None:
         """The program names a machine. A host stays unsettled when it fails, or when `--target` leaves it out."""
         self._names[_machine(connection)] = host
         self._unsettled.add(host)
+
+    def stay(self, hosts: Iterable[str]) -> None:
+        """The program has these hosts where they were."""
+        self._staying.update(hosts)
+
+    def stays(self, host: str) -> bool:
+        """Whether a machine with this name is another host of the program, so that it gets no second name."""
+        return host in self._staying
 
     def settle(self, host: str) -> None:
         self._unsettled.discard(host)

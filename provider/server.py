@@ -28,6 +28,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 from provider.engine import EngineLog, EngineLogHandler
 from provider.host import Hosts, SudoPasswords
 from provider.kubernetes import ClusterApi
+from provider.renames import Renames
 from provider.resources.bundle import Archives, Bundle
 from provider.resources.cluster import Cluster
 from provider.resources.host import Host
@@ -216,7 +217,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     @answers_the_engine
     async def Configure(self, request: Any, context: Context) -> Any:
         settings = Settings.of(decode(request.args))
-        archives = Archives()
+        archives, renames = Archives(), Renames()
         self._rulers = Rulers(settings.ruler_logins, takes_over=settings.take_over_rulers)
         hosts = self._hosts = Hosts(
             LocalTransport(),
@@ -228,8 +229,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         )
         cluster = _cluster_api(settings)
         resources = (
-            Bundle(archives),
-            Host(hosts, archives, settings),
+            Bundle(archives, renames),
+            Host(hosts, archives, settings, renames),
             RuleGroup(self._rulers),
             AlertmanagerConfig(self._rulers),
             Cluster(cluster),

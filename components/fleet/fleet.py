@@ -53,13 +53,14 @@ class Fleet(pulumi.ComponentResource):
     def __init__(self, name: str, args: FleetArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(type_token("host", "Fleet"), name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, opts=child)
         self.facts, self.drift = {}, {}
-        digest = bundle.digest
         specs = [*([args.server] if args.server else ()), *(spec for wave in args.waves for spec in wave)]
         self.inventory = inventory(specs)
         # The state of another program says nothing about its fleets: a renamed host is created and deleted there.
         since = Moves({}, {}) if args.prefix else moves(specs)
+        staying = [] if args.prefix else [spec.name for spec in specs if spec.name not in since.moved]
+        bundle = resources.Bundle(f"{name}-bundle", files=args.bundle.texts, tar=args.bundle.tar, hosts=staying, opts=child)
+        digest = bundle.digest
         self.server = None
         if spec := args.server:
             self.server = resources.Host(

@@ -26,10 +26,12 @@ _HOST = type_token("host", "Host")
 @dataclass(frozen=True)
 class Moves:
     """`old_names`: new name to old name, of each host that has another name at its old address. `left`: by host, the address that
-    it had and no host has now."""
+    it had and no host has now. `moved`: hosts that have another address than before, or had one that another host has in the
+    state too, as after a run that exchanged two by half."""
 
     old_names: Mapping[str, str]
     left: Mapping[str, str]
+    moved: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, before: Mapping[str, str], now: Mapping[str, str]) -> Moves:
@@ -41,6 +43,7 @@ class Moves:
         return cls(
             old_names={name: gone[address] for name, address in now.items() if name not in before and address in gone},
             left={name: address for name, address in left.items() if address not in taken},
+            moved=frozenset(name for name in now if name in left or before.get(name) in shared),
         )
 
 

@@ -13,14 +13,24 @@ import pulumi
 class Bundle(pulumi.CustomResource):
     """What the hosts of a stack get. `files`: what `tar` holds, as text for the preview, by path.
 
-    Hosts name a bundle by its `digest`, and must have the same provider.
+    Hosts name a bundle by its `digest`, and must have the same provider. `hosts`: names of those that are at the same address as
+    before, which no other machine may get or lose.
     """
 
     digest: pulumi.Output[str]
 
-    def __init__(self, name: str, *, files: Mapping[str, str], tar: bytes, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        files: Mapping[str, str],
+        tar: bytes,
+        hosts: Sequence[str] = (),
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         archive = base64.b64encode(gzip.compress(tar, mtime=0)).decode()
-        super().__init__("gpu-fleet:host:Bundle", name, {"files": dict(files), "archive": archive, "digest": None}, opts)
+        props = {"files": dict(files), "archive": archive, "hosts": list(hosts) or None, "digest": None}
+        super().__init__("gpu-fleet:host:Bundle", name, props, opts)
 
 
 class Host(pulumi.CustomResource):

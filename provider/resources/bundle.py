@@ -8,6 +8,7 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 
+from provider.renames import Renames
 from provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
 from provider.schema import InputError, errors_of_inputs
 from provider.values import UNKNOWN
@@ -44,8 +45,8 @@ class Bundle:
     type_name = "gpu-fleet:host:Bundle"
     replaces_by_deleting_first = False
 
-    def __init__(self, archives: Archives):
-        self._archives = archives
+    def __init__(self, archives: Archives, renames: Renames):
+        self._archives, self._renames = archives, renames
 
     def check(self, inputs: Inputs) -> Checked:
         """The archive is not stored: hundreds of kB would be written with every checkpoint of the state. `files` only show it."""
@@ -59,9 +60,9 @@ class Bundle:
                 errors.append(InputError("archive", f"is not a base64-encoded gzip file: {error}"))
         files = inputs["files"] if not errors and isinstance(inputs["files"], Mapping) else {}
         shown = {path: printable(text) if isinstance(text, str) else text for path, text in files.items()}
-        return Checked(
-            changed={"digest": digest, **({"files": shown} if files else {})}, dropped=("archive",), errors=tuple(errors)
-        )
+        self._renames.stay(() if errors or inputs.get("hosts") is UNKNOWN else inputs.get("hosts") or ())
+        changed = {"digest": digest, **({"files": shown} if files else {})}
+        return Checked(changed=changed, dropped=("archive", "hosts"), errors=tuple(errors))
 
     async def diff(self, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> list[Change]:
         return list(changes(old, new))

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from provider.envelope import Envelope
-from provider.host import HostError, Hosts, Place
+from provider.host import CAUSES, HostError, Hosts, Place
 from provider.outcome import Outcome
 from provider.renames import Renames
 from provider.resources.bundle import Archives
@@ -41,13 +42,13 @@ class Host:
     type_name = "gpu-fleet:host:Host"
     replaces_by_deleting_first = True  # two of them on one machine would need the same ports
 
-    def __init__(self, hosts: Hosts, archives: Archives, settings: Settings):
+    def __init__(self, hosts: Hosts, archives: Archives, settings: Settings, renames: Renames):
         self._hosts = hosts
         self._archives = archives
         self._settings = settings
         self._rollout = Rollout(settings.rollout)
         self._replaced: set[str] = set()  # hosts that are deleted in this run only to be created again
-        self._renames = Renames()
+        self._renames = renames
         self._left: dict[str, str] = {}  # by host: the address that it had before, and that no host has now
         self._plans: dict[str, asyncio.Task[Outcome]] = {}  # by URN: Diff and Update of one preview plan a host once
 
@@ -158,7 +159,7 @@ class Host:
         owners = _owners(inputs, old, before)
         try:
             async with _limited(call):
-                outcome = await self._hosts.apply(_place(inputs, owners), self._envelope(inputs), call.progress)
+                outcome = await self._brought_up(inputs, old, owners, call)
         except HostError as error:
             self._log_rename(inputs, error.outcome, call)
             message = f"{inputs['host']}: {error}"
@@ -179,6 +180,23 @@ class Host:
         changed = sum(report.status in ("changed", "removed") for report in outcome.parts.values())
         call.progress(f"{changed} of {len(outcome.parts)} parts changed")
         return _outputs(inputs, outcome, before)
+
+    async def _brought_up(self, inputs: Inputs, old: Inputs, owners: Sequence[str], call: Call) -> Outcome:
+        """A machine that has another name changes nothing at first: it may be one that the stack has under that name too."""
+        place, envelope = _place(inputs, owners), self._envelope(inputs)
+        names = [place.instance, *([old["host"]] if old else [])]
+        try:
+            return await self._hosts.apply(replace(place, instance=" ".join(filter(None, names))), envelope, call.progress)
+        except HostError as error:
+            found = error.outcome.renamed_from if error.outcome else ""
+            if error.code != "other-instance" or not found:
+                raise
+            if self._renames.stays(found):
+                raise ResourceError(
+                    f"{inputs['host']}: {CAUSES['other-instance']}: this machine is {found}, which the stack file has at another "
+                    f"address; nothing was changed on it. Take {inputs['host']} or {found} out of the stack file"
+                ) from None
+        return await self._hosts.apply(replace(place, instance=f"{place.instance} {found}"), envelope, call.progress)
 
     def _moves(self, old: Inputs, new: Inputs) -> list[str]:
         """What a preview reports of a host with another name or another address."""
@@ -233,8 +251,10 @@ class Host:
             return
         would_change = {part: report for part, report in outcome.parts.items() if report.changes}
         lines = [f"{name}: {len(would_change)} of {len(outcome.parts)} parts would change"]
-        if outcome.renamed_from:
-            lines.append(f"  {outcome.renamed_from} → {name} (same machine); nothing is removed from it")
+        if found := outcome.renamed_from:
+            refused = "the stack file has that name at another address, so it would be refused"
+            said = refused if self._renames.stays(found) else "nothing is removed from it"
+            lines.append(f"  {found} → {name} (same machine); {said}")
         for part, report in would_change.items():
             lines += [f"  {part}:", *(f"    {change}" for change in report.changes)]
         for part, failure in outcome.failures().items():

@@ -46,7 +46,13 @@ esac
 case $verb in
   plan | apply)
     [ -n "$here" ] || [ -f "$state/settings" ] || echo '{"event":"first"}'
+    refused=
+    case $verb:" $instance " in plan:* | apply:"  " | *" ${here:-$instance} "*) ;; *) refused=yes ;; esac
     [ -z "$here" ] || [ "$here" = "$(named "$settings")" ] || echo "{\"event\":\"renamed\",\"from\":\"$here\",\"to\":\"$(named "$settings")\"}"
+    if [ -n "$refused" ]; then
+      part host failed ",\"error\":{\"code\":\"other-instance\",\"message\":\"this machine's own record says that it is $here\"}"
+      result false 1
+    fi
     ;;
   check | remove)
     if [ -n "$instance" ] && [ -n "$here" ] && [ "$here" != "$instance" ]; then

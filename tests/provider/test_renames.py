@@ -11,7 +11,7 @@ import pytest
 from pulumi.runtime.proto import engine_pb2
 
 from components.fleet.renames import Moves
-from tests.provider.plugin import HOST, Failure, LocalHost, Plugin
+from tests.provider.plugin import BUNDLE, CONVERGE, HOST, Failure, LocalHost, Plugin, bundle_inputs
 from tests.provider.test_engine import Stack
 
 STACK = "us-west/training"
@@ -77,6 +77,38 @@ def test_a_machine_with_another_name_reads_as_unhealthy_and_not_as_gone(plugin: 
     assert "take gpu-007 out of the stack file" in failure.value.message
 
 
+@pytest.mark.parametrize("is_in_state", [False, True])
+def test_a_machine_gets_no_second_name_while_the_stack_has_its_first(
+    plugin: Plugin, host: LocalHost, tmp_path: Path, is_in_state: bool
+) -> None:
+    """The stack file has two addresses of one machine. Another host of it may have that address for the first time, too."""
+    other_address = tmp_path / "another network interface"
+    other_address.symlink_to(host.prefix, target_is_directory=True)
+    plugin.create(HOST, inputs_of(plugin, host, "gpu-a"))
+    next_run(plugin, host)
+    plugin.check(BUNDLE, bundle_inputs(CONVERGE.read_text()) | {"hosts": ["gpu-a", "gpu-b"]})
+    before = {path: (host.prefix / path).stat().st_mtime_ns for path in host.everything() if "incoming" not in path}
+    new = inputs_of(plugin, host, "gpu-b", prefix=str(other_address))
+    with pytest.raises(Failure) as failure:
+        if is_in_state:
+            plugin.update(HOST, "gpu-b", {**new, "connection": {"kind": "local", "prefix": "/elsewhere"}}, new)
+        else:
+            plugin.create(HOST, new)
+    assert failure.value.message == (
+        "gpu-b: has another name: this machine is gpu-a, which the stack file has at another address; nothing was changed on it. "
+        "Take gpu-b or gpu-a out of the stack file"
+    )
+    assert failure.value.kept is None, "nothing of gpu-b may be removed from it later"
+    after = {path: (host.prefix / path).stat().st_mtime_ns for path in before}
+    files = [path for path in before if (host.prefix / path).is_file()]
+    assert [after[path] for path in files] == [before[path] for path in files]
+
+    next_run(plugin, host)
+    plugin.check(BUNDLE, bundle_inputs(CONVERGE.read_text()) | {"hosts": ["gpu-b"]})
+    plugin.create(HOST, new)
+    assert "gpu-a → gpu-b (same machine)" in plugin.engine.texts(engine_pb2.INFO), "once gpu-a has left the stack file"
+
+
 @pytest.mark.parametrize("notation", ["the same address", "another notation of it"])
 def test_while_the_new_name_fails_the_old_one_removes_nothing_and_stays(plugin: Plugin, host: LocalHost, notation: str) -> None:
     """With --continue-on-error the engine deletes the old one although the new one failed."""
@@ -139,20 +171,22 @@ def test_a_preview_with_plan_hosts_says_which_machine_it_is(new_plugin: Callable
 
 
 @pytest.mark.parametrize(
-    ("what", "before", "now", "old_names", "left"),
+    ("what", "before", "now", "old_names", "left", "moved"),
     [
-        ("a rename", {"a": "1", "b": "2"}, {"x": "1", "b": "2"}, {"x": "a"}, {}),
-        ("a move", {"a": "1"}, {"a": "9"}, {}, {"a": "1"}),
-        ("swapped addresses", {"a": "1", "b": "2"}, {"a": "2", "b": "1"}, {}, {}),
-        ("numbers that shift", {"n1": "1", "n2": "2"}, {"n2": "1", "n3": "2"}, {}, {}),
-        ("a name that goes on elsewhere", {"a": "1"}, {"a": "9", "x": "1"}, {}, {}),
-        ("a rename and a move at once", {"a": "1"}, {"x": "9"}, {}, {}),
-        ("one address behind two ports", {"a": "1", "b": "1"}, {"x": "1", "b": "1"}, {}, {}),
-        ("a new host", {}, {"a": "1"}, {}, {}),
+        ("a rename", {"a": "1", "b": "2"}, {"x": "1", "b": "2"}, {"x": "a"}, {}, ""),
+        ("a move", {"a": "1"}, {"a": "9"}, {}, {"a": "1"}, "a"),
+        ("swapped addresses", {"a": "1", "b": "2"}, {"a": "2", "b": "1"}, {}, {}, "ab"),
+        ("a swap of which one half failed", {"a": "1", "b": "1"}, {"a": "2", "b": "1"}, {}, {}, "ab"),
+        ("numbers that shift", {"a": "1", "b": "2"}, {"b": "1", "c": "2"}, {}, {}, "b"),
+        ("a name that goes on elsewhere", {"a": "1"}, {"a": "9", "x": "1"}, {}, {}, "a"),
+        ("a rename and a move at once", {"a": "1"}, {"x": "9"}, {}, {}, ""),
+        ("one address behind two ports", {"a": "1", "b": "1"}, {"x": "1", "b": "1"}, {}, {}, "b"),
+        ("a new host", {}, {"a": "1"}, {}, {}, ""),
+        ("another address of a machine", {"a": "1"}, {"a": "1", "b": "9"}, {}, {}, ""),
     ],
 )
-def test_what_became_of_the_hosts(what: str, before: dict, now: dict, old_names: dict, left: dict) -> None:
-    assert Moves.of(before, now) == Moves(old_names, left), what
+def test_what_became_of_the_hosts(what: str, before: dict, now: dict, old_names: dict, left: dict, moved: str) -> None:
+    assert Moves.of(before, now) == Moves(old_names, left, frozenset(moved)), what
 
 
 # --- by the real engine -------------------------------------------------------------------------------------------------------

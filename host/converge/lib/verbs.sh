@@ -254,7 +254,8 @@ is_ours() {
     fi
   fi
   instance_here
-  [ -z "$INSTANCE" ] || [ -z "$INSTANCE_HERE" ] || [ "$INSTANCE_HERE" = "$INSTANCE" ] && return 0
+  [ -z "$INSTANCE" ] || [ -z "$INSTANCE_HERE" ] || is_among "$INSTANCE_HERE" "$INSTANCE" && return 0
+  [ "$VERB" != apply ] || report_rename # not done: whoever asked decides whether it is one
   fail other-instance "this machine's own record says that it is $INSTANCE_HERE, not $INSTANCE; if that is right, remove $INSTANCE from the stack file, otherwise correct its address there"
 }
 
