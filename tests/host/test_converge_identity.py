@@ -73,3 +73,15 @@ def test_an_apply_that_a_probe_ends_says_whom_it_met_and_leaves_its_name(host: S
     run = named(host, "node-007").run("apply", [fatal, page()])
     assert (run.code, renamed(run)) == (5, [("gpu-007", "node-007")])
     assert host.run("check", None, "--instance", "gpu-007").code == 0, "it is who it was"
+
+
+def test_an_apply_that_may_not_rename_changes_nothing_and_says_whom_it_met(host: SimulatedHost) -> None:
+    lock = "var/lib/gpu-fleet/lock"  # names the last run
+    named(host, "gpu-a").apply([page()])
+    before = snapshot(host.prefix) | {lock: None}
+    named(host, "gpu-b")
+    refused = host.run("apply", [page(name="another")], "--instance", "gpu-b")
+    assert (refused.error("host")["code"], renamed(refused)) == ("other-instance", [("gpu-a", "gpu-b")])
+    assert snapshot(host.prefix) | {lock: None} == before
+    accepted = host.run("apply", [page()], "--instance", "gpu-b gpu-a")
+    assert (accepted.code, renamed(accepted)) == (0, [("gpu-a", "gpu-b")])
