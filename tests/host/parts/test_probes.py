@@ -448,6 +448,7 @@ def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
         ("etc/systemd/system/rke2-agent.service", "Kubernetes"),
         ("var/lib/rancher/rke2/agent/kubelet.kubeconfig", "Kubernetes"),
         ("var/snap/microk8s/current/args/kubelet", "Kubernetes"),
+        ("etc/cni/net.d/87-podman-bridge.conflist", ""),  # Podman makes it, and leaves it
         ("etc/crio/crio.conf.d/10-crio.conf", "CRI-O"),
         ("var/snap/docker/current/config/daemon.json", "Docker"),
         ("usr/bin/dockerd", "Docker"),  # the static binaries
@@ -494,6 +495,15 @@ def test_no_runtime_is_installed_beside_what_others_run(tmp_path: Path, path: st
     assert f"gpu-fleet installs none beside what is here: {name}" in found["GPU_FLEET_EXPORTER_REASON"]
     refused = choice(tmp_path, {**host, "GPU_FLEET_EXPORTER": "dcgm-exporter"})
     assert refused.returncode == UNSUPPORTED and name in refused.stderr
+
+
+def test_what_a_runtime_of_ours_has_stored_is_no_sign_of_another_one(tmp_path: Path) -> None:
+    """Somebody removed its package, and the next run installs it again."""
+    host = machine(tmp_path, "curl", "dnf", system=ROCKY, installed=("podman",))
+    (tmp_path / "var/lib/containers/storage/overlay-images/0123").mkdir(parents=True)
+    assert facts_of(choice(tmp_path, host))["GPU_FLEET_INSTALL_RUNTIME"] == "podman"
+    (tmp_path / "var/lib/gpu-fleet/placed").unlink()
+    assert "beside what is here: Podman (/var/lib" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
 
 
 @pytest.mark.parametrize(
