@@ -209,6 +209,42 @@ def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host:
     assert "ExecStart=/opt/gpu-fleet/libexec/job\n" in host.at(f"/etc/systemd/system/{UNIT}.service").read_text()
 
 
+# Of systemd 252 and 257: the service manager could not start the program, which therefore said nothing.
+NAMESPACE = f"""Started {UNIT}.service.
+{UNIT}.service: Failed to set up mount namespacing: /run/systemd/unit-root/nowhere: No such file or directory
+{UNIT}.service: Failed at step NAMESPACE spawning /opt/gpu-fleet/libexec/job: No such file or directory
+{UNIT}.service: Main process exited, code=exited, status=226/NAMESPACE
+{UNIT}.service: Failed with result 'exit-code'."""
+EXEC = f"""Started {UNIT}.service.
+{UNIT}.service: Main process exited, code=exited, status=203/EXEC
+{UNIT}.service: Failed with result 'exit-code'."""
+
+
+@pytest.mark.parametrize(
+    ("status", "journal", "mounted", "words"),
+    [
+        (
+            226,
+            NAMESPACE,
+            "rw,nosuid",
+            "Failed to set up mount namespacing: /run/systemd/unit-root/nowhere: No such file or directory "
+            "(status 226/NAMESPACE)",
+        ),
+        (203, EXEC, "rw,nosuid,noexec", "(status 203/EXEC); /opt/gpu-fleet is on a file system that is mounted noexec"),
+    ],
+)
+def test_what_kept_systemd_from_starting_a_program_is_in_the_error(
+    host: SimulatedHost, tmp_path: Path, status: int, journal: str, mounted: str, words: str
+) -> None:
+    (tmp_path / "journal").write_text(journal)
+    programs = tmp_path / "programs"
+    (programs / "journalctl").write_text(f'#!/bin/sh\ncase "$*" in *_TRANSPORT=stdout*) ;; *) cat {tmp_path}/journal ;; esac\n')
+    (programs / "findmnt").write_text(f"#!/bin/sh\necho {mounted}\n")
+    (programs / "findmnt").chmod(0o755)
+    error = host.run("apply", [_job(host, f"/bin/false {status}")]).error("job")
+    assert error["message"].startswith(f"service {UNIT} does not keep running: {words}")
+
+
 def test_a_unit_that_starts_again_and_again_is_not_waited_for_as_long_as_a_slow_one(host: SimulatedHost) -> None:
     slow = HttpCheck(url="http://127.0.0.1:9/", within_s=600)
     apply = host.run("apply", [replace(_job(host, "/bin/loops"), checks=(slow,))])  # which ends after two minutes at most

@@ -124,6 +124,21 @@ systemd_log() {
 systemd_end() {
   END_STATUS=$(systemctl show --value -p ExecMainStatus -- "$1.service" </dev/null 2>/dev/null)
   END_WORDS=$(journalctl --quiet --no-pager --output=cat --lines=200 --unit="$1.service" _TRANSPORT=stdout 2>/dev/null </dev/null | last_words)
+  case $END_STATUS in # of systemd itself, which could not start the program: systemd.exec(5)
+    2[0-9][0-9]) [ -n "$END_WORDS" ] || systemd_end_before_start "$1" ;;
+  esac
+}
+
+# systemd_end_before_start UNIT: sets END_WORDS to what systemd says of a program that never ran.
+systemd_end_before_start() {
+  END_WORDS=$(systemd_log "$1" | awk -v unit="$1.service: " '
+    index($0, unit) == 1 { said = substr($0, length(unit) + 1) }
+    said ~ /^(Failed|Unable) to / { why = said " " }
+    said ~ /^Main process exited/ { how = said; sub(/.*status=/, "status ", how) }
+    END { print why "(" how ")" }')
+  case $END_STATUS:$(findmnt -n -o OPTIONS -T /opt/gpu-fleet 2>/dev/null) in
+    203:*noexec*) END_WORDS="$END_WORDS; /opt/gpu-fleet is on a file system that is mounted noexec" ;;
+  esac
 }
 
 systemd_override_directories() {
