@@ -105,6 +105,8 @@ def _most_speed() -> Rule:
     return _most("gpu:nvlink_speed_most:bytes_per_second", "gpu:nvlink_speed:bytes_per_second")
 
 
+# A slow link, or a bridge that is missing, is slower for the jobs, and nothing else.
+_LATER: Final = "When its jobs have ended, reset the GPUs of the node; have cable or baseboard serviced if that does not help."
 _DRAIN: Final = "Drain the node and reset its GPUs; have cable or baseboard serviced if that does not help."
 
 
@@ -128,7 +130,7 @@ def _down_since() -> Rule:
         "warning",
         summary="GPU {{ $labels.gpu }} on {{ $labels.instance }}: only {{ $value }} NVLinks active",
         description="This GPU had more. Collective operations run at the speed of the slowest GPU.",
-        action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _DRAIN,
+        action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _LATER,
     )
 
 
@@ -141,7 +143,7 @@ def _slow() -> Rule:
         "warning",
         summary="GPU {{ $labels.gpu }} on {{ $labels.instance }}: an NVLink runs at {{ $value | humanize }}B/s",
         description="It was faster, or other GPUs of the host are.",
-        action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _DRAIN,
+        action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _LATER,
     )
 
 
