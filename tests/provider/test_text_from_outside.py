@@ -89,7 +89,6 @@ signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 sys.path.insert(0, {repo!r})
 import pulumi
 from components.fleet.resources import Bundle, Host
-from components.kubernetes.resources import Cluster
 from components.messages import make_messages_safe
 from components.provider import Provider, ProviderArgs
 from components.rulers.resources import AlertmanagerConfig, RuleGroup, RulerServer
@@ -109,11 +108,8 @@ if url := desired.get("ruler"):
     RuleGroup("rules", backend="mimir", server=server, namespace="fleet", group="xid", rules=desired["rules"], opts=ours)
     AlertmanagerConfig("alertmanager", server=server, config="route: {{}}", opts=ours)
 if cluster:
-    Cluster(
-        "cluster", namespace="gpu", exporter="install", node_terms=[], exporter_namespaces=[], kubelet_certificates=None,
-        network_policies=False, node_exporter="install", prometheus_operator="install", dra=False, min_driver=None, releases=[],
-        remove_crds=[], place=None, opts=ours,
-    )
+    inputs = {{"namespace": "gpu", "exporter": "install", "prometheusOperator": "install"}}
+    pulumi.CustomResource("gpu-fleet:kubernetes:Cluster", "cluster", inputs, ours)
 if text := desired.get("raises"):
     raise pulumi.RunError(text)
 if text := desired.get("bug"):
