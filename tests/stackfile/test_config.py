@@ -242,7 +242,7 @@ def test_a_private_key_that_cannot_be_used_is_refused(
     assert says in str(errors) and "PRIVATE KEY" not in str(errors)
 
 
-@pytest.mark.parametrize("content", [private_key(passphrase="x"), f"{HOST_KEY} ops@host\n"])
+@pytest.mark.parametrize("content", [private_key(passphrase="x"), f"{HOST_KEY} ops@host\n"], ids=["with a passphrase", "public"])
 def test_a_key_that_an_agent_may_hold_is_accepted(base: Path, monkeypatch: pytest.MonkeyPatch, content: str) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/run/agent")
     write_private(base / "id", content)
