@@ -32,7 +32,7 @@ VARIANTS = {
         Variant(name="podman", text="the same with Podman", layer=image.PODMAN),
         Variant(
             name="rhel",
-            text="of the RHEL family on bare metal with 8 H100: real rpm and dnf, no container runtime",
+            text="Debian 12 that calls itself Rocky Linux 9.6, with real rpm and dnf on bare metal with 8 H100",
             layer=image.RHEL,
         ),
         Variant(

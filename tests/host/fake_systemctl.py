@@ -24,6 +24,9 @@ def fresh() -> dict:
 
 
 def main(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        print(f"systemd {os.environ.get('GPU_FLEET_FAKE_SYSTEMD_VERSION', '252')} (252.22-1)")
+        return 0
     with open(f"{HOME}/calls", "a") as calls:
         calls.write(" ".join(arguments) + "\n")
     state: dict[str, dict] = {}

@@ -55,6 +55,17 @@ def _job(host: SimulatedHost, start: str = "/opt/gpu-fleet/libexec/job", *, time
     )
 
 
+def test_a_systemd_that_is_too_old_is_refused_before_anything_is_placed_and_a_removal_is_not(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    placed = host.at("/opt/gpu-fleet"), host.at("/etc")
+    before = [snapshot(directory) for directory in placed]
+    host.environment["GPU_FLEET_FAKE_SYSTEMD_VERSION"] = "219"  # RHEL 7
+    error = host.run("apply", [_job(host, text=b"new")]).error("host")
+    assert error["code"] == "unsupported" and "systemd 219; 239 or newer is needed" in error["message"]
+    assert [snapshot(directory) for directory in placed] == before
+    host.remove()
+
+
 def _asked(host: SimulatedHost) -> list[str]:
     """What was asked of systemd since the last time, except for questions."""
     calls = host.directory / "calls"

@@ -167,13 +167,19 @@ def rows() -> list[Row]:
             "4.x, metric names of both generations",
             "DCGM 3 packages on a host with `dcgm.source: packages`: that host gets nvidia_gpu_exporter",
         ),
-        Row("NVIDIA driver", "-", "simulated: 450, 525, 590 and 595", "-", "-"),
+        Row(
+            "NVIDIA driver",
+            "-",
+            "simulated: 450, 525, 590 and 595; nvidia-smi of 535, 550 and 555 itself, over a simulated driver library",
+            "-",
+            "-",
+        ),
         Row(
             "hosts",
             "-",
             distributions,
-            "other systemd distributions with apt or dnf",
-            "hosts without `sh`, or without curl, wget and bash",
+            "other distributions with apt or dnf and systemd 239 or newer (RHEL 8, Debian 10), untested",
+            "older systemd: refused before anything is placed; hosts without `sh`, or without curl, wget and bash",
         ),
         Row("Kubernetes", release("kube-apiserver").version, _tested("kube-apiserver"), "-", "-"),
         *(

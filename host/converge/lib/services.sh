@@ -29,6 +29,18 @@ choose_manager() {
       return 1
       ;;
   esac
+  case $MANAGER:$VERB in
+    systemd:plan | systemd:apply) is_systemd_new_enough ;;
+  esac
+}
+
+SYSTEMD_SINCE=239 # RHEL 8, Debian 10. systemd-run has --collect since 236; older ones ignore most of what confines our services
+
+is_systemd_new_enough() {
+  systemd_version=$(systemctl --version 2>/dev/null | sed -n '1s/^systemd \([0-9][0-9]*\).*/\1/p')
+  [ "${systemd_version:-$SYSTEMD_SINCE}" -lt "$SYSTEMD_SINCE" ] || return 0
+  fail unsupported "this host has systemd $systemd_version; $SYSTEMD_SINCE or newer is needed: upgrade the distribution"
+  return 1
 }
 
 # last_words: of the lines of a log the last, but none about what went well: a program that was started again meanwhile has written fifty
