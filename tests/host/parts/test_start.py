@@ -79,8 +79,6 @@ def run(prefix: Path, program: str, **values: str) -> subprocess.CompletedProces
     with (prefix / "etc/gpu-fleet/gpu-fleet.env").open("a") as file:
         file.writelines(f"{name}='{value}'\n" for name, value in values.items())
     tools = prefix / "opt/gpu-fleet/tools"
-    (tools / "sleep").write_text("#!/bin/sh\nexit 1\n")  # watch-alloy, which goes on beside Alloy, ends at once
-    (tools / "sleep").chmod(0o755)
     return subprocess.run(
         [prefix / "opt/gpu-fleet/libexec/run", program],
         env={"PATH": f"{tools}:{os.environ['PATH']}", "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools)},
@@ -194,7 +192,7 @@ FINE = {"scraped": 1, "sent": 1, "waiting": 0, "failed": 0, "retried": 0}
 def test_an_alloy_that_runs_and_delivers_nothing_is_restarted(
     prefix: Path, tmp_path: Path, grow: tuple[str, ...], fixed: dict[str, int] | None, said: str
 ) -> None:
-    """A minute is a call of `sleep`, which counts what Alloy counts in a minute; after ten this test has seen enough."""
+    """A minute is a call of `timeout`, which counts what Alloy counts in a minute; after ten this test has seen enough."""
     page = {**FINE, **(fixed or {})}
     (tmp_path / "page").write_text(json.dumps(page))
     alloy = subprocess.Popen(["sleep", "600"])
@@ -206,14 +204,14 @@ minute.write_text(str(now))
 page = json.loads(pathlib.Path({str(tmp_path / "page")!r}).read_text())
 page.update({{name: 1000 + now for name in {grow!r}}})
 pathlib.Path({str(tmp_path / "metrics")!r}).write_text({SENT!r}.format(**page))
-sys.exit(now > 10)
+sys.exit(0 if now > 10 else 124)
 """
-    (tmp_path / "sleep.py").write_text(program)
-    (tools / "sleep").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/sleep.py\n")
+    (tmp_path / "timeout.py").write_text(program)
+    (tools / "timeout").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/timeout.py\n")
     (tools / "curl").write_text(
         f"#!/bin/sh\n{'cat ' + shlex.quote(str(tmp_path / 'metrics')) if fixed is not None else 'exit 22'}\n"
     )
-    for name in ("sleep", "curl"):
+    for name in ("timeout", "curl"):
         (tools / name).chmod(0o755)
     try:
         done = subprocess.run(

@@ -59,7 +59,7 @@ def test_a_version_far_ahead_is_refused_and_locks_nobody_out(pulled: PulledHost)
     assert _shown(pulled) == "newer\n"
 
 
-@pytest.mark.parametrize("damage", ["", "no number\n", "999999999999\n", "9999999999999999999999\n"])
+@pytest.mark.parametrize("damage", ["", "no number\n", "9999999999999999999999\n"])
 def test_a_damaged_version_is_replaced_by_that_of_the_bundle_that_runs(pulled: PulledHost, damage: str, tmp_path: Path) -> None:
     pulled.site.publish([page("old\n")])
     shutil.copyfile(pulled.site.directory / "latest", tmp_path / "old")
