@@ -88,7 +88,7 @@ MORE_BY_HAND: dict[str, list[str]] = {
     "rm -r /var/lib/gpu-fleet/textfile": ["directory /var/lib/gpu-fleet/textfile: missing"],
     "sed -i '/^gpu-fleet-textfile:/d' /etc/group /etc/gshadow": ["user gpu-fleet-textfile: its group does not exist"],
     "gpasswd --add gpu-fleet-node-exporter adm": ["user gpu-fleet-node-exporter: is in group adm"],
-    "kill -STOP $(systemctl show --property MainPID --value gpu-fleet-nvidia-gpu-exporter)": [
+    "systemctl kill --signal=STOP gpu-fleet-nvidia-gpu-exporter": [
         "service gpu-fleet-nvidia-gpu-exporter: http://127.0.0.1:9835/metrics does not respond",
     ],
     "systemctl stop --quiet gpu-fleet-check.timer": ["service gpu-fleet-check: is not running (dead)"],
