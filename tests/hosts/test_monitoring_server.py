@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,8 +120,6 @@ def test_one_up_brings_the_server_and_what_uses_it(
 def test_an_xid_of_a_container_fires_an_alert_in_the_servers_alertmanager(
     server: Host, rented: Host, certificate: tuple[Path, Path], eventually: Callable
 ) -> None:
-    lines = gpu.inject_xid(rented.gpu_state, code=79, gpu=1)
-    rented.ssh(f"cat >>{KERNEL_LOG}", stdin="".join(f"{line}\n" for line in lines))
     url, ca = f"https://{server.address}", certificate[1]
 
     def alerts() -> list[dict]:
@@ -130,8 +129,13 @@ def test_an_xid_of_a_container_fires_an_alert_in_the_servers_alertmanager(
             each["labels"] for each in found if each["labels"].get("xid") == "79" and each["labels"]["instance"] == rented.name
         ]
 
-    eventually("the alert", alerts)
-    rented.repair_gpus()
+    try:
+        header = f"{time.strftime('%b %e %H:%M:%S')} {rented.name} kernel:"  # a syslog daemon's
+        lines = [f"{header} {line}\n" for line in gpu.inject_xid(rented.gpu_state, code=79, gpu=1)]
+        rented.ssh(f"cat >>{KERNEL_LOG}", stdin="".join(lines))
+        eventually("the alert", alerts)
+    finally:
+        rented.repair_gpus()
     of_kernel = urllib.parse.urlencode({"query": '{job="kernel"} |= "Xid"'})
 
     def kernel_lines() -> list:
