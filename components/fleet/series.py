@@ -119,6 +119,13 @@ def of_node_exporter(shape: HostShape) -> int:
     )
 
 
+# Measured in the dev datacenter on 2026-11-25, eight H100. Per GPU: its address twice, the most of its PCIe width and generation;
+# the most of its NVLinks and of their speed, each twice.
+_REMEMBERED: Final = 4
+_REMEMBERED_OF_LINKS: Final = 4
+_RECORDED_OF_HOST: Final = 41  # 18 of them about what its GPUs are measured to give
+
+
 def _given(counters: Counters) -> frozenset[str]:
     return frozenset(row.name for row in counters.rows if row.kind != "label") - _SELDOM
 
@@ -129,7 +136,7 @@ def _of_health(counters: Counters) -> int:
 
 
 def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) -> int:
-    """Words of the vocabulary: per GPU, some per link or watch, and five per host with the inventory's."""
+    """Words of the vocabulary: per GPU, some per link or watch; what rules remember of each GPU; and those of a host."""
     exporters = {mode} if is_amd else {mode, TEXTFILE}  # link traffic comes by a textfile from every NVIDIA host
     numbers = {known_fields().get(name) for name in _given(counters)}
     per_gpu = 0
@@ -145,7 +152,8 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
             sources = [source for source in sources if not _is_of_links(source.metrics)]
         times = shape.nvlinks if "link" in word.extra_labels else _HEALTH_WATCHES if "health_watch" in word.extra_labels else 1
         per_gpu += times * len({tuple(source.labels.items()) for source in sources})
-    return per_gpu * shape.gpus + 5
+    per_gpu += _REMEMBERED + (_REMEMBERED_OF_LINKS if shape.nvlinks and not is_amd else 0)
+    return per_gpu * shape.gpus + _RECORDED_OF_HOST
 
 
 def _is_of_links(metrics: Iterable[str]) -> bool:
