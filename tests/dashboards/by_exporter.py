@@ -63,9 +63,9 @@ _WHY: Mapping[str, str] = {
     "PCIe replays": "Only dcgm-exporter and AMD's exporter report them.",
     **dict.fromkeys(
         ("Recovery action", "Recovery action by GPU", "GPUs with a recovery action"),
-        "Reported by NVIDIA's driver since 570; the textfile collectors do not read it.",
+        "Reported by NVIDIA's driver since 570, not by the textfile collectors; empty is good where no GPU needs one.",
     ),
-    "GPUs by registration with the fabric": "Reported by nvidia_gpu_exporter and new dcgm-exporters, on NVLink fabrics.",
+    "GPUs by registration with the fabric": "Reported by dcgm-exporter and nvidia_gpu_exporter, for GPUs of an NVLink fabric.",
     "Hosts with unreadable GPUs": "dcgm-exporter and AMD's exporter do not count the GPUs that they cannot read.",
     "Events": "Nothing happened to that host: empty is good.",
     "DCGM health watches": "Only DCGM has them.",
