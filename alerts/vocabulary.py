@@ -3,9 +3,9 @@
 Dashboards and alerts use only these series, so they work for every host: dcgm-exporter up to 4.8 and since 4.9 (other names,
 other units), nvidia_gpu_exporter, the textfile collectors (NVIDIA and ROCm) and AMD's device-metrics-exporter.
 
-Every series has the labels in LABELS, if its exporter reports them. Workload labels (namespace, pod, container, hpc_job) are
-kept. A GPU partitioned into MIG instances has one series per instance, and values of the whole GPU (power, temperature) are
-repeated in each: take the maximum per GPU before you sum.
+Every series has the labels in LABELS, if its exporter reports them. Those of pods (namespace, pod, container) are kept; ids of
+jobs are not, because each job would start new series of its GPUs (docs/scope.md). A GPU partitioned into MIG instances has one
+series per instance, and values of the whole GPU (power, temperature) are repeated in each: take the maximum per GPU before a sum.
 
 Names of DCGM's fields: 4.8 as in its default-counters.csv (4.6.1-4.8.4) and DCGM 4.6.0's dcgm_fields.h; 4.9 (DCGM 4.7) as in
 go-dcgm's table of base-unit fields and NVIDIA's field reference; read 2026-11-21. nvidia_gpu_exporter 1.14.0, AMD exporter 1.5.2.
@@ -27,7 +27,7 @@ INTERVAL: Final = "15s"
 
 HOST_LABELS: Final = ("datacenter", "cluster", "instance")
 GPU_LABELS: Final = ("gpu", "uuid", "model", "gpu_instance", "gpu_instance_profile")
-WORK_LABELS: Final = ("namespace", "pod", "container", "hpc_job")
+WORK_LABELS: Final = ("namespace", "pod", "container")
 LABELS: Final = (*HOST_LABELS, "exporter_mode", *GPU_LABELS, *WORK_LABELS)
 INFO_LABELS: Final = ("gpu", "uuid", "model", "pci_bus_id", "driver_version")
 
@@ -138,7 +138,7 @@ def dcgm(
     chosen = f"{'' if by_name else metric}{{{by_name}{f'{matchers}, ' if matchers else ''}"
     of_exporter = f'{chosen}container=~"{_DCGM_CONTAINERS}", '
     of_work = f'{chosen}container!~"{_DCGM_CONTAINERS}"}}'
-    device = ", ".join((_HOST_AND_MODE, "gpu", *_DCGM_IDENTITY, "hpc_job", *extra))
+    device = ", ".join((_HOST_AND_MODE, "gpu", *_DCGM_IDENTITY, *extra))
     exported = {f"exported_{label}": label for label in ("namespace", "pod", "container")}
     attributed = _rename(f'max by ({device}, {", ".join(exported)}) ({of_exporter}exported_pod!=""}})', exported)
     merged = f"""\
@@ -234,8 +234,8 @@ def amd_names(*names: str) -> str:
 
 
 def _of_amd(selector: str) -> str:
-    """A GPU of a guest has no card_model, and the largest number instead of a partition."""
-    identity = {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_series": "model", "card_model": "model", "job_id": "hpc_job"}
+    """A guest's GPU has no card_model, and the largest number instead of a partition. card_model may be the number of a board."""
+    identity = {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_model": "model", "card_series": "model"}
     others = ("gpu_partition_id", "namespace", "pod", "container")
     own = f"max by ({', '.join((_HOST_AND_MODE, *identity, *others))}) ({selector})"
     renamed = _rename(f'label_replace({own}, "gpu_instance", "$1", "gpu_partition_id", "([0-9]{{1,4}})")', identity)
