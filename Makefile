@@ -21,7 +21,7 @@ ifeq ($(origin HOST),environment)
 HOST :=
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
+ON_STACKS := preview up up-all destroy shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
@@ -77,7 +77,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts offline-kit up up-all shell new-stack pull-bundle known-hosts check policies status drift-report gpu-load test-alert
+.PHONY: preview artifacts offline-kit up up-all destroy shell new-stack pull-bundle known-hosts check policies status drift-report gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -90,6 +90,10 @@ up-all: .venv/installed ## deploy every stack file but dev, one after the other,
 	@failed=; for stack in $$(cd "$(or $(STACKS),.)" && ls | sed -n 's/^Pulumi\.\(.*\)\.yaml$$/\1/p' | grep -vx dev); do echo "==> $$stack"; \
 	  { $(PROGRAMS_FOR) "$$stack" >&2 && $(DEPLOY) up --stack "$$stack" --yes --skip-preview; } || failed="$$failed $$stack"; \
 	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+destroy: .venv/installed ## remove a stack after saying what goes and what stays: make destroy STACK=us-west-training, YES=1 without asking
+	@$(PROGRAMS_FOR) "$(STACK)" >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.destroy --stack "$(STACK)" $(if $(YES),--yes)
 
 shell: .venv/installed ## open a shell with this project's pulumi and a stack selected: make shell STACK=us-west-training
 	@$(PYTHON) -m toolchain install --quiet pulumi >&2

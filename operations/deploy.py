@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> int:
     variables = environment(configuration.keys, os.environ, is_new=is_new)
     if given.verb == "up":
         began = time.time()
-        status, changed = _up(command, variables, list(hosts))
+        status, changed = run_pulumi(command, variables, list(hosts))
         _await_data(configuration, given.stack, changed, began)
         return status
     os.execvpe("pulumi", command, variables)  # noqa: S606
@@ -192,7 +192,7 @@ def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], 
         print(f"Samples of {'this host' if len(hosts) == 1 else f'all {len(hosts)} hosts'} have arrived.")
 
 
-def _up(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> tuple[int, list[str]]:
+def run_pulumi(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> tuple[int, list[str]]:
     """Runs pulumi, then prints what it did on each host. Its status, and the hosts that it created or changed."""
     changed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-up-") as directory:
