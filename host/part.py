@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 ROOTFS = Path(__file__).parent / "rootfs"
+ON_HOST = Path(__file__).parents[1] / "on_host"
+PYTHON = "/opt/gpu-fleet/lib/python"  # the path of on_host/ on a host
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,12 @@ class File:
         """The file kept at the same path under `rootfs/`; executable there means 0755 here."""
         source = ROOTFS / path.lstrip("/")
         return cls(path=path, content=source.read_bytes(), mode=0o755 if source.stat().st_mode & 0o100 else 0o644)
+
+    @classmethod
+    def python(cls, module: str) -> File:
+        """A module of on_host/, `on_host/tools` for example, or `__main__`, which starts them."""
+        source = ON_HOST.parent / module if module != "__main__" else ON_HOST / module
+        return cls(path=f"{PYTHON}/{module}.py", content=source.with_suffix(".py").read_bytes())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "provider": {"safetext"},
     "toolchain": set(),
     "policy": set(),
+    "on_host": set(),
     "host": {"toolchain"},
     "stackfile": {"host", "safetext", "toolchain"},
     "dashboards": {"alerts"},

@@ -20,6 +20,7 @@ from host.parts.node_exporter import NodeExporter
 from host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from host.parts.old_collector import OldCollector
 from host.parts.pull import Pull
+from host.parts.python import Python
 from host.parts.scrape import Scrape
 from host.parts.scrape_targets import scrape_targets
 from host.parts.textfile import Textfile
@@ -58,6 +59,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
     programs = options.programs
     before_alloy = [
         Launch().part(),
+        Python().part(),
         DriverCheck().part(),
         *Adoption().parts(),
         *OldCollector().parts(),

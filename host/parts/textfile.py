@@ -28,9 +28,13 @@ from dataclasses import dataclass, replace
 
 from host.part import Directory, File, FileCheck, Part, Unit, User
 from host.parts.exporter_choice import TEXTFILE
+from host.parts.python import HAS_PYTHON
 
-LIBEXEC = "/opt/gpu-fleet/libexec"
-SCRIPTS = (f"{LIBEXEC}/start-textfile", f"{LIBEXEC}/textfile.awk")
+START = "/opt/gpu-fleet/libexec/start-textfile"
+MODULES = (
+    *("__main__", "on_host/__init__", "on_host/collect/__init__"),
+    *("on_host/metrics", "on_host/nvidia_smi", "on_host/textfile", "on_host/tools"),
+)
 DIRECTORY = "/var/lib/gpu-fleet/textfile"
 MAINTENANCE = "/opt/gpu-fleet/bin/gpu-fleet-maintenance"  # writes its state there, for the alerts
 USER = "gpu-fleet-textfile"
@@ -44,28 +48,27 @@ class Textfile:
         Link traffic has no check: not every GPU reports it, and a host works without it. A metric has the result.
         """
         return (
-            _collector("links", {"GPU_VENDOR": ("nvidia",)}),
+            _collector("links", {"GPU_VENDOR": ("nvidia",), **HAS_PYTHON}),
             Part(
                 name="textfile",
                 # These groups own AMD's devices, and NVIDIA's where an administrator restricted access.
                 users=(User(name=USER, groups=("video", "render")),),
                 # Root writes there too (drift.py), and owns it, because a directory's owner may delete any file in it.
                 directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
-                files=(*(File.from_rootfs(script) for script in SCRIPTS), File.from_rootfs(MAINTENANCE)),
-                units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", *SCRIPTS)),),
+                files=(File.from_rootfs(START), File.from_rootfs(MAINTENANCE), *(File.python(module) for module in MODULES)),
+                units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", START)),),
             ),
             _exporter("nvidia"),
-            _exporter("amd", f"{LIBEXEC}/flatten-json.awk"),
+            _exporter("amd"),
         )
 
 
-def _exporter(vendor: str, *helpers: str) -> Part:
+def _exporter(vendor: str) -> Part:
     """A collector that is its host's GPU exporter, so it must read the GPUs; it runs at most 15 s after it was placed."""
-    part = _collector(vendor, {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": (vendor,)}, *helpers)
+    part = _collector(vendor, {"GPU_FLEET_EXPORTER_MODE": (TEXTFILE,), "GPU_VENDOR": (vendor,)})
     contains = f'node_gpu_collector_part_success{{collector="{vendor}",part="readings"}} 1'
     return replace(part, checks=(FileCheck(path=f"{DIRECTORY}/gpu_{vendor}.prom", contains=contains),))
 
 
-def _collector(name: str, when: Mapping[str, tuple[str, ...]], *helpers: str) -> Part:
-    files = tuple(File.from_rootfs(path) for path in (f"{LIBEXEC}/collect/{name}", *helpers))
-    return Part(name=f"textfile-{name}", when=when, files=files)
+def _collector(name: str, when: Mapping[str, tuple[str, ...]]) -> Part:
+    return Part(name=f"textfile-{name}", when=when, files=(File.python(f"on_host/collect/{name}"),))

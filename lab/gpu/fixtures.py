@@ -14,13 +14,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
+from host.part import ON_HOST, ROOTFS, File
 from lab.gpu import inject, kernel, setup
 from lab.gpu.amd import exporter as amd_exporter
 from lab.gpu.amd import sysfs
@@ -30,7 +31,7 @@ from lab.gpu.dcgm.body import Renderer
 from lab.gpu.machine import CLOCK_VARIABLE, KERNEL_LOG, STATE_VARIABLE, Machine
 from lab.gpu.nvidia import cli
 
-LIBEXEC = Path(__file__).parents[2] / "host/rootfs/opt/gpu-fleet/libexec"
+_LIBEXEC = "opt/gpu-fleet/libexec"
 FROZEN_AT_S = 1_780_000_000.0  # 2026-05-28
 _XID_CODES = (8, 13, 31, 43, 45, 48, 61, 62, 63, 64, 69, 74, 92, 94, 95, 109, 119, 120, 140, *range(144, 151), 156, 160, 171, 79)
 
@@ -208,19 +209,29 @@ def textfile_body(state: Path, collectors: tuple[str, ...]) -> str:
     with tempfile.TemporaryDirectory() as directory:
         prefix, tools = Path(directory) / "host", Path(directory) / "bin"
         setup.place_tools(state=state, bin_directory=tools)
-        shutil.copytree(LIBEXEC, prefix / "opt/gpu-fleet/libexec")
-        for script in (prefix / "opt/gpu-fleet/libexec/collect").iterdir():
-            if script.name not in collectors:
-                script.unlink()
+        place_collectors(prefix, collectors)
         written = prefix / "var/lib/gpu-fleet/textfile"
         written.mkdir(parents=True)
         sysfs.write(prefix, Machine.load(state))
         environment = {"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools)}
+        environment["GPU_FLEET_PYTHON"] = sys.executable
         environment[CLOCK_VARIABLE] = os.environ[CLOCK_VARIABLE]
         subprocess.run(["sh", prefix / "opt/gpu-fleet/libexec/start-textfile"], env=environment, check=True)
         body = "".join(path.read_text(encoding="utf-8") for path in sorted(written.glob("*.prom")))
     body = re.sub(r"^(node_gpu_collector_timestamp_seconds\{.*\}) .*$", rf"\1 {FROZEN_AT_S:.0f}", body, flags=re.MULTILINE)
     return re.sub(r"^(node_gpu_collector_duration_seconds\{.*\}) .*$", r"\1 0", body, flags=re.MULTILINE)
+
+
+def place_collectors(prefix: Path, collectors: Collection[str]) -> None:
+    """What a host with these collectors has of scripts and of on_host/."""
+    shutil.copytree(ROOTFS / _LIBEXEC, prefix / _LIBEXEC)
+    names = [path.relative_to(ON_HOST.parent).with_suffix("").as_posix() for path in ON_HOST.rglob("*.py")]
+    others = {f"on_host/collect/{path.stem}" for path in (ON_HOST / "collect").glob("[a-z]*.py") if path.stem not in collectors}
+    for name in {"__main__", *names} - others - {"on_host/__main__"}:
+        file = File.python(name)
+        target = prefix / file.path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.content)
 
 
 def load_exporter() -> ModuleType:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from host.part import ROOTFS
 from lab.gpu import faults, fixtures, setup
 from lab.gpu.amd import sysfs
 from lab.gpu.machine import Machine
@@ -115,11 +114,7 @@ class Textfiles:
         self._collectors = collectors
         self._text, self._of = "", ""
         self._running: Future[None] | None = None
-        libexec = self._prefix / "opt/gpu-fleet/libexec"
-        shutil.copytree(ROOTFS / "opt/gpu-fleet/libexec", libexec)
-        for script in (libexec / "collect").iterdir():
-            if script.name not in collectors:
-                script.unlink()
+        fixtures.place_collectors(self._prefix, collectors)
         self._written = self._prefix / "var/lib/gpu-fleet/textfile"
         self._written.mkdir(parents=True)
         setup.place_tools(state=state, bin_directory=directory / "bin")
@@ -127,6 +122,7 @@ class Textfiles:
             "PATH": os.environ["PATH"],
             "GPU_FLEET_PREFIX": str(self._prefix),
             "GPU_FLEET_TOOL_PATH": str(directory / "bin"),
+            "GPU_FLEET_PYTHON": sys.executable,
         }
         if collectors:
             self._run(self._broken())

@@ -21,7 +21,7 @@ import pytest
 from host.part import ROOTFS
 from tests.host.hosts import SimulatedHost, page
 from tests.host.parts.places import defaults, parts_of, place
-from tests.host.parts.textfiles import tool
+from tests.host.parts.textfiles import PYTHON, tool
 
 LIBEXEC = "opt/gpu-fleet/libexec"
 AWKS = [name for name in ("mawk", "gawk", "original-awk", "busybox") if shutil.which(name)]
@@ -96,7 +96,7 @@ class Machine:
         found = {"printed": "\n".join(self.said)}
         for file in sorted(path for path in self.prefix.rglob("*") if path.is_file()):
             found[str(file.relative_to(self.prefix))] = f"{file.stat().st_mode:o} {file.read_text()}"
-        varying = re.compile(r"(_(?:timestamp|duration)_seconds(?:\{[^}]*\})?) \d+|at_s\":[\d.]+|incoming\.\w+")
+        varying = re.compile(r"(_(?:timestamp|duration)_seconds(?:\{[^}]*\})?) [\d.]+|at_s\":[\d.]+|incoming\.\w+")
         return {name: varying.sub(r"\1", text.replace(str(self.directory), "DIR")) for name, text in found.items()}
 
 
@@ -160,7 +160,7 @@ def collected(machine: Machine, facts: Mapping[str, str], tools: Mapping[str, Ma
         script.write_text(script.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$LC_ALL$TZ${LANG-}" = CUTC0 ] || exit 9\n'))
     place(parts_of(facts), machine.prefix)
     program = machine.prefix / LIBEXEC / "start-textfile"
-    machine.run(program, GPU_FLEET_TOOL_PATH=str(bin), **facts)
+    machine.run(program, GPU_FLEET_TOOL_PATH=str(bin), **PYTHON, **facts)
     assert "node_gpu_collector_success" in "".join(machine.result().values())
 
 
@@ -190,7 +190,7 @@ def probes(machine: Machine) -> None:
     (machine.prefix / "etc/cron.d/metrics").write_text("* * * * * root /usr/local/bin/get_gpu_metrics.sh\n")
     (machine.prefix / "proc/1").mkdir(parents=True)
     (machine.prefix / "proc/1/cgroup").write_text("0::/kubepods/besteffort/pod1\n")
-    for probe in ("check-driver", "choose-exporter", "choose-kernel-log", "find-old-collector", "adopt-exporters"):
+    for probe in ("find-python", "check-driver", "choose-exporter", "choose-kernel-log", "find-old-collector", "adopt-exporters"):
         machine.run(ROOTFS / LIBEXEC / probe, **facts)
 
 

@@ -30,7 +30,7 @@ BY_HAND: dict[str, list[str]] = {
     f"chgrp ops {LIBEXEC}/run": [f"file {LIBEXEC}/run: owner is root:ops, not root:root"],
     f"ln -sf /dev/null {LIBEXEC}/choose-kernel-log": [f"file {LIBEXEC}/choose-kernel-log: is a symbolic link"],
     f"rm {LIBEXEC}/check-driver; mkfifo {LIBEXEC}/check-driver": [f"file {LIBEXEC}/check-driver: is not a file"],
-    f"chattr +i {LIBEXEC}/textfile.awk": [f"file {LIBEXEC}/textfile.awk: is locked against changes (chattr +i)"],
+    f"chattr +i {LIBEXEC}/find-tool": [f"file {LIBEXEC}/find-tool: is locked against changes (chattr +i)"],
     # directories
     f"mkdir /root/elsewhere; mv {LIBEXEC}/collect /root/elsewhere; ln -s /root/elsewhere/collect {LIBEXEC}": [
         f"directory {LIBEXEC}/collect: is a symbolic link",

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
+from on_host.collect.nvidia import FIELDS
 from tests.host.parts.textfiles import Samples, by_gpu, collect, samples, tool, value
 from tests.samples.conftest import SAMPLES
 
 NVIDIA_SMI = SAMPLES / "nvidia-smi"
 FACTS = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
-COLLECTOR = (ROOTFS / "opt/gpu-fleet/libexec/collect/nvidia").read_text()
-FIELDS = re.search(r"^fields=(\S+)$", COLLECTOR, re.MULTILINE)[1].split(",")
 CAPTURES = sorted(NVIDIA_SMI.glob("captures/*/*.query-gpu.csv"))
 NVLINK_DATA = sorted([*NVIDIA_SMI.glob("nvlink/*-gt-d-*.txt"), *NVIDIA_SMI.glob("nvlink/*-g0.txt")])
 NO_NVLINK_DATA = sorted(set(NVIDIA_SMI.glob("nvlink/*.txt")) - set(NVLINK_DATA))

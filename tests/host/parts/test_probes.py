@@ -277,7 +277,7 @@ def machine(
     (root / "etc/os-release").write_text(system)
     (root / "var/lib/gpu-fleet").mkdir(parents=True)
     (root / "var/lib/gpu-fleet/placed").write_text("".join(f"package\t{name}\tpart\t-\t-\t-\n" for name in installed))
-    return {"GPU_FLEET_ROOT": str(root), "GPU_VENDOR": vendor, **SETTINGS}
+    return {"GPU_FLEET_ROOT": str(root), "GPU_VENDOR": vendor, "GPU_FLEET_PYTHON": "/usr/bin/python3", **SETTINGS}
 
 
 def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -643,6 +643,51 @@ def test_an_exporter_that_cannot_run_here_is_refused_before_anything_is_placed(
     done = choice(tmp_path, {**machine(tmp_path, *tools, vendor=vendor), "GPU_FLEET_EXPORTER": exporter})
     assert (done.returncode, done.stdout) == (code, "")
     assert why in done.stderr
+
+
+def test_the_textfile_collector_is_refused_on_a_host_without_python(tmp_path: Path) -> None:
+    host = {**machine(tmp_path, vendor="amd"), "GPU_FLEET_PYTHON": ""}
+    done = choice(tmp_path, host)
+    assert (done.returncode, done.stdout) == (12, "")
+    assert "textfile needs Python 3.8 or newer, and this host has none" in done.stderr
+    assert "install the distribution's python3" in done.stderr
+
+
+# --- find-python ------------------------------------------------------------------------------------------------------
+
+
+def python(directory: Path, name: str, *, is_new: bool) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(f"#!/bin/sh\nexit {0 if is_new else 1}\n")
+    (directory / name).chmod(0o755)
+    return directory / name
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        (["usr/bin/python3", "home/me/bin/python3"], "usr/bin/python3"),
+        (["usr/bin/python3.11", "home/me/bin/python3"], "usr/bin/python3.11"),
+        (["usr/bin/python3, old", "usr/bin/python3.9"], "usr/bin/python3.9"),  # RHEL 8 with its python39
+        (["usr/libexec/platform-python"], "usr/libexec/platform-python"),
+        (["usr/bin/python3, old", "home/me/bin/python3"], "home/me/bin/python3"),
+        (["usr/bin/python3, old"], ""),
+        ([], ""),
+    ],
+)
+def test_the_distributions_python_is_taken_if_it_is_new_enough(tmp_path: Path, there: list[str], found: str) -> None:
+    for path in there:
+        name, _, old = path.partition(", ")
+        python((tmp_path / name).parent, Path(name).name, is_new=not old)
+    bin = tmp_path / "home/me/bin"
+    bin.mkdir(parents=True, exist_ok=True)
+    (bin / "timeout").symlink_to(str(shutil.which("timeout")))
+    command = [str(shutil.which("sh")), LIBEXEC / "find-python"]
+    done = subprocess.run(command, env={"PATH": str(bin), "GPU_FLEET_ROOT": str(tmp_path)}, capture_output=True, text=True)
+    facts = facts_of(done)
+    notice = facts.pop("GPU_FLEET_PYTHON_NOTICE", "")
+    assert facts == {"GPU_FLEET_PYTHON": f"{tmp_path}/{found}" if found else "", "GPU_FLEET_HAS_PYTHON": "yes" if found else "no"}
+    assert ("are not collected: this host has no Python 3.8" in notice) == (not found)
 
 
 # --- find-tool --------------------------------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def test_dcgm_exporter_ends_when_a_driver_is_loaded_after_its_start(prefix: Path
 
 def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None:
     """An unset name stops a start script, because it runs with `set -u`."""
-    known = {"GPU_FLEET_PREFIX", "GPU_FLEET_ROOT", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN"}
+    known = {"GPU_FLEET_PREFIX", "GPU_FLEET_ROOT", "GPU_FLEET_TOOL_PATH", "GPU_FLEET_DCGM_RUN", "GPU_FLEET_PYTHON"}
     known |= {
         f"GPU_FLEET_{name}" for name in ("NVIDIA_SMI", "NVIDIA_SMI_FAILS", "OLDER_NAMES", "UNKNOWN_FIELDS")
     }  # from one script to the next
@@ -351,6 +351,7 @@ def test_supervisor_starts_every_program_below_a_prefix_with_a_space(prefix: Pat
         "PATH": os.environ["PATH"],
         "GPU_FLEET_PREFIX": str(prefix),
         "GPU_FLEET_TOOL_PATH": f"{prefix}/opt/gpu-fleet/tools",
+        "GPU_FLEET_PYTHON": sys.executable,
     }
     supervisord = Path(sys.executable).with_name("supervisord")
     process = subprocess.Popen([supervisord, "-c", config], cwd=prefix, env=environment, stdout=subprocess.DEVNULL)

@@ -14,7 +14,7 @@ from host.parts.monitoring import GRAFANA, SERVERS, Monitoring
 SERVICES = sorted((ROOTFS / "etc/systemd/system").glob("*.service"))
 _SERVER = Monitoring(programs={name: {} for name in (*SERVERS, GRAFANA)}, certificate="")
 SYSTEMD_ONLY = {unit.name for part in _SERVER.parts() for unit in part.units}
-READ_BY_OTHERS = ("environment", "flatten-json.awk", "textfile.awk")
+READ_BY_OTHERS = ("environment",)
 SCRIPTS = sorted(
     file for file in (ROOTFS / "opt/gpu-fleet/libexec").rglob("*") if file.is_file() and file.name not in READ_BY_OTHERS
 )

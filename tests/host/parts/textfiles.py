@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.host.parts.places import parts_of, place
 
+PYTHON = {"GPU_FLEET_PYTHON": sys.executable}
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -30,17 +32,15 @@ def tool(directory: Path, name: str, answers: Mapping[str, str], *, code: int = 
 def collect(prefix: Path, facts: Mapping[str, str], tools: Path, *, patience_s: int | None = None) -> Path:
     """One run as the timer starts it, on a host with these facts. Returns the textfile directory.
 
-    `patience_s`: for how long it waits for a collector, where that is not to be the real 25 s.
+    `patience_s`: for how long it waits for each tool, where that is not to be the real time.
     """
     place(parts_of(facts), prefix)
     if patience_s is not None:
-        script = prefix / "opt/gpu-fleet/libexec/start-textfile"
-        text = script.read_text()
-        assert "PATIENCE_S=25 " in text
-        script.write_text(text.replace("PATIENCE_S=25 ", f"PATIENCE_S={patience_s} "))
+        for module in (prefix / "opt/gpu-fleet/lib/python/on_host/collect").glob("[a-z]*.py"):
+            module.write_text(re.sub(r"^(\w*PATIENCE_S) = .*$", rf"\1 = {patience_s}", module.read_text(), flags=re.MULTILINE))
     subprocess.run(
         [prefix / "opt/gpu-fleet/libexec/run", "textfile"],
-        env={"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools), **facts},
+        env={"PATH": os.environ["PATH"], "GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_TOOL_PATH": str(tools), **PYTHON, **facts},
         check=True,
         timeout=300,
     )
