@@ -33,12 +33,13 @@ INFO_LABELS: Final = ("gpu", "uuid", "model", "pci_bus_id", "driver_version")
 
 # What libraries report for a value they do not have, where an exporter passes it on: DCGM's blanks (0x7ffffff0 and the next
 # fifteen, 0x7ffffffffffffff0, 2^47), the largest number of a field (255, 65535, 4294967295, 18446744073709551615, 3.4e38), 0
-# degrees and -1. No GPU has such a value: it is not measured. By unit, what can be measured: at least, below.
+# degrees, 0 watts, no memory at all and -1. No GPU has such a value: it is not measured. By unit, or by series where a unit has others
+# that can be 0, what can be measured: at least, below.
 # Source: DCGM 4.6.0, dcgm_structs.h (DCGM_INT32_BLANK, DCGM_INT64_BLANK, DCGM_FP64_BLANK); ROCm 6, amdsmi.h; read 2026-11-25.
 MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "ratio": (0, 1.1),
     "bytes": (0, 1e13),
-    "watts": (0, 1e4),
+    "watts": (0.1, 1e4),
     "joules_total": (0, 1e12),
     "celsius": (1, 200),
     "hertz": (0, 1e10),
@@ -50,6 +51,7 @@ MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "code": (0, 1e6),
     "bool": (0, 1e6),
     "bytes_per_second": (0, 1e13),
+    "gpu:memory_total:bytes": (1, 1e13),
 }
 _BITS: Final = 1 << 16  # of a mask of throttle reasons
 
@@ -80,6 +82,10 @@ class Series:
     def unit(self) -> str:
         return self.name.rsplit(":", 1)[1]
 
+    def _limits(self) -> tuple[float, float] | None:
+        of_unit = MEASURABLE.get(self.unit) if self.name.startswith("gpu:") else None
+        return MEASURABLE.get(self.name, of_unit)
+
     @property
     def rules(self) -> list[dict[str, Any]]:
         """One rule, or one per set of fixed labels. A GPU that two exporters report with the same labels counts once."""
@@ -90,16 +96,16 @@ class Series:
             {
                 "record": self.name,
                 **({"labels": dict(labels)} if labels else {}),
-                "expr": "or\n".join(_branch(source, self.unit if self.name.startswith("gpu:") else "") for source in sources),
+                "expr": "or\n".join(_branch(source, self._limits()) for source in sources),
             }
             for labels, sources in by_labels.items()
         ]
 
 
-def _branch(source: Source, unit: str) -> str:
+def _branch(source: Source, limits: tuple[float, float] | None) -> str:
     measured = ""
-    if unit in MEASURABLE and source.exporter not in _RECORDED:
-        least, below = MEASURABLE[unit]
+    if limits and source.exporter not in _RECORDED:
+        least, below = limits
         measured = f" >= {least:g} < {below:.10g}"
     return f"# {source.exporter}\n(\n{_indent(source.expression)}\n){measured}\n"
 
