@@ -241,7 +241,7 @@ INHIBITIONS: Final = (
             'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
             "|HostInfinibandPortDown|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
             "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuMetricsMissing|GpuCountBelowInventory|GpuMissing"
-            "|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
+            "|GpuNotAllocatable|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
             "|GpuNvlinkDown|GpuNvlinkSlow|FabricServiceDown"
             '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',
         ),
@@ -250,6 +250,11 @@ INHIBITIONS: Final = (
         reason="A comparison with the inventory is more reliable than one with the host's own past.",
         source=('alertname="GpuCountBelowInventory"',),
         target=('alertname="GpuMissing"',),
+    ),
+    Inhibition(
+        reason="A GPU that is missing cannot be allocated.",
+        source=('alertname=~"GpuMissing|GpuCountBelowInventory"',),
+        target=('alertname="GpuNotAllocatable"',),
     ),
     Inhibition(
         reason="The state of the GPUs, exporters and disks of a silent host is unknown.",

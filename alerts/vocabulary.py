@@ -33,8 +33,8 @@ INFO_LABELS: Final = ("gpu", "uuid", "model", "pci_bus_id", "driver_version")
 
 # What libraries report for a value they do not have, where an exporter passes it on: DCGM's blanks (0x7ffffff0 and the next
 # fifteen, 0x7ffffffffffffff0, 2^47), the largest number of a field (255, 65535, 4294967295, 18446744073709551615, 3.4e38), 0
-# degrees, 0 watts, no memory at all and -1. No GPU has such a value: it is not measured. By unit, or by series where a unit has others
-# that can be 0, what can be measured: at least, below.
+# degrees, 0 watts, no memory at all and -1. No GPU has such a value: it is not measured. What can be measured, by unit or by
+# series: at least, below.
 # Source: DCGM 4.6.0, dcgm_structs.h (DCGM_INT32_BLANK, DCGM_INT64_BLANK, DCGM_FP64_BLANK); ROCm 6, amdsmi.h; read 2026-11-25.
 MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "ratio": (0, 1.1),

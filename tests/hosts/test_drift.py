@@ -12,6 +12,7 @@ from tests.hosts.placed import CONVERGE, PlacedHost
 from tests.hosts.stack import left_as_found
 
 LIBEXEC = "/opt/gpu-fleet/libexec"
+COLLECT = "/opt/gpu-fleet/lib/python/on_host/collect"
 UNITS = "/etc/systemd/system"
 
 # What somebody does as root -> every line that a check then gives. They do not touch each other, so one check has to find all.
@@ -30,10 +31,10 @@ BY_HAND: dict[str, list[str]] = {
     f"chgrp ops {LIBEXEC}/run": [f"file {LIBEXEC}/run: owner is root:ops, not root:root"],
     f"ln -sf /dev/null {LIBEXEC}/choose-kernel-log": [f"file {LIBEXEC}/choose-kernel-log: is a symbolic link"],
     f"rm {LIBEXEC}/check-driver; mkfifo {LIBEXEC}/check-driver": [f"file {LIBEXEC}/check-driver: is not a file"],
-    f"chattr +i {LIBEXEC}/find-tool": [f"file {LIBEXEC}/find-tool: is locked against changes (chattr +i)"],
+    f"chattr +i {LIBEXEC}/watch-alloy": [f"file {LIBEXEC}/watch-alloy: is locked against changes (chattr +i)"],
     # directories
-    f"mkdir /root/elsewhere; mv {LIBEXEC}/collect /root/elsewhere; ln -s /root/elsewhere/collect {LIBEXEC}": [
-        f"directory {LIBEXEC}/collect: is a symbolic link",
+    f"mkdir /root/elsewhere; mv {COLLECT} /root/elsewhere; ln -s /root/elsewhere/collect {COLLECT}": [
+        f"directory {COLLECT}: is a symbolic link",
     ],
     "chmod 1777 /var/log/gpu-fleet": ["directory /var/log/gpu-fleet: mode is 777, not 755"],
     "echo x >/etc/gpu-fleet/alloy/extra.alloy": ["file /etc/gpu-fleet/alloy/extra.alloy: foreign file in our directory"],
