@@ -6,8 +6,8 @@ one table. It changes nothing.
 It runs `pulumi refresh --preview-only`, which reads all hosts at once and writes no state: logins and secrets are those of every
 other run. A store that lost its disk has lost rules and dashboards, and no host looks different for it.
 
-A host counts as fine only when the engine reported its state, and when the metrics store has recent samples of it: what failed,
-was interrupted, was never reported or arrives nowhere is an error.
+A host counts as fine only when the engine reported its state, and when the metrics store has recent samples of it, of each kind:
+what failed, was interrupted, was never reported or arrives nowhere is an error. Hosts in pull mode are read there alone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from operations.arrivals import Arrivals, arrivals, is_silent, missing
 from operations.engine import OperationError, error_of, pulumi
-from operations.mimir import LATE_S, Mimir, last_samples, when
+from operations.mimir import Mimir
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project
 from operations.state import exported, resources_of
 from operations.table import table
-from stackfile.config import ConfigErrors
+from stackfile.config import ConfigErrors, HostSpec
 from stackfile.problems import listed
 
 _HOST, _RELEASE = "gpu-fleet:host:Host", "gpu-fleet:kubernetes:Manifest"
@@ -46,8 +47,8 @@ _WITH_EVENT_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}
 class HostState:
     """`host`: its name, or `release NAME`; in a store `rules NAMESPACE/NAME`, `alertmanager TENANT` or `grafana NAME`.
 
-    `state`: ok, drift, silent (nothing of it arrives), unreachable, failed (it could not be checked, or a check on it failed),
-    not installed, lost, unknown.
+    `state`: ok, drift, silent (nothing of it arrives), partial (something of it does not), unreachable, failed (it could not be
+    checked, or a check on it failed), not installed, lost, unknown.
     """
 
     host: str
@@ -139,21 +140,27 @@ def _failed(name: str, errors: Iterable[str]) -> HostState:
     return HostState(host=name, state="failed", lines=(cause, *log))
 
 
-def without_data(found: list[HostState], seen: Mapping[str, float], now: float) -> list[HostState]:
-    """Hosts that are as deployed and of which the store has no recent sample become `silent`. `seen`: last_samples."""
-    return [
-        replace(one, state="silent", lines=(f"the last sample in the metrics store: {when(seen.get(one.host), now)}", *one.lines))
-        if one.kind == "host" and one.state == "ok" and now - seen.get(one.host, 0) > LATE_S
-        else one
-        for one in found
-    ]
+def with_arrivals(found: list[HostState], hosts: Mapping[str, HostSpec], arrived: Arrivals, now: float) -> list[HostState]:
+    """Hosts that are as deployed and of which something, or nothing, arrives become `partial` or `silent`. Those in pull mode are
+    added: what they report is all that is known of them."""
+    pulling = [HostState(host=host.name, state="ok") for host in hosts.values() if host.connection == "pull" and not host.lost]
+    every = [*found, *pulling]
+    return sorted((_with_arrivals(one, hosts, arrived, now) for one in every), key=lambda one: one.host)
+
+
+def _with_arrivals(one: HostState, hosts: Mapping[str, HostSpec], arrived: Arrivals, now: float) -> HostState:
+    if one.kind != "host" or one.state != "ok" or one.host not in hosts:
+        return one
+    lines = missing(hosts[one.host], arrived, now)
+    state = "silent" if is_silent(one.host, arrived, now) else "partial" if lines else "ok"
+    return replace(one, state=state, lines=(*lines, *one.lines))
 
 
 def report(found: list[HostState], stack: str) -> str:
     """The table with the worst hosts last, where a terminal ends; a count; and how to fix it."""
     if not found:
         return f"The stack {stack} has no hosts, Helm releases, rules or dashboards."
-    order = ("ok", "lost", "drift", "silent", "unknown", "failed", "not installed", "unreachable")
+    order = ("ok", "lost", "drift", "partial", "silent", "unknown", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
         for one in sorted(found, key=lambda one: order.index(one.state))
@@ -164,7 +171,7 @@ def report(found: list[HostState], stack: str) -> str:
     paragraphs = [*([table(("HOST", "STATE", "DETAILS"), rows)] if rows else []), f"{_counted(found)}: {summary}."]
     if count.keys() & {"drift", "not installed"}:
         paragraphs.append(f"To preview the repair and confirm it:\n    pulumi up --refresh --stack {stack}")
-    if count.keys() & {"failed", "silent", "unreachable", "unknown"}:
+    if count.keys() & {"failed", "partial", "silent", "unreachable", "unknown"}:
         paragraphs.append("docs/when-up-fails.md lists causes and fixes.")
     return "\n\n".join(paragraphs)
 
@@ -235,11 +242,11 @@ def main(arguments: list[str]) -> int:
         return 1
     found = states(deployed, refresh, {name: spec.lost for name, spec in hosts.items() if spec.connection != "pull"})
     unknown = ""
-    if any(one.kind == "host" for one in found):
+    if any(not spec.lost for spec in hosts.values()):
         try:
             config = configuration.load()
             if config.metrics and config.metrics.queries:
-                found = without_data(found, last_samples(config, Mimir.of(config, stack)), time.time())
+                found = with_arrivals(found, hosts, arrivals(config, Mimir.of(config, stack)), time.time())
         except (OperationError, ConfigErrors) as error:
             unknown = f"Whether samples of the hosts arrive is not known: {error}"
     print(report(found, stack))

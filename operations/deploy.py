@@ -22,11 +22,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from operations.arrivals import arrivals, missing
 from operations.engine import OperationError
-from operations.mimir import Mimir, last_samples
+from operations.mimir import Mimir
 from operations.output import run
 from operations.results import results, shown
 from operations.stack import Configuration, deployed_configuration, enter_project
@@ -42,7 +44,7 @@ _PREVIEW_FLAGS = ("--diff", "--parallel", "200")
 SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 _CANNOT_BE_CREATED_TWICE = {"kubernetes", "grafana", "backend", "monitoring"}
 
-_DATA_WITHIN_S = 60  # Alloy scrapes every 15 s, and sends within seconds
+_DATA_WITHIN_S = 90  # DCGM needs half a minute for its first reading; Alloy scrapes every 15 s
 _DATA_PAUSE_S = 3
 
 # What a host needs, as patterns of resource URNs: its component, the bundle and the provider, which may have to be created first;
@@ -167,17 +169,20 @@ def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec]) -> bool:
 
 
 def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], since: float) -> None:
-    """A host works when its samples arrive: says which of these hosts sent none to the metrics store. Ctrl-C ends the wait."""
+    """A host works when its samples arrive: says of which of these hosts something does not. Ctrl-C ends the wait."""
     try:
         config = configuration.load()
         if not hosts or config.metrics is None or config.metrics.queries is None:
             return
         store, until = Mimir.of(config, stack), time.monotonic() + _DATA_WITHIN_S
         print("Waiting for the hosts' samples in the metrics store.", file=sys.stderr, flush=True)
+        specs = [config.hosts[name] for name in hosts if name in config.hosts]
         while True:
-            seen = last_samples(config, store)
-            missing = [name for name in hosts if seen.get(name, 0) < since]
-            if not missing or time.monotonic() > until:
+            arrived, now = arrivals(config, store), time.time()
+            # What arrived before this run says nothing about it.
+            new = replace(arrived, newest={host: at for host, at in arrived.newest.items() if at >= since})
+            lacking = {host.name: lines for host in specs if (lines := missing(host, new, now, is_new=True))}
+            if not lacking or time.monotonic() > until:
                 break
             time.sleep(_DATA_PAUSE_S)
     except KeyboardInterrupt:
@@ -185,11 +190,18 @@ def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], 
     except (OperationError, ConfigErrors) as error:
         print(f"Whether the hosts' samples arrive is not known: {error}")
         return
-    if missing:
-        some = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        print(f"No samples within {_DATA_WITHIN_S} s of {some}: docs/when-up-fails.md lists causes and fixes.")
+    if lacking:
+        print(f"Of {_hosts(len(lacking))} not everything arrived within {_DATA_WITHIN_S} s; docs/when-up-fails.md lists causes:")
+        for name, lines in list(lacking.items())[:10]:
+            print(f"  {name}: {'; '.join(lines)}")
+        if len(lacking) > 10:
+            print(f"  and {len(lacking) - 10} more")
     else:
         print(f"Samples of {'this host' if len(hosts) == 1 else f'all {len(hosts)} hosts'} have arrived.")
+
+
+def _hosts(count: int) -> str:
+    return f"{count} host{'' if count == 1 else 's'}"
 
 
 def run_pulumi(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> tuple[int, list[str]]:

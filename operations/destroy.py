@@ -2,7 +2,7 @@
 
     python -m operations.destroy --stack us-west-training [--yes]
 
-What goes is read from the state, so it needs no stack file that is in order. A host that does not answer stops nothing and stays
+What goes is read from the state, so the stack file may have errors. A host that does not answer stops nothing and stays
 in the stack.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 from operations.deploy import FLAGS, SAVED_ONCE, run_pulumi
 from operations.engine import OperationError
 from operations.output import run
-from operations.stack import deployed_configuration, enter_project
+from operations.stack import deployed_configuration, enter_project, stack_file
 from operations.state import HOST, exported, resources_of
 from stackfile.config import ConfigErrors, HostSpec
 from stackfile.monitoring import ROLE
@@ -124,6 +124,7 @@ def main(arguments: list[str]) -> int:
     stack = given.stack
     try:
         enter_project()
+        stack_file(stack)
         resources = resources_of(exported(stack))
         if not any(one.get("custom") and not one["type"].startswith("pulumi:") for one in resources):
             print(f"The stack {stack} has nothing that could be removed.")

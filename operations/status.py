@@ -11,11 +11,12 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from operations.arrivals import arrivals, is_silent, missing
 from operations.engine import OperationError
-from operations.mimir import LATE_S, Mimir, last_samples, when
+from operations.mimir import LATE_S, Mimir, when
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project
 from operations.state import exported, resources_of
@@ -28,11 +29,13 @@ _NOT_THERE = ("lost", "not yet")  # states of hosts that report nothing
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """By host, from the metrics store. `seen`: time of the last sample, s since 1970; `firing`: names of alerts."""
+    """By host, from the metrics store. `seen`: time of the last sample, s since 1970; `firing`: names of alerts; `lacking`: what
+    does not arrive of a host that sends something."""
 
     seen: Mapping[str, float]
     drift: Mapping[str, float]
     firing: Mapping[str, tuple[str, ...]]
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def rows(
@@ -57,7 +60,7 @@ def rows(
                 known.get("GPU_FLEET_EXPORTER_MODE", "-"),
                 _seen(name, reported, now),
                 f"{drift:.0f}" if drift is not None else "-" if reported and state in _NOT_THERE else "?",
-                "\n".join((*firing, *unknown, *_notes(known))),
+                "\n".join((*firing, *unknown, *(reported.lacking.get(name, ()) if reported else ()), *_notes(known))),
             )
         )
     return found
@@ -103,12 +106,15 @@ def state_of(stack: str) -> tuple[dict[str, Mapping[str, str]], Mapping[str, Any
 def reported_of(config: StackConfig, store: Mimir) -> Reported:
     """Raises OperationError."""
     which = f'datacenter="{config.datacenter}",cluster="{config.cluster}"'
-    seen = last_samples(config, store)
+    arrived, now = arrivals(config, store), time.time()
+    lacking = {name: missing(host, arrived, now) for name, host in config.hosts.items() if not is_silent(name, arrived, now)}
     drift = store.by_label(f"sum by (instance) (gpu_fleet_drift_items{{{which}}})", "instance")
     firing: dict[str, list[str]] = {}
     for labels, _ in store.vector(f'group by (instance, alertname, severity) (ALERTS{{alertstate="firing",{which}}})'):
         firing.setdefault(labels.get("instance", ""), []).append(f"{labels['alertname']} ({labels.get('severity', '-')})")
-    return Reported(seen=seen, drift=drift, firing={host: tuple(sorted(names)) for host, names in firing.items()})
+    return Reported(
+        seen=arrived.newest, lacking=lacking, drift=drift, firing={host: tuple(sorted(names)) for host, names in firing.items()}
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from operations import check
-from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states, without_data
+from operations.arrivals import Arrivals
+from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states, with_arrivals
+from stackfile.config import hosts_of
 from tests.provider.plugin import PASSWORD
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_engine import Stack
@@ -138,19 +140,32 @@ def test_a_fleet_that_is_fine_gets_no_advice() -> None:
     assert report([HostState(host="gpu-3", state="ok")], "s").splitlines()[-1] == "1 host: 1 ok."
 
 
-def test_a_host_that_is_as_deployed_and_of_which_nothing_arrives_is_not_fine() -> None:
-    found = [HostState(host=name, state=state) for name, state in (("a", "ok"), ("b", "ok"), ("c", "ok"), ("d", "drift"))]
-    found.append(HostState(host="rules mimir fleet/xid", state="ok"))
-    hosts = without_data(found, {"a": 9_990.0, "b": 4_000.0, "d": 1.0}, now=10_000)
-    assert [(one.host, one.state) for one in hosts] == [
+def test_a_host_is_fine_only_if_all_its_samples_arrive(tmp_path: Path) -> None:
+    """Hosts in pull mode, which no run contacts, are known by them alone."""
+    of_file = {name: {"address": "10.0.0.1"} for name in "abcd"} | {"p": {"connection": "pull"}, "q": {"connection": "pull"}}
+    hosts = hosts_of({"datacenter": "d", "cluster": "c", "hosts": of_file, "pull": {"url": "https://x"}}, tmp_path).hosts
+    states = [HostState(host=name, state="ok") for name in "abc"]
+    drifted = HostState(host="d", state="drift")
+    everything = frozenset("abcdpq")
+    arrived = Arrivals(
+        newest={"a": 9_990.0, "b": 4_000.0, "c": 9_990.0, "d": 1.0, "p": 9_990.0},
+        readings=everything - {"c"},
+        system=everything,
+        checked=dict.fromkeys(everything, 9_900.0),
+    )
+    found = with_arrivals([*states, drifted, HostState(host="rules mimir fleet/xid", state="ok")], hosts, arrived, now=10_000)
+    assert [(one.host, one.state) for one in found] == [
         ("a", "ok"),
         ("b", "silent"),
-        ("c", "silent"),
+        ("c", "partial"),
         ("d", "drift"),
+        ("p", "ok"),
+        ("q", "silent"),
         ("rules mimir fleet/xid", "ok"),
     ]
-    text = report(hosts, "s")
+    text = report(found, "s")
     assert "b     silent   the last sample in the metrics store: 100 min ago" in text and "not in 1d" in text
+    assert "c     partial  no GPU readings: the exporter answers without them, or nothing scrapes it" in text
     assert "docs/when-up-fails.md lists causes and fixes." in text
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from operations import deploy
+from operations.arrivals import Arrivals
 from operations.engine import OperationError
 from operations.stack import Configuration
 from stackfile.config import HostSpec, hosts_of
@@ -235,8 +236,11 @@ def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_pat
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ([{}, {"a": 100.0}, {"a": 100.0, "b": 101.0}], "Samples of all 2 hosts have arrived.\n"),
-        ([{"a": 100.0, "b": 50.0}], "No samples within 0 s of b: docs/when-up-fails.md lists causes and fixes.\n"),
+        ([{}, {"a": 9_990.0}, {"a": 9_990.0, "b": 9_991.0}], "Samples of all 2 hosts have arrived.\n"),
+        (
+            [{"a": 9_990.0, "b": 9_900.0}],
+            "Of 1 host not everything arrived within 0 s; docs/when-up-fails.md lists causes:\n  b: the last sample in the",
+        ),
         ([OperationError("the store refused the query: HTTP 401")], "Whether the hosts' samples arrive is not known: the store "),
     ],
 )
@@ -245,16 +249,18 @@ def test_a_run_says_whether_samples_of_the_hosts_arrive(
 ) -> None:
     """An old sample, as that of `b`, says nothing about this run."""
     values = {"datacenter": "d", "cluster": "c", "metrics": {"url": "http://127.0.0.1:9009/api/v1/push"}}
+    values |= {"hosts": {"a": {"connection": "pull"}, "b": {"connection": "pull"}}, "pull": {"url": "https://x"}}
     configuration = Configuration(file=tmp_path / "Pulumi.s.yaml", values=values, secrets=frozenset())
 
-    def last_samples(*_: object) -> dict[str, float]:
+    def arrivals(*_: object) -> Arrivals:
         answer = answers.pop(0)
         if isinstance(answer, OperationError):
             raise answer
-        return answer
+        return Arrivals(newest=answer, readings=frozenset("ab"), system=frozenset("ab"))
 
-    monkeypatch.setattr(deploy, "last_samples", last_samples)
+    monkeypatch.setattr(deploy, "arrivals", arrivals)
     monkeypatch.setattr(deploy, "_DATA_PAUSE_S", 0)
     monkeypatch.setattr(deploy, "_DATA_WITHIN_S", 60 if len(answers) > 1 else 0)
-    deploy._await_data(configuration, "s", ["a", "b"], 99)
+    monkeypatch.setattr(deploy.time, "time", lambda: 10_000.0)
+    deploy._await_data(configuration, "s", ["a", "b"], 9_950)
     assert capsys.readouterr().out.startswith(said)
