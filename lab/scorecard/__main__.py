@@ -1,4 +1,4 @@
-"""`make scorecard`: replays tapes, prints the table and writes docs/scorecard.md.
+"""`make scorecard`: replays tapes, prints the table and writes lab/scorecard/README.md.
 
 python -m lab.scorecard --tapes 'xid-*' --modes dcgm,smi --rules DIR --at-once 40
 """
@@ -22,11 +22,11 @@ from toolchain.errors import ToolchainError
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make scorecard", description="Replay fault tapes and score what is notified.")
     parser.add_argument("--tapes", default="*", metavar="PATTERN,...", help="shell patterns of tape names")
-    parser.add_argument("--file", type=Path, action="append", metavar="FILE", help="tapes of your own; docs are not written")
+    parser.add_argument("--file", type=Path, action="append", metavar="FILE", help="tapes of your own; the page is not written")
     parser.add_argument("--modes", default="", metavar="MODE,...", help=f"of {', '.join(tape.MODES)}; default: all")
     parser.add_argument("--rules", type=Path, action="append", metavar="DIR", help="another rule set, scored beside ours")
     parser.add_argument("--at-once", type=int, default=80, metavar="N", help="hosts at the same time, default %(default)s")
-    parser.add_argument("--longest", type=float, metavar="SECONDS", help="cut tapes off there; docs are not written")
+    parser.add_argument("--longest", type=float, metavar="SECONDS", help="cut tapes off there; the page is not written")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write every notification there, one file per replay")
     parser.add_argument("--list", action="store_true", help="list tapes and modes, replay nothing")
     given = parser.parse_args()

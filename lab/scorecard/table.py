@@ -1,4 +1,4 @@
-"""The table: results as data (results.json), and docs/scorecard.md made from them."""
+"""The table: results as data (results.json), and README.md made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.scorecard.tape import Tape
 
 RESULTS: Final = Path(__file__).parent / "results.json"
 PUBLIC: Final = Path(__file__).parent / "public.yaml"
-PAGE: Final = Path(__file__).parents[2] / "docs" / "scorecard.md"
+PAGE: Final = Path(__file__).parent / "README.md"
 _TEMPLATE: Final = Path(__file__).parent / "page.md"
 
 Row = dict[str, Any]
@@ -72,7 +72,7 @@ def _stored() -> list[Row]:
 
 
 def page() -> str:
-    """docs/scorecard.md, and how many results are missing."""
+    """README.md, and how many results are missing."""
     tapes = every_tape()
     replays = {(each.name, mode) for each in tapes for mode in each.modes}
     stored = [each for each in _stored() if (each["tape"], each["mode"]) in replays]
