@@ -82,19 +82,14 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
     assert occupied.check().drift == []
 
     assert adopted.facts["GPU_FLEET_OLD_COLLECTOR"] == "found"
-    assert "replaceOldCollector: true in the stack file" in adopted.facts["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
-    entry = host.ssh("cat /etc/cron.d/prometheus_gpu_metrics").stdout
-    assert "root /usr/local/bin/get_gpu_metrics.sh" in entry, "without that word it stays"
+    assert "GPU_FLEET_OLD_COLLECTOR_NOTICE" not in adopted.facts, "what reads the adopted node_exporter needs it"
     occupied.settings["GPU_FLEET_REPLACE_OLD_COLLECTOR"] = "yes"
-    replaced = occupied.apply()
-    assert (replaced.errors, replaced.facts["GPU_FLEET_OLD_COLLECTOR"]) == ({}, "replaced")
-    assert "GPU_FLEET_OLD_COLLECTOR_NOTICE" not in replaced.facts
-    assert not re.search(r"(?m)^[^#]", host.ssh("cat /etc/cron.d/prometheus_gpu_metrics").stdout), "cron runs nothing"
-    readings = host.ssh("cat /var/lib/prometheus/node-exporter/gpu_metrics.prom").stdout
-    assert "node_gpu_" not in readings, "node_exporter would serve the last readings for ever"
-    assert "root /usr/local/bin/get_gpu_metrics.sh" in host.ssh("grep -rh get_gpu /var/lib/gpu-fleet/saved").stdout
+    kept = occupied.apply()
+    assert (kept.errors, kept.facts["GPU_FLEET_OLD_COLLECTOR"]) == ({}, "found")
+    assert "remove adopt to replace both" in kept.facts["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+    assert "root /usr/local/bin/get_gpu_metrics.sh" in host.ssh("cat /etc/cron.d/prometheus_gpu_metrics").stdout
+    assert "node_gpu_" in host.ssh("cat /var/lib/prometheus/node-exporter/gpu_metrics.prom").stdout
     assert occupied.apply().changes == {}
-    assert occupied.check().drift == []
 
     host.ssh("systemctl stop prometheus-node-exporter")
     assert occupied.check().drift == ["check: http://127.0.0.1:9100/metrics does not respond"]
@@ -104,3 +99,16 @@ def test_existing_exporters_are_refused_adopted_and_left_running(occupied: Place
     assert occupied.remove().errors == {}
     active = host.ssh("systemctl is-active prometheus-node-exporter their-gpu-exporter").stdout.split()
     assert active == ["active", "active"]
+
+    host.ssh("systemctl stop prometheus-node-exporter their-gpu-exporter")
+    occupied.settings["GPU_FLEET_ADOPT"] = "no"
+    replaced = occupied.apply()
+    assert (replaced.errors, replaced.facts["GPU_FLEET_OLD_COLLECTOR"]) == ({}, "replaced")
+    assert not re.search(r"(?m)^[^#]", host.ssh("cat /etc/cron.d/prometheus_gpu_metrics").stdout), "cron runs nothing"
+    readings = host.ssh("cat /var/lib/prometheus/node-exporter/gpu_metrics.prom").stdout
+    assert "node_gpu_" not in readings, "node_exporter would serve the last readings for ever"
+    assert "root /usr/local/bin/get_gpu_metrics.sh" in host.ssh("grep -rh get_gpu /var/lib/gpu-fleet/saved").stdout
+    assert occupied.apply().changes == {}
+    assert occupied.check().drift == []
+    assert occupied.remove().errors == {}
+    host.ssh("systemctl start prometheus-node-exporter their-gpu-exporter")

@@ -653,6 +653,24 @@ def test_the_textfile_collector_is_refused_on_a_host_without_python(tmp_path: Pa
     assert "install the distribution's python3" in done.stderr
 
 
+@pytest.mark.parametrize("was_replaced", [False, True])
+def test_an_adopted_node_exporter_keeps_the_old_collector_whose_metrics_it_serves(tmp_path: Path, was_replaced: bool) -> None:
+    entry = tmp_path / "etc/cron.d/prometheus_gpu_metrics"
+    entry.parent.mkdir(parents=True)
+    entry.write_text("" if was_replaced else "* * * * * root /usr/local/bin/get_gpu_metrics.sh\n")
+    placed = tmp_path / "var/lib/gpu-fleet/placed"
+    placed.parent.mkdir(parents=True)
+    placed.write_text("file\t/etc/cron.d/prometheus_gpu_metrics\told-collector-replaced\n" if was_replaced else "")
+    facts = {
+        "GPU_FLEET_PREFIX": str(tmp_path),
+        "GPU_FLEET_REPLACE_OLD_COLLECTOR": "yes",
+        "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes",
+    }
+    found = facts_of(probe("find-old-collector", facts))
+    assert found["GPU_FLEET_OLD_COLLECTOR"] == "found", "one that was replaced comes back"
+    assert "get_gpu_metrics.sh stays" in found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+
+
 # --- find-python ------------------------------------------------------------------------------------------------------
 
 
