@@ -8,7 +8,7 @@ from dashboards.queries.common import CLUSTER, ONE_GPU, ONE_HOST, or_zero
 
 POD: Final = "namespace, pod"
 _GPU_REQUEST: Final = 'resource=~"nvidia_com_gpu|nvidia_com_mig.*|amd_com_gpu"'
-_CONTAINERS: Final = 'job=~"docker|pods"'
+_CONTAINERS: Final = 'job=~"docker|podman|pods"'
 # What frameworks log when a GPU or its memory fails.
 _ERRORS: Final = '|~ "(?i)error|exception|traceback|out of memory|oom|cuda|nccl.*(warn|abort)|xid"'
 

@@ -660,7 +660,8 @@ def test_an_adopted_node_exporter_keeps_the_old_collector_whose_metrics_it_serve
     entry.write_text("" if was_replaced else "* * * * * root /usr/local/bin/get_gpu_metrics.sh\n")
     placed = tmp_path / "var/lib/gpu-fleet/placed"
     placed.parent.mkdir(parents=True)
-    placed.write_text("file\t/etc/cron.d/prometheus_gpu_metrics\told-collector-replaced\n" if was_replaced else "")
+    record = ("file", "/etc/cron.d/prometheus_gpu_metrics", "old-collector-replaced")
+    placed.write_text("\t".join(record) + "\n" if was_replaced else "")
     facts = {
         "GPU_FLEET_PREFIX": str(tmp_path),
         "GPU_FLEET_REPLACE_OLD_COLLECTOR": "yes",
