@@ -7,7 +7,6 @@ no server: they can be loaded unchanged, without links.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,6 +18,8 @@ from alerts.model import Rule, RuleGroup
 DRAIN: Final = {
     "drain_slurm": 'scontrol update nodename={{ $labels.instance }} state=drain reason="{alert}"',
     "drain_kubernetes": "kubectl drain {{ $labels.instance }} --ignore-daemonsets --delete-emptydir-data",
+    # So that the reset or reboot, which the alert may ask for, pages nobody.
+    "maintenance": "ssh {{ $labels.instance }} sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start repair",
 }
 # The templates replace its start with the time of the alert, for whoever opens the link later.
 _RANGE: Final = {"from": "now-1h", "to": "now"}
@@ -52,7 +53,7 @@ NO_LINKS: Final = Links()
 
 
 def with_links(group: RuleGroup, links: Links) -> RuleGroup:
-    """Adds what applies to each alert: `runbook_url`, `dashboard_url`, `logs_url`, `drain_slurm`, `drain_kubernetes`."""
+    """Adds what applies to each alert: `runbook_url`, `dashboard_url`, `logs_url`, and those of DRAIN."""
     return replace(group, rules=tuple(_with_links(rule, links) for rule in group.rules))
 
 
@@ -96,8 +97,11 @@ def _dashboard(grafana: GrafanaLinks, scope: str | None, *, is_of_host: bool) ->
 
 def _logs(url: str, uid: str) -> str:
     """Explore with all kernel lines of the host that are in Loki: what precedes an XID often explains it."""
-    host = "HOST"
-    query = {"refId": "A", "expr": f'{{job="kernel", instance="{host}"}}', "datasource": {"type": "loki", "uid": uid}}
+    place = ("datacenter", "cluster", "instance")  # two datacenters may have a host of one name
+    selector = ", ".join(['job="kernel"', *(f'{name}="{name.upper()}"' for name in place)])
+    query = {"refId": "A", "expr": f"{{{selector}}}", "datasource": {"type": "loki", "uid": uid}}
     pane = {"datasource": uid, "queries": [query], "range": _RANGE}
     panes = quote(json.dumps({"logs": pane}, separators=(",", ":")), safe="")
-    return f"{url.rstrip('/')}/explore?schemaVersion=1&orgId=1&panes=" + re.sub(host, "{{ $labels.instance | urlquery }}", panes)
+    for name in place:
+        panes = panes.replace(name.upper(), f'{{{{ index $labels "{name}" | urlquery }}}}')
+    return f"{url.rstrip('/')}/explore?schemaVersion=1&orgId=1&panes={panes}"

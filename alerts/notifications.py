@@ -6,6 +6,7 @@ notification policy.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,13 @@ PAGE_INTERVAL: Final = "1m"
 
 # The texts of Slack, email and pager notifications, in the template language that Alertmanager and Grafana share.
 TEMPLATE_FILE: Final = Path(__file__).parent / "templates" / "gpu-fleet.tmpl"
+# What Grafana has of its own: each of its alerts comes with a link that silences it, where Alertmanager's have a command.
+# Source: Grafana 12, notification template reference (Alert: SilenceURL), read 2026-11-26.
+_GRAFANA_SILENCE: Final = {
+    "silence": "{{ .SilenceURL }}",
+    "slack_silence": "{{ .SilenceURL }}",
+    "html_silence": '<a href="{{ .SilenceURL }}">{{ .SilenceURL }}</a>',
+}
 TITLE: Final = '{{ template "gpu_fleet.title" . }}'
 TEXT: Final = '{{ template "gpu_fleet.text" . }}'
 HTML: Final = '{{ template "gpu_fleet.html" . }}'
@@ -48,6 +56,16 @@ PAGER_LINKS: Final = {
     "Dashboard": DASHBOARD,
     "Kernel log": '{{ template "gpu_fleet.group_logs" . }}',
 }
+
+
+def grafana_template() -> str:
+    """The template file as Grafana gets it."""
+    text = TEMPLATE_FILE.read_text()
+    for name, link in _GRAFANA_SILENCE.items():
+        ours = re.compile(rf'({{{{ define "gpu_fleet\.{name}" }}}}).*({{{{ end }}}})$', re.MULTILINE)
+        text, count = ours.subn(lambda found, link=link: f"{found[1]}{link}{found[2]}", text)  # type: ignore[misc]
+        assert count == 1, name
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)

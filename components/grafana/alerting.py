@@ -18,7 +18,7 @@ import pulumi
 import pulumiverse_grafana as grafana
 
 from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, GrafanaRuleGroup
-from alerts.notifications import TEMPLATE_FILE, Notifications
+from alerts.notifications import Notifications, grafana_template
 from components.grafana import policy
 from components.grafana.ownership import Owner
 from stackfile.naming import PROJECT, grafana_uid, type_token
@@ -77,7 +77,7 @@ class Alerting(pulumi.ComponentResource):
         texts = grafana.alerting.MessageTemplate(
             f"{name}-texts",
             name=PROJECT,
-            template=TEMPLATE_FILE.read_text(),
+            template=grafana_template(),
             opts=child([folder], owner.of_message_template(f"{name}-texts", PROJECT)),
         )
         named: list[pulumi.Resource] = []

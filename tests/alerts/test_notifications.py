@@ -116,6 +116,7 @@ def alert(host: str, **changes: Any) -> dict[str, Any]:
 
 SUMMARY = r"XID 79 on gpu-node-001, GPU 3 \(0000:4b:00\): .+"
 DRAIN_SLURM = 'scontrol update nodename=gpu-node-001 state=drain reason="GpuXid"'
+MAINTENANCE = "ssh gpu-node-001 sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start repair"
 DRAIN_KUBERNETES = "kubectl drain gpu-node-001 --ignore-daemonsets --delete-emptydir-data"
 
 
@@ -129,7 +130,7 @@ def lead_to_the_incident(runbook: str, dashboard: str, logs: str) -> None:
     assert 1800 < before_s < 1800 + 3600, "half an hour before the alert, which is as old as these tests"
     assert found["to"] == ["now"]
     (pane,) = json.loads(parse_qs(urlsplit(logs).query)["panes"][0]).values()
-    assert pane["queries"][0]["expr"] == '{job="kernel", instance="gpu-node-001"}'
+    assert pane["queries"][0]["expr"] == '{job="kernel", datacenter="us-west", cluster="training", instance="gpu-node-001"}'
     assert pane["queries"][0]["datasource"] == {"type": "loki", "uid": "gpu-fleet-loki"}
     assert pane["range"] == {"from": found["from"][0], "to": "now"}
 
@@ -140,9 +141,22 @@ def test_an_email_says_where_what_and_what_to_do_in_text_and_html(on_call: OnCal
     text = part(mail, "plain").replace("\r\n", "\n")
     print(text)
     lines = text.splitlines()
-    assert re.fullmatch(SUMMARY, lines[0]), lines[0]
-    assert lines[1:5] == ["Datacenter: us-west", "Cluster: training", "Host: gpu-node-001", f"GPU: PCI {PCI}"]
+    assert lines[:5] == ["CRITICAL GpuXid", "Datacenter: us-west", "Cluster: training", "Host: gpu-node-001", f"GPU: PCI {PCI}"]
     assert re.fullmatch(r"Since: \d\d:\d\d:\d\d UTC on 20\d\d-\d\d-\d\d", lines[5])
+    assert re.fullmatch(SUMMARY, lines[6]), lines[6]
+    begins = [line.partition(": ")[0] for line in lines[7:] if line]
+    order = [
+        "Action",
+        "Before a reset or reboot",
+        "Drain with Slurm",
+        "Drain in Kubernetes",
+        "Runbook",
+        "Dashboard",
+        "Kernel log",
+    ]
+    assert [name for name in begins if name in order or name == "Silence"] == [*order, "Silence"], "each once, as one reads it"
+    assert f"Before a reset or reboot: {MAINTENANCE}" in lines
+    assert 'Silence: amtool silence add alertname="GpuXid" instance="gpu-node-001" --duration=4h --comment=known' in lines
     assert f"Drain with Slurm: {DRAIN_SLURM}" in lines
     assert f"Drain in Kubernetes: {DRAIN_KUBERNETES}" in lines
     links = dict(line.split(": ", 1) for line in lines if ": https://" in line)
@@ -152,7 +166,8 @@ def test_an_email_says_where_what_and_what_to_do_in_text_and_html(on_call: OnCal
     hrefs = [html.unescape(href) for href in re.findall(r'<a href="([^"]+)">', page)]
     assert hrefs == list(links.values()), "the same links, escaped for HTML alone"
     assert f"<code>{html.escape(DRAIN_KUBERNETES)}</code>" in page
-    assert "alertname" not in page, "Alertmanager's own page lists labels"
+    assert "<h3" in page and "color: #b00020" in page and "CRITICAL GpuXid</h3>" in page
+    assert "<td" not in page, "Alertmanager's own page lists labels"
 
 
 def test_slack_shows_the_same_with_its_own_links(on_call: OnCall) -> None:
@@ -161,7 +176,8 @@ def test_slack_shows_the_same_with_its_own_links(on_call: OnCall) -> None:
     assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", message["title"])
     assert message["color"] == "danger"
     place = rf"Datacenter: us-west\nCluster: training\nHost: gpu-node-001\nGPU: PCI {PCI}\n"
-    assert re.match(rf"\*{SUMMARY}\*\n{place}", message["text"])
+    assert re.match(rf"\*CRITICAL GpuXid\*\n{place}Since: [^\n]+\n\*{SUMMARY}\*\n", message["text"])
+    assert f"Before a reset or reboot: `{MAINTENANCE}`" in message["text"]
     assert f"Drain with Slurm: `{DRAIN_SLURM}`" in message["text"]
     links = {name: html.unescape(url) for url, name in re.findall(r"<(https://[^|>]+)\|([^>]+)>", message["text"])}
     lead_to_the_incident(links["Runbook"], links["Dashboard"], links["Kernel log"])
@@ -182,7 +198,7 @@ def test_pagerduty_gets_fields_links_and_no_wall_of_labels(on_call: OnCall) -> N
     )
     assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", payload["summary"])
     assert DRAIN_SLURM in payload["custom_details"]["firing"]
-    assert "alertname" not in payload["custom_details"]["firing"]
+    assert "scope" not in payload["custom_details"]["firing"]
     links = {link["text"]: link["href"] for link in event["links"]}
     lead_to_the_incident(links["Runbook"], links["Dashboard"], links["Kernel log"])
     assert len(event["dedup_key"]) == 64, "the same for all notifications of this group, so that one resolves the other"
