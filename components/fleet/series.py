@@ -60,7 +60,7 @@ _PER_SCRAPE: Final = 5
 
 # What a host reports about itself through textfiles. Of its own check: drift, a series for each of its parts (dcgm-exporter: in
 # a container), success and time. Of the collector: success, and the time of each file.
-_PARTS: Final = {DCGM_EXPORTER: 17, NVIDIA_GPU_EXPORTER: 13, TEXTFILE: 12}
+_PARTS: Final = {DCGM_EXPORTER: 18, NVIDIA_GPU_EXPORTER: 14, TEXTFILE: 13}
 _CHECK: Final = 2
 _TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
 _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six of gpu-fleet-pull
