@@ -15,6 +15,7 @@ from stackfile.config import HostSpec, StackConfig
 from stackfile.monitoring import ROLE as MONITORING
 
 _CHECK_LATE_S = 1800  # of a check that runs every ten minutes; as in the alert HostNotChecked
+_FIRST_CHECK = "20m"  # until then a host that is new may not have checked itself
 # What every exporter gives of a GPU that works; the alert GpuMetricsMissing looks at the families one by one.
 _READINGS = ("gpu:temperature:celsius", "gpu:utilization:ratio", "gpu:memory_used:bytes")
 _REFUSED = {"samples": "prometheus_remote_storage_samples_failed_total", "log lines": "loki_write_dropped_entries_total"}
@@ -24,7 +25,8 @@ _REFUSED = {"samples": "prometheus_remote_storage_samples_failed_total", "log li
 class Arrivals:
     """By host, from the metrics store. `newest`: time of its agent's newest sample within a day, s since 1970. `failing`: jobs
     whose scrapes fail. `readings`, `system`: hosts of which GPU readings and node_exporter's metrics arrive. `checked`: time of
-    the last check; `stopped`: collectors that run no more. `refused`: what a store did not take in the last five minutes.
+    the last check; `settled`: hosts that reported 20 minutes ago. `stopped`: collectors that run no more. `refused`: what a store
+    did not take in the last five minutes.
     """
 
     newest: Mapping[str, float] = field(default_factory=dict)
@@ -32,6 +34,7 @@ class Arrivals:
     readings: frozenset[str] = frozenset()
     system: frozenset[str] = frozenset()
     checked: Mapping[str, float] = field(default_factory=dict)
+    settled: frozenset[str] = frozenset()
     stopped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -52,6 +55,7 @@ def arrivals(config: StackConfig, store: Mimir) -> Arrivals:
         readings=frozenset(readings),
         system=frozenset(store.by_label(f"group by (instance) (node_uname_info{{{which}}})", "instance")),
         checked=store.by_label(f"max by (instance) (gpu_fleet_check_timestamp_seconds{{{which}}})", "instance"),
+        settled=frozenset(store.by_label(f"group by (instance) (alloy_build_info{{{which}}} offset {_FIRST_CHECK})", "instance")),
         stopped=_by_host(store.vector(f"max by (instance, collector) (timestamp({ran}) - {ran}) > {LATE_S}"), "collector"),
         refused=refused,
     )
@@ -69,8 +73,8 @@ def is_silent(host: str, found: Arrivals, now: float) -> bool:
     return now - found.newest.get(host, 0) > LATE_S
 
 
-def missing(host: HostSpec, found: Arrivals, now: float, *, is_new: bool = False) -> tuple[str, ...]:
-    """What does not arrive of a host, a line each. `is_new`: it was just deployed, and its first check is still to come."""
+def missing(host: HostSpec, found: Arrivals, now: float) -> tuple[str, ...]:
+    """What does not arrive of a host, a line each."""
     name = host.name
     if is_silent(name, found, now):
         return (f"the last sample in the metrics store: {when(found.newest.get(name), now)}",)
@@ -82,7 +86,7 @@ def missing(host: HostSpec, found: Arrivals, now: float, *, is_new: bool = False
         lines.append("no metrics of node_exporter")
     lines += [f"the collector {collector} has stopped" for collector in found.stopped.get(name, ())]
     checked = found.checked.get(name)
-    if checked is None and not is_new:
+    if checked is None and name in found.settled:
         lines.append("no report of the host's own check for drift")
     elif checked is not None and now - checked > _CHECK_LATE_S:
         lines.append(f"the host's own check for drift has stopped: the last one was {when(checked, now)}")

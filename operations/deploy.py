@@ -181,7 +181,7 @@ def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], 
             arrived, now = arrivals(config, store), time.time()
             # What arrived before this run says nothing about it.
             new = replace(arrived, newest={host: at for host, at in arrived.newest.items() if at >= since})
-            lacking = {host.name: lines for host in specs if (lines := missing(host, new, now, is_new=True))}
+            lacking = {host.name: lines for host in specs if (lines := missing(host, new, now))}
             if not lacking or time.monotonic() > until:
                 break
             time.sleep(_DATA_PAUSE_S)
