@@ -1,9 +1,10 @@
-"""A backend in a directory that a killed run left unreadable: repaired, or explained.
+"""A backend in a directory that a killed run left unreadable, or locked: repaired, or explained.
 
 Pulumi keeps the checksum and type of each file in a second one, FILE.attrs, which it writes in place: killed at that moment it
 leaves an empty one, and from then on every command ends in `EOF`. The state itself is whole, since it is renamed into place
-(gocloud.dev v0.46, blob/fileblob). Without FILE.attrs Pulumi reads FILE as it is. What is renamed is not synced before, so a
-power failure may leave an empty state; the one before it is in FILE.bak.
+(gocloud.dev v0.46, blob/fileblob). The lock of a run, a file with its process and its machine, stays when the run is killed
+(pulumi 3.259.0, pkg/backend/diy/lock.go). Without FILE.attrs Pulumi reads FILE as it is. What is renamed is not synced before, so
+a power failure may leave an empty state; the one before it is in FILE.bak.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import glob
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 import yaml
+
+from stackfile.naming import PROJECT
 
 _WRITTEN_S: Final = 10.0  # a run may be writing one right now
 
@@ -43,6 +47,43 @@ def emptied(stack: str) -> str:
                 f"To continue with the state before that, whose hosts are found as they are: cp '{file}.bak' '{file}'"
             )
     return ""
+
+
+def released(stack: str) -> list[str]:
+    """Deletes the locks of runs that were killed on this machine, and says whose they were. Within a container nothing is known
+    of the processes beside it: there, and for other machines, `pulumi cancel` is left to whoever knows."""
+    directory = _directory()
+    if directory is None or not _sees_every_process():
+        return []
+    found = []
+    for file in directory.glob(f"locks/organization/{PROJECT}/{glob.escape(stack.rpartition('/')[2])}/*.json"):
+        try:
+            lock = json.loads(file.read_bytes())
+            pid, host, since = int(lock["pid"]), lock["hostname"], str(lock["timestamp"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if host == socket.gethostname() and not _is_pulumi(pid):
+            for each in (file, file.with_name(f"{file.name}.attrs")):
+                each.unlink(missing_ok=True)
+            found.append(f"process {pid} of {since}")
+    return found
+
+
+def _sees_every_process() -> bool:
+    try:
+        return Path("/proc/1/comm").read_text().strip() in ("systemd", "init")
+    except OSError:
+        return False
+
+
+def _is_pulumi(pid: int) -> bool:
+    """Another program may have the number by now."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith("pulumi")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
 
 
 def _is_cut(file: Path) -> bool:

@@ -26,6 +26,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from operations import backend
 from operations.arrivals import arrivals, missing
 from operations.engine import OperationError
 from operations.mimir import Mimir
@@ -162,10 +163,16 @@ def _deployed(configuration: Configuration, pattern: str) -> dict[str, HostSpec]
 
 def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec]) -> bool:
     """Whether some of the hosts are not in the state. What a killed run left open is settled first. Raises OperationError."""
+    release_locks(stack)
     state = exported(stack)
     if kept := keep_what_was_being_created(stack, state):
         print(f"A run was killed while it brought up {', '.join(kept)}: this one finishes or removes it.", file=sys.stderr)
     return not has_all(state, hosts.values())
+
+
+def release_locks(stack: str) -> None:
+    for whose in backend.released(stack):
+        print(f"A run was killed and left the stack locked ({whose}): released.", file=sys.stderr)
 
 
 def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], since: float) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from operations.deploy import FLAGS, SAVED_ONCE, run_pulumi
+from operations.deploy import FLAGS, SAVED_ONCE, release_locks, run_pulumi
 from operations.engine import OperationError
 from operations.output import run
 from operations.stack import deployed_configuration, enter_project, stack_file
@@ -125,6 +125,7 @@ def main(arguments: list[str]) -> int:
     try:
         enter_project()
         stack_file(stack)
+        release_locks(stack)
         resources = resources_of(exported(stack))
         if not any(one.get("custom") and not one["type"].startswith("pulumi:") for one in resources):
             print(f"The stack {stack} has nothing that could be removed.")

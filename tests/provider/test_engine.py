@@ -17,7 +17,7 @@ import yaml
 
 import toolchain
 from lab.standins import programs
-from operations import deploy, state
+from operations import backend, deploy, state
 from operations.deploy import SAVED_ONCE
 from tests import vault
 from tests.hosts.stack import assert_unchanged
@@ -287,7 +287,12 @@ def test_hosts_of_a_killed_run_are_finished_or_removed_by_the_next(
     process.wait(timeout=120)
     assert is_gone_soon(child)
 
-    stack.run("cancel", "--yes")
+    assert "the stack is currently locked by 1 lock" in stack.up(fails=True)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", stack.environment["PULUMI_BACKEND_URL"])
+    assert backend.released("test") == [], "in a container, whose processes are not all that may hold the lock"
+    monkeypatch.setattr(backend, "_sees_every_process", lambda: True)
+    [run] = backend.released("test")
+    assert run.startswith(f"process {process.pid} of 20")
     stack.desired["hosts"] = {} if leaves else {"node-1": "", "node-2": ""}
     prepared = _Prepared(stack, monkeypatch)
     assert prepared.kept == ["node-2"]
