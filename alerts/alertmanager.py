@@ -16,6 +16,7 @@ from alerts.notifications import (
     PAGER_FIELDS,
     PAGER_LINKS,
     PAGER_SEVERITY,
+    SLACK_COLOR,
     SLACK_TEXT,
     SLACK_TITLE,
     TEMPLATE_FILE,
@@ -118,6 +119,7 @@ def _channel(channel: Channel) -> tuple[str, dict[str, Any]]:
             return "slack_configs", {
                 "api_url": channel.url,
                 "channel": channel.channel,
+                "color": SLACK_COLOR,
                 "title": SLACK_TITLE,
                 "title_link": DASHBOARD,
                 "text": SLACK_TEXT,

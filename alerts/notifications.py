@@ -36,6 +36,11 @@ TEXT: Final = '{{ template "gpu_fleet.text" . }}'
 HTML: Final = '{{ template "gpu_fleet.html" . }}'
 SLACK_TITLE: Final = '{{ template "gpu_fleet.slack_title" . }}'
 SLACK_TEXT: Final = '{{ template "gpu_fleet.slack" . }}'
+# Of a group with alerts of several severities: that of a warning.
+SLACK_COLOR: Final = (
+    '{{ if eq .Status "resolved" }}good{{ else if eq .CommonLabels.severity "critical" }}danger'
+    '{{ else if eq .CommonLabels.severity "info" }}#439fe0{{ else }}warning{{ end }}'
+)
 DASHBOARD: Final = '{{ template "gpu_fleet.group_dashboard" . }}'
 
 # PagerDuty shows the details as a table; event rules match the other fields. Without `firing` and `resolved` Alertmanager adds

@@ -25,6 +25,7 @@ from alerts.notifications import (
     PAGER_DETAILS,
     PAGER_FIELDS,
     PAGER_SEVERITY,
+    SLACK_COLOR,
     SLACK_TEXT,
     SLACK_TITLE,
     TEXT,
@@ -100,6 +101,7 @@ def contact_point(receiver: Receiver) -> Integrations:
                 slack: ContactPointSlackArgsDict = {
                     "url": channel.url,
                     "recipient": channel.channel,
+                    "color": SLACK_COLOR,
                     "title": SLACK_TITLE,
                     "text": SLACK_TEXT,
                     "disable_resolve_message": is_resolve_muted,

@@ -218,6 +218,7 @@ def test_markup_in_a_text_stays_text_and_a_group_of_forty_is_shortened(on_call: 
     on_call.raise_alerts(*(alert(f"gpu-node-{number:03}") for number in range(40)))
     (message,) = on_call.inbox.at("slack", "40 alerts")["attachments"]
     assert message["title"] == "[FIRING] us-west / training: 40 alerts: HostSilent"
+    assert message["color"] == "warning", "what may wait until the morning does not look like a page"
     assert message["text"].count("Host: ") == 10
     assert "... and 30 more: gpu-node-010, gpu-node-011," in message["text"]
     assert "<!channel>" not in message["text"] and "&lt;!channel&gt;" in message["text"], "it would notify the whole channel"
@@ -228,6 +229,17 @@ def test_markup_in_a_text_stays_text_and_a_group_of_forty_is_shortened(on_call: 
     assert "<script" not in page and "&lt;script&gt;" in page
     event = on_call.inbox.at("pagerduty", "40 alerts")
     assert "... and 30 more" in event["payload"]["custom_details"]["firing"]
+
+
+def test_the_place_of_a_cluster_is_in_its_title_once(on_call: OnCall) -> None:
+    given = alert("x")
+    del given["labels"]["instance"]
+    given["labels"] |= {"alertname": "ClusterSilent", "severity": "critical", "scope": "cluster"}
+    given["annotations"]["summary"] = "us-west / training: 60% of the hosts are silent"
+    on_call.raise_alerts(given)
+    (message,) = on_call.inbox.at("slack", "60% of the hosts")["attachments"]
+    assert message["title"] == "[FIRING] us-west / training: 60% of the hosts are silent"
+    assert message["color"] == "danger"
 
 
 def test_a_resolved_notification_says_so_and_how_to_return_the_host(on_call: OnCall) -> None:
