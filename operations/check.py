@@ -143,9 +143,19 @@ def _failed(name: str, errors: Iterable[str]) -> HostState:
 def with_arrivals(found: list[HostState], hosts: Mapping[str, HostSpec], arrived: Arrivals, now: float) -> list[HostState]:
     """Hosts that are as deployed and of which something, or nothing, arrives become `partial` or `silent`. Those in pull mode are
     added: what they report is all that is known of them."""
-    pulling = [HostState(host=host.name, state="ok") for host in hosts.values() if host.connection == "pull" and not host.lost]
-    every = [*found, *pulling]
+    every = [*found, *(HostState(host=name, state="ok") for name in _in_pull_mode(hosts))]
     return sorted((_with_arrivals(one, hosts, arrived, now) for one in every), key=lambda one: one.host)
+
+
+def without_arrivals(found: list[HostState], hosts: Mapping[str, HostSpec]) -> list[HostState]:
+    """Those in pull mode are unknown when the store cannot be read: nothing else knows of them."""
+    line = "in pull mode: only the metrics store knows of it"
+    pulling = [HostState(host=name, state="unknown", lines=(line,)) for name in _in_pull_mode(hosts)]
+    return sorted([*found, *pulling], key=lambda one: one.host)
+
+
+def _in_pull_mode(hosts: Mapping[str, HostSpec]) -> list[str]:
+    return [host.name for host in hosts.values() if host.connection == "pull" and not host.lost]
 
 
 def _with_arrivals(one: HostState, hosts: Mapping[str, HostSpec], arrived: Arrivals, now: float) -> HostState:
@@ -248,6 +258,7 @@ def main(arguments: list[str]) -> int:
             if config.metrics and config.metrics.queries:
                 found = with_arrivals(found, hosts, arrivals(config, Mimir.of(config, stack)), time.time())
         except (OperationError, ConfigErrors) as error:
+            found = without_arrivals(found, hosts)
             unknown = f"Whether samples of the hosts arrive is not known: {error}"
     print(report(found, stack))
     if unknown:

@@ -110,7 +110,8 @@ def test_every_command_works_on_a_stack_whose_state_is_in_a_bucket(stack: Bucket
     assert "gpu-fleet:host:Bundle" in state.read_text() and PASSWORD not in state.read_text()
     assert not list((server[1] / ".pulumi/locks").rglob("*.json")), "the lock is released"
     assert "edge-node-02" in stack.make(f"status STACK={stack.name}", status=1), "the store of the metrics does not answer"
-    assert "has no hosts, Helm releases, rules or dashboards" in stack.make(f"check STACK={stack.name}")
+    checked = stack.make(f"check STACK={stack.name}", status=1)
+    assert "2 hosts: 2 unknown." in checked and "only the metrics store knows of it" in checked, checked
 
     git(stack.directory, "init", "--quiet", "--initial-branch=main")
     git(stack.directory, "add", "--all")
