@@ -137,7 +137,7 @@ def dcgm(
 ) -> Source:
     """A field of dcgm-exporter. `metric`: a name, or several joined by `|`. `scale`: conversion to our unit, such as `/ 100`.
 
-    `unless`: a metric of the GPU's index that is preferred where a host has it.
+    `unless`: of the GPU's index, a metric that is preferred where a host has it, or why the value is none.
     """
     names = tuple(metric.split("|"))
     by_name = f'__name__=~"{metric}", ' if len(names) > 1 else ""
@@ -239,13 +239,24 @@ def amd_names(*names: str) -> str:
     return f'__name__=~"{"|".join(f"{prefix}{name}" for name in names for prefix in ("", "amd_"))}"'
 
 
-def _of_amd(selector: str) -> str:
-    """A guest's GPU has no card_model, and the largest number instead of a partition. card_model may be the number of a board."""
+def _of_amd(selector: str, *more: str) -> str:
+    """A guest's GPU has no card_model, and the largest number instead of a partition. card_model may be the number of a board.
+
+    A partition is an instance of its GPU, which has the index and the uuid of its first partition.
+    """
     identity = {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_model": "model", "card_series": "model"}
-    others = ("gpu_partition_id", "namespace", "pod", "container")
+    others = ("gpu_partition_id", "namespace", "pod", "container", "serial_number", *more)
     own = f"max by ({', '.join((_HOST_AND_MODE, *identity, *others))}) ({selector})"
     renamed = _rename(f'label_replace({own}, "gpu_instance", "$1", "gpu_partition_id", "([0-9]{{1,4}})")', identity)
-    return f"max without (gpu_partition_id, {', '.join(identity)}) ({renamed})"
+    each = f"max without (gpu_partition_id, {', '.join(identity)}) ({renamed})"
+    of_divided = f"on ({_HOST}, serial_number) group_left (gpu, uuid) gpu:partitions:info"
+    others_alone = f"unless on ({_HOST}, serial_number) gpu:partitions:info"
+    return f"""\
+max without (serial_number) (
+  max without (gpu, uuid) ({each}) * {of_divided}
+  or
+  ({each} {others_alone})
+)"""
 
 
 def _hwmon(label: str) -> Source:
@@ -363,7 +374,22 @@ def _first(selectors: Iterable[str], *labels: str) -> str:
 
 # Of the partitions of a GPU only its serial number says that they are one.
 _PARTITIONS: Final = (
-    f'{{{amd_names(*_OF_EVERY_AMD_GPU)}, gpu_compute_partition_type!~"(?i)(spx)?", serial_number!~"(?i)(n/a|unknown|0*)"}}'
+    f'{amd_names(*_OF_EVERY_AMD_GPU)}, gpu_compute_partition_type!~"(?i)(spx)?", serial_number!~"(?i)(n/a|unknown|0*)"'
+)
+DIVIDED: Final = Series(
+    name="gpu:partitions:info",
+    meaning="Always 1: identity of the first partition of an AMD GPU in partitions, which stands for the GPU.",
+    extra_labels=("serial_number",),
+    sources=(
+        Source(
+            exporter="AMD's device-metrics-exporter",
+            expression=f"""\
+group by ({_HOST}, gpu, uuid, serial_number) (
+  {_rename(f'{{{_PARTITIONS}, gpu_partition_id="0"}}', {"gpu_id": "gpu", "gpu_uuid": "uuid"})}
+)""",
+            metrics=_OF_EVERY_AMD_GPU,
+        ),
+    ),
 )
 
 INFO: Final = Series(
@@ -409,12 +435,7 @@ group by ({_HOST_AND_MODE}, {", ".join(INFO_LABELS)}) (
             exporter="AMD's device-metrics-exporter",
             expression=f"""\
 group by ({_HOST_AND_MODE}, {", ".join(label for label in INFO_LABELS if label != "pci_bus_id")}) (
-  {
-                _rename(
-                    _first((f"{{{amd_names(name)}}}" for name in _OF_EVERY_AMD_GPU), "gpu_id", "gpu_uuid"),
-                    {"gpu_id": "gpu", "gpu_uuid": "uuid", "card_series": "model", "card_model": "model"},
-                )
-            }
+{_indent(_of_amd(_first((f"{{{amd_names(name)}}}" for name in _OF_EVERY_AMD_GPU), "gpu_id", "gpu_uuid"), "driver_version"))}
 )""",
             metrics=_OF_EVERY_AMD_GPU,
         ),
@@ -504,9 +525,17 @@ def _nvlink_errors() -> tuple[Source, ...]:
     )
 
 
+# Another profiler, or a second host engine, has the counters: DCGM reports 0 for all of them while the GPU is busy.
+_PROFILING_STOPPED: Final = (
+    '({__name__=~"DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", GPU_I_ID=""} == 0 '
+    f"and on ({_HOST}, gpu) gpu:utilization:ratio >= 0.5)"
+)
+
+
 # Group -> its series. A series may use those before it in the same group.
 GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-info": (
+        DIVIDED,
         INFO,
         Series(
             name="instance:gpus:count",
@@ -516,13 +545,10 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
                     exporter="all",
                     expression=f"""\
 count by ({_HOST}) (
-  group by ({_HOST}, serial_number) ({_PARTITIONS})
-  or
   group by ({_HOST}, pci_bus_id) (gpu:info{{uuid=~"0x.+", pci_bus_id!=""}})
   or
   (
     group by ({_HOST}, gpu, uuid) (gpu:info)
-    unless on ({_HOST}, gpu) label_replace({_PARTITIONS}, "gpu", "$1", "gpu_id", "(.+)")
     unless on ({_HOST}, gpu) gpu:info{{uuid=~"0x.+", pci_bus_id!=""}}
   )
 )""",
@@ -931,22 +957,22 @@ count by ({_HOST}) (
         Series(
             name="gpu:sm_active:ratio",
             meaning="SM activity: share of SMs with at least one warp assigned, averaged over time.",
-            sources=(dcgm("DCGM_FI_PROF_SM_ACTIVE|DCGM_FI_PROF_SM_UTIL_RATIO"),),
+            sources=(dcgm("DCGM_FI_PROF_SM_ACTIVE|DCGM_FI_PROF_SM_UTIL_RATIO", unless=_PROFILING_STOPPED),),
         ),
         Series(
             name="gpu:tensor_active:ratio",
             meaning="Share of cycles in which the tensor cores were active.",
-            sources=(dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE|DCGM_FI_PROF_TENSOR_UTIL_RATIO"),),
+            sources=(dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE|DCGM_FI_PROF_TENSOR_UTIL_RATIO", unless=_PROFILING_STOPPED),),
         ),
         Series(
             name="gpu:dram_active:ratio",
             meaning="Share of cycles in which the memory interface was active.",
-            sources=(dcgm("DCGM_FI_PROF_DRAM_ACTIVE|DCGM_FI_PROF_DRAM_UTIL_RATIO"),),
+            sources=(dcgm("DCGM_FI_PROF_DRAM_ACTIVE|DCGM_FI_PROF_DRAM_UTIL_RATIO", unless=_PROFILING_STOPPED),),
         ),
         Series(
             name="gpu:graphics_engine_active:ratio",
             meaning="Share of time in which any part of the graphics or compute engines was active.",
-            sources=(dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"),),
+            sources=(dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", unless=_PROFILING_STOPPED),),
         ),
     ),
 }

@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboards.layout import Row, build, link_to_host
-from dashboards.panels import HEIGHT, NO_THRESHOLDS, NONE, YELLOW_FROM_ONE, Column, Query, bars, one_number, rows, time_series
+from dashboards.panels import (
+    HEIGHT,
+    NO_THRESHOLDS,
+    NONE,
+    YELLOW_FROM_ONE,
+    Column,
+    Query,
+    Reference,
+    bars,
+    one_number,
+    rows,
+    time_series,
+)
 from dashboards.queries import capacity as q
 from dashboards.queries import fleet
 from dashboards.queries.common import CLUSTER, ONE_CLUSTER, of_clusters, top
@@ -129,7 +141,7 @@ def _idle() -> tuple[Any, ...]:
 def _course(title: str, query: str, legend: str, description: str, unit: str, **options: Any) -> Any:
     return time_series(
         title,
-        [Query(query, legend)],
+        [Query(query, legend), *options.pop("beside", ())],
         description=description,
         unit=unit,
         thresholds=NO_THRESHOLDS,
@@ -168,10 +180,12 @@ def _trend() -> tuple[Any, ...]:
             "GPUs by model",
             q.gpus_by_model(CLUSTER),
             "{{model}}",
-            "Reporting GPUs by model, stacked.",
+            "Reporting GPUs by model, stacked. Dashed: what jobs can be given, where a GPU with MIG or in partitions "
+            "counts as its instances.",
             "short",
             fill=30,
             is_stacked=True,
+            beside=(Reference(q.gpus_for_jobs(CLUSTER), "for jobs"),),
         ),
         _course(
             "GPU power",

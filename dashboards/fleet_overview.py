@@ -22,7 +22,17 @@ from dashboards.panels import (
 )
 from dashboards.queries import fleet as q
 from dashboards.queries import health
-from dashboards.queries.common import CLUSTER, ONE_CLUSTER, averaged, highest, of_clusters, per_gpu, summed, top
+from dashboards.queries.common import (
+    CLUSTER,
+    ONE_CLUSTER,
+    averaged,
+    highest,
+    of_clusters,
+    per_gpu,
+    summed,
+    summed_memory,
+    top,
+)
 
 CLUSTERS = "{{datacenter}} / {{cluster}}"
 GPU = "{{cluster}} {{instance}} GPU {{gpu}}"
@@ -177,7 +187,10 @@ def _extremes() -> tuple[Any, ...]:
         ),
         bars(
             "Hosts with the most free GPU memory",
-            Query(top(10, summed("gpu:memory_free:bytes", CLUSTER, "datacenter, cluster, instance")), "{{cluster}} {{instance}}"),
+            Query(
+                top(10, summed_memory("gpu:memory_free:bytes", CLUSTER, "datacenter, cluster, instance")),
+                "{{cluster}} {{instance}}",
+            ),
             description="The ten hosts with the most free GPU memory, summed over their GPUs.",
             unit="bytes",
             thresholds=NO_THRESHOLDS,

@@ -51,3 +51,8 @@ def idle_gpus_by_host(selector: str) -> str:
 
 def gpus_by_model(selector: str) -> str:
     return f"sum by (model) (cluster:gpus_by_model:count{{{selector}}})"
+
+
+def gpus_for_jobs(selector: str) -> str:
+    """GPUs, and in place of a divided one its instances."""
+    return f"sum(cluster:gpus_logical:count{{{selector}}})"

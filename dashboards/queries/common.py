@@ -23,6 +23,16 @@ def per_gpu(series: str, selector: str) -> str:
     return f"max by ({ONE_GPU}) ({series}{{{selector}}})"
 
 
+def memory(series: str, selector: str) -> str:
+    """One value per GPU, in bytes: the instances of a divided GPU share its memory."""
+    of_instances = f'sum by ({ONE_GPU}) (max by ({ONE_GPU}, gpu_instance) ({series}{{{selector}, gpu_instance!=""}}))'
+    return f'{of_instances} or max by ({ONE_GPU}) ({series}{{{selector}, gpu_instance=""}})'
+
+
+def summed_memory(series: str, selector: str, by: str) -> str:
+    return f"sum by ({by}) ({memory(series, selector)})"
+
+
 def summed(series: str, selector: str, by: str) -> str:
     return f"sum by ({by}) ({per_gpu(series, selector)})"
 

@@ -44,7 +44,7 @@ def of_pods(series: str, selector: str) -> str:
 
 
 def memory_of_pods(selector: str) -> str:
-    return f'topk(10, sum by ({POD}) (max by ({POD}, {ONE_GPU}) (gpu:memory_used:bytes{{{selector}, pod!=""}})))'
+    return f'topk(10, sum by ({POD}) (max by ({POD}, {ONE_GPU}, gpu_instance) (gpu:memory_used:bytes{{{selector}, pod!=""}})))'
 
 
 def power_of_namespaces(selector: str) -> str:

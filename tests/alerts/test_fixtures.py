@@ -101,7 +101,7 @@ def test_a_healthy_host_fires_no_alert_and_has_every_metric_that_its_exporter_ca
     assert alerting | answers[0][""] == set()
     given = {one["series"].partition("{")[0] for one in series(fixture)}
     possible = {word.name for word in SERIES.values() if any(source.metrics[0] in given for source in word.sources)}
-    assert possible - recorded == set()
+    assert possible - recorded <= {"gpu:partitions:info"}, "which GPUs in partitions alone have"
 
 
 @pytest.mark.parametrize("fixture", FAULTY)
