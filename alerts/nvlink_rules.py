@@ -78,7 +78,8 @@ def _own_past(series: str, most: str, share: str = "") -> str:
 
 # By the clock of the host, which is that of the sample too.
 _MAINTENANCE_ENDED: Final = (
-    "timestamp(gpu_fleet_maintenance_end_timestamp_seconds) - gpu_fleet_maintenance_end_timestamp_seconds < 300"
+    'timestamp(gpu_fleet_maintenance_end_timestamp_seconds{datacenter!=""}) - '
+    'gpu_fleet_maintenance_end_timestamp_seconds{datacenter!=""} < 300'
 )
 
 

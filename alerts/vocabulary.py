@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from alerts.model import RuleGroup
+from alerts.selectors import of_our_hosts
 
 # The scrape interval of the exporters.
 INTERVAL: Final = "15s"
@@ -96,7 +97,7 @@ class Series:
             {
                 "record": self.name,
                 **({"labels": dict(labels)} if labels else {}),
-                "expr": "or\n".join(_branch(source, self._limits()) for source in sources),
+                "expr": of_our_hosts("or\n".join(_branch(source, self._limits()) for source in sources)),
             }
             for labels, sources in by_labels.items()
         ]

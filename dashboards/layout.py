@@ -172,7 +172,8 @@ def _variable(name: str, variable: Variable) -> dashboard.QueryVariable:
         .include_all(variable.has_all)
     )
     if variable.has_all:
-        made.all_value(".*").current(models.VariableOption(text="All", value="$__all"))
+        # A store may also have series of exporters that something else scrapes: they have no datacenter.
+        made.all_value(".+" if name == "datacenter" else ".*").current(models.VariableOption(text="All", value="$__all"))
     return made
 
 

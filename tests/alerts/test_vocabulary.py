@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import alerts
+from alerts.selectors import of_our_hosts
 from alerts.vocabulary import GROUPS, SERIES
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
@@ -69,3 +71,27 @@ def test_the_two_generations_of_dcgm_give_the_same_words():
 def test_no_word_is_recorded_in_two_groups():
     recorded = [series.name for words in GROUPS.values() for series in words]
     assert len(set(recorded)) == len(recorded)
+
+
+def test_rules_read_only_series_with_our_labels():
+    """A Prometheus that scrapes the same exporters itself would count each GPU twice, and alert twice."""
+    of_stores = ("RuleEvaluationFailing",)
+    rules = [rule for group in alerts.rule_groups("mimir") for rule in group.rules if rule.get("alert") not in of_stores]
+    assert [rule["expr"] for rule in rules if of_our_hosts(rule["expr"]) != rule["expr"]] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("up == 0", 'up{datacenter!=""} == 0'),
+        ('up{job="alloy"} > 0', 'up{datacenter!="", job="alloy"} > 0'),
+        ("rate(a_total[5m]) / on (up) gpu:info", 'rate(a_total{datacenter!=""}[5m]) / on (up) gpu:info'),
+        ('label_replace(up, "up", "up{", "", "")', 'label_replace(up{datacenter!=""}, "up", "up{", "", "")'),
+        ('{__name__=~"a|b", c="d"}', '{datacenter!="", __name__=~"a|b", c="d"}'),
+        ('{__name__=~"gpu:a|gpu:b"} or ALERTS{x="y"}', '{__name__=~"gpu:a|gpu:b"} or ALERTS{x="y"}'),
+        ("# up\nmax_over_time(up[1h:1m])", '# up\nmax_over_time(up{datacenter!=""}[1h:1m])'),
+    ],
+)
+def test_a_selector_asks_for_the_label_once(before, after):
+    assert of_our_hosts(before) == after
+    assert of_our_hosts(after) == after
