@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
-from on_host import textfile
-
 if __name__ == "__main__":
-    programs = {"textfile": textfile.main}
-    sys.exit(programs[sys.argv[1]](sys.argv[2:]))
+    sys.exit(importlib.import_module(f"on_host.{sys.argv[1]}").main(sys.argv[2:]))

@@ -36,6 +36,7 @@ from stackfile.problems import (
     shown,
     unknown_key,
 )
+from stackfile.readiness import Readiness
 from stackfile.rollout import Rollout
 from stackfile.schema import stack_file_schema
 from stackfile.scrape import Scrape
@@ -88,6 +89,7 @@ class StackConfig:
     artifacts: Artifacts
     pull: Pull | None
     dcgm: Dcgm
+    readiness: Readiness | None
     kubernetes: Kubernetes | None
     grafana: Grafana | None
     rulers: Rulers | None
@@ -126,6 +128,7 @@ class StackConfig:
             artifacts=file.artifacts,
             pull=file.pull,
             dcgm=file.dcgm,
+            readiness=file.readiness,
             kubernetes=file.kubernetes,
             grafana=file.grafana,
             rulers=file.rulers,

@@ -11,6 +11,7 @@ from stackfile.custom import Custom
 from stackfile.hosts import HostEntry, Inventory, Ssh
 from stackfile.kubernetes import Kubernetes
 from stackfile.monitoring import Monitoring
+from stackfile.readiness import Readiness
 from stackfile.rollout import Rollout
 from stackfile.scrape import Scrape
 from stackfile.scrape_targets import Targets
@@ -306,6 +307,8 @@ class StackFile(Section):
     """Where hosts that provision themselves fetch from; an output has the command that installs them."""
     dcgm: Dcgm = Dcgm()
     """What dcgm-exporter collects, and how it is run."""
+    readiness: Readiness | None = None
+    """Whether work may start on a host, for people, Slurm and dashboards. Default: nothing of it is installed."""
     kubernetes: Kubernetes | None = None
     """A GPU cluster that gets the same monitoring through Helm."""
     grafana: Grafana | None = None

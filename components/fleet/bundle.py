@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from alerts import readiness
 from components.fleet.scrape import listen
 from host import part
 from host.artifacts import image_archives, image_reference, mirrored, program_sources
@@ -15,6 +16,7 @@ from host.parts.alloy import Access
 from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
 from host.parts.monitoring import GRAFANA, SERVERS, Monitoring
+from host.parts.readiness import Readiness
 from host.parts.scrape import Scrape
 from stackfile.config import StackConfig
 from stackfile.counters import counters
@@ -42,9 +44,17 @@ def bundle(config: StackConfig) -> Bundle:
         scrape=_scrape(config),
         scrape_targets=bool(config.scrape_targets),
         monitoring=_monitoring(config, source, url=url, directory=directory),
+        readiness=_readiness(config),
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
     return Bundle.of(standard_parts(options), settings=shared_settings(config))
+
+
+def _readiness(config: StackConfig) -> Readiness | None:
+    section = config.readiness
+    if section is None:
+        return None
+    return Readiness(table=readiness.table(), slurm=section.slurm, most_drained=section.most_drained)
 
 
 def _access(config: StackConfig, store: str, server: Server | None) -> Access:

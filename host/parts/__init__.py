@@ -21,6 +21,7 @@ from host.parts.nvidia_gpu_exporter import NvidiaGpuExporter
 from host.parts.old_collector import OldCollector
 from host.parts.pull import Pull
 from host.parts.python import Python
+from host.parts.readiness import Readiness
 from host.parts.scrape import Scrape
 from host.parts.scrape_targets import scrape_targets
 from host.parts.textfile import Textfile
@@ -35,6 +36,7 @@ class HostOptions:
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
     `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None: nothing listens beyond
     loopback. `scrape_targets`: whether hosts have further exporters. `monitoring`: what the host with that role runs.
+    `readiness`: None: it is not evaluated.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -52,6 +54,7 @@ class HostOptions:
     scrape: Scrape | None = None
     scrape_targets: bool = False
     monitoring: Monitoring | None = None
+    readiness: Readiness | None = None
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
@@ -90,4 +93,5 @@ def standard_parts(options: HostOptions) -> list[Part]:
     )
     scrape = options.scrape.parts() if options.scrape else ()
     monitoring = options.monitoring.parts() if options.monitoring else ()
-    return [*before_alloy, *monitoring, alloy.part(), *scrape, Drift().part(), Pull().part()]
+    readiness = (options.readiness.part(),) if options.readiness else ()
+    return [*before_alloy, *monitoring, alloy.part(), *readiness, *scrape, Drift().part(), Pull().part()]

@@ -1,0 +1,74 @@
+"""What decides whether work may start on a host (on_host/ready.py), from the same tables as the alerts.
+
+Critical XIDs and events fail; of warnings those warn that are about the GPU and not about a program. Metrics are those of the
+vocabulary, of whichever exporter a host has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from alerts import amd
+from alerts.vocabulary import SERIES
+from alerts.xid import CATALOGUE, LINES, Action, Severity
+
+PASS, WARN, FAIL = "pass", "warn", "fail"
+# Series -> state, code, and why, in words. `zero`: what fails is 0.
+_SIGNALS: Final = (
+    ("gpu:recovery_action:code", FAIL, "recovery_action", "", False),
+    ("gpu:row_remap_failed:bool", FAIL, "row_remap_failed", "the remapping of a memory row failed", False),
+    ("gpu:row_remap_pending:bool", WARN, "row_remap_pending", "a memory row is remapped at the next reset", False),
+    ("gpu:pages_retired_pending:bool", WARN, "pages_pending", "a memory page is retired at the next reset", False),
+    ("gpu:sram_errors_exceeded:bool", FAIL, "sram_errors", "uncorrectable SRAM errors exceed the threshold", False),
+    ("gpu:vendor_health:bool", FAIL, "vendor_health", "AMD's exporter reports it as unhealthy", True),
+)
+# About the program, or about nothing that the next job would notice.
+_NOT_THE_GPU: Final = frozenset(
+    {Action.RESTART_APP, Action.CHECK_APP, Action.CHECK_UVM, Action.UPDATE_SOFTWARE, Action.FOLLOW_COMPANION_XID, Action.NONE}
+)
+
+
+def table() -> str:
+    """As JSON: `identity`, metrics that each listed GPU has; `signals`; `kernel`: code -> class of its line -> state, action."""
+    kernel: dict[str, dict[str, tuple[str, str]]] = {}
+    for code, xid in CATALOGUE.items():
+        kernel[str(code)] = {"": (_state(xid.severity, xid.action), xid.action.text)}
+    for line in LINES:
+        kernel.setdefault(str(line.code), {})[line.kind] = (_state(line.severity, line.action), line.action.text)
+    for event in amd.EVENTS:
+        kernel[event.name] = {"": (_state(event.severity, event.action), amd.ACTION_TEXTS.get(event.action, ""))}
+    kept = {code: found for code, classes in kernel.items() if (found := _without_pass(classes))}
+    return json.dumps(
+        {
+            "identity": list(_metrics("gpu:info")),
+            "signals": [
+                {"state": state, "code": code, "text": text, "zero": zero, "metrics": list(_metrics(series))}
+                for series, state, code, text, zero in _SIGNALS
+            ],
+            "kernel": kept,
+            "ends": {"event": amd.RESET_SUCCEEDED, "not": [amd.RETIRED]},
+        },
+        indent=1,
+        sort_keys=True,
+    )
+
+
+def _state(severity: Severity, action: Action) -> str:
+    if severity is Severity.CRITICAL:
+        return FAIL
+    return WARN if severity is Severity.WARNING and action not in _NOT_THE_GPU else PASS
+
+
+def _without_pass(classes: dict[str, Any]) -> dict[str, Any]:
+    """A class that passes stays where the code alone would not."""
+    return classes if any(state != PASS for state, _ in classes.values()) else {}
+
+
+def _metrics(series: str) -> Iterator[str]:
+    for source in SERIES[series].sources:
+        for name in source.metrics:
+            yield name
+            if source.exporter.startswith("AMD"):
+                yield f"amd_{name}"  # the prefix of its documentation

@@ -1,0 +1,60 @@
+"""Prometheus's text format, read: what an exporter or a collector of this host says."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from pathlib import Path
+from typing import Iterator, Mapping, NamedTuple
+
+MOST_BYTES = 32 << 20
+_LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: -?\d+)?\s*")
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
+_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+class Sample(NamedTuple):
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def parse(text: str, names: str) -> Iterator[Sample]:
+    """Those whose name matches the regular expression; what is no sample is skipped."""
+    wanted = re.compile(names)
+    for line in text.splitlines():
+        if not wanted.match(line):
+            continue
+        found = _LINE.fullmatch(line)
+        if found and wanted.fullmatch(found[1]):
+            labels = {name: _unescaped(value) for name, value in _LABEL.findall(found[2] or "")}
+            try:
+                yield Sample(found[1], labels, float(found[3]))
+            except ValueError:
+                continue
+
+
+def fetched(listen: str, within_s: float) -> str:
+    """What `http://LISTEN/metrics` answers. Raises OSError, http.client.HTTPException."""
+    # Not urllib: it would ask a proxy of the site.
+    connection = http.client.HTTPConnection(listen, timeout=within_s)
+    try:
+        connection.request("GET", "/metrics", headers={"Accept": "text/plain;version=0.0.4"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise OSError(f"HTTP status {answer.status}")
+        return answer.read(MOST_BYTES).decode("utf-8", "replace")
+    finally:
+        connection.close()
+
+
+def text_of(path: Path) -> str:
+    """Empty when there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _unescaped(value: str) -> str:
+    return re.sub(r'\\\\|\\"|\\n', lambda found: _ESCAPES[found[0]], value)

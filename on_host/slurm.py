@@ -1,0 +1,176 @@
+"""Slurm and the readiness of this host: HealthCheckProgram and Prolog.
+
+`health-check` drains the node when the host is not ready, and resumes it when it is again, if it was drained by us. It changes
+nothing without `slurm: drain` in the stack file, and drains no more than a share of the cluster: a fault of our own, or of a
+driver's release, must not empty it. It asks the controller only when the host is not ready, or was drained by us: the health
+checks of 10,000 nodes are no load.
+
+`prolog` writes to slurmd's log why a job starts on a host that is not ready. It refuses nothing: a prolog that fails drains the
+node and leaves the job of the user held.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from on_host.ready import FAIL, PASS, WARN, current
+
+OURS = "gpu-fleet: "  # begins the reason of a node that we drained
+WITHIN_S = 20  # of each command; Slurm ends a health check after 60 s
+MOST_REASON = 200
+
+
+class Settings(NamedTuple):
+    """`drains`: otherwise it only says what it would do. `most_percent`: of the cluster's nodes, and at least one node."""
+
+    node: str
+    drains: bool
+    most_percent: float
+
+
+class SlurmError(Exception):
+    """Why Slurm did not answer."""
+
+
+def health_check(report: Mapping[str, Any], settings: Settings, record: Path) -> str:
+    """What was done, in words; empty: nothing. `record`: exists while the node is drained by us. Raises SlurmError."""
+    if report["state"] == FAIL and not _is_in_maintenance(report):
+        return _drained(report, settings, record)
+    if report["state"] in (PASS, WARN):
+        _forget(record.with_name("slurm-limit"))
+        if record.exists() and not _is_in_maintenance(report):
+            return _resumed(settings, record)
+    return ""
+
+
+def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str:
+    reason = OURS + "; ".join(one["text"] for one in report["reasons"] if one["state"] == FAIL)
+    reason = re.sub(r"[^\x20-\x7e]|['\"\\]", "", reason)[:MOST_REASON]
+    states, _ = _node(settings.node)
+    if "DRAIN" in states or "DOWN" in states:
+        return ""
+    nodes = _reasons()
+    ours = sum(one.startswith(OURS) for one in nodes.values())
+    most = max(1, int(len(nodes) * settings.most_percent / 100))
+    if ours >= most:
+        _note(record.with_name("slurm-limit"), reason)
+        return f"not drained: {ours} of {len(nodes)} nodes are drained by us, and no more than {most} may be: {reason}"
+    if not settings.drains:
+        return f"dry run: would drain {settings.node}: {reason}"
+    _scontrol("update", f"NodeName={settings.node}", "State=DRAIN", f"Reason={reason}")
+    _note(record, reason)
+    _forget(record.with_name("slurm-limit"))
+    return f"drained {settings.node}: {reason}"
+
+
+def _resumed(settings: Settings, record: Path) -> str:
+    states, reason = _node(settings.node)
+    if "DRAIN" not in states or not reason.startswith(OURS):
+        _forget(record)  # somebody resumed it, or drains it for a reason of their own
+        return ""
+    if not settings.drains:
+        return f"dry run: would resume {settings.node}"
+    _scontrol("update", f"NodeName={settings.node}", "State=UNDRAIN")
+    _forget(record)
+    return f"resumed {settings.node}: it is ready again"
+
+
+def _is_in_maintenance(report: Mapping[str, Any]) -> bool:
+    return any(one["code"] == "maintenance" for one in report["reasons"])
+
+
+def _node(name: str) -> tuple[str, str]:
+    """State, with its flags (IDLE+DRAIN), and reason."""
+    text = _scontrol("show", "node", name, "--oneliner")
+    state = re.search(r"\bState=(\S+)", text)
+    reason = re.search(r"\bReason=(.*?)(?: \[[^\]]*\])?(?: Comment=.*)?$", text.strip())
+    if not state:
+        raise SlurmError(f"scontrol show node {name}: no state in its answer")
+    return state[1], reason[1] if reason else ""
+
+
+def _reasons() -> dict[str, str]:
+    """Node -> why it is drained or down, as `none` where it is not."""
+    rows = [line.split("|", 1) for line in _run("sinfo", "--noheader", "--Node", "--format=%N|%E").splitlines()]
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+
+
+def _scontrol(*arguments: str) -> str:
+    return _run("scontrol", *arguments)
+
+
+def _run(*command: str) -> str:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SlurmError(f"{command[0]}: {error}") from None
+    if done.returncode != 0:
+        raise SlurmError(f"{' '.join(command[:2])}: {done.stderr.decode('utf-8', 'replace').strip()}")
+    return done.stdout.decode("utf-8", "replace")
+
+
+def metrics(directory: Path) -> str:
+    """Whether we drained the node, and since when; or why we did not."""
+    drained, limit = directory / "slurm-drained", directory / "slurm-limit"
+    lines = []
+    if drained.exists():
+        lines += [
+            "# HELP gpu_fleet_ready_drained_timestamp_seconds When gpu-fleet drained this node in Slurm; absent while it is not.",
+            "# TYPE gpu_fleet_ready_drained_timestamp_seconds gauge",
+            f"gpu_fleet_ready_drained_timestamp_seconds {int(drained.stat().st_mtime)}",
+        ]
+    lines += [
+        "# HELP gpu_fleet_ready_drain_refused 1 while this node is not drained because too many nodes are already.",
+        "# TYPE gpu_fleet_ready_drain_refused gauge",
+        f"gpu_fleet_ready_drain_refused {int(limit.exists())}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`health-check`, `prolog`. Both exit with 0: what they found is in slurmd's log."""
+    prefix = os.environ.get("GPU_FLEET_PREFIX", "")
+    report = current(prefix)
+    if list(arguments) == ["prolog"]:
+        if report["state"] not in (PASS, WARN):
+            job = os.environ.get("SLURM_JOB_ID", "?")
+            texts = "; ".join(one["text"] for one in report["reasons"])
+            print(f"gpu-fleet-ready: job {job} starts on a host that is not ready: {report['state']}: {texts}", file=sys.stderr)
+        return 0
+    settings = Settings(
+        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
+        drains=os.environ.get("GPU_FLEET_READY_SLURM") == "drain",
+        most_percent=float(os.environ.get("GPU_FLEET_READY_MOST_DRAINED") or 5),
+    )
+    directory = Path(prefix + "/var/lib/gpu-fleet/ready")
+    try:
+        done = health_check(report, settings, directory / "slurm-drained")
+    except SlurmError as error:
+        print(f"gpu-fleet-ready: {error}", file=sys.stderr)
+        return 0
+    if done:
+        print(f"gpu-fleet-ready: {done}", file=sys.stderr)
+    file = Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom")
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    new.write_text(metrics(directory), encoding="utf-8")
+    new.chmod(0o644)
+    new.replace(file)
+    return 0
+
+
+def _note(file: Path, text: str) -> None:
+    if not file.exists():
+        file.write_text(f"{int(time.time())} {text}\n", encoding="utf-8")
+        file.chmod(0o644)
+
+
+def _forget(file: Path) -> None:
+    if file.exists():
+        file.unlink()

@@ -1,0 +1,288 @@
+"""Whether work may start on a host, from what its exporters, collectors and kernel log say."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar
+
+import pytest
+
+from alerts.readiness import table
+from lab.ports import free_ports
+from on_host import ready, slurm
+from on_host.ready import Facts, Reason, evaluated, state_of
+from on_host.samples import Sample, parse
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
+TABLE = json.loads(table())
+NOW = 1_700_000_000.0
+
+
+def facts(text: str, *kernel: Sample, mode: str = "dcgm-exporter", expected: int = 0, **more: Any) -> Facts:
+    return Facts(mode, expected, list(parse(text, r"\w+")), list(kernel), **more)
+
+
+def body(fixture: str) -> str:
+    return (FIXTURES / f"{fixture}.prom").read_text()
+
+
+def xid(code: str, detail: str = "", at: float = NOW) -> Sample:
+    return Sample("gpu_fleet_xid_last_timestamp_seconds", {"xid": code, "pci": "0000:4b:00", "detail": detail}, at)
+
+
+def codes(reasons: list[Reason]) -> set[tuple[str, str]]:
+    return {(reason.state, reason.code) for reason in reasons}
+
+
+@pytest.mark.parametrize(
+    "fixture",
+    [
+        *("dcgm-4.8", "dcgm-4.9", "nvidia_gpu_exporter-exec", "nvidia_gpu_exporter-nvml", "textfile-nvidia", "textfile-amd"),
+        *("amd-device-metrics-exporter", "dcgm-4.8-v100", "nvidia_gpu_exporter-exec-v100", "amd-device-metrics-exporter-mi210"),
+    ],
+)
+def test_a_healthy_host_passes_whichever_exporter_it_has(fixture: str) -> None:
+    assert evaluated(facts(body(fixture)), TABLE) == []
+
+
+@pytest.mark.parametrize(
+    "fixture", ["dcgm-4.8-faulty", "dcgm-4.9-faulty", "nvidia_gpu_exporter-exec-faulty", "nvidia_gpu_exporter-nvml-faulty"]
+)
+def test_a_faulty_host_fails_and_names_the_gpu(fixture: str) -> None:
+    reasons = evaluated(facts(body(fixture)), TABLE)
+    assert {("fail", "row_remap_failed"), ("fail", "recovery_action")} <= codes(reasons)
+    assert state_of(reasons) == "fail"
+    assert all(reason.gpu.isdigit() and reason.text.startswith(f"GPU {reason.gpu}: ") for reason in reasons), reasons
+
+
+def test_a_gpu_that_is_not_listed_fails_and_no_gpu_at_all_is_unknown() -> None:
+    listed = len({s.labels["gpu"] for s in parse(body("dcgm-4.9"), "DCGM_FI_DEV_FB_USED_BYTES")})
+    assert codes(evaluated(facts(body("dcgm-4.9"), expected=listed), TABLE)) == set()
+    assert codes(evaluated(facts(body("dcgm-4.9"), expected=listed + 1), TABLE)) == {("fail", "gpus_missing")}
+    assert codes(evaluated(facts("", expected=8), TABLE)) == {("unknown", "no_gpus")}
+    assert codes(evaluated(facts("node_gpu_unreadable 1"), TABLE)) == {("fail", "unreadable"), ("unknown", "no_gpus")}
+
+
+def test_what_could_not_be_asked_is_unknown_and_a_known_failure_counts_more() -> None:
+    silent = ["Alloy, which reads the kernel log, does not answer: refused"]
+    assert state_of(evaluated(facts(body("dcgm-4.9"), problems=silent), TABLE)) == "unknown"
+    assert state_of(evaluated(facts(body("dcgm-4.9-faulty"), problems=silent), TABLE)) == "fail"
+    hangs = "# says: nvidia-smi (process 7) cannot be killed, and has not ended for 90 s: the driver hangs\n"
+    assert codes(evaluated(facts("", says=hangs), TABLE)) == {("fail", "driver_hangs")}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (xid("79"), {("fail", "xid_79")}),
+        (xid("31"), set()),
+        (xid("154", "0x0 (None)"), set()),
+        (xid("154", "0x2 (Node Reboot Required)"), {("fail", "xid_154")}),
+        (xid("154", "0x5 (GPU on the bus)"), {("fail", "xid_154")}),
+        (xid("999"), set()),
+    ],
+)
+def test_a_line_of_the_kernel_counts_by_what_it_says(line: Sample, expected: set[tuple[str, str]]) -> None:
+    assert codes(evaluated(facts(body("dcgm-4.9"), line), TABLE)) == expected
+
+
+def test_the_end_of_a_maintenance_confirms_what_was_before_and_amd_s_driver_its_own_resets() -> None:
+    ended = body("dcgm-4.9") + f"\ngpu_fleet_maintenance_end_timestamp_seconds {NOW:.0f}\n"
+    assert codes(evaluated(facts(ended, xid("79", at=NOW - 5)), TABLE)) == set()
+    assert codes(evaluated(facts(ended, xid("79", at=NOW + 5)), TABLE)) == {("fail", "xid_79")}
+
+    def event(name: str, at: float) -> Sample:
+        return Sample("gpu_fleet_amd_event_last_timestamp_seconds", {"event": name, "pci": "0000:05:00"}, at)
+
+    amd = body("amd-device-metrics-exporter")
+    repaired = set(TABLE["kernel"]) - set(TABLE["ends"]["not"])
+    fails = next(code for code in sorted(repaired) if not code.isdigit() and TABLE["kernel"][code][""][0] == "fail")
+    assert codes(evaluated(facts(amd, event(fails, NOW)), TABLE)) == {("fail", fails)}
+    assert codes(evaluated(facts(amd, event(fails, NOW), event(TABLE["ends"]["event"], NOW + 9)), TABLE)) == set()
+
+
+def test_a_blank_value_is_no_recovery_action() -> None:
+    given = 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 40\nDCGM_FI_DEV_GET_GPU_RECOVERY_ACTION{gpu="0"} 2147483632'
+    assert evaluated(facts(given), TABLE) == []
+
+
+class _Exporter(BaseHTTPRequestHandler):
+    bodies: ClassVar[dict[str, str]] = {}
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.bodies[str(self.server.server_address[1])].encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The directories of a host, and its exporter and Alloy: (prefix, environment, their answers by name)."""
+    monkeypatch.setattr(ready, "TABLE", tmp_path / "table.json")
+    ready.TABLE.write_text(table())
+    for name in ("ready", "textfile"):
+        (tmp_path / "var/lib/gpu-fleet" / name).mkdir(parents=True)
+    ports = dict(zip(("exporter", "alloy"), free_ports(2), strict=True))
+    servers = [HTTPServer(("127.0.0.1", port), _Exporter) for port in ports.values()]
+    for server in servers:
+        Thread(target=server.serve_forever, daemon=True).start()
+    bodies = {"exporter": body("dcgm-4.9"), "alloy": ""}
+    _Exporter.bodies = {str(port): bodies[name] for name, port in ports.items()}
+    environment = {
+        "GPU_FLEET_EXPORTER_MODE": "dcgm-exporter",
+        "GPU_FLEET_GPU_EXPORTER_LISTEN": f"127.0.0.1:{ports['exporter']}",
+        "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{ports['alloy']}",
+    }
+
+    def says(name: str, text: str) -> None:
+        _Exporter.bodies[str(ports[name])] = text
+
+    yield tmp_path, environment, says
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_service_writes_what_the_command_says_and_a_metric(
+    host: Any, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    prefix, environment, says = host
+    monkeypatch.setenv("GPU_FLEET_PREFIX", str(prefix))
+    assert ready.main([]) == 3 and "nothing has been evaluated" in capsys.readouterr().out
+
+    ready.service(str(prefix), environment)
+    assert ready.main([]) == 0 and capsys.readouterr().out == "pass\n"
+    prom = prefix / "var/lib/gpu-fleet/textfile/ready.prom"
+    assert "gpu_fleet_ready_state 0\n" in prom.read_text() and stat.S_IMODE(prom.stat().st_mode) == 0o644
+
+    line = f'gpu_fleet_xid_last_timestamp_seconds{{xid="79",pci="0000:4b:00",detail=""}} {time.time():.0f}\n'
+    says("alloy", line)
+    ready.service(str(prefix), environment)
+    assert ready.main([]) == 2
+    assert "fail: GPU 0000:4b:00: XID 79: Drain the node and reboot it." in capsys.readouterr().out
+    assert 'gpu_fleet_ready_reason{reason="xid_79",gpu="0000:4b:00"} 2\n' in prom.read_text()
+
+    says("alloy", "")  # Alloy was started again
+    ready.service(str(prefix), environment)
+    assert ready.main(["--json"]) == 2 and json.loads(capsys.readouterr().out)["reasons"][0]["code"] == "xid_79"
+
+    kernel = prefix / "var/lib/gpu-fleet/ready/kernel.json"
+    kernel.write_text(json.dumps({**json.loads(kernel.read_text()), "boot": "the one before"}))
+    ready.service(str(prefix), environment)
+    assert ready.main([]) == 0, "a reboot ends it"
+
+    report = prefix / "var/lib/gpu-fleet/ready/ready.json"
+    report.write_text(json.dumps({**json.loads(report.read_text()), "time": time.time() - 61}))
+    assert ready.main([]) == 3, "what is a minute old is unknown"
+
+
+def test_an_exporter_that_does_not_answer_is_unknown(host: Any) -> None:
+    prefix, environment, _ = host
+    ready.service(str(prefix), {**environment, "GPU_FLEET_GPU_EXPORTER_LISTEN": "127.0.0.1:9"})
+    report = ready.current(str(prefix))
+    assert report["state"] == "unknown" and "the GPU exporter does not answer" in report["reasons"][0]["text"]
+    ready.service(str(prefix), {**environment, "GPU_FLEET_EXPORTER_MODE": "textfile"})
+    assert ready.current(str(prefix))["state"] == "unknown", "no collector has written anything"
+
+
+# --- Slurm: a stand-in for its commands, which answers as 24.11 does; tests/hosts has none of the real ones --------------------
+
+SCONTROL = """#!/bin/sh
+case $1 in
+  show) echo "NodeName=$3 Arch=x86_64 CoresPerSocket=1 State=$(cat state) ThreadsPerCore=1 $(cat reason)" ;;
+  update) echo "$*" >>updates
+    case $3 in
+      State=DRAIN) echo IDLE+DRAIN >state; echo "$4 [root@2026-11-26T12:00:00]" >reason; echo "${2#*=}|${4#*=}" >nodes ;;
+      *) echo IDLE >state; : >reason ;;
+    esac ;;
+esac
+"""
+
+
+@pytest.fixture
+def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "slurm"
+    directory.mkdir()
+    for name, text in {"scontrol": SCONTROL, "sinfo": "#!/bin/sh\ncat nodes\n"}.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
+    (directory / "state").write_text("IDLE\n")
+    (directory / "reason").write_text("")
+    (directory / "nodes").write_text("".join(f"gpu-{number:03}|none\n" for number in range(40)))
+    monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
+    monkeypatch.chdir(directory)
+    return directory
+
+
+def report(state: str, code: str = "xid_79") -> dict[str, Any]:
+    reasons = [] if state == "pass" else [Reason(state, code, "3", "GPU 3: it's off the bus\n")._asdict()]
+    return {"state": state, "time": time.time(), "reasons": reasons}
+
+
+DRAINS = slurm.Settings(node="gpu-003", drains=True, most_percent=5)
+
+
+def updates(controller: Path) -> list[str]:
+    return (controller / "updates").read_text().splitlines() if (controller / "updates").exists() else []
+
+
+def test_a_node_that_fails_is_drained_once_and_resumed_when_it_is_ready_again(controller: Path, tmp_path: Path) -> None:
+    record = tmp_path / "slurm-drained"
+    assert (
+        slurm.health_check(report("pass"), DRAINS, record) == "" and slurm.health_check(report("unknown"), DRAINS, record) == ""
+    )
+    assert slurm.health_check(report("fail"), DRAINS, record).startswith("drained gpu-003: gpu-fleet: GPU 3: its off the bus")
+    assert slurm.health_check(report("fail"), DRAINS, record) == ""
+    assert "gpu_fleet_ready_drained_timestamp_seconds" in slurm.metrics(tmp_path)
+    assert slurm.health_check(report("unknown"), DRAINS, record) == "", "unknown is never pass"
+    assert slurm.health_check(report("warn"), DRAINS, record) == "resumed gpu-003: it is ready again"
+    assert updates(controller) == [
+        "update NodeName=gpu-003 State=DRAIN Reason=gpu-fleet: GPU 3: its off the bus",
+        "update NodeName=gpu-003 State=UNDRAIN",
+    ]
+    assert "drained_timestamp" not in slurm.metrics(tmp_path)
+
+
+def test_without_a_decision_nothing_is_changed(controller: Path, tmp_path: Path) -> None:
+    said = slurm.health_check(report("fail"), DRAINS._replace(drains=False), tmp_path / "slurm-drained")
+    assert said.startswith("dry run: would drain gpu-003: gpu-fleet: GPU 3") and updates(controller) == []
+
+
+def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, tmp_path: Path) -> None:
+    record = tmp_path / "slurm-drained"
+    nodes = ["gpu-fleet: XID 79", "gpu-fleet: XID 95", "disk full", *["none"] * 37]
+    (controller / "nodes").write_text("".join(f"gpu-{number:03}|{reason}\n" for number, reason in enumerate(nodes)))
+    said = slurm.health_check(report("fail"), DRAINS, record)
+    assert (
+        said.startswith("not drained: 2 of 40 nodes are drained by us, and no more than 2 may be") and updates(controller) == []
+    )
+    assert "gpu_fleet_ready_drain_refused 1\n" in slurm.metrics(tmp_path)
+    assert slurm.health_check(report("fail"), DRAINS._replace(most_percent=8), record).startswith("drained")
+    assert "gpu_fleet_ready_drain_refused 0\n" in slurm.metrics(tmp_path)
+
+
+def test_what_others_drained_or_resumed_stays_and_a_maintenance_is_theirs(controller: Path, tmp_path: Path) -> None:
+    record = tmp_path / "slurm-drained"
+    (controller / "state").write_text("MIXED+DRAIN\n")
+    (controller / "reason").write_text("Reason=fan of the chassis [root@2026-11-26T12:00:00]\n")
+    assert slurm.health_check(report("fail"), DRAINS, record) == ""
+    record.write_text("0 ours, before an administrator gave it another reason\n")
+    assert slurm.health_check(report("pass"), DRAINS, record) == "" and updates(controller) == [] and not record.exists()
+    (controller / "state").write_text("IDLE\n")
+    busy = report("fail")
+    busy["reasons"].append(Reason("warn", "maintenance", "", "in maintenance: repair")._asdict())
+    assert slurm.health_check(busy, DRAINS, record) == "" and updates(controller) == []
+
+
+def test_a_controller_that_does_not_answer_is_said_and_nothing_else(controller: Path, tmp_path: Path) -> None:
+    (controller / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2\nexit 1\n")
+    with pytest.raises(slurm.SlurmError, match="Unable to contact slurm controller"):
+        slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
