@@ -49,9 +49,12 @@ def write_all(directory: Path, tools: Tools) -> None:
     names = sorted(path.stem for path in COLLECTORS.glob("[a-z]*.py"))
     for name in names:
         write(directory, tools, name)
-    # The file of a collector that this host no longer has would stay forever.
+    # The file of a collector, or of the readiness, that this host no longer has would stay forever.
     for written in directory.glob("gpu_*.prom"):
         if written.name[len("gpu_") : -len(".prom")] not in names:
+            written.unlink()
+    if not (COLLECTORS.parent / "ready.py").exists():
+        for written in directory.glob("ready*.prom"):
             written.unlink()
 
 

@@ -57,6 +57,7 @@ TOGETHER = {
     "tests/hosts/test_dcgm_packages.py": "one host",
     "tests/hosts/test_drift.py": "one host",
     "tests/hosts/test_lifecycle.py": "one host",
+    "tests/hosts/test_ready.py": "one host",
     "tests/hosts/test_upstream.py": "hosts of both families",
     "tests/hosts/test_packages.py": "hosts of both families",
     "tests/dashboards/": "showcase",
