@@ -5,8 +5,8 @@ nothing without `slurm: drain` in the stack file, and drains no more than a shar
 driver's release, must not empty it. It asks the controller only when the host is not ready, or was drained by us: the health
 checks of 10,000 nodes are no load.
 
-`prolog` writes to slurmd's log why a job starts on a host that is not ready. It refuses nothing: a prolog that fails drains the
-node and leaves the job of the user held.
+`prolog` logs why a job starts on a host that is not ready. It refuses nothing: a prolog that fails drains the node and leaves the
+job of the user held. Both log to syslog: slurmd drops what these programs print (seen with 22.05).
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import re
 import socket
 import subprocess
 import sys
+import syslog
 import time
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from on_host.ready import FAIL, PASS, WARN, current
+from on_host.samples import text_of
 
 OURS = "gpu-fleet: "  # begins the reason of a node that we drained
-WITHIN_S = 20  # of each command; Slurm ends a health check after 60 s
+WITHIN_S = 10  # of each command; Slurm ends a health check after 60 s
+SETTLED_S = 2  # hosts that fail at once are checked within milliseconds of each other
 MOST_REASON = 200
 
 
@@ -56,16 +59,24 @@ def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str
     states, _ = _node(settings.node)
     if "DRAIN" in states or "DOWN" in states:
         return ""
-    nodes = _reasons()
-    ours = sum(one.startswith(OURS) for one in nodes.values())
-    most = max(1, int(len(nodes) * settings.most_percent / 100))
-    if ours >= most:
+    count, before = _ours()
+    most = max(1, int(count * settings.most_percent / 100))
+    refused = f"not drained: of {count} nodes no more than {most} may be drained by us: {reason}"
+    if len(before) >= most:
         _note(record.with_name("slurm-limit"), reason)
-        return f"not drained: {ours} of {len(nodes)} nodes are drained by us, and no more than {most} may be: {reason}"
+        return refused
     if not settings.drains:
         return f"dry run: would drain {settings.node}: {reason}"
     _scontrol("update", f"NodeName={settings.node}", "State=DRAIN", f"Reason={reason}")
     _note(record, reason)
+    time.sleep(SETTLED_S)
+    _, after = _ours()
+    at_once = sorted({*after, settings.node} - before)
+    if at_once.index(settings.node) >= most - len(before):
+        _scontrol("update", f"NodeName={settings.node}", "State=UNDRAIN")
+        _forget(record)
+        _note(record.with_name("slurm-limit"), reason)
+        return refused
     _forget(record.with_name("slurm-limit"))
     return f"drained {settings.node}: {reason}"
 
@@ -96,10 +107,11 @@ def _node(name: str) -> tuple[str, str]:
     return state[1], reason[1] if reason else ""
 
 
-def _reasons() -> dict[str, str]:
-    """Node -> why it is drained or down, as `none` where it is not."""
+def _ours() -> tuple[int, set[str]]:
+    """How many nodes there are, and those that we drained."""
     rows = [line.split("|", 1) for line in _run("sinfo", "--noheader", "--Node", "--format=%N|%E").splitlines()]
-    return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+    reasons = {row[0].strip(): row[1] for row in rows if len(row) == 2}
+    return len(reasons), {node for node, reason in reasons.items() if reason.startswith(OURS)}
 
 
 def _scontrol(*arguments: str) -> str:
@@ -135,14 +147,14 @@ def metrics(directory: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`health-check`, `prolog`. Both exit with 0: what they found is in slurmd's log."""
+    """`health-check`, `prolog`. Both exit with 0: what they found is in the log."""
     prefix = os.environ.get("GPU_FLEET_PREFIX", "")
     report = current(prefix)
     if list(arguments) == ["prolog"]:
         if report["state"] not in (PASS, WARN):
             job = os.environ.get("SLURM_JOB_ID", "?")
             texts = "; ".join(one["text"] for one in report["reasons"])
-            print(f"gpu-fleet-ready: job {job} starts on a host that is not ready: {report['state']}: {texts}", file=sys.stderr)
+            _log(f"job {job} starts on a host that is not ready: {report['state']}: {texts}")
         return 0
     settings = Settings(
         node=os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
@@ -153,16 +165,23 @@ def main(arguments: Sequence[str]) -> int:
     try:
         done = health_check(report, settings, directory / "slurm-drained")
     except SlurmError as error:
-        print(f"gpu-fleet-ready: {error}", file=sys.stderr)
-        return 0
-    if done:
-        print(f"gpu-fleet-ready: {done}", file=sys.stderr)
+        done = str(error)
+    said = directory / "slurm-said"
+    if done and done != text_of(said):  # once, and not every minute
+        _log(done)
+    said.write_text(done, encoding="utf-8")
     file = Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom")
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_text(metrics(directory), encoding="utf-8")
     new.chmod(0o644)
     new.replace(file)
     return 0
+
+
+def _log(text: str) -> None:
+    print(f"gpu-fleet-ready: {text}", file=sys.stderr)
+    syslog.openlog("gpu-fleet-ready")
+    syslog.syslog(syslog.LOG_WARNING, text)
 
 
 def _note(file: Path, text: str) -> None:

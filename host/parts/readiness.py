@@ -1,4 +1,4 @@
-"""Whether work may start on a host: evaluated every 30 s, and told to people, schedulers and Prometheus by one command."""
+"""Whether work may start on a host: evaluated every 30 s, for people, schedulers and Prometheus."""
 
 from __future__ import annotations
 

@@ -219,6 +219,7 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (directory / "nodes").write_text("".join(f"gpu-{number:03}|none\n" for number in range(40)))
     monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
     monkeypatch.chdir(directory)
+    monkeypatch.setattr(slurm, "SETTLED_S", 0)
     return directory
 
 
@@ -262,11 +263,36 @@ def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, 
     (controller / "nodes").write_text("".join(f"gpu-{number:03}|{reason}\n" for number, reason in enumerate(nodes)))
     said = slurm.health_check(report("fail"), DRAINS, record)
     assert (
-        said.startswith("not drained: 2 of 40 nodes are drained by us, and no more than 2 may be") and updates(controller) == []
+        said.startswith("not drained: of 40 nodes no more than 2 may be drained by us: gpu-fleet: GPU 3")
+        and updates(controller) == []
     )
     assert "gpu_fleet_ready_drain_refused 1\n" in slurm.metrics(tmp_path)
     assert slurm.health_check(report("fail"), DRAINS._replace(most_percent=8), record).startswith("drained")
     assert "gpu_fleet_ready_drain_refused 0\n" in slurm.metrics(tmp_path)
+
+
+LATE = """#!/bin/sh
+cat nodes
+{ cat nodes; printf 'gpu-001|gpu-fleet: XID 79\\ngpu-003|gpu-fleet: XID 79\\n'; } >late
+mv late nodes
+"""
+
+
+def test_of_nodes_that_fail_at_once_those_beyond_the_limit_undo_it(controller: Path, tmp_path: Path) -> None:
+    """As two slurmd of a real 22.05 did: both had counted before either was drained."""
+    first = "".join(f"gpu-{number:03}|none\n" for number in range(20))  # one of them may be drained
+    (controller / "nodes").write_text(first)
+    (controller / "sinfo").write_text(LATE)
+    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|${4#*=}" >nodes', ":"))
+    said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
+    assert said.startswith("not drained: of 20 nodes no more than 1")
+    assert updates(controller)[-1] == "update NodeName=gpu-003 State=UNDRAIN"
+    assert "drain_refused 1" in slurm.metrics(tmp_path) and "drained_timestamp" not in slurm.metrics(tmp_path)
+
+    (controller / "nodes").write_text(first)
+    (controller / "state").write_text("IDLE\n")
+    said = slurm.health_check(report("fail"), DRAINS._replace(node="gpu-001"), tmp_path / "slurm-drained")
+    assert said.startswith("drained gpu-001")
 
 
 def test_what_others_drained_or_resumed_stays_and_a_maintenance_is_theirs(controller: Path, tmp_path: Path) -> None:
