@@ -77,7 +77,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts offline-kit up up-all destroy shell new-stack pull-bundle known-hosts check policies status drift-report gpu-load test-alert
+.PHONY: preview artifacts offline-kit up up-all destroy shell new-stack pull-bundle known-hosts check policies status drift-report evidence gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -135,6 +135,10 @@ status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, la
 drift-report: .venv/installed ## run `make check` for every stack and write one report for an issue: make drift-report TO=build/drift.md
 	@$(PYTHON) -m toolchain install --quiet >&2
 	@$(WITH_TOOLS) $(PYTHON) -m operations.drift_report --to "$(or $(TO),build/drift.md)"
+
+evidence: .venv/installed ## collect what a broken host says, and an hour of its metrics: make evidence STACK=s HOST=gpu-node-017 TO=build/evidence
+	@$(PYTHON) -m toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m operations.evidence --stack "$(STACK)" --host "$(HOST)" --to "$(or $(TO),build/evidence)"
 
 gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
 	@$(PROGRAMS_FOR) "$(STACK)" >&2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from components.fleet.fleet import connection
@@ -23,13 +24,30 @@ def run_on_host(
     host: HostSpec, command: Sequence[str], *, config: StackConfig, stack: str, found: Configuration, what: str, timeout_s: float
 ) -> str:
     """The last line of its standard output. `what`: the command's name in messages. Raises OperationError, ConfigErrors."""
+    transport, password = _login(host, config, stack, found)
+    return asyncio.run(run(transport, host, command, what=what, timeout_s=timeout_s, password=password))
+
+
+def fetch_from_host(
+    host: HostSpec, path: str, to: Path, *, config: StackConfig, stack: str, found: Configuration, what: str, timeout_s: float
+) -> None:
+    """A file that root may read there, written to `to` when it is whole. Raises OperationError, ConfigErrors."""
+    transport, password = _login(host, config, stack, found)
+    part = to.with_name(f".{to.name}")
+    try:
+        with part.open("wb") as file:
+            asyncio.run(run(transport, host, ["cat", path], what=what, timeout_s=timeout_s, password=password, into=file.write))
+        part.replace(to)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _login(host: HostSpec, config: StackConfig, stack: str, found: Configuration) -> tuple[Transport, str | None]:
     if host.connection == "local":
-        return asyncio.run(run(LocalTransport(), host, command, what=what, timeout_s=timeout_s))
+        return LocalTransport(), None
     ssh = config.ssh.model_dump(by_alias=True, exclude_none=True, mode="json")
     key = secret(stack, "sshPrivateKey") if "sshPrivateKey" in found.secrets else None
-    transport = SshTransport(Settings(ssh=ssh, ssh_private_key=key))
-    password = _sudo_password(host.name, stack, found)
-    return asyncio.run(run(transport, host, command, what=what, timeout_s=timeout_s, password=password))
+    return SshTransport(Settings(ssh=ssh, ssh_private_key=key)), _sudo_password(host.name, stack, found)
 
 
 def _sudo_password(host: str, stack: str, found: Configuration) -> str | None:
@@ -39,9 +57,16 @@ def _sudo_password(host: str, stack: str, found: Configuration) -> str | None:
 
 
 async def run(
-    transport: Transport, host: HostSpec, command: Sequence[str], *, what: str, timeout_s: float, password: str | None = None
+    transport: Transport,
+    host: HostSpec,
+    command: Sequence[str],
+    *,
+    what: str,
+    timeout_s: float,
+    password: str | None = None,
+    into: Callable[[bytes], object] | None = None,
 ) -> str:
-    """As run_on_host. `password`: sudo's; None: the login uses sudo without one."""
+    """As run_on_host. `password`: sudo's; None: the login uses sudo without one. `into`: gets all of standard output."""
     try:
         async with asyncio.timeout(timeout_s), transport.session(connection(host)) as session:
             # Without a prompt of its own: sudo writes it to the output of errors.
@@ -50,7 +75,7 @@ async def run(
             if sudo and password:
                 running.stdin.write(f"{password}\n".encode())
                 await running.stdin.drain()
-            output, errors = await asyncio.gather(_last_line(running.stdout), _last_line(running.stderr))
+            output, errors = await asyncio.gather(_last_line(running.stdout, into), _last_line(running.stderr))
             status = await running.wait()
     except TransportError as error:
         raise OperationError(f"{host.name}: {error}") from None
@@ -61,10 +86,12 @@ async def run(
     return output
 
 
-async def _last_line(stream: Reader) -> str:
+async def _last_line(stream: Reader, into: Callable[[bytes], object] | None = None) -> str:
     """Of all that a host prints, which may be more than fits here."""
     tail = b""
     while data := await stream.read(_TAIL):
+        if into:
+            into(data)
         tail = (tail + data)[-_TAIL:]
     lines = tail.decode(errors="replace").strip().splitlines()
     return printable_line(lines[-1]) if lines else ""

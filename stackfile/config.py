@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from stackfile.alerts import Alerts
 from stackfile.custom import CustomDirectory, files_of
 from stackfile.defaults import completed
+from stackfile.evidence import Evidence
 from stackfile.hostlist import HostList, entries_of
 from stackfile.hosts import Ssh
 from stackfile.hostspec import HostSpec
@@ -90,6 +91,7 @@ class StackConfig:
     pull: Pull | None
     dcgm: Dcgm
     readiness: Readiness | None
+    evidence: Evidence | None
     kubernetes: Kubernetes | None
     grafana: Grafana | None
     rulers: Rulers | None
@@ -129,6 +131,7 @@ class StackConfig:
             pull=file.pull,
             dcgm=file.dcgm,
             readiness=file.readiness,
+            evidence=file.evidence,
             kubernetes=file.kubernetes,
             grafana=file.grafana,
             rulers=file.rulers,

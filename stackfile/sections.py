@@ -8,6 +8,7 @@ from pydantic import Field
 
 from stackfile.alerts import Alerts
 from stackfile.custom import Custom
+from stackfile.evidence import Evidence
 from stackfile.hosts import HostEntry, Inventory, Ssh
 from stackfile.kubernetes import Kubernetes
 from stackfile.monitoring import Monitoring
@@ -309,6 +310,8 @@ class StackFile(Section):
     """What dcgm-exporter collects, and how it is run."""
     readiness: Readiness | None = None
     """Whether work may start on a host, for people, Slurm and dashboards. Default: nothing of it is installed."""
+    evidence: Evidence | None = None
+    """What is collected on a broken host before a reset or reboot. Default: nothing of it is installed."""
     kubernetes: Kubernetes | None = None
     """A GPU cluster that gets the same monitoring through Helm."""
     grafana: Grafana | None = None

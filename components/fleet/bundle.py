@@ -15,6 +15,7 @@ from host.parts import PROGRAMS, HostOptions, standard_parts
 from host.parts.alloy import Access
 from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
+from host.parts.evidence import Evidence
 from host.parts.monitoring import GRAFANA, SERVERS, Monitoring
 from host.parts.readiness import Readiness
 from host.parts.scrape import Scrape
@@ -45,6 +46,7 @@ def bundle(config: StackConfig) -> Bundle:
         scrape_targets=bool(config.scrape_targets),
         monitoring=_monitoring(config, source, url=url, directory=directory),
         readiness=_readiness(config),
+        evidence=Evidence(keep=config.evidence.keep) if config.evidence else None,
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )
     return Bundle.of(standard_parts(options), settings=shared_settings(config))

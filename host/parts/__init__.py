@@ -12,6 +12,7 @@ from host.parts.container_runtime import ContainerRuntime
 from host.parts.dcgm_exporter import DcgmExporter
 from host.parts.drift import Drift
 from host.parts.driver_check import DriverCheck
+from host.parts.evidence import Evidence
 from host.parts.exporter_choice import DcgmRuntime, DcgmSource, ExporterChoice
 from host.parts.kernel_log import KernelLog
 from host.parts.launch import Launch
@@ -36,7 +37,7 @@ class HostOptions:
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
     `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None: nothing listens beyond
     loopback. `scrape_targets`: whether hosts have further exporters. `monitoring`: what the host with that role runs.
-    `readiness`: None: it is not evaluated.
+    `readiness`: None: it is not evaluated. `evidence`: None: it is not collected.
     """
 
     programs: Mapping[str, Mapping[str, Source]]
@@ -55,6 +56,7 @@ class HostOptions:
     scrape_targets: bool = False
     monitoring: Monitoring | None = None
     readiness: Readiness | None = None
+    evidence: Evidence | None = None
 
 
 def standard_parts(options: HostOptions) -> list[Part]:
@@ -94,4 +96,5 @@ def standard_parts(options: HostOptions) -> list[Part]:
     scrape = options.scrape.parts() if options.scrape else ()
     monitoring = options.monitoring.parts() if options.monitoring else ()
     readiness = (options.readiness.part(),) if options.readiness else ()
-    return [*before_alloy, *monitoring, alloy.part(), *readiness, *scrape, Drift().part(), Pull().part()]
+    evidence = (options.evidence.part(),) if options.evidence else ()
+    return [*before_alloy, *monitoring, alloy.part(), *readiness, *evidence, *scrape, Drift().part(), Pull().part()]

@@ -13,7 +13,7 @@ START = "/opt/gpu-fleet/libexec/start-ready"
 SLURM = ("/opt/gpu-fleet/libexec/slurm-health-check", "/opt/gpu-fleet/libexec/slurm-prolog")
 STATE = "/var/lib/gpu-fleet/ready"
 TABLE = f"{PYTHON}/on_host/ready_table.json"
-MODULES = ("on_host/ready", "on_host/samples", "on_host/slurm")
+MODULES = ("on_host/ready", "on_host/slurm")
 USER = "gpu-fleet-ready"
 
 

@@ -43,7 +43,8 @@ OF_EVERY_EXPORTER = {
 def series(fixture: str) -> list[dict[str, str]]:
     """A /metrics body as promtool's input, of a host in a cluster of its own: each value stays the same, except that timestamps
     advance."""
-    host, given = f'datacenter="us-west", cluster="{fixture}", instance="gpu-node-001"', []
+    mode = "dcgm-exporter" if fixture.startswith(("dcgm", "amd")) else fixture.partition("-")[0]
+    host, given = f'datacenter="us-west", cluster="{fixture}", instance="gpu-node-001", exporter_mode="{mode}"', []
     for line in (FIXTURES / f"{fixture}.prom").read_text().splitlines():
         sample = re.fullmatch(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", line)
         if sample is None or line.startswith("#"):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +83,16 @@ class Stack:
         output, _ = process.communicate(stdin, timeout=1200)
         assert (process.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {process.returncode}:\n{output}"
         return output
+
+    def operation(self, name: str, *arguments: str) -> str:
+        """What `python -m operations.NAME` printed, as make starts it."""
+        command = [sys.executable, "-m", f"operations.{name}", "--stack", self.name, *arguments]
+        environment = {**os.environ, **self._environment()}
+        done = subprocess.run(
+            command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False, timeout=600
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def up(self, *arguments: str, ok: bool = True, **environment: str) -> str:
         return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE, **environment)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ def first_host(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: 
     target = {"url": "http://127.0.0.1:9100", "hosts": ["metal", "container"], "keep": ["node_uname_*"], "labels": {"model": "m"}}
     config = config_of(site, hosts, artifacts, backend) | {
         "pull": {"url": "https://files.example.com/fleet"},
+        "evidence": {},
         "scrapeTargets": {"vllm": {**target, "interval": "5s"}},
     }
     stack = Stack(tmp_path_factory.mktemp("fleet"), "fleet", config).create()
@@ -194,6 +196,21 @@ def test_a_host_reports_its_drift_by_itself(fleet: Stack, site: Site, backend: B
         return abs(len(query.metrics(backend.mimir, own_series)) - of_fleet(MODES[name])) <= 2
 
     eventually(f"as many series about itself of {name} in Mimir as a preview says", is_as_a_preview_says)
+
+
+def test_evidence_of_a_host_is_fetched_with_an_hour_of_its_metrics(fleet: Stack, site: Site, tmp_path: Path) -> None:
+    printed = fleet.operation("evidence", "--host", "metal", "--to", str(tmp_path))
+    [directory] = tmp_path.iterdir()
+    [archive] = directory.glob("evidence-metal-*.tar.gz")
+    assert str(archive) in printed
+    with tarfile.open(archive) as tar:
+        files = {Path(member.name).name: tar.extractfile(member).read() for member in tar}
+    assert b"<nvidia_smi_log>" in files["nvidia-smi-q.xml"] and b"node_gpu" in files["textfile-gpu_links.prom"]
+    assert {"MANIFEST.json", "kernel.log", "exporter.prom", "alloy.prom", "proc-version"} <= files.keys()
+    metrics = json.loads((directory / "metrics.json").read_text())["data"]["result"]
+    assert {"up", "node_load1"} <= {series["metric"]["__name__"] for series in metrics}
+    assert subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=directory, capture_output=True, check=False).returncode == 0
+    assert site.hosts["metal"].ssh("ls -l /var/lib/gpu-fleet/evidence").stdout.count("-rw------- 1 root root") == 1
 
 
 def test_every_unit_is_confined(fleet: Stack, site: Site) -> None:

@@ -1,0 +1,141 @@
+"""What is collected of a broken host: whole, within its limits, and without what must stay secret."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host.part import ON_HOST
+from on_host import evidence
+from on_host.tools import Tools
+
+NVIDIA_SMI = """#!/bin/sh
+case $* in
+  "-q -x") echo "<nvidia_smi_log/>" ;;
+  *) echo links ;;
+esac
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A prefix with the collectors' files, and tools of a driver."""
+    for name in ("evidence", "textfile", "ready"):
+        (tmp_path / "var/lib/gpu-fleet" / name).mkdir(parents=True)
+    (tmp_path / "var/lib/gpu-fleet/textfile/gpu_links.prom").write_text("node_gpu_nvlinks_active 18\n")
+    (tmp_path / "etc/gpu-fleet/secrets").mkdir(parents=True)
+    (tmp_path / "etc/gpu-fleet/secrets/metrics-password").write_text("planted-secret")
+    (tmp_path / "tools").mkdir()
+    tool(tmp_path, "nvidia-smi", NVIDIA_SMI)
+    monkeypatch.setenv("GPU_FLEET_TOOL_PATH", str(tmp_path / "tools"))
+    monkeypatch.setenv("GPU_FLEET_PREFIX", str(tmp_path))
+    wanted = ("nvidia-smi-q.xml", "nvidia-smi-nvlink.txt", "processes.txt", "nvidia-bug-report.log", "ibstat.txt")
+    monkeypatch.setattr(evidence, "SOURCES", tuple(source for source in evidence.SOURCES if source.file in wanted))
+    return tmp_path
+
+
+def tool(host: Path, name: str, text: str) -> None:
+    (host / "tools" / name).write_text(text)
+    (host / "tools" / name).chmod(0o755)
+
+
+def opened(archive: Path) -> dict[str, bytes]:
+    with tarfile.open(archive) as tar:
+        found = {Path(member.name).name: tar.extractfile(member).read() for member in tar.getmembers()}  # type: ignore[union-attr]
+        assert {Path(member.name).parent.name for member in tar.getmembers()} == {archive.name.removesuffix(".tar.gz")}
+        return found
+
+
+def archives(host: Path) -> list[Path]:
+    return sorted((host / "var/lib/gpu-fleet/evidence").iterdir())
+
+
+def test_an_archive_has_what_tools_and_collectors_say_each_with_its_digest(
+    host: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evidence.main(["XID 79"]) == 0
+    archive = Path(capsys.readouterr().out.splitlines()[-1])
+    assert archives(host) == [archive] and archive.stat().st_mode & 0o777 == 0o600
+    files = opened(archive)
+    manifest = json.loads(files.pop("MANIFEST.json"))
+    assert manifest["reason"] == "XID 79" and manifest["host"] == os.uname().nodename
+    assert (
+        files["nvidia-smi-q.xml"] == b"<nvidia_smi_log/>\n"
+        and files["textfile-gpu_links.prom"] == b"node_gpu_nvlinks_active 18\n"
+    )
+    assert {note["file"]: note["sha256"] for note in manifest["files"]} == {
+        name: hashlib.sha256(data).hexdigest() for name, data in files.items()
+    }
+    assert "ibstat.txt" not in files, "what a host does not have is no failure"
+    assert not any(b"planted-secret" in data for data in files.values())
+
+
+def test_a_tool_that_hangs_costs_its_time_and_the_others_are_asked(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(host, "nvidia-smi", NVIDIA_SMI.replace('"-q -x") echo', '"-q -x") sleep 60; echo'))
+    monkeypatch.setattr(evidence, "SOURCES", tuple(source._replace(within_s=1) for source in evidence.SOURCES))
+    began = time.monotonic()
+    assert evidence.main([]) == 0 and time.monotonic() - began < 20
+    [archive] = archives(host)
+    notes = {note["file"]: note for note in json.loads(opened(archive)["MANIFEST.json"])["files"]}
+    assert notes["nvidia-smi-q.xml"]["failed"] == "ended after 1 s" and notes["nvidia-smi-nvlink.txt"]["status"] == 0
+
+
+def test_what_nothing_can_kill_keeps_the_driver_s_other_tools_from_being_started(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tools, "hanging", lambda self: "nvidia-smi (process 7) cannot be killed")
+    assert evidence.main([]) == 0
+    notes = {note["file"]: note for note in json.loads(opened(archives(host)[0])["MANIFEST.json"])["files"]}
+    assert notes["nvidia-smi-q.xml"]["failed"].startswith("nvidia-smi (process 7)") and notes["processes.txt"]["status"] == 0
+
+
+def test_it_is_bounded_in_size_and_in_number(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(host, "nvidia-smi", "#!/bin/sh\nhead -c 30000000 /dev/zero\n")
+    monkeypatch.setenv("GPU_FLEET_EVIDENCE_KEEP", "2")
+    for number in range(4):
+        (host / f"var/lib/gpu-fleet/evidence/evidence-a-2020010{number}T000000Z.tar.gz").touch()
+    assert evidence.main([]) == 0
+    kept = archives(host)
+    assert len(kept) == 2
+    notes = {note["file"]: note for note in json.loads(opened(kept[-1])["MANIFEST.json"])["files"]}
+    assert notes["nvidia-smi-q.xml"]["cut"] and notes["nvidia-smi-q.xml"]["bytes"] == evidence.MOST_OF_A_FILE
+
+
+def test_a_run_that_is_killed_at_any_moment_leaves_whole_archives_alone(host: Path) -> None:
+    tool(host, "nvidia-smi", "#!/bin/sh\nhead -c 4000000 /dev/urandom | od\n")
+    program = [sys.executable, "-I", "-S", "-B", str(ON_HOST), "evidence"]
+    copy = host / "lib"
+    copy.mkdir()
+    (copy / "on_host").symlink_to(ON_HOST)
+    (copy / "__main__.py").symlink_to(ON_HOST / "__main__.py")
+    program[4] = str(copy)
+    environment = {**os.environ, "PATH": f"{host}/tools:/usr/bin:/bin"}
+    whole = subprocess.run(program, env=environment, check=True, capture_output=True, text=True)
+    began = time.monotonic()
+    subprocess.run(program, env=environment, check=True, capture_output=True)
+    took_s = time.monotonic() - began
+    for instant in range(12):
+        running = subprocess.Popen(program, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(took_s * instant / 11)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        for archive in (host / "var/lib/gpu-fleet/evidence").glob("evidence-*.tar.gz"):
+            assert "MANIFEST.json" in opened(archive)
+    assert Path(whole.stdout.splitlines()[-1]).name.startswith("evidence-")
+    subprocess.run(program, env=environment, check=True, capture_output=True)
+    assert not list((host / "var/lib/gpu-fleet/evidence").glob(".evidence-*")), "the next run clears what was left"
+
+
+def test_without_the_right_to_write_it_says_what_to_do(host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr(evidence.os, "access", lambda *_: False)
+    assert evidence.main([]) == 1 and "run it as root (sudo)" in capsys.readouterr().err
