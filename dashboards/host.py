@@ -70,7 +70,7 @@ def dashboard() -> dict[str, Any]:
 
 def _now() -> tuple[Any, ...]:
     return (
-        parts.host_state(NAME, 5),
+        parts.host_state(NAME, 4),
         in_words(
             "GPU readings",
             Query(q.gpus_are_read(NAME), ON_HOST),
@@ -78,12 +78,21 @@ def _now() -> tuple[Any, ...]:
             "fails and "
             "nvidia_gpu_exporter reports none of them.",
             words={1: ("readable", "green"), 0: ("UNREADABLE", "red")},
-            width=5,
+            width=4,
             if_none="no data from a GPU exporter",
         ),
+        in_words(
+            "Ready for work",
+            Query(q.readiness(NAME), ON_HOST),
+            description="Whether work may start on the host, where the stack has gpu-fleet:readiness: gpu-fleet-ready has the "
+            "reasons.",
+            words={0: ("pass", "green"), 1: ("warn", "yellow"), 2: ("FAIL", "red"), 3: ("unknown", "orange")},
+            width=4,
+            if_none="not evaluated",
+        ),
         parts.gpus_of(NAME, 4),
-        parts.critical_alerts(NAME, 5),
-        parts.warnings(NAME, 5),
+        parts.critical_alerts(NAME, 4),
+        parts.warnings(NAME, 4),
         parts.firing_alerts(NAME, has_cluster=False, height=6),
     )
 

@@ -26,6 +26,13 @@ def gpus_are_read(selector: str) -> str:
     )
 
 
+def readiness(selector: str) -> str:
+    """0 pass, 1 warn, 2 fail, 3 unknown: also where it was last evaluated two minutes ago."""
+    state, at = f"gpu_fleet_ready_state{{{selector}}}", f"gpu_fleet_ready_timestamp_seconds{{{selector}}}"
+    fresh = f"max by ({ONE_HOST}) ({state} and on ({ONE_HOST}) timestamp({at}) - {at} < 120)"
+    return f"{fresh} or on ({ONE_HOST}) 3 * group by ({ONE_HOST}) ({state})"
+
+
 def cpu_ratio(selector: str) -> str:
     return f'1 - avg by ({ONE_HOST}) (rate(node_cpu_seconds_total{{{selector}, mode="idle"}}[$__rate_interval]))'
 

@@ -59,6 +59,8 @@ def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
     yield "node_textfile_scrape_error", {}, 0
     yield "gpu_fleet_check_success", {}, 1
     yield "gpu_fleet_check_timestamp_seconds", {}, at_s - at_s % 900
+    yield "gpu_fleet_ready_state", {}, 2 if host.fault else 0
+    yield "gpu_fleet_ready_timestamp_seconds", {}, at_s - at_s % 30
     for part, items in (("alloy", 0), ("node-exporter", 2 if host.name == "gpu-node-003" or host.containers else 0)):
         yield "gpu_fleet_drift_items", {"part": part}, items
 
