@@ -12,7 +12,7 @@ from lab.scorecard.replay import Result, replay
 from lab.scorecard.stores import RuleSet
 
 TAPES = "xid-79,xid-31,xid-154-none,amd-quiet"
-LONGEST_S = 75
+LONGEST_S = 150  # a warning waits for others of its group, and a machine that runs all tests is slow
 
 
 @pytest.fixture(scope="module")
