@@ -21,7 +21,7 @@ from dashboards.panels import (
 )
 from dashboards.queries import fabric, health, pipeline
 from dashboards.queries import fleet as q
-from dashboards.queries.common import CLUSTER, MODE, ONE_HOST, averaged, highest, summed, summed_memory
+from dashboards.queries.common import CLUSTER, MODE, ONE_HOST, averaged, highest, summed
 
 # By exporter: a quantile cannot be computed from those of two. The words are short, so that a narrow legend shows both.
 _QUANTILES = {0.1: "p10 {{exporter_mode}}", 0.5: "p50 {{exporter_mode}}", 0.9: "p90 {{exporter_mode}}"}
@@ -60,7 +60,7 @@ def _hosts() -> Any:
             Query(q.firing_by(CLUSTER, "critical", ONE_HOST), ""),
             Query(averaged("gpu:utilization:ratio", MODE, ONE_HOST), ""),
             Query(q.memory_used_ratio(MODE, ONE_HOST), ""),
-            Query(summed_memory("gpu:memory_free:bytes", MODE, ONE_HOST), ""),
+            Query(summed("gpu:memory_free:bytes", MODE, ONE_HOST), ""),
             Query(highest("gpu:temperature:celsius", MODE, ONE_HOST), ""),
             Query(q.throttled_by(MODE, ONE_HOST), ""),
             Query(summed("gpu:power:watts", MODE, ONE_HOST), ""),

@@ -30,7 +30,6 @@ from dashboards.queries.common import (
     of_clusters,
     per_gpu,
     summed,
-    summed_memory,
     top,
 )
 
@@ -188,7 +187,7 @@ def _extremes() -> tuple[Any, ...]:
         bars(
             "Hosts with the most free GPU memory",
             Query(
-                top(10, summed_memory("gpu:memory_free:bytes", CLUSTER, "datacenter, cluster, instance")),
+                top(10, summed("gpu:memory_free:bytes", CLUSTER, "datacenter, cluster, instance")),
                 "{{cluster}} {{instance}}",
             ),
             description="The ten hosts with the most free GPU memory, summed over their GPUs.",

@@ -8,7 +8,7 @@ from dashboards import parts
 from dashboards.layout import Row, build
 from dashboards.panels import NO_THRESHOLDS, NOT_REPORTED, RED_FROM_ONE, Column, Limit, Query, rows, states, time_series
 from dashboards.queries import gpu as q
-from dashboards.queries.common import GPU, memory, per_gpu, top
+from dashboards.queries.common import GPU, per_gpu, top
 
 ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
 # The names of nvidia-smi -q -d PERFORMANCE.
@@ -45,10 +45,9 @@ def dashboard() -> dict[str, Any]:
 
 
 def _line(title: str, series: str, *, description: str, unit: str, **options: Any) -> Any:
-    query = memory(series, GPU) if series == "gpu:memory_used:bytes" else per_gpu(series, GPU)
     return time_series(
         title,
-        [Query(query, ON_GPU), *options.pop("limits", ())],
+        [Query(per_gpu(series, GPU), ON_GPU), *options.pop("limits", ())],
         description=description,
         unit=unit,
         **{"thresholds": NO_THRESHOLDS, "fill": 0, "width": 12, **options},
@@ -107,7 +106,7 @@ def _use() -> tuple[Any, ...]:
             "gpu:memory_used:bytes",
             description="Used memory. The dashed line is the memory size of a GPU.",
             unit="bytes",
-            limits=(Limit(f"max({memory('gpu:memory_total:bytes', GPU)})", "total"),),
+            limits=(Limit(f"max({per_gpu('gpu:memory_total:bytes', GPU)})", "total"),),
         ),
         _line(
             "Power draw",

@@ -22,7 +22,7 @@ from dashboards.panels import (
 )
 from dashboards.queries import fabric, health
 from dashboards.queries import host as q
-from dashboards.queries.common import GPU, HOST, NAME, memory, per_gpu
+from dashboards.queries.common import GPU, HOST, NAME, per_gpu
 
 ON_HOST = "{{instance}}"
 ON_PORT = "{{device}}/{{port}}, {{instance}}"
@@ -113,8 +113,8 @@ def _gpus() -> tuple[Any, ...]:
         time_series(
             "GPU memory used",
             [
-                Query(memory("gpu:memory_used:bytes", GPU), ON_GPU),
-                Limit(f"sum({memory('gpu:memory_total:bytes', GPU)})", "total"),
+                Query(per_gpu("gpu:memory_used:bytes", GPU), ON_GPU),
+                Limit(f"sum({per_gpu('gpu:memory_total:bytes', GPU)})", "total"),
             ],
             description="Used memory per GPU, stacked. The dashed line is the total memory of the GPUs.",
             unit="bytes",

@@ -19,7 +19,7 @@ from dashboards.panels import (
     time_series,
 )
 from dashboards.queries import work as q
-from dashboards.queries.common import HOST, NAME, memory, per_gpu
+from dashboards.queries.common import HOST, NAME, per_gpu
 
 ON_GPU = "GPU {{gpu}}, {{instance}}"
 CONTAINER = "{{container}}, {{instance}}"
@@ -53,13 +53,13 @@ def _now() -> tuple[Any, ...]:
         ),
         _number(
             "Largest free GPU memory",
-            f"max({per_gpu('gpu:memory_free:bytes', HOST)})",
+            f"max(gpu:memory_free:bytes{{{HOST}}})",  # also of an instance: it is what a model can have
             "Free memory of the GPU, or GPU instance, with the most free memory: the largest model that can still be loaded.",
             "bytes",
         ),
         _number(
             "Total free GPU memory",
-            f"sum({memory('gpu:memory_free:bytes', HOST)})",
+            f"sum({per_gpu('gpu:memory_free:bytes', HOST)})",
             "Free memory, summed over all GPUs of the host.",
             "bytes",
         ),
@@ -82,8 +82,8 @@ def _gpus() -> tuple[Any, ...]:
         time_series(
             "GPU memory used",
             [
-                Query(memory("gpu:memory_used:bytes", HOST), ON_GPU),
-                Limit(f"max({memory('gpu:memory_total:bytes', HOST)})", "total"),
+                Query(per_gpu("gpu:memory_used:bytes", HOST), ON_GPU),
+                Limit(f"max({per_gpu('gpu:memory_total:bytes', HOST)})", "total"),
             ],
             description="Memory used by models and their caches. The dashed line is the memory size of a GPU.",
             unit="bytes",

@@ -10,6 +10,8 @@ ONE_GPU: Final = "datacenter, cluster, instance, gpu, uuid"
 ONE_HOST: Final = "datacenter, cluster, instance"
 ONE_CLUSTER: Final = "datacenter, cluster"
 
+_SHARED: Final = ("gpu:memory_used:bytes", "gpu:memory_free:bytes", "gpu:memory_total:bytes")
+
 # Selectors: the dashboard's variables. `$gpu` is a GPU's index on its host.
 CLUSTER: Final = 'datacenter=~"$datacenter", cluster=~"$cluster"'
 NAME: Final = f'{CLUSTER}, instance=~"$instance"'  # of a host, for series that do not come from its GPU exporter
@@ -19,18 +21,11 @@ GPU: Final = f'{HOST}, gpu=~"$gpu"'
 
 
 def per_gpu(series: str, selector: str) -> str:
-    """One value per GPU."""
-    return f"max by ({ONE_GPU}) ({series}{{{selector}}})"
-
-
-def memory(series: str, selector: str) -> str:
-    """One value per GPU, in bytes: the instances of a divided GPU share its memory."""
+    """One value per GPU. The instances of a divided GPU share its memory; of all else the highest is the GPU's."""
+    if series not in _SHARED:
+        return f"max by ({ONE_GPU}) ({series}{{{selector}}})"
     of_instances = f'sum by ({ONE_GPU}) (max by ({ONE_GPU}, gpu_instance) ({series}{{{selector}, gpu_instance!=""}}))'
     return f'{of_instances} or max by ({ONE_GPU}) ({series}{{{selector}, gpu_instance=""}})'
-
-
-def summed_memory(series: str, selector: str, by: str) -> str:
-    return f"sum by ({by}) ({memory(series, selector)})"
 
 
 def summed(series: str, selector: str, by: str) -> str:

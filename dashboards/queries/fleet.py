@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, RULES_RUN, of_clusters, or_zero, summed_memory
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, RULES_RUN, of_clusters, or_zero, summed
 
 _AGENT: Final = 'job="alloy"'
 _MIB_1024: Final = 1 << 30  # less may be the driver's own use
@@ -74,7 +74,7 @@ def memory_of_idle_gpus(selector: str, count: int) -> str:
 
 
 def memory_used_ratio(selector: str, by: str) -> str:
-    return f"{summed_memory('gpu:memory_used:bytes', selector, by)} / {summed_memory('gpu:memory_total:bytes', selector, by)}"
+    return f"{summed('gpu:memory_used:bytes', selector, by)} / {summed('gpu:memory_total:bytes', selector, by)}"
 
 
 def memory_used_ratio_of_clusters(selector: str) -> str:
