@@ -17,13 +17,22 @@ from alerts.xid import CATALOGUE, LINES, Action, Severity
 PASS, WARN, FAIL = "pass", "warn", "fail"
 # Series -> state, code, and why, in words. `zero`: what fails is 0.
 _SIGNALS: Final = (
-    ("gpu:recovery_action:code", FAIL, "recovery_action", "", False),
+    ("gpu:recovery_action:code", FAIL, "recovery_action", "the driver reports a recovery action", False),
     ("gpu:row_remap_failed:bool", FAIL, "row_remap_failed", "the remapping of a memory row failed", False),
     ("gpu:row_remap_pending:bool", WARN, "row_remap_pending", "a memory row is remapped at the next reset", False),
     ("gpu:pages_retired_pending:bool", WARN, "pages_pending", "a memory page is retired at the next reset", False),
     ("gpu:sram_errors_exceeded:bool", FAIL, "sram_errors", "uncorrectable SRAM errors exceed the threshold", False),
     ("gpu:vendor_health:bool", FAIL, "vendor_health", "AMD's exporter reports it as unhealthy", True),
 )
+# What a value says that is more than the text of its signal.
+_TEXTS: Final = {
+    "recovery_action": {
+        "1": "the driver asks to reset the GPU",
+        "2": "the driver asks to reboot the node",
+        "3": "the driver asks to drain peer-to-peer traffic",
+        "4": "the driver asks to drain the node, then reset the GPU",
+    }
+}
 # About the program, or about nothing that the next job would notice.
 _NOT_THE_GPU: Final = frozenset(
     {Action.RESTART_APP, Action.CHECK_APP, Action.CHECK_UVM, Action.UPDATE_SOFTWARE, Action.FOLLOW_COMPANION_XID, Action.NONE}
@@ -31,7 +40,8 @@ _NOT_THE_GPU: Final = frozenset(
 
 
 def table() -> str:
-    """As JSON: `identity`, metrics that each listed GPU has; `signals`; `kernel`: code -> class of its line -> state, action."""
+    """As JSON: `identity`, metrics that each listed GPU has; `signals`; `kernel`: code -> class of its line -> state, action;
+    `ends`: the event that ends others, and those that it does not."""
     kernel: dict[str, dict[str, tuple[str, str]]] = {}
     for code, xid in CATALOGUE.items():
         kernel[str(code)] = {"": (_state(xid.severity, xid.action), xid.action.text)}
@@ -44,7 +54,10 @@ def table() -> str:
         {
             "identity": list(_metrics("gpu:info")),
             "signals": [
-                {"state": state, "code": code, "text": text, "zero": zero, "metrics": list(_metrics(series))}
+                {
+                    **{"state": state, "code": code, "text": text, "zero": zero},
+                    **{"texts": _TEXTS.get(code, {}), "metrics": list(_metrics(series))},
+                }
                 for series, state, code, text, zero in _SIGNALS
             ],
             "kernel": kept,

@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from on_host.samples import fetched, text_of
+from on_host.files import text_of
+from on_host.samples import fetched
 from on_host.tools import CollectError, Tools
 
 MOST_S = 80  # of all together; what is left is packing
@@ -31,7 +32,7 @@ LINES = 20000  # of the kernel log
 
 
 class Source(NamedTuple):
-    """`file`: its name in the archive. `command`: the first word is looked up; absent tools are noted."""
+    """`file`: its name in the archive. `command`: the first word is looked up; a host without that tool has no such file."""
 
     file: str
     command: tuple[str, ...]
@@ -129,10 +130,13 @@ def _ask(found: Collection, tools: Tools, source: Source, within_s: float) -> No
         found.add(source.file, b"", failed=hanging)
         return
     try:
-        answer = tools.ask(within_s, [tools.find(name), *arguments])
+        path = tools.find(name)
+    except CollectError:
+        return
+    try:
+        answer = tools.ask(within_s, [path, *arguments])
     except CollectError as error:
-        if "this host has no" not in str(error):
-            found.add(source.file, b"", failed=str(error), seconds=round(time.time() - began, 1))
+        found.add(source.file, b"", failed=str(error), seconds=round(time.time() - began, 1))
         return
     note: dict[str, object] = {
         "command": " ".join(source.command),

@@ -5,7 +5,7 @@ The first six names and their label gpu are those of the Debian textfile guide (
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 
 class Metric(NamedTuple):
@@ -60,29 +60,45 @@ METRICS: dict[str, Metric] = {
 }
 
 
+# Of the readiness, with the prefix gpu_fleet_.
+READINESS: dict[str, Metric] = {
+    "ready_state": Metric("gauge", (), "Whether work may start on this host: 0 pass, 1 warn, 2 fail, 3 unknown."),
+    "ready_timestamp_seconds": Metric("gauge", (), "When that was evaluated."),
+    "ready_reason": Metric("gauge", ("reason", "gpu"), "Why the state is not pass: the state that the reason alone would give."),
+    "ready_drained_timestamp_seconds": Metric("gauge", (), "When gpu-fleet drained this node in Slurm; absent while it is not."),
+    "ready_drain_refused": Metric("gauge", (), "1 while this node is not drained because too many nodes are already."),
+}
+
+
 class Metrics:
     """The samples of one collection. `said`: why a part of it failed, as lines for whoever reads the file."""
 
-    def __init__(self, said: Sequence[str] = ()) -> None:
+    def __init__(self, said: Sequence[str] = (), *, known: Mapping[str, Metric] = METRICS, prefix: str = "node_gpu_") -> None:
         self._lines: dict[str, list[str]] = {}
+        self._known, self._prefix = known, prefix
         self.said = list(said)
 
+    @classmethod
+    def of_readiness(cls) -> Metrics:
+        return cls(known=READINESS, prefix="gpu_fleet_")
+
     def add(self, name: str, value: float, *labels: str) -> None:
-        """`labels`: the values, in the order of METRICS."""
-        names = METRICS[name].labels
+        """`labels`: the values, in the order in which the metric has them."""
+        names = self._known[name].labels
         if len(names) != len(labels):
             raise ValueError(f"{name} has the labels {names}")
         text = ",".join(f'{label}="{_escaped(of)}"' for label, of in zip(names, labels))
-        self._lines.setdefault(name, []).append(f"node_gpu_{name}{{{text}}} {number(value)}\n".replace("{}", ""))
+        self._lines.setdefault(name, []).append(f"{self._prefix}{name}{{{text}}} {number(value)}\n".replace("{}", ""))
 
     def part(self, collector: str, part: str, *, works: bool) -> None:
         self.add("collector_part_success", int(works), collector, part)
 
     def render(self) -> str:
         parts = []
-        for name, metric in METRICS.items():
+        for name, metric in self._known.items():
             if name in self._lines:
-                parts.append(f"# HELP node_gpu_{name} {metric.help}\n# TYPE node_gpu_{name} {metric.kind}\n")
+                whole = self._prefix + name
+                parts.append(f"# HELP {whole} {metric.help}\n# TYPE {whole} {metric.kind}\n")
                 parts += self._lines[name]
         return "".join(parts)
 

@@ -12,9 +12,11 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Sequence
 
-from on_host.samples import Sample, fetched, parse, text_of
+from on_host.files import replace, text_of
+from on_host.metrics import Metrics
+from on_host.samples import Sample, fetched, parse
 
 PASS, WARN, FAIL, UNKNOWN = "pass", "warn", "fail", "unknown"
 STATES = (PASS, WARN, FAIL, UNKNOWN)  # the number of a state is its metric's value and the exit status
@@ -25,7 +27,6 @@ BLANK = 1e6  # from here on a code or a count is a library's word for "no value"
 TABLE = Path(__file__).with_name("ready_table.json")
 _KERNEL = r"gpu_fleet_(xid|amd_event)_last_timestamp_seconds"
 _TEXTFILES = r"node_gpu_\w+|gpu_fleet_maintenance\w*"
-_RECOVERY = {1: "reset the GPU", 2: "reboot the node", 3: "drain peer-to-peer traffic", 4: "drain the node, then reset the GPU"}
 
 
 class Reason(NamedTuple):
@@ -61,43 +62,38 @@ def evaluated(facts: Facts, table: Mapping[str, Any]) -> list[Reason]:
     for sample in facts.samples:
         if sample.name == "gpu_fleet_maintenance" and sample.value == 1:
             reasons.append(Reason(WARN, "maintenance", "", f"in maintenance: {sample.labels.get('reason', '')}"))
-    reasons += _of_listing(facts, table, values)
+    named: dict[str, list[Sample]] = {}
+    for sample in facts.samples:
+        named.setdefault(sample.name, []).append(sample)
+    reasons += _of_listing(facts, set(_by_gpu(named, table["identity"])), values)
     for signal in table["signals"]:
-        for gpu, value in _by_gpu(facts.samples, signal["metrics"]).items():
-            if value >= BLANK:
-                continue
-            if signal["code"] == "recovery_action":
-                if value > 0:
-                    action = _RECOVERY.get(int(value), f"recovery action {value:g}")
-                    reasons.append(Reason(FAIL, "recovery_action", gpu, f"GPU {gpu}: the driver asks to {action}"))
-            elif (value == 0) if signal["zero"] else (value > 0):
-                reasons.append(Reason(signal["state"], signal["code"], gpu, f"GPU {gpu}: {signal['text']}"))
+        for gpu, value in _by_gpu(named, signal["metrics"]).items():
+            if value < BLANK and ((value == 0) if signal["zero"] else (value > 0)):
+                text = signal["texts"].get(f"{value:g}", signal["text"])
+                reasons.append(Reason(signal["state"], signal["code"], gpu, f"GPU {gpu}: {text}"))
     return [*reasons, *_of_kernel(facts.kernel, table, values)]
 
 
-def _of_listing(facts: Facts, table: Mapping[str, Any], values: Mapping[str, float]) -> Iterator[Reason]:
+def _of_listing(facts: Facts, listed: AbstractSet[str], values: Mapping[str, float]) -> Iterator[Reason]:
     hangs = re.search(r"# says: (.*the driver hangs.*)", facts.says)
     if hangs:
         yield Reason(FAIL, "driver_hangs", "", hangs[1])
     if values.get("node_gpu_unreadable", 0) > 0:
         yield Reason(FAIL, "unreadable", "", f"{values['node_gpu_unreadable']:g} GPUs cannot be read")
-    listed = set(_by_gpu(facts.samples, table["identity"]))
     if not listed and not facts.problems and not hangs:
         yield Reason(UNKNOWN, "no_gpus", "", "no GPU is listed")
     if listed and len(listed) < facts.expected:
         yield Reason(FAIL, "gpus_missing", "", f"{len(listed)} of {facts.expected} GPUs are listed")
 
 
-def _by_gpu(samples: Sequence[Sample], metrics: Sequence[str]) -> dict[str, float]:
+def _by_gpu(named: Mapping[str, Sequence[Sample]], metrics: Sequence[str]) -> dict[str, float]:
     """The highest value of each GPU, which several instances and pods may share. nvidia_gpu_exporter has only the uuid."""
-    indices = {s.labels["uuid"]: s.labels["index"] for s in samples if s.name == "nvidia_smi_gpu_info" and "uuid" in s.labels}
+    indices = {s.labels["uuid"]: s.labels["index"] for s in named.get("nvidia_smi_gpu_info", ()) if "uuid" in s.labels}
     found: dict[str, float] = {}
-    for sample in samples:
-        if sample.name in metrics:
-            labels = sample.labels
-            uuid = labels.get("uuid", "")
-            gpu = labels.get("gpu") or labels.get("gpu_id") or indices.get(uuid, uuid)
-            found[gpu] = max(found.get(gpu, sample.value), sample.value)
+    for labels, value in [(s.labels, s.value) for name in metrics for s in named.get(name, ())]:
+        uuid = labels.get("uuid", "")
+        gpu = labels.get("gpu") or labels.get("gpu_id") or indices.get(uuid, uuid)
+        found[gpu] = max(found.get(gpu, value), value)
     return found
 
 
@@ -177,7 +173,7 @@ def _remembered(file: Path, said: Sequence[Sample]) -> Sequence[Sample]:
         before = []
     latest = {(sample.name, *sorted(sample.labels.items())): sample for sample in (*before, *said)}
     kept = list(latest.values())[-1000:]
-    _replace(file, json.dumps({"boot": boot, "said": kept}), 0o640)
+    replace(file, json.dumps({"boot": boot, "said": kept}), 0o640)
     return kept
 
 
@@ -188,30 +184,19 @@ def service(prefix: str, environment: Mapping[str, str]) -> int:
     reasons = evaluated(facts, json.loads(TABLE.read_text()))[:MOST_REASONS]
     now = time.time()
     report = {"state": state_of(reasons), "time": int(now), "reasons": [reason._asdict() for reason in reasons]}
-    _replace(directory / "ready.json", json.dumps(report), 0o644)
-    _replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready.prom"), metrics(report), 0o644)
+    replace(directory / "ready.json", json.dumps(report))
+    replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready.prom"), metrics(report))
     return 0
 
 
 def metrics(report: Mapping[str, Any]) -> str:
-    lines = [
-        "# HELP gpu_fleet_ready_state Whether work may start on this host: 0 pass, 1 warn, 2 fail, 3 unknown.",
-        "# TYPE gpu_fleet_ready_state gauge",
-        f"gpu_fleet_ready_state {STATES.index(report['state'])}",
-        "# HELP gpu_fleet_ready_timestamp_seconds When that was evaluated.",
-        "# TYPE gpu_fleet_ready_timestamp_seconds gauge",
-        f"gpu_fleet_ready_timestamp_seconds {report['time']}",
-    ]
-    if report["reasons"]:
-        lines += [
-            "# HELP gpu_fleet_ready_reason Why the state is not pass: the state that the reason alone would give.",
-            "# TYPE gpu_fleet_ready_reason gauge",
-        ]
+    found = Metrics.of_readiness()
+    found.add("ready_state", STATES.index(report["state"]))
+    found.add("ready_timestamp_seconds", report["time"])
     unique = {(one["code"], one["gpu"]): STATES.index(one["state"]) for one in report["reasons"]}
-    for (code, gpu), state in unique.items():
-        labels = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in (("reason", code), ("gpu", gpu)))
-        lines.append(f"gpu_fleet_ready_reason{{{labels}}} {state}")
-    return "\n".join(lines) + "\n"
+    for labels, state in unique.items():
+        found.add("ready_reason", state, *labels)
+    return found.render()
 
 
 def current(prefix: str) -> dict[str, Any]:
@@ -243,10 +228,3 @@ def main(arguments: list[str]) -> int:
         for one in report["reasons"]:
             print(f"  {one['state']}: {one['text']}")
     return STATES.index(report["state"])
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(text, encoding="utf-8")
-    new.chmod(mode)
-    new.replace(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple
 
 MOST_BYTES = 32 << 20
@@ -46,14 +45,6 @@ def fetched(listen: str, within_s: float) -> str:
         return answer.read(MOST_BYTES).decode("utf-8", "replace")
     finally:
         connection.close()
-
-
-def text_of(path: Path) -> str:
-    """Empty when there is no such file."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _unescaped(value: str) -> str:

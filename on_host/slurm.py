@@ -21,8 +21,9 @@ import time
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from on_host.files import replace, text_of
+from on_host.metrics import Metrics
 from on_host.ready import FAIL, PASS, WARN, current
-from on_host.samples import text_of
 
 OURS = "gpu-fleet: "  # begins the reason of a node that we drained
 WITHIN_S = 10  # of each command; Slurm ends a health check after 60 s
@@ -44,13 +45,14 @@ class SlurmError(Exception):
 
 def health_check(report: Mapping[str, Any], settings: Settings, record: Path) -> str:
     """What was done, in words; empty: nothing. `record`: exists while the node is drained by us. Raises SlurmError."""
-    if report["state"] == FAIL and not _is_in_maintenance(report):
-        return _drained(report, settings, record)
-    if report["state"] in (PASS, WARN):
+    is_ready = report["state"] in (PASS, WARN)
+    if is_ready:
         _forget(record.with_name("slurm-limit"))
-        if record.exists() and not _is_in_maintenance(report):
-            return _resumed(settings, record)
-    return ""
+    if any(one["code"] == "maintenance" for one in report["reasons"]):
+        return ""
+    if report["state"] == FAIL:
+        return _drained(report, settings, record)
+    return _resumed(settings, record) if is_ready and record.exists() else ""
 
 
 def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str:
@@ -93,10 +95,6 @@ def _resumed(settings: Settings, record: Path) -> str:
     return f"resumed {settings.node}: it is ready again"
 
 
-def _is_in_maintenance(report: Mapping[str, Any]) -> bool:
-    return any(one["code"] == "maintenance" for one in report["reasons"])
-
-
 def _node(name: str) -> tuple[str, str]:
     """State, with its flags (IDLE+DRAIN), and reason."""
     text = _scontrol("show", "node", name, "--oneliner")
@@ -131,19 +129,11 @@ def _run(*command: str) -> str:
 def metrics(directory: Path) -> str:
     """Whether we drained the node, and since when; or why we did not."""
     drained, limit = directory / "slurm-drained", directory / "slurm-limit"
-    lines = []
+    found = Metrics.of_readiness()
     if drained.exists():
-        lines += [
-            "# HELP gpu_fleet_ready_drained_timestamp_seconds When gpu-fleet drained this node in Slurm; absent while it is not.",
-            "# TYPE gpu_fleet_ready_drained_timestamp_seconds gauge",
-            f"gpu_fleet_ready_drained_timestamp_seconds {int(drained.stat().st_mtime)}",
-        ]
-    lines += [
-        "# HELP gpu_fleet_ready_drain_refused 1 while this node is not drained because too many nodes are already.",
-        "# TYPE gpu_fleet_ready_drain_refused gauge",
-        f"gpu_fleet_ready_drain_refused {int(limit.exists())}",
-    ]
-    return "\n".join(lines) + "\n"
+        found.add("ready_drained_timestamp_seconds", int(drained.stat().st_mtime))
+    found.add("ready_drain_refused", int(limit.exists()))
+    return found.render()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -170,11 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     if done and done != text_of(said):  # once, and not every minute
         _log(done)
     said.write_text(done, encoding="utf-8")
-    file = Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom")
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    new.write_text(metrics(directory), encoding="utf-8")
-    new.chmod(0o644)
-    new.replace(file)
+    replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom"), metrics(directory))
     return 0
 
 

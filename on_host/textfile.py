@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from on_host.files import replace
 from on_host.metrics import Metrics
 from on_host.tools import CollectError, Stopped, Tools
 
@@ -80,7 +81,4 @@ def write(directory: Path, tools: Tools, name: str) -> None:
     metrics.add("collector_timestamp_seconds", int(ended), name)
     # Comments to Prometheus; converge's check shows them as the reason of the failure.
     says = "".join(f"# says: {line}\n" for line in metrics.said[-SAYS_LINES:])
-    new = directory / f".gpu_{name}"
-    new.write_text(metrics.render() + says, encoding="utf-8")
-    new.chmod(0o644)  # node_exporter runs as another user
-    new.replace(directory / f"gpu_{name}.prom")
+    replace(directory / f"gpu_{name}.prom", metrics.render() + says)

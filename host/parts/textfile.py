@@ -33,7 +33,7 @@ from host.parts.python import HAS_PYTHON
 START = "/opt/gpu-fleet/libexec/start-textfile"
 MODULES = (
     *("__main__", "on_host/__init__", "on_host/collect/__init__"),
-    *("on_host/metrics", "on_host/nvidia_smi", "on_host/samples", "on_host/textfile", "on_host/tools"),
+    *("on_host/files", "on_host/metrics", "on_host/nvidia_smi", "on_host/samples", "on_host/textfile", "on_host/tools"),
 )
 DIRECTORY = "/var/lib/gpu-fleet/textfile"
 MAINTENANCE = "/opt/gpu-fleet/bin/gpu-fleet-maintenance"  # writes its state there, for the alerts
