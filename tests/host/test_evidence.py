@@ -12,12 +12,15 @@ import tarfile
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from host.part import ON_HOST
+from lab.gpu.nvml.real import GENERATIONS
 from on_host import evidence
 from on_host.tools import Tools
+from tests.host.parts.real_machine import RealMachine
 
 NVIDIA_SMI = """#!/bin/sh
 case $* in
@@ -139,3 +142,14 @@ def test_a_run_that_is_killed_at_any_moment_leaves_whole_archives_alone(host: Pa
 def test_without_the_right_to_write_it_says_what_to_do(host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(evidence.os, "access", lambda *_: False)
     assert evidence.main([]) == 1 and "run it as root (sudo)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("branch", GENERATIONS)
+def test_the_real_nvidia_smi_s_xml_is_in_it_whole(host: Path, branch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = RealMachine(host, branch)
+    (host / "tools/nvidia-smi").unlink()
+    real.boot()
+    assert evidence.main([]) == 0
+    files = opened(archives(host)[0])
+    log = ElementTree.fromstring(files["nvidia-smi-q.xml"])
+    assert log.findtext("driver_version") == real.driver and len(log.findall("gpu")) == 4
