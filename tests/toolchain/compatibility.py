@@ -175,6 +175,13 @@ def rows() -> list[Row]:
             "-",
         ),
         Row(
+            "Slurm, for `gpu-fleet:readiness`",
+            "-",
+            "stand-ins for `scontrol` and `sinfo` in the tests; 22.05 itself, by hand",
+            "-",
+            "-",
+        ),
+        Row(
             "hosts",
             "-",
             distributions,
