@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from host.part import ROOTFS, Check, Directory, File, FileCheck, HttpCheck, Part, Source, Unit, User, secret_group
+from host.part import ROOTFS, Check, Directory, File, FileCheck, HttpCheck, Part, PortCheck, Source, Unit, User, secret_group
 
 CONVERGE = Path(__file__).parent / "converge"
 MANIFEST_FORMAT = 1
@@ -246,6 +246,8 @@ def _check_record(check: Check) -> tuple[str, ...]:
             return "check", "http", str(check.within_s), check.url, "-", check.contains or "-"
         case FileCheck():
             return "check", "file", str(check.within_s), check.path, str(check.fresh_s), check.contains or "-"
+        case PortCheck():
+            return "check", "port", str(check.within_s), check.address, "-", "-"
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------------
@@ -392,10 +394,12 @@ def _errors_of_fields(part: Part) -> Iterator[str]:
             if not value or not value.isprintable() or value != value.strip():
                 yield f"{record[0]}: {value!r} must be printable text without leading or trailing spaces"
     for check in part.checks:
-        if isinstance(check, HttpCheck):
-            for name in _REFERENCE.findall(check.url):
-                if not _VARIABLE.fullmatch(name):
-                    yield f"check {check.url}: ${{{name}}} is not a valid name for an environment file"
+        if isinstance(check, FileCheck):
+            continue
+        what = check.url if isinstance(check, HttpCheck) else check.address
+        for name in _REFERENCE.findall(what):
+            if not _VARIABLE.fullmatch(name):
+                yield f"check {what}: ${{{name}}} is not a valid name for an environment file"
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------------

@@ -130,7 +130,18 @@ class FileCheck:
     within_s: int = 90  # the collectors may take 25 s, and a timer starts them
 
 
-Check = HttpCheck | FileCheck
+@dataclass(frozen=True, kw_only=True)
+class PortCheck:
+    """The part works when a process listens on the port of `address`, within `within_s` seconds of a restart: for a server that
+    answers only who has its login.
+
+    `address`: HOST:PORT, which may contain ${NAME} of the environment file."""
+
+    address: str
+    within_s: int = 60
+
+
+Check = HttpCheck | FileCheck | PortCheck
 
 
 def secret_group(secret: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host.part import File, FileCheck, Part, Unit, User, secret_group
+from host.part import File, FileCheck, Part, PortCheck, Unit, User, secret_group
 from host.parts import node_exporter, nvidia_gpu_exporter
 from host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
 from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
@@ -43,6 +43,7 @@ class Scrape:
                 settings={"GPU_FLEET_SCRAPE_NODE_LISTEN": self.node_exporter_listen},
                 secrets=(WEB_CONFIG,),
                 units=(_unit("gpu-fleet-scrape-node", node_exporter.PROGRAM, node_exporter.START, _START_NODE),),
+                checks=(PortCheck(address="${GPU_FLEET_SCRAPE_NODE_LISTEN}"),),
             ),
             Part(
                 name="scrape-gpu",
@@ -60,6 +61,7 @@ class Scrape:
                         _START_GPU,
                     ),
                 ),
+                checks=(PortCheck(address="${GPU_FLEET_SCRAPE_GPU_LISTEN}"),),
             ),
             Part(
                 name="scrape-dcgm",
@@ -74,7 +76,10 @@ class Scrape:
                 settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
                 secrets=(WEB_CONFIG,),
                 units=(_unit("gpu-fleet-scrape-dcgm", node_exporter.PROGRAM, _START_DCGM),),
-                checks=(FileCheck(path="/run/gpu-fleet-scrape-dcgm/dcgm-exporter.prom", fresh_s=30),),
+                checks=(
+                    FileCheck(path="/run/gpu-fleet-scrape-dcgm/dcgm-exporter.prom", fresh_s=30),
+                    PortCheck(address="${GPU_FLEET_SCRAPE_GPU_LISTEN}"),
+                ),
             ),
         )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import File, HttpCheck
+from host.part import File, HttpCheck, PortCheck
 from lab.ports import free_ports
 from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, snapshot, web
 
@@ -281,6 +281,18 @@ def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: Si
     finally:
         impostor.kill()
         impostor.wait()
+
+
+def test_a_server_that_only_its_login_may_ask_is_ready_when_it_listens(host: SimulatedHost) -> None:
+    """supervisord calls a program running after a second, and one that reads a key on a busy host dies after that."""
+    listens = PortCheck(address="127.0.0.1:${WEB_PORT}", within_s=10)
+    assert host.apply([web(host, checks=(listens,))]).statuses["web"] == "changed"
+    port = host.settings["WEB_PORT"]
+    host.settings["WEB_PORT"] = str(free_ports(1)[0])
+    deaf = web(host, port=int(port), checks=(PortCheck(address="127.0.0.1:${WEB_PORT}", within_s=2),))
+    apply = host.run("apply", [deaf])
+    assert apply.error("web")["code"] == "service-failed"
+    assert f"nothing listens on 127.0.0.1:{host.settings['WEB_PORT']}" in apply.error("web")["message"]
 
 
 def test_a_service_keeps_running_with_the_old_settings_when_the_new_ones_do_not_work(host: SimulatedHost) -> None:

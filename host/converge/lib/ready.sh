@@ -81,6 +81,7 @@ do_checks_pass() {
     case $check_kind in
       http) expand "$check_what" && does_url_answer "$EXPANDED" "$check_contains" || return 1 ;;
       file) is_file_fresh "$check_what" "$check_fresh_s" "$check_contains" || return 1 ;;
+      port) expand "$check_what" && is_listened_on "$EXPANDED" || return 1 ;;
     esac
   done <"$CHECKS"
   UNMET=
@@ -103,6 +104,12 @@ does_url_answer() {
   get_url "$1" >"$SCRATCH/body" 2>"$SCRATCH/stderr" </dev/null || return 1
   UNMET="$1 responds, but without $2"
   [ -z "$2" ] || grep -qF -e "$2" "$SCRATCH/body"
+}
+
+# is_listened_on HOST:PORT
+is_listened_on() {
+  UNMET="nothing listens on $1"
+  port_inodes "${1##*:}"
 }
 
 # get_url URL: prints the response body, with whatever tool this host has: a minimal host has neither curl nor wget, but it has bash,
@@ -178,7 +185,7 @@ free_ports() {
 # foreign_listener: is the port of a check in use? Then sets the error. Only called while our service does not run.
 foreign_listener() {
   while IFS=$TAB read -r check_kind _ check_what _; do
-    [ "$check_kind" = http ] || continue
+    [ "$check_kind" != file ] || continue
     expand "$check_what"
     listener_port=${EXPANDED#http://}
     listener_port=${listener_port%%/*}
@@ -193,14 +200,20 @@ foreign_listener() {
   return 1
 }
 
-# port_holder PORT: sets HOLDER, from the kernel's own table, since not every host has ss. Returns 1 when no process listens.
-port_holder() {
-  holder_hex=$(printf '%04X' "$1")
+# port_inodes PORT: sets PORT_INODES to the sockets that listen on it, from the kernel's own table, since not every host has ss. Returns 1
+# when there is none.
+port_inodes() {
+  port_hex=$(printf '%04X' "$1")
   # Columns: local address, remote address, state (0A is LISTEN), ..., inode of the socket.
-  holder_inodes=$(awk -v port=":$holder_hex" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
-  [ -n "$holder_inodes" ] || return 1
+  PORT_INODES=$(awk -v port=":$port_hex" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null)
+  [ -n "$PORT_INODES" ]
+}
+
+# port_holder PORT: sets HOLDER. Returns 1 when no process listens.
+port_holder() {
+  port_inodes "$1" || return 1
   HOLDER="a process of another user"
-  for holder_inode in $holder_inodes; do
+  for holder_inode in $PORT_INODES; do
     # shellcheck disable=SC2012 # one process for all descriptors; the names in /proc are numbers
     holder_pid=$(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -v socket="socket:[$holder_inode]" '
       /^\/proc\// { split($0, at, "/"); pid = at[3] }
