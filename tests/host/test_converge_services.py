@@ -295,6 +295,14 @@ def test_a_server_that_only_its_login_may_ask_is_ready_when_it_listens(host: Sim
     assert f"nothing listens on 127.0.0.1:{host.settings['WEB_PORT']}" in apply.error("web")["message"]
 
 
+def test_a_server_that_dies_before_it_listens_says_why(host: SimulatedHost) -> None:
+    part = web(host, checks=(PortCheck(address="127.0.0.1:${WEB_PORT}", within_s=6),))
+    program, server = part.files
+    slow = replace(program, content=b"#!/bin/sh\nsleep 2\necho the key cannot be read >&2\nexit 1\n")
+    error = host.run("apply", [replace(part, files=(slow, server))]).error("web")
+    assert error["code"] == "service-failed" and "the key cannot be read" in error["message"]
+
+
 def test_a_service_keeps_running_with_the_old_settings_when_the_new_ones_do_not_work(host: SimulatedHost) -> None:
     host.apply([web(host)])
     good_port = host.settings["WEB_PORT"]

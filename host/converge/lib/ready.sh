@@ -145,10 +145,12 @@ is_file_fresh() {
 # not_ready SECONDS: sets the error, with the last lines of the log; a program's last words usually explain why it exited.
 not_ready() {
   if [ -n "$UNSTEADY" ]; then
-    service end "$UNSTEADY"
-    ready_why="service $UNSTEADY does not keep running${END_WORDS:+: $(printf '%.300s' "$END_WORDS")}"
+    ready_why="service $UNSTEADY does not keep running"
+    last_words_of "$UNSTEADY"
   else
     ready_why="$UNMET (waited $1 s)"
+    # check_kind is that of the check that failed. A server that starts, reads its key and exits, over and over, has said why.
+    if [ "$check_kind" = port ] && IFS=$TAB read -r ready_unit _ <"$RECORDS"; then last_words_of "$ready_unit"; fi
   fi
   while IFS=$TAB read -r ready_unit _; do
     service log "$ready_unit"
@@ -163,6 +165,12 @@ not_ready() {
   cp "$SCRATCH/ready.log" "$SCRATCH/log"
   # A program that exited because something could not be downloaded exits with 13, as probes do; its last line is the reason.
   [ -z "$UNSTEADY" ] || [ "$END_STATUS" != 13 ] || [ -z "$END_WORDS" ] || fail download "$END_WORDS"
+}
+
+# last_words_of UNIT: adds them to ready_why.
+last_words_of() {
+  service end "$1"
+  ready_why="$ready_why${END_WORDS:+: $(printf '%.300s' "$END_WORDS")}"
 }
 
 # free_ports PART: before a part's stopped services start, no other program may listen on the ports of its checks; otherwise that
