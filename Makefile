@@ -3,10 +3,10 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 # Runs a command with the toolchain's programs on the PATH.
-WITH_TOOLS := $(PYTHON) -m toolchain run --
+WITH_TOOLS := $(PYTHON) -m gpu_fleet.toolchain run --
 # Gets the programs that a stack needs, or says which one is missing and how to install it.
-PROGRAMS_FOR := $(PYTHON) -m operations.programs --stack
-SETUP := $(PYTHON) -m toolchain install
+PROGRAMS_FOR := $(PYTHON) -m gpu_fleet.operations.programs --stack
+SETUP := $(PYTHON) -m gpu_fleet.toolchain install
 # The lab's stand-ins for what cannot be installed: for the stack `dev`, and to try out a stack without real hosts or clusters.
 ifneq ($(filter 1,$(STAND_INS))$(filter dev,$(STACK)),)
 export STAND_INS
@@ -25,7 +25,7 @@ ON_STACKS := preview up up-all destroy shell artifacts pull-bundle new-stack kno
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
-DEPLOY := $(WITH_TOOLS) $(PYTHON) -m operations.deploy
+DEPLOY := $(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.deploy
 
 .PHONY: help
 help:
@@ -93,71 +93,71 @@ up-all: .venv/installed ## deploy every stack file but dev, one after the other,
 
 destroy: .venv/installed ## remove a stack after saying what goes and what stays: make destroy STACK=us-west-training, YES=1 without asking
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.destroy --stack "$(STACK)" $(if $(YES),--yes)
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.destroy --stack "$(STACK)" $(if $(YES),--yes)
 
 shell: .venv/installed ## open a shell with this project's pulumi and a stack selected: make shell STACK=us-west-training
-	@$(PYTHON) -m toolchain install --quiet pulumi >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.shell --stack "$(STACK)"
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.shell --stack "$(STACK)"
 
 artifacts: .venv/installed ## copy the hosts' programs to build/artifacts, for `artifacts: {source: controller}`: make artifacts STACK=s ARCH="amd64 arm64"
-	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,operations.artifacts) build/artifacts \
+	@$(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins artifacts,gpu_fleet.operations.artifacts) build/artifacts \
 	  $(if $(STACK),--stack "$(STACK)") $(foreach arch,$(ARCH),--arch $(arch))
 
 offline-kit: .venv/installed ## write one archive for a site without internet: make offline-kit STACK=s ARCH="amd64 arm64" PYTHONS="3.11 3.13"
-	@$(WITH_TOOLS) $(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins offline-kit,operations.offline_kit) \
+	@$(WITH_TOOLS) $(PYTHON) -m $(if $(filter 1,$(STAND_INS)),lab.standins offline-kit,gpu_fleet.operations.offline_kit) \
 	  $(if $(STACK),--stack "$(STACK)") $(foreach arch,$(ARCH),--arch $(arch)) $(foreach python,$(PYTHONS),--python $(python))
 
 pull-bundle: .venv/installed ## write what hosts in pull mode fetch: make pull-bundle STACK=s KEY=~/.ssh/gpu-fleet-signing [NOW=1] [STOP=1]
-	@$(WITH_TOOLS) $(PYTHON) -m operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.pull_bundle --stack "$(STACK)" $(foreach key,$(or $(KEY),$(HOME)/.ssh/gpu-fleet-signing),--key "$(key)") \
 	  --to "$(or $(OUT),build/pull)" --url "$(URL)" $(if $(NOW),--now) $(if $(STOP),--stop)
 
 new-stack: .venv/installed ## write a stack file, create its stack and secrets: make new-stack DATACENTER=us-west CLUSTER=training
-	@$(PYTHON) -m toolchain install --quiet pulumi >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.new_stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)" \
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.new_stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)" \
 	  --metrics-url "$(METRICS_URL)" --logs-url "$(LOGS_URL)" --push-user "$(PUSH_USER)"
 
 known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
-	@$(PYTHON) -m toolchain install --quiet pulumi >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.known_hosts --stack "$(STACK)"
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.known_hosts --stack "$(STACK)"
 
 check: .venv/installed ## report drift on every host and in every cluster, changing nothing: make check STACK=us-west-training
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.check --stack "$(STACK)"
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.check --stack "$(STACK)"
 
 policies: .venv/installed ## check what a stack would register against the policies, offline: make policies STACK=s; without STACK every stack
-	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not checked
-	@$(WITH_TOOLS) $(PYTHON) -m operations.policies --stack "$(STACK)"
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet helm >&2 || true # without it, rendered charts are not checked
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.policies --stack "$(STACK)"
 
 status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, last data, drift, firing alerts: make status STACK=us-west-training
-	@$(PYTHON) -m toolchain install --quiet pulumi >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.status --stack "$(STACK)"
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.status --stack "$(STACK)"
 
 drift-report: .venv/installed ## run `make check` for every stack and write one report for an issue: make drift-report TO=build/drift.md
-	@$(PYTHON) -m toolchain install --quiet >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.drift_report --to "$(or $(TO),build/drift.md)"
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.drift_report --to "$(or $(TO),build/drift.md)"
 
 evidence: .venv/installed ## collect what a broken host says, and an hour of its metrics: make evidence STACK=s HOST=gpu-node-017 TO=build/evidence
-	@$(PYTHON) -m toolchain install --quiet pulumi >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.evidence --stack "$(STACK)" --host "$(HOST)" --to "$(or $(TO),build/evidence)"
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.evidence --stack "$(STACK)" --host "$(HOST)" --to "$(or $(TO),build/evidence)"
 
 gpu-load: .venv/installed ## put load on a GPU and check that it reaches Mimir: make gpu-load STACK=s TEST=1004 DURATION=45 HOST=gpu-node-001
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.gpu_load --stack "$(STACK)" --test "$(or $(TEST),1004)" \
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.gpu_load --stack "$(STACK)" --test "$(or $(TEST),1004)" \
 	  --duration "$(or $(DURATION),45)" --host "$(HOST)" --resource "$(or $(RESOURCE),nvidia.com/gpu)"
 
 test-alert: .venv/installed ## send a test alert from a host to the receivers and report each stage: make test-alert STACK=s HOST=name SEVERITY=warning
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
-	@$(WITH_TOOLS) $(PYTHON) -m operations.alert_path --stack "$(STACK)" --host "$(HOST)" --severity "$(or $(SEVERITY),critical)"
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.alert_path --stack "$(STACK)" --host "$(HOST)" --severity "$(or $(SEVERITY),critical)"
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
 .PHONY: test machine release-notes gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
 test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
-test: machine style ## run lint and every test; of the lab's own those that changes since main concern, or ALL=1; OFFICIAL=1: all, with no stand-in
-	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
+test: machine style ## run lint and every test; OFFICIAL=1: with no stand-in
+	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m gpu_fleet.toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
 	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
 	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
-	  $(PYTHON) -m pytest -n 6 --dist loadgroup --no-loadscope-reorder $(if $(ALL)$(OFFICIAL),--all); failed=$$?; \
+	  $(PYTHON) -m pytest -n 6 --dist loadgroup --no-loadscope-reorder --durations=20; failed=$$?; \
 	  $(if $(filter 1,$(OFFICIAL)),$(WITH_TOOLS) $(PYTHON) -m tests.kubernetes.official_charts || failed=1;) \
 	  wait $$mypy || failed=1; cat "$$types"; rm "$$types"; exit $$failed
 
@@ -178,11 +178,11 @@ powercut: lab-setup ## cut the power of hosts, and kill runs, at N random instan
 	@$(PYTHON) -m lab.powercut --cuts $(or $(N),200) --kills $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
 mutants: .venv/installed-dev ## check that the rule tests fail for each changed threshold, operator and `for`; CHANGED=1: only of changed rules
-	@$(PYTHON) -m toolchain install --quiet promtool >&2
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet promtool >&2
 	@$(PYTHON) -m tests.alerts.mutants $(if $(CHANGED),--changed)
 
 lint: style ## run ruff, mypy, shellcheck and the check for words of tests/words.yaml
-	@$(PYTHON) -m toolchain system shellcheck
+	@$(PYTHON) -m gpu_fleet.toolchain system shellcheck
 	@$(PYTHON) -m mypy --no-error-summary
 	@$(PYTHON) -m pytest --quiet tests/test_shell.py tests/test_words.py
 
@@ -194,8 +194,8 @@ regen: .venv/installed-dev ## rewrite the golden files; review their diff
 	@$(PYTHON) -m lab.standins install --quiet --all >&2
 	@$(PYTHON) -m pytest --regen
 
-pin: .venv/installed ## write the publishers' checksums of what is unpinned to toolchain/versions.yaml; SINCE=commit: and of changed versions
-	@$(PYTHON) -m toolchain pin $(if $(SINCE),--since "$(SINCE)")
+pin: .venv/installed ## write the publishers' checksums of what is unpinned to gpu_fleet/toolchain/versions.yaml; SINCE=commit: and of changed versions
+	@$(PYTHON) -m gpu_fleet.toolchain pin $(if $(SINCE),--since "$(SINCE)")
 
 lock: .venv/installed ## write requirements.txt and requirements-dev.txt from their .in files, with hashes
 	@$(PYTHON) -m pip install --quiet uv
@@ -205,11 +205,11 @@ lock: .venv/installed ## write requirements.txt and requirements-dev.txt from th
 	done
 
 dashboards: .venv/installed ## write the dashboards' JSON to build/dashboards, for review and import: make dashboards STACK=s, or PRICE=2.5
-	@$(if $(STACK),$(WITH_TOOLS) $(PYTHON) -m operations.dashboards "$(BUILD)/dashboards" --stack "$(STACK)", \
+	@$(if $(STACK),$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.dashboards "$(BUILD)/dashboards" --stack "$(STACK)", \
 	  $(PYTHON) -m dashboards "$(BUILD)/dashboards" $(if $(PRICE),--price "$(PRICE)" --currency "$(or $(CURRENCY),USD)"))
 
 rules: .venv/installed ## write rules to load without Pulumi to build/rules: make rules FOR=prometheus|mimir|loki|operator STACK=s RUNBOOKS=URL LABELS=release=x
-	@$(WITH_TOOLS) $(PYTHON) -m operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.rules "$(FOR)" build/rules --stack "$(STACK)" --namespace "$(or $(NAMESPACE),monitoring)" \
 	  --labels "$(LABELS)" $(if $(RUNBOOKS),--runbook-url "$(RUNBOOKS)")
 
 dashboards-diff: .venv/installed ## show what changed in the dashboards since a commit, in words: make dashboards-diff SINCE=origin/main
@@ -218,39 +218,39 @@ dashboards-diff: .venv/installed ## show what changed in the dashboards since a 
 	  && $(PYTHON) -m dashboards build/dashboards --price 1 >/dev/null && $(PYTHON) -m dashboards.review "$$old/built" build/dashboards
 
 pr-report: .venv/installed ## show what this branch changes in each stack, in words, without credentials: make pr-report BASE=main TO=build/pr-report.md
-	@$(PYTHON) -m toolchain install --quiet helm >&2 || true # without it, rendered charts are not compared
-	@$(WITH_TOOLS) $(PYTHON) -m operations.pr_report --base "$(or $(BASE),main)" $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet helm >&2 || true # without it, rendered charts are not compared
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.pr_report --base "$(or $(BASE),main)" $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
 	  $(if $(PRICE),--price "$(PRICE)") $(if $(PREVIEW),--preview) $(if $(STACKS_TO),--stacks "$(STACKS_TO)")
 
 gitlab-note: .venv/installed ## in GitLab CI: write FROM=comment.md as the one note of the merge request
-	@$(PYTHON) -m operations.gitlab note --file "$(FROM)"
+	@$(PYTHON) -m gpu_fleet.operations.gitlab note --file "$(FROM)"
 
 gitlab-issue: .venv/installed ## in GitLab CI: open, update or close the issue about drift: FROM=build/drift.md FOUND=yes|no
-	@$(PYTHON) -m operations.gitlab issue --file "$(FROM)" --found "$(FOUND)"
+	@$(PYTHON) -m gpu_fleet.operations.gitlab issue --file "$(FROM)" --found "$(FOUND)"
 
 gitlab-deployed: .venv/installed ## in GitLab CI: print the commit that was deployed last
-	@$(PYTHON) -m operations.gitlab deployed
+	@$(PYTHON) -m gpu_fleet.operations.gitlab deployed
 
 gitlab-pipeline: .venv/installed ## in GitLab CI: write a pipeline with one job per stack: FROM=build/stacks.json CANARY=s TO=build/deploy.yml
-	@$(PYTHON) -m operations.gitlab pipeline --file "$(FROM)" --canary "$(CANARY)" --to "$(TO)"
+	@$(PYTHON) -m gpu_fleet.operations.gitlab pipeline --file "$(FROM)" --canary "$(CANARY)" --to "$(TO)"
 
 dashboards-pull: .venv/installed ## show edits made by hand in Grafana, in words: GRAFANA_AUTH=... make dashboards-pull STACK=observability UID=gpu-fleet-host
 	@if [ -z "$$GRAFANA_AUTH" ] && [ "$(or $(STACK),dev)" = dev ] && [ -f .dev/endpoints.env ]; then \
 	  . ./.dev/endpoints.env; GRAFANA_AUTH="admin:$$(cat .dev/grafana-password)"; export GRAFANA_URL GRAFANA_AUTH; fi; \
-	$(WITH_TOOLS) $(PYTHON) -m operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
+	$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.dashboards_pull --stack "$(or $(STACK),dev)" --uid "$(UID)" --to build/pulled
 
 showcase: lab-setup ## show the dashboards over a simulated fleet with every exporter, an hour of history and incidents; until Ctrl-C
 	@$(PYTHON) -m lab.showcase
 
 release-notes: .venv/installed ## write this version's section of CHANGELOG.md to TO; with TAG=v0.1.0, refuse what cannot be released as that
-	@$(PYTHON) -m operations.release --tag "$(TAG)" --to "$(or $(TO),build/release-notes.md)"
+	@$(PYTHON) -m gpu_fleet.operations.release --tag "$(TAG)" --to "$(or $(TO),build/release-notes.md)"
 
 site: .venv/installed-dev ## build the documents as a site, with the reference: make site REPOSITORY=https://example.com/gpu-fleet; build/site
-	@$(PYTHON) -m operations.site build/site-pages --repository "$(REPOSITORY)"
+	@$(PYTHON) -m gpu_fleet.operations.site build/site-pages --repository "$(REPOSITORY)"
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict && echo "build/site/index.html"
 
 pictures: lab-setup ## save screenshots of every dashboard over the showcase to docs/pictures
 	@$(PYTHON) -m lab.showcase --pictures docs/pictures
 
 schema: .venv/installed ## write the JSON schema of the stack file
-	@$(PYTHON) -m stackfile schema
+	@$(PYTHON) -m gpu_fleet.stackfile schema

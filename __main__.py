@@ -1,8 +1,6 @@
 """The GPU fleet program: reads the stack file and creates the components of its sections, which are all optional."""
 # ruff: noqa: E402
 
-import atexit
-import gc
 import os
 import signal
 
@@ -10,10 +8,6 @@ import signal
 # to the process group of the language host). A KeyboardInterrupt would print a traceback below it, also during the imports, which
 # take a second.
 signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-# Python looks for cycles among half a million objects that all stay until the end, and once more at the end: 0.2 of 1.8 s of CPU
-# time, and a quarter of a second.
-gc.set_threshold(100_000)
-atexit.register(gc.freeze)
 
 import pulumi
 

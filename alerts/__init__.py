@@ -32,6 +32,8 @@ def groups_by_file(
     """The groups of each rule file of one backend by a name for the file: ours with the overrides of the stack, and its own."""
     files = [(file.stem, list(customized(read_groups(file), custom))) for file in rule_files(backend)]
     files += [(f"custom-{file.stem}", read_groups(file)) for file in custom.files.get(_FILES[backend], ())]
+    if backend != "mimir":
+        links = replace(links, has_jobs=False)  # texts of the other rulers cannot query series
     for name, groups in files:
         if groups:
             yield name, [with_links(labelled(group, custom.labels), links) for group in groups]

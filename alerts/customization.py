@@ -1,7 +1,7 @@
 """What a stack changes in our rules, and the rule files that it adds to them.
 
 Applied where rules are read (alerts/__init__.py), so that Mimir, Loki, Kubernetes, Grafana and `make rules` get the same rules.
-Not done here: reporting overrides that name no alert or contradict each other (signals/overrides.py).
+Not done here: reporting overrides that name no alert or contradict each other (gpu_fleet/signals/overrides.py).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import alerts
@@ -122,7 +122,7 @@ def rule_groups(
     given: list[tuple[Source, RuleGroup]] = []
     for source, files in _RULE_FILES:
         if source in sources:
-            given += [(source, group) for group in alerts.rule_groups(files, links, custom)]
+            given += [(source, group) for group in alerts.rule_groups(files, replace(links, has_jobs=False), custom)]
     in_mimir = {rule.get("alert") for source, group in given for rule in group.rules if source == "mimir"}
     alerting: list[tuple[Source, RuleGroup, list[Rule]]] = []
     for source, group in given:

@@ -21,6 +21,17 @@ DRAIN: Final = {
     # So that the reset or reboot, which the alert may ask for, pages nobody.
     "maintenance": "ssh {{ $labels.instance }} sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start repair",
 }
+# The jobs that the alert's GPU has, or all those of its host. The kernel log names a GPU by its address.
+_ON_HOST: Final = "datacenter=%q,cluster=%q,instance=%q"
+_OF_HOST: Final = "$labels.datacenter $labels.cluster $labels.instance"
+JOBS: Final = (
+    f'{{{{ $jobs := printf "gpu:job:info{{{_ON_HOST},gpu=~%q,uuid=~%q}}" {_OF_HOST} '
+    '(or $labels.gpu ".*") (or $labels.uuid ".*") }}'
+    f'{{{{ if $labels.pci }}}}{{{{ $jobs = printf "%s and on (uuid) gpu:address:info{{{_ON_HOST},pci=~\\"%s.*\\"}}" '
+    f"$jobs {_OF_HOST} $labels.pci }}}}{{{{ end }}}}"
+    '{{ range $number, $job := query (printf "count by (job_id, user, account) (%s)" $jobs) | sortByLabel "job_id" }}'
+    "{{ if $number }}, {{ end }}{{ .Labels.job_id }} of {{ .Labels.user }}{{ with .Labels.account }} ({{ . }}){{ end }}{{ end }}"
+)
 # The templates replace its start with the time of the alert, for whoever opens the link later.
 _RANGE: Final = {"from": "now-1h", "to": "now"}
 
@@ -43,17 +54,21 @@ class GrafanaLinks:
 
 @dataclass(frozen=True, kw_only=True)
 class Links:
-    """`runbooks`: URL of the checkout's files in a browser; it takes precedence over the runbooks in Grafana."""
+    """`runbooks`: URL of the checkout's files in a browser; it takes precedence over the runbooks in Grafana.
+
+    `has_jobs`: whether jobs are recorded, so that a ruler which can query them names them.
+    """
 
     runbooks: str | None = None
     grafana: GrafanaLinks | None = None
+    has_jobs: bool = False
 
 
 NO_LINKS: Final = Links()
 
 
 def with_links(group: RuleGroup, links: Links) -> RuleGroup:
-    """Adds what applies to each alert: `runbook_url`, `dashboard_url`, `logs_url`, and those of DRAIN."""
+    """Adds what applies to each alert: `runbook_url`, `dashboard_url`, `logs_url`, `jobs`, and those of DRAIN."""
     return replace(group, rules=tuple(_with_links(rule, links) for rule in group.rules))
 
 
@@ -62,10 +77,12 @@ def _with_links(rule: Rule, links: Links) -> Rule:
         return rule
     annotations: dict[str, Any] = {**rule.get("annotations", {})}
     labels: Mapping[str, str] = rule.get("labels", {})
-    # The alert has the label where its texts use it (signals/rules.py checks that).
+    # The alert has the label where its texts use it (gpu_fleet/signals/rules.py checks that).
     is_of_host = any("$labels.instance" in str(text) for text in annotations.values())
     if is_of_host and labels.get("severity") == "critical" and labels.get("scope") in ("gpu", "fabric"):
         annotations |= {name: text.replace("{alert}", rule["alert"]) for name, text in DRAIN.items()}
+    if links.has_jobs and is_of_host and labels.get("scope") in ("gpu", "fabric", "host"):
+        annotations["jobs"] = JOBS
     if runbook := _runbook(rule, links):
         annotations["runbook_url"] = runbook
     if links.grafana:

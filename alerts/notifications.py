@@ -262,7 +262,7 @@ INHIBITIONS: Final = (
         source=('alertname="HostInMaintenance"',),
         target=(
             'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
-            "|HostInfinibandPortDown|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
+            "|HostInfinibandPortDown|HostInfinibandNotMeasured|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
             "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuMetricsMissing|GpuCountBelowInventory|GpuMissing"
             "|GpuNotAllocatable|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
             "|GpuNvlinkDown|GpuNvlinkSlow|FabricServiceDown"

@@ -4,6 +4,9 @@ GPUs of the products in nvlink.csv have as many links as each other, so their no
 that was down before monitoring began is found too. The product's number alone is no normal: a host may be built with fewer, and a
 guest may have fewer. Hosts without any active link are left out: NVLink is not used there (a VM with one GPU), or Fabric Manager
 does not run, which has its own alerts.
+
+Nodes of Kubernetes count no links: dcgm-exporter has no field for the number, and lists only links that were up when it
+started. There DCGM's health watch decides, for the same products, and never about the speed.
 """
 
 from __future__ import annotations
@@ -115,12 +118,26 @@ def _down() -> Rule:
     """NVIDIA's Health Validation, nvlink_active: critical, drain, then reset the GPU, reboot, service."""
     return _alert(
         "GpuNvlinkDown",
-        f"{_below('gpu:nvlinks_active:count', expected_links(), 'gpu:nvlinks_most:count')}\n"
+        f"(\n{_below('gpu:nvlinks_active:count', expected_links(), 'gpu:nvlinks_most:count')}\nor\n{_down_by_health()}\n)\n"
         f"unless on ({_HOST}, uuid) gpu:incident:score > 49\n",
         "critical",
-        summary="GPU {{ $labels.gpu }} on {{ $labels.instance }}: only {{ $value }} NVLinks active",
+        summary="GPU {{ $labels.gpu }} on {{ $labels.instance }}: "
+        "{{ if ge $value 0.0 }}only {{ $value }} NVLinks active{{ else }}an NVLink is down{{ end }}",
         description="It had more, or other GPUs of the host do. Collective operations run at the speed of the slowest GPU.",
         action="Find the link: nvidia-smi nvlink -s -i {{ $labels.gpu }}. " + _DRAIN,
+    )
+
+
+def _down_by_health() -> str:
+    """-1 for GPUs without a count. To DCGM, a baseboard with fewer links than its product can have is a failure, but on every GPU
+    of the host. The code distinguishes a link from an IMEX daemon, which the same watch reports on (NVSentinel issue 1471).
+    """
+    listed = "|".join(product.model for product in PRODUCTS)
+    down = f'health_error_code="DCGM_FR_NVLINK_DOWN", model=~"{listed}"'
+    return (
+        f"0 * max by ({_GPU}) (gpu:dcgm_health:code{{{down}}}) - 1\n"
+        f'and on ({_HOST}) gpu:dcgm_health:code{{health_watch=~"(?i)nvlink"}} == 0\n'
+        f"unless on ({_HOST}, uuid) gpu:nvlinks_active:count"
     )
 
 

@@ -1,4 +1,4 @@
-"""What decides whether work may start on a host (on_host/ready.py), from the same tables as the alerts.
+"""What decides whether work may start on a host (gpu_fleet/on_host/ready.py), from the same tables as the alerts.
 
 Critical XIDs and events fail; of warnings those warn that are about the GPU and not about a program. Metrics are those of the
 vocabulary, of whichever exporter a host has.

@@ -53,7 +53,12 @@ MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "bool": (0, 1e6),
     "bytes_per_second": (0, 1e13),
     "gpu:memory_total:bytes": (1, 1e13),
+    # One GPU of a fleet had 9.6e9, none of the others any (NVIDIA/DCGM issue 313): the worst must not pass for a blank.
+    "gpu:ecc_corrected_volatile:total": (0, 1e14),
 }
+# Within the limits of a counter that can exceed 32 bits: DCGM's blanks for no value, not found, not supported and not permitted,
+# and the largest number.
+_BLANK_COUNTS: Final = (0x7FFFFFF0, 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3, 0xFFFFFFFF)
 _BITS: Final = 1 << 16  # of a mask of throttle reasons
 
 _HOST: Final = ", ".join(HOST_LABELS)
@@ -83,9 +88,15 @@ class Series:
     def unit(self) -> str:
         return self.name.rsplit(":", 1)[1]
 
-    def _limits(self) -> tuple[float, float] | None:
+    def _measured(self) -> str:
+        """The comparisons that a measured value passes; empty: any value is one."""
         of_unit = MEASURABLE.get(self.unit) if self.name.startswith("gpu:") else None
-        return MEASURABLE.get(self.name, of_unit)
+        limits = MEASURABLE.get(self.name, of_unit)
+        if limits is None:
+            return ""
+        least, below = limits
+        blanks = [blank for blank in _BLANK_COUNTS if blank < below] if self.unit == "total" else []
+        return f" >= {least:g} < {below:.10g}" + "".join(f" != {blank}" for blank in blanks)
 
     @property
     def rules(self) -> list[dict[str, Any]]:
@@ -97,18 +108,14 @@ class Series:
             {
                 "record": self.name,
                 **({"labels": dict(labels)} if labels else {}),
-                "expr": of_our_hosts("or\n".join(_branch(source, self._limits()) for source in sources)),
+                "expr": of_our_hosts("or\n".join(_branch(source, self._measured()) for source in sources)),
             }
             for labels, sources in by_labels.items()
         ]
 
 
-def _branch(source: Source, limits: tuple[float, float] | None) -> str:
-    measured = ""
-    if limits and source.exporter not in _RECORDED:
-        least, below = limits
-        measured = f" >= {least:g} < {below:.10g}"
-    return f"# {source.exporter}\n(\n{_indent(source.expression)}\n){measured}\n"
+def _branch(source: Source, measured: str) -> str:
+    return f"# {source.exporter}\n(\n{_indent(source.expression)}\n){'' if source.exporter in _RECORDED else measured}\n"
 
 
 # Sources made of what has been recorded.
@@ -443,6 +450,29 @@ group by ({_HOST_AND_MODE}, {", ".join(label for label in INFO_LABELS if label !
     ),
 )
 
+_JOB_LABELS: Final = ("job_id", "user", "account", "partition")
+# A GPU that a job has and that is lost has no gpu:info any more; AMD's have no uuid in Slurm's list.
+_JOB: Final = "gpu_fleet_job_info"
+JOB: Final = Series(
+    name="gpu:job:info",
+    meaning="Always 1: a job of a scheduler that has this GPU, or this MIG instance of it.",
+    extra_labels=_JOB_LABELS,
+    sources=(
+        Source(
+            exporter="textfile",
+            expression=f"""\
+group by ({_HOST_AND_MODE}, gpu, uuid, model, gpu_instance, {", ".join(_JOB_LABELS)}) (
+  {_JOB}{{uuid!=""}} * on ({_HOST}, uuid) group_left (gpu, model) topk by ({_HOST}, uuid) (1, gpu:info)
+  or
+  {_JOB}{{uuid=""}} * on ({_HOST}, gpu) group_left (uuid, model) topk by ({_HOST}, gpu) (1, gpu:info)
+  or
+  {_JOB}{{uuid!=""}} unless on ({_HOST}, uuid) gpu:info
+)""",
+            metrics=(_JOB,),
+        ),
+    ),
+)
+
 _THROTTLE_BITS: Final = {"sw_power_cap": 4, "hw_slowdown": 8, "sw_thermal": 32, "hw_thermal": 64, "power_brake": 128}
 _THROTTLE_NAMES: Final = {
     "sw_power_cap": "sw_power_cap",
@@ -538,6 +568,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-info": (
         DIVIDED,
         INFO,
+        JOB,
         Series(
             name="instance:gpus:count",
             meaning="Number of GPUs that a host reports. An AMD GPU in partitions is one, and so is a GPU with MIG.",
@@ -830,8 +861,8 @@ count by ({_HOST}) (
         Series(
             name="gpu:dcgm_health:code",
             meaning="Result of DCGM's health watches: 0 healthy, 10 warning, 20 failure.",
-            extra_labels=("health_watch",),
-            sources=(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=("health_watch",)),),
+            extra_labels=("health_watch", "health_error_code"),
+            sources=(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=("health_watch", "health_error_code")),),
         ),
         Series(
             name="gpu:vendor_health:bool",
@@ -959,6 +990,11 @@ count by ({_HOST}) (
             name="gpu:sm_active:ratio",
             meaning="SM activity: share of SMs with at least one warp assigned, averaged over time.",
             sources=(dcgm("DCGM_FI_PROF_SM_ACTIVE|DCGM_FI_PROF_SM_UTIL_RATIO", unless=_PROFILING_STOPPED),),
+        ),
+        Series(
+            name="gpu:sm_occupancy:ratio",
+            meaning="Warps resident on the SMs, of the most that they could hold, averaged over time.",
+            sources=(dcgm("DCGM_FI_PROF_SM_OCCUPANCY|DCGM_FI_PROF_SM_OCCUPANCY_RATIO", unless=_PROFILING_STOPPED),),
         ),
         Series(
             name="gpu:tensor_active:ratio",

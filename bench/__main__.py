@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import comparison, loopback
-from operations.table import table
+from gpu_fleet.operations.table import table
 
 REPORT = Path(__file__).parents[1] / ".dev" / "bench.json"
 

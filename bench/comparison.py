@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import cost_of
-from host.parts import PROGRAMS
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.provider.envelope import compress
+from gpu_fleet.toolchain.cache import Cache
 from lab.hosts import VARIANTS, Site
 from lab.standins.programs import gather
-from provider.envelope import compress
 from tests.checkout import REPO
 from tests.hosts.stack import UP, Backend, Stack, config_of
-from toolchain.cache import Cache
 
 PLAYBOOK = Path(__file__).parent / "ansible"
 _CHANGED_FILE = "etc/gpu-fleet/alloy/discover.alloy"
-_ROOTFS = "host/rootfs"
+_ROOTFS = "gpu_fleet/host/rootfs"
 
 
 def measure(count: int) -> list[dict[str, Any]]:

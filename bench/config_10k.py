@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 
 BOUND_S = 2.0
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMr2lzzJNsTWXYnmJQ40JDtxB6tMUpvuAoPEaDG8HZ5c"

@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.answering_hosts import address
 from bench.measure import cost_of
+from gpu_fleet.operations.deploy import SAVED_ONCE
 from lab.ports import free_ports
 from lab.standins.programs import gather
-from operations.deploy import SAVED_ONCE
 from tests.checkout import REPO
 from tests.hosts.stack import UP, Stack
 

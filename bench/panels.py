@@ -17,9 +17,9 @@ import promql_parser as promql
 import alerts
 from dashboards import all_dashboards
 from dashboards.layout import all_panels
-from signals.panels import filled_in
-from signals.promql import parse
-from stackfile.values import duration_s
+from gpu_fleet.signals.panels import filled_in
+from gpu_fleet.signals.promql import parse
+from gpu_fleet.stackfile.values import duration_s
 
 SCRAPE_S: Final = 15
 RANGE_S: Final = 30 * 86_400

@@ -32,13 +32,13 @@ from alerts.inventory import inventory_groups
 from alerts.model import RuleGroup
 from bench import panels
 from bench.panels import SCRAPE_S
+from gpu_fleet.operations.table import table
 from lab.gpu import setup
 from lab.showcase import exporters
 from lab.showcase import host as about_host
 from lab.showcase.fleet import Host
 from lab.showcase.remote_write import Labels, Samples, push
 from lab.showcase.servers import Servers
-from operations.table import table
 
 REPORT: Final = Path(__file__).parents[1] / ".dev" / "rules.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "bench.md"

@@ -2,7 +2,6 @@
 components/package, and the resources that they consist of."""
 # ruff: noqa: E402
 
-import gc
 import os
 import sys
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 # Python begins its search in this directory, where provider.py would hide the room of that name.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # else grpc complains on every local process that it cannot follow the fork
-gc.set_threshold(100_000)  # Python would look for cycles again and again among modules that all stay: a tenth of the start
 
 from components.package.construct import Package
-from provider.schema import schema
-from provider.server import main
+from gpu_fleet.provider.schema import schema
+from gpu_fleet.provider.server import main
 
 main(Package(schema()))

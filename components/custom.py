@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import dashboards
-import signals
 from alerts.customization import Customization, Override
-from signals.dashboard_files import read_dashboards
-from signals.overrides import warnings
-from stackfile.config import StackConfig
-from stackfile.custom import CONTENT, METRICS, files_of
-from stackfile.values import local_path
+from gpu_fleet import signals
+from gpu_fleet.signals.dashboard_files import read_dashboards
+from gpu_fleet.signals.overrides import warnings
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.custom import CONTENT, METRICS, files_of
+from gpu_fleet.stackfile.values import local_path
 
 
 def customization(config: StackConfig) -> Customization:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pulumi
 
-from safetext.terminal import printable
+from gpu_fleet.safetext.terminal import printable
 
 
 @functools.cache

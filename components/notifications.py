@@ -8,8 +8,8 @@ from typing import Any
 import dashboards
 from alerts import notifications as described
 from alerts.links import GrafanaLinks, Links
-from stackfile.alerts import Alerts, Receiver
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.alerts import Alerts, Receiver
+from gpu_fleet.stackfile.config import StackConfig
 
 
 def links(config: StackConfig) -> Links:
@@ -24,7 +24,8 @@ def links(config: StackConfig) -> Links:
             logs=config.grafana.logs_data_source or (dashboards.LOKI_UID if config.rulers and config.rulers.loki else None),
             runbooks=dashboards.runbook_paths(),
         )
-    return Links(runbooks=config.alerts.runbook_url if config.alerts else None, grafana=grafana)
+    runbooks = config.alerts.runbook_url if config.alerts else None
+    return Links(runbooks=runbooks, grafana=grafana, has_jobs=config.jobs is not None)
 
 
 def secret_names(section: Alerts) -> set[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pulumi
 
-from host.artifacts import ArtifactsError
-from stackfile.artifacts import permit_artifacts
-from stackfile.config import StackConfig
-from stackfile.stand_ins import StandInsRefused
+from gpu_fleet.host.artifacts import ArtifactsError
+from gpu_fleet.stackfile.artifacts import permit_artifacts
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.stand_ins import StandInsRefused
 
 
 def check_signals(config: StackConfig) -> None:
@@ -15,8 +15,8 @@ def check_signals(config: StackConfig) -> None:
     if config.alerts is None and config.grafana is None and config.kubernetes is None:
         return
     # Here because a stack of hosts alone needs neither.
-    import signals
     from components import custom
+    from gpu_fleet import signals
 
     try:
         for warning in custom.check_signals(config):

@@ -14,9 +14,9 @@ from components.fleet.scrape import web_config
 from components.fleet.wiring import pushed_to
 from components.kubernetes.place import kubernetes_place
 from components.stack import LoadedConfig
-from host.parts.scrape import WEB_CONFIG
-from stackfile.config import ConfigErrors, StackConfig
-from stackfile.sudo_passwords import sudo_passwords, warning_of_unknown
+from gpu_fleet.host.parts.scrape import WEB_CONFIG
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.stackfile.sudo_passwords import sudo_passwords, warning_of_unknown
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What this program replaces in Pulumi's Python SDK: three functions, and nothing else anywhere.
+"""What this program replaces in Pulumi's Python SDK: two functions.
 
 Private names may go, or mean something else, with any release. So a patch is made only in the version it was written for, and
 only when what it replaces is there as it was read; otherwise the SDK stays as it is, and a warning says what that costs. For an
@@ -7,8 +7,6 @@ upgrade of pulumi, read both places again, then change VERSION, or delete a patc
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable
@@ -18,7 +16,6 @@ from typing import Any
 import pulumi
 
 VERSION = "3.259"
-TOGETHER_S = 0.2  # for how long debug lines wait for others
 
 
 class _Changed(Exception):
@@ -30,7 +27,6 @@ def patch_sdk() -> None:
     patches = {
         _report_dependents_in_one_line: "With --continue-on-error a resource that fails ends the run with a traceback.",
         _keep_source_positions_out_of_the_state: "The state holds 1.3 kB more per resource, with paths of this machine.",
-        _send_debug_lines_together: "A run takes a fifth more CPU time, for debug lines that only --debug shows.",
     }
     installed = version("pulumi")
     if not f"{installed}.".startswith(f"{VERSION}."):
@@ -88,46 +84,6 @@ def _keep_source_positions_out_of_the_state() -> None:
     empty_stack = _found("pulumi.runtime.proto.source_pb2", "StackTrace")
     _function("pulumi.runtime.resource", "_get_stack_trace", [])
     resource._get_stack_trace = empty_stack
-
-
-def _send_debug_lines_together() -> None:
-    """Sends the engine the SDK's debug lines several at a time.
-
-    The SDK has eight and more for each resource, and waits for the engine to take each one, asked for or not (--debug): 0.7 of
-    3.5 s of CPU time in a preview of 88 resources, the program's and the engine's together.
-
-    Upstream: https://github.com/pulumi/pulumi/issues/7292 measured it in 2021 and is closed; the lines that were left then are as
-    many again (GitHub, read 2026-11-23).
-    """
-    log = _found("pulumi", "log")
-    send = _function("pulumi.log", "debug", ["msg", "resource", "stream_id", "ephemeral"])
-    lines: list[str] = []
-    waiting: asyncio.AbstractEventLoop | None = None
-
-    def send_all() -> None:
-        nonlocal waiting
-        waiting = None
-        taken = lines[:]  # a thread may add one meanwhile
-        del lines[: len(taken)]
-        if taken:
-            send("\n".join(taken))
-
-    def debug(msg: str, resource: Any = None, stream_id: int | None = None, ephemeral: bool | None = None) -> None:
-        nonlocal waiting
-        if resource is not None or stream_id is not None:
-            send(msg, resource, stream_id, ephemeral)
-            return
-        lines.append(msg)
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # a thread: the next line from the program's own takes it along
-            return
-        if waiting is not loop:
-            waiting = loop
-            loop.call_later(TOGETHER_S, send_all)
-
-    atexit.register(send_all)
-    log.debug = debug
 
 
 def _found(module: str, path: str) -> Any:

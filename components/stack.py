@@ -1,4 +1,4 @@
-"""The stack that is being deployed, as Pulumi knows it: its configuration, read by stackfile/, and its secrets."""
+"""The stack that is being deployed, as Pulumi knows it: its configuration, read by gpu_fleet/stackfile/, and its secrets."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pulumi
 from pulumi.runtime import get_config_env, get_root_directory, is_config_secret
 
-from stackfile.config import ConfigErrors, StackConfig, given_otherwise
-from stackfile.naming import PROJECT
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig, given_otherwise
+from gpu_fleet.stackfile.naming import PROJECT
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dashboards import capacity, cluster, fleet_overview, gpu, host, incident, inference, pipeline, runbooks, workloads, xid
+from dashboards import capacity, cluster, fleet_overview, gpu, host, incident, inference, jobs, pipeline, runbooks, workloads, xid
 from dashboards.capacity import Price
 from dashboards.layout import uid, with_sources
 from dashboards.panels import LOKI_UID, MIMIR_UID
@@ -42,6 +42,7 @@ def models(price: Price | None = None) -> list[dict[str, Any]]:
         xid.dashboard(),
         incident.dashboard(),
         workloads.dashboard(),
+        jobs.dashboard(),
         inference.dashboard(),
         capacity.dashboard(price),
         pipeline.dashboard(),

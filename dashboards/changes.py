@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpu_fleet.safetext.differences import around, diff
+
 Model = Mapping[str, Any]
 
 # Fields that Grafana adds to a model or numbers itself.
@@ -95,7 +97,8 @@ _WORDS: Final = {
     "options.legend.placement": "legend placement",
     "options.sortBy": "sort order of the rows",
 }
-_LONGEST: Final = 300
+_LONGEST: Final = 120
+INDENT: Final = "    "  # of what is shown below a change
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def changes(old: Model, new: Model) -> list[Change]:
 def _of_board(old: Model, new: Model) -> Iterator[Change]:
     for key in ("title", "description", "tags", "time", "refresh", "timezone", "links"):
         if key in old and not _alike(old.get(key), new.get(key)):
-            yield Change("", f"{key} {_shown(old.get(key))} → {_shown(new.get(key))}")
+            yield Change("", _arrow(key, old.get(key), new.get(key)))
     marks = {one["name"]: one for one in old.get("annotations", {}).get("list", ())}
     for one in new.get("annotations", {}).get("list", ()):
         if one["name"] not in marks and not one.get("builtIn"):
@@ -213,7 +216,7 @@ def _of_queries(what: str, old: Model, new: Model) -> Iterator[Change]:
             yield Change(what, f"query {name} added: {after[name].get('expr')}")
         else:
             if before[name].get("expr") != after[name].get("expr"):
-                yield Change(what, f"query {name} changed\n    - {before[name].get('expr')}\n    + {after[name].get('expr')}")
+                yield Change(what, _compared(f"query {name}", before[name].get("expr", ""), after[name].get("expr", "")))
             yield from _fields(f"{what}, query {name}", _without(before[name], {"expr"}), _without(after[name], {"expr"}))
 
 
@@ -226,7 +229,7 @@ def _fields(what: str, old: Model, new: Model, path: str = "") -> Iterator[Chang
         if (isinstance(before, Mapping) and isinstance(after, Mapping)) or inner in ("fieldConfig", "options"):
             yield from _fields(what, before or {}, after or {}, inner)
         else:
-            yield Change(what, f"{_WORDS.get(inner, inner)} {_shown(before)} → {_shown(after)}")
+            yield Change(what, _arrow(_WORDS.get(inner, inner), before, after))
 
 
 def _is_default(key: str, before: Any, after: Any) -> bool:
@@ -257,8 +260,24 @@ def _name(panel: Model) -> str:
     return f'{"row" if panel["type"] == "row" else "panel"} "{panel.get("title") or panel.get("id")}"'
 
 
+def _arrow(what: str, before: Any, after: Any) -> str:
+    if isinstance(before, str) and isinstance(after, str) and ("\n" in before or "\n" in after):
+        return _compared(what, before, after)
+    was, now = around(_text(before), _text(after), _LONGEST)
+    return f"{what} {was} → {now}"
+
+
+def _compared(what: str, before: str, after: str) -> str:
+    return "\n".join(
+        [f"{what} changed", *(f"{INDENT}{line[:1]} {line[1:]}" for line in diff(before, after) if not line.startswith("@@"))]
+    )
+
+
 def _shown(value: Any) -> str:
+    return around(_text(value), "", _LONGEST)[0]
+
+
+def _text(value: Any) -> str:
     if value is None:
         return "none"
-    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, sort_keys=True)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, sort_keys=True)

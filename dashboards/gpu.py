@@ -8,7 +8,7 @@ from dashboards import parts
 from dashboards.layout import Row, build
 from dashboards.panels import NO_THRESHOLDS, NOT_REPORTED, RED_FROM_ONE, Column, Limit, Query, rows, states, time_series
 from dashboards.queries import gpu as q
-from dashboards.queries.common import GPU, per_gpu, top
+from dashboards.queries.common import GPU, NAME, per_gpu, top
 
 ON_GPU = "GPU {{gpu}}, {{instance}}"  # the GPU first: legends are cut at their end
 # The names of nvidia-smi -q -d PERFORMANCE.
@@ -33,7 +33,15 @@ def dashboard() -> dict[str, Any]:
         variables=("datacenter", "cluster", "exporter_mode", "instance", "gpu"),
         one_host_first=True,
         rows=(
-            Row("Identity", (_identity(),)),
+            Row(
+                "Identity",
+                (
+                    parts.lost_gpus(GPU),
+                    parts.firing_alerts(NAME, has_cluster=False, height=5),
+                    _identity(),
+                    parts.jobs(GPU, width=24),
+                ),
+            ),
             Row("Utilization", _use()),
             Row("Clock throttling and temperature", _throttling()),
             Row("Memory errors", _memory_errors()),
@@ -296,6 +304,11 @@ def _profiling() -> tuple[Any, ...]:
         _line(title, series, description=description, unit="percentunit", most=1, width=12, if_none=PROFILING)
         for title, series, description in (
             ("SM activity", "gpu:sm_active:ratio", "Share of SMs with at least one warp assigned. Below 50 % is poor."),
+            (
+                "SM occupancy",
+                "gpu:sm_occupancy:ratio",
+                "Warps resident on the SMs, of the most they can hold. High is not always fast.",
+            ),
             ("Tensor core activity", "gpu:tensor_active:ratio", "Share of cycles in which the tensor cores were active."),
             ("DRAM activity", "gpu:dram_active:ratio", "Share of cycles in which the memory interface was active."),
             (

@@ -49,6 +49,7 @@ def dashboard() -> dict[str, Any]:
         one_host_first=True,
         rows=(
             Row("Now", _now()),
+            Row("Jobs", (parts.jobs(NAME, width=24),)),
             Row("GPU metrics", _gpus()),
             Row("CPU, memory, disks, network", _host()),
             Row("InfiniBand and RoCE", _ports()),
@@ -70,6 +71,7 @@ def dashboard() -> dict[str, Any]:
 
 def _now() -> tuple[Any, ...]:
     return (
+        parts.lost_gpus(NAME),
         parts.host_state(NAME, 4),
         in_words(
             "GPU readings",

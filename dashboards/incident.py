@@ -44,11 +44,13 @@ def dashboard() -> dict[str, Any]:
 
 def _now() -> tuple[Any, ...]:
     return (
+        parts.lost_gpus(NAME),
         parts.host_state(NAME, 6),
         parts.gpus_of(NAME, 6),
         parts.critical_alerts(NAME, 6),
         parts.warnings(NAME, 6),
         parts.firing_alerts(NAME, has_cluster=False, height=6),
+        parts.jobs(NAME, width=24, height=5),
     )
 
 
@@ -110,7 +112,7 @@ def _over_time() -> tuple[Any, ...]:
             description="The driver's recovery action, of GPUs that had one in the selected time range.",
             words=parts.RECOVERY_ACTIONS,
             width=12,
-            if_none=NONE,
+            if_none="of no listed GPU; a lost one cannot report it",
         ),
         states(
             "Exporters",

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dashboards.layout import link_to, link_to_host, uid
 from dashboards.panels import HEIGHT, NONE, RED_FROM_ONE, YELLOW_FROM_ONE, Column, Query, count_of, in_words, one_number, rows
 from dashboards.queries import fleet as q
-from dashboards.queries import host
+from dashboards.queries import gpu, host, work
 from dashboards.queries.common import complete, short
 from dashboards.runbooks import NAME, runbook_paths
 
@@ -47,6 +47,59 @@ def warnings(selector: str, width: int) -> Any:
         unit="short",
         thresholds=YELLOW_FROM_ONE,
         width=width,
+    )
+
+
+def lost_gpus(selector: str) -> Any:
+    return rows(
+        "Lost GPUs",
+        [Query(gpu.lost(selector), ""), Query(gpu.last_of_lost("gpu:temperature:celsius", selector), "")],
+        description="GPUs that the host had and its exporter no longer lists, with their last reading of a day. If it lists none "
+        "at all, the exporter or the driver may have failed: see the Host dashboard.",
+        width=24,
+        height=4,
+        columns={
+            "instance": Column(heading="Host", link=link_to_host("incident")),
+            "gpu": Column(heading="GPU", width=60),
+            "pci_bus_id": Column(heading="PCI", width=150),
+            "uuid": Column(heading="UUID"),
+            "Value #A": Column(heading="Last listed", unit="dateTimeAsIso", width=170),
+            "Value #B": Column(heading="Last temperature", unit="celsius", width=130),
+            "model": Column(heading="Model"),
+        },
+        sort_by="Last listed",
+        if_none="no GPU of the last day is missing",
+    )
+
+
+JOBS_OUTSIDE: Final = "no job has one of these GPUs, or the stack has no gpu-fleet:jobs"
+
+
+def jobs(selector: str, *, width: int, height: int = 6, has_host: bool = False) -> Any:
+    return rows(
+        "Jobs on these GPUs",
+        [
+            Query(work.jobs_held(selector), ""),
+            Query(work.jobs_of_gpus(selector, "gpu:utilization:ratio"), ""),
+            Query(work.jobs_of_gpus(selector, "gpu:power:watts"), ""),
+        ],
+        description="Which job of the scheduler has which GPU, or MIG instance, now.",
+        width=width,
+        height=height,
+        columns={
+            **({"instance": Column(heading="Host", link=link_to_host("gpu"))} if has_host else {}),
+            "gpu": Column(heading="GPU", width=60),
+            "gpu_instance": Column(heading="MIG", width=60),
+            "job_id": Column(heading="Job"),
+            "user": Column(heading="User"),
+            "account": Column(heading="Account"),
+            "partition": Column(heading="Partition"),
+            "Value #B": Column(heading="GPU utilization", unit="percentunit"),
+            "Value #C": Column(heading="Power draw", unit="watt"),
+        },
+        sort_by="GPU",
+        descending=False,
+        if_none=JOBS_OUTSIDE,
     )
 
 

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dashboards.changes import Model, changes
+from dashboards.changes import INDENT, Model, changes
+from gpu_fleet.safetext.markdown import block
 
 
 def main(old: Path, new: Path) -> None:
@@ -47,9 +48,11 @@ def review(old: dict[str, Model], new: dict[str, Model]) -> Iterator[str]:
 
 
 def as_code(line: str) -> str:
-    """A changed query is shown below its description, each version on its own line."""
-    first, *versions = line.split("\n")
-    return "\n".join([first, *([*["  ```diff"], *(f"  {version.strip()}" for version in versions), "  ```"] if versions else [])])
+    """A changed query or text is shown below its description, as a diff."""
+    first, *changed = line.split("\n")
+    return "\n".join(
+        [first, *([block("\n".join(version.removeprefix(INDENT) for version in changed), "diff", "  ")] if changed else [])]
+    )
 
 
 if __name__ == "__main__":

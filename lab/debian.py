@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpu_fleet.toolchain import Cache
+from gpu_fleet.toolchain.progress import Progress
 from lab.hosts.image import mirror
-from toolchain import Cache
-from toolchain.progress import Progress
 
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 DEFAULT_MIRROR: Final = "https://deb.debian.org/debian"

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from gpu_fleet.toolchain import PROGRAMS as TOOLS
+from gpu_fleet.toolchain import Cache, system
+from gpu_fleet.toolchain.locate import located
+from gpu_fleet.toolchain.progress import Progress
 from lab.gpu.amd import real as amd_tools
 from lab.gpu.nvml import real as nvidia_smi
 from lab.hosts.image import mirror
 from lab.hosts.needs import unified_cgroups
-from toolchain import PROGRAMS as TOOLS
-from toolchain import Cache, system
-from toolchain.locate import located
-from toolchain.progress import Progress
 
 _OF_HOSTS: Final = ("debootstrap", "systemd-nspawn", "ip", "ssh", "mkfs.ext4", "mkfs.xfs", "losetup")
 PROGRAMS: Final = ("shellcheck", "chromium", "gcc", *_OF_HOSTS)
@@ -125,7 +125,7 @@ def _of_sources() -> Iterator[str]:
             yield (
                 f"a source of the tools: github.com {github}, and "
                 + (f"Go's module proxy {reason}" if module_proxy else "there is no Go to build them with")
-                + "; allow one of them, or set https_proxy (toolchain/README.md)"
+                + "; allow one of them, or set https_proxy (gpu_fleet/toolchain/README.md)"
             )
     for name, tool in (("NVIDIA's nvidia-smi", nvidia_smi), ("AMD's rocm-smi and amd-smi", amd_tools)):
         if reason := tool.lacks():

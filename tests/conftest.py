@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import secrets
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lab.kubernetes import Cluster
-from tests import selection
-from tests.checkout import BASE, REPO
-from tests.durations import Durations
 from tests.early_end import EarlyEnd
 from tests.samples.conftest import SAMPLES
-
-# Temporary files in memory: the tests make a hundred thousand, and a twentieth of their CPU time was the disk's file system.
-MEMORY = Path("/dev/shm")
-NEEDED_BYTES = 8 << 30
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 # The tests of one file stay in one process of pytest-xdist; those of these places do all together: they share hosts, a cluster
 # or a datacenter that each leaves as it was. Groups begin in this order, the longest first, so that no process is left with one
-# alone at the end; a run prints what each file takes (durations.py).
+# alone at the end.
 TOGETHER = {
+    "tests/hosts/test_slurm.py": "hosts of Slurm",
     "tests/hosts/test_ssh_faults.py": "hosts of all kinds",
     "tests/hosts/test_rename.py": "hosts of all kinds",
     "tests/hosts/test_scrape.py": "hosts of all kinds",
@@ -38,9 +28,6 @@ TOGETHER = {
     "tests/hosts/test_logins.py": "hosts of all kinds",
     "tests/hosts/test_sudo.py": "hosts of all kinds",
     "tests/kubernetes/": "cluster",
-    "tests/lab/kubernetes/": "cluster",
-    "tests/standins/kubernetes/": "cluster",
-    "tests/test_history.py": "cluster",
     "tests/hosts/test_ssh_fleet.py": "hosts of a fleet",
     "tests/hosts/test_pull.py": "hosts of a fleet",
     "tests/hosts/test_package.py": "hosts of a fleet",
@@ -72,41 +59,22 @@ OF_THE_CALLER = (
     *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "PYTHON_COLORS"),
 )
 
-# A shallow clone has no earlier commit to deploy, and may have no remote to fetch it from.
-HAS_BASE = (
-    subprocess.run(["git", "cat-file", "-e", f"{BASE}^{{commit}}"], cwd=REPO, capture_output=True, check=False).returncode == 0
-)
-collect_ignore = [] if HAS_BASE else ["test_history.py"]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regen", action="store_true", help="rewrite the golden files; review their diff")
-    selection.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Durations(), "durations")
     config.pluginmanager.register(EarlyEnd(group_of), "early_end")
-    config.pluginmanager.register(selection.Selection(config), "selection")
     # The tests start Python a thousand times. Without bytecode each start compiles all that it imports, half of its time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     for name in OF_THE_CALLER:
         os.environ.pop(name, None)
     os.environ["LC_ALL"] = "C.UTF-8"  # tests compare what programs print
-    if is_roomy(MEMORY):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    # Pulumi, promtool, Mimir and the others of Go collect garbage at nine times the memory instead of twice: a sixth of their CPU
-    # time, which the tests have too little of, for memory, of which they use a sixth.
-    os.environ.setdefault("GOGC", "800")
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def is_roomy(memory: Path) -> bool:
-    """May programs be started there, and is there space for what a run of all tests leaves behind?"""
-    return memory.is_dir() and not os.statvfs(memory).f_flag & os.ST_NOEXEC and shutil.disk_usage(memory).free > NEEDED_BYTES
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -116,17 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
-def pytest_collection_finish() -> None:
-    # Python looks for cycles among all objects again and again, and these stay until the end.
-    gc.collect()
-    gc.freeze()
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not HAS_BASE:
-        terminalreporter.write_line(
-            f"tests/test_history.py was left out: this clone has no commit {BASE[:7]}. To run it: git fetch --unshallow."
-        )
     if not SAMPLES.is_dir():
         terminalreporter.write_line(f"tests/samples was left out: there are no recordings of other projects in {SAMPLES}.")
 

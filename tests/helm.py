@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from gpu_fleet.toolchain import find
 from lab.kubernetes import Cluster
-from toolchain import find
 
 
 def helm(cluster: Cluster, *arguments: str | Path) -> str:

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import yaml
 
-import toolchain
-from host.artifacts import DCGM_IMAGE, INDEX
-from host.parts import PROGRAMS
+from gpu_fleet import toolchain
+from gpu_fleet.host.artifacts import DCGM_IMAGE, INDEX
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.toolchain.cache import Cache
+from gpu_fleet.toolchain.versions import ARCHITECTURES, image, release
 from lab.standins import programs
-from tests import vault
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServer, SshServers
-from toolchain.cache import Cache
-from toolchain.versions import ARCHITECTURES, image, release
 
-# What the provider starts on a host reports success and touches nothing: the arguments are those of provider/bootstrap.sh.
+# What the provider starts on a host reports success and touches nothing: the arguments are those of
+# gpu_fleet/provider/bootstrap.sh.
 OBEDIENT = """
 eval "set -- $SSH_ORIGINAL_COMMAND"
 echo '{"event":"ready"}'
@@ -45,8 +45,7 @@ class Place:
             **programs.environment("training"),
             "HOME": str(self.home),
             "PULUMI_BACKEND_URL": f"file://{state}",
-            **vault.environment(),
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",  # of a stack that a documented command makes
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
             "PULUMI_STACK": "training",
         }
 

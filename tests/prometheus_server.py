@@ -16,8 +16,8 @@ from typing import Any, Self
 
 import yaml
 
+from gpu_fleet.toolchain import find
 from lab.ports import free_ports
-from toolchain import find
 
 
 class Server:

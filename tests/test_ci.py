@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpu_fleet.operations.gitlab import pipeline
+from gpu_fleet.operations.pr_report.report import MARK
+from gpu_fleet.toolchain import system
 from lab import requirements
-from operations.gitlab import pipeline
-from toolchain import system
 
 REPOSITORY = Path(__file__).parents[1]
 WORKFLOWS = sorted((REPOSITORY / ".github/workflows").glob("*.yml"))
@@ -190,3 +191,17 @@ def test_without_any_tools_what_is_built_lands_in_the_usual_cache_and_a_failure_
     assert code == 2, "make's own"
     assert lines[2].split() == ["tools:"]
     assert [str(path.relative_to(tmp_path / place)) for path in (tmp_path / place).glob("*/*/*")] == ["gpu-fleet/tools/built"]
+
+
+@pytest.mark.parametrize(
+    ("found", "call"), [("41\n42\n", "api --silent --method PATCH repos/o/r/issues/comments/42 "), ("", "pr comment 7 ")]
+)
+def test_a_report_replaces_its_own_comment_and_no_other_workflow_s(tmp_path: Path, found: str, call: str) -> None:
+    """`gh` is a stand-in: it answers the list as its filter would, and writes down what it is called with."""
+    gh = tmp_path / "gh"
+    gh.write_text(f"#!/bin/sh\ncase $* in *--paginate*) printf '%s' '{found}';; *) echo \"$*\" >>calls;; esac\n")
+    gh.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GITHUB_REPOSITORY": "o/r"}
+    subprocess.run([REPOSITORY / ".github/comment.sh", "7"], cwd=tmp_path, env=environment, check=True)
+    [line] = (tmp_path / "calls").read_text().splitlines()
+    assert line.startswith(call) and MARK in (REPOSITORY / ".github/comment.sh").read_text(), line

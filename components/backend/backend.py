@@ -1,9 +1,9 @@
 """The embedded backend: Mimir with ruler and Alertmanager, Loki, an alert receiver and Grafana as processes on this machine.
 
 For the dev stack, and for evaluating the whole product without a monitoring server. Each process is one pulumi-command resource
-that runs service.sh; the configuration of Mimir and Loki is that of a monitoring server (host/parts/monitoring.py). Everything
-listens on 127.0.0.1 and is stored in one directory. Not done here: storage that survives `destroy`, several machines, users;
-real fleets push to their own Mimir and Loki.
+that runs service.sh; the configuration of Mimir and Loki is that of a monitoring server (gpu_fleet/host/parts/monitoring.py).
+Everything listens on 127.0.0.1 and is stored in one directory. Not done here: storage that survives `destroy`, several machines,
+users; real fleets push to their own Mimir and Loki.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 import pulumi
 from pulumi_command import local
 
-from host.part import ROOTFS
-from host.parts.monitoring import LOKI_CONFIG_PATH, MIMIR_CONFIG_PATH
-from stackfile.naming import type_token
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.monitoring import LOKI_CONFIG_PATH, MIMIR_CONFIG_PATH
+from gpu_fleet.stackfile.naming import type_token
 
 MIMIR_CONFIG, LOKI_CONFIG = ROOTFS / MIMIR_CONFIG_PATH[1:], ROOTFS / LOKI_CONFIG_PATH[1:]
 HERE = Path(__file__).parent

@@ -8,22 +8,23 @@ from pathlib import Path
 
 from alerts import readiness
 from components.fleet.scrape import listen
-from host import part
-from host.artifacts import image_archives, image_reference, mirrored, program_sources
-from host.bundle import Bundle
-from host.parts import PROGRAMS, HostOptions, standard_parts
-from host.parts.alloy import Access
-from host.parts.container_runtime import ContainerRuntime
-from host.parts.dcgm_exporter import DcgmExporter
-from host.parts.evidence import Evidence
-from host.parts.monitoring import GRAFANA, SERVERS, Monitoring
-from host.parts.readiness import Readiness
-from host.parts.scrape import Scrape
-from stackfile.config import StackConfig
-from stackfile.counters import counters
-from stackfile.sections import Dcgm, Server
-from stackfile.settings import shared_settings
-from toolchain.versions import Repository, repository
+from gpu_fleet.host import part
+from gpu_fleet.host.artifacts import image_archives, image_reference, mirrored, program_sources
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.parts import PROGRAMS, HostOptions, standard_parts
+from gpu_fleet.host.parts.alloy import Access
+from gpu_fleet.host.parts.container_runtime import ContainerRuntime
+from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.host.parts.evidence import Evidence
+from gpu_fleet.host.parts.jobs import Jobs
+from gpu_fleet.host.parts.monitoring import GRAFANA, SERVERS, Monitoring
+from gpu_fleet.host.parts.readiness import Readiness
+from gpu_fleet.host.parts.scrape import Scrape
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.counters import counters
+from gpu_fleet.stackfile.sections import Dcgm, Server
+from gpu_fleet.stackfile.settings import shared_settings
+from gpu_fleet.toolchain.versions import Repository, repository
 
 
 def bundle(config: StackConfig) -> Bundle:
@@ -46,6 +47,7 @@ def bundle(config: StackConfig) -> Bundle:
         scrape_targets=bool(config.scrape_targets),
         monitoring=_monitoring(config, source, url=url, directory=directory),
         readiness=_readiness(config),
+        jobs=Jobs() if config.jobs else None,
         evidence=Evidence(keep=config.evidence.keep) if config.evidence else None,
         containers=ContainerRuntime(toolkit=_toolkit(config), may_install=config.dcgm.install),
     )

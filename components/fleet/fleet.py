@@ -1,5 +1,5 @@
-"""Every host of a stack brought to one bundle, wave by wave. Not done here: what the bundle holds (host/parts), applying it and
-stopping a rollout (the provider).
+"""Every host of a stack brought to one bundle, wave by wave. Not done here: what the bundle holds (gpu_fleet/host/parts),
+applying it and stopping a rollout (the provider).
 
 A wave waits for the one before it without depending on it: a dependency of every host on every earlier one would be in the state
 of each, and a host that failed would take the later ones along however many may fail.
@@ -16,9 +16,9 @@ import pulumi
 
 from components.fleet import resources
 from components.fleet.renames import Moves, inventory, moves
-from host.bundle import Bundle
-from stackfile.config import HostSpec
-from stackfile.naming import resource_name, type_token
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.stackfile.config import HostSpec
+from gpu_fleet.stackfile.naming import resource_name, type_token
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ import pulumi
 from components.fleet.fleet import Fleet
 from components.fleet.scrape import check_password, password_hash
 from components.stack import LoadedConfig
-from host.parts.monitoring import GRAFANA_PASSWORD, PROXY_KEY, PROXY_LOGINS
-from stackfile.config import StackConfig
-from stackfile.naming import PROJECT
+from gpu_fleet.host.parts.monitoring import GRAFANA_PASSWORD, PROXY_KEY, PROXY_LOGINS
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.naming import PROJECT
 
 
 def server_secrets(loaded: LoadedConfig) -> dict[str, pulumi.Output[str]]:

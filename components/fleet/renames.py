@@ -1,8 +1,9 @@
 """Hosts that have another name or address in the stack file than in the state: `gpu-007` at 10.0.1.7 is `node-007` there now.
 
 The engine knows a resource by its name, so without an alias a rename is one host created and another one deleted. The provider
-leaves the machine alone then too (provider/renames.py), but a preview could not say what happens. Source of both functions that
-are invoked here: pulumi 3.259.0, pkg/resource/deploy/builtins.go, read 2026-11-22. They read the state as the last run left it.
+leaves the machine alone then too (gpu_fleet/provider/renames.py), but a preview could not say what happens. Source of both
+functions that are invoked here: pulumi 3.259.0, pkg/resource/deploy/builtins.go, read 2026-11-22. They read the state as the last
+run left it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 import pulumi
 from pulumi.runtime import invoke
 
-from stackfile.hostspec import HostSpec
-from stackfile.naming import type_token
+from gpu_fleet.stackfile.hostspec import HostSpec
+from gpu_fleet.stackfile.naming import type_token
 
 _HOST = type_token("host", "Host")
 

@@ -1,4 +1,4 @@
-"""The resource types of the gpu-fleet provider for hosts, as Pulumi classes. What they do is in provider/."""
+"""The resource types of the gpu-fleet provider for hosts, as Pulumi classes. What they do is in gpu_fleet/provider/."""
 
 from __future__ import annotations
 

@@ -11,13 +11,13 @@ import bcrypt
 import pulumi
 import yaml
 
-from host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
-from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
-from stackfile.naming import PROJECT
-from stackfile.scrape import Scrape
+from gpu_fleet.host.parts.adoption import GPU_EXPORTER_ADOPTED, NODE_EXPORTER_ADOPTED
+from gpu_fleet.host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER
+from gpu_fleet.stackfile.naming import PROJECT
+from gpu_fleet.stackfile.scrape import Scrape
 
 if TYPE_CHECKING:
-    from stackfile.config import StackConfig
+    from gpu_fleet.stackfile.config import StackConfig
 
 _LONGEST_PASSWORD = 72  # bytes that bcrypt can take
 _ROUNDS = 10  # the exporters compare in some 50 ms, and remember the answer

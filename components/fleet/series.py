@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from alerts.vocabulary import SERIES
-from host.dcgm.fields import known_fields
-from host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER, TEXTFILE
-from stackfile.counters import Counters
-from stackfile.hostspec import HostSpec
+from gpu_fleet.host.dcgm.fields import known_fields
+from gpu_fleet.host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER, TEXTFILE
+from gpu_fleet.stackfile.counters import Counters
+from gpu_fleet.stackfile.hostspec import HostSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +57,26 @@ _PER_UNIT: Final = 6
 _ALLOY: Final = 50
 # up and scrape_*.
 _PER_SCRAPE: Final = 5
+# Duration and success of the collector of textfiles in Alloy.
+_COLLECTOR: Final = 2
 
 # What a host reports about itself through textfiles. Of its own check: drift, a series for each of its parts (dcgm-exporter: in
-# a container), success and time. Of the collector: success, and the time of each file.
+# a container), success and time. Of the bundle: its name, and the time of that file. Of the collector: success, and the time of
+# each file.
 _PARTS: Final = {DCGM_EXPORTER: 18, NVIDIA_GPU_EXPORTER: 14, TEXTFILE: 13}
 _CHECK: Final = 2
+_BUNDLE: Final = 2
 _TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
 _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six of gpu-fleet-pull
 
+# Of sections of the stack file: their part in the own check, the time of each file, and what they say themselves; of jobs also
+# one of each GPU that has one, and the word for it.
+_READINESS: Final = 6
+_JOBS: Final = 4
+_JOB: Final = "gpu:job:info"
+
 # As the exporters' simulators give them for an H100.
-_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 10}
-_MORE_OF_AMD: Final = 2  # memory errors by the textfile collector
+_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 12}
 _HEALTH_WATCHES: Final = 11
 # Rows of a list of counters that a healthy GPU of today leaves out: before the first event, and what came before Ampere.
 _SELDOM: Final = frozenset(
@@ -89,13 +98,9 @@ _NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_ret
 def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False, pulls: bool = False) -> Series:
     """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter. `pulls`: the host provisions itself."""
     links = 0 if is_amd else shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
-    per_gpu = (
-        len(_given(counters)) + _of_health(counters)
-        if mode == DCGM_EXPORTER
-        else _PER_GPU[mode] + (_MORE_OF_AMD if is_amd else 0)
-    )
-    scrapes = 2 if mode == TEXTFILE else 3
-    agents = _ALLOY + _PER_SCRAPE * scrapes + of_fleet(mode, is_amd=is_amd, pulls=pulls)
+    per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
+    scrapes = 3 if mode == TEXTFILE else 4
+    agents = _ALLOY + _PER_SCRAPE * scrapes + _COLLECTOR + of_fleet(mode, is_amd=is_amd, pulls=pulls)
     sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + agents
     return Series(sent=round(sent), recorded=_recorded(mode, shape, counters, is_amd=is_amd))
 
@@ -103,7 +108,7 @@ def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = F
 def of_fleet(mode: str, *, is_amd: bool = False, pulls: bool = False) -> int:
     """Series about drift, the host's own runs, and the textfiles with them; AMD hosts have no links."""
     links = 2 if is_amd else 0
-    return _PARTS[mode] + _CHECK + _TEXTFILES[mode] + 1 - links + (_PULL if pulls else 0)
+    return _PARTS[mode] + _CHECK + _BUNDLE + _TEXTFILES[mode] + 1 - links + (_PULL if pulls else 0)
 
 
 def of_node_exporter(shape: HostShape) -> int:
@@ -141,7 +146,11 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
     numbers = {known_fields().get(name) for name in _given(counters)}
     per_gpu = 0
     for word in SERIES.values():
-        if not word.name.startswith("gpu:") or (mode == NVIDIA_GPU_EXPORTER and word.name in _NOT_BY_NVIDIA_SMI):
+        if (
+            not word.name.startswith("gpu:")
+            or word.name == _JOB
+            or (mode == NVIDIA_GPU_EXPORTER and word.name in _NOT_BY_NVIDIA_SMI)
+        ):
             continue
         sources = [source for source in word.sources if source.exporter in exporters]
         if mode != TEXTFILE:
@@ -164,8 +173,13 @@ def _any_number(metrics: Iterable[str]) -> set[int | None]:
     return {known_fields().get(name) for name in metrics} - {None}
 
 
-def summary(hosts: Iterable[HostSpec], counters: Counters, counters_name: str) -> tuple[str, Series] | None:
-    """The estimate in words, and its sum where each host gives the most that it may; None without hosts."""
+def summary(
+    hosts: Iterable[HostSpec], counters: Counters, counters_name: str, *, readiness: bool = False, jobs: bool = False
+) -> tuple[str, Series] | None:
+    """The estimate in words, and its sum where each host gives the most that it may; None without hosts.
+
+    `readiness`, `jobs`: whether the stack has the section. Every GPU is taken to have a job.
+    """
     kinds = Counter((host.exporter, host.vendor, host.gpus, host.connection == "pull") for host in hosts if not host.lost)
     if not kinds:
         return None
@@ -174,7 +188,13 @@ def summary(hosts: Iterable[HostSpec], counters: Counters, counters_name: str) -
     for (exporter, vendor, gpus, pulls), count in sorted(kinds.items(), key=str):
         shape = usual if gpus is None else replace(usual, gpus=gpus)
         is_amd = vendor == "amd"
-        likely = [(mode, of_host(mode, shape, counters, is_amd=is_amd, pulls=pulls)) for mode in _modes(exporter, vendor)]
+        of_jobs = shape.gpus if jobs else 0
+        more = of_jobs + _JOBS * jobs + _READINESS * readiness
+        likely = [
+            (mode, Series(sent=one.sent + more, recorded=one.recorded + of_jobs))
+            for mode in _modes(exporter, vendor)
+            for one in [of_host(mode, shape, counters, is_amd=is_amd, pulls=pulls)]
+        ]
         most = Series(sent=max(one.sent for _, one in likely), recorded=max(one.recorded for _, one in likely))
         total = Series(sent=total.sent + count * most.sent, recorded=total.recorded + count * most.recorded)
         each = " or ".join(f"{series.sent:,} with {_named(mode, counters_name)}" for mode, series in likely)

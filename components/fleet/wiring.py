@@ -15,14 +15,14 @@ from components.fleet import series
 from components.fleet.bundle import bundle
 from components.fleet.fleet import FleetArgs
 from components.fleet.scrape import scrape_config
-from host.artifacts import ArtifactsError
-from host.bundle import Bundle
-from host.parts.monitoring import DATA, SERVER_SECRETS
-from host.pull.publish import INSTALLER
-from stackfile.config import StackConfig
-from stackfile.counters import counters
-from stackfile.monitoring import ROLE
-from stackfile.settings import host_settings
+from gpu_fleet.host.artifacts import ArtifactsError
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.parts.monitoring import DATA, SERVER_SECRETS
+from gpu_fleet.host.pull.publish import INSTALLER
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.counters import counters
+from gpu_fleet.stackfile.monitoring import has_gpus, is_server
+from gpu_fleet.stackfile.settings import host_settings
 
 if TYPE_CHECKING:
     from components.backend.backend import Backend
@@ -57,16 +57,19 @@ def fleet_args(config: StackConfig, backend: Backend | None, prefix: str = "") -
 
 
 def pushed_to(config: StackConfig) -> list[str]:
-    """The GPU hosts; the monitoring server goes before all of them, in no wave."""
-    return [host.name for host in config.hosts.values() if host.connection != "pull" and not host.lost and host.role != ROLE]
+    """The hosts that go in waves; the monitoring server goes before all of them, also where it is a GPU host."""
+    hosts = config.hosts.values()
+    return [host.name for host in hosts if host.connection != "pull" and not host.lost and not is_server(host)]
 
 
 def estimated_series(config: StackConfig) -> dict[str, int]:
     """How many series the stack's hosts cost in Mimir, as an output; a preview prints it in words."""
     estimate = series.summary(
-        [host for host in config.hosts.values() if host.role != ROLE],
+        [host for host in config.hosts.values() if has_gpus(host)],
         counters(config.dcgm.counters, config.base),
         config.dcgm.counters,
+        readiness=config.readiness is not None,
+        jobs=config.jobs is not None,
     )
     if estimate is None:
         return {"sent": 0, "recorded": 0}
@@ -84,7 +87,7 @@ def runtime_notice(config: StackConfig) -> str:
     names = [
         host.name
         for host in config.hosts.values()
-        if host.exporter in ("auto", "dcgm-exporter") and host.vendor != "amd" and not host.prefix and host.role != ROLE
+        if host.exporter in ("auto", "dcgm-exporter") and host.vendor != "amd" and not host.prefix and has_gpus(host)
     ]
     if not names:
         return ""

@@ -21,7 +21,7 @@ from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, GrafanaRuleGroup
 from alerts.notifications import Notifications, grafana_template
 from components.grafana import policy
 from components.grafana.ownership import Owner
-from stackfile.naming import PROJECT, grafana_uid, type_token
+from gpu_fleet.stackfile.naming import PROJECT, grafana_uid, type_token
 
 FOLDER_UID: Final = f"{PROJECT}-alerts"
 

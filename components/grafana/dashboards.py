@@ -16,7 +16,7 @@ import pulumi
 import pulumiverse_grafana as grafana
 
 from dashboards.changes import changes
-from stackfile.naming import PROJECT, type_token
+from gpu_fleet.stackfile.naming import PROJECT, type_token
 
 FOLDER_UID: Final = f"{PROJECT}-dashboards"
 
@@ -93,10 +93,7 @@ class Dashboards(pulumi.ComponentResource):
         owned = pulumi.ResourceOptions(
             parent=self,
             depends_on=sources,
-            # Both have one uid, so deleting the old one after its replacement is made would delete the replacement. The plugin
-            # replaces a dashboard when the JSON in the state does not name the new uid. A hash names none, and states of this
-            # program held hashes until November 2026 (`store_dashboard_sha256`). Source: terraform-provider-grafana 4.44.0,
-            # resource_dashboard.go (CustomizeDiff), read 2026-11-22.
+            # A replacement has the same uid (`pulumi up --replace`), so deleting the old one after it is made would delete both.
             delete_before_replace=True,
             # Of a changed JSON text pulumi shows all that did not change too: 1,500 lines for one word on a dashboard. The change
             # is reported in words instead. Source: pulumi 3.259.0, object_diff.go (printEncodedValueDiff), read 2026-11-22.

@@ -39,7 +39,7 @@ from alerts.notifications import (
     Slack,
     Webhook,
 )
-from stackfile.naming import PROJECT
+from gpu_fleet.stackfile.naming import PROJECT
 
 if TYPE_CHECKING:
     from pulumiverse_grafana.alerting import (

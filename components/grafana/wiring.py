@@ -18,8 +18,8 @@ from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
 from components.grafana.ownership import Owner
 from components.stack import LoadedConfig
-from stackfile.config import StackConfig
-from stackfile.sections import Ruler, Rulers, Server
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.sections import Ruler, Rulers, Server
 
 if TYPE_CHECKING:
     from components.backend.backend import Backend

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from host.part import ROOTFS
-from stackfile.kubernetes import Kubernetes
-from stackfile.sections import Logs, Metrics
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.stackfile.sections import Logs, Metrics
 
 OURS = Path(__file__).with_name("alloy")
 HOSTS = ROOTFS / "etc/gpu-fleet/alloy"

@@ -24,8 +24,8 @@ from typing import Any
 import jsonschema
 import yaml
 
-from stackfile.kubernetes import Chart as ChartSection
-from toolchain import versions
+from gpu_fleet.stackfile.kubernetes import Chart as ChartSection
+from gpu_fleet.toolchain import versions
 
 # Rendering contacts no cluster, and helm's default version differs between builds. The newest that the lab runs.
 _KUBERNETES = "1.36.3"
@@ -260,8 +260,9 @@ def fetched(source: ChartSource) -> Chart:
     chart = Chart(source=source, file=files[0])
     if source.sha256 and chart.sha256 != source.sha256:
         raise ChartError(
-            f"the chart {source.described} is not the one that toolchain/versions.yaml pins: found sha256 {chart.sha256}, "
-            f"expected {source.sha256}. Compare with the publisher's index; fix the mirror, or remove {cache} to fetch it again"
+            f"the chart {source.described} is not the one that gpu_fleet/toolchain/versions.yaml pins: found sha256 "
+            f"{chart.sha256}, expected {source.sha256}. Compare with the publisher's index; fix the mirror, or remove {cache} to "
+            "fetch it again"
         )
     return chart
 

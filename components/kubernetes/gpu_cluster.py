@@ -15,7 +15,7 @@ from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
 from components.kubernetes import resources
 from components.kubernetes.releases import Release
 from components.kubernetes.values import SECRET, ClusterPlan, Values, network_policies, node_terms
-from stackfile.naming import type_token
+from gpu_fleet.stackfile.naming import type_token
 
 # Agents of nodes need hostPath and host ports, which the stricter levels of pod security refuse.
 _POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from stackfile.kubernetes import Kubernetes
-from toolchain.versions import image
+from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.toolchain.versions import image
 
 NAME: Final = "gpu-load"
-IMAGE: Final = "dcgm"  # in toolchain/versions.yaml
+IMAGE: Final = "dcgm"  # in gpu_fleet/toolchain/versions.yaml
 PROGRAM: Final = "dcgmproftester12"  # of CUDA 12, which newer drivers run too
 _START_S: Final = 300  # until the image is pulled and a GPU is free
 _KEPT_S: Final = 600  # a finished Job, for people to look at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 
 
 def kubernetes_place(config: StackConfig) -> dict[str, str] | None:

@@ -17,8 +17,8 @@ from alerts.model import to_yaml
 from components.kubernetes import values
 from components.kubernetes.charts import MONITORS, Chart, ChartError, ChartNotFetched, ChartSource, Loader, chart_source, fetched
 from components.kubernetes.values import ClusterPlan, Values
-from stackfile.kubernetes import Charts, Kubernetes
-from stackfile.naming import PROJECT
+from gpu_fleet.stackfile.kubernetes import Charts, Kubernetes
+from gpu_fleet.stackfile.naming import PROJECT
 
 _OPERATOR: Final = "kube-prometheus-stack"
 _HIDDEN: Final = "(not shown)"
@@ -114,9 +114,9 @@ def warning_of_unverified(made: Iterable[Release]) -> str:
     if not found:
         return ""
     return (
-        f"Helm charts that are not verified: {'; '.join(found)}. toolchain/versions.yaml has no SHA-256 of them, so whoever "
-        "controls their repository decides what runs in the cluster. Add the checksums there, or name reviewed chart files in "
-        f"{PROJECT}:kubernetes.charts (`chart: FILE.tgz`)"
+        f"Helm charts that are not verified: {'; '.join(found)}. gpu_fleet/toolchain/versions.yaml has no SHA-256 of them, so "
+        "whoever controls their repository decides what runs in the cluster. Add the checksums there, or name reviewed chart "
+        f"files in {PROJECT}:kubernetes.charts (`chart: FILE.tgz`)"
     )
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from components.kubernetes.alloy_config import alloy_config
 from components.kubernetes.scaling import adapter_rules
-from stackfile.counters import Counters
-from stackfile.kubernetes import Kubernetes
-from stackfile.sections import Logs, Metrics, Server
-from stackfile.settings import http_headers
-from toolchain.versions import Image, image
+from gpu_fleet.stackfile.counters import Counters
+from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.stackfile.sections import Logs, Metrics, Server
+from gpu_fleet.stackfile.settings import http_headers
+from gpu_fleet.toolchain.versions import Image, image
 
 Values = dict[str, Any]
 

@@ -22,9 +22,9 @@ from components.kubernetes.releases import ReleaseErrors, releases, warning_of_u
 from components.kubernetes.values import ADAPTER_AUTH_KEY, GRAFANA_PASSWORD_KEY, GRAFANA_USER_KEY, ClusterPlan, monitors
 from components.notifications import links
 from components.stack import LoadedConfig
-from stackfile.config import StackConfig
-from stackfile.counters import counters
-from stackfile.sections import Metrics, Server
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.counters import counters
+from gpu_fleet.stackfile.sections import Metrics, Server
 
 
 def kubernetes_provider_args(loaded: LoadedConfig) -> dict[str, Any]:

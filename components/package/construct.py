@@ -1,7 +1,8 @@
 """Fleet and Host of the package, for programs in any language: what the engine asks with Construct.
 
 The arguments are those of a stack file and go the same way: checked with all errors at once, then deployed by
-components/program.py. Not done here: the resources that the components consist of, which the same plugin serves (provider/).
+components/program.py. Not done here: the resources that the components consist of, which the same plugin serves
+(gpu_fleet/provider/).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from components.package.schema import HOST, HOST_NAME, NAMED_SECRETS, OF_HOST, O
 from components.program import Place, deploy
 from components.sdk_patches import patch_sdk
 from components.stack import LoadedConfig
-from safetext.terminal import printable
-from stackfile.config import ConfigErrors, StackConfig, given_otherwise
-from stackfile.naming import PROJECT
-from stackfile.problems import Problem
-from stackfile.sections import SECRETS
+from gpu_fleet.safetext.terminal import printable
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig, given_otherwise
+from gpu_fleet.stackfile.naming import PROJECT
+from gpu_fleet.stackfile.problems import Problem
+from gpu_fleet.stackfile.sections import SECRETS
 
 
 class Package:

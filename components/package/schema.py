@@ -1,8 +1,8 @@
 """The schema of the package: the sections of the stack file as arguments of Fleet and Host, and the provider's RuleGroup.
 
-Made from stackfile/ and provider/schema.json, so there is no second list of keys or descriptions. Not done here: what Pulumi's
-`component_provider_host` does, which infers a schema from annotations: it serves components alone, and these need the provider's
-resources from the same plugin.
+Made from gpu_fleet/stackfile/ and gpu_fleet/provider/schema.json, so there is no second list of keys or descriptions. Not done
+here: what Pulumi's `component_provider_host` does, which infers a schema from annotations: it serves components alone, and these
+need the provider's resources from the same plugin.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from stackfile.naming import PROJECT
-from stackfile.schema import stack_file_schema
-from stackfile.sections import SECRETS
+from gpu_fleet.stackfile.naming import PROJECT
+from gpu_fleet.stackfile.schema import stack_file_schema
+from gpu_fleet.stackfile.sections import SECRETS
 
 FLEET: Final = f"{PROJECT}:index:Fleet"
 HOST: Final = f"{PROJECT}:index:Host"

@@ -12,7 +12,7 @@ from typing import Protocol
 import pulumi
 
 from components.rulers.resources import AlertmanagerConfig, Backend, RuleGroup, RulerServer
-from stackfile.naming import type_token
+from gpu_fleet.stackfile.naming import type_token
 
 
 class Group(Protocol):

@@ -18,7 +18,7 @@ from components.fleet.monitoring import once_serving
 from components.rulers.resources import RulerServer
 from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
-from stackfile.sections import Ruler
+from gpu_fleet.stackfile.sections import Ruler
 
 if TYPE_CHECKING:
     from components.backend.backend import Backend

@@ -15,6 +15,28 @@ def identity(selector: str) -> str:
     return f"group by ({labels}) (gpu:info{{{selector}}})"
 
 
+def lost(selector: str) -> str:
+    """Milliseconds since 1970 at which each GPU was last listed, of those that were within a day and no longer are, where the
+    host has fewer than it had: after a repair, another GPU with another UUID is in the place of the old one. To the minute within
+    the last hour, to a quarter of an hour before: a day in minutes of every GPU is ten times as much to read, for all hosts."""
+    listed = f"timestamp(group by ({ONE_GPU}, model, pci_bus_id) (gpu:info{{{selector}}}))"
+    return _of_lost(f"1000 * (max_over_time({listed}[1h:1m]) or max_over_time({listed}[1d:15m]))", selector)
+
+
+def last_of_lost(series: str, selector: str) -> str:
+    """The last value of each of these GPUs, as closely."""
+    values = f"{series}{{{selector}}}"
+    return _of_lost(f"max by ({ONE_GPU}) (last_over_time({values}[1h]) or last_over_time({values}[1d:15m]))", selector)
+
+
+def _of_lost(expression: str, selector: str) -> str:
+    counts = "instance:gpus_most:count", "instance:gpus:count"
+    return (
+        f"({expression}) unless on ({ONE_HOST}, uuid) gpu:info{{{selector}}} "
+        f"and on ({ONE_HOST}) ({counts[0]} unless on ({ONE_HOST}) {counts[0]} <= on ({ONE_HOST}) {counts[1]})"
+    )
+
+
 def throttle_reason(selector: str) -> str:
     """The highest active code of THROTTLE_REASONS, 0 for none."""
     codes = " or ".join(

@@ -1,10 +1,10 @@
-"""Workloads on the GPUs: pods and namespaces, containers and their logs."""
+"""Workloads on the GPUs: pods and namespaces, jobs, containers and their logs."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import CLUSTER, ONE_GPU, ONE_HOST, or_zero
+from dashboards.queries.common import CLUSTER, ONE_CLUSTER, ONE_GPU, ONE_HOST, or_zero
 
 POD: Final = "namespace, pod"
 _GPU_REQUEST: Final = 'resource=~"nvidia_com_gpu|nvidia_com_mig.*|amd_com_gpu"'
@@ -69,6 +69,64 @@ def pending_pods(selector: str) -> str:
     requests = f"kube_pod_container_resource_requests{{{selector}, {_GPU_REQUEST}}}"
     phases = f'max by (datacenter, cluster, {POD}) (kube_pod_status_phase{{{selector}, phase="Pending"}}) == 1'
     return f"topk(50, sum by (datacenter, cluster, {POD}) ({requests}) and on (datacenter, cluster, {POD}) ({phases}))"
+
+
+# --- jobs of a scheduler -------------------------------------------------------------------------------------------
+
+_JOB: Final = "job_id, user, account, partition"
+
+
+def _jobs(selector: str) -> str:
+    """One per GPU, or GPU instance, that a job has."""
+    return f"group by ({ONE_GPU}, gpu_instance, {_JOB}) (gpu:job:info{{{selector}}})"
+
+
+def jobs_of_gpus(selector: str, series: str) -> str:
+    """The value of each GPU that a job has."""
+    return f"{_jobs(selector)} * on ({ONE_GPU}) group_left () max by ({ONE_GPU}) ({series}{{{selector}}})"
+
+
+def jobs_held(selector: str) -> str:
+    return _jobs(selector)
+
+
+def of_jobs(kind: str, selector: str, series: str = "") -> str:
+    """`kind`: how the values of a job's GPUs make one, and without a series their number."""
+    return f"{kind} by ({ONE_CLUSTER}, {_JOB}) ({jobs_of_gpus(selector, series) if series else _jobs(selector)})"
+
+
+def hosts_of_jobs(selector: str) -> str:
+    return f"count by ({ONE_CLUSTER}, {_JOB}) (group by ({ONE_HOST}, {_JOB}) (gpu:job:info{{{selector}}}))"
+
+
+def gpus_of(selector: str, label: str) -> str:
+    """A GPU that jobs of two accounts share counts for both."""
+    return f"count by ({label}) (group by ({ONE_GPU}, {label}) (gpu:job:info{{{selector}}}))"
+
+
+def power_of_accounts(selector: str) -> str:
+    held = f"group by ({ONE_GPU}, account) (gpu:job:info{{{selector}}})"
+    return f"sum by (account) ({held} * on ({ONE_GPU}) group_left () max by ({ONE_GPU}) (gpu:power:watts{{{selector}}}))"
+
+
+def least_busy(selector: str) -> str:
+    return f"bottomk(10, {of_jobs('avg', selector, 'gpu:utilization:ratio')})"
+
+
+def jobs_running(selector: str) -> str:
+    return or_zero(
+        f"count(group by ({ONE_CLUSTER}, job_id) (gpu:job:info{{{selector}}}))", f"gpu_fleet_jobs_success{{{selector}}}"
+    )
+
+
+def gpus_with_a_job(selector: str) -> str:
+    return or_zero(f"count(group by ({ONE_GPU}) (gpu:job:info{{{selector}}}))", f"gpu_fleet_jobs_success{{{selector}}}")
+
+
+def gpus_without_a_job(selector: str) -> str:
+    recorded = f"group by ({ONE_HOST}) (gpu_fleet_jobs_success{{{selector}}})"
+    free = f"group by ({ONE_GPU}) (gpu:info{{{selector}}}) unless group by ({ONE_GPU}) (gpu:job:info{{{selector}}})"
+    return or_zero(f"count(({free}) and on ({ONE_HOST}) {recorded})", recorded)
 
 
 # --- container logs ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-import toolchain
+from gpu_fleet import toolchain
 from lab.dev.down import down
 from lab.dev.up import up
 from lab.dev.workspace import DevError, locked

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import toolchain
+from gpu_fleet import toolchain
+from gpu_fleet.operations.deploy import SAVED_ONCE
 from lab.dev.up import release_stale_lock, revive_backend
 from lab.dev.workspace import DEV, DevError, pulumi, remove_everything, run
-from operations.deploy import SAVED_ONCE
 
 
 def down() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
 from lab import gpu
 from lab.dev import query
 from lab.dev.workspace import (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
 from lab.standins import programs
 
 REPO = Path(__file__).resolve().parents[2]

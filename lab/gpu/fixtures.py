@@ -21,7 +21,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-from host.part import ON_HOST, ROOTFS, File
+from gpu_fleet.host.part import ON_HOST, ROOTFS, File
 from lab.gpu import inject, kernel, setup
 from lab.gpu.amd import exporter as amd_exporter
 from lab.gpu.amd import sysfs

@@ -7,9 +7,9 @@ Standard library only and cheap to import: nvidia-smi reads it on every run.
 
 from __future__ import annotations
 
+import json
 import os
-
-from lab.gpu import documents
+from pathlib import Path
 
 FILE = "work.json"
 LEVEL = 0.98  # of the engine in every test, and of the power drawn
@@ -33,15 +33,13 @@ Work = dict  # {"gpu": index, "test": number, "from_s": unix time, "until_s": un
 
 def read(state: str) -> list[Work]:
     try:
-        return documents.read(os.path.join(state, FILE))  # noqa: PTH118 - pathlib costs nvidia-smi 10 ms
+        return json.loads(Path(state, FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
 
 
 def write(state: str, work: list[Work]) -> None:
     """All work there is; what has ended belongs to it, for the energy it took."""
-    import json  # costs every run of nvidia-smi, which only reads
-
     path = os.path.join(state, FILE)  # noqa: PTH118
     with open(f"{path}.new", "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump(work, file, indent=1)

@@ -14,8 +14,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from toolchain import system
-from toolchain.progress import Progress
+from gpu_fleet.toolchain import system
+from gpu_fleet.toolchain.progress import Progress
 
 FLAGS = (
     "--headless",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import asyncssh
 
-import toolchain
+from gpu_fleet import toolchain
 from lab import gpu
 from lab.hosts import gpus, journal
 from lab.hosts.cgroup import Group

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpu_fleet.toolchain import Cache
+from gpu_fleet.toolchain.progress import Progress
 from lab.hosts.errors import HostsError
-from toolchain import Cache
-from toolchain.progress import Progress
 
 LOGINS = {"ops": "sudo without a password", "careful": "sudo asks for the password", "guest": "no sudo"}
 SUDO_PASSWORD = "the-lab's-sudo-password"  # noqa: S105  of throw-away hosts that only this machine reaches
@@ -70,7 +70,7 @@ printf '[Login]\\nUserStopDelaySec=1h\\n' >/etc/systemd/logind.conf.d/lab.conf
 : >/etc/machine-id
 """
 
-# gzip, sed, awk and the like are essential packages; python3 is what the simulated GPU tools need, nothing of ours does.
+# gzip, sed, awk and the like are essential packages; python3 is what our programs and the simulated GPU tools need.
 BASE = Layer(
     name="base",
     packages=("openssh-server", "sudo", "iproute2", "procps", "curl", "ca-certificates", "python3"),
@@ -103,6 +103,26 @@ PODMAN = Layer(
     packages=("podman", "runc"),
     setup="printf '[containers]\\npids_limit = 0\\n' >/etc/containers/containers.conf\n",
 )
+# Nothing of it starts with the host: lab/hosts/slurm.py writes what it reads first. All hosts have the same key.
+SLURM = Layer(
+    name="slurm",
+    below=MACHINE,
+    packages=("munge", "slurmctld", "slurmd", "slurm-client"),
+    setup="""
+systemctl disable munge slurmctld slurmd >/dev/null 2>&1
+echo 'the key of all hosts of the lab, of no other host' >/etc/munge/munge.key
+chown munge:munge /etc/munge/munge.key
+chmod 0400 /etc/munge/munge.key
+case $(slurmd -V) in # neither looks for groups, which nspawn has of both versions
+  *22.05*) plugin=cgroup/v1 ;;
+  *) plugin=disabled ;;
+esac
+echo "CgroupPlugin=$plugin" >/etc/slurm/cgroup.conf
+mkdir -p /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /var/log/slurm
+chown slurm:slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/log/slurm
+""",
+)
+NEWER_SLURM = replace(SLURM, name="newer-slurm", below=NEWER_MACHINE)
 # Debian's rpm and dnf, set up as they are on RHEL: rpm keeps its database where the system's is.
 RPM = Layer(
     name="rpm",

@@ -6,10 +6,10 @@ import contextlib
 import os
 from pathlib import Path
 
+from gpu_fleet.toolchain import system
+from gpu_fleet.toolchain.errors import ToolchainError
+from gpu_fleet.toolchain.progress import Progress
 from lab.hosts.errors import HostsError
-from toolchain import system
-from toolchain.errors import ToolchainError
-from toolchain.progress import Progress
 
 # A booted host takes about 15 of these, and all hosts are the same root; kernels allow 128, which is 8 hosts.
 _INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")

@@ -25,13 +25,13 @@ from pathlib import Path
 
 import asyncssh
 
+from gpu_fleet.toolchain.progress import Progress
 from lab.hosts import image, needs, network, servers
 from lab.hosts.cgroup import Group
 from lab.hosts.errors import HostsError
 from lab.hosts.host import LOGINS, PORT, SERVERS, Host
 from lab.hosts.network import Network
 from lab.hosts.variants import VARIANTS, Variant
-from toolchain.progress import Progress
 
 _LOCK = Path("/run/gpu-fleet-lab-sites.lock")
 

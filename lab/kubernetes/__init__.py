@@ -12,8 +12,8 @@ It needs neither root nor Docker, about 570 MB of memory and 4 s.
 
 from __future__ import annotations
 
-from lab.kubernetes.api import Api, ApiError, UnknownKind
+from lab.kubernetes.api import Api, ApiError
 from lab.kubernetes.cluster import Cluster, ClusterError
 from lab.kubernetes.kubeconfig import KubeconfigError, connection
 
-__all__ = ["Api", "ApiError", "Cluster", "ClusterError", "KubeconfigError", "UnknownKind", "connection"]
+__all__ = ["Api", "ApiError", "Cluster", "ClusterError", "KubeconfigError", "connection"]

@@ -30,10 +30,6 @@ class ApiError(Exception):
         self.causes = causes or []
 
 
-class UnknownKind(ApiError):
-    """The cluster serves no such kind: usually a CRD that is not installed."""
-
-
 class Api:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -133,7 +129,7 @@ class Api:
             if kind not in self._kinds.get(api_version, {}):  # asked again: a CRD may have come since
                 self._kinds[api_version] = self._discovered(api_version)
             if kind not in self._kinds[api_version]:
-                raise UnknownKind(f'no matches for kind "{kind}" in version "{api_version}"', code=404, reason="NotFound")
+                raise ApiError(f'no matches for kind "{kind}" in version "{api_version}"', code=404, reason="NotFound")
             return self._kinds[api_version][kind]
 
     def _discovered(self, api_version: str) -> dict[str, Manifest]:

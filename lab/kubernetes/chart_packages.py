@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import toolchain
-from toolchain import versions
+from gpu_fleet import toolchain
+from gpu_fleet.toolchain import versions
 
 SOURCES = Path(__file__).with_name("charts")
 

@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import toolchain
+from gpu_fleet import toolchain
 
 STOP_S = 20.0  # etcd and the API server take up to 15 s when others still talk to them
 PR_SET_PDEATHSIG = 1

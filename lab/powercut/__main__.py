@@ -19,6 +19,9 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
+from gpu_fleet.provider.host import BOOTSTRAP
+from gpu_fleet.toolchain import system
+from gpu_fleet.toolchain.progress import Progress
 from lab.hosts import image
 from lab.powercut import subject
 from lab.powercut.disks import KINDS, detach, new_disk, shelf
@@ -35,9 +38,6 @@ from lab.powercut.trial import (
     errors_in,
 )
 from lab.powercut.waits import IS_IDLE, until
-from provider.host import BOOTSTRAP
-from toolchain import system
-from toolchain.progress import Progress
 
 _OUTSIDE = "LAB_POWERCUT_OUTSIDE"  # the process number of this program, before it has a number space of its own
 _BUSY = 8.0

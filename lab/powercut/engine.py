@@ -16,11 +16,11 @@ from pathlib import Path
 
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
+from gpu_fleet.operations.deploy import FLAGS, SAVED_ONCE
 from lab.powercut.machine import Booted
 from lab.powercut.waits import Stuck, finish, until
 from lab.standins import programs
-from operations.deploy import FLAGS, SAVED_ONCE
 
 _REPO = Path(__file__).resolve().parents[2]
 _STACK = "powercut"
@@ -44,7 +44,7 @@ class Project:
         project = {
             "name": _STACK,
             "runtime": {"name": "python", "options": {"toolchain": "pip", "virtualenv": str(_REPO / ".venv")}},
-            "plugins": {"providers": [{"name": "gpu-fleet", "path": str(_REPO / "provider")}]},
+            "plugins": {"providers": [{"name": "gpu-fleet", "path": str(_REPO / "gpu_fleet/provider")}]},
         }
         (self.directory / "Pulumi.yaml").write_text(yaml.safe_dump(project))
         (self.directory / "__main__.py").symlink_to(Path(__file__).with_name("program.py"))
@@ -74,7 +74,7 @@ class Project:
         code, output = self._wait(self._start((), 1, "cancel", "--yes"))
         if code != 0:
             raise RuntimeError(f"pulumi cancel exited {code}:\n{output}")
-        settle = f"from operations.state import *; keep_what_was_being_created({_STACK!r}, exported({_STACK!r}))"
+        settle = f"from gpu_fleet.operations.state import *; keep_what_was_being_created({_STACK!r}, exported({_STACK!r}))"
         command = [sys.executable, "-c", settle]
         subprocess.run(command, cwd=self.directory, env=self._environment(1), stdin=subprocess.DEVNULL, check=True)
 
@@ -134,7 +134,7 @@ def until_disconnected(machine: Booted, process: subprocess.Popen[str]) -> None:
 
 def plugin_of(engine: subprocess.Popen[str]) -> int:
     """The process of our provider, 0 when there is none."""
-    return next((pid for pid, command in _children(engine.pid) if "provider.server" in command), 0)
+    return next((pid for pid, command in _children(engine.pid) if "gpu_fleet.provider.server" in command), 0)
 
 
 def work_on(machine: Booted) -> str:

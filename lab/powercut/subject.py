@@ -12,12 +12,12 @@ import tarfile
 import time
 from pathlib import Path
 
-from host.bundle import Bundle
-from host.part import ROOTFS, Directory, Download, File, Part, Source, Unit, User, secret_group
-from host.parts.pull import Pull
-from host.pull.publish import Publication, SigningKey
-from provider.envelope import Archive, Envelope
-from toolchain.upstream import extract
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import ROOTFS, Directory, Download, File, Part, Source, Unit, User, secret_group
+from gpu_fleet.host.parts.pull import Pull
+from gpu_fleet.host.pull.publish import Publication, SigningKey
+from gpu_fleet.provider.envelope import Archive, Envelope
+from gpu_fleet.toolchain.upstream import extract
 
 STACK, INSTANCE = "lab-west/training", "cut-001"
 PASSWORDS = {1: "of-the-first-version", 2: "of-the-second-version"}

@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+from gpu_fleet.toolchain.errors import ToolchainError
 from lab.scorecard import table, tape
 from lab.scorecard.replay import MOST_AT_ONCE, ReplayFailed, Result, batches, replay
 from lab.scorecard.stores import BadRules, RuleSet
 from lab.showcase.servers import ServerFailed
-from toolchain.errors import ToolchainError
 
 
 def main() -> int:

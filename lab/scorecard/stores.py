@@ -19,9 +19,9 @@ from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import inventory_groups
 from alerts.model import RuleGroup, to_yaml
 from alerts.notifications import Notifications, Receiver, Webhook
+from gpu_fleet.signals.promql import parse, selectors
 from lab.scorecard.score import RULE_SET, Post
 from lab.showcase.servers import Servers
-from signals.promql import parse, selectors
 
 DATACENTER: Final = "scorecard"
 

@@ -12,11 +12,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from gpu_fleet.toolchain.errors import ToolchainError
 from lab.grafana.browser import BrowserError
 from lab.showcase import Showcase, pictures
 from lab.showcase.board import PASSWORD, USER, Board
 from lab.showcase.servers import ServerFailed
-from toolchain.errors import ToolchainError
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from host.part import ROOTFS
+from gpu_fleet.host.part import ROOTFS
 from lab.gpu import fixtures
 from lab.gpu.amd import exporter as amd_exporter
 from lab.gpu.dcgm import counters, fields

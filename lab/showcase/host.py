@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from math import pi, sin
 
+from lab.gpu.scenario import compile_scenario
 from lab.showcase.fleet import Host
 
 GIB = 2**30
@@ -16,6 +18,13 @@ Sample = tuple[str, dict[str, str], float]
 
 _CORES = 8
 _DISKS = {"/": (440 * GIB, 0.58), "/var/lib/docker": (1750 * GIB, 0.79), "/scratch": (7000 * GIB, 0.41)}
+
+
+@cache
+def _uuids(host: Host) -> list[str]:
+    """As Slurm's devices have them: AMD's have none."""
+    machine = compile_scenario(host.scenario, hostname=f"{host.name}.{host.cluster}")
+    return [f"GPU-{gpu['uuid']}" if machine["vendor"] == "nvidia" else "" for gpu in machine["gpus"]]
 
 
 def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
@@ -57,12 +66,24 @@ def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
     yield "node_timex_offset_seconds", {}, 2e-5
     yield "node_timex_sync_status", {}, 1
     yield "node_textfile_scrape_error", {}, 0
+    yield "gpu_fleet_bundle_info", {"bundle": "5d41402abc4b"}, 1
     yield "gpu_fleet_check_success", {}, 1
     yield "gpu_fleet_check_timestamp_seconds", {}, at_s - at_s % 900
     yield "gpu_fleet_ready_state", {}, 2 if host.fault else 0
     yield "gpu_fleet_ready_timestamp_seconds", {}, at_s - at_s % 30
     for part, items in (("alloy", 0), ("node-exporter", 2 if host.name == "gpu-node-003" or host.containers else 0)):
         yield "gpu_fleet_drift_items", {"part": part}, items
+
+
+def jobs(host: Host) -> Iterator[Sample]:
+    """Of Slurm, on hosts outside Kubernetes; the last GPUs are free."""
+    uuids = _uuids(host)
+    for job_id, user, account, gpus in (("4711", "alice", "vision", range(4)), ("4712", "bob", "speech", (4, 5))):
+        about = {"job_id": job_id, "user": user, "account": account, "partition": "train"}
+        mig = {"gpu_instance": "3"} if host.mode == "dcgm-4.8" and job_id == "4712" else {}
+        found = ({"gpu": str(gpu), "uuid": uuids[gpu], **mig, **about} for gpu in gpus if gpu < len(uuids))
+        yield from (("gpu_fleet_job_info", labels, 1.0) for labels in found)
+    yield "gpu_fleet_jobs_success", {}, 1
 
 
 def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:

@@ -90,6 +90,8 @@ class Past:
             samples += [(job, ("up", {}, 1.0)) for job in jobs]
             if host.containers == "pods":
                 samples += [("kube-state-metrics", sample) for sample in about_host.cluster_state(host)]
+            else:
+                samples += [("textfile", sample) for sample in about_host.jobs(host)]
             for job, (name, labels, value) in samples:
                 whose = {**host.labels, "instance": job} if job == "kube-state-metrics" else host.labels
                 key = _key(name, {**labels, **whose, "job": job})
@@ -178,10 +180,10 @@ def _between(frames: list[tuple[float, Frame]], moments: Iterable[float]) -> dic
 def _printed(host: Host, moments: list[float]) -> LogStream:
     """A server of language models logs its throughput, a training job its step."""
     if host.containers == "pods":
-        labels = {"job": "pods", **host.labels, "namespace": "serving", "container": "vllm"}
-        metadata = {"pod": "chat-6c9f7d-x2x8k"}
+        labels = {"job": "pods", **host.labels, "namespace": "serving", "container_shard": "6"}
+        metadata = {"pod": "chat-6c9f7d-x2x8k", "container": "vllm"}
     else:
-        labels, metadata = {"job": "docker", **host.labels, "container": "vllm"}, {"image": "vllm/vllm-openai:v0.11.0"}
+        labels, metadata = {"job": "docker", **host.labels, "container_shard": "6"}, {"container": "vllm"}
     lines = []
     for at_s in moments[::2]:
         speed = 800 + 60 * (at_s // 60 % 7)

@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Collection
 from pathlib import Path
 
-import toolchain
 from components.backend.backend import LOKI_CONFIG, MIMIR_CONFIG
+from gpu_fleet import toolchain
 from lab.ports import free_ports
 
 _CONFIGS = {"mimir": MIMIR_CONFIG, "loki": LOKI_CONFIG}

@@ -6,7 +6,6 @@ that the stand-in starts would inherit both.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 import sys
@@ -15,11 +14,9 @@ from types import ModuleType
 
 # Only the chosen one is imported: the engine waits for each plugin to start.
 STANDINS = {
-    "pulumi-language-nodejs": "lab.standins.nodejs.host",
-    "pulumi-language-python": "lab.standins.language.host",
-    "pulumi-resource-command": "lab.standins.command.plugin",
+    "pulumi-language-python": "lab.standins.language",
+    "pulumi-resource-command": "lab.standins.command",
     "pulumi-resource-grafana": "lab.standins.grafana.plugin",
-    "pulumi-resource-kubernetes": "lab.standins.kubernetes.plugin",
 }
 
 
@@ -40,7 +37,5 @@ if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in STANDINS:
         keep_the_sdk_out()
-        # Python would look for cycles again and again among modules that all stay: a tenth of the start.
-        gc.set_threshold(100_000)
         sys.exit(importlib.import_module(STANDINS[name]).main(sys.argv[2:]))
     sys.exit(importlib.import_module("lab.standins.commands").main(sys.argv[1:]))

@@ -8,16 +8,16 @@ import shlex
 import sys
 from pathlib import Path
 
-from host.parts import PROGRAMS as HOST_PROGRAMS
+from gpu_fleet.host.parts import PROGRAMS as HOST_PROGRAMS
+from gpu_fleet.operations.artifacts import programs_for
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.offline_kit import PYTHONS, Replaced, hosts_programs_for, make_kit, tools_for
+from gpu_fleet.operations.programs import ALWAYS, needed_for
+from gpu_fleet.operations.stack import configuration, enter_project, stack_file
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS, TRIAL, StandInsRefused
+from gpu_fleet.toolchain import PROGRAMS, ToolchainError
+from gpu_fleet.toolchain.install import architecture
 from lab.standins import permission, programs
-from operations.artifacts import programs_for
-from operations.engine import OperationError
-from operations.offline_kit import PYTHONS, Replaced, hosts_programs_for, make_kit, tools_for
-from operations.programs import ALWAYS, needed_for
-from operations.stack import configuration, enter_project, stack_file
-from stackfile.stand_ins import LAB_STACKS, TRIAL, StandInsRefused
-from toolchain import PROGRAMS, ToolchainError
-from toolchain.install import architecture
 
 DEV = "dev"  # the stack of `make dev`
 
@@ -68,7 +68,8 @@ def main(arguments: list[str]) -> int:
 def _standard(given: argparse.Namespace) -> list[str]:
     if given.setup:
         return tools_for("")
-    return [name for name, program in PROGRAMS.items() if given.all or program.purpose != "tests"]
+    # The dev datacenter has no cluster.
+    return [name for name, program in PROGRAMS.items() if given.all or program.purpose not in ("clusters", "tests")]
 
 
 def _parser() -> argparse.ArgumentParser:

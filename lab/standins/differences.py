@@ -8,7 +8,7 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
-from lab.standins.properties import SIGNATURE, Properties, plain
+from lab.standins.properties import Properties, plain
 from lab.standins.schema import Property
 
 Kind = provider_pb2.PropertyDiff
@@ -24,9 +24,7 @@ def _own(properties: Properties) -> Properties:
     return {key: value for key, value in properties.items() if not key.startswith("__") and value is not None}
 
 
-def response(
-    changes: Mapping[str, int], replacing: set[str], delete_first: bool = False, *, of_inputs: bool = True
-) -> provider_pb2.DiffResponse:
+def response(changes: Mapping[str, int], replacing: set[str], *, of_inputs: bool = True) -> provider_pb2.DiffResponse:
     """`replacing`: those of the paths that need a new resource. `of_inputs`: the engine shows the old value from the last inputs,
     else from the last outputs."""
     detailed = {
@@ -37,7 +35,6 @@ def response(
         changes=provider_pb2.DiffResponse.DIFF_SOME if changes else provider_pb2.DiffResponse.DIFF_NONE,
         diffs=sorted(changes),
         replaces=sorted(replacing & changes.keys()),
-        deleteBeforeReplace=delete_first and bool(replacing & changes.keys()),
         detailedDiff=detailed,
         hasDetailedDiff=True,
     )
@@ -61,7 +58,7 @@ def _object(old: Mapping[str, Any], new: Mapping[str, Any], at: str) -> Iterator
 def _value(old: Any, new: Any, path: str) -> Iterator[tuple[str, int]]:
     if old == new:
         return
-    if isinstance(old, dict) and isinstance(new, dict) and SIGNATURE not in old and SIGNATURE not in new:
+    if isinstance(old, dict) and isinstance(new, dict):
         yield from _object(old, new, path)
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from stackfile import stand_ins
-from stackfile.stand_ins import StandInsRefused, is_of_lab
+from gpu_fleet.stackfile import stand_ins
+from gpu_fleet.stackfile.stand_ins import StandInsRefused, is_of_lab
 
 LAB_CLUSTER = "the lab's (`python -m lab.kubernetes`)"
 
@@ -33,16 +33,17 @@ def permit_all(programs: Iterable[str], stack: str, file: Path) -> str:
     if is_of_lab(stack):
         return ""
     # Not imported before they are needed: the engine waits for each plugin to start.
-    from stackfile.config import ConfigErrors, hosts_of, keys_of_file
-    from toolchain import PROGRAMS
-    from toolchain.install import architecture
+    from gpu_fleet.stackfile.config import ConfigErrors, hosts_of, keys_of_file
+    from gpu_fleet.toolchain import PROGRAMS
+    from gpu_fleet.toolchain.install import architecture
 
     chosen = [PROGRAMS[name] for name in programs]
     what = "the lab's stand-in of " + ", ".join(program.title for program in chosen)
     fix = "\n".join(
         [
             "Install the real one:",
-            f"    .venv/bin/python -m toolchain install --retry-upstream {' '.join(program.name for program in chosen)}",
+            "    .venv/bin/python -m gpu_fleet.toolchain install --retry-upstream "
+            + " ".join(program.name for program in chosen),
         ]
         + ["or, where upstream cannot be reached:"]
         + [f"    {program.by_hand(program.release.files[architecture()].url)}" for program in chosen]

@@ -18,35 +18,18 @@ from typing import Any, ClassVar
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2, provider_pb2_grpc
 
+from gpu_fleet.stackfile.stand_ins import StandInsRefused
 from lab.standins import permission
 from lab.standins.differences import differences, replacing, response
 from lab.standins.properties import UNKNOWN, Properties, Secret, decode, encode, has_unknown, plain, with_secrets_of
 from lab.standins.schema import Problem, Property, completed, problems, specification
 from lab.standins.serving import UNLIMITED, serve
-from stackfile.stand_ins import StandInsRefused
 
 
 class Failure(Exception):
     """An operation did not work; the message is what the person sees, after the resource's name."""
-
-
-class Incomplete(Failure):
-    """The resource is there and did not come to what it should be. It is kept in the state, and the next update goes on."""
-
-    def __init__(self, reason: str, id: str, outputs: Properties) -> None:
-        super().__init__(reason)
-        self.id = id
-        self.outputs = outputs
-
-
-class Refusal(Exception):
-    """The inputs cannot be used."""
-
-    def __init__(self, *problems: Problem) -> None:
-        super().__init__("; ".join(f"{problem.path}: {problem.reason}" for problem in problems))
-        self.problems = problems
 
 
 class Cancelled(Failure):
@@ -56,15 +39,11 @@ class Cancelled(Failure):
 
 @dataclass(frozen=True)
 class Call:
-    """One operation on one resource: its name, where its messages go, and what ends it when the person presses Ctrl-C.
-
-    `timeout_s`: the customTimeouts of the resource; 0 for none.
-    """
+    """One operation on one resource: its name, where its messages go, and what ends it when the person presses Ctrl-C."""
 
     name: str
     log: Callable[[str], None] = field(repr=False)
     ending: Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]] = field(repr=False)
-    timeout_s: float = 0
 
 
 class ResourceType(ABC):
@@ -80,18 +59,6 @@ class ResourceType(ABC):
     shows_old_inputs: ClassVar[bool] = True
     # Inputs that get a value when they are created without one.
     computed: ClassVar[tuple[str, ...]] = ()
-    # A null inside a value means something, and is no value that is left out.
-    keeps_nulls: ClassVar[bool] = False
-
-    def unfit(self, inputs: Properties) -> Iterator[Problem]:
-        """What the schema refuses. `inputs` are as they were given."""
-        return problems(self.inputs, inputs, self.type_name)
-
-    def filled(self, call: Call, inputs: Properties, olds: Properties) -> Properties:
-        """The inputs, still marked, with what the plugin itself adds to them. `olds`: those of the last time. Raises Refusal."""
-        if self.autonamed and self.autonamed not in inputs:
-            return {**inputs, self.autonamed: olds.get(self.autonamed) or autoname(call.name)}
-        return inputs
 
     def check(self, inputs: Properties) -> Iterator[Problem]:
         """What the schema cannot say. `inputs` are plain; any of them may be UNKNOWN."""
@@ -108,10 +75,6 @@ class ResourceType(ABC):
     def replacing(self, changes: Mapping[str, int], olds: Properties, news: Properties) -> set[str]:
         return replacing(self.inputs, changes)
 
-    def is_deleted_first(self, olds: Properties, news: Properties) -> bool:
-        """The old one has to go before the one that replaces it can be made."""
-        return False
-
     def preview_create(self, inputs: Properties) -> Properties:
         """The outputs beside the inputs that a preview shows. Raises Failure for what would fail."""
         later = [name for name, output in self.outputs.items() if output.required]
@@ -123,7 +86,7 @@ class ResourceType(ABC):
 
     @abstractmethod
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
-        """Gives the id and the outputs. Raises Failure, and nothing is then kept in the state, or Incomplete."""
+        """Gives the id and the outputs. Raises Failure, and nothing is then kept in the state."""
 
     @abstractmethod
     def update(self, call: Call, id: str, olds: Properties, news: Properties) -> Properties:
@@ -138,30 +101,20 @@ class ResourceType(ABC):
         """Does nothing when it is gone already."""
 
 
-@dataclass(frozen=True)
-class Function:
-    name: str
-    inputs: Mapping[str, Property]
-    outputs: Mapping[str, Property]
-    call: Callable[[Call, Properties], Properties]
-
-
 class Plugin:
-    """A package: its name and version as the engine knows them, its configuration, its resources and functions."""
+    """A package: its name and version as the engine knows them, its configuration and its resources."""
 
     def __init__(
         self,
         name: str,
         version: str,
         resources: Sequence[ResourceType],
-        functions: Sequence[Function] = (),
         config: Mapping[str, Property] | None = None,
         configure: Callable[[Properties], None] = lambda _: None,
     ) -> None:
         self.name = name
         self.version = version
         self.resources = {resource.type_name: resource for resource in resources}
-        self.functions = {function.name: function for function in functions}
         self.config = config or {}
         self.configure = configure
 
@@ -172,10 +125,6 @@ class Plugin:
             raise Failure(f"this stand-in of the {self.name} plugin has no {token}; it has: {known}")
         return self.resources[token]
 
-    def configuration(self, request: provider_pb2.ConfigureRequest) -> Properties:
-        """What Configure is given, in the form that the official plugin of this package reads."""
-        return decode(request.args)
-
     def schema(self) -> dict[str, Any]:
         types: dict[str, Any] = {}
         resources = {
@@ -184,13 +133,6 @@ class Plugin:
                 **specification(resource.inputs, "requiredInputs", types),
             }
             for token, resource in self.resources.items()
-        }
-        functions = {
-            token: {
-                "inputs": {"type": "object", **specification(function.inputs, "required", types)},
-                "outputs": {"type": "object", **specification({**function.inputs, **function.outputs}, "required", types)},
-            }
-            for token, function in self.functions.items()
         }
         provider = specification(self.config, "requiredInputs", types)
         return {
@@ -201,7 +143,6 @@ class Plugin:
             "provider": provider,
             "types": types,
             "resources": resources,
-            "functions": functions,
         }
 
 
@@ -214,21 +155,10 @@ def _failing(method: Callable[..., Any]) -> Callable[..., Any]:
             if urn := getattr(request, "urn", ""):
                 self.permit(urn)
             return method(self, request, context)
-        except Incomplete as failure:
-            context.set_trailing_metadata(_details(failure))
-            context.abort(grpc.StatusCode.UNKNOWN, str(failure))
         except (Failure, StandInsRefused) as failure:
             context.abort(grpc.StatusCode.UNKNOWN, str(failure))
 
     return answered
-
-
-def _details(failure: Incomplete) -> tuple[tuple[str, bytes], ...]:
-    """How gRPC carries the state of an existing but incomplete resource."""
-    kept = provider_pb2.ErrorResourceInitFailed(id=failure.id, properties=encode(failure.outputs), reasons=[str(failure)])
-    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(failure))
-    status.details.add().Pack(kept)
-    return (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -269,7 +199,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_failing
     def Configure(self, request, context):
-        config = self._plugin.configuration(request)
+        config = decode(request.args)
         if not has_unknown(config):
             self._plugin.configure(plain(completed(self._plugin.config, _parsed(self._plugin.config, config))))
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptResources=True)
@@ -278,23 +208,19 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request, context):
         resource = self._resource(request.urn)
         inputs, olds = decode(request.news), decode(request.olds)
-        found = [*resource.unfit(inputs)]
-        if found:
-            return _checked(resource, inputs, found)
-        try:
-            inputs = resource.filled(self._call(request.urn), completed(resource.inputs, inputs), olds)
-        except Refusal as refusal:
-            return _checked(resource, inputs, refusal.problems)
-        return _checked(resource, inputs, [*resource.check(plain(inputs))])
+        if found := [*problems(resource.inputs, inputs, resource.type_name)]:
+            return _checked(inputs, found)
+        inputs = completed(resource.inputs, inputs)
+        if resource.autonamed and resource.autonamed not in inputs:
+            inputs[resource.autonamed] = olds.get(resource.autonamed) or autoname(_name(request.urn))
+        return _checked(inputs, [*resource.check(plain(inputs))])
 
     @_failing
     def Diff(self, request, context):
         resource = self._resource(request.urn)
         olds, news = (resource.comparable(plain(decode(inputs))) for inputs in (request.old_inputs, request.news))
         changes = resource.changes(olds, news, plain(decode(request.olds)))
-        is_deleted_first = resource.is_deleted_first(olds, news)
-        replaced = resource.replacing(changes, olds, news)
-        return response(changes, replaced, is_deleted_first, of_inputs=resource.shows_old_inputs)
+        return response(changes, resource.replacing(changes, olds, news), of_inputs=resource.shows_old_inputs)
 
     @_failing
     def Create(self, request, context):
@@ -302,9 +228,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         inputs = decode(request.properties)
         if request.preview:
             return provider_pb2.CreateResponse(properties=_outputs(resource, inputs, resource.preview_create(plain(inputs))))
-        call = self._call(request.urn, request.timeout)
-        with _marking(resource, inputs):
-            id, outputs = resource.create(call, plain(inputs))
+        id, outputs = resource.create(self._call(request.urn), plain(inputs))
         return provider_pb2.CreateResponse(id=id, properties=_outputs(resource, inputs, outputs))
 
     @_failing
@@ -314,9 +238,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             outputs = resource.preview_update(plain(olds), plain(news))
         else:
-            call = self._call(request.urn, request.timeout)
-            with _marking(resource, news):
-                outputs = resource.update(call, request.id, plain(olds), plain(news))
+            outputs = resource.update(self._call(request.urn), request.id, plain(olds), plain(news))
         return provider_pb2.UpdateResponse(properties=_outputs(resource, news, outputs))
 
     @_failing
@@ -329,25 +251,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         live_inputs, live_outputs = found
         marked = with_secrets_of(inputs, completed(resource.inputs, live_inputs))
         return provider_pb2.ReadResponse(
-            id=request.id, inputs=encode(marked, resource.keeps_nulls), properties=_outputs(resource, marked, live_outputs)
+            id=request.id, inputs=encode(marked), properties=_outputs(resource, marked, live_outputs)
         )
 
     @_failing
     def Delete(self, request, context):
-        call = self._call(request.urn, request.timeout)
-        self._resource(request.urn).delete(call, request.id, plain(decode(request.properties)))
+        self._resource(request.urn).delete(self._call(request.urn), request.id, plain(decode(request.properties)))
         return empty_pb2.Empty()
-
-    @_failing
-    def Invoke(self, request, context):
-        function = self._plugin.functions.get(request.tok)
-        if function is None:
-            raise Failure(f"Invoke of {request.tok}: this stand-in of the {self._plugin.name} plugin does not have it")
-        arguments = decode(request.args)
-        if found := [*problems(function.inputs, arguments, request.tok)]:
-            return provider_pb2.InvokeResponse(failures=_failures(found))
-        answer = function.call(self._call(""), plain(completed(function.inputs, arguments)))
-        return provider_pb2.InvokeResponse(**{"return": encode(with_secrets_of(arguments, answer))})
 
     def Cancel(self, request, context):
         self.end_calls()
@@ -370,10 +280,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def _resource(self, urn: str) -> ResourceType:
         return self._plugin.resource(urn.split("::")[2].split("$")[-1])
 
-    def _call(self, urn: str, timeout_s: float = 0) -> Call:
-        return Call(
-            _name(urn) if urn else "", lambda line: self._log(line, "INFO", urn=urn, ephemeral=True), self._ending, timeout_s
-        )
+    def _call(self, urn: str) -> Call:
+        return Call(_name(urn), lambda line: self._log(line, "INFO", urn=urn, ephemeral=True), self._ending)
 
     def _log(self, line: str, severity: str, **options: Any) -> None:
         if self._engine is not None:
@@ -407,18 +315,8 @@ def autoname(name: str) -> str:
     return f"{name}-{secrets.token_hex(4)[:7]}"
 
 
-@contextlib.contextmanager
-def _marking(resource: ResourceType, inputs: Properties) -> Iterator[None]:
-    """What is kept of an incomplete resource has the same secrets."""
-    try:
-        yield
-    except Incomplete as failure:
-        failure.outputs = _marked(resource, inputs, failure.outputs)
-        raise
-
-
 def _outputs(resource: ResourceType, inputs: Properties, outputs: Properties) -> Any:
-    return encode(_marked(resource, inputs, outputs), resource.keeps_nulls)
+    return encode(_marked(resource, inputs, outputs))
 
 
 def _marked(resource: ResourceType, inputs: Properties, outputs: Properties) -> Properties:
@@ -430,8 +328,8 @@ def _marked(resource: ResourceType, inputs: Properties, outputs: Properties) -> 
     }
 
 
-def _checked(resource: ResourceType, inputs: Properties, found: Sequence[Problem]) -> provider_pb2.CheckResponse:
-    return provider_pb2.CheckResponse(inputs=encode(inputs, resource.keeps_nulls), failures=_failures(found))
+def _checked(inputs: Properties, found: Sequence[Problem]) -> provider_pb2.CheckResponse:
+    return provider_pb2.CheckResponse(inputs=encode(inputs), failures=_failures(found))
 
 
 def _failures(found: Sequence[Problem]) -> list[provider_pb2.CheckFailure]:

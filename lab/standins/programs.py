@@ -16,15 +16,15 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-import toolchain
-from host.parts import PROGRAMS as HOST_PROGRAMS
+from gpu_fleet import toolchain
+from gpu_fleet.host.parts import PROGRAMS as HOST_PROGRAMS
+from gpu_fleet.operations.artifacts import artifact_of, fill, release_of
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS
+from gpu_fleet.toolchain import PROGRAMS, Cache, ToolchainError
+from gpu_fleet.toolchain.install import Installer, architecture
+from gpu_fleet.toolchain.progress import Progress
+from gpu_fleet.toolchain.pulumi_home import place
 from lab.grafana.release import pack_grafana
-from operations.artifacts import artifact_of, fill, release_of
-from stackfile.stand_ins import LAB_STACKS
-from toolchain import PROGRAMS, Cache, ToolchainError
-from toolchain.install import Installer, architecture
-from toolchain.progress import Progress
-from toolchain.pulumi_home import place
 
 REPO = Path(__file__).resolve().parents[2]
 STAND_INS: Mapping[str, Path] = {
@@ -33,7 +33,6 @@ STAND_INS: Mapping[str, Path] = {
         for name in (
             "pulumi-language-python",
             "pulumi-resource-command",
-            "pulumi-resource-kubernetes",
             "pulumi-resource-grafana",
         )
     },
@@ -60,7 +59,7 @@ def install(names: Collection[str], *, quiet: bool = False, retry_upstream: bool
     }
     missing: dict[str, str] = {}
     if wanted := [name for name in names if name not in fresh]:
-        installer = Installer(progress=progress, retry_upstream=retry_upstream, keep_go_caches=keep_go_caches)
+        installer = Installer(progress=progress, retry_upstream=retry_upstream, keep_go_caches=keep_go_caches, of_lab=True)
         missing = installer.install(wanted, optional=STAND_INS)
     now = time.time()
     for name, why in {**{name: why for name, why in fresh.items() if name in names}, **missing}.items():
@@ -81,7 +80,7 @@ def in_use() -> dict[str, Path]:
     if found and os.environ.get(REFUSED) == "1":
         raise ToolchainError(
             f"{REFUSED}=1 refuses stand-ins, and these programs are not installed: {', '.join(found)}.\n"
-            f"Install them: python -m toolchain install --retry-upstream {' '.join(found)}"
+            f"Install them: python -m gpu_fleet.toolchain install --retry-upstream {' '.join(found)}"
         )
     return found
 
@@ -90,7 +89,9 @@ def environment(*stacks: str) -> dict[str, str]:
     """The toolchain's, with stand-ins for what it lacks. `stacks`: those that may use them; default: as inherited."""
     real, cache, replaced = toolchain.environment(), Cache(), in_use()
     home = cache.root / "lab-pulumi-home"
-    place(home, {program.plugin: (name, _target(name, replaced)) for name, program in PROGRAMS.items() if program.plugin})
+    plugins = {name: program.plugin for name, program in PROGRAMS.items() if program.plugin}
+    there = [name for name in plugins if name in replaced or toolchain.located(name)]
+    place(home, {plugins[name]: (name, _target(name, replaced)) for name in there})
     keep_no_logs(home)
     grafana = [str(replaced["grafana"].parent)] if "grafana" in replaced else []
     return {
@@ -107,18 +108,16 @@ def gather(directory: Path, names: Collection[str] = HOST_PROGRAMS, *, present: 
     stand-ins, marked as such. Raises ToolchainError.
 
     `present`: where the hosts have programs already, by name. What is placed then starts those: Alloy's 400 MB would be sent to
-    and unpacked on each host, and hashed, for 1.75 s of CPU, whenever a host is checked. They collect garbage as the caller does:
-    seldom in tests, which is a quarter of the CPU time that a start of Alloy takes.
+    and unpacked on each host, and hashed, for 1.75 s of CPU, whenever a host is checked.
     """
     programs, simulated = {}, []
-    garbage = f"export GOGC={shlex.quote(os.environ['GOGC'])}\n" if "GOGC" in os.environ else ""
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             archive = Path(scratch) / f"{name}.tar.gz"
             if name in present:
                 simulated.append(name)
                 program = Path(scratch, name)
-                program.write_text(f'#!/bin/sh\n{garbage}exec {shlex.quote(present[name])} "$@"\n')
+                program.write_text(f'#!/bin/sh\nexec {shlex.quote(present[name])} "$@"\n')
             else:
                 try:
                     program = artifact_of(name, release_of(name), archive)

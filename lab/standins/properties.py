@@ -1,7 +1,7 @@
 """Property values as the engine sends them, and as the stand-ins see them.
 
-Here a value is plain JSON data; a secret is Secret(value), a value that a preview does not know yet is the string UNKNOWN, and
-an asset or archive is a dict with SIGNATURE among its keys. Numbers that are whole come as int.
+Here a value is plain JSON data; a secret is Secret(value), and a value that a preview does not know yet is the string UNKNOWN.
+Numbers that are whole come as int.
 Source: the signatures of sdk/go/common/resource in pulumi 3.259.0. The Python SDK repeats them (runtime/rpc.py), and importing it
 would cost each run of a stand-in more than all its own work.
 """
@@ -16,8 +16,6 @@ from google.protobuf import struct_pb2
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 SIGNATURE = "4dabf18193072939515e22adb298388d"
-ASSET = "c44067f5952c0a294b673a41bacd8c17"
-ARCHIVE = "0def7320c3a5731c473e5ecbe6d01bc7"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"  # noqa: S105  the mark of one
 
 Properties = dict[str, Any]
@@ -47,16 +45,12 @@ def _decode(value: struct_pb2.Value) -> Any:
     return None if kind in (None, "null_value") else getattr(value, kind)
 
 
-def encode(properties: Mapping[str, Any], keep_nulls: bool = False) -> struct_pb2.Struct:
-    """Leaves out what is None, as the official plugins do with outputs that have no value.
-
-    `keep_nulls`: only at the top; a null inside a value is one.
-    """
-    given = {key: value for key, value in properties.items() if value is not None}
-    return struct_pb2.Struct(fields={key: _encode(value, keep_nulls) for key, value in given.items()})
+def encode(properties: Mapping[str, Any]) -> struct_pb2.Struct:
+    """Leaves out what is None, as the official plugins do with outputs that have no value."""
+    return struct_pb2.Struct(fields={key: _encode(value) for key, value in properties.items() if value is not None})
 
 
-def _encode(value: Any, keep_nulls: bool = False) -> struct_pb2.Value:
+def _encode(value: Any) -> struct_pb2.Value:
     match value:
         case None:
             return struct_pb2.Value(null_value=struct_pb2.NULL_VALUE)
@@ -67,15 +61,11 @@ def _encode(value: Any, keep_nulls: bool = False) -> struct_pb2.Value:
         case str():
             return struct_pb2.Value(string_value=value)
         case list() | tuple():
-            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[_encode(item, keep_nulls) for item in value]))
-        case dict() if keep_nulls:
-            return struct_pb2.Value(
-                struct_value=struct_pb2.Struct(fields={key: _encode(item, keep_nulls) for key, item in value.items()})
-            )
+            return struct_pb2.Value(list_value=struct_pb2.ListValue(values=[_encode(item) for item in value]))
         case dict():
             return struct_pb2.Value(struct_value=encode(value))
         case Secret():
-            return struct_pb2.Value(struct_value=encode({SIGNATURE: SECRET, "value": value.value}, keep_nulls))
+            return struct_pb2.Value(struct_value=encode({SIGNATURE: SECRET, "value": value.value}))
     raise TypeError(f"{type(value).__name__} is no property value")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.standins.properties import ARCHIVE, ASSET, SIGNATURE, UNKNOWN, Properties, Secret
+from lab.standins.properties import UNKNOWN, Properties, Secret
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Object:
     properties: Mapping[str, Property]
 
 
-# A string names a type of the schema language: string, number, integer, boolean, any, asset (an asset or an archive).
+# A string names a type of the schema language: string, number, integer, boolean.
 Type = str | ListOf | MapOf | Object
 
 
@@ -66,7 +66,7 @@ def problems(properties: Mapping[str, Property], value: Properties, where: str, 
 
 def _problems_of(expected: Type, value: Any, path: str, values: tuple[str, ...] = ()) -> Iterator[Problem]:
     value = value.value if isinstance(value, Secret) else value
-    if value == UNKNOWN or expected == "any" or value is None:
+    if value == UNKNOWN or value is None:
         return
     if not _is_a(expected, value):
         yield Problem(path, f"Field '{path}' must be {_in_words(expected)}; got {_in_words(_type_of(value))} instead")
@@ -87,9 +87,7 @@ def _is_a(expected: Type, value: Any) -> bool:
         case ListOf():
             return isinstance(value, list)
         case MapOf() | Object():
-            return isinstance(value, dict) and SIGNATURE not in value
-        case "asset":
-            return isinstance(value, dict) and value.get(SIGNATURE) in (ASSET, ARCHIVE)
+            return isinstance(value, dict)
         case "string":
             return isinstance(value, str)
         case "boolean":
@@ -104,7 +102,7 @@ def _type_of(value: Any) -> Type:
         case list():
             return ListOf("any")
         case dict():
-            return "asset" if SIGNATURE in value else MapOf("any")
+            return MapOf("any")
         case bool():
             return "boolean"
         case str():
@@ -118,8 +116,8 @@ def _in_words(type: Type) -> str:
             return "a list"
         case MapOf() | Object():
             return "an object"
-        case "asset" | "integer":
-            return f"an {type}"
+        case "integer":
+            return "an integer"
     return f"a {type}"
 
 
@@ -185,8 +183,4 @@ def _reference(type: Type, types: dict[str, Any]) -> dict[str, Any]:
                 types[type.name] = {}  # before its properties: a policy holds policies
                 types[type.name] = {"type": "object", **specification(type.properties, "required", types)}
             return {"$ref": f"#/types/{type.name}"}
-        case "any":
-            return {"$ref": "pulumi.json#/Any"}
-        case "asset":
-            return {"$ref": "pulumi.json#/Asset"}
     return {"type": type}

@@ -27,9 +27,9 @@ from typing import Any, Final
 import yaml
 
 import alerts
-import toolchain
 from alerts.generate import generated_groups
 from alerts.model import document
+from gpu_fleet import toolchain
 
 ROOT: Final = Path(alerts.__file__).parent
 KEPT: Final = Path(__file__).with_name("mutants.yaml")

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
+from gpu_fleet import toolchain
 from tests.alerts.test_rules import RULE_TESTS
 
 RULES = [rule for group in alerts.rule_groups("mimir") for rule in group.rules if "alert" in rule]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import alerts
-import toolchain
 from alerts import grafana_rules
 from alerts.customization import Customization, Override, threshold, with_threshold
 from alerts.links import DRAIN, Links
 from alerts.model import Rule, rule_file
 from alerts.prometheus_rule import prometheus_rules
+from gpu_fleet import toolchain
 
 HOT = "GpuTemperatureHigh"
 OWN = """\

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import alerts
-import toolchain
 from alerts.model import rule_file
+from gpu_fleet import toolchain
 
 PORT = 'datacenter="us-west", cluster="training", instance="n", device="mlx5_0", port="1"'
 HOST = 'datacenter="us-west", cluster="training", instance="n"'

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.vocabulary import SERIES
+from gpu_fleet import toolchain
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 SAMPLES = 240  # an hour at one scrape per 15 s

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.grafana_rules import ALERT_LABEL, rule_groups
+from gpu_fleet import toolchain
 
 GROUPS = rule_groups(["mimir", "loki"])
 RULES = [rule for group in GROUPS for rule in group.rules]

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.inventory import inventory_groups, kubernetes_inventory_group, stack_inventory
 from alerts.model import RuleGroup, rule_file
+from gpu_fleet import toolchain
 
 TEST = """\
 rule_files: [rules.yaml]

@@ -18,11 +18,11 @@ import pytest
 
 import alerts
 import dashboards
-import toolchain
 from components.backend.backend import LOKI_CONFIG
 from dashboards import xid
+from gpu_fleet import toolchain
+from gpu_fleet.signals.panels import filled_in
 from lab.ports import free_ports
-from signals.panels import filled_in
 
 STARTS_WITHIN_S = 300
 HOST = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-001"}

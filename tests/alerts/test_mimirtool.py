@@ -10,11 +10,11 @@ import subprocess
 from pathlib import Path
 
 import alerts
-import toolchain
 from alerts.alertmanager import alertmanager_config, templates
 from alerts.model import to_yaml
 from alerts.notifications import TEMPLATE_FILE, TITLE, Email, MuteTiming, Notifications, PagerDuty, Receiver, Route, Slack
 from alerts.notifications import Webhook as Hook
+from gpu_fleet import toolchain
 
 EVERYONE = Receiver(
     name="everyone",
@@ -87,9 +87,9 @@ def printed(tmp_path: Path, template: str, *firing: dict) -> str:
 
 
 def test_one_alert_is_its_own_headline_and_several_are_counted(tmp_path):
-    assert printed(tmp_path, TITLE, LOST) == "[FIRING] us-west / training: XID 79 on gpu-node-001"
-    assert printed(tmp_path, TITLE, LOST, LOST) == "[FIRING] us-west / training: 2 alerts: GpuXid on gpu-node-001"
+    assert printed(tmp_path, TITLE, LOST) == "[CRITICAL] XID 79 on gpu-node-001 (us-west / training)"
+    assert printed(tmp_path, TITLE, LOST, LOST) == "[CRITICAL] 2 alerts: GpuXid on gpu-node-001 (us-west / training)"
     elsewhere = {**LOST, "labels": {**LOST["labels"], "cluster": "inference"}}
-    assert printed(tmp_path, TITLE, LOST, elsewhere) == "[FIRING] us-west: 2 alerts: GpuXid on gpu-node-001"
+    assert printed(tmp_path, TITLE, LOST, elsewhere) == "[CRITICAL] 2 alerts: GpuXid on gpu-node-001 (us-west)"
     no_place = {**LOST, "labels": {"alertname": "RecordingRulesSilent"}}
     assert printed(tmp_path, TITLE, no_place) == "[FIRING] XID 79 on gpu-node-001"

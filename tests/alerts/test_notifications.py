@@ -137,14 +137,15 @@ def lead_to_the_incident(runbook: str, dashboard: str, logs: str) -> None:
 
 def test_an_email_says_where_what_and_what_to_do_in_text_and_html(on_call: OnCall) -> None:
     mail = on_call.inbox.mail("XID 79")
-    assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", mail["Subject"]), mail["Subject"]
+    assert re.fullmatch(rf"\[CRITICAL\] {SUMMARY} \(us-west / training\)", mail["Subject"]), mail["Subject"]
     text = part(mail, "plain").replace("\r\n", "\n")
     print(text)
     lines = text.splitlines()
-    assert lines[:5] == ["CRITICAL GpuXid", "Datacenter: us-west", "Cluster: training", "Host: gpu-node-001", f"GPU: PCI {PCI}"]
-    assert re.fullmatch(r"Since: \d\d:\d\d:\d\d UTC on 20\d\d-\d\d-\d\d", lines[5])
-    assert re.fullmatch(SUMMARY, lines[6]), lines[6]
-    begins = [line.partition(": ")[0] for line in lines[7:] if line]
+    assert mail["Subject"][:60].startswith("[CRITICAL] XID 79 on gpu-node-001, GPU 3"), "what a locked phone shows"
+    assert lines[:3] == ["CRITICAL GpuXid", "Host: gpu-node-001 (us-west / training)", f"GPU: PCI {PCI}"]
+    assert re.fullmatch(r"Since: \d\d:\d\d:\d\d UTC on 20\d\d-\d\d-\d\d", lines[3])
+    assert re.fullmatch(SUMMARY, lines[4]), lines[4]
+    begins = [line.partition(": ")[0] for line in lines[5:] if line]
     order = [
         "Action",
         "Before a reset or reboot",
@@ -173,9 +174,9 @@ def test_an_email_says_where_what_and_what_to_do_in_text_and_html(on_call: OnCal
 def test_slack_shows_the_same_with_its_own_links(on_call: OnCall) -> None:
     (message,) = on_call.inbox.at("slack", "XID 79")["attachments"]
     print(message["text"])
-    assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", message["title"])
+    assert re.fullmatch(rf"\[CRITICAL\] {SUMMARY} \(us-west / training\)", message["title"])
     assert message["color"] == "danger"
-    place = rf"Datacenter: us-west\nCluster: training\nHost: gpu-node-001\nGPU: PCI {PCI}\n"
+    place = rf"Host: gpu-node-001 \(us-west / training\)\nGPU: PCI {PCI}\n"
     assert re.match(rf"\*CRITICAL GpuXid\*\n{place}Since: [^\n]+\n\*{SUMMARY}\*\n", message["text"])
     assert f"Before a reset or reboot: `{MAINTENANCE}`" in message["text"]
     assert f"Drain with Slurm: `{DRAIN_SLURM}`" in message["text"]
@@ -196,7 +197,7 @@ def test_pagerduty_gets_fields_links_and_no_wall_of_labels(on_call: OnCall) -> N
         "GpuXid",
         "critical",
     )
-    assert re.fullmatch(rf"\[FIRING\] us-west / training: {SUMMARY}", payload["summary"])
+    assert re.fullmatch(rf"\[CRITICAL\] {SUMMARY} \(us-west / training\)", payload["summary"])
     assert DRAIN_SLURM in payload["custom_details"]["firing"]
     assert "scope" not in payload["custom_details"]["firing"]
     links = {link["text"]: link["href"] for link in event["links"]}
@@ -217,7 +218,7 @@ def test_a_webhook_has_commands_and_links_as_annotations(on_call: OnCall) -> Non
 def test_markup_in_a_text_stays_text_and_a_group_of_forty_is_shortened(on_call: OnCall) -> None:
     on_call.raise_alerts(*(alert(f"gpu-node-{number:03}") for number in range(40)))
     (message,) = on_call.inbox.at("slack", "40 alerts")["attachments"]
-    assert message["title"] == "[FIRING] us-west / training: 40 alerts: HostSilent"
+    assert message["title"] == "[WARNING] 40 alerts: HostSilent (us-west / training)"
     assert message["color"] == "warning", "what may wait until the morning does not look like a page"
     assert message["text"].count("Host: ") == 10
     assert "... and 30 more: gpu-node-010, gpu-node-011," in message["text"]
@@ -238,7 +239,7 @@ def test_the_place_of_a_cluster_is_in_its_title_once(on_call: OnCall) -> None:
     given["annotations"]["summary"] = "us-west / training: 60% of the hosts are silent"
     on_call.raise_alerts(given)
     (message,) = on_call.inbox.at("slack", "60% of the hosts")["attachments"]
-    assert message["title"] == "[FIRING] us-west / training: 60% of the hosts are silent"
+    assert message["title"] == "[CRITICAL] us-west / training: 60% of the hosts are silent"
     assert message["color"] == "danger"
 
 
@@ -247,9 +248,12 @@ def test_a_resolved_notification_says_so_and_how_to_return_the_host(on_call: OnC
     commands = {"drain_slurm": "scontrol update nodename=b", "drain_kubernetes": "kubectl drain b"}
     given = alert("gpu-node-b", startsAt=began.isoformat())
     given["labels"] |= {"alertname": "GpuMissing", "severity": "critical", "scope": "gpu"}
-    given["annotations"] |= {"summary": "gpu-node-b lost a GPU", **commands}
+    given["annotations"] |= {"summary": "gpu-node-b lost a GPU", "jobs": "4711 of alice <a@x>", **commands}
     on_call.raise_alerts(given)
-    on_call.inbox.at("slack", "gpu-node-b lost a GPU")
+    (message,) = on_call.inbox.at("slack", "gpu-node-b lost a GPU")["attachments"]
+    assert "*Jobs:* 4711 of alice &lt;a@x&gt;\n" in message["text"]
+    mail = on_call.inbox.mail("gpu-node-b lost a GPU")
+    assert "Jobs: 4711 of alice <a@x>" in part(mail, "plain") and "<b>Jobs:</b> 4711 of alice &lt;a@x&gt;" in part(mail, "html")
     on_call.raise_alerts({**given, "endsAt": datetime.now(UTC).isoformat()})
     event = on_call.inbox.wait_for(
         "a resolved event",
@@ -261,7 +265,7 @@ def test_a_resolved_notification_says_so_and_how_to_return_the_host(on_call: OnC
     assert event["dedup_key"] == trigger["dedup_key"]
     mail = on_call.inbox.mail("Resolved at")
     print(part(mail, "plain"))
-    assert mail["Subject"] == "[RESOLVED] us-west / training: gpu-node-b lost a GPU"
+    assert mail["Subject"] == "[RESOLVED] gpu-node-b lost a GPU (us-west / training)"
     assert "scontrol update nodename=gpu-node-b state=resume" in part(mail, "plain")
     assert "kubectl uncordon gpu-node-b" in part(mail, "html")
     assert "Action:" not in part(mail, "plain"), "there is nothing left to do about it"

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 import alerts
-import signals
 from components.fleet.series import summary
-from signals import catalogue, promql
-from signals.rules import read_rules, with_records
-from stackfile.counters import counters
+from gpu_fleet import signals
+from gpu_fleet.signals import catalogue, promql
+from gpu_fleet.signals.rules import read_rules, with_records
+from gpu_fleet.stackfile.counters import counters
 
 DOCS = Path(__file__).parents[2] / "docs"
 RULES = [rule for backend in ("mimir", "loki", "grafana") for group in alerts.rule_groups(backend) for rule in group.rules]

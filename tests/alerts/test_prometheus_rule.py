@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.links import Links
 from alerts.prometheus_rule import prometheus_rules
+from gpu_fleet import toolchain
 
 # The most that the Prometheus Operator puts into one ConfigMap of rules (its maxConfigMapDataSize).
 LARGEST_BYTES = 512 * 1024

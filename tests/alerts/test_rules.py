@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.generate import generated_files, generated_groups
 from alerts.links import DRAIN
 from alerts.model import MOST_GROUPS, MOST_RULES_PER_GROUP
 from alerts.xid_rules import rank_expression
+from gpu_fleet import toolchain
 
 ALERTS = Path(alerts.__file__).parent
 RULE_TESTS = sorted((ALERTS / "tests").glob("*.test.yaml"))

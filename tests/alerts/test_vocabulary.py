@@ -10,6 +10,7 @@ import pytest
 import alerts
 from alerts.selectors import of_our_hosts
 from alerts.vocabulary import GROUPS, SERIES
+from gpu_fleet.on_host.metrics import JOBS
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 # Of prometheus_nvlink_exporter (seed 003), which has no stand-in.
@@ -35,6 +36,7 @@ def names(pattern: str) -> set[str]:
 
 def test_every_metric_that_a_word_is_made_of_is_given_by_some_exporter():
     given = names("*.prom") | set(SERIES) | set(OF_THE_PROGRAMS_WE_REPLACE) | set(NOT_SIMULATED) | set(OF_EVERY_SCRAPE)
+    given |= {f"gpu_fleet_{name}" for name in JOBS}
     unknown = {series.name: set(source.metrics) - given for series in SERIES.values() for source in series.sources}
     assert {name: metrics for name, metrics in unknown.items() if metrics} == {}
 

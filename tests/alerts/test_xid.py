@@ -10,7 +10,7 @@ from alerts.tables import CatalogueError
 from alerts.xid import ACTION_TEXTS, CATALOGUE, CATALOGUE_FILE, LINES, Action, Severity, read
 
 ALERTS = CATALOGUE_FILE.parent
-ROOTFS = ALERTS.parent / "host" / "rootfs" / "etc" / "gpu-fleet" / "alloy" / "process_kernel.alloy"
+ROOTFS = ALERTS.parent / "gpu_fleet" / "host" / "rootfs" / "etc" / "gpu-fleet" / "alloy" / "process_kernel.alloy"
 
 HEADER = "code,mnemonic_or_short_name,short_description,likely_cause,severity,immediate_action,applies_to_notes,source\n"
 ROW = "79,FELL_OFF,host can no longer reach the GPU,hw|bus,critical,reboot_node,A100 H100,catalogue\n"

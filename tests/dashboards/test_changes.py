@@ -13,7 +13,7 @@ import pytest
 import dashboards
 from dashboards.changes import changes
 from dashboards.review import review
-from operations import dashboards_pull
+from gpu_fleet.operations import dashboards_pull
 from tests.signals.custom import DASHBOARD, examples
 from tests.standins.grafana_server import GrafanaServer
 

@@ -56,14 +56,14 @@ def metric_names(expression: str) -> set[str]:
 
 def kept_of_alloy() -> re.Pattern[str]:
     """Alloy's own metrics that are sent, as its configuration lists them."""
-    text = (ROOT / "host/rootfs/etc/gpu-fleet/alloy/collect_agent.alloy").read_text()
+    text = (ROOT / "gpu_fleet/host/rootfs/etc/gpu-fleet/alloy/collect_agent.alloy").read_text()
     listed = re.search(r"string\.join\(\[(.*?)\]", text, re.DOTALL)
     assert listed is not None
     return re.compile("|".join(f"(?:{part})" for part in re.findall(r'"([^"]+)"', listed[1])))
 
 
 def test_uids_are_fixed():
-    names = "overview cluster host gpu xid incident workloads inference capacity pipeline runbooks"
+    names = "overview cluster host gpu xid incident workloads jobs inference capacity pipeline runbooks"
     assert {uid.removeprefix("gpu-fleet-") for uid in BOARDS} == set(names.split()), "bookmarks and links name them"
     assert all(re.fullmatch(r"gpu-fleet-[a-z-]{2,30}", uid) for uid in BOARDS)
     assert all(board["uid"] == uid for uid, board in BOARDS.items())

@@ -66,8 +66,19 @@ def test_every_empty_panel_has_a_reason(empty: dict[tuple[str, str], set[str]]) 
 
 def test_a_panel_has_data_in_some_mode(empty: dict[tuple[str, str], set[str]]) -> None:
     nowhere = {panel for _, panel in (key for key, modes in empty.items() if modes == set(MODES))}
-    # Mimir itself is not scraped here.
-    assert nowhere == {"Failed rule evaluations", "In-memory series"}
+    # Mimir itself is not scraped here, and a host of a mode has no incident.
+    assert nowhere == {"Lost GPUs", "Failed rule evaluations", "In-memory series"}
+
+
+@pytest.mark.parametrize("name", ["gpu", "host", "incident"])
+def test_a_lost_gpu_is_the_first_row_of_the_pages_that_an_alert_opens(showcase: Showcase, name: str) -> None:
+    first = next(panel for panel in all_panels(BOARDS[f"gpu-fleet-{name}"]) if panel["type"] != "row")
+    chosen = {"datacenter": "us-west", "cluster": "training", "instance": "gpu-node-002", "exporter_mode": ".*", "gpu": ".*"}
+    questions = [Question.of(first, target, chosen) for target in first["targets"]]
+    for found in ask(showcase, questions).values():
+        assert [labels["gpu"] for labels in found] == ["3"], "XID 79 took GPU 3 of this host off the bus"
+    well = [Question.of(first, target, {**chosen, "instance": "gpu-node-003"}) for target in first["targets"]]
+    assert not any(ask(showcase, well).values()), "a host with all its GPUs"
 
 
 def test_a_legend_names_only_existing_labels(answers: Answers) -> None:

@@ -20,7 +20,7 @@ def test_mimir_has_the_utilization_of_8_gpus_with_the_four_labels(datacenter: Da
 
 
 def test_every_series_of_the_host_carries_the_four_labels(datacenter: Datacenter) -> None:
-    from_host = 'job=~"alloy|gpu-exporter|node-exporter"'
+    from_host = 'job=~"alloy|gpu-exporter|node-exporter|textfile"'
     for label in query.LABELS:
         assert datacenter.metrics(f'count by (__name__) ({{{from_host},{label}=""}})') == []
 

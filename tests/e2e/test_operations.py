@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.customization import Customization, Override
+from gpu_fleet import toolchain
 from lab.dev import query
 from tests.checkout import REPO
 from tests.documents import blocks, commands
@@ -37,7 +37,13 @@ def edited(datacenter: Datacenter) -> Iterator[Path]:
 def check(datacenter: Datacenter, *variables: str, command: str = "check") -> subprocess.CompletedProcess[str]:
     """`make check STACK=dev` without its set-up, as a person runs it after `. .dev/env`. `variables`: NAME=value over those."""
     return subprocess.run(
-        ["sh", "-c", f'. .dev/env && exec env "$@" .venv/bin/python -m operations.{command} --stack dev', "sh", *variables],
+        [
+            "sh",
+            "-c",
+            f'. .dev/env && exec env "$@" .venv/bin/python -m gpu_fleet.operations.{command} --stack dev',
+            "sh",
+            *variables,
+        ],
         cwd=datacenter.directory,
         text=True,
         capture_output=True,
@@ -81,13 +87,13 @@ def test_what_make_does_with_a_stack_is_understood_by_pulumi_and_a_second_up_cha
 
 
 def test_the_policy_pack_stops_a_preview_at_a_violation_and_takes_levels_from_a_file(datacenter: Datacenter) -> None:
-    output = datacenter.pulumi("preview", "--policy-pack", "policy", ok=False)
+    output = datacenter.pulumi("preview", "--policy-pack", "gpu_fleet/policy", ok=False)
     violations = re.findall(r"\[(\w+)\] +([\w-]+) +\((\S+: \S+)\)", output)
     where = (f"gpu-fleet:host:Host: {HOST}", "pulumi:providers:gpu-fleet: gpu-fleet")
     assert set(violations) == {("mandatory", "no-stand-ins", one) for one in where}, output
     levels = datacenter.directory / ".dev/policies.json"
     levels.write_text('{"no-stand-ins": "advisory"}')
-    output = datacenter.pulumi("preview", "--policy-pack", "policy", "--policy-pack-config", str(levels))
+    output = datacenter.pulumi("preview", "--policy-pack", "gpu_fleet/policy", "--policy-pack-config", str(levels))
     assert "[advisory]  no-stand-ins" in output, output
 
 
@@ -135,7 +141,7 @@ def test_make_rules_writes_what_the_rulers_of_the_stack_evaluate(datacenter: Dat
     """So that a site which loads the files by hand gets the rules that `pulumi up` would write."""
     paths = {"mimir": "/prometheus/config/v1/rules/gpu-fleet", "loki": "/loki/api/v1/rules/gpu-fleet"}
     for target, path in paths.items():
-        command = [".venv/bin/python", "-m", "operations.rules", target, str(tmp_path), "--stack", "dev"]
+        command = [".venv/bin/python", "-m", "gpu_fleet.operations.rules", target, str(tmp_path), "--stack", "dev"]
         subprocess.run(command, cwd=datacenter.directory, check=True, capture_output=True)
         file = tmp_path / target / "gpu-fleet.yaml"
         with urllib.request.urlopen(datacenter.endpoints[f"{target.upper()}_URL"] + path) as answer:
@@ -205,7 +211,7 @@ def test_a_test_alert_passes_every_stage_to_the_receiver_and_leaves_no_file(data
     assert notified["labels"].items() >= {"instance": HOST, "severity": "critical", "scope": "test"}.items()
     assert notified["annotations"]["summary"].startswith(f"TEST from {HOST}")
     assert not list((datacenter.host / "var/lib/gpu-fleet/textfile").glob("test-alert-*"))
-    command = ". .dev/env && exec .venv/bin/python -m operations.alert_path --stack dev"
+    command = ". .dev/env && exec .venv/bin/python -m gpu_fleet.operations.alert_path --stack dev"
     again = subprocess.run(["sh", "-c", command], cwd=datacenter.directory, capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert "still active" in again.stderr and "Traceback" not in again.stderr, again.stderr

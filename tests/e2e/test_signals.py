@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import alerts
-import signals
 from components.fleet.series import HostShape, Series, of_host
+from gpu_fleet import signals
+from gpu_fleet.signals import catalogue
+from gpu_fleet.signals.rules import read_rules, with_records
+from gpu_fleet.stackfile.counters import counters
 from lab.dev import query
-from signals import catalogue
-from signals.rules import read_rules, with_records
-from stackfile.counters import counters
 from tests.e2e.conftest import Datacenter, eventually
 from tests.host.test_series import OTHER_HARDWARE, within_a_tenth
 
@@ -75,7 +75,7 @@ def test_a_preview_shows_the_cost_and_mimir_has_as_many_series(datacenter: Datac
         )
         return of_host("nvidia_gpu_exporter", shape, counters("standard"))
 
-    sent = f'count({{{HOST}, job=~"alloy|gpu-exporter|node-exporter", __name__!~"node_({OTHER_HARDWARE})_.*"}})'
+    sent = f'count({{{HOST}, job=~"alloy|gpu-exporter|node-exporter|textfile", __name__!~"node_({OTHER_HARDWARE})_.*"}})'
     recorded = f'count({{{HOST}, __name__=~"(gpu|instance|inventory|host):.*", __name__!~".*xid.*"}})'
     for what, promql in (("sent", sent), ("recorded", recorded)):
         both = lambda what=what, promql=promql: (getattr(estimated(), what), number(promql))  # noqa: E731

@@ -1,6 +1,6 @@
-"""What becomes of Grafana when the program changes, when somebody edits by hand, and when a stack comes from older settings.
+"""What becomes of Grafana when the program changes and when somebody edits by hand.
 
-The real program under its own settings of the provider, with whatever plugin the toolchain finds.
+The real program, with whatever plugin the toolchain finds.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -29,14 +28,6 @@ ALERTS = {
     "receivers": {"team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}}},
     "routes": [{"matchers": ["severity=critical"], "receiver": "team"}],
 }
-# Files of the program, with today's setting and that of 7c82a93.
-SETTINGS = {
-    "components/grafana/wiring.py": (
-        'get("grafanaAuth"), "ca_cert"',
-        'get("grafanaAuth"), "store_dashboard_sha256": True, "ca_cert"',
-    ),
-    "components/grafana/dashboards.py": ("delete_before_replace=True", "delete_before_replace=False"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -54,37 +45,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrafanaServer]:
     server.stop()
 
 
-@dataclass(frozen=True)
-class Migration:
-    """A stack that was deployed with the settings of 7c82a93: hashes in the state, replacements made before the old ones go.
-
-    `preview` and `done`: what the first `up` with today's settings printed of its preview and of the update.
-    """
-
-    stack: Stack
-    preview: str
-    done: str
-
-
 @pytest.fixture(scope="module")
-def migration(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migration]:
+def stack(server: GrafanaServer, ruler: RulerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     login = {"url": ruler.url, "tenant": "us-west", "username": "writer"}
     config = {"rulers": {"mimir": login, "loki": login}, "grafana": {"url": server.url}, "alerts": ALERTS}
     directory = tmp_path_factory.mktemp("stack")
     stack = Stack(directory, "observability", config, {**SECRETS, "grafanaAuth": server.auth}).create()
-    for file, (today, then) in SETTINGS.items():
-        replace(stack, file, today, then)
     stack.up()
-    assert all(re.fullmatch("[0-9a-f]{64}", board["outputs"]["configJson"]) for board in boards_of(stack)), "hashes"
-    for file, (today, then) in SETTINGS.items():
-        replace(stack, file, then, today)
-    yield Migration(stack, *stack.previewed_up())
+    yield stack
     stack.destroy()
-
-
-@pytest.fixture(scope="module")
-def stack(migration: Migration) -> Stack:
-    return migration.stack
 
 
 def replace(stack: Stack, file: str, old: str, new: str) -> None:
@@ -129,15 +98,6 @@ def edit_rule(server: GrafanaServer, title: str, **fields: Any) -> None:
     path, group = group_of(server, title)
     group["rules"] = [rule | fields if rule["title"] == title else rule for rule in group["rules"]]
     assert server.ask("PUT", path, group, **{"X-Disable-Provenance": "true"})[0] == 200
-
-
-def test_a_stack_whose_state_holds_hashes_replaces_its_dashboards_once_and_loses_none(
-    migration: Migration, server: GrafanaServer
-) -> None:
-    count = len(dashboards.all_dashboards())
-    assert counted(migration.preview, "to replace") == count
-    assert counted(migration.done, "replaced") == count
-    assert missing(server) == []
 
 
 def test_a_changed_word_costs_few_lines_of_a_preview_and_updates_one_dashboard_in_place(
@@ -208,7 +168,7 @@ def test_what_somebody_edited_paused_or_deleted_by_hand_is_shown_by_a_refresh_an
 
 
 def test_a_refresh_after_an_up_finds_nothing_changed(stack: Stack) -> None:
-    """Neither after the replacements and the updates in place nor after what was restored."""
+    """Neither after the updates in place nor after what was restored."""
     stack.up_unchanged()
 
 

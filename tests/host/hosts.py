@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from host.bundle import Bundle
-from host.part import Directory, File, HttpCheck, Part, Unit
-from toolchain.upstream import extract
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import Directory, File, HttpCheck, Part, Unit
+from gpu_fleet.toolchain.upstream import extract
 
 SUPERVISORD = Path(sys.executable).parent / "supervisord"
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from components.kubernetes.alloy_config import OURS
-from host.part import ROOTFS
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.toolchain.programs import PROGRAMS
+from gpu_fleet.toolchain.versions import image, release
 from tests.host.alloy_syntax import declared, functions, used
-from toolchain.programs import PROGRAMS
-from toolchain.versions import image, release
 
 TABLE = Path(__file__).with_name("alloy_versions.yaml")
 FILES = sorted([*(ROOTFS / "etc/gpu-fleet/alloy").glob("*.alloy"), *OURS.glob("*.alloy")])

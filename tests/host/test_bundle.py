@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from host.bundle import Bundle, BundleError
-from host.part import Directory, Download, File, FileCheck, HttpCheck, Part, Source, Unit, User
+from gpu_fleet.host.bundle import Bundle, BundleError
+from gpu_fleet.host.part import Directory, Download, File, FileCheck, HttpCheck, Part, Source, Unit, User
 
 REPOSITORY = Path(__file__).parents[2]
 SUM = "0" * 64
@@ -34,8 +34,8 @@ def _errors(*parts: Part) -> tuple[str, ...]:
 
 
 DIGEST = """
-from host.bundle import Bundle
-from host.part import *
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import *
 print(Bundle.of([Part(
     name="one",
     when={"B": ("x",), "A": ("y",)},

@@ -3,6 +3,7 @@ repairs it."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,39 @@ def test_a_damaged_copy_is_named_with_what_repairs_it(host: SimulatedHost) -> No
     run = host.remove()
     assert (run.code, run.stdout) == (11, "")
     assert "lib/packages.sh differs" in run.stderr and "the next `up`" in run.stderr
+
+
+@pytest.mark.parametrize("line", ["format\t2", "part\thost", ""])
+def test_a_bundle_made_from_two_versions_is_refused_with_what_to_do(host: SimulatedHost, line: str) -> None:
+    host.apply([page()])
+    bundle = bundle_of(host)
+    manifest = bundle / "manifest"
+    manifest.write_text(manifest.read_text().replace("format\t1", line, 1))
+    _sum_again(bundle)
+    placed = host.snapshot()
+    for verb in ("check", "remove"):
+        run = host.run(verb)
+        error = run.error("host")
+        assert error["code"] == "damaged" and "is of another version than the program beside it" in error["message"], verb
+        assert "Make the bundle again" in error["message"]
+        assert host.snapshot() == placed
+
+
+def test_a_disk_that_fills_while_the_manifest_is_read_is_not_called_a_wrong_manifest(host: SimulatedHost) -> None:
+    host.apply([page()])
+    bundle = bundle_of(host)
+    library = bundle / "lib/manifest.sh"  # where awk writes its parts to a device that is always full
+    library.write_text(library.read_text().replace('print part >(ENVIRON["OUT"] "/parts")', 'print part >"/dev/full"'))
+    assert "/dev/full" in library.read_text()
+    _sum_again(bundle)
+    error = host.check().error("host")
+    assert error["code"] == "disk-full" and "free some space" in error["message"], error
+
+
+def _sum_again(bundle: Path) -> None:
+    names = [line.split("  ", 1)[1] for line in (bundle / "SHA256SUMS").read_text().splitlines()]
+    sums = [f"{hashlib.sha256((bundle / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (bundle / "SHA256SUMS").write_text("".join(sums))
 
 
 @pytest.mark.parametrize("lost", ["emptied", "deleted"])

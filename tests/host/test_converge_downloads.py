@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Download, Part, Source
+from gpu_fleet.host.part import Download, Part, Source
 from tests.host.hosts import SimulatedHost, page, path_without
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]

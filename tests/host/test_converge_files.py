@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import toolchain
-from host.part import Directory, Download, File, Source
+from gpu_fleet import toolchain
+from gpu_fleet.host.part import Directory, Download, File, Source
 from tests.host.hosts import SimulatedHost, golden, page, snapshot
 
 
@@ -226,6 +227,19 @@ def test_without_our_records_what_has_our_name_is_ours_and_the_rest_is_kept(host
     host.remove()
     left = [path for path in snapshot(host.prefix) if "gpu-fleet" in path or path.startswith("etc/page/")]
     assert left == ["etc/page/index.html"]
+
+
+def test_a_file_of_others_under_our_name_is_kept_and_restored(host: SimulatedHost) -> None:
+    theirs = host.at("/etc/systemd/system/gpu-fleet-page.service")
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("[Unit]\nDescription=of another package\n")
+    part = page(files=(File(path="/etc/systemd/system/gpu-fleet-page.service", content=b"[Unit]\nDescription=ours\n"),))
+    apply = host.apply([page(), replace(part, name="later", directories=())])
+    assert "ours" in theirs.read_text()
+    assert "/etc/systemd/system/gpu-fleet-page.service existed before: a copy is kept" in apply.stderr
+    host.apply([page(), replace(part, name="later", directories=())])
+    host.remove()
+    assert theirs.read_text() == "[Unit]\nDescription=of another package\n"
 
 
 def test_what_a_failed_first_try_put_back_is_not_put_back_again_later(host: SimulatedHost) -> None:

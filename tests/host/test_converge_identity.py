@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 
-from host.part import File
+from gpu_fleet.host.part import File
 from tests.host.hosts import Run, SimulatedHost, page, snapshot
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from host.part import Download, File, Source
+from gpu_fleet.host.part import Download, File, Source
 from tests.host.hosts import Run, SimulatedHost, page, snapshot
 
 WATCHED = ("mv", "cp", "mkdir", "ln", "rm", "chmod", "cat", "rmdir")  # each of these may be the last thing a run does

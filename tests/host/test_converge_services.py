@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from host.part import File, HttpCheck, PortCheck
+from gpu_fleet.host.part import File, HttpCheck, PortCheck
 from lab.ports import free_ports
-from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, snapshot, web
+from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, path_without, snapshot, web
+
+URL = "http://127.0.0.1:${WEB_PORT}/"
 
 
 @pytest.fixture
@@ -276,7 +278,7 @@ def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: Si
                 return probe.connect_ex(("127.0.0.1", int(host.settings["WEB_PORT"]))) == 0
 
         _wait_for("the other program", listens)
-        part = web(host, checks=(HttpCheck(url="http://127.0.0.1:${WEB_PORT}/", within_s=2),))
+        part = web(host, checks=(HttpCheck(url=URL, within_s=2),))
         assert host.run("apply", [part]).error("web")["code"] == "port-taken"
     finally:
         impostor.kill()
@@ -295,12 +297,41 @@ def test_a_server_that_only_its_login_may_ask_is_ready_when_it_listens(host: Sim
     assert f"nothing listens on 127.0.0.1:{host.settings['WEB_PORT']}" in apply.error("web")["message"]
 
 
-def test_a_server_that_dies_before_it_listens_says_why(host: SimulatedHost) -> None:
-    part = web(host, checks=(PortCheck(address="127.0.0.1:${WEB_PORT}", within_s=6),))
+@pytest.mark.parametrize("check", [PortCheck(address="127.0.0.1:${WEB_PORT}", within_s=6), HttpCheck(url=URL, within_s=6)])
+def test_a_server_that_dies_before_it_listens_says_why(host: SimulatedHost, check: PortCheck | HttpCheck) -> None:
+    part = web(host, checks=(check,))
     program, server = part.files
     slow = replace(program, content=b"#!/bin/sh\nsleep 2\necho the key cannot be read >&2\nexit 1\n")
     error = host.run("apply", [replace(part, files=(slow, server))]).error("web")
-    assert error["code"] == "service-failed" and "the key cannot be read" in error["message"]
+    assert error["code"] == "service-failed"
+    assert ": the key cannot be read; " in error["message"]
+
+
+def test_what_went_well_in_a_server_that_does_not_answer_is_not_the_cause(host: SimulatedHost) -> None:
+    part = web(host, checks=(HttpCheck(url=URL, within_s=2),))
+    program = replace(part.files[0], content=b"#!/bin/sh\necho level=INFO msg=listening\nsleep 100\n")
+    error = host.run("apply", [replace(part, files=(program, *part.files[1:]))]).error("web")
+    assert "/ does not respond (waited 2 s); " in error["message"]
+
+
+@pytest.mark.parametrize("asked_by", ["curl", "supervisorctl"])
+def test_a_program_that_dies_again_and_again_is_not_waited_for_as_long_as_a_slow_one(host: SimulatedHost, asked_by: str) -> None:
+    """Each time after the first second, in which supervisord counts it; and while it runs, it is what listens on its port."""
+    if asked_by == "supervisorctl":
+        host.path = path_without(host.directory / "path", "curl")
+        control = host.directory / "supervisor/supervisorctl"
+        control.unlink()
+        control.symlink_to(SUPERVISORD.with_name("supervisorctl"))
+    part = web(host, checks=(HttpCheck(url=URL, contains="all is well", within_s=120),))
+    program, server = part.files
+    dies = b"print('the key cannot be read', flush=True) or os._exit(1)"
+    dying = b"import os, threading\nthreading.Timer(1.5, lambda: " + dies + b").start()\n"
+    content = dying + server.content.replace(b'"starting"', b'"level=INFO starting"')
+    started = time.monotonic()
+    error = host.run("apply", [replace(part, files=(program, replace(server, content=content)))]).error("web")
+    assert time.monotonic() - started < 60
+    assert error["code"] == "service-failed"
+    assert error["message"].startswith("service gpu-fleet-web does not keep running: the key cannot be read; ")
 
 
 def test_a_service_keeps_running_with_the_old_settings_when_the_new_ones_do_not_work(host: SimulatedHost) -> None:

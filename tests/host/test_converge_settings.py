@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Directory, File, Part
+from gpu_fleet.host.part import Directory, File, Part
 from tests.host.hosts import SimulatedHost, page, path_without, snapshot
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Download, HttpCheck, Source
+from gpu_fleet.host.part import Download, HttpCheck, Source
 from tests.host.hosts import SimulatedHost, page, path_without, snapshot, web
 from tests.host.test_converge_downloads import ARCH, TOOL, _sum, _zip
 
@@ -95,7 +95,7 @@ def test_archives_are_unpacked(tmp_path: Path, shell: str) -> None:
     host = SimulatedHost.below(tmp_path, shell=SHELLS[shell])
     if shell == "busybox alone":
         host.path = _busybox_alone(tmp_path / "busybox")
-    library = Path(__file__).parents[2] / "host/converge/lib"
+    library = Path(__file__).parents[2] / "gpu_fleet/host/converge/lib"
     (tmp_path / "tool.zip").write_bytes(_zip({"README": b"x", "a/tool": TOOL}))
     with tarfile.open(tmp_path / "tool.tar.gz", "w:gz") as tar:
         info = tarfile.TarInfo("a/tool")
@@ -116,7 +116,7 @@ def test_archives_are_unpacked(tmp_path: Path, shell: str) -> None:
 def test_what_services_log_becomes_json_whatever_bytes_it_has(tmp_path: Path, shell: str) -> None:
     host = SimulatedHost.below(tmp_path, shell=SHELLS[shell])
     path = _busybox_alone(tmp_path / "busybox") if shell == "busybox alone" else host.path
-    library = Path(__file__).parents[2] / "host/converge"
+    library = Path(__file__).parents[2] / "gpu_fleet/host/converge"
     awkward = {
         b'quote " and \\ backslash': 'quote " and \\ backslash',
         b"tab\tbell\x07escape\x1b[0m": "tab\tbell\x07escape\x1b[0m",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import marshal
+import json
 import shutil
 import sys
 import urllib.request
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import File, FileCheck, HttpCheck, Part, Unit
+from gpu_fleet.host.part import File, FileCheck, HttpCheck, Part, Unit
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, snapshot, web
 
 UNIT = "gpu-fleet-job"
@@ -76,9 +76,9 @@ def _asked(host: SimulatedHost) -> list[str]:
 
 def _change(host: SimulatedHost, unit: str = f"{UNIT}.service", **values: object) -> None:
     store = host.directory / "state"
-    state = marshal.loads(store.read_bytes())
+    state = json.loads(store.read_text())
     state[unit] |= values
-    store.write_bytes(marshal.dumps(state))
+    store.write_text(json.dumps(state))
 
 
 def test_a_first_apply_enables_and_starts_and_a_second_asks_nothing(host: SimulatedHost) -> None:
@@ -198,6 +198,58 @@ def test_drift_of_a_unit_is_found_and_repaired(host: SimulatedHost, kind: str) -
     assert host.check().code == 0
 
 
+@pytest.mark.parametrize("directory", ["/etc/systemd/system/gpu-fleet-.service.d", "/usr/local/lib/systemd/system/{}.service.d"])
+def test_an_override_of_all_our_services_is_removed_and_all_of_them_restart(host: SimulatedHost, directory: str) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    override = host.at(f"{directory.format(UNIT)}/user.conf")
+    override.parent.mkdir(parents=True)
+    override.write_text("[Service]\nUser=root\n")
+    path = f"/{override.relative_to(host.prefix)}"
+    assert host.check().drift("job") == [f"file {path}: foreign file in our directory"]
+    host.apply([_job(host)])
+    assert _asked(host)[1:] == ["daemon-reload", f"restart {UNIT}.service"], "the process that runs was started as root"
+    assert host.check().code == 0 and host.apply([_job(host)]).result["changed"] == 0
+
+
+def test_an_override_of_the_service_of_a_timer_is_one(host: SimulatedHost) -> None:
+    host.apply([_job(host, timer=True)])
+    _override(host)
+    assert "foreign file" in host.check().drift("job")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "changed"),
+    [
+        ("/usr/lib/systemd/system/service.d/10-timeout-abort.conf", "[Service]\nTimeoutStopFailureMode=abort\n", ""),
+        ("/run/systemd/system/service.d/zzz-lxc-service.conf", "[Service]\nProtectProc=default\nNoNewPrivileges=no\n", ""),
+        ("/etc/systemd/system/service.d/proxy.conf", "[Service]\n# User=\nEnvironment=HTTP_PROXY=http://proxy:3128\n", ""),
+        (
+            "/etc/systemd/system/service.d/root.conf",
+            "[Service]\n User = root\nUser=root\nMemoryMax=9M\nNice=1\n",
+            "User, MemoryMax",
+        ),
+        ("/usr/lib/systemd/system/gpu-.service.d/limit.conf", "[Unit]\nConditionHost=a\n", "ConditionHost"),
+        (f"/usr/lib/systemd/system/{UNIT}.service.d/site.conf", "[Service]\nNice=5\n", "Nice"),
+    ],
+)
+def test_a_drop_in_of_others_that_changes_what_ours_does_is_named_and_stays(
+    host: SimulatedHost, path: str, text: str, changed: str
+) -> None:
+    host.apply([_job(host)])
+    host.at(path).parent.mkdir(parents=True)
+    host.at(path).write_text(text)
+    _change(host, dropins=path)
+    check, apply = host.check(), host.apply([_job(host)])
+    if changed:
+        said = f"is changed by {path} ({changed}), which is not ours and stays; remove it, or except our services from it"
+        assert check.drift("job") == [f"service {UNIT}: {said}"]
+        assert f"service {UNIT} {said}" in apply.stderr
+    else:
+        assert check.code == 0
+    assert apply.result["changed"] == 0 and host.at(path).read_text() == text
+
+
 @pytest.mark.parametrize("drift", ["enabled", "masked"])
 def test_a_unit_whose_links_changed_alone_is_read_once_more(host: SimulatedHost, drift: str) -> None:
     host.apply([_job(host)])
@@ -274,6 +326,17 @@ def test_a_file_that_lacks_what_a_check_looks_for_says_itself_why(host: Simulate
     host.at("/run/job").write_text("success 0\n# says: no GPU\n")
     job = replace(_job(host), checks=(FileCheck(path="/run/job", contains="success 1", within_s=1),))
     assert "/run/job does not contain success 1: no GPU (waited 1 s)" in host.run("apply", [job]).error("job")["message"]
+
+
+def test_a_file_that_is_not_written_is_named_with_what_its_writer_said_last(host: SimulatedHost, tmp_path: Path) -> None:
+    (tmp_path / "programs/journalctl").write_text("#!/bin/sh\necho 'nvidia-smi: no devices were found'\n")
+    job = replace(_job(host, timer=True), checks=(FileCheck(path="/run/job", within_s=1),))
+    said = "/run/job is missing (waited 1 s): nvidia-smi: no devices were found; "
+    assert said in host.run("apply", [job]).error("job")["message"]
+    host.at("/run").mkdir(exist_ok=True)
+    host.at("/run/job").write_text("success 0\n# says: nvidia-smi: no devices were found\n")
+    job = replace(job, checks=(FileCheck(path="/run/job", contains="success 1", within_s=1),))
+    assert host.run("apply", [job]).error("job")["message"].count("no devices were found") == 1
 
 
 def test_a_unit_that_is_pulling_what_it_runs_gets_the_time_for_it(host: SimulatedHost, tmp_path: Path) -> None:

@@ -18,7 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
+from alerts.readiness import table
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.evidence import Evidence
+from gpu_fleet.host.parts.jobs import Jobs
+from gpu_fleet.host.parts.readiness import Readiness
 from tests.host.hosts import SimulatedHost, page
 from tests.host.parts.places import defaults, parts_of, place
 from tests.host.parts.textfiles import PYTHON, tool
@@ -33,8 +37,8 @@ NVIDIA_SMI = {
     "--version": "DRIVER version      : 590.48.01\nCUDA Version        : 13.1\n",
     "--help-query-gpu": 'List of valid properties to query:\n\n"uuid"\nUnique.\n\n"power.draw"\nPower.\n',
     "--query-gpu=index,uuid": (
-        "0, GPU-aaaa, NVIDIA H100 80GB HBM3, 00000000:4B:00.0, 590.48.01, 81559, 1024, 93, 61, 651.42, 700.00\n"
-        "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01, 81559, 0, [N/A], 33, 70.55, 700.00\n"
+        "0, GPU-aaaa, NVIDIA H100 80GB HBM3, 00000000:4B:00.0, 590.48.01, 81559, 1024, 93, 61, 651.42, 700.00, 3, 1\n"
+        "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01, 81559, 0, [N/A], 33, 70.55, 700.00, [N/A], [N/A]\n"
     ),
     "-q -d TEMPERATURE": (
         "GPU 00000000:4B:00.0\n"
@@ -186,12 +190,14 @@ def probes(machine: Machine) -> None:
     }
     facts |= {"GPU_FLEET_NODE_EXPORTER_LISTEN": "127.0.0.1:1", "GPU_FLEET_ADOPT": "yes", "GPU_FLEET_GPUS": "2"}
     facts |= {"GPU_FLEET_MIN_DRIVER": "590.9", "GPU_VENDOR": "nvidia", "GPU_FLEET_REPLACE_OLD_COLLECTOR": "yes"}
+    place(parts_of({"GPU_FLEET_KERNEL_LOG_SOURCE": "journal"}), machine.prefix)
     (machine.prefix / "etc/cron.d").mkdir(parents=True)
     (machine.prefix / "etc/cron.d/metrics").write_text("* * * * * root /usr/local/bin/get_gpu_metrics.sh\n")
     (machine.prefix / "proc/1").mkdir(parents=True)
     (machine.prefix / "proc/1/cgroup").write_text("0::/kubepods/besteffort/pod1\n")
     for probe in ("find-python", "check-driver", "choose-exporter", "choose-kernel-log", "find-old-collector", "adopt-exporters"):
-        machine.run(ROOTFS / LIBEXEC / probe, **facts)
+        machine.run(machine.prefix / LIBEXEC / probe, **facts)
+    assert all(said.startswith("0\n") for said in machine.said), machine.said
 
 
 def started(machine: Machine) -> None:
@@ -206,8 +212,6 @@ def started(machine: Machine) -> None:
         (bin / name).write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\"\nenv | grep -vE '{own}' | sort\numask\n")
         (bin / name).chmod(0o755)
     tool(machine.directory / "tools", "nvidia-smi", NVIDIA_SMI)
-    machine.programs = machine.directory / "programs"
-    tool(machine.programs, "sleep", {}, code=1)  # watch-alloy, which goes on beside Alloy, ends at once
     settings = defaults(parts) | {"GPU_FLEET_TOOL_PATH": str(machine.directory / "tools"), "GPU_FLEET_INSTANCE": "a 'b'"}
     (machine.prefix / "etc/gpu-fleet").mkdir(parents=True, exist_ok=True)
     quoted = {name: value.replace("'", "'\\''") for name, value in settings.items()}
@@ -254,7 +258,42 @@ def maintenance(machine: Machine) -> None:
     machine.run(program, "status")
 
 
-WHAT: list[Callable[[Machine], None]] = [nvidia, rocm_smi, amd_smi, probes, started, asked, maintenance]
+def jobs(machine: Machine) -> None:
+    """As slurmd calls prolog and epilog, the timer the sweep, and a person the command."""
+    _with_settings(machine, jobs=Jobs())
+    machine.programs = machine.directory / "programs"
+    listed = "PID      JOBID    STEPID   LOCALID GLOBALID\n1        4711     batch    0       0\n"
+    script = tool(machine.programs, "scontrol", {"listpids": listed})
+    script.write_text(script.read_text().replace("#!/bin/sh\n", '#!/bin/sh\n[ "$LC_ALL$TZ${LANG-}" = CUTC0 ] || exit 9\n'))
+    command = machine.prefix / "opt/gpu-fleet/bin/gpu-fleet-jobs"
+    machine.run(command, "prolog", SLURM_JOB_ID="4711", SLURM_JOB_USER="alice", SLURM_JOB_GPUS="1,3", SLURMD_NODENAME="n")
+    store = machine.prefix / "run/gpu-fleet/jobs/jobs.json"
+    assert '"user": "alice"' in store.read_text()
+    machine.run(machine.prefix / LIBEXEC / "start-jobs")
+    machine.run(command)
+    machine.run(command, "epilog", SLURM_JOB_ID="4711")
+    assert "alice" not in store.read_text()
+
+
+def readiness(machine: Machine) -> None:
+    _with_settings(machine, readiness=Readiness(table=table()), evidence=Evidence())
+    machine.run(machine.prefix / LIBEXEC / "start-ready")
+    machine.run(machine.prefix / "opt/gpu-fleet/bin/gpu-fleet-ready")
+    report = machine.prefix / "var/lib/gpu-fleet/ready/ready.json"
+    assert '"state": "unknown"' in report.read_text()
+    report.unlink()  # it has the time
+
+
+def _with_settings(machine: Machine, **options: object) -> None:
+    parts = parts_of({"GPU_FLEET_MODE": "push"}, **options)
+    place(parts, machine.prefix)
+    settings = defaults(parts) | PYTHON | {"GPU_FLEET_ROOT": str(machine.prefix), "GPU_FLEET_EXPORTER_MODE": "textfile"}
+    (machine.prefix / "etc/gpu-fleet").mkdir(parents=True, exist_ok=True)
+    (machine.prefix / "etc/gpu-fleet/gpu-fleet.env").write_text("".join(f"{name}='{settings[name]}'\n" for name in settings))
+    (machine.prefix / "var/lib/gpu-fleet/textfile").mkdir(parents=True, exist_ok=True)
+
+
+WHAT: list[Callable[[Machine], None]] = [nvidia, rocm_smi, amd_smi, probes, started, asked, maintenance, jobs, readiness]
 
 
 @pytest.mark.parametrize("what", WHAT, ids=lambda what: what.__name__)

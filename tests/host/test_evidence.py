@@ -16,10 +16,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from host.part import ON_HOST
+from gpu_fleet.host.part import ON_HOST
+from gpu_fleet.on_host import evidence
+from gpu_fleet.on_host.tools import Tools
 from lab.gpu.nvml.real import GENERATIONS
-from on_host import evidence
-from on_host.tools import Tools
 from tests.host.parts.real_machine import RealMachine
 
 NVIDIA_SMI = """#!/bin/sh

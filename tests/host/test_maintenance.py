@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from host.bundle import ENVIRONMENT
-from host.part import ROOTFS
-from host.parts.textfile import DIRECTORY, MAINTENANCE
+from gpu_fleet.host.bundle import ENVIRONMENT
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.textfile import DIRECTORY, MAINTENANCE
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The programs of on_host/, which run on hosts as old as Debian 11 and Ubuntu 20.04."""
+"""The programs of gpu_fleet/on_host/, which run on hosts as old as Debian 11 and Ubuntu 20.04."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import ON_HOST
+from gpu_fleet.host.part import ON_HOST
 
 MODULES = sorted(ON_HOST.rglob("*.py"))
 OLDEST = (3, 8)
@@ -18,5 +18,5 @@ OLDEST = (3, 8)
 def test_a_program_for_hosts_is_python_3_8_and_imports_the_standard_library_alone(module: Path) -> None:
     tree = ast.parse(module.read_text(), feature_version=OLDEST)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "on_host"}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+    assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names

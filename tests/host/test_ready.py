@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,10 +14,10 @@ from typing import Any, ClassVar
 import pytest
 
 from alerts.readiness import table
+from gpu_fleet.on_host import ready, slurm
+from gpu_fleet.on_host.ready import Facts, Reason, evaluated, state_of
+from gpu_fleet.on_host.samples import Sample, parse
 from lab.ports import free_ports
-from on_host import ready, slurm
-from on_host.ready import Facts, Reason, evaluated, state_of
-from on_host.samples import Sample, parse
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 TABLE = json.loads(table())
@@ -193,15 +194,15 @@ def test_an_exporter_that_does_not_answer_is_unknown(host: Any) -> None:
     assert ready.current(str(prefix))["state"] == "unknown", "no collector has written anything"
 
 
-# --- Slurm: a stand-in for its commands, which answers as 24.11 does; tests/hosts has none of the real ones --------------------
+# --- Slurm: a stand-in for its commands, which answers as 24.11 does; tests/hosts/test_slurm.py has the real ones ---------------
 
 SCONTROL = """#!/bin/sh
 case $1 in
   show) echo "NodeName=$3 Arch=x86_64 CoresPerSocket=1 State=$(cat state) ThreadsPerCore=1 $(cat reason)" ;;
   update) echo "$*" >>updates
     case $3 in
-      State=DRAIN) echo IDLE+DRAIN >state; echo "$4 [root@2026-11-26T12:00:00]" >reason; echo "${2#*=}|${4#*=}" >nodes ;;
-      *) echo IDLE >state; : >reason ;;
+      State=DRAIN) echo IDLE+DRAIN >state; echo "$4 [root@2026-11-26T12:00:00]" >reason; echo "${2#*=}|drained|${4#*=}" >nodes ;;
+      *) echo IDLE >state; sed -i "s/drained/idle/" nodes ;; # the reason stays
     esac ;;
 esac
 """
@@ -216,7 +217,7 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (directory / name).chmod(0o755)
     (directory / "state").write_text("IDLE\n")
     (directory / "reason").write_text("")
-    (directory / "nodes").write_text("".join(f"gpu-{number:03}|none\n" for number in range(40)))
+    (directory / "nodes").write_text("".join(f"gpu-{number:03}|idle|none\n" for number in range(40)))
     monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
     monkeypatch.chdir(directory)
     monkeypatch.setattr(slurm, "SETTLED_S", 0)
@@ -250,6 +251,8 @@ def test_a_node_that_fails_is_drained_once_and_resumed_when_it_is_ready_again(co
         "update NodeName=gpu-003 State=UNDRAIN",
     ]
     assert "drained_timestamp" not in slurm.metrics(tmp_path)
+    # Its reason is still there, and it counts no more: one more of the forty may be drained.
+    assert slurm.health_check(report("fail"), DRAINS._replace(most_percent=1), record).startswith("drained gpu-003")
 
 
 def test_without_a_decision_nothing_is_changed(controller: Path, tmp_path: Path) -> None:
@@ -260,7 +263,7 @@ def test_without_a_decision_nothing_is_changed(controller: Path, tmp_path: Path)
 def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, tmp_path: Path) -> None:
     record = tmp_path / "slurm-drained"
     nodes = ["gpu-fleet: XID 79", "gpu-fleet: XID 95", "disk full", *["none"] * 37]
-    (controller / "nodes").write_text("".join(f"gpu-{number:03}|{reason}\n" for number, reason in enumerate(nodes)))
+    (controller / "nodes").write_text("".join(f"gpu-{number:03}|drained|{reason}\n" for number, reason in enumerate(nodes)))
     said = slurm.health_check(report("fail"), DRAINS, record)
     assert (
         said.startswith("not drained: of 40 nodes no more than 2 may be drained by us: gpu-fleet: GPU 3")
@@ -273,17 +276,17 @@ def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, 
 
 LATE = """#!/bin/sh
 cat nodes
-{ cat nodes; printf 'gpu-001|gpu-fleet: XID 79\\ngpu-003|gpu-fleet: XID 79\\n'; } >late
+{ cat nodes; printf 'gpu-001|drained|gpu-fleet: XID 79\\ngpu-003|drained|gpu-fleet: XID 79\\n'; } >late
 mv late nodes
 """
 
 
 def test_of_nodes_that_fail_at_once_those_beyond_the_limit_undo_it(controller: Path, tmp_path: Path) -> None:
     """As two slurmd of a real 22.05 did: both had counted before either was drained."""
-    first = "".join(f"gpu-{number:03}|none\n" for number in range(20))  # one of them may be drained
+    first = "".join(f"gpu-{number:03}|idle|none\n" for number in range(20))  # one of them may be drained
     (controller / "nodes").write_text(first)
     (controller / "sinfo").write_text(LATE)
-    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|${4#*=}" >nodes', ":"))
+    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|drained|${4#*=}" >nodes', ":"))
     said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
     assert said.startswith("not drained: of 20 nodes no more than 1")
     assert updates(controller)[-1] == "update NodeName=gpu-003 State=UNDRAIN"
@@ -306,6 +309,23 @@ def test_what_others_drained_or_resumed_stays_and_a_maintenance_is_theirs(contro
     busy = report("fail")
     busy["reasons"].append(Reason("warn", "maintenance", "", "in maintenance: repair")._asdict())
     assert slurm.health_check(busy, DRAINS, record) == "" and updates(controller) == []
+
+
+def test_whether_jobs_start_is_looked_at_with_every_failure_and_else_every_ten_minutes(
+    controller: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "slurm-schedulable"
+    slurm.look(report("pass"), DRAINS, file)
+    assert "gpu_fleet_ready_schedulable 1\n" in slurm.metrics(tmp_path)
+    (controller / "state").write_text("IDLE+DRAIN\n")
+    slurm.look(report("pass"), DRAINS, file)
+    assert "gpu_fleet_ready_schedulable 1\n" in slurm.metrics(tmp_path), "ten thousand hosts would ask each minute"
+    slurm.look(report("fail"), DRAINS, file)
+    assert "gpu_fleet_ready_schedulable 0\n" in slurm.metrics(tmp_path)
+    (controller / "state").write_text("MIXED*\n")
+    os.utime(file, (time.time() - 601, time.time() - 601))
+    slurm.look(report("pass"), DRAINS, file)
+    assert "gpu_fleet_ready_schedulable 1\n" in slurm.metrics(tmp_path)
 
 
 def test_a_controller_that_does_not_answer_is_said_and_nothing_else(controller: Path, tmp_path: Path) -> None:

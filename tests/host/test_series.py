@@ -13,9 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import toolchain
 from components.fleet.series import HostShape, of_host, of_node_exporter, summary
-from host.part import ROOTFS
+from gpu_fleet import toolchain
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.stackfile.counters import counters
 from lab.gpu import setup
 from lab.gpu.dcgm import counters as dcgm_counters
 from lab.gpu.dcgm import fields
@@ -23,7 +24,6 @@ from lab.gpu.dcgm.body import Renderer
 from lab.gpu.fixtures import exporter_in_process
 from lab.gpu.machine import STATE_VARIABLE, Machine
 from lab.ports import free_ports
-from stackfile.counters import counters
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 STANDARD = counters("standard")
@@ -148,6 +148,12 @@ def test_a_host_in_pull_mode_reports_its_runs_too():
     text, total = summary([host(exporter="textfile"), host(exporter="textfile", connection="pull")], STANDARD, "standard")
     assert total.sent == 2 * of_host("textfile", HostShape(), STANDARD).sent + 8
     assert text.count("1 host with 8 GPUs: ") == 2
+
+
+def test_readiness_and_jobs_cost_what_they_add() -> None:
+    _, without = summary([host(exporter="textfile")], STANDARD, "standard")
+    _, total = summary([host(exporter="textfile")], STANDARD, "standard", readiness=True, jobs=True)
+    assert (total.sent - without.sent, total.recorded - without.recorded) == (6 + 4 + 8, 8)
 
 
 def test_a_stack_without_hosts_has_no_estimate_of_series():

@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 
 from components.backend.backend import BackendArgs, services
-from host.artifacts import INDEX
-from host.parts import PROGRAMS
-from host.parts.monitoring import GRAFANA, SERVERS
+from gpu_fleet.host.artifacts import INDEX
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.host.parts.monitoring import GRAFANA, SERVERS
+from gpu_fleet.provider.envelope import compress
+from gpu_fleet.toolchain.versions import image
 from lab.gpu.dcgm.image import write_archive
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.host import PRESENT
@@ -29,10 +31,8 @@ from lab.hosts.packages import build_stand_ins
 from lab.ports import free_ports
 from lab.standins import programs
 from lab.standins.programs import gather
-from provider.envelope import compress
 from tests.checkout import REPO
 from tests.hosts.stack import Backend
-from toolchain.versions import image
 
 
 @pytest.fixture(scope="session")

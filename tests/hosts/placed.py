@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from host.artifacts import program_sources
-from host.bundle import Bundle
-from host.part import Part
-from host.parts import PROGRAMS, HostOptions, standard_parts
+from gpu_fleet.host.artifacts import program_sources
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import Part
+from gpu_fleet.host.parts import PROGRAMS, HostOptions, standard_parts
+from gpu_fleet.toolchain.upstream import extract
 from lab.hosts import Host
-from toolchain.upstream import extract
 
 ENVELOPE = "/root/envelope"
 ARTIFACTS = "/root/artifacts"

@@ -17,11 +17,11 @@ from typing import Any
 
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
+from gpu_fleet.operations.deploy import FLAGS, SAVED_ONCE
 from lab.hosts import Host, Site
 from lab.standins import programs
-from operations.deploy import FLAGS, SAVED_ONCE
-from tests import checkout, vault
+from tests import checkout
 
 DATACENTER, CLUSTER = "lab-west", "training"
 # make's flags for fleets, without a confirmation prompt.
@@ -51,7 +51,7 @@ class Stack:
     def create(self) -> Stack:
         checkout.copy_to(self.directory)
         (self.directory / "state").mkdir()
-        self.pulumi("stack", "init", self.name, "--secrets-provider", vault.PROVIDER)
+        self.pulumi("stack", "init", self.name)
         self.write()
         if self.secrets:  # planted ones: on the command line, all in one start of pulumi
             given = (("--secret", f"gpu-fleet:{key}={value}") for key, value in self.secrets.items())
@@ -85,8 +85,8 @@ class Stack:
         return output
 
     def operation(self, name: str, *arguments: str) -> str:
-        """What `python -m operations.NAME` printed, as make starts it."""
-        command = [sys.executable, "-m", f"operations.{name}", "--stack", self.name, *arguments]
+        """What `python -m gpu_fleet.operations.NAME` printed, as make starts it."""
+        command = [sys.executable, "-m", f"gpu_fleet.operations.{name}", "--stack", self.name, *arguments]
         environment = {**os.environ, **self._environment()}
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False, timeout=600
@@ -136,8 +136,7 @@ class Stack:
         return {
             **programs.environment(self.name),
             "PULUMI_BACKEND_URL": f"file://{self.directory / 'state'}",
-            **vault.environment(),
-            "PULUMI_CONFIG_PASSPHRASE": "of the tests",  # of a stack that a command made
+            "PULUMI_CONFIG_PASSPHRASE": "of the tests",
             "PULUMI_STACK": self.name,
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }

@@ -62,8 +62,8 @@ def test_what_a_container_prints_is_in_loki_with_its_labels(
     job = "docker run --detach --interactive --network none --name job --entrypoint sh"  # the image has no sleep
     host.ssh(f"{job} {image} -c 'echo step 1 loss 0.25; echo a warning >&2; read end'")
     try:
-        labels = f'job="docker", datacenter="{DATACENTER}", cluster="{CLUSTER}", instance="docker", container="job"'
-        line = f'{{{labels}, exporter_mode="dcgm-exporter"}}'
+        labels = f'job="docker", datacenter="{DATACENTER}", cluster="{CLUSTER}", instance="docker"'
+        line = f'{{{labels}, exporter_mode="dcgm-exporter"}} | container="job"'
         found = lambda: sorted(query.log_lines(backend.loki, line))  # noqa: E731
         eventually("both lines in Loki", lambda: found() == ["a warning", "step 1 loss 0.25"], shown=found)
     finally:

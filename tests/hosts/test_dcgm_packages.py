@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
 from lab.hosts import Host, Site
 from lab.hosts.packages import Repository, build_stand_ins
 from tests.hosts.placed import PlacedHost

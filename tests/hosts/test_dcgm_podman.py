@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from host.artifacts import image_archives, image_reference
-from host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.host.artifacts import image_archives, image_reference
+from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
 from lab.dev import query
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.packages import build_stand_ins
@@ -67,8 +67,8 @@ def test_podman_runs_it_by_cdi_its_containers_logs_reach_loki_and_nothing_of_it_
             image = host.ssh("podman container inspect --format '{{.ImageName}}' gpu-fleet-dcgm-exporter").stdout.strip()
             job = "podman run --detach --interactive --network none --name job --entrypoint sh"  # the image has no sleep
             host.ssh(f"{job} {image} -c 'echo step 1 loss 0.25; echo a warning >&2; read end'")
-            labels = 'job="podman", datacenter="lab-west", cluster="training", instance="podman", container="job"'
-            line = f'{{{labels}, exporter_mode="dcgm-exporter"}}'
+            labels = 'job="podman", datacenter="lab-west", cluster="training", instance="podman"'
+            line = f'{{{labels}, exporter_mode="dcgm-exporter"}} | container="job" | uid="0"'
             found = lambda: sorted(query.log_lines(loki, line))  # noqa: E731
             eventually("both lines in Loki", lambda: found() == ["a warning", "step 1 loss 0.25"], shown=found)
             host.ssh("podman rm --force --time 0 job")

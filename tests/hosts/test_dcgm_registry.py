@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
 from lab.gpu.dcgm.image import write_archive
 from lab.hosts import Host, Site
 from lab.hosts.image import debian_root

@@ -86,7 +86,10 @@ BY_HAND: dict[str, list[str]] = {
 
 # What cannot be seen beside those: the same parts again.
 MORE_BY_HAND: dict[str, list[str]] = {
-    "rm -r /var/lib/gpu-fleet/textfile": ["directory /var/lib/gpu-fleet/textfile: missing"],
+    "rm -r /var/lib/gpu-fleet/textfile": [
+        "directory /var/lib/gpu-fleet/textfile: missing",
+        "file /var/lib/gpu-fleet/textfile/fleet_bundle.prom: missing",
+    ],
     "sed -i '/^gpu-fleet-textfile:/d' /etc/group /etc/gshadow": ["user gpu-fleet-textfile: its group does not exist"],
     "gpasswd --add gpu-fleet-node-exporter adm": ["user gpu-fleet-node-exporter: is in group adm"],
     "systemctl kill --signal=STOP gpu-fleet-nvidia-gpu-exporter": [

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Part
-from host.parts import HostOptions, standard_parts
-from host.parts.container_runtime import ContainerRuntime
+from gpu_fleet.host.part import Part
+from gpu_fleet.host.parts import HostOptions, standard_parts
+from gpu_fleet.host.parts.container_runtime import ContainerRuntime
+from gpu_fleet.toolchain.versions import Repository as Upstream
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.image import package_files
 from lab.hosts.packages import Repository, build_stand_ins
 from tests.hosts.placed import PlacedHost
-from toolchain.versions import Repository as Upstream
 
 ROOT = "/srv/packages"
 # Up to the runtime; dcgm-exporter itself is not needed for what follows.
 PARTS = (
-    *("launch", "driver-check", "exporter-choice", "container-toolkit"),
+    *("launch", "python", "driver-check", "exporter-choice", "container-toolkit"),
     *("container-runtime-settings", "container-runtime-docker", "container-runtime-podman"),
 )
 IPTABLES = "LD_LIBRARY_PATH=/opt/iptables/usr/lib/x86_64-linux-gnu /opt/iptables/usr/sbin/xtables-nft-multi iptables"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Part, Source
+from gpu_fleet.host.part import Part, Source
 from lab.hosts import Host, Site
 from tests.hosts.placed import ARTIFACTS, ENVELOPE, PlacedHost
 from tests.hosts.stack import left_as_found

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.provider.host import HostError, Hosts, Place, SudoPasswords
+from gpu_fleet.provider.settings import Settings
+from gpu_fleet.provider.ssh import SshTransport
+from gpu_fleet.provider.transport import LocalTransport
 from lab.hosts import Host, Site
-from provider.host import HostError, Hosts, Place, SudoPasswords
-from provider.settings import Settings
-from provider.ssh import SshTransport
-from provider.transport import LocalTransport
 from tests.provider.keys import security_key
 
 ACCOUNTS = {

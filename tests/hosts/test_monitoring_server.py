@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from host.parts.monitoring import DATA
+from gpu_fleet.host.parts.monitoring import DATA
 from lab import gpu
 from lab.hosts import Host, Site
 from tests.hosts.outside import asked, make_certificate

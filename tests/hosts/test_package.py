@@ -18,7 +18,7 @@ def test_the_example_in_python_deploys_a_host_and_a_rule_repairs_drift_and_remov
     host = site.hosts["metal"]
     entry = {**site.stack_hosts()["metal"], "exporter": "nvidia_gpu_exporter"}
     config = config_of(site, {"metal": entry}, artifacts, backend)
-    platform = Platform(tmp_path, "python")
+    platform = Platform(tmp_path)
     platform.configure({key: config[key] for key in ("ssh", "hosts", "artifacts")})
     platform.configure({"metricsUrl": backend.metrics, "mimirUrl": backend.mimir})
     rules = f"{backend.mimir}/prometheus/config/v1/rules"

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from host.bundle import CONVERGE, Bundle
-from host.part import Part
+from gpu_fleet.host.bundle import CONVERGE, Bundle
+from gpu_fleet.host.part import Part
+from gpu_fleet.provider.envelope import Archive, Envelope
+from gpu_fleet.provider.host import BOOTSTRAP, Place, start_command
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.image import package_files
 from lab.hosts.packages.repository import Repository
 from lab.hosts.packages.rpms import spec
 from lab.hosts.packages.stand_ins import Package, build_deb
-from provider.envelope import Archive, Envelope
-from provider.host import BOOTSTRAP, Place, start_command
 from tests.hosts.placed import PlacedHost, Run
 
 REPOSITORY = "/srv/packages"
@@ -262,7 +262,7 @@ def test_a_package_manager_that_hangs_is_left_alone_and_the_next_run_takes_its_r
     converge = shutil.copytree(CONVERGE, tmp_path / "converge")
     packages = converge / "lib/packages.sh"
     packages.write_text(packages.read_text().replace("AWAIT_LONGEST_S=7200", "AWAIT_LONGEST_S=3"))
-    monkeypatch.setattr("host.bundle.CONVERGE", converge)
+    monkeypatch.setattr("gpu_fleet.host.bundle.CONVERGE", converge)
     for run in (placed.apply, placed.apply, placed.remove):  # each waits for it again, and none cuts it
         (error,) = run().errors.values()
         assert re.search(r"the package manager has been running for \d+ minutes? \(install ours\); it was left alone", error)
@@ -318,8 +318,13 @@ def test_no_service_of_the_host_is_restarted_by_an_installation_or_a_removal(
     assert placed.apply().errors == {} and site_pid(placed.host) == before
     assert placed.remove().errors == {} and site_pid(placed.host) == before
     placed.install("theirs").result()
+
+    def is_restarted() -> bool:
+        placed.host.ssh("needrestart -q -r a", check=False)  # on a busy machine it does not see every process at once
+        return site_pid(placed.host) != before
+
     what = "an administrator's installation restarts it, so needrestart works here"
-    eventually(what, lambda: site_pid(placed.host) != before)
+    eventually(what, lambda: site_pid(placed.host) != before or is_restarted())
 
 
 @pytest.mark.parametrize("host", ["metal"], indirect=True)

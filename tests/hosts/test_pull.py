@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from components.fleet import bundle
-from host.part import File, Part
-from host.parts import HostOptions, standard_parts
-from host.pull.publish import SigningKey
+from gpu_fleet.host.part import File, Part
+from gpu_fleet.host.parts import HostOptions, standard_parts
+from gpu_fleet.host.pull.publish import SigningKey
+from gpu_fleet.operations import pull_bundle as command
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS
 from lab.hosts import Host, Site
-from operations import pull_bundle as command
-from stackfile.stand_ins import LAB_STACKS
 from tests.host.pull.pulled import make_key
 from tests.hosts.served import serving
 
@@ -56,7 +56,7 @@ class Published:
 
 @pytest.fixture
 def published(site: Site, artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published]:
-    monkeypatch.setattr("operations.stack.ROOT", tmp_path)
+    monkeypatch.setattr("gpu_fleet.operations.stack.ROOT", tmp_path)
     monkeypatch.setenv(LAB_STACKS, "pulled")
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-fleet\n")
     (tmp_path / "site").mkdir()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alerts.readiness import table
-from host.parts.readiness import COMMAND, STATE, Readiness
+from gpu_fleet.host.parts.readiness import COMMAND, STATE, Readiness
 from lab.hosts import Site
 from tests.hosts.placed import PlacedHost
 from tests.hosts.stack import left_as_found

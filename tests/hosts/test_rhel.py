@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from host.artifacts import image_archives, image_reference
-from host.part import ROOTFS, Part
-from host.parts.container_runtime import ContainerRuntime
-from host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.host.artifacts import image_archives, image_reference
+from gpu_fleet.host.part import ROOTFS, Part
+from gpu_fleet.host.parts.container_runtime import ContainerRuntime
+from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.toolchain.versions import Repository
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.packages import Repository as LabRepository
 from lab.hosts.packages.rpms import DISTRIBUTION, DISTRIBUTION_KEY, NVIDIA, publish_rpms
 from tests.hosts.placed import ARTIFACTS, CONVERGE, PlacedHost, Run
 from tests.hosts.served import serving
 from tests.hosts.stack import left_as_found
-from toolchain.versions import Repository
 
 PULL_SERVICE = "etc/systemd/system/gpu-fleet-pull.service"
 _DISTRIBUTION = """\

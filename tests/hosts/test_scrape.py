@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
 from lab.dev import query
 from lab.hosts import Site
 from lab.ports import free_ports

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from components.fleet.series import of_fleet
+from gpu_fleet.operations.deploy import targets
 from lab.dev import query
 from lab.hosts import Host, Site
 from lab.powercut import disks
 from lab.powercut.waits import until
-from operations.deploy import targets
 from tests.host.parts.test_alloy_kernel_text import IN_A_JOURNAL
 from tests.hosts.stack import CLUSTER, DATACENTER, Backend, Stack, config_of, left_as_found, logins
 
@@ -189,7 +189,7 @@ def test_a_host_reports_its_drift_by_itself(fleet: Stack, site: Site, backend: B
     host.ssh(f"sh /var/lib/gpu-fleet/current/converge apply --prefix '' && {others} && {check}")
     eventually(f"no drift of {name} in Mimir", lambda: items() == [0])
     # Of this minute: for five minutes Mimir answers with what another test's stack sent under this name, too.
-    own_series = f'last_over_time({{instance="{name}",__name__=~"gpu_fleet_(drift|check|pull)_.*|node_textfile_.*"}}[1m])'
+    own_series = f'last_over_time({{instance="{name}",__name__=~"gpu_fleet_(bundle|drift|check|pull)_.*|node_textfile_.*"}}[1m])'
 
     def is_as_a_preview_says() -> bool:
         """A container has no journal, and parts for scrape targets and evidence are rare. Series of one scrape arrive in several

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpu_fleet.provider.envelope import Envelope
+from gpu_fleet.provider.host import HostError, Hosts, Place, SudoPasswords
+from gpu_fleet.provider.settings import Settings
+from gpu_fleet.provider.ssh import SshTransport
+from gpu_fleet.provider.transport import LocalTransport
 from lab.hosts import Host, Site
 from lab.hosts.image import SUDO_PASSWORD
-from provider.envelope import Envelope
-from provider.host import HostError, Hosts, Place, SudoPasswords
-from provider.settings import Settings
-from provider.ssh import SshTransport
-from provider.transport import LocalTransport
 from tests.provider.plugin import CONVERGE, bundle_tar
 
 PLANTED = "planted-metrics-password"

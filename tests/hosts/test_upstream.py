@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from host.artifacts import INDEX
-from host.parts import PROGRAMS
+from gpu_fleet.host.artifacts import INDEX
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.toolchain.install import architecture
+from gpu_fleet.toolchain.versions import ReleaseFile, release
 from lab.dev import query
 from lab.hosts import Host, Site
 from tests.hosts.outside import make_certificate
 from tests.hosts.stack import Backend, Stack, config_of, left_as_found
-from toolchain.install import architecture
-from toolchain.versions import ReleaseFile, release
 
 RELEASES, FILES, MIRROR = "github.com", "release-assets.githubusercontent.com", "files.example.com"
 FAMILIES = ("metal", "rhel")  # Debian's and RHEL's
@@ -149,7 +149,7 @@ def test_hosts_of_both_families_download_the_releases_themselves_and_send_metric
     if source:
         config["artifacts"] = source
     stack = Stack(tmp_path / "stack", config["cluster"], config).create()
-    versions = stack.directory / "toolchain/versions.yaml"
+    versions = stack.directory / "gpu_fleet/toolchain/versions.yaml"
     text = versions.read_text()
     for name in PROGRAMS:
         pinned = _file(name).sha256

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS
+from gpu_fleet.toolchain.programs import PROGRAMS
 from lab.hosts import Site
 from lab.standins import programs
-from stackfile.stand_ins import LAB_STACKS
 from tests.checkout import REPO, copy_file
 from tests.test_requirements import locked, normal
-from toolchain.programs import PROGRAMS
 
 LEFT_OUT = ("lab", "bench", "tests")
 STACK = "us-west-training"
@@ -129,7 +129,9 @@ def test_every_command_for_real_stacks_works_without_lab_bench_and_tests(
         assert "Whether samples of the hosts arrive is not known: the store cannot be reached at http://127.0.0.1:1" in checked
         assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout == "active\n"
     finally:
-        user.types(python, "-m", "toolchain", "run", "--", "pulumi", "destroy", "--yes", "--skip-preview", "--stack", STACK)
+        user.types(
+            python, "-m", "gpu_fleet.toolchain", "run", "--", "pulumi", "destroy", "--yes", "--skip-preview", "--stack", STACK
+        )
     user.types("make", "pull-bundle", f"STACK={STACK}", f"KEY={site.key_file}", "URL=https://files.example.com/fleet")
     assert (user.copy / "build/pull/latest").exists()
     user.types("make", "dashboards")

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import toolchain
 from components.kubernetes import values
 from components.kubernetes.values import ClusterPlan
+from gpu_fleet import toolchain
 from lab.kubernetes import Cluster
 from lab.ports import free_ports
 

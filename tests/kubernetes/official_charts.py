@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from operations.pr_report.pictures import pictures
+from gpu_fleet.operations.pr_report.pictures import pictures
 from tests.checkout import REPO
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from components.kubernetes.values import ClusterPlan
-from stackfile.counters import counters
-from stackfile.kubernetes import Kubernetes
-from stackfile.sections import Logs, Metrics
+from gpu_fleet.stackfile.counters import counters
+from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.stackfile.sections import Logs, Metrics
 
 MIMIR = {"url": "https://mimir.example.com/api/v1/push", "tenant": "us-west", "username": "writer"}
 LOKI = {"url": "https://loki.example.com/loki/api/v1/push"}

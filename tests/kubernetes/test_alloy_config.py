@@ -11,8 +11,8 @@ import pytest
 
 from components.kubernetes.alloy_config import HOSTS, OURS, alloy_config, alloy_files
 from components.kubernetes.values import alloy
+from gpu_fleet.toolchain import find
 from tests.kubernetes.plans import LOKI, MIMIR, plan
-from toolchain import find
 
 NO_LOGIN = {"url": MIMIR["url"]}
 LOGGED_IN = {**LOKI, "username": "writer"}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
 from components.kubernetes import charts
 from components.kubernetes.charts import ChartError, ChartSource, chart_source, fetched
-from stackfile.kubernetes import Chart as ChartSection
+from gpu_fleet import toolchain
+from gpu_fleet.stackfile.kubernetes import Chart as ChartSection
 from tests.kubernetes.chart_files import chart_file
 
 VALUES = """\
@@ -145,7 +145,9 @@ def test_a_chart_that_is_not_the_pinned_one_is_refused_before_anything_reads_it(
     kept = tmp_path / "gpu-fleet/charts/http-127.0.0.1-9-a-1.0.0"
     kept.mkdir(parents=True)
     given = chart_file(kept, MEMBERS).sha256
-    with pytest.raises(ChartError, match=f"not the one that toolchain/versions.yaml pins: found sha256 {given}, expected 0000"):
+    with pytest.raises(
+        ChartError, match=f"not the one that gpu_fleet/toolchain/versions.yaml pins: found sha256 {given}, expected 0000"
+    ):
         fetched(source)
     assert fetched(replace(source, sha256=given)).sha256 == given
 

@@ -8,8 +8,8 @@ import yaml
 
 from components.kubernetes.releases import release_names
 from components.kubernetes.scaling import METRICS
+from gpu_fleet.stackfile.config import StackConfig
 from lab.kubernetes import Cluster
-from stackfile.config import StackConfig
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "kubernetes"
 

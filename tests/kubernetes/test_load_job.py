@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from components.kubernetes.load_job import load_job
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.gpu_load import load_cluster
+from gpu_fleet.provider.kubernetes import ClusterApi
+from gpu_fleet.stackfile.kubernetes import Kubernetes
 from lab.kubernetes import Cluster
-from operations.engine import OperationError
-from operations.gpu_load import load_cluster
-from provider.kubernetes import ClusterApi
-from stackfile.kubernetes import Kubernetes
 
 
 def test_a_job_that_finds_no_gpu_is_reported_in_the_schedulers_words_and_leaves_nothing(cluster: Cluster, namespace: str) -> None:

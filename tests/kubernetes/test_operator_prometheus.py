@@ -19,16 +19,16 @@ from alerts.inventory import kubernetes_inventory_group
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components.kubernetes import values
 from components.kubernetes.values import ClusterPlan, monitors
+from gpu_fleet.operations import alert_path, operator_alert
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.stack import Configuration
+from gpu_fleet.provider.kubernetes import ClusterApi
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.counters import counters
 from lab.gpu.inject import inject_xid
 from lab.kubernetes import Cluster
 from lab.kubernetes.gpu_nodes import GpuNodes
 from lab.kubernetes.operator import pod_targets, rule_groups, scrape_configs
-from operations import alert_path, operator_alert
-from operations.engine import OperationError
-from operations.stack import Configuration
-from provider.kubernetes import ClusterApi
-from stackfile.config import StackConfig
-from stackfile.counters import counters
 from tests.alertmanager import has_loaded
 from tests.kubernetes.plans import plan
 from tests.kubernetes.test_scraping import helm, install, mimir_server

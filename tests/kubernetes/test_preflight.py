@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
+from gpu_fleet.provider.resources.cluster import Cluster as ClusterResource
+from gpu_fleet.provider.resources.cluster import Node, Seen, _kubelets_sign_themselves, look, notes, problems
+from gpu_fleet.provider.resources.resource import Call, ResourceError
 from lab.kubernetes import Cluster
-from provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
-from provider.resources.cluster import Cluster as ClusterResource
-from provider.resources.cluster import Node, Seen, _kubelets_sign_themselves, look, notes, problems
-from provider.resources.resource import Call, ResourceError
 
 INPUTS: dict[str, Any] = {
     "namespace": "gpu-fleet",

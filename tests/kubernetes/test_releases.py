@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
 from components.kubernetes.charts import ChartSource
 from components.kubernetes.releases import Release, releases, warning_of_unverified
+from gpu_fleet import toolchain
+from gpu_fleet.stackfile.kubernetes import Charts
 from lab.kubernetes.chart_packages import package
-from stackfile.kubernetes import Charts
 from tests.kubernetes.chart_files import chart_file
 from tests.kubernetes.plans import plan
 
@@ -79,7 +79,9 @@ def test_a_chart_whose_content_is_not_known_is_named_in_a_warning(tmp_path: Path
     source = ChartSource(name="alloy", reference="alloy", version="1.99.0", repository="https://charts.example.com")
     unknown, pinned = (replace(file, source=replace(source, sha256=sha256)) for sha256 in (None, "0" * 64))
     warning = warning_of_unverified([file, unknown, pinned])
-    assert warning.startswith("Helm charts that are not verified: alloy 1.99.0 of https://charts.example.com. toolchain/")
+    assert warning.startswith(
+        "Helm charts that are not verified: alloy 1.99.0 of https://charts.example.com. gpu_fleet/toolchain/"
+    )
     assert warning_of_unverified([file, pinned]) == ""
 
 

@@ -23,15 +23,15 @@ from components.backend.backend import BackendArgs, services
 from components.kubernetes import values
 from components.kubernetes.load_job import load_job
 from components.kubernetes.values import ClusterPlan
+from gpu_fleet.operations.gpu_load import is_visible, load_cluster, readings, report
+from gpu_fleet.operations.mimir import Mimir
+from gpu_fleet.provider.kubernetes import ClusterApi
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from lab.kubernetes.gpu_nodes import GpuNodes
 from lab.kubernetes.metrics_adapter import MetricsAdapter
 from lab.ports import free_ports
 from lab.standins import programs
-from operations.gpu_load import is_visible, load_cluster, readings, report
-from operations.mimir import Mimir
-from provider.kubernetes import ClusterApi
 from tests.checkout import REPO
 from tests.helm import helm
 from tests.host.parts.conftest import serve_metrics

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-import toolchain
 from components.kubernetes import values
 from components.kubernetes.alloy_config import alloy_config
 from components.kubernetes.values import merged
-from host.part import ROOTFS
+from gpu_fleet import toolchain
+from gpu_fleet.host.part import ROOTFS
 from tests.kubernetes.chart_files import chart_file
 from tests.kubernetes.plans import MIMIR, plan
 

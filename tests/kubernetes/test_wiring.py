@@ -13,7 +13,7 @@ import pytest
 from components.kubernetes.place import kubernetes_place
 from components.kubernetes.wiring import kubernetes_provider_args
 from components.stack import LoadedConfig
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 
 STACK = {
     "datacenter": "us-west",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import Cache
+from gpu_fleet.toolchain.errors import ToolchainError
+from gpu_fleet.toolchain.progress import Progress
 from lab import requirements
-from toolchain import Cache
-from toolchain.errors import ToolchainError
-from toolchain.progress import Progress
 
 
 def test_a_bare_machine_is_told_everything_at_once(
@@ -56,19 +56,8 @@ def test_a_bare_machine_is_told_everything_at_once(
         assert lines[number].startswith(f"{number}. {what}") and fix in lines[number]
 
 
-def test_without_root_that_is_among_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requirements.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(requirements.system, "require", lambda *_: None)
-    assert [line for line in requirements.lacks(Progress()) if line.startswith("root: ") and "sudo" in line]
-
-
 def test_a_machine_that_runs_the_tests_lacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Cache().root.is_dir()
     monkeypatch.setattr(requirements, "_memory_gib", lambda: 16.0)  # what the tests themselves leave is another matter
     monkeypatch.setattr(requirements.shutil, "disk_usage", lambda _: namedtuple("usage", "free")(1e12))
     assert requirements.lacks(Progress()) == []
-
-
-def test_a_server_that_refuses_is_reported_and_one_that_answers_is_not(tmp_path: Path) -> None:
-    assert requirements.unreachable("http://127.0.0.1:1/") == "does not answer ([Errno 111] Connection refused)"
-    assert requirements.unreachable("file:///proxy") == "", "a directory, as Go's proxy may be"

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from operations import alert_path
-from operations.alert_path import Test as Trial
-from operations.engine import OperationError
-from operations.mimir import Server
-from stackfile.config import StackConfig
+from gpu_fleet.operations import alert_path
+from gpu_fleet.operations.alert_path import Test as Trial
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.mimir import Server
+from gpu_fleet.stackfile.config import StackConfig
 from tests.stackfile.stacks import REMOVED, stack, write_known_hosts
 
 LABELS = {

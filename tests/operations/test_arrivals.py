@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from gpu_fleet.operations.arrivals import Arrivals, arrivals, is_silent, missing
+from gpu_fleet.operations.mimir import Mimir
+from gpu_fleet.stackfile.config import StackConfig
 from lab.showcase.remote_write import push
-from operations.arrivals import Arrivals, arrivals, is_silent, missing
-from operations.mimir import Mimir
-from stackfile.config import StackConfig
 from tests.prometheus_server import PrometheusServer
 
 HOSTS = {

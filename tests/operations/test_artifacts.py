@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from host.artifacts import ArtifactsError, image_archives, image_reference
-from host.part import Source
-from operations.artifacts import gather_artifacts
-from toolchain import ToolchainError
-from toolchain.versions import Image, image
+from gpu_fleet.host.artifacts import ArtifactsError, image_archives, image_reference
+from gpu_fleet.host.part import Source
+from gpu_fleet.operations.artifacts import gather_artifacts
+from gpu_fleet.toolchain import ToolchainError
+from gpu_fleet.toolchain.versions import Image, image
 
 
 def test_an_image_is_added_found_again_and_kept_by_the_next_run(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_another_tag_s_image_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
     archive.write_bytes(b"an image")
     gather_artifacts(directory, (), image_archive=archive)
     newer = Image(repository="r.example/x", tag="9.9", digest=None)
-    monkeypatch.setattr("operations.artifacts.image", lambda _: newer)
+    monkeypatch.setattr("gpu_fleet.operations.artifacts.image", lambda _: newer)
     gather_artifacts(directory, ())
     assert [path.name for path in directory.iterdir()] == ["SHA256SUMS"]
 
@@ -42,7 +42,7 @@ def test_an_image_that_is_not_pinned_is_refused_unless_the_stack_gives_an_image_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unpinned = Image(repository="r.example/x", tag="1", digest=None)
-    monkeypatch.setattr("host.artifacts.image", lambda _: unpinned)
+    monkeypatch.setattr("gpu_fleet.host.artifacts.image", lambda _: unpinned)
     with pytest.raises(
         ArtifactsError, match=r"no digest for the image r\.example/x:1 \(unpinned\).*make pin.*gpu-fleet:dcgm\.image"
     ):

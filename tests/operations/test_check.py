@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from operations import check
-from operations.arrivals import Arrivals
-from operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states, with_arrivals
-from stackfile.config import hosts_of
+from gpu_fleet.operations import check
+from gpu_fleet.operations.arrivals import Arrivals
+from gpu_fleet.operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states, with_arrivals
+from gpu_fleet.stackfile.config import hosts_of
 from tests.provider.plugin import PASSWORD
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_engine import Stack

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from operations import deploy
-from operations.arrivals import Arrivals
-from operations.engine import OperationError
-from operations.stack import Configuration
-from stackfile.config import HostSpec, hosts_of
+from gpu_fleet.operations import deploy, first_preview
+from gpu_fleet.operations.arrivals import Arrivals
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.stack import Configuration
+from gpu_fleet.stackfile.config import HostSpec, hosts_of
 from tests.checkout import REPO
 from tests.hosts.stack import Stack
+from tests.operations.test_new_stack import until
 from tests.stackfile.stacks import write_known_hosts
 
 HOSTS = {
@@ -153,9 +155,68 @@ def test_one_host_is_deployed_with_what_it_needs_and_nothing_else(stack: Stack) 
         "gpu-fleet:host:Bundle",
         "gpu-fleet:host:Host",
     }, done.stdout
-    assert done.stdout.count("gpu-fleet:host:Host: (create)") == 1 and "Host::gpu-node-002]" in done.stdout, done.stdout
+    assert done.stdout.count("gpu-fleet:host:Host: (create)") == 1 and "(create) gpu-node-002\n" in done.stdout, done.stdout
     assert "Only gpu-node-002. Not included: 1 other host, rulers." in done.stderr
     assert "gpu-fleet:ruler:RuleGroup" in previewed(stack, "STACK=us-west-training")[1], "without HOST the rules are included"
+
+
+def test_the_first_preview_names_what_is_new_on_at_most_300_lines(stack: Stack) -> None:
+    done, _ = previewed(stack, "STACK=us-west-training")
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 300, f"{len(lines)} lines, which nobody reads"
+    assert "(create) rulers-mimir-gpu-fleet-inventory-us-west-training-0\n" in done.stdout and "expr:" not in done.stdout
+    assert lines[-1].strip().endswith(" to create") and "    hosts    : 2\n" in done.stdout, "the outputs and the count stay"
+
+
+def test_a_preview_shows_all_of_what_changes_and_the_names_of_what_is_new() -> None:
+    changed = [
+        "~ gpu-fleet:host:Bundle: (update)",
+        "    [urn=urn:pulumi:s::gpu-fleet::gpu-fleet:host:Fleet$gpu-fleet:host:Bundle::fleet-bundle]",
+        '      ~ converge: "a" => "b"',
+    ]
+    removed = [
+        "- gpu-fleet:host:Host: (delete)",
+        "    [urn=urn:pulumi:s::gpu-fleet::gpu-fleet:host:Host::old]",
+        '    host: "old"',
+    ]
+    new = [
+        line
+        for number in range(400)
+        for line in (
+            "\x1b[32m+ gpu-fleet:host:Host: (create)\x1b[0m",
+            f"    \x1b[0m[urn=urn:pulumi:s::gpu-fleet::gpu-fleet:host:Fleet$gpu-fleet:host:Host::gpu-{number}]",
+            '    host: "gpu"',
+            "    + b:c:D: no opening of a resource",
+        )
+    ]
+    end = ["Resources:", "    + 400 to create"]
+    shown = [line.rstrip("\n") for line in first_preview.named(f"{line}\n" for line in [*changed, *removed, *new, *end])]
+    assert shown[:6] == [*changed, *removed]
+    assert shown[6] == "\x1b[32m+ gpu-fleet:host:Host: (create)\x1b[0m gpu-0"
+    assert shown[-3:] == ["    and 340 more that are new", *end] and len(shown) == 6 + 60 + 3
+
+
+@pytest.mark.parametrize(("salt", "given"), [(True, False), (True, True), (False, False)])
+def test_a_preview_on_a_terminal_asks_for_the_passphrase_that_pulumi_needs(tmp_path: Path, *, salt: bool, given: bool) -> None:
+    """pulumi prints into a pipe, where it does not ask itself."""
+    stack_file = tmp_path / "Pulumi.s.yaml"
+    stack_file.write_text("encryptionsalt: v1:abc\n" if salt else "config: {}\n")
+    pulumi = "import os; print('pulumi has', os.environ.get('PULUMI_CONFIG_PASSPHRASE'), 'there')"
+    variables = {"PULUMI_CONFIG_PASSPHRASE": "of CI"} if given else {}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(REPO)
+        call = f"first_preview.run([sys.executable, '-c', {pulumi!r}], {variables!r}, Path({str(stack_file)!r}))"
+        program = f"import sys; from pathlib import Path; from gpu_fleet.operations import first_preview; sys.exit({call})"
+        os.execv(sys.executable, [sys.executable, "-c", program])
+    seen = b""
+    if asks := salt and not given:
+        seen = until(terminal, b"Passphrase of the stack: ")
+        os.write(terminal, b"planted-passphrase\n")
+    printed, _, has = (seen + until(terminal, b"there")).decode().partition("pulumi has ")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert has.strip() == f"{'planted-passphrase' if asks else variables.get('PULUMI_CONFIG_PASSPHRASE')} there"
+    assert ("Passphrase" in printed) == asks and "planted" not in printed, "asked only where it is needed, and never echoed"
 
 
 def test_a_stack_that_does_not_exist_is_refused_with_the_two_commands_that_create_it(stack: Stack) -> None:
@@ -222,7 +283,7 @@ def test_ctrl_c_lets_pulumi_finish_and_prints_no_traceback(stack: Stack, tmp_pat
         "trap 'sleep 1; echo stopped in order; exit 3' INT\necho started\nwhile :; do sleep 0.1; done\n"
     )
     pulumi.chmod(0o755)
-    command = [sys.executable, "-m", "operations.deploy", "up", "--stack", "us-west-training"]
+    command = [sys.executable, "-m", "gpu_fleet.operations.deploy", "up", "--stack", "us-west-training"]
     environment = {**os.environ, **stack._environment(), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = subprocess.Popen(
         command, cwd=stack.directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True

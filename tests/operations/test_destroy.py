@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from operations import destroy
-from operations.deploy import SAVED_ONCE
-from stackfile.config import HostSpec, hosts_of
+from gpu_fleet.operations import destroy
+from gpu_fleet.operations.deploy import SAVED_ONCE
+from gpu_fleet.stackfile.config import HostSpec, hosts_of
 from tests.hosts.stack import Stack
 from tests.operations.test_deploy import make
 from tests.provider.ruler_server import RulerServer

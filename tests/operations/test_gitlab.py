@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from operations import gitlab
-from operations.pr_report.report import MARK
+from gpu_fleet.operations import gitlab
+from gpu_fleet.operations.pr_report.report import MARK
 
 TOKEN = "glpat-of-the-tests"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git hash-object -t tree /dev/null

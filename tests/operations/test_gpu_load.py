@@ -17,16 +17,16 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from components.kubernetes.load_job import load_job
-from operations import gpu_load
-from operations.engine import OperationError
-from operations.gpu_load import Reading, host_command, is_visible, readings, report
-from operations.mimir import Mimir, through_proxy
-from operations.on_host import run
-from provider.transport import LocalTransport
-from stackfile.config import StackConfig
-from stackfile.kubernetes import Kubernetes
+from gpu_fleet.operations import gpu_load
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.gpu_load import Reading, host_command, is_visible, readings, report
+from gpu_fleet.operations.mimir import Mimir, through_proxy
+from gpu_fleet.operations.on_host import run
+from gpu_fleet.provider.transport import LocalTransport
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.toolchain.versions import image
 from tests.stackfile.stacks import stack
-from toolchain.versions import image
 
 ENGINE, UTILIZATION, TENSOR = "gpu:graphics_engine_active:ratio", "gpu:utilization:ratio", "gpu:tensor_active:ratio"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from operations.engine import OperationError
-from operations.known_hosts import collect_for, private_key_of
-from operations.stack import Configuration
-from stackfile.config import hosts_of
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.known_hosts import collect_for, private_key_of
+from gpu_fleet.operations.stack import Configuration
+from gpu_fleet.stackfile.config import hosts_of
 from tests.provider.ssh_server import SshServer, SshServers
 
 

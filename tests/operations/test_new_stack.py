@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import toolchain
-from stackfile.new_stack import new_stack
+from gpu_fleet import toolchain
+from gpu_fleet.stackfile.new_stack import new_stack
 from tests.checkout import copy_to
 
 SECRETS = {"METRICS_PASSWORD": "planted-metrics", "LOGS_PASSWORD": "planted-logs", "RULERS_PASSWORD": "planted-rulers"}
@@ -35,7 +36,7 @@ class Project:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "operations.new_stack", *arguments],
+            [sys.executable, "-m", "gpu_fleet.operations.new_stack", *arguments],
             cwd=self.directory,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
@@ -63,7 +64,10 @@ URL = "https://metrics.example.org/api/v1/push"
 def test_file_stack_and_secrets_are_made_at_once_and_never_again(project: Project) -> None:
     done = project.run(*NAMES, "--metrics-url", URL, "--push-user", "writer", **SECRETS)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("wrote Pulumi.us-west-training.yaml\ncreated the stack us-west-training\nNext: edit")
+    wrote, examples, created, following, *_ = done.stdout.splitlines()
+    assert (wrote, created) == ("wrote Pulumi.us-west-training.yaml", "created the stack us-west-training")
+    assert "URLs that were not given are those of example.com" in examples, "Loki's was not"
+    assert following.startswith("Next: edit")
     assert "planted" not in done.stdout + done.stderr
     file = project.directory / "Pulumi.us-west-training.yaml"
     text = file.read_text()
@@ -153,7 +157,7 @@ def test_on_a_terminal_it_asks_and_echoes_no_password(project: Project) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(project.directory)
-        command = [sys.executable, "-m", "operations.new_stack", "--datacenter", "g", "--cluster", "h"]
+        command = [sys.executable, "-m", "gpu_fleet.operations.new_stack", "--datacenter", "g", "--cluster", "h"]
         os.execve(sys.executable, command, environment)
     seen = b""
     for question, answer in zip(questions, answers, strict=True):
@@ -174,7 +178,7 @@ def until(terminal: int, text: bytes) -> bytes:
     seen = b""
     while text not in seen:
         try:
-            read = os.read(terminal, 4096)
+            read = os.read(terminal, 4096) if select.select([terminal], [], [], 60)[0] else b""
         except OSError:  # Linux says so where the other side has ended
             read = b""
         assert read, f"{text!r} was not asked: {seen.decode()}"

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpu_fleet.operations import offline_kit
+from gpu_fleet.toolchain.install import architecture
+from gpu_fleet.toolchain.progress import Progress
 from lab.gpu import setup
-from operations import offline_kit
 from tests import checkout
 from tests.checkout import REPO
-from toolchain.install import architecture
-from toolchain.progress import Progress
 
 STACK = "offline"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -108,7 +108,7 @@ def test_a_kit_is_for_every_supported_python_unless_versions_are_given() -> None
     def asked(*arguments: str) -> str:
         command = ["make", "--dry-run", "--always-make", "offline-kit", *arguments]
         shown = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout
-        return shown[shown.index("operations.offline_kit") :]
+        return shown[shown.index("gpu_fleet.operations.offline_kit") :]
 
     assert "--python" not in asked()
     assert re.findall(r"--python (\S+)", asked("PYTHONS=3.11 3.13")) == ["3.11", "3.13"]

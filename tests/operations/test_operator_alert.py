@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from operations import alert_path, operator_alert
-from operations.engine import OperationError
-from provider.kubernetes import ClusterApi, Refused
-from stackfile.config import StackConfig
-from stackfile.kubernetes import Kubernetes
+from gpu_fleet.operations import alert_path, operator_alert
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.provider.kubernetes import ClusterApi, Refused
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.kubernetes import Kubernetes
 from tests.checkout import REPO
 
 OURS = Kubernetes.model_validate({"monitorLabels": {"release": "kps"}})

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from operations import stack
-from operations.engine import OperationError
-from operations.own_directory import prepare
-from operations.stack import STACKS, enter_project, stack_file, stack_files
+from gpu_fleet.operations import stack
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.own_directory import prepare
+from gpu_fleet.operations.stack import STACKS, enter_project, stack_file, stack_files
 from tests.checkout import REPO
 
 
@@ -35,7 +35,7 @@ def test_every_target_is_passed_on_also_one_that_is_a_directory(tmp_path: Path) 
     (tmp_path / "rules").mkdir()
     command = ["make", "--dry-run", "rules", "FOR=mimir", "STACK=us-west", "-o", ".venv/installed"]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert f'STACKS="{tmp_path}"' in printed and '-m operations.rules "mimir" build/rules --stack "us-west"' in printed
+    assert f'STACKS="{tmp_path}"' in printed and '-m gpu_fleet.operations.rules "mimir" build/rules --stack "us-west"' in printed
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,13 @@ def test_commands_work_in_it_and_name_it(tmp_path: Path, monkeypatch: pytest.Mon
     assert stack_file("us-west").parent == stack.project()
     with pytest.raises(OperationError, match="did you mean STACK=us-west"):
         stack_file("us-wets")
+    project = (directory / "Pulumi.yaml").read_text()
+    (directory / "Pulumi.yaml").write_text(project.replace("/gpu_fleet/provider", "/provider"))
+    with pytest.raises(OperationError, match=r"has moved within its checkout. Set\n    path: \S+/gpu_fleet/provider$") as refused:
+        enter_project()
+    given = str(refused.value).rpartition(" ")[2]
+    (directory / "Pulumi.yaml").write_text(project.replace(yaml.safe_load(project)["plugins"]["providers"][0]["path"], given))
+    assert enter_project() == directory
 
 
 def test_every_command_about_a_stack_works_in_it() -> None:
@@ -77,10 +84,12 @@ def test_every_command_about_a_stack_works_in_it() -> None:
     about_stacks = [
         target
         for target, recipe in recipes
-        if re.search(r"-m operations\.(?!site|release)", recipe) or "$(DEPLOY)" in recipe or "operations.artifacts" in recipe
+        if re.search(r"-m gpu_fleet\.operations\.(?!site|release)", recipe)
+        or "$(DEPLOY)" in recipe
+        or "gpu_fleet.operations.artifacts" in recipe
     ]
     assert [target for target in about_stacks if target not in listed.split()] == [], "add it to ON_STACKS in the Makefile"
-    modules = [file for file in (REPO / "operations").glob("*.py") if 'add_argument("--stack"' in file.read_text()]
+    modules = [file for file in (REPO / "gpu_fleet/operations").glob("*.py") if 'add_argument("--stack"' in file.read_text()]
     assert [file.name for file in modules if "enter_project()" not in file.read_text()] == [], (
         "its main() calls enter_project() first"
     )

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from operations import own_directory
-from operations.pr_report import rules, sections
-from operations.pr_report.pictures import Picture, Resource
-from operations.pr_report.report import changed, markdown
+from gpu_fleet.operations import own_directory
+from gpu_fleet.operations.pr_report import rules, sections
+from gpu_fleet.operations.pr_report.pictures import Picture, Resource
+from gpu_fleet.operations.pr_report.report import changed, markdown
 from tests import checkout
 from tests.signals.custom import examples
 
@@ -64,7 +64,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "operations.pr_report", "--base", "main", *arguments]
+    command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", "main", *arguments]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
@@ -86,7 +86,7 @@ def of_branch(project: Path) -> str:
             "gpu:temperature_limit:celsius\n          ) >= 88",
         ),
         ("dashboards/gpu.py", '"GPU temperature"', '"GPU core temperature"'),
-        ("host/rootfs/opt/gpu-fleet/libexec/check-driver", "#!/bin/sh\n", "#!/bin/sh\n# a comment of this branch\n"),
+        ("gpu_fleet/host/rootfs/opt/gpu-fleet/libexec/check-driver", "#!/bin/sh\n", "#!/bin/sh\n# a comment of this branch\n"),
     ]
     wider = '    gpu-node-[001:017]: {address: "10.0.1.[1:17]", gpus: 8}\n    old-amd-node'
     try:
@@ -137,7 +137,7 @@ def test_a_branch_is_reported_in_words_at_the_stacks_that_it_changes(of_branch: 
 def test_what_follows_from_something_else_is_not_said_again(of_branch: str) -> None:
     assert of_branch.count("GpuTemperatureHigh") == 1, "the rulers and Grafana get the same rule"
     assert of_branch.count("team unset → gpu") == 1 and "other rules: team unset → gpu" in of_branch
-    assert "alerts.rules" not in of_branch and "scrape_targets" not in of_branch, "overrides and targets are said in words"
+    assert "scrape_targets" not in of_branch, "keys have their names of the stack file"
     assert of_branch.count("# a comment of this branch") == 1, "every host of a stack gets the same bundle"
     assert "inventory:" not in of_branch and not re.search("[0-9a-f]{64}", of_branch), (
         "sums and the inventory change with what is said"
@@ -158,7 +158,7 @@ def test_stack_files_in_a_directory_of_their_own_are_compared_by_its_commits(tmp
     git(file.parent, "add", "--all")
     git(file.parent, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
     edit(file, "[inference, training]", "[inference]")
-    command = [sys.executable, "-m", "operations.pr_report", "--base", "main"]
+    command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", "main"]
     variables = {**os.environ, "GPU_FLEET_STACKS": str(file.parent)}
     done = subprocess.run(command, cwd=checkout.REPO, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -193,14 +193,14 @@ def test_a_rotated_secret_and_a_key_that_no_section_describes_make_a_stack_one_t
 
 def test_compared_with_the_empty_tree_every_stack_is_one_to_deploy(project: Path) -> None:
     empty = subprocess.run(["git", "hash-object", "-t", "tree", os.devnull], capture_output=True, text=True, check=True).stdout
-    command = [sys.executable, "-m", "operations.pr_report", "--base", empty.strip(), "--stacks", "build/stacks.json"]
+    command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", empty.strip(), "--stacks", "build/stacks.json"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads((project / "build/stacks.json").read_text()) == sorted(STACKS)
 
 
 def test_a_base_that_the_clone_does_not_have_is_one_sentence(project: Path) -> None:
-    command = [sys.executable, "-m", "operations.pr_report", "--base", "nowhere"]
+    command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", "nowhere"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stderr.startswith("the base commit cannot be read: "), done.stderr
     assert "BASE=origin/main" in done.stderr and "Traceback" not in done.stderr
@@ -253,7 +253,7 @@ def test_hosts_that_change_alike_are_one_line() -> None:
     new = picture(*(host(f"gpu-{number}", f"10.0.0.{number}", GPU_FLEET_EXPORTER="textfile") for number in range(1, 31)))
     [change] = changed({"s": old}, {"s": new})
     [line] = change.said["Hosts"]
-    assert line.startswith("- 30 hosts (`gpu-1`, ") and line.endswith("and 18 more): exporter unset → `textfile`")
+    assert line.startswith("- 30 hosts (`gpu-1`, ") and line.endswith("and 18 more): `exporter` unset → `textfile`")
 
 
 def test_a_violation_that_the_branch_adds_is_shown_once_and_fails_the_report_and_one_of_the_base_does_not() -> None:
@@ -296,4 +296,5 @@ def test_a_dashboard_that_a_cluster_holds_for_grafana_s_sidecar_is_reported_like
     assert list(sections.dashboards(stored("Heat"), stored("Temperature"))) == [
         '- **Ours** (`ours`)\n  - panel "Heat": renamed to "Temperature"'
     ]
-    assert list(sections.others(stored("Heat"), stored("Temperature"))) == []
+    [change] = changed({"s": stored("Heat")}, {"s": stored("Temperature")})
+    assert list(change.said) == ["Dashboards"], "said once"

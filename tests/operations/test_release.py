@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from operations.release import errors, notes
-from provider.schema import version
+from gpu_fleet.operations.release import errors, notes
+from gpu_fleet.version import VERSION
 from tests.checkout import REPO
 
 CHANGELOG = """# Changelog
@@ -34,7 +34,12 @@ def test_a_tag_that_fits_is_released_with_its_section() -> None:
 @pytest.mark.parametrize(
     ("tag", "number", "changelog", "found"),
     [
-        ("v0.3.0", "0.2.0", CHANGELOG, ["TAG: 'v0.3.0', but the version in provider/schema.json is 0.2.0. Expected v0.2.0:"]),
+        (
+            "v0.3.0",
+            "0.2.0",
+            CHANGELOG,
+            ["TAG: 'v0.3.0', but the version in gpu_fleet/provider/schema.json is 0.2.0. Expected v0.2.0:"],
+        ),
         ("0.2.0", "0.2.0", CHANGELOG, ["TAG: '0.2.0', but"]),
         ("v0.3.0", "0.3.0", CHANGELOG, ["CHANGELOG.md: expected '## 0.3.0 - DATE' as its first version; its first"]),
         ("v0.2.0", "0.2.0", CHANGELOG.replace("2026-12-01", "unreleased"), ["Write the day of the release"]),
@@ -50,7 +55,7 @@ def test_every_error_is_reported_at_once_with_its_fix(tag: str, number: str, cha
 def test_the_changelog_begins_with_the_version_of_the_schema() -> None:
     changelog = (REPO / "CHANGELOG.md").read_text()
     released = changelog.replace(" - unreleased\n", " - 2026-12-01\n", 1)
-    assert errors(f"v{version()}", version(), released) == []
+    assert errors(f"v{VERSION}", VERSION, released) == []
 
 
 FAKES = {

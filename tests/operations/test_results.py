@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from operations.results import results, shown
+from gpu_fleet.operations.results import results, shown
 
 TYPE = "gpu-fleet:host:Host"
 FACTS = {"GPU_MODELS": "8 x NVIDIA H100", "GPU_FLEET_EXPORTER_MODE": "dcgm-exporter", "GPU_FLEET_EXPORTER_REASON": "bare metal"}

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 import alerts
-import toolchain
 from alerts.alertmanager import alertmanager_config
 from alerts.notifications import Notifications, Receiver
-from operations import rules
+from gpu_fleet import toolchain
+from gpu_fleet.operations import rules
 from tests.signals.custom import examples
 
 INVENTORY = {"inventory:host:expected", "inventory:gpus_expected:count"}
@@ -94,6 +94,21 @@ def test_the_files_have_the_overrides_and_rules_of_the_stack(target: str, overri
     assert "GpuFleetTestAlert" not in found, "disabled"
     if target != "loki":
         assert found["GpuTemperatureHigh"]["expr"].endswith(">= 88") and "ModelServerDown" in found
+
+
+def test_a_site_whose_prometheus_and_alertmanager_are_its_own_has_thresholds_and_labels_in_the_files(
+    overridden: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "Pulumi.us-west.yaml"
+    content = yaml.safe_load(file.read_text())
+    for key in ("gpu-fleet:rulers", "gpu-fleet:custom"):
+        content["config"].pop(key)
+    file.write_text(yaml.safe_dump(content))
+    assert rules.main(["prometheus", str(tmp_path / "build"), "--stack", overridden]) == 0, capsys.readouterr().err
+    found = {
+        rule["alert"]: rule for group in written(tmp_path / "build", "prometheus") for rule in group["rules"] if "alert" in rule
+    }
+    assert found["GpuTemperatureHigh"]["expr"].endswith(">= 88") and found["GpuXid"]["labels"]["team"] == "gpu"
 
 
 def test_an_override_that_is_wrong_writes_no_file(overridden: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
-from operations import shell
-from operations.engine import OperationError
+from gpu_fleet import toolchain
+from gpu_fleet.operations import shell
+from gpu_fleet.operations.engine import OperationError
 from tests.checkout import REPO
 
 
@@ -22,7 +22,18 @@ def test_commands_run_with_the_projects_pulumi_and_the_stack_selected(tmp_path: 
     own = {"PULUMI_BACKEND_URL": f"file://{state}", "PULUMI_CONFIG_PASSPHRASE": "p", "SHELL": "/bin/sh"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PULUMI_")} | own
     done = subprocess.run(
-        [sys.executable, "-m", "toolchain", "run", "--", sys.executable, "-m", "operations.shell", "--stack", "dev"],
+        [
+            sys.executable,
+            "-m",
+            "gpu_fleet.toolchain",
+            "run",
+            "--",
+            sys.executable,
+            "-m",
+            "gpu_fleet.operations.shell",
+            "--stack",
+            "dev",
+        ],
         input="command -v pulumi; echo $PULUMI_STACK; pulumi stack ls --json\n",
         cwd=REPO,
         env=environment,

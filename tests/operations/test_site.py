@@ -14,7 +14,7 @@ import yaml
 import alerts
 import dashboards
 from alerts.vocabulary import SERIES
-from operations import site
+from gpu_fleet.operations import site
 from tests.checkout import REPO
 
 
@@ -67,7 +67,7 @@ def test_a_file_outside_the_site_is_named_where_no_repository_is_given() -> None
 
 
 def test_the_reference_has_every_key_of_the_stack_file() -> None:
-    schema = json.loads((REPO / "stackfile/stack.schema.json").read_text())
+    schema = json.loads((REPO / "gpu_fleet/stackfile/stack.schema.json").read_text())
     page = site.stack_file()
     assert [key for key in schema["properties"]["config"]["properties"] if f"## `{key}`\n" not in page] == []
     assert "| `bastion.host` | an IP address or a host name |" in page
@@ -91,7 +91,7 @@ def test_the_reference_has_every_alert_series_dashboard_panel_and_command() -> N
 
 
 def test_the_tutorials_stack_files_are_valid_yaml_with_known_keys() -> None:
-    known = set(json.loads((REPO / "stackfile/stack.schema.json").read_text())["properties"]["config"]["properties"])
+    known = set(json.loads((REPO / "gpu_fleet/stackfile/stack.schema.json").read_text())["properties"]["config"]["properties"])
     for page in (REPO / "docs/tutorials").glob("*.md"):
         for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", page.read_text()):
             assert set(yaml.safe_load(block)["config"]) <= known, page.name

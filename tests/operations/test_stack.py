@@ -1,4 +1,4 @@
-"""The configuration that the commands of operations/ read is the one that `pulumi up` sees."""
+"""The configuration that the commands of gpu_fleet/operations/ read is the one that `pulumi up` sees."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
-from operations import stack as operations_stack
-from operations.engine import OperationError, pulumi
-from operations.stack import configuration, deployed_configuration, stack_file
+from gpu_fleet import toolchain
+from gpu_fleet.operations import stack as operations_stack
+from gpu_fleet.operations.engine import OperationError, pulumi
+from gpu_fleet.operations.stack import configuration, deployed_configuration, stack_file
 
 STACK = """
 config:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
+from gpu_fleet import toolchain
 from lab.ports import free_ports
 from tests import checkout
 from tests.hosts.stack import Stack

@@ -10,13 +10,13 @@ from pathlib import Path
 import markdown
 import pytest
 
-from operations import drift_report
-from operations.pr_report.report import Change
-from operations.pr_report.report import markdown as pr_report
-from operations.status import Reported, rows, summary
-from operations.table import table
-from safetext.markdown import code, plain, strong
-from stackfile.config import StackConfig
+from gpu_fleet.operations import drift_report
+from gpu_fleet.operations.pr_report.report import Change
+from gpu_fleet.operations.pr_report.report import markdown as pr_report
+from gpu_fleet.operations.status import Reported, rows, summary
+from gpu_fleet.operations.table import table
+from gpu_fleet.safetext.markdown import code, plain, strong
+from gpu_fleet.stackfile.config import StackConfig
 from tests.checkout import REPO
 
 FACTS = {
@@ -106,7 +106,7 @@ def test_what_the_metrics_store_says_is_text_in_a_table() -> None:
 def test_whatever_a_command_prints_is_text_on_the_terminal_and_in_the_log_of_a_job() -> None:
     program = """
 import sys
-from operations.output import run
+from gpu_fleet.operations.output import run
 def main(arguments):
     print(arguments[0], "\\ud800")
     print("::set-output name=a::b\\n##vso[task.x]y", file=sys.stderr)

@@ -14,7 +14,7 @@ from tests.package.platform import PASSWORD, Simulated
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     """Up, with both hosts."""
-    platform = Simulated(tmp_path_factory.mktemp("python"), "python")
+    platform = Simulated(tmp_path_factory.mktemp("python"))
     platform.configure(
         {"hosts": {name: {**platform.address(number), "gpus": 8} for number, name in enumerate(("gpu-1", "gpu-2"))}}
     )
@@ -80,7 +80,7 @@ def test_all_errors_of_the_arguments_are_one_failure_of_the_resource(platform: S
 
 def test_hosts_that_are_created_in_the_same_run_are_deployed_in_it(platform: Simulated, tmp_path: Path) -> None:
     """Their addresses are outputs of other resources, such as machines of a cloud. Keys in a program are in snake_case."""
-    own = Simulated(tmp_path, "python")
+    own = Simulated(tmp_path)
     own.configure({"hosts": {"gpu-1": {**own.address(0), "gpus": 8}}})
     program = own.directory / "__main__.py"
     made = 'hosts={"gpu-1": {"address": machine.stdout, "port": config.require_object("hosts")["gpu-1"]["port"]}},'

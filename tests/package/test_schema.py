@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,10 +10,10 @@ import pytest
 
 from components.package.construct import ArgumentErrors, _of_arguments, status_of
 from components.package.schema import FLEET, HOST, RULE_GROUP, package_schema
-from provider.schema import schema
-from stackfile.problems import Problem
-from stackfile.schema import stack_file_schema
-from stackfile.sections import SECRETS
+from gpu_fleet.provider.schema import schema
+from gpu_fleet.stackfile.problems import Problem
+from gpu_fleet.stackfile.schema import stack_file_schema
+from gpu_fleet.stackfile.sections import SECRETS
 from tests.checkout import REPO
 from tests.documents import blocks
 
@@ -68,6 +69,12 @@ def test_a_host_that_reported_nothing_has_no_exporter() -> None:
     assert status_of({}, None) == {"drift": [], "facts": {}}
     facts = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_COUNT": "4", "GPU_DRIVER_VERSION": "570.1"}
     assert status_of(facts, ["a"]) == {"exporter": "textfile", "gpus": 4, "driver": "570.1", "drift": ["a"], "facts": facts}
+
+
+def test_the_example_in_typescript_gives_arguments_that_exist_and_all_that_are_required(package: dict[str, Any]) -> None:
+    host = package["resources"][HOST]
+    given = set(re.findall(r"(?m)^    (\w+): ", (REPO / "examples/package/typescript/index.ts").read_text()))
+    assert set(host.get("requiredInputs", [])) <= given <= set(host["inputProperties"])
 
 
 @pytest.mark.parametrize(("language", "example"), [("python", "python/__main__.py"), ("typescript", "typescript/index.ts")])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from operations import policies
-from operations.pr_report.pictures import Picture, pictures
-from policy.checks import POLICIES, UNKNOWN, Grouped, findings
+from gpu_fleet.operations import policies
+from gpu_fleet.operations.pr_report.pictures import Picture, pictures
+from gpu_fleet.policy.checks import POLICIES, UNKNOWN, Grouped, findings
 from tests.checkout import REPO
 
 HOST, BUNDLE, RELEASE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle", "kubernetes:helm.sh/v3:Release"

@@ -12,7 +12,7 @@ from google.protobuf import json_format, struct_pb2
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import analyzer_pb2, analyzer_pb2_grpc
 
-from policy.checks import POLICIES
+from gpu_fleet.policy.checks import POLICIES
 from tests.checkout import REPO
 
 SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "value": "hunter2"}
@@ -21,8 +21,8 @@ UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
 @pytest.fixture
 def pack() -> Iterator[analyzer_pb2_grpc.AnalyzerStub]:
-    command = [sys.executable, "-u", "-m", "pulumi.policy", "127.0.0.1:1", str(REPO / "policy")]
-    with subprocess.Popen(command, cwd=REPO / "policy", stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-u", "-m", "pulumi.policy", "127.0.0.1:1", str(REPO / "gpu_fleet/policy")]
+    with subprocess.Popen(command, cwd=REPO / "gpu_fleet/policy", stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         with grpc.insecure_channel(f"127.0.0.1:{int(process.stdout.readline())}") as channel:
             yield analyzer_pb2_grpc.AnalyzerStub(channel)

@@ -20,9 +20,9 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 
-from provider.values import decode, encode
+from gpu_fleet.provider.values import decode, encode
 
-PLUGIN = Path(__file__).parents[2] / "provider" / "pulumi-resource-gpu-fleet"
+PLUGIN = Path(__file__).parents[2] / "gpu_fleet/provider" / "pulumi-resource-gpu-fleet"
 BUNDLE, HOST = "gpu-fleet:host:Bundle", "gpu-fleet:host:Host"
 PASSWORD = "correct-horse-battery"  # planted as a secret: must be found nowhere but on the host
 MESSAGE_SIZE = [("grpc.max_receive_message_length", 1 << 28)]

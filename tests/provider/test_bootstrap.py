@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from provider.envelope import Archive
-from provider.host import BOOTSTRAP, Place, start_command
+from gpu_fleet.provider.envelope import Archive
+from gpu_fleet.provider.host import BOOTSTRAP, Place, start_command
 from tests.provider.plugin import CONVERGE, bundle_tar
 from tests.provider.test_host import is_gone_soon
 

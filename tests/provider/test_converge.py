@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from host.bundle import Bundle
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.provider.values import decode
 from lab.ports import free_ports
-from provider.values import decode
 from tests.host.hosts import SUPERVISORD, SimulatedHost, page, web
 from tests.provider.plugin import BUNDLE, HOST, PASSWORD, Failure, Plugin
 from tests.provider.ssh_server import SshServers

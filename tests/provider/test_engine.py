@@ -15,17 +15,16 @@ from typing import Any
 import pytest
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
+from gpu_fleet.operations import backend, deploy, state
+from gpu_fleet.operations.deploy import SAVED_ONCE
 from lab.standins import programs
-from operations import backend, deploy, state
-from operations.deploy import SAVED_ONCE
-from tests import vault
 from tests.hosts.stack import assert_unchanged
 from tests.provider.plugin import CONVERGE, PASSWORD, PLUGIN
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_host import is_gone_soon
 
-REPO = PLUGIN.parents[1]
+REPO = PLUGIN.parents[2]
 UP = ("up", "--yes", "--skip-preview")
 PROGRAM = """
 import os
@@ -116,10 +115,10 @@ class Stack:
             **os.environ,
             **programs.environment("test"),
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
-            **vault.environment(),
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
             "PULUMI_STACK": "test",
         }
-        self.run("stack", "init", "test", "--secrets-provider", vault.PROVIDER)
+        self.run("stack", "init", "test")
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         (self.directory / "desired.json").write_text(json.dumps(self.desired))

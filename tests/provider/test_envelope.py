@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from provider import envelope
-from provider.envelope import Archive, Artifacts, Compressed
+from gpu_fleet.provider import envelope
+from gpu_fleet.provider.envelope import Archive, Artifacts, Compressed
 
 DIGEST = "a" * 64
 

@@ -13,11 +13,11 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
-import provider.host
-from provider.envelope import Envelope
-from provider.host import HostError, Hosts, Place
-from provider.transport import LocalTransport
-from provider.values import UNKNOWN, decode
+import gpu_fleet.provider.host
+from gpu_fleet.provider.envelope import Envelope
+from gpu_fleet.provider.host import HostError, Hosts, Place
+from gpu_fleet.provider.transport import LocalTransport
+from gpu_fleet.provider.values import UNKNOWN, decode
 from tests.provider.plugin import CONVERGE, HOST, PASSWORD, Failure, LocalHost, Plugin, bundle_tar, urn
 
 DiffResponse = provider_pb2.DiffResponse
@@ -529,7 +529,7 @@ def test_work_that_a_shutdown_ends_is_reported_as_that(plugin: Plugin, host: Loc
 
 def test_a_host_that_never_stops_printing_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is never silent, so no other limit would end it."""
-    monkeypatch.setattr(provider.host, "_MOST_OUTPUT", 1_000_000)
+    monkeypatch.setattr(gpu_fleet.provider.host, "_MOST_OUTPUT", 1_000_000)
     hosts = Hosts(LocalTransport(), lambda: LocalTransport())
     place = Place(connection={"kind": "local", "prefix": str(tmp_path)}, name="node-1")
     envelope = Envelope(bundle=bundle_tar(CONVERGE.read_text()), settings={"DO": "flood"}, secrets={})

@@ -8,8 +8,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from provider.known_hosts import KnownHosts
-from stackfile.patterns import KnownHosts as OfStackFile
+from gpu_fleet.provider.known_hosts import KnownHosts
+from gpu_fleet.stackfile.patterns import KnownHosts as OfStackFile
 
 KEY = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()
 FILE = f"""# collected

@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import pytest
 
-from provider.host import HostError, _raise_failures
-from provider.lines import Lines
-from provider.outcome import Cleaner, Outcome
-from provider.redaction import Redaction
-from provider.ruler import normalised
-from provider.settings import Settings
-from provider.transport import TransportError
-from safetext.terminal import LONGEST_SHOWN, printable, printable_line, printable_value
+from gpu_fleet.provider.host import HostError, _raise_failures
+from gpu_fleet.provider.lines import Lines
+from gpu_fleet.provider.outcome import Cleaner, Outcome
+from gpu_fleet.provider.redaction import Redaction
+from gpu_fleet.provider.ruler import normalised
+from gpu_fleet.provider.settings import Settings
+from gpu_fleet.provider.transport import TransportError
+from gpu_fleet.safetext.terminal import LONGEST_SHOWN, printable, printable_line, printable_value
 
 # --- terminals --------------------------------------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
-import toolchain
-from provider.schema import SCHEMA_FILE, schema
-from provider.values import UNKNOWN, decode, encode, is_secret
+from gpu_fleet import toolchain
+from gpu_fleet.provider.schema import SCHEMA_FILE, schema
+from gpu_fleet.provider.values import UNKNOWN, decode, encode, is_secret
 from tests.provider.plugin import BUNDLE, HOST, PASSWORD, PLUGIN, Failure, Plugin, bundle_inputs, digest_of, urn
 
 CONFIG = "pulumi:providers:gpu-fleet"
@@ -54,13 +54,15 @@ def test_it_ends_when_its_engine_is_gone() -> None:
 
 
 def test_missing_packages_are_reported_with_the_command_that_installs_them(tmp_path: Path) -> None:
-    shutil.copytree(PLUGIN.parent, tmp_path / "provider", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PLUGIN.parent, tmp_path / "gpu_fleet/provider", ignore=shutil.ignore_patterns("__pycache__"))
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')
     python.chmod(0o755)
     path = f"{python.parent}:{os.environ['PATH']}"
-    done = subprocess.run([tmp_path / "provider" / PLUGIN.name], capture_output=True, text=True, env={"PATH": path}, check=False)
+    done = subprocess.run(
+        [tmp_path / "gpu_fleet/provider" / PLUGIN.name], capture_output=True, text=True, env={"PATH": path}, check=False
+    )
     assert done.returncode == 1
     assert "lacks aiohttp, asyncssh, grpc, pulumi, yaml; run `make setup`" in done.stderr
     assert "Traceback" not in done.stderr

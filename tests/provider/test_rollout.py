@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from provider.host import HostError
-from provider.rollout import Rollout, RolloutRules
+from gpu_fleet.provider.host import HostError
+from gpu_fleet.provider.rollout import Rollout, RolloutRules
 from tests.provider.plugin import HOST, Failure, LocalHost, Plugin
 
 Host = Callable[..., dict]
@@ -94,7 +94,7 @@ def test_a_preview_holds_nobody_back(plugin: Plugin, host: Host) -> None:
 def test_another_rollout_makes_no_other_provider(plugin: Plugin) -> None:
     from pulumi.runtime.proto import provider_pb2
 
-    from provider.values import encode
+    from gpu_fleet.provider.values import encode
 
     old, new = {"rollout": '{"maxFailures": 0}'}, {"rollout": '{"maxFailures": 9}'}
     request = provider_pb2.DiffRequest(old_inputs=encode(old), news=encode(new), olds=encode(old))

@@ -29,7 +29,7 @@ from types import SimpleNamespace
 sys.path.insert(0, {repo!r})
 import pulumi
 from components.fleet.fleet import Fleet, FleetArgs
-from host.bundle import Bundle
+from gpu_fleet.host.bundle import Bundle
 from components.provider import Provider, ProviderArgs
 
 desired = json.loads(Path("desired.json").read_text())

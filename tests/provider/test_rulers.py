@@ -12,8 +12,8 @@ import yaml
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2, provider_pb2
 
-from provider.ruler import duration, normalised
-from provider.values import UNKNOWN, Secret, decode, encode
+from gpu_fleet.provider.ruler import duration, normalised
+from gpu_fleet.provider.values import UNKNOWN, Secret, decode, encode
 from tests.provider.plugin import PASSWORD, Failure, Plugin, urn
 from tests.provider.ruler_server import RulerServer
 

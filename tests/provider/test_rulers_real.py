@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpu_fleet.provider.values import Secret
 from lab.showcase.servers import Servers
-from provider.values import Secret
 from tests.provider.plugin import Failure, Plugin
 
 GROUP, ALERTS = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"

@@ -15,11 +15,11 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2
 
-from provider.host import READY_TIMEOUT_S, HostError, Hosts, Place, SudoPasswords
-from provider.settings import Settings
-from provider.ssh import Limits, SshTransport
-from provider.transport import LocalTransport, TransportError
-from provider.values import decode
+from gpu_fleet.provider.host import READY_TIMEOUT_S, HostError, Hosts, Place, SudoPasswords
+from gpu_fleet.provider.settings import Settings
+from gpu_fleet.provider.ssh import Limits, SshTransport
+from gpu_fleet.provider.transport import LocalTransport, TransportError
+from gpu_fleet.provider.values import decode
 from tests.provider.plugin import HOST, PASSWORD, Failure, LocalHost, Plugin
 from tests.provider.ssh_server import SshServer, SshServers
 from tests.provider.test_host import child_of, is_gone_soon
@@ -391,7 +391,7 @@ def test_what_a_login_prints_before_sudo_begins_is_not_answered(plugin: Plugin, 
 def test_a_login_that_waits_for_an_answer_is_reported_with_what_it_asks(
     servers: SshServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("provider.host.READY_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("gpu_fleet.provider.host.READY_TIMEOUT_S", 2.0)
     server = servers.ssh()
     server.forced = (
         "echo 'Agent pid 12' >&2; printf 'Enter passphrase for /home/ops/.ssh/id_rsa: ' >&2; read -r passphrase; exit 1"

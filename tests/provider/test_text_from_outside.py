@@ -21,13 +21,12 @@ from typing import Any
 import pytest
 import yaml
 
-import toolchain
+from gpu_fleet import toolchain
 from lab.standins import programs
-from tests import vault
 from tests.provider.plugin import PLUGIN, bundle_tar
 from tests.provider.ruler_server import RulerServer
 
-REPO = PLUGIN.parents[1]
+REPO = PLUGIN.parents[2]
 UP = ("up", "--yes", "--skip-preview", "--continue-on-error")
 # What interpreters like, and what becomes that once it was decoded or cut.
 ATOMS = (
@@ -137,12 +136,12 @@ class Terminal:
         (directory / "bundle.tar").write_bytes(bundle_tar(CONVERGE))
         (directory / "state").mkdir()
         self.desired: dict[str, Any] = {}
-        self.run("stack", "init", "test", "--secrets-provider", vault.PROVIDER)
+        self.run("stack", "init", "test")
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """What the terminal got, without what the engine itself has to say to it."""
         (self.directory / "desired.json").write_text(json.dumps(self.desired))
-        environment = {**os.environ, **programs.environment("test"), **vault.environment()}
+        environment = {**os.environ, **programs.environment("test"), "PULUMI_CONFIG_PASSPHRASE": "a passphrase"}
         environment |= {"PULUMI_BACKEND_URL": f"file://{self.directory}/state", "PULUMI_STACK": "test", "TERM": "xterm-256color"}
         ours, its = pty.openpty()
         termios.tcsetwinsize(its, (60, 200))

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.struct_pb2 import Struct, Value
 from pulumi.provider.experimental.property_value import PropertyValue
 
-from provider.values import UNKNOWN, Secret, decode, encode, encode_value, is_known, is_secret, replace_value
+from gpu_fleet.provider.values import UNKNOWN, Secret, decode, encode, encode_value, is_known, is_secret, replace_value
 
 
 def test_values_of_the_sdk_decode_to_plain_python() -> None:

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from host.dcgm.fields import known_fields
-from stackfile.counters import Counters, counters
+from gpu_fleet.host.dcgm.fields import known_fields
+from gpu_fleet.stackfile.counters import Counters, counters
 from tests.samples.conftest import SAMPLES
 
 DCGM = SAMPLES / "dcgm-exporter"

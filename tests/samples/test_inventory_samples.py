@@ -7,7 +7,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 from tests.samples.conftest import SAMPLES
 from tests.stackfile import ansible_oracle
 from tests.stackfile.stacks import HOST_KEY, write_private

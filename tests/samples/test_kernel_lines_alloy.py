@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 import alerts
-import toolchain
 from alerts.sxid import CATALOGUE as SXID_CATALOGUE
+from gpu_fleet import toolchain
 from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
 from tests.host.parts.receiver import LogLine
 from tests.samples.conftest import SAMPLES

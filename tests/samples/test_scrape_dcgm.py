@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import find
 from lab.ports import free_ports
 from tests.samples.conftest import SAMPLES
-from toolchain import find
 
 BODIES = sorted((SAMPLES / "dcgm-exporter/metrics").glob("*.prom"))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from on_host.collect.nvidia import FIELDS
+from gpu_fleet.on_host.collect.nvidia import FIELDS
 from tests.host.parts.textfiles import Samples, by_gpu, collect, samples, tool, value
 from tests.samples.conftest import SAMPLES
 
@@ -77,7 +77,7 @@ def test_the_cells_of_one_failed_sensor_do_not_hide_the_others(tmp_path: Path) -
         index, name, uuid, temperature, utilization, *more = (re.sub(r"^([\d.]+) \S+$", r"\1", cell) for cell in line.split(", "))
         draw, limit, used, total = more
         who = f"{index}, {uuid}, {name}, 00000000:01:00.0, 550.54.14"
-        rows.append(f"{who}, {total}, {used}, {utilization}, {temperature}, {draw}, {limit}\n")
+        rows.append(f"{who}, {total}, {used}, {utilization}, {temperature}, {draw}, {limit}, 0, 0\n")
     found = gpu_metrics(tmp_path, "".join(rows))
     assert by_gpu(found, "node_gpu_temperature_celsius") == {"1": 32}
     assert by_gpu(found, "node_gpu_power_limit_watts") == {"0": 300, "1": 300}
@@ -89,7 +89,7 @@ def test_a_recorded_failed_gpu_among_good_ones_is_counted(tmp_path: Path, name: 
     rows = []
     for line in lines:
         index = line.split(",")[0]
-        good = f"{index}, GPU-{index}, A GPU, 00000000:0{index}:00.0, 550.54.14, 8192, 1, 2, 3, 4.0, 5.0"
+        good = f"{index}, GPU-{index}, A GPU, 00000000:0{index}:00.0, 550.54.14, 8192, 1, 2, 3, 4.0, 5.0, 0, 0"
         rows.append(good if index.isdigit() else line)
     found = gpu_metrics(tmp_path, "\n".join(rows) + "\n", code=15)
     assert value(found, "node_gpu_unreadable") >= 1

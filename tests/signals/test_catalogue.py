@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import signals
-from host.part import ROOTFS
-from signals import catalogue
+from gpu_fleet import signals
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.signals import catalogue
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "metrics"
 ALLOY = ROOTFS / "etc/gpu-fleet/alloy"
-IN_KUBERNETES = Path(signals.__file__).parents[1] / "components/kubernetes/alloy"
+IN_KUBERNETES = Path(signals.__file__).parents[2] / "components/kubernetes/alloy"
 KNOWN = catalogue.read()
 # What the textfile collectors write into files comes through node_exporter, whatever made it.
 LABELS = re.compile(r'([a-zA-Z_]\w*)="(?:[^"\\]|\\.)*"')

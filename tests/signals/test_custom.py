@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-import operations.dashboards
+import gpu_fleet.operations.dashboards
 from components.custom import check_signals, custom_dashboards, customization
-from signals import SignalErrors
-from signals.overrides import warnings
-from stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.signals import SignalErrors
+from gpu_fleet.signals.overrides import warnings
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 from tests.signals.custom import DASHBOARD, examples, section
 from tests.stackfile.stacks import stack, write_known_hosts
 
@@ -68,13 +68,13 @@ def test_make_dashboards_writes_those_of_the_stack_and_its_own(
     file.write_text(yaml.safe_dump({"config": {f"gpu-fleet:{key}": value for key, value in keys.items()}}))
     monkeypatch.setenv("PULUMI_OPTION_CONFIG_FILE", str(file))
     monkeypatch.setenv("GRAFANA_AUTH", "token")
-    assert operations.dashboards.main([str(base / "build"), "--stack", "s"]) == 0, capsys.readouterr().err
+    assert gpu_fleet.operations.dashboards.main([str(base / "build"), "--stack", "s"]) == 0, capsys.readouterr().err
     written = {path.stem: path.read_text() for path in (base / "build").glob("*.json")}
     assert written.keys() >= {"our-models", "gpu-fleet-host"} and "2.5" in written["gpu-fleet-capacity"]
     variables = json.loads(written["our-models"])["templating"]["list"]
     assert variables[0]["current"]["value"] == "gpu-fleet-mimir", "it opens with the data source of the stack"
     write_board(base, uid="gpu-fleet-x")
-    assert operations.dashboards.main([str(base / "other"), "--stack", "s"]) == 1
+    assert gpu_fleet.operations.dashboards.main([str(base / "other"), "--stack", "s"]) == 1
     assert "belongs to our dashboards" in capsys.readouterr().err and not (base / "other").exists()
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import signals
 from alerts.customization import Customization, Override
-from signals import SignalErrors, check_signals
-from signals.overrides import warnings
+from gpu_fleet import signals
+from gpu_fleet.signals import SignalErrors, check_signals
+from gpu_fleet.signals.overrides import warnings
 
 FILES = [file for file in signals.rule_files() if file.path.stem == "vocabulary"]
 

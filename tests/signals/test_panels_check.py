@@ -7,9 +7,9 @@ import copy
 import pytest
 
 import dashboards
-import signals
-from signals import SignalErrors, check_signals
-from signals.__main__ import main
+from gpu_fleet import signals
+from gpu_fleet.signals import SignalErrors, check_signals
+from gpu_fleet.signals.__main__ import main
 
 PROMETHEUS = {"type": "prometheus", "uid": dashboards.MIMIR_UID}
 LOKI = {"type": "loki", "uid": dashboards.LOKI_UID}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import signals
-from signals import SignalErrors, check_signals
-from signals.rules import RuleFile
+from gpu_fleet import signals
+from gpu_fleet.signals import SignalErrors, check_signals
+from gpu_fleet.signals.rules import RuleFile
 
 RULE = """\
 groups:

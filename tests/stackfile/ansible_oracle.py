@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stackfile.hostspec import HostSpec
+from gpu_fleet.stackfile.hostspec import HostSpec
 
 # In place of ssh: writes its arguments down, one file per call.
 _SSH = """#!/bin/sh

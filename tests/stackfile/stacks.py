@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMr2lzzJNsTWXYnmJQ40JDtxB6tMUpvuAoPEaDG8HZ5c"
 REMOVED = object()

@@ -8,7 +8,7 @@ import asyncssh
 import pytest
 import yaml
 
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack, write_private
 
 SEED = """\

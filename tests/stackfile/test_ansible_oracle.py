@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 from tests.stackfile import ansible_oracle
 from tests.stackfile.stacks import HOST_KEY, REMOVED, stack
 

@@ -19,13 +19,13 @@ from components.fleet import wiring
 from components.fleet.fleet import connection, own_connection
 from components.rulers.wiring import rulers_args
 from components.stack import LoadedConfig, read_stack
-from host.bundle import Bundle
-from host.part import Part
-from stackfile.alerts import Receiver
-from stackfile.config import ConfigErrors, StackConfig
-from stackfile.hosts import Ports
-from stackfile.new_stack import new_stack
-from stackfile.settings import host_settings, shared_settings
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import Part
+from gpu_fleet.stackfile.alerts import Receiver
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.stackfile.hosts import Ports
+from gpu_fleet.stackfile.new_stack import new_stack
+from gpu_fleet.stackfile.settings import host_settings, shared_settings
 from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack, write_known_hosts, write_private
 
 ROOT = Path(__file__).parents[2]

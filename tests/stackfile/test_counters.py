@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from host.dcgm.fields import TABLE, known_fields
-from stackfile.counters import PRESETS, Counters, counters
-from toolchain.versions import image
+from gpu_fleet.host.dcgm.fields import TABLE, known_fields
+from gpu_fleet.stackfile.counters import PRESETS, Counters, counters
+from gpu_fleet.toolchain.versions import image
 
 
 def errors(text: str) -> list[tuple[int, str, str]]:

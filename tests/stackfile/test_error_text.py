@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stackfile.problems import ConfigErrors, Problem, nearest, shown
+from gpu_fleet.stackfile.problems import ConfigErrors, Problem, nearest, shown
 from tests.stackfile.stacks import REMOVED, problems, stack
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "config_errors.txt"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 from tests.stackfile.stacks import write_known_hosts
 
 HOSTS = {"gpu-1": {"address": "10.0.0.1"}}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stackfile.config import StackConfig
-from stackfile.patterns import KnownHosts, PatternError, expand
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.patterns import KnownHosts, PatternError, expand
 from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack
 
 

@@ -9,10 +9,13 @@ import bcrypt
 import pytest
 
 from components.fleet.monitoring import logins
-from host.parts.monitoring import ROLE
-from stackfile.config import StackConfig
-from stackfile.monitoring import Monitoring
-from stackfile.settings import host_settings, shared_settings
+from components.fleet.wiring import pushed_to
+from gpu_fleet.host import parts
+from gpu_fleet.host.parts.launch import ROLE
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.monitoring import Monitoring
+from gpu_fleet.stackfile.settings import host_settings, shared_settings
+from tests.host.parts.places import parts_of
 from tests.stackfile.stacks import REMOVED, problems, stack
 
 SECRETS = {"metricsPassword", "logsPassword", "rulersPassword", "grafanaAuth", "monitoringKey"}
@@ -93,10 +96,30 @@ def test_a_changed_retention_changes_the_server_alone(base: Path) -> None:
     assert settings(usual, "mon-1")[ROLE] == "monitoring" and settings(usual, "gpu-node-001")[ROLE] == "gpu"
 
 
+def test_one_host_is_the_server_and_a_gpu_host(base: Path) -> None:
+    both = {**SERVER, "role": "both", "gpus": 2, "exporter": "nvidia_gpu_exporter"}
+    config = StackConfig.load(small_site(**{"hosts__mon-1": both}), base, SECRETS)
+    assert (
+        config.monitoring_url == "https://192.168.1.5" and config.metrics and config.metrics.url.startswith(config.monitoring_url)
+    )
+    given = host_settings(config.hosts["mon-1"], config)
+    assert given["GPU_FLEET_GPUS"] == "2" and given["GPU_FLEET_MONITORING_METRICS_RETENTION"] == "90d"
+    assert "mon-1" not in pushed_to(config), "it goes before all waves, and once"
+    server = parts.monitoring.Monitoring(programs={name: {} for name in parts.monitoring.SERVERS}, certificate="")
+    for role, is_server, has_gpus in (("gpu", False, True), ("monitoring", True, False), ("both", True, True)):
+        wanted = {part.name for part in parts_of({ROLE: role}, monitoring=server)}
+        assert ("mimir" in wanted, "driver-check" in wanted, "exporter-choice" in wanted) == (is_server, has_gpus, has_gpus), role
+
+
 @pytest.mark.parametrize(
     ("changes", "secrets", "where", "words"),
     [
-        ({"hosts__mon-2": {**SERVER, "address": "192.168.1.6"}}, SECRETS, "hosts.mon-2.role", "mon-1, mon-2 have it"),
+        (
+            {"hosts__mon-2": {**SERVER, "address": "192.168.1.6"}},
+            SECRETS,
+            "hosts.mon-2.role",
+            "mon-1, mon-2 are monitoring servers",
+        ),
         ({"hosts__mon-1__role": "gpu"}, SECRETS, "monitoring", "no host of the stack is the monitoring server"),
         ({"monitoring__certificateFile": "none.pem"}, SECRETS, "monitoring.certificateFile", "none.pem does not exist"),
         ({"monitoring__certificateFile": "server.key"}, SECRETS, "monitoring.certificateFile", "holds a private key"),
@@ -104,6 +127,9 @@ def test_a_changed_retention_changes_the_server_alone(base: Path) -> None:
         ({"monitoring__retention": {"metrics": "90"}}, SECRETS, "monitoring.retention.metrics", "write for example 90d"),
         ({"monitoring__url": "http://mon.example.com"}, SECRETS, "monitoring.url", "has no TLS"),
         ({"hosts__mon-1__gpus": 8}, SECRETS, "hosts.mon-1.gpus", "has no effect with `role: monitoring`"),
+        ({"hosts__mon-1__ports": {"alloy": 9095}}, SECRETS, "hosts.mon-1.ports.alloy", "9095 is the port of Mimir, on mon-1"),
+        ({"monitoring__port": 3000}, SECRETS, "monitoring.port", "3000 is the port of Grafana, on mon-1"),
+        ({"monitoring__port": 9100}, SECRETS, "hosts.mon-1.ports.nodeExporter", "9100 is gpu-fleet:monitoring.port"),
         ({"hosts__mon-1__serviceManager": "supervisor"}, SECRETS, "hosts.mon-1.serviceManager", "needs systemd"),
         ({}, SECRETS - {"monitoringKey"}, "monitoringKey", "config set --secret gpu-fleet:monitoringKey"),
         ({}, SECRETS - {"rulersPassword"}, "rulersPassword", "rulers.mimir.username is rules"),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stackfile.naming import grafana_uid, resource_name, slug, type_token
+from gpu_fleet.stackfile.naming import grafana_uid, resource_name, slug, type_token
 
 
 def test_a_resource_is_named_after_host_part_and_piece() -> None:

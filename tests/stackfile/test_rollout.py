@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stackfile.rollout import Rollout
+from gpu_fleet.stackfile.rollout import Rollout
 
 HOSTS = [f"n{number}" for number in range(1, 8)]
 

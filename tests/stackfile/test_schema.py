@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from stackfile.__main__ import SCHEMA_FILE
-from stackfile.new_stack import new_stack
-from stackfile.schema import editor_schema
+from gpu_fleet.stackfile.__main__ import SCHEMA_FILE
+from gpu_fleet.stackfile.new_stack import new_stack
+from gpu_fleet.stackfile.schema import editor_schema
 from tests.stackfile.stacks import stack
 
 ROOT = Path(__file__).parents[2]

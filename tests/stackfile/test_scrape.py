@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from components.fleet.scrape import scrape_config, web_config
-from stackfile.config import StackConfig
-from stackfile.scrape import Scrape
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.scrape import Scrape
+from gpu_fleet.toolchain import find
 from tests.stackfile.stacks import problems, stack
-from toolchain import find
 
 TLS = {"certificateFile": "/etc/ssl/host.pem", "keyFile": "/etc/ssl/host.key"}
 SECTION = {"username": "prometheus", "tls": TLS}

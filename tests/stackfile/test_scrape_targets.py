@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stackfile.config import StackConfig
-from stackfile.settings import host_settings, shared_settings
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.settings import host_settings, shared_settings
 from tests.stackfile.stacks import problems, stack
 
 URL = "http://127.0.0.1:8000"

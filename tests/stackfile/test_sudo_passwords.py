@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stackfile.problems import ConfigErrors
-from stackfile.sudo_passwords import sudo_passwords, warning_of_unknown
+from gpu_fleet.stackfile.problems import ConfigErrors
+from gpu_fleet.stackfile.sudo_passwords import sudo_passwords, warning_of_unknown
 from tests.stackfile.test_config import load
 
 PLANTED = "hunter2-planted"

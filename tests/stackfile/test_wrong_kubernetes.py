@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stackfile.config import StackConfig
+from gpu_fleet.stackfile.config import StackConfig
 from tests.stackfile.stacks import REMOVED, problems, stack
 
 LOKI = {"url": "https://loki.example.com/loki/api/v1/push"}

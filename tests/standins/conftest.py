@@ -10,7 +10,6 @@ import pytest
 from tests.standins.grafana_server import GrafanaServer
 from tests.standins.project import Project
 from tests.standins.running import RunningPlugin, binaries, name_of
-from tests.standins.ssh_server import SshServer
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -26,13 +25,6 @@ def command(command_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     plugin.configure({})
     yield plugin
     plugin.stop()
-
-
-@pytest.fixture
-def ssh() -> Iterator[SshServer]:
-    server = SshServer()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS
+from gpu_fleet.toolchain import find
 from lab.standins import programs
-from stackfile.stand_ins import LAB_STACKS
-from tests import vault
 from tests.standins.running import REPO
-from toolchain import find
 
 
 class Project:
@@ -35,8 +34,7 @@ class Project:
             "PULUMI_HOME": str(directory / "home"),
             LAB_STACKS: "test",
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
-            **vault.environment(),
-            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",  # of a stack whose file a test replaces
+            "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
@@ -44,7 +42,7 @@ class Project:
         programs.keep_no_logs(directory / "home")
 
     def create(self, stack: str = "test") -> Project:
-        self.run("stack", "init", stack, "--secrets-provider", vault.PROVIDER)
+        self.run("stack", "init", stack)
         return self
 
     def program(self, text: str, file: str = "__main__.py") -> None:

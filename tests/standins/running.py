@@ -19,18 +19,15 @@ import grpc
 from google.protobuf import empty_pb2, json_format, struct_pb2
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2, provider_pb2_grpc, status_pb2
 
-from stackfile.stand_ins import LAB_STACKS
-from toolchain.locate import located
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS
+from gpu_fleet.toolchain.locate import located
 
 REPO = Path(__file__).parents[2]
-# Longer than the official plugins wait: kubernetes for a kind or a namespace that is not there (63 s), grafana for a rule group
-# that is refused (128 s).
+# Longer than the official grafana plugin waits for a rule group that is refused (128 s).
 CALL_S = 180
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 SECRET = "1b47061264138c4ac30d75fd1eb44270"
-ASSET = "c44067f5952c0a294b673a41bacd8c17"
-ARCHIVE = "0def7320c3a5731c473e5ecbe6d01bc7"
 
 
 def binaries(name: str) -> list[Path]:
@@ -218,11 +215,6 @@ class RunningPlugin:
     def schema(self) -> str:
         return self.call("GetSchema", provider_pb2.GetSchemaRequest()).schema
 
-    def invoke(self, token: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        answer = self.call("Invoke", provider_pb2.InvokeRequest(tok=token, args=_struct(arguments)))
-        assert not answer.failures, answer.failures
-        return _plain(getattr(answer, "return"))
-
     def resource(self, type_name: str, name: str = "thing") -> Resource:
         return Resource(self, type_name, name)
 
@@ -293,10 +285,6 @@ class Resource:
         return self._read(
             provider_pb2.ReadRequest(**self._known_by, id=self.id, inputs=sent(self.inputs), properties=sent(self.outputs))
         )
-
-    def import_(self, id: str) -> bool:
-        self.id = id
-        return self._read(provider_pb2.ReadRequest(**self._known_by, id=id))
 
     def delete(self) -> None:
         request = provider_pb2.DeleteRequest(

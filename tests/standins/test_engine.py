@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from gpu_fleet.toolchain import find
 from tests.standins.grafana_server import GrafanaServer
 from tests.standins.project import Project
-from toolchain import find
 
 COMMAND = """
 import pulumi
@@ -22,12 +22,11 @@ from pulumi_command import local
 config = pulumi.Config()
 first = local.Command(
     "first",
-    create="echo made",
-    update='echo "was $PULUMI_COMMAND_STDOUT"',
+    create='echo "made $VERSION"',
     delete="touch deleted",
     environment={"VERSION": config.get("version") or "1", "TOKEN": config.require_secret("token")},
 )
-second = local.Command("second", create="cat", stdin=first.stdout, triggers=[config.get("trigger") or "a"])
+second = local.Command("second", create='echo "after $FIRST"', environment={"FIRST": first.stdout})
 pulumi.export("second", second.stdout)
 """
 GRAFANA = """
@@ -50,14 +49,13 @@ def test_the_life_of_a_stack_of_commands(project: Project) -> None:
     preview = project.run("preview", "--diff")
     assert "+ 3 to create" in preview and "[unknown]" in preview and "planted-secret" not in preview
     assert "+ 3 created" in project.up()
-    assert project.output("second") == "made"
+    assert project.output("second") == "after made 1"
     assert "3 unchanged" in project.up()
     project.run("config", "set", "version", "2")
-    project.run("config", "set", "trigger", "b")
     change = project.run("preview", "--diff")
-    assert '~ VERSION: "1" => "2"' in change and "1 to replace" in change
+    assert '~ VERSION: "1" => "2"' in change and "2 to update" in change
     project.up()
-    assert project.output("second") == "was made"
+    assert project.output("second") == "after made 2"
     assert "3 unchanged" in project.run("refresh", "--yes", "--skip-preview")
     assert "planted-secret" not in project.state_text()
     project.run("destroy", "--yes", "--skip-preview")
@@ -131,54 +129,15 @@ def test_what_the_program_prints_is_shown(project: Project) -> None:
     ("program", "shown", "hidden"),
     [
         ("import pulumi\nraise pulumi.RunError('datacenter: missing')\n", "error: datacenter: missing", "Traceback"),
-        ("def divide():\n    return 1 / 0\ndivide()\n", "ZeroDivisionError: division by zero", "run_program.py"),
-        ("import nowhere\n", "No module named 'nowhere'", "run_program.py"),
+        ("def divide():\n    return 1 / 0\ndivide()\n", "ZeroDivisionError: division by zero", "bail"),
         ("import sys\nsys.exit(7)\n", "program exited with non-zero exit code: 7", "Traceback"),
-        ("x = = 1\n", "SyntaxError: invalid syntax", "bail"),
     ],
-    ids=["RunError", "exception", "import", "exit", "syntax"],
+    ids=["RunError", "exception", "exit"],
 )
-def test_a_failing_program_is_reported_as_by_the_official_host(project: Project, program: str, shown: str, hidden: str) -> None:
+def test_a_failing_program_is_reported(project: Project, program: str, shown: str, hidden: str) -> None:
     project.program(program)
     output = project.up(fails=True)
     assert shown in output and hidden not in output
-
-
-def test_a_project_without_a_program_is_reported(project: Project) -> None:
-    assert "unable to find main python program `__main__.py`" in project.run("preview", fails=True)
-
-
-def test_a_missing_virtualenv_is_made_from_requirements(project: Project) -> None:
-    (project.directory / ".venv").unlink()
-    project.program("print('runs')\n")
-    (project.directory / "requirements.txt").write_text("")
-    output = project.run("preview", fails=True)
-    assert "No module named 'pulumi'" in output
-    assert "It looks like the Pulumi SDK has not been installed. Have you run pip install?" in output
-    assert (project.directory / ".venv" / "bin" / "python").exists()
-    assert "no-such-package" in _install(project, "no-such-package==1 ; python_version < '3'\n./no-such-package\n")
-
-
-def _install(project: Project, requirements: str) -> str:
-    (project.directory / "requirements.txt").write_text(requirements)
-    return project.run("install", fails=True)
-
-
-@pytest.mark.parametrize(
-    ("option", "refusal"),
-    [
-        ("toolchain: conda", "failed to discover package requirements: unsupported toolchain option: conda"),
-        ("toolchain: 3", "failed to discover package requirements: toolchain option must be a string"),
-        ("typechecker: pytype", "failed to discover package requirements: unsupported typechecker option: pytype"),
-        ("virtualenv: [.venv]", "failed to discover package requirements: virtualenv option must be a string"),
-        ("toolchain: uv", "runtime option toolchain: uv: the stand-in of pulumi-language-python cannot do that"),
-    ],
-    ids=["unknown toolchain", "toolchain of another type", "unknown typechecker", "virtualenv of another type", "only official"],
-)
-def test_a_runtime_option_is_refused_in_the_official_hosts_words(project: Project, option: str, refusal: str) -> None:
-    (project.directory / "Pulumi.yaml").write_text(f"name: standins\nruntime: {{name: python, options: {{{option}}}}}\n")
-    project.program("")
-    assert refusal in project.run("preview", fails=True)
 
 
 def test_a_configuration_too_long_for_the_operating_system_is_an_error_without_a_hint_as_from_the_official_host(
@@ -191,14 +150,6 @@ def test_a_configuration_too_long_for_the_operating_system_is_an_error_without_a
         "error: an unhandled error occurred: problem executing program (could not run language executor): "
         f"fork/exec {python}: argument list too long\n"
     ) in project.run("preview", fails=True)
-
-
-def test_about_names_the_python_and_the_packages(project: Project) -> None:
-    project.program("")
-    about = json.loads(project.run("about", "--json"))
-    assert about["runtime"]["executable"].endswith(".venv/bin/python")
-    assert {"name": "pulumi-command", "version": "1.2.1"} in about["dependencies"]
-    assert {plugin["name"] for plugin in about["plugins"]} >= {"command", "grafana", "python"}
 
 
 def test_a_program_that_leaves_sigint_to_python_ends_in_a_traceback_as_under_the_official_host(project: Project) -> None:

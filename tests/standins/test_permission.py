@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
-import toolchain
-from host.artifacts import INDEX, SIMULATED
-from host.parts import PROGRAMS
+from gpu_fleet import toolchain
+from gpu_fleet.host.artifacts import INDEX, SIMULATED
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.stackfile.artifacts import permit_artifacts
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.stand_ins import LAB_STACKS, StandInsRefused
+from gpu_fleet.toolchain import ToolchainError
+from gpu_fleet.toolchain.versions import release
 from lab.kubernetes.certificates import Authority
 from lab.standins import permission, programs
-from stackfile.artifacts import permit_artifacts
-from stackfile.config import StackConfig
-from stackfile.stand_ins import LAB_STACKS, StandInsRefused
 from tests.stackfile.stacks import HOST_KEY
 from tests.standins.project import REPO, Project
-from toolchain import ToolchainError
-from toolchain.versions import release
 
 SIMULATED_HOST = {"connection": "local", "prefix": "host"}
 REAL_HOST = {"address": "10.0.0.1", "hostKey": HOST_KEY}
@@ -39,7 +39,7 @@ def test_a_stack_that_is_not_of_the_lab_is_refused_with_what_to_install(project:
     project.program("open('ran', 'w')\n")
     output = project.run("preview", fails=True)
     assert "The stack test cannot use the lab's stand-in of pulumi-language-python" in output
-    assert "python -m toolchain install --retry-upstream pulumi-language-python" in output
+    assert "python -m gpu_fleet.toolchain install --retry-upstream pulumi-language-python" in output
     assert "unpack pulumi-language-python from https://" in output, "for a machine that reaches no upstream"
     assert "STAND_INS=1" in output and "Traceback" not in output
     assert not (project.directory / "ran").exists()
@@ -96,7 +96,7 @@ def test_a_trial_works_with_a_cluster_of_the_lab_and_with_no_other(tmp_path: Pat
 
     def permit(kubeconfig: Path) -> str:
         file = write_stack(tmp_path / "Pulumi.trial.yaml", kubernetes={"kubeconfig": str(kubeconfig)})
-        return permission.permit_all(["pulumi-resource-kubernetes"], "trial", file)
+        return permission.permit_all(["pulumi-language-python"], "trial", file)
 
     assert permit(kubeconfig(tmp_path, lab)).startswith("STAND_INS=1: the stack trial uses the lab's stand-in")
     blind = kubeconfig(tmp_path / "blind", lab, **{"insecure-skip-tls-verify": True})
@@ -175,7 +175,7 @@ def test_make_preview_names_the_program_that_is_missing_for_the_stack_and_how_to
         assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
         return done
 
-    refused = install("operations.programs").stderr
+    refused = install("gpu_fleet.operations.programs").stderr
     assert "The stack train needs programs that could not be installed:\n\npulumi-language-python" in refused
     assert "cannot be reached" in refused and "by hand: unpack pulumi-language-python from https://" in refused
     assert "set STAND_INS=1" in refused

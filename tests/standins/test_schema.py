@@ -11,20 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as kubernetes
 import pytest
 
-from lab.standins.command.local import LocalCommand
-from lab.standins.command.remote import CopyToRemote, RemoteCommand
+from lab.standins.command import LocalCommand
 from lab.standins.grafana.plugin import RESOURCES
-from lab.standins.kubernetes.plugin import CONFIG
-from lab.standins.kubernetes.release import Release
 from lab.standins.plugin import ResourceType
 from lab.standins.schema import ListOf, MapOf, Object, Property, Type
 from tests.standins.running import RunningPlugin
 
 # What the stand-ins leave out: using it is refused.
 LEFT_OUT = {
+    "command:local:Command": {
+        *("addPreviousOutputInEnv", "archivePaths", "assetPaths", "dir", "interpreter", "stdin", "triggers", "update"),
+    },
     "grafana:alerting/contactPoint:ContactPoint": {
         *("alertmanagers", "dingdings", "discords", "googlechats", "jiras", "kafkas", "lines", "oncalls", "pushovers"),
         *("sensugos", "sns", "telegrams", "threemas", "victorops", "webexes", "wecoms"),
@@ -34,16 +33,12 @@ LEFT_OUT = {
     "grafana:oss/dataSource:DataSource": {"privateDataSourceConnectNetworkId"},  # Grafana Cloud alone has such networks
 }
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDKs warn about their own old classes
-RESOURCE_TYPES = [LocalCommand, RemoteCommand, CopyToRemote, Release, *RESOURCES]
-# Of the official provider's configuration what the stand-in refuses.
-NOT_CONFIGURED = {"renderYamlToDirectory", "alwaysRender"}
+RESOURCE_TYPES = [LocalCommand, *RESOURCES]
 
 
 def args_class(resource: type[ResourceType]) -> type:
     """The SDK's class of the resource's inputs: of grafana:oss/folder:Folder it is pulumiverse_grafana.oss.folder.FolderArgs."""
     package, module, name = resource.type_name.split(":")
-    if package == "kubernetes":
-        return kubernetes.helm.v3.ReleaseArgs
     sdk = {"command": "pulumi_command", "grafana": "pulumiverse_grafana"}[package]
     file = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     return getattr(importlib.import_module(f"{sdk}.{module.split('/')[0]}.{file}"), f"{name}Args")
@@ -96,19 +91,6 @@ def test_nested_types_have_the_inputs_of_the_sdk(resource: type[ResourceType]) -
         left_out = LEFT_OUT.get(nested.name, set())
         ours = {key: property_.required for key, property_ in nested.properties.items()}
         assert ours == {key: needed for key, needed in theirs.items() if key not in left_out}, nested.name
-
-
-def test_the_kubernetes_provider_accepts_the_configuration_of_the_sdk() -> None:
-    assert CONFIG.keys() == sdk_names(kubernetes.provider.ProviderArgs).keys() - NOT_CONFIGURED
-
-
-def test_the_command_schema_names_what_is_secret_and_what_replaces(command: RunningPlugin) -> None:
-    schema: dict[str, Any] = json.loads(command.schema())
-    assert schema["name"] == "command"
-    remote = schema["resources"]["command:remote:Command"]
-    assert remote["inputProperties"]["connection"]["secret"] and remote["requiredInputs"] == ["connection"]
-    assert remote["inputProperties"]["triggers"]["replaceOnChanges"]
-    assert set(remote["required"]) == {"connection", "stdout", "stderr"}
 
 
 def test_the_grafana_schema_names_what_is_secret(grafana: RunningPlugin) -> None:

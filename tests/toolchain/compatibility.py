@@ -1,21 +1,22 @@
-"""docs/compatibility.md: what this version was tested with. Versions come from toolchain/versions.yaml and the lock file."""
+"""docs/compatibility.md: what this version was tested with. Versions come from gpu_fleet/toolchain/versions.yaml and the lock
+file."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from gpu_fleet.toolchain.programs import PROGRAMS
+from gpu_fleet.toolchain.versions import chart, image, release
 from lab.hosts.variants import VARIANTS
 from tests.checkout import REPO
-from toolchain.programs import PROGRAMS
-from toolchain.versions import chart, image, release
 
 HEADER = """# Compatibility
 
 What this version of GPU Fleet pins, what its tests run, and what else is known to work or not. Generated from
-`toolchain/versions.yaml` by `pytest tests/toolchain/test_compatibility.py --regen`; do not edit. *Tested* is what `make test`
-runs; what is in parentheses replaces a program that cannot be downloaded ([toolchain](../toolchain/README.md)). How to change a
-version: [upgrading](upgrading.md).
+`gpu_fleet/toolchain/versions.yaml` by `pytest tests/toolchain/test_compatibility.py --regen`; do not edit. *Tested* is what `make
+test` runs; what is in parentheses replaces a program that cannot be downloaded ([toolchain](../gpu_fleet/toolchain/README.md)).
+How to change a version: [upgrading](upgrading.md).
 
 | program | pinned | tested with | also supported | not supported |
 |---|---|---|---|---|
@@ -44,7 +45,7 @@ def _locked(package: str) -> str:
     return found[1].partition("!")[2] or found[1]
 
 
-_CHART = "a newer chart with `charts: {NAME: {version: …}}`, whose values a preview checks against the chart's schema"
+_CHART = "newer ones, [checked by a preview](kubernetes.md#charts)"
 _STAND_IN = "the lab's stand-in of it, where it cannot be downloaded"
 
 
@@ -77,7 +78,7 @@ def rows() -> list[Row]:
         Row(
             "pulumi-kubernetes",
             release("pulumi-resource-kubernetes").version,
-            f"{release('pulumi-resource-kubernetes').version} ({_STAND_IN})",
+            _tested("pulumi-resource-kubernetes"),
             "-",
             "-",
         ),
@@ -175,9 +176,9 @@ def rows() -> list[Row]:
             "-",
         ),
         Row(
-            "Slurm, for `gpu-fleet:readiness`",
+            "Slurm",
             "-",
-            "stand-ins for `scontrol` and `sinfo` in the tests; 22.05 itself, by hand",
+            "22.05 and 24.11 of Debian, for `gpu-fleet:jobs` and `gpu-fleet:readiness`",
             "-",
             "-",
         ),
@@ -190,9 +191,7 @@ def rows() -> list[Row]:
         ),
         Row("Kubernetes", release("kube-apiserver").version, _tested("kube-apiserver"), "-", "-"),
         *(
-            Row(
-                f"chart {name}", chart(name).version, "values and templates: with Helm, on charts made for the tests", _CHART, "-"
-            )
+            Row(f"chart {name}", chart(name).version, "with Helm, on charts made for the tests", _CHART, "-")
             for name in (
                 "dcgm-exporter",
                 "gpu-operator",

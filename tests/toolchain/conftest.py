@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import Cache
+from gpu_fleet.toolchain.programs import REPO, GoBuild
 from tests.toolchain.fakes import NOBODY, Run, Upstream, executable, module
-from toolchain import Cache
-from toolchain.programs import REPO, GoBuild
 
 
 @pytest.fixture
@@ -57,8 +57,12 @@ def go(machine: Path, tmp_path: Path) -> Path:
         f"""#!/bin/sh
 if [ "$1" = env ]; then echo "${{FAKE_GO_VERSION:-go1.99.0}}"; echo "${{FAKE_GOTOOLCHAIN:-local}}"; exit; fi
 echo "cgo=$CGO_ENABLED modules=$GOMODCACHE flags=$GOFLAGS $*" >> {notes}
+[ "$1" != list ] || {{ echo "$FAKE_GO_LISTS"; exit; }}
 [ "$1" = build ] || exit 64
-while [ "$1" != -o ]; do shift; done
+while [ "$1" != -o ]; do
+  [ "$1" != -overlay ] || {{ read -r overlay <"$2"; echo "overlay=$overlay" >> {notes}; }}
+  shift
+done
 mkdir -p "$GOMODCACHE" "$GOCACHE" && echo module > "$GOMODCACHE/module"
 echo "github.com/some/package"
 touch {tmp_path}/go.began
@@ -82,11 +86,11 @@ def run(cache: Cache) -> Run:
 
 @pytest.fixture
 def command(machine: Path) -> Callable[..., subprocess.Popen[str]]:
-    """`python -m toolchain ...` in a process of its own, every upstream out of its reach."""
+    """`python -m gpu_fleet.toolchain ...` in a process of its own, every upstream out of its reach."""
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "toolchain", *arguments],
+            [sys.executable, "-m", "gpu_fleet.toolchain", *arguments],
             cwd=REPO,
             env={**os.environ, "https_proxy": NOBODY, **environment},
             stdin=subprocess.DEVNULL,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from toolchain import Cache, Program
-from toolchain.install import Installer, architecture
-from toolchain.progress import Progress
-from toolchain.versions import Release, ReleaseFile
+from gpu_fleet.toolchain import Cache, Program
+from gpu_fleet.toolchain.install import Installer, architecture
+from gpu_fleet.toolchain.progress import Progress
+from gpu_fleet.toolchain.versions import Release, ReleaseFile
 
 NOBODY = "http://127.0.0.1:1"  # port 1 is refused at once, as an upstream out of reach
 

@@ -1,4 +1,4 @@
-"""`python -m toolchain` as a person types it."""
+"""`python -m gpu_fleet.toolchain` as a person types it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_run_shows_a_program_that_is_not_there(command: Command) -> None:
 
 
 def test_path_of_what_is_not_installed_says_how_to_install_it(command: Command) -> None:
-    assert "run `.venv/bin/python -m toolchain install alloy`" in said(command("path", "alloy"), code=1)
+    assert "run `.venv/bin/python -m gpu_fleet.toolchain install alloy`" in said(command("path", "alloy"), code=1)
 
 
 @pytest.mark.parametrize("verb", ["install", "pin"])

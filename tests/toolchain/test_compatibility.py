@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain.versions import FILE, read_charts, read_images, read_releases
 from tests.checkout import REPO
 from tests.toolchain import compatibility
-from toolchain.versions import FILE, read_charts, read_images, read_releases
 
 PAGE = REPO / "docs/compatibility.md"
 

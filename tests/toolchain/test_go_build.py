@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import Cache, Program, ToolchainError, system
+from gpu_fleet.toolchain.programs import GoBuild
 from tests.toolchain.fakes import NOBODY, Run, Upstream, executable, module, until
-from toolchain import Cache, Program, ToolchainError, system
-from toolchain.programs import GoBuild
 
 DEBIAN = 'ID=debian\nVERSION_ID="12"\n'
 FEDORA = 'ID="rocky"\nID_LIKE="rhel centos fedora"\n'
@@ -46,6 +47,20 @@ def test_a_build_is_pinned_and_keeps_to_the_cache(tool: Program, run: Run, go: P
 def test_a_build_that_is_not_the_release_says_in_what_it_differs(tool: Program, run: Run, go: Path, go_build: GoBuild) -> None:
     run.install(replace(tool, go=replace(go_build, differs="commit abc of main")))
     assert "not the upstream release but commit abc of main" in run.seen
+
+
+def test_what_upstreams_build_generates_beside_the_main_package_is_taken_from_the_module(
+    tool: Program, run: Run, go: Path, go_build: GoBuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_GO_LISTS", "/modules/x@v1/cmd/tool")
+    run.install(replace(tool, go=replace(go_build, embeds=("example.com/x/cmd/tool/schema.json",))))
+    overlay = {"Replace": {str(go_build.module / "schema.json"): "/modules/x@v1/cmd/tool/schema.json"}}
+    assert f"overlay={json.dumps(overlay)}\n" in go.read_text()
+    monkeypatch.setenv("FAKE_GO_LISTS", "")
+    with pytest.raises(ToolchainError, match=r"`go list example\.com/x/cmd/tool` failed"):
+        run.install(
+            replace(tool, release=replace(tool.release, version="2"), go=replace(go_build, embeds=("example.com/x/cmd/tool/a",)))
+        )
 
 
 def test_without_go_it_says_which_go_and_where_to_get_it(tool: Program, run: Run) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import Cache, Program, ToolchainError, WrongChecksum
+from gpu_fleet.toolchain import upstream as upstream_module
+from gpu_fleet.toolchain.install import RETRY_S
+from gpu_fleet.toolchain.programs import GoBuild
+from gpu_fleet.toolchain.versions import Release
 from tests.toolchain.fakes import NOBODY, Run, Upstream, executable, script, sha256, tar_gz, zip_of
-from toolchain import Cache, Program, ToolchainError, WrongChecksum
-from toolchain import upstream as upstream_module
-from toolchain.install import RETRY_S
-from toolchain.programs import GoBuild
-from toolchain.versions import Release
 
 
 def out_of_reach(upstream: Upstream, **fields: object) -> Release:
@@ -254,6 +254,25 @@ def test_a_build_of_another_version_stays_while_the_release_is_out_of_reach(
     assert run.installed(tool) and kept and kept.sha256 == built.sha256 and kept.age_s < RETRY_S
 
 
+def test_a_plugin_of_another_version_is_built_for_the_lab_and_never_reaches_a_real_stack(
+    upstream: Upstream, run: Run, go: Path, go_build: GoBuild, cache: Cache, tmp_path: Path
+) -> None:
+    release = upstream.release("pulumi-resource-x", url=f"{NOBODY}/x")
+    plugin = Program(release=release, go=replace(go_build, version="1.2.0", differs="x 1.2.0"))
+    offered = cache.root / "pulumi-home/plugins"
+    with pytest.raises(ToolchainError, match=r"run `pulumi plugin install resource x v1\.2\.3 --file FILE`"):
+        run.install(plugin)
+    assert not go.exists()
+    run.install(plugin, of_lab=True)
+    run.install(plugin, of_lab=True)
+    assert run.installed(plugin) and not offered.exists(), "found in the cache, it is offered no more than when it was built"
+    with pytest.raises(ToolchainError, match="pulumi plugin install resource x"):
+        run.install(plugin)
+    by_hand = executable(tmp_path / "home/.pulumi/plugins/resource-x-v1.2.3/pulumi-resource-x", b"#!/bin/sh\n")
+    run.install(plugin)
+    assert str(by_hand) in (offered / "resource-x-v1.2.3/pulumi-resource-x").read_text()
+
+
 def test_a_damaged_program_is_noticed_and_installed_again(upstream: Upstream, run: Run) -> None:
     tool = Program(release=upstream.release())
     run.install(tool)
@@ -337,7 +356,7 @@ def test_a_full_disk_is_reported_with_what_to_do_and_nothing_half_done_stays(
 
     monkeypatch.setattr(upstream_module, "_stream", fill)
     tool = Program(release=upstream.release())
-    with pytest.raises(ToolchainError, match=r"is full .*python -m toolchain clean"):
+    with pytest.raises(ToolchainError, match=r"is full .*python -m gpu_fleet.toolchain clean"):
         run.install(tool)
     assert run.installed(tool) is None
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import toolchain
+from gpu_fleet import toolchain
+from gpu_fleet.toolchain import Cache, NotInstalled, Record, pulumi_home
+from gpu_fleet.toolchain.programs import PROGRAMS
+from gpu_fleet.toolchain.versions import release
 from tests.toolchain.fakes import executable, script, sha256
-from toolchain import Cache, NotInstalled, Record, pulumi_home
-from toolchain.programs import PROGRAMS
-from toolchain.versions import release
 
 
 def put(cache: Cache, name: str) -> Path:
@@ -28,7 +28,9 @@ def put(cache: Cache, name: str) -> Path:
 
 def test_a_program_that_is_not_installed_is_reported_with_the_command_that_installs_it() -> None:
     wanted = re.escape(release("alloy").version)
-    with pytest.raises(NotInstalled, match=rf"alloy {wanted} is not installed: run `.venv/bin/\S+ -m toolchain install alloy`"):
+    with pytest.raises(
+        NotInstalled, match=rf"alloy {wanted} is not installed: run `.venv/bin/\S+ -m gpu_fleet.toolchain install alloy`"
+    ):
         toolchain.find("alloy")
 
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import selection
+from gpu_fleet.toolchain import ToolchainError, versions
+from gpu_fleet.toolchain.pin import pin, reset_changed, reset_since
+from gpu_fleet.toolchain.progress import Progress
 from tests.checkout import REPO
 from tests.toolchain.fakes import NOBODY, Upstream, script, sha256
-from toolchain import ToolchainError, versions
-from toolchain.pin import pin, reset_changed, reset_since
-from toolchain.progress import Progress
 
 PATH = os.environ["PATH"]  # with git; that of these tests has nothing that is installed
 
@@ -173,7 +172,8 @@ def test_since_a_commit_what_changed_is_pinned_anew(
 
 def test_no_version_of_this_branch_has_the_checksum_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", PATH)
-    commit = selection.base()
-    done = subprocess.run(["git", "show", f"{commit}:toolchain/versions.yaml"], cwd=REPO, capture_output=True, text=True)
-    if done.returncode == 0:  # a shallow clone has no earlier commit
+    done = subprocess.run(
+        ["git", "show", "origin/main:gpu_fleet/toolchain/versions.yaml"], cwd=REPO, capture_output=True, text=True
+    )
+    if done.returncode == 0:  # a shallow clone has no main branch
         assert reset_changed(done.stdout, versions.FILE.read_text())[1] == [], "run `make pin SINCE=origin/main`"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from toolchain import ToolchainError
-from toolchain.pin import pin
-from toolchain.progress import Progress
+from gpu_fleet.toolchain import ToolchainError
+from gpu_fleet.toolchain.pin import pin
+from gpu_fleet.toolchain.progress import Progress
 
 INDEX = json.dumps({"schemaVersion": 2, "manifests": []}).encode()
 DIGEST = f"sha256:{hashlib.sha256(INDEX).hexdigest()}"

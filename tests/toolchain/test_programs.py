@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime
 
 import pytest
 
+from gpu_fleet.toolchain.programs import PROGRAMS, REPO
+from gpu_fleet.toolchain.versions import release
 from lab.standins.programs import STAND_INS
-from toolchain.programs import PROGRAMS, REPO
-from toolchain.versions import release
 
 WITH_GO = sorted(name for name, program in PROGRAMS.items() if program.go)
 MAIN_MODULES = {
@@ -39,6 +40,16 @@ def test_alloy_says_which_version_is_built_where_its_release_cannot_be_downloade
     assert go.version != release("alloy").version and go.version in go.differs and go.ldflags.endswith(f"=v{go.version}")
 
 
+def test_the_kubernetes_plugin_says_which_version_is_built_where_its_release_cannot_be_downloaded() -> None:
+    go = PROGRAMS["pulumi-resource-kubernetes"].go
+    assert go and go.version != release("pulumi-resource-kubernetes").version
+    assert go.version in go.differs and go.ldflags.endswith(f"={go.version}")
+    # The prerelease is numbered by the second of its commit, as the pseudo-version of the module is.
+    commit = re.search(r"pulumi-kubernetes/provider/v4 v4\.0\.0-(\d{14})-", (go.module / "go.mod").read_text())
+    at = datetime.fromtimestamp(int(go.version.rpartition(".")[2]), UTC)
+    assert commit and at.strftime("%Y%m%d%H%M%S") == commit[1]
+
+
 def test_helm_takes_charts_for_the_kubernetes_of_its_modules() -> None:
     go = PROGRAMS["helm"].go
     minor = re.search(r"k8s\.io/client-go v0\.(\d+)\.", (go.module / "go.mod").read_text())[1]
@@ -53,7 +64,7 @@ def test_the_cluster_is_one_release_of_kubernetes() -> None:
 def test_promtool_is_built_from_the_module_version_of_its_release() -> None:
     # Prometheus 3.15.0 is v0.315.0 as a Go module.
     major, minor, patch = release("promtool").version.split(".")
-    assert f"prometheus/prometheus v0.{major}{minor}.{patch} " in (REPO / "toolchain/go/prometheus/go.mod").read_text()
+    assert f"prometheus/prometheus v0.{major}{minor}.{patch} " in (REPO / "gpu_fleet/toolchain/go/prometheus/go.mod").read_text()
 
 
 def test_mimir_says_which_commit_it_is_built_from() -> None:

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from gpu_fleet.toolchain.progress import Progress, duration, size
 from tests.toolchain.fakes import until
-from toolchain.progress import Progress, duration, size
 
 
 class Terminal(io.StringIO):

@@ -1,12 +1,12 @@
-"""Renovate's configuration sees every version of toolchain/versions.yaml, each once, and the checksums follow."""
+"""Renovate's configuration sees every version of gpu_fleet/toolchain/versions.yaml, each once, and the checksums follow."""
 
 from __future__ import annotations
 
 import json
 import re
 
+from gpu_fleet.toolchain.versions import FILE, read_charts, read_images, read_releases
 from tests.checkout import REPO
-from toolchain.versions import FILE, read_charts, read_images, read_releases
 
 CONFIG = json.loads((REPO / ".github/renovate.json").read_text())
 
@@ -15,7 +15,7 @@ def found() -> list[tuple[str, str, str]]:
     """Data source, package and version of every match; what Renovate writes as (?<name>) is (?P<name>) in Python."""
     text, matches = FILE.read_text(), []
     for manager in CONFIG["customManagers"]:
-        assert re.search(manager["managerFilePatterns"][0].strip("/"), "toolchain/versions.yaml")
+        assert re.search(manager["managerFilePatterns"][0].strip("/"), "gpu_fleet/toolchain/versions.yaml")
         for pattern in manager["matchStrings"]:
             for match in re.finditer(pattern.replace("(?<", "(?P<"), text):
                 package = match.groupdict().get("depName") or manager["depNameTemplate"]

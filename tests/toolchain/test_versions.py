@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from host.artifacts import DCGM_IMAGE, ArtifactsError, image_reference, program_sources
-from host.parts import PROGRAMS
-from toolchain import versions
-from toolchain.versions import ARCHITECTURES, VersionsError, image, read_releases, release
+from gpu_fleet.host.artifacts import DCGM_IMAGE, ArtifactsError, image_reference, program_sources
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.toolchain import versions
+from gpu_fleet.toolchain.versions import ARCHITECTURES, VersionsError, image, read_releases, release
 
 ENTRY = """programs:
   tool:
@@ -59,13 +59,13 @@ def test_version_and_architecture_are_filled_in(tool) -> None:  # type: ignore[n
 
 
 def test_a_host_downloads_only_what_is_pinned(tool, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("host.artifacts.release", lambda _: tool())
+    monkeypatch.setattr("gpu_fleet.host.artifacts.release", lambda _: tool())
     sources = program_sources("upstream", ["tool"])["tool"]
     assert set(sources) == {"amd64"} and sources["amd64"].sha256 == "a" * 64
 
 
 def test_a_release_without_any_pinned_sum_is_refused_with_the_next_step(tool, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("host.artifacts.release", lambda _: tool(amd64="unpinned"))
+    monkeypatch.setattr("gpu_fleet.host.artifacts.release", lambda _: tool(amd64="unpinned"))
     with pytest.raises(
         ArtifactsError, match=r"no checksum for tool 1\.2\.3 .*`make pin`.*directory: build/artifacts.*`make artifacts`"
     ):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lab.gpu.machine import STATE_VARIABLE
 
-GENERATION = "4.8.3"  # of the exporter that toolchain/versions.yaml pins
+GENERATION = "4.8.3"  # of the exporter that gpu_fleet/toolchain/versions.yaml pins
 STATE_INSIDE = "/var/lib/gpu-lab"
 ENTRYPOINT = "/usr/bin/dcgm-exporter-entrypoint.sh"  # as in NVIDIA's distroless image
 _CODE_INSIDE = "usr/local/lib/gpu-lab/lab/gpu"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpu_fleet.toolchain import Cache
+from gpu_fleet.toolchain.progress import Progress
 from lab.debian import NoPackages, Packages
-from toolchain import Cache
-from toolchain.progress import Progress
 
 _SOURCE = Path(__file__).parent / "nvml.c"
 _HEADER = Packages(suite="experimental", component="non-free", names=("libnvidia-ml-dev",))

@@ -11,10 +11,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from gpu_fleet.toolchain.progress import Progress
 from lab.hosts.image import PACKAGE_FILES, RPM, Layer, ensure
 from lab.hosts.packages.repository import Repository
 from lab.hosts.packages.stand_ins import VERSION, Package, packages
-from toolchain.progress import Progress
 
 NVIDIA = "stable/rpm/x86_64"  # below the URL, as NVIDIA's
 DISTRIBUTION = "appstream"

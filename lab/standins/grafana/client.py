@@ -46,11 +46,6 @@ class Grafana:
     def url(self) -> str:
         return str(self._config.get("url", "")).rstrip("/")
 
-    @property
-    def stores_sha256(self) -> bool:
-        """Whether the state holds a dashboard's checksum instead of its JSON."""
-        return bool(self._config.get("storeDashboardSha256"))
-
     def organisation(self, inputs: Properties) -> str:
         return str(inputs.get("orgId") or self._config.get("orgId") or 1)
 

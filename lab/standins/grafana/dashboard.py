@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from lab.standins.differences import Kind
 from lab.standins.grafana.client import quoted
 from lab.standins.grafana.resource import ORGANISATION, GrafanaResource, compact, id_of, is_json_object, parsed, parts_of
 from lab.standins.plugin import Call
-from lab.standins.properties import UNKNOWN, Properties
+from lab.standins.properties import Properties
 from lab.standins.schema import Problem, Property
 
 INPUTS = {
@@ -50,11 +49,10 @@ class Dashboard(GrafanaResource):
     def changes(self, olds: Properties, news: Properties, outputs: Properties) -> Mapping[str, int]:
         """The JSON is compared with what the state holds, which a refresh brings up to date while the inputs stay as written.
 
-        When the uid is not the one that the state's JSON names, and a hash names none, the dashboard is replaced; the property
-        that says so is `__meta`.
+        When the uid is not the one that the state's JSON names, the dashboard is replaced; the property that says so is `__meta`.
         """
         found = {path: kind for path, kind in super().changes(olds, news, outputs).items() if path != "configJson"}
-        if self._kept(news["configJson"]) != outputs["configJson"]:
+        if news["configJson"] != outputs["configJson"]:
             found["configJson"] = Kind.UPDATE
             if _uid(outputs["configJson"]) != _uid(news["configJson"]):
                 found[META] = Kind.UPDATE
@@ -106,18 +104,14 @@ class Dashboard(GrafanaResource):
         return normal(compact(model))
 
     def _outputs(self, found: dict[str, Any], inputs: Properties) -> Properties:
-        model, text = found["dashboard"], self._text(found["dashboard"], inputs)
+        model = found["dashboard"]
         return {
             "uid": model["uid"],
             "dashboardId": model["id"],
             "version": model["version"],
             "url": self.grafana.url + found["meta"]["url"],
-            "configJson": self._kept(text),
+            "configJson": self._text(model, inputs),
         }
-
-    def _kept(self, text: str) -> str:
-        """What the state holds of a normal JSON text."""
-        return hashlib.sha256(text.encode()).hexdigest() if self.grafana.stores_sha256 and text != UNKNOWN else text
 
 
 def normal(text: str) -> str:

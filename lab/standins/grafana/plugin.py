@@ -39,7 +39,6 @@ CONFIG = {
     "retries": Property(type="integer"),
     "retryWait": Property(type="integer"),
     "retryStatusCodes": Property(type=ListOf("string")),
-    "storeDashboardSha256": Property(type="boolean"),
 }
 # By which variables the official plugin takes what the configuration does not give.
 VARIABLES = {"url": "GRAFANA_URL", "auth": "GRAFANA_AUTH", "caCert": "GRAFANA_CA_CERT"}

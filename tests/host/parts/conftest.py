@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import find
 from lab.ports import free_ports
 from tests.host.parts.places import defaults, parts_of, place
 from tests.host.parts.receiver import Receiver
-from toolchain import find
 
 IDENTITY = {
     "GPU_FLEET_INSTANCE": "gpu-node-001",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from host.bundle import ENVIRONMENT
-from host.part import File, Part, Source
-from host.parts import PROGRAMS, HostOptions, standard_parts
+from gpu_fleet.host.bundle import ENVIRONMENT
+from gpu_fleet.host.part import File, Part, Source
+from gpu_fleet.host.parts import PROGRAMS, HostOptions, standard_parts
 
 NO_PROGRAMS: Mapping[str, Mapping[str, Source]] = {name: {"amd64": Source(sha256="0" * 64)} for name in PROGRAMS}
 
@@ -15,7 +15,6 @@ NO_PROGRAMS: Mapping[str, Mapping[str, Source]] = {name: {"amd64": Source(sha256
 def parts_of(facts: Mapping[str, str], **options: object) -> list[Part]:
     """The standard parts that a GPU host with these facts and settings wants; nothing on it is adopted unless a fact says so."""
     usual = {"GPU_FLEET_ROLE": "gpu", "GPU_FLEET_NODE_EXPORTER_ADOPTED": "no", "GPU_FLEET_GPU_EXPORTER_ADOPTED": "no"}
-    usual["GPU_FLEET_HAS_PYTHON"] = "yes"
     facts = {**usual, **facts}
     parts = standard_parts(HostOptions(programs=NO_PROGRAMS, **options))  # type: ignore[arg-type]
     return [part for part in parts if all(facts.get(name) in allowed for name, allowed in part.when.items())]

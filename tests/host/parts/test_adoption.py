@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.ports import free_ports
-from tests.host.hosts import path_without
 from tests.host.parts.places import parts_of
-from tests.host.parts.test_probes import probe
+from tests.host.parts.test_probes import facts_of, probe
 
 NODE = 'node_uname_info{nodename="gpu-node-001"} 1\n'
 DCGM = 'DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-1"} 40\n'
@@ -47,20 +45,17 @@ def serve() -> Iterator[Serve]:
         server.server_close()
 
 
-def asked(prefix: Path, node: str = "", gpu: str = "", path: str = os.environ["PATH"], **settings: str) -> dict[str, str]:
+def asked(prefix: Path, node: str = "", gpu: str = "", **settings: str) -> dict[str, str]:
     [port] = free_ports(1)
     nobody = f"127.0.0.1:{port}"
     environment = {
-        "PATH": path,
         "GPU_FLEET_PREFIX": str(prefix),
         "GPU_FLEET_ADOPT": "yes",
         "GPU_FLEET_NODE_EXPORTER_LISTEN": node or nobody,
         "GPU_FLEET_GPU_EXPORTER_LISTEN": gpu or nobody,
         **settings,
     }
-    done = probe("adopt-exporters", environment)
-    assert done.returncode == 0, done.stderr
-    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+    return facts_of(probe("adoption", environment))
 
 
 def test_existing_exporters_are_adopted_with_their_address_and_the_reason(tmp_path: Path, serve: Serve) -> None:
@@ -74,13 +69,6 @@ def test_existing_exporters_are_adopted_with_their_address_and_the_reason(tmp_pa
         "GPU_FLEET_GPU_EXPORTER_LISTEN": gpu,
     }
     assert asked(tmp_path, node, serve(NVIDIA))["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter"
-
-
-@pytest.mark.parametrize("client", ["curl", "wget", "bash"])
-def test_exporters_are_probed_with_whatever_client_the_host_has(tmp_path: Path, serve: Serve, client: str) -> None:
-    path = path_without(tmp_path / "bin", *{"curl", "wget"} - {client})
-    facts = asked(tmp_path, serve(NODE), serve(NVIDIA), path)
-    assert (facts["GPU_FLEET_NODE_EXPORTER_ADOPTED"], facts["GPU_FLEET_GPU_EXPORTER_ADOPTED"]) == ("yes", "yes")
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from host.parts.alloy import Access
+from gpu_fleet.host.parts.alloy import Access
+from gpu_fleet.toolchain import find
 from lab.kubernetes.certificates import Authority
 from lab.ports import free_ports
 from lab.showcase.servers import Servers
 from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
 from tests.host.parts.receiver import Receiver
-from toolchain import find
 
 TOKEN = {"metrics": "planted-token-of-metrics", "logs": "planted-token-of-logs"}
 PUSH = "/api/v1/push"

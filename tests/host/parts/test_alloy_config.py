@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.toolchain import find
 from tests.host.parts.conftest import IDENTITY, running_alloy
 from tests.host.parts.places import defaults, parts_of, place
-from toolchain import find
 
 ALL_FILES = sorted((ROOTFS / "etc/gpu-fleet/alloy").glob("*.alloy"))
 MODES = ["dcgm-exporter", "nvidia_gpu_exporter", "textfile"]

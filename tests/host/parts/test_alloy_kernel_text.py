@@ -121,6 +121,8 @@ AMD = {
     "amdgpu 0009:05:00.0: amdgpu: MES might be in unrecoverable state, issue a GPU reset": ("ring_timeout", "0009:05:00"),
     "amdgpu 0009:06:00.0: amdgpu: GPU recovery disabled.": ("reset_failed", "0009:06:00"),
     "amdgpu 0009:07:00.0: amdgpu: GPU mode1 reset failed": ("reset_failed", "0009:07:00"),
+    "amdgpu 0009:0b:00.0: [drm] device wedged, needs recovery": ("reset_failed", "0009:0b:00"),
+    "amdgpu 0009:0c:00.0: [drm] device wedged, but recovered through reset": None,
     "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* GPU Recovery Failed: -22": ("reset_failed", None),
     "[drm:psp_resume [amdgpu]] *ERROR* PSP resume failed": ("init_failed", None),
     "amdgpu 0009:08:00.0: amdgpu: PSP resume failed": ("init_failed", "0009:08:00"),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,9 +35,40 @@ def test_the_instance_is_the_inventory_name_whatever_the_exporter_calls_itself(a
 
 
 def test_a_host_has_one_up_series_per_scraped_service(alloy: RunningAlloy) -> None:
-    jobs = {"node-exporter", "gpu-exporter", "alloy"}
+    jobs = {"node-exporter", "gpu-exporter", "textfile", "alloy"}
     alloy.receiver.wait_for(lambda: {labels["job"] for labels, _ in alloy.receiver.of("up")} >= jobs)
     assert {labels["job"] for labels, _ in alloy.receiver.of("up")} == jobs
+
+
+@pytest.mark.parametrize("path", ["-/support?duration=1", "debug/pprof/profile?seconds=1"])
+def test_a_user_of_the_host_gets_no_profile_and_no_support_bundle(alloy: RunningAlloy, path: str) -> None:
+    alloy.receiver.wait_for(lambda: alloy.receiver.of("alloy_build_info"))
+    with pytest.raises(urllib.error.HTTPError, match=r"403|404"):
+        urllib.request.urlopen(f"{alloy.url}/{path}", timeout=30)
+
+
+def _own_counts(alloy: RunningAlloy) -> tuple[float, dict[str, float]]:
+    """When Alloy started; and how often each of its components has scraped."""
+    with urllib.request.urlopen(f"{alloy.url}/metrics", timeout=30) as answer:
+        values = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    scrapes = {
+        name: float(value) for name, value in values.items() if name.startswith("prometheus_target_interval_length_seconds_count")
+    }
+    return float(values["process_start_time_seconds"]), scrapes
+
+
+def test_whoever_has_alloy_read_its_configuration_again_and_again_delays_no_scrape(alloy: RunningAlloy) -> None:
+    alloy.receiver.wait_for(lambda: alloy.receiver.of("alloy_build_info"))
+    started, before = _own_counts(alloy)
+    until = time.monotonic() + 12  # scrapes are a second apart here
+    while time.monotonic() < until:
+        with urllib.request.urlopen(urllib.request.Request(f"{alloy.url}/-/reload", method="POST"), timeout=30) as answer:
+            assert answer.status == 200
+    still_started, after = _own_counts(alloy)
+    assert still_started == started
+    assert before.keys() == after.keys() and before
+    for scrape, count in after.items():
+        assert count - before[scrape] >= 9, scrape
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +94,26 @@ def other_alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAll
 
 
 def test_a_textfile_host_is_not_asked_for_a_gpu_exporter(other_alloy: RunningAlloy) -> None:
-    other_alloy.receiver.wait_for(lambda: len(other_alloy.receiver.of("up")) >= 2)
-    assert {labels["job"] for labels, _ in other_alloy.receiver.of("up")} == {"node-exporter", "alloy"}
+    other_alloy.receiver.wait_for(lambda: len(other_alloy.receiver.of("up")) >= 3)
+    assert {labels["job"] for labels, _ in other_alloy.receiver.of("up")} == {"node-exporter", "textfile", "alloy"}
+
+
+def test_who_listens_on_an_exporter_s_port_cannot_speak_for_our_programs(tmp_path: Path) -> None:
+    forged = "".join(f"{name} 0\n" for name in ("gpu_fleet_drift_items", "node_gpu_info", "node_load1", "nvidia_smi_gpu_info"))
+    port = serve_metrics(forged).server_port
+    written = tmp_path / "var/lib/gpu-fleet/textfile/fleet_check.prom"
+    written.parent.mkdir(parents=True)
+    written.write_text('gpu_fleet_drift_items{part="alloy"} 3\n')
+    held = {name: f"127.0.0.1:{port}" for name in ("GPU_FLEET_NODE_EXPORTER_LISTEN", "GPU_FLEET_GPU_EXPORTER_LISTEN")}
+    with running_alloy(tmp_path, {"GPU_FLEET_EXPORTER_MODE": "nvidia_gpu_exporter", **held}) as alloy:
+        receiver = alloy.receiver
+        receiver.wait_for(
+            lambda: all(receiver.of(name) for name in ("gpu_fleet_drift_items", "node_load1", "nvidia_smi_gpu_info"))
+        )
+        receiver.wait_for(lambda: len(receiver.of("up")) == 4)
+        assert [(labels["job"], value) for labels, value in receiver.of("gpu_fleet_drift_items")] == [("textfile", 3)]
+        assert receiver.of("node_gpu_info") == []
+        assert {labels["job"] for labels, _ in receiver.of("node_load1")} == {"node-exporter"}
 
 
 def test_the_login_and_the_tenant_reach_mimir(other_alloy: RunningAlloy) -> None:

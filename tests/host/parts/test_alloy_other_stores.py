@@ -15,9 +15,9 @@ import pytest
 
 import dashboards
 from dashboards.layout import all_panels
-from host.parts.alloy import Access
+from gpu_fleet.host.parts.alloy import Access
+from gpu_fleet.operations import rules
 from lab.kubernetes.certificates import Authority
-from operations import rules
 from tests.dashboards.answers import Question
 from tests.host.parts.conftest import running_alloy
 from tests.prometheus_server import PrometheusServer, Server, VictoriaMetrics, Vmalert

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from stackfile.scrape_targets import ScrapeTarget, settings
+from gpu_fleet.stackfile.scrape_targets import ScrapeTarget, settings
 from tests.host.parts.conftest import IDENTITY, RunningAlloy, running_alloy
 
 BODY = 'vllm:requests_running{instance="model\'s own",model="other"} 3\nvllm:waiting 1\nprocess_open_fds 7\npython_info 1\n'

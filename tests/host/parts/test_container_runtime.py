@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
-from host.parts.container_runtime import IN_USE, ContainerRuntime
+from gpu_fleet.host.parts.container_runtime import IN_USE, ContainerRuntime
+from gpu_fleet.on_host.probe import Outcome, outcome
 from tests.host.parts.textfiles import tool
 
 CONTAINER, IMAGE, VOLUME = "container ls --all --quiet", "image ls --quiet", "volume ls --quiet"
@@ -19,19 +17,16 @@ BOUND_TO_DOCKER = "gpu-fleet-dcgm-exporter.service registry.service\nmulti-user.
 WITHOUT = '[{"HostConfig": {"DeviceRequests": null}}]\n'
 
 
-def asked(part: str, root: Path, passwd: str = "") -> subprocess.CompletedProcess[str]:
+def asked(part: str, root: Path, passwd: str = "") -> Outcome:
     """On a host whose files are below `root`, and its commands in tools."""
     tools = root / "tools"
     if not (tools / "getent").exists():
         tool(tools, "getent", {"group docker": "docker:x:999:\n"})
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n" + passwd)
-    for name in ("cut", "sort", "grep", "cat", "sh", "dirname", "sed", "tr", "head", "readlink"):
-        if not (tools / name).exists():
-            (tools / name).symlink_to(f"/usr/bin/{name}")
-    script = ROOTFS / IN_USE.lstrip("/")
-    environment = {**os.environ, "PATH": str(tools), "GPU_FLEET_ROOT": str(root)}
-    return subprocess.run(["/bin/sh", script, part], env=environment, capture_output=True, text=True)
+    if not (tools / "cat").exists():
+        (tools / "cat").symlink_to("/usr/bin/cat")
+    return outcome("in_use", [part], {"PATH": str(tools), "GPU_FLEET_ROOT": str(root)})
 
 
 def place(root: Path, *paths: str) -> None:
@@ -74,7 +69,7 @@ def test_every_part_that_installs_packages_checks_who_else_uses_them() -> None:
 def test_what_others_use_stays(tmp_path: Path, part: str, engine: str, answers: dict[str, str], said: str) -> None:
     tool(tmp_path / "tools", engine, answers)
     done = asked(part, tmp_path)
-    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
+    assert (done.code, done.printed.strip()) == (0, said), done.reason
 
 
 @pytest.mark.parametrize(
@@ -98,7 +93,7 @@ def test_what_others_use_without_containers_of_the_engine_stays(tmp_path: Path, 
     tool(tmp_path / "tools", "docker", {})
     place(tmp_path, path)
     done = asked(part, tmp_path, "ada:x:1000:1000::/home/ada of x:/bin/sh\n")
-    assert done.returncode == 0 and user in done.stdout, done
+    assert done.code == 0 and user in done.printed, done
 
 
 @pytest.mark.parametrize(
@@ -114,15 +109,27 @@ def test_docker_stays_for_those_who_are_set_up_to_use_it(tmp_path: Path, name: s
     asked("container-runtime-docker", tmp_path)
     tool(tmp_path / "tools", name, answers)
     done = asked("container-runtime-docker", tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"it may be used by {user}\n")
+    assert (done.code, done.printed) == (0, f"it may be used by {user}\n")
 
 
 @pytest.mark.parametrize("part", ["container-runtime-docker", "container-toolkit"])
 def test_an_engine_that_does_not_answer_is_not_removed(tmp_path: Path, part: str) -> None:
     tool(tmp_path / "tools", "docker", {}, code=1)
     done = asked(part, tmp_path)
-    assert done.returncode != 0 and done.stdout == ""
+    assert done.code != 0 and done.printed == ""
 
 
 def test_an_engine_that_was_already_removed_is_not_in_use(tmp_path: Path) -> None:
-    assert asked("container-runtime-docker", tmp_path).returncode == 0
+    assert asked("container-runtime-docker", tmp_path).code == 0
+
+
+def test_what_came_with_our_docker_is_ours_when_another_package_of_ours_is_gone(tmp_path: Path) -> None:
+    """The toolkit, for instance: dpkg-query lists the files of the others, and fails."""
+    tool(tmp_path / "tools", "docker", {})
+    tool(tmp_path / "tools", "dpkg-query", {"--listfiles": "/usr/bin/containerd\n"}, code=1)
+    place(tmp_path, "usr/bin/containerd")
+    (tmp_path / "var/lib/gpu-fleet").mkdir(parents=True)
+    records = "package\tcontainerd\tpurge\npackage\tnvidia-container-toolkit\tpurge\n"
+    (tmp_path / "var/lib/gpu-fleet/placed").write_text(records)
+    done = asked("container-runtime-docker", tmp_path)
+    assert (done.code, done.printed) == (0, ""), done.printed

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain.locate import located
 from lab.gpu import inject
 from lab.gpu.nvml.real import GENERATIONS
 from lab.ports import free_ports
 from tests.checkout import REPO
 from tests.host.parts.places import defaults, parts_of, place
 from tests.host.parts.real_machine import RealMachine
-from toolchain.locate import located
 
 RULES = [*(REPO / "alerts/rules").glob("*.yaml"), *(REPO / "dashboards").rglob("*.py")]
 # Of the exporter itself and of its other backend.

@@ -6,11 +6,11 @@ from itertools import product
 
 import pytest
 
-from host.bundle import Bundle
-from host.part import Part
-from host.parts import HostOptions, standard_parts
-from host.parts.dcgm_exporter import DcgmExporter
-from stackfile.counters import counters
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import Part
+from gpu_fleet.host.parts import HostOptions, standard_parts
+from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.stackfile.counters import counters
 from tests.host.parts.places import NO_PROGRAMS, parts_of
 
 FLAGS = ("metrics_login", "logs", "logs_login", "docker_logs")

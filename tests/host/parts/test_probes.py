@@ -5,30 +5,35 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.driver_check import DriverCheck
+from gpu_fleet.host.parts.launch import Launch
+from gpu_fleet.host.parts.python import Python
+from gpu_fleet.on_host.probe import Outcome, outcome
+from tests.host.hosts import SimulatedHost, path_without
 from tests.host.parts.textfiles import tool
 
 LIBEXEC = ROOTFS / "opt/gpu-fleet/libexec"
-NO_DRIVER, WRONG_COUNT, UNSUPPORTED, OLD_DRIVER = 10, 11, 12, 14  # host/converge/README.md
+NO_DRIVER, WRONG_COUNT, UNSUPPORTED, OLD_DRIVER = 10, 11, 12, 14  # gpu_fleet/host/converge/README.md
 
 EIGHT = "".join(f"GPU {index}: NVIDIA H100 80GB HBM3 (UUID: GPU-{index})\n" for index in range(8))
 MIG = "GPU 0: NVIDIA A100 (UUID: GPU-0)\n  MIG 3g.40gb     Device  0: (UUID: MIG-0)\n  MIG 1g.10gb     Device  1: (UUID: MIG-1)\n"
 LOST = "Unable to determine the device handle for GPU0000:CB:00.0: Unknown Error\n"
 
 
-def probe(name: str, facts: dict[str, str], *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run as converge does: with `sh`, from a tree in which no file is executable yet."""
+def probe(module: str, facts: Mapping[str, str], *arguments: str, path: Path | None = None) -> Outcome:
     search = f"{path}:/usr/bin:/bin" if path else os.environ["PATH"]
-    return subprocess.run(["sh", LIBEXEC / name], env={"PATH": search, **facts}, capture_output=True, text=True, timeout=300)
+    return outcome(module, arguments, {"PATH": search, **facts})
 
 
-def facts_of(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    assert done.returncode == 0, done.stderr
-    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+def facts_of(done: Outcome) -> dict[str, str]:
+    assert done.code == 0, done.reason
+    return dict(line.split("=", 1) for line in done.printed.splitlines())
 
 
 def nvidia_smi(directory: Path, listing: str, *, code: int = 0) -> dict[str, str]:
@@ -41,7 +46,7 @@ def nvidia_smi(directory: Path, listing: str, *, code: int = 0) -> dict[str, str
 
 
 def test_a_healthy_host_reports_its_gpus_and_versions(tmp_path: Path) -> None:
-    found = facts_of(probe("check-driver", {**nvidia_smi(tmp_path / "a b", EIGHT), "GPU_FLEET_GPUS": "8"}))
+    found = facts_of(probe("driver", {**nvidia_smi(tmp_path / "a b", EIGHT), "GPU_FLEET_GPUS": "8"}))
     assert found == {
         "GPU_VENDOR": "nvidia",
         "GPU_COUNT": "8",
@@ -53,19 +58,19 @@ def test_a_healthy_host_reports_its_gpus_and_versions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("oldest", ["", "590", "590.48", "590.48.01", "590.48.1", "95"])
 def test_a_driver_of_the_wanted_version_or_newer_passes(tmp_path: Path, oldest: str) -> None:
-    assert probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest}).returncode == 0
+    assert probe("driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest}).code == 0
 
 
 @pytest.mark.parametrize("oldest", ["591", "590.100", "590.48.02", "1000"])
 def test_an_older_driver_stops_with_both_versions(tmp_path: Path, oldest: str) -> None:
-    done = probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest})
-    assert (done.returncode, done.stdout) == (OLD_DRIVER, "")
-    assert f"the stack file says minDriver: {oldest}, and this host has driver 590.48.01" in done.stderr
-    assert "upgrade the driver and reboot" in done.stderr
+    done = probe("driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest})
+    assert (done.code, done.printed) == (OLD_DRIVER, "")
+    assert f"the stack file says minDriver: {oldest}, and this host has driver 590.48.01" in done.reason
+    assert "upgrade the driver and reboot" in done.reason
 
 
 def test_mig_instances_are_not_counted_as_gpus(tmp_path: Path) -> None:
-    assert facts_of(probe("check-driver", {**nvidia_smi(tmp_path, MIG), "GPU_FLEET_GPUS": "1"}))["GPU_COUNT"] == "1"
+    assert facts_of(probe("driver", {**nvidia_smi(tmp_path, MIG), "GPU_FLEET_GPUS": "1"}))["GPU_COUNT"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -79,26 +84,26 @@ def test_mig_instances_are_not_counted_as_gpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_warning_is_no_gpu_and_no_failure(tmp_path: Path, line: str, is_first: bool) -> None:
     listing = line + EIGHT if is_first else EIGHT + line
-    assert facts_of(probe("check-driver", {**nvidia_smi(tmp_path, listing), "GPU_FLEET_GPUS": "8"}))["GPU_COUNT"] == "8"
+    assert facts_of(probe("driver", {**nvidia_smi(tmp_path, listing), "GPU_FLEET_GPUS": "8"}))["GPU_COUNT"] == "8"
 
 
 def test_different_models_are_counted_apart(tmp_path: Path) -> None:
     listing = EIGHT + "GPU 8: NVIDIA A100-SXM4-80GB (UUID: GPU-8)\n"
-    found = facts_of(probe("check-driver", nvidia_smi(tmp_path, listing)))
+    found = facts_of(probe("driver", nvidia_smi(tmp_path, listing)))
     assert found["GPU_MODELS"] == "1 x NVIDIA A100-SXM4-80GB, 8 x NVIDIA H100 80GB HBM3"
 
 
 def test_a_missing_gpu_stops_with_both_numbers_and_what_the_tool_said(tmp_path: Path) -> None:
     listing = EIGHT.replace("GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-3)\n", LOST)
-    done = probe("check-driver", {**nvidia_smi(tmp_path, listing, code=15), "GPU_FLEET_GPUS": "8"})
-    assert (done.returncode, done.stdout) == (WRONG_COUNT, "")
-    assert "gpus: 8" in done.stderr and "lists 7" in done.stderr and LOST.strip() in done.stderr
+    done = probe("driver", {**nvidia_smi(tmp_path, listing, code=15), "GPU_FLEET_GPUS": "8"})
+    assert (done.code, done.printed) == (WRONG_COUNT, "")
+    assert "gpus: 8" in done.reason and "lists 7" in done.reason and LOST.strip() in done.reason
 
 
 def test_one_gpu_too_many_is_an_error_in_the_stack_file(tmp_path: Path) -> None:
-    done = probe("check-driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_GPUS": "4"})
-    assert done.returncode == WRONG_COUNT and "correct `gpus` in the stack file" in done.stderr
-    assert "printed" not in done.stderr, "a tool that printed only its list is not quoted"
+    done = probe("driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_GPUS": "4"})
+    assert done.code == WRONG_COUNT and "correct `gpus` in the stack file" in done.reason
+    assert "printed" not in done.reason, "a tool that printed only its list is not quoted"
 
 
 @pytest.mark.parametrize(
@@ -113,27 +118,27 @@ def test_one_gpu_too_many_is_an_error_in_the_stack_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_driver_that_does_not_work_says_what_to_do_next(tmp_path: Path, answer: str, next_step: str) -> None:
-    done = probe("check-driver", nvidia_smi(tmp_path, answer, code=9))
-    assert done.returncode == NO_DRIVER and next_step in done.stderr and answer.strip() in done.stderr
+    done = probe("driver", nvidia_smi(tmp_path, answer, code=9))
+    assert done.code == NO_DRIVER and next_step in done.reason and answer.strip() in done.reason
 
 
 @pytest.mark.parametrize(("vendor", "sought"), [("auto", "nvidia-smi, rocm-smi or amd-smi"), ("amd", "rocm-smi or amd-smi")])
 def test_a_host_without_any_driver_says_what_was_looked_for(tmp_path: Path, vendor: str, sought: str) -> None:
-    done = probe("check-driver", {"GPU_FLEET_VENDOR": vendor}, path=tmp_path)
-    assert done.returncode == NO_DRIVER and f"no GPU driver: {sought}" in done.stderr
+    done = probe("driver", {"GPU_FLEET_VENDOR": vendor}, path=tmp_path)
+    assert done.code == NO_DRIVER and f"no GPU driver: {sought}" in done.reason
 
 
 def test_old_drivers_are_asked_for_their_version_and_show_that_of_cuda_in_the_table_only(tmp_path: Path) -> None:
     answers = {"-L": EIGHT, "--query-gpu=driver_version": "418.67\n", "--version": "ERROR: Option --version is not recognized.\n"}
     tool(tmp_path, "nvidia-smi", answers, default="| NVIDIA-SMI 418.67  Driver Version: 418.67  CUDA Version: 10.1 |")
-    found = facts_of(probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tmp_path)}))
+    found = facts_of(probe("driver", {"GPU_FLEET_TOOL_PATH": str(tmp_path)}))
     assert (found["GPU_DRIVER_VERSION"], found["CUDA_VERSION"]) == ("418.67", "10.1")
 
 
 def test_the_named_directory_is_searched_before_the_path(tmp_path: Path) -> None:
     nvidia_smi(tmp_path / "path", EIGHT)
     named = nvidia_smi(tmp_path / "named", MIG)
-    assert facts_of(probe("check-driver", named, path=tmp_path / "path"))["GPU_COUNT"] == "1"
+    assert facts_of(probe("driver", named, path=tmp_path / "path"))["GPU_COUNT"] == "1"
 
 
 def test_amd_gpus_are_counted_by_rocm_smi(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_amd_gpus_are_counted_by_rocm_smi(tmp_path: Path) -> None:
     (tmp_path / "opt/rocm/.info").mkdir(parents=True)
     (tmp_path / "opt/rocm/.info/version").write_text("6.2.0-66\n")
     facts = {"GPU_FLEET_TOOL_PATH": str(tmp_path / "bin"), "GPU_FLEET_ROOT": str(tmp_path), "GPU_FLEET_GPUS": "4"}
-    assert facts_of(probe("check-driver", facts, path=tmp_path / "none")) == {
+    assert facts_of(probe("driver", facts, path=tmp_path / "none")) == {
         "GPU_VENDOR": "amd",
         "GPU_COUNT": "4",
         "GPU_MODELS": "4 x AMD Instinct MI300X",
@@ -159,13 +164,13 @@ def test_the_driver_of_the_kernel_itself_is_read_from_rocm_smi(tmp_path: Path) -
         "--showdriverversion --csv": "device,Driver version\nsystem,6.8.5\n",
     }
     tool(tmp_path / "bin", "rocm-smi", answers)
-    found = facts_of(probe("check-driver", {"GPU_FLEET_ROOT": str(tmp_path)}, path=tmp_path / "bin"))
+    found = facts_of(probe("driver", {"GPU_FLEET_ROOT": str(tmp_path)}, path=tmp_path / "bin"))
     assert (found["GPU_DRIVER_VERSION"], found["ROCM_VERSION"]) == ("6.8.5", "unknown")
 
 
 def test_amd_gpus_are_counted_by_amd_smi_where_there_is_no_rocm_smi(tmp_path: Path) -> None:
     tool(tmp_path, "amd-smi", {"list --csv": "gpu,gpu_bdf,gpu_uuid\n0,0000:05:00.0,a\n1,0000:26:00.0,b\n"})
-    assert facts_of(probe("check-driver", {"GPU_FLEET_VENDOR": "amd"}, path=tmp_path))["GPU_COUNT"] == "2"
+    assert facts_of(probe("driver", {"GPU_FLEET_VENDOR": "amd"}, path=tmp_path))["GPU_COUNT"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -185,12 +190,10 @@ def test_partitions_of_an_amd_gpu_are_not_counted_as_gpus(tmp_path: Path, name: 
     warning = "WARNING: User is missing the following required groups: render, video.\n\n"
     tool(tmp_path, name, {command: warning + "\n".join([header, *rows]) + "\n"})
     facts = {"GPU_FLEET_VENDOR": "amd", "GPU_FLEET_TOOL_PATH": str(tmp_path), "GPU_FLEET_GPUS": "2"}
-    found = facts_of(probe("check-driver", facts, path=tmp_path))
+    found = facts_of(probe("driver", facts, path=tmp_path))
     assert found["GPU_COUNT"] == "2" and found["GPU_MODELS"].startswith("2 x ")
-    wrong = probe("check-driver", {**facts, "GPU_FLEET_GPUS": "16"}, path=tmp_path)
-    assert (
-        wrong.returncode == WRONG_COUNT and "printed: WARNING: User is missing" in wrong.stderr and "0000:07" not in wrong.stderr
-    )
+    wrong = probe("driver", {**facts, "GPU_FLEET_GPUS": "16"}, path=tmp_path)
+    assert wrong.code == WRONG_COUNT and "printed: WARNING: User is missing" in wrong.reason and "0000:07" not in wrong.reason
 
 
 # --- choose-exporter --------------------------------------------------------------------------------------------------
@@ -234,7 +237,6 @@ def machine(
     root: Path,
     *tools: str,
     virt: str = "",
-    uid: int = 0,
     vendor: str = "nvidia",
     system: str = DEBIAN,
     installed: tuple[str, ...] = (),
@@ -244,50 +246,23 @@ def machine(
     kind, _, name = virt.partition("=")
     directory = root / "bin"
     directory.mkdir(parents=True)
-    scripts = {tool.partition(",")[0]: TOOLS[tool] for tool in tools} | {"id": f"echo {uid}"}
+    scripts = {tool.partition(",")[0]: TOOLS[tool] for tool in tools}
     if virt != "unknown":
         scripts["systemd-detect-virt"] = f'if [ "$1" = "--{kind}" ]; then echo "{name}"; else echo none; exit 1; fi'
     for script, body in scripts.items():
         (directory / script).write_text(f"#!/bin/sh\n{body}\n")
         (directory / script).chmod(0o755)
-    needed = (
-        "awk",
-        "sed",
-        "grep",
-        "cat",
-        "tr",
-        "dirname",
-        "chmod",
-        "head",
-        "mktemp",
-        "rm",
-        "mkdir",
-        "ln",
-        "cut",
-        "sort",
-        "timeout",
-        "sh",
-        "uname",
-        "readlink",
-    )
-    for program in needed:
-        (directory / program).symlink_to(str(shutil.which(program)))  # and no other of this machine's
     (root / "run/systemd/system").mkdir(parents=True)
     (root / "etc").mkdir()
     (root / "etc/os-release").write_text(system)
     (root / "var/lib/gpu-fleet").mkdir(parents=True)
     (root / "var/lib/gpu-fleet/placed").write_text("".join(f"package\t{name}\tpart\t-\t-\t-\n" for name in installed))
-    return {"GPU_FLEET_ROOT": str(root), "GPU_VENDOR": vendor, "GPU_FLEET_PYTHON": "/usr/bin/python3", **SETTINGS}
+    return {"GPU_FLEET_ROOT": str(root), "GPU_VENDOR": vendor, **SETTINGS}
 
 
-def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", LIBEXEC / "choose-exporter"],
-        env={"PATH": str(root / "bin"), **host},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def choice(root: Path, host: dict[str, str]) -> Outcome:
+    """With no program of this machine."""
+    return probe("exporter", {"PATH": str(root / "bin"), **host})
 
 
 @pytest.mark.parametrize(
@@ -307,7 +282,6 @@ def choice(root: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]
         (("docker, which is Podman", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
         (("docker, stopped", "nvidia-ctk"), {"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker"),
         (DOCKER, {"virt": "container=lxc"}, "nvidia_gpu_exporter", "inside a container (lxc)"),
-        (DOCKER, {"uid": 1000}, "nvidia_gpu_exporter", "bare metal without root"),
         (DOCKER, {"vendor": "amd"}, "textfile", "AMD GPUs"),
         (
             ("docker, without the image", "nvidia-ctk", "curl, nobody"),
@@ -494,7 +468,7 @@ def test_no_runtime_is_installed_beside_what_others_run(tmp_path: Path, path: st
     assert installed == ("none", "no", "nvidia_gpu_exporter")
     assert f"gpu-fleet installs none beside what is here: {name}" in found["GPU_FLEET_EXPORTER_REASON"]
     refused = choice(tmp_path, {**host, "GPU_FLEET_EXPORTER": "dcgm-exporter"})
-    assert refused.returncode == UNSUPPORTED and name in refused.stderr
+    assert refused.code == UNSUPPORTED and name in refused.reason
 
 
 def test_what_a_runtime_of_ours_has_stored_is_no_sign_of_another_one(tmp_path: Path) -> None:
@@ -641,16 +615,14 @@ def test_an_exporter_that_cannot_run_here_is_refused_before_anything_is_placed(
     tmp_path: Path, tools: tuple[str, ...], vendor: str, exporter: str, code: int, why: str
 ) -> None:
     done = choice(tmp_path, {**machine(tmp_path, *tools, vendor=vendor), "GPU_FLEET_EXPORTER": exporter})
-    assert (done.returncode, done.stdout) == (code, "")
-    assert why in done.stderr
+    assert (done.code, done.printed) == (code, "")
+    assert why in done.reason
 
 
-def test_the_textfile_collector_is_refused_on_a_host_without_python(tmp_path: Path) -> None:
-    host = {**machine(tmp_path, vendor="amd"), "GPU_FLEET_PYTHON": ""}
-    done = choice(tmp_path, host)
-    assert (done.returncode, done.stdout) == (12, "")
-    assert "textfile needs Python 3.8 or newer, and this host has none" in done.stderr
-    assert "install the distribution's python3" in done.stderr
+def test_dcgm_exporter_is_not_started_without_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = machine(tmp_path, *DOCKER)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "bare metal without root" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
 
 
 @pytest.mark.parametrize("was_replaced", [False, True])
@@ -667,7 +639,7 @@ def test_an_adopted_node_exporter_keeps_the_old_collector_whose_metrics_it_serve
         "GPU_FLEET_REPLACE_OLD_COLLECTOR": "yes",
         "GPU_FLEET_NODE_EXPORTER_ADOPTED": "yes",
     }
-    found = facts_of(probe("find-old-collector", facts))
+    found = facts_of(probe("old_collector", facts))
     assert found["GPU_FLEET_OLD_COLLECTOR"] == "found", "one that was replaced comes back"
     assert "get_gpu_metrics.sh stays" in found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
 
@@ -703,10 +675,24 @@ def test_the_distributions_python_is_taken_if_it_is_new_enough(tmp_path: Path, t
     (bin / "timeout").symlink_to(str(shutil.which("timeout")))
     command = [str(shutil.which("sh")), LIBEXEC / "find-python"]
     done = subprocess.run(command, env={"PATH": str(bin), "GPU_FLEET_ROOT": str(tmp_path)}, capture_output=True, text=True)
-    facts = facts_of(done)
-    notice = facts.pop("GPU_FLEET_PYTHON_NOTICE", "")
-    assert facts == {"GPU_FLEET_PYTHON": f"{tmp_path}/{found}" if found else "", "GPU_FLEET_HAS_PYTHON": "yes" if found else "no"}
-    assert ("are not collected: this host has no Python 3.8" in notice) == (not found)
+    if found:
+        assert (done.returncode, done.stdout) == (0, f"GPU_FLEET_PYTHON={tmp_path}/{found}\nGPU_FLEET_HAS_PYTHON=yes\n")
+    else:
+        assert (done.returncode, done.stdout) == (UNSUPPORTED, "")
+        assert "no Python 3.8 or newer" in done.stderr and "`apt-get install python3`" in done.stderr
+
+
+def test_a_host_without_python_is_refused_before_anything_is_placed(tmp_path: Path) -> None:
+    """As converge runs the first probe of a bundle."""
+    pythons = {program.name for place in os.environ["PATH"].split(":") for program in Path(place).glob("python*")}
+    host = SimulatedHost.below(
+        tmp_path, path=path_without(tmp_path / "bin", *pythons), settings={"GPU_FLEET_ROOT": str(tmp_path)}
+    )
+    run = host.run("apply", [Launch().part(), Python().part(), DriverCheck().part()])
+    assert run.code == 5, run.stdout
+    assert run.error("python")["code"] == "unsupported"
+    assert "no Python 3.8 or newer" in run.error("python")["message"]
+    assert not host.at("/opt").exists() and not host.at("/etc").exists()
 
 
 # --- find-tool --------------------------------------------------------------------------------------------------------
@@ -748,19 +734,19 @@ def test_kernel_messages_are_read_where_they_are(
         (tmp_path / directory).mkdir(parents=True, exist_ok=True)
     for name in files:
         (tmp_path / name).touch()
-    found = facts_of(probe("choose-kernel-log", {"GPU_FLEET_ROOT": str(tmp_path)}))
+    found = facts_of(probe("kernel_log", {"GPU_FLEET_ROOT": str(tmp_path)}))
     assert found["GPU_FLEET_KERNEL_LOG_SOURCE"] == source
     assert found["GPU_FLEET_KERNEL_LOG_FILE"] == (str(tmp_path / file) if file else "")
 
 
 @pytest.mark.parametrize(("configured", "source"), [("journal", "journal"), ("/somewhere/kernel.log", "file")])
 def test_the_stack_file_can_name_the_source(configured: str, source: str) -> None:
-    assert facts_of(probe("choose-kernel-log", {"GPU_FLEET_KERNEL_LOG": configured}))["GPU_FLEET_KERNEL_LOG_SOURCE"] == source
+    assert facts_of(probe("kernel_log", {"GPU_FLEET_KERNEL_LOG": configured}))["GPU_FLEET_KERNEL_LOG_SOURCE"] == source
 
 
 def test_a_source_that_is_neither_is_refused() -> None:
-    done = probe("choose-kernel-log", {"GPU_FLEET_KERNEL_LOG": "syslog"})
-    assert done.returncode == UNSUPPORTED and "neither auto nor journal nor an absolute path" in done.stderr
+    done = probe("kernel_log", {"GPU_FLEET_KERNEL_LOG": "syslog"})
+    assert done.code == UNSUPPORTED and "neither auto nor journal nor an absolute path" in done.reason
 
 
 # --- find-old-collector ---------------------------------------------------------------------------------------------------
@@ -769,7 +755,7 @@ CRON = "* * * * * root /usr/local/bin/get_gpu_metrics.sh\n"
 
 
 def old_collector(prefix: Path, *, replace: str = "no") -> dict[str, str]:
-    return facts_of(probe("find-old-collector", {"GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_REPLACE_OLD_COLLECTOR": replace}))
+    return facts_of(probe("old_collector", {"GPU_FLEET_PREFIX": str(prefix), "GPU_FLEET_REPLACE_OLD_COLLECTOR": replace}))
 
 
 def written(file: Path, text: str) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
-from host.parts.scrape import Scrape
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.scrape import Scrape
 from tests.host.parts.places import defaults, parts_of, place
 
 ENVIRONMENT = """\
@@ -136,6 +136,8 @@ def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) 
         "run",
         "--disable-reporting",
         "--server.http.listen-addr=127.0.0.1:12345",
+        "--server.http.enable-pprof=false",
+        "--server.http.disable-support-bundle",
         "--storage.path=P/var/lib/gpu-fleet/alloy",
         "P/etc/gpu-fleet/alloy",
     ]
@@ -326,7 +328,7 @@ def test_the_variables_of_the_start_scripts_have_defaults_or_are_given() -> None
     known |= {
         f"GPU_FLEET_{name}" for name in ("NVIDIA_SMI", "NVIDIA_SMI_FAILS", "OLDER_NAMES", "UNKNOWN_FIELDS")
     }  # from one script to the next
-    # Of a stack with a monitoring server, whose hosts alone get these scripts (stackfile/settings.py).
+    # Of a stack with a monitoring server, whose hosts alone get these scripts (gpu_fleet/stackfile/settings.py).
     known |= {f"GPU_FLEET_MONITORING_{name}" for name in ("LOGS_RETENTION", "METRICS_LATE", "METRICS_RETENTION", "PORT", "URL")}
     known |= {name for facts in FACTS for name in defaults(parts_of({**facts, "GPU_FLEET_MODE": "push"}, scrape=SCRAPE))}
     for script in (ROOTFS / "opt/gpu-fleet/libexec").glob("start-*"):

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.toolchain import find
 from lab.powercut import disks
 from tests.host.parts.textfiles import PYTHON, by_gpu, collect, samples, tool, value
-from toolchain import find
 
 NVIDIA = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
 AMD = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "amd"}
 
 # Rows in the order of the collector's query, made for these tests; cells and error lines in the forms that nvidia-smi prints.
-GPU_0 = "0, GPU-aaaa, NVIDIA H100 80GB HBM3, 00000000:4B:00.0, 590.48.01, 81559, 1024, 93, 61, 651.42, 700.00\n"
-GPU_1 = "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01, 81559, 0, [N/A], 33, [Not Supported], 700.00\n"
+GPU_0 = "0, GPU-aaaa, NVIDIA H100 80GB HBM3, 00000000:4B:00.0, 590.48.01, 81559, 1024, 93, 61, 651.42, 700.00, 12, 1\n"
+GPU_1 = "1, GPU-bbbb, NVIDIA H100 NVL, 00000000:5D:00.0, 590.48.01, 81559, 0, [N/A], 33, [Not Supported], 700.00, [N/A], [N/A]\n"
 LOST = "Unable to determine the device handle for GPU0000:CB:00.0: Unknown Error\n"
 LINKS = "GPU 0: NVIDIA H100 (UUID: GPU-aaaa)\n\t Link 0: Data Tx: 2 KiB\n\t Link 0: Data Rx: 3 KiB\n"
 OLD_LINKS = "GPU 0: Tesla V100 (UUID: GPU-aaaa)\n\t Link 2: Rx0: 100 KBytes, Tx0: 50 KBytes\n"
@@ -104,6 +104,13 @@ def test_a_cell_that_is_no_number_is_absent_and_not_zero(tmp_path: Path) -> None
     assert by_gpu(found, "node_gpu_utilization_percent") == {"0": 93}, "an idle GPU and an unknown one must not look the same"
     assert by_gpu(found, "node_gpu_power_draw_watts") == {"0": 651.42}
     assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61, "1": 33}
+
+
+def test_memory_errors_of_an_nvidia_gpu_are_read_and_none_of_one_without_ecc(tmp_path: Path) -> None:
+    tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0 + GPU_1})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert by_gpu(found, "node_gpu_ecc_corrected_total") == {"0": 12}
+    assert by_gpu(found, "node_gpu_ecc_uncorrected_total") == {"0": 1}
 
 
 def test_a_lost_gpu_is_counted_and_the_others_still_answer(tmp_path: Path) -> None:
@@ -395,7 +402,7 @@ def test_a_gpu_without_readings_beside_others_is_unreadable(tmp_path: Path) -> N
     tool(
         tmp_path / "amd", "amd-smi", {"metric": AMD_METRIC.format(gpu=1)[:-1] + ', {"gpu": 2, "usage": {"gfx_', "static": static}
     )
-    errors = "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01" + ", [Unknown Error]" * 6 + "\n"
+    errors = "1, GPU-bbbb, NVIDIA H100 80GB HBM3, 00000000:5D:00.0, 590.48.01" + ", [Unknown Error]" * 8 + "\n"
     tool(tmp_path / "nvidia", "nvidia-smi", {"--query-gpu=": GPU_0 + errors})
     for facts, place, count in ((AMD, "amd", {"1", "2"}), (NVIDIA, "nvidia", {"0", "1"})):
         found = samples(collect(tmp_path / place / "host", facts, tmp_path / place) / f"gpu_{place}.prom")
@@ -406,7 +413,7 @@ def test_a_gpu_without_readings_beside_others_is_unreadable(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("cell", ["[Unknown Error]", "[GPU requires reset]", "ERR!", "[Insufficient Permissions]", "[N/A]"])
 def test_an_nvidia_gpu_whose_cells_are_words_is_listed_by_its_address_and_not_measured(tmp_path: Path, cell: str) -> None:
-    row = f"0, {cell}, {cell}, 00000000:4B:00.0, 590.48.01" + f", {cell}" * 6 + "\n"
+    row = f"0, {cell}, {cell}, 00000000:4B:00.0, 590.48.01" + f", {cell}" * 8 + "\n"
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": row})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
     who = {"gpu": "0", "uuid": "0000:4b:00", "model": "", "pci": "0000:4b:00", "driver_version": "590.48.01"}
@@ -442,6 +449,15 @@ def test_a_partitioned_gpu_counts_once(tmp_path: Path) -> None:
     assert by_gpu(found, "node_gpu_partitions") == {"0": 8}
     assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 61, "8": 61}
     assert value(found, "node_gpu_unreadable") == 0
+    assert set(by_gpu(found, "node_gpu_memory_used_bytes")) == {"8"}, "whether it is the GPU's, or a share, nobody can know"
+
+    device = tmp_path / "sys/bus/pci/drivers/amdgpu/0000:07:00.0"
+    device.mkdir(parents=True)
+    (device / "mem_info_vram_total").write_text("206141652992\n")
+    (device / "mem_info_vram_used").write_text("51535413248\n")
+    found = samples(collect(tmp_path, AMD, tmp_path / "bin") / "gpu_amd.prom")
+    assert by_gpu(found, "node_gpu_memory_used_bytes")["0"] == 51535413248
+    assert by_gpu(found, "node_gpu_memory_total_bytes")["0"] == 206141652992
 
 
 def test_amd_smi_is_asked_for_what_is_reported_and_an_old_one_for_all(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gpu_fleet.on_host.probe import Outcome
 from lab import gpu as lab
 from lab.gpu import inject, setup
 from lab.gpu.amd.real import TOOLS, use_real_tool
@@ -35,14 +35,14 @@ def tools(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 @pytest.mark.parametrize("tools", SCENARIOS, indirect=True)
 def test_the_check_counts_what_is_built_in(tools: Path) -> None:
-    found = facts_of(probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tools)}))
+    found = facts_of(probe("driver", {"GPU_FLEET_TOOL_PATH": str(tools)}))
     assert found["GPU_COUNT"] == str(lab.count(tools.parent / "state"))
     assert "unknown" not in found["GPU_DRIVER_VERSION"]
 
 
 @pytest.mark.parametrize("tools", [name for name in SCENARIOS if "mig" not in name], indirect=True)
 def test_every_gpu_gives_the_six_metrics(tools: Path, tmp_path: Path) -> None:
-    vendor = facts_of(probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tools)}))["GPU_VENDOR"]
+    vendor = facts_of(probe("driver", {"GPU_FLEET_TOOL_PATH": str(tools)}))["GPU_VENDOR"]
     directory = collect(tmp_path / "host", {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": vendor}, tools)
     found = samples(directory / f"gpu_{vendor}.prom")
     gpus = {str(index) for index in range(lab.count(tmp_path / "state"))}
@@ -69,8 +69,8 @@ def test_links_are_counted_in_the_old_and_in_the_present_format(tools: Path, tmp
 @pytest.mark.parametrize("tools", ["h100x8"], indirect=True)
 def test_a_gpu_that_falls_off_the_bus_is_missed_by_the_check_and_by_the_metrics(tools: Path, tmp_path: Path) -> None:
     lab.inject_xid(tmp_path / "state", code=79, gpu=3)
-    done = probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_GPUS": "8"})
-    assert done.returncode == WRONG_COUNT and "GPU is lost" in done.stderr
+    done = probe("driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_GPUS": "8"})
+    assert done.code == WRONG_COUNT and "GPU is lost" in done.reason
     directory = collect(tmp_path / "host", {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}, tools)
     found = samples(directory / "gpu_nvidia.prom")
     assert value(found, "node_gpu_unreadable") == 1
@@ -90,8 +90,8 @@ def collected(real: RealMachine, collector: str) -> Samples:
     return samples(collect(real.directory / "host", facts, real.tools) / f"gpu_{collector}.prom")
 
 
-def checked(real: RealMachine, **facts: str) -> subprocess.CompletedProcess[str]:
-    return probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(real.tools), **facts})
+def checked(real: RealMachine, **facts: str) -> Outcome:
+    return probe("driver", {"GPU_FLEET_TOOL_PATH": str(real.tools), **facts})
 
 
 def test_every_gpu_is_read_from_the_real_nvidia_smi(real: RealMachine) -> None:
@@ -132,7 +132,7 @@ def test_gpus_without_a_handle_hide_no_other(error: int, said: str, real: RealMa
     for name in ("nvlink_transmit_bytes_total", "pcie_receive_bytes_per_second"):
         assert set(by_gpu(links, f"node_gpu_{name}")) == {"1", "3"}, name
     done = checked(real, GPU_FLEET_GPUS="4")
-    assert done.returncode == WRONG_COUNT and "lists 2" in done.stderr and said in done.stderr
+    assert done.code == WRONG_COUNT and "lists 2" in done.reason and said in done.reason
     facts = facts_of(checked(real, GPU_FLEET_MIN_DRIVER=real.driver))
     assert facts["GPU_DRIVER_VERSION"] == real.driver and facts["CUDA_VERSION"] == GENERATIONS[real.branch].cuda
 
@@ -187,7 +187,7 @@ def test_a_driver_that_does_not_answer_is_no_gpu_and_says_why(problem: str, said
     found = collected(real, "nvidia")
     assert value(found, "node_gpu_collector_success", collector="nvidia") == 0 and not by_gpu(found, "node_gpu_info")
     done = checked(real)
-    assert done.returncode == NO_DRIVER and said in done.stderr and next_step in done.stderr
+    assert done.code == NO_DRIVER and said in done.reason and next_step in done.reason
 
 
 def test_a_driver_s_tool_without_its_library_says_what_to_install(real: RealMachine) -> None:
@@ -196,8 +196,8 @@ def test_a_driver_s_tool_without_its_library_says_what_to_install(real: RealMach
     (real.tools / "nvidia-smi").unlink()
     (real.tools / "nvidia-smi").symlink_to(GENERATIONS[real.branch].program)
     done = checked(real)
-    assert done.returncode == NO_DRIVER and "couldn't find libnvidia-ml.so" in done.stderr
-    assert "Next: libnvidia-ml.so.1 is missing" in done.stderr
+    assert done.code == NO_DRIVER and "couldn't find libnvidia-ml.so" in done.reason
+    assert "Next: libnvidia-ml.so.1 is missing" in done.reason
 
 
 # --- AMD's own tools, over the sysfs of a machine -----------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_every_amd_gpu_is_read_from_the_real_rocm_smi(
     assert value(found, "node_gpu_collector_success", collector="amd") == 1
     # Beside the module of Linux itself, which has no version, the tool is asked.
     settings = {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_GPUS": str(count), "GPU_FLEET_VENDOR": "amd"}
-    facts = facts_of(probe("check-driver", settings))
+    facts = facts_of(probe("driver", settings))
     assert facts["GPU_DRIVER_VERSION"] == "6.8.5", "the real one puts it in quotes"
     # Without the table of libdrm, as for a GPU that is newer than it, 6.1 prints 0x1002 and 7.2 prints N/A.
     assert facts["GPU_MODELS"] == f"{count} x AMD GPU"
@@ -247,5 +247,5 @@ def test_a_real_tool_of_amd_without_a_driver_is_no_gpu(tool: str, amd, tmp_path:
     tools = amd(tool, driver=False)
     found = samples(collect(tmp_path / "host", AMD_HOST, tools) / "gpu_amd.prom")
     assert value(found, "node_gpu_collector_success", collector="amd") == 0
-    done = probe("check-driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_VENDOR": "amd"})
-    assert done.returncode == NO_DRIVER and "amdgpu not found in modules" in done.stderr and "modprobe amdgpu" in done.stderr
+    done = probe("driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_VENDOR": "amd"})
+    assert done.code == NO_DRIVER and "amdgpu not found in modules" in done.reason and "modprobe amdgpu" in done.reason

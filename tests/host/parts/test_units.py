@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from host.part import ROOTFS
-from host.parts.monitoring import GRAFANA, SERVERS, Monitoring
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.monitoring import GRAFANA, SERVERS, Monitoring
 
 SERVICES = sorted((ROOTFS / "etc/systemd/system").glob("*.service"))
 _SERVER = Monitoring(programs={name: {} for name in (*SERVERS, GRAFANA)}, certificate="")
@@ -20,7 +20,13 @@ SCRIPTS = sorted(
 )
 EXPOSURE_LIMIT = 2.5  # systemd's own scale from 0 to 10; an unhardened service has 9.6
 # One places files, users and packages as push does over SSH, the other reads what root alone may; the units say what that needs.
-ROOT_SERVICES = ("gpu-fleet-pull", "gpu-fleet-check", "gpu-fleet-container-toolkit", "gpu-fleet-dcgm-exporter-podman")
+ROOT_SERVICES = (
+    "gpu-fleet-pull",
+    "gpu-fleet-check",
+    "gpu-fleet-container-toolkit",
+    "gpu-fleet-dcgm-exporter-podman",
+    "gpu-fleet-jobs",
+)
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda file: file.stem)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpu_fleet.host.parts.drift import BUNDLE
 from tests.host.parts.places import parts_of, place
 
 PYTHON = {"GPU_FLEET_PYTHON": sys.executable}
@@ -30,11 +31,12 @@ def tool(directory: Path, name: str, answers: Mapping[str, str], *, code: int = 
 
 
 def collect(prefix: Path, facts: Mapping[str, str], tools: Path, *, patience_s: int | None = None) -> Path:
-    """One run as the timer starts it, on a host with these facts. Returns the textfile directory.
+    """One run as the timer starts it, on a host with these facts. Returns the textfile directory, with what collectors wrote.
 
     `patience_s`: for how long it waits for each tool, where that is not to be the real time.
     """
     place(parts_of(facts), prefix)
+    (prefix / BUNDLE.lstrip("/")).unlink()
     if patience_s is not None:
         for module in (prefix / "opt/gpu-fleet/lib/python/on_host/collect").glob("[a-z]*.py"):
             module.write_text(re.sub(r"^(\w*PATIENCE_S) = .*$", rf"\1 = {patience_s}", module.read_text(), flags=re.MULTILINE))

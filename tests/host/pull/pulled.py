@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from host.bundle import Bundle
-from host.part import ROOTFS, Part
-from host.parts.pull import Pull
-from host.pull.publish import Publication, SigningKey
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import ROOTFS, Part
+from gpu_fleet.host.parts.pull import Pull
+from gpu_fleet.host.pull.publish import Publication, SigningKey
 from tests.host.hosts import SUPERVISORD, SimulatedHost
 
 STACK = "us-west-training"

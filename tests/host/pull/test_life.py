@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Directory, Download, File, HttpCheck, Source
-from host.parts.pull import Pull
+from gpu_fleet.host.part import Directory, Download, File, HttpCheck, Source
+from gpu_fleet.host.parts.pull import Pull
 from tests.host.hosts import page, snapshot, web
 from tests.host.pull.pulled import PulledHost, Site
 from tests.host.test_converge_downloads import ARCH

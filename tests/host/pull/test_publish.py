@@ -12,13 +12,13 @@ import pytest
 
 from components.fleet.bundle import bundle
 from components.fleet.wiring import pull_output
-from host.parts import PROGRAMS
-from operations import pull_bundle as command
-from stackfile.config import StackConfig
+from gpu_fleet.host.parts import PROGRAMS
+from gpu_fleet.operations import pull_bundle as command
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.toolchain.versions import release
 from tests.checkout import REPO
 from tests.documents import blocks, commands
 from tests.host.pull.pulled import make_key
-from toolchain.versions import release
 
 STACK = """
 config:
@@ -34,7 +34,7 @@ config:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with one stack file and the programs it names."""
-    monkeypatch.setattr("operations.stack.ROOT", tmp_path)
+    monkeypatch.setattr("gpu_fleet.operations.stack.ROOT", tmp_path)
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-fleet\n")
     (tmp_path / "Pulumi.autoscaled.yaml").write_text(STACK)
     artifacts = tmp_path / "artifacts"

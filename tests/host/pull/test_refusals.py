@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from host.part import File
+from gpu_fleet.host.part import File
 from tests.host.hosts import page, snapshot
 from tests.host.pull.pulled import PulledHost, Site, make_key
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from host.part import Directory
-from host.pull.publish import ALL, Schedule
+from gpu_fleet.host.part import Directory
+from gpu_fleet.host.pull.publish import ALL, Schedule
 from tests.host.hosts import page
 from tests.host.pull.pulled import PulledHost, Site, make_key
 

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from lab.gpu import inject, setup
-from lab.gpu.machine import MACHINE_FILE
+from lab.gpu.machine import CLOCK_VARIABLE, MACHINE_FILE
 from lab.gpu.nvidia.field_list import known
 from lab.gpu.nvml.real import GENERATIONS
 
 FIELDS = (
-    "index,uuid,name,pci.bus_id,driver_version,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit"
+    "index,uuid,name,pci.bus_id,driver_version,memory.total,memory.used,utilization.gpu,temperature.gpu,power.draw,power.limit,"
+    "ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total"
 )
 QUESTIONS = (
     ["-L"],
@@ -48,6 +49,12 @@ STATES: dict[str, Callable[[Path], object]] = {
 }
 
 Ask = Callable[..., tuple[str, int]]
+
+
+@pytest.fixture(autouse=True)
+def _frozen_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters grow with time, and two programs are asked one after the other."""
+    monkeypatch.setenv(CLOCK_VARIABLE, "1780000000")
 
 
 @pytest.fixture(params=GENERATIONS)

@@ -32,16 +32,6 @@ INK = """[...document.querySelectorAll(".panel canvas")].map((canvas) => {
   }
   return count;
 })"""  # noqa: E501
-# How much of the chart has the colour of each entry of its legend.
-SHARES_BY_LEGEND = """[...document.querySelectorAll(".panel .swatch")].map((swatch) => {
-  const canvas = document.querySelector(".panel canvas");
-  const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  const hex = getComputedStyle(swatch).getPropertyValue("--color");
-  const color = [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
-  let alike = 0;
-  for (let i = 0; i < data.length; i += 4) if (color.every((channel, c) => Math.abs(data[i + c] - channel) < 12)) alike += 4;
-  return alike / data.length;
-})"""
 
 
 def show(grafana: GrafanaServer, browser: Browser, model: dict[str, Any], query: str = "") -> list[dict[str, str]]:
@@ -71,12 +61,6 @@ def test_the_page_says_that_it_is_not_grafana_and_contacts_no_other_server(grafa
     assert "not Grafana" in browser.run("document.body.innerText")
     assert browser.requests
     assert [url for url in browser.requests if not url.startswith((grafana.url, "data:"))] == []
-
-
-@pytest.mark.parametrize("kind", ["timeseries", "stat", "gauge", "bargauge", "table", "state-timeline", "heatmap", "logs"])
-def test_a_panel_without_data_says_so(kind: str, grafana: GrafanaServer, browser: Browser) -> None:
-    [shown] = show(grafana, browser, board(panel(kind, "empty")))
-    assert (shown["state"], shown["text"]) == ("empty", "No data")
 
 
 @pytest.mark.parametrize(
@@ -142,30 +126,6 @@ def test_variables_of_the_address_are_in_the_queries(
     assert set(sources.queries) == {asked}
 
 
-def test_a_choice_in_the_toolbar_queries_again_and_is_kept_in_the_url(
-    grafana: GrafanaServer, browser: Browser, sources: DataSources
-) -> None:
-    variables = [
-        variable("host", "label_values(up, instance)"),
-        {"name": "mode", "type": "custom", "query": "fast : f,slow : s", "current": {"value": "f"}},
-        {"name": "source", "type": "datasource", "query": "loki", "current": {}},
-    ]
-    model = board(panel("stat", expr='up{instance=~"$host", mode="$mode"}'), templating={"list": variables})
-    show(grafana, browser, model)
-    assert browser.run(
-        "[...document.querySelectorAll('.variable > summary')].map((one) => one.innerText.replace(/\\s+/g, ' '))"
-    ) == [
-        "host All",
-        "mode fast",
-        f"source {LOKI_UID}",
-    ]
-    sources.queries.clear()
-    browser.run("document.querySelectorAll('[data-variable=host] input')[2].click()")
-    browser.wait_for("document.body.dataset.state", "settled")
-    assert set(sources.queries) == {'up{instance=~"gpu-host-2", mode="f"}'}
-    assert "var-host=gpu-host-2" in browser.run("location.search")
-
-
 def test_a_collapsed_row_queries_nothing_until_it_is_opened(
     grafana: GrafanaServer, browser: Browser, sources: DataSources
 ) -> None:
@@ -177,64 +137,3 @@ def test_a_collapsed_row_queries_nothing_until_it_is_opened(
     browser.run("document.querySelector('section h2 button').click()")
     browser.wait_for("document.querySelector('.panel').dataset.state", "drawn")
     assert set(sources.queries) == {"hidden_metric"}
-
-
-def test_tables_of_several_queries_are_merged_and_named_as_in_the_dashboard(grafana: GrafanaServer, browser: Browser) -> None:
-    targets = [{"refId": ref, "expr": expr, "format": "table", "instant": True} for ref, expr in (("A", "used"), ("B", "total"))]
-    organize = {
-        "includeByName": {"instance": True, "Value #A": True, "Value #B": True},
-        "indexByName": {"instance": 0, "Value #A": 1, "Value #B": 2},
-        "renameByName": {"instance": "Host", "Value #A": "Used", "Value #B": "Total"},
-    }
-    table = {
-        **panel("table", transformations=[{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]),
-        "targets": targets,
-        "options": {"sortBy": [{"displayName": "Host", "desc": True}]},
-        "fieldConfig": {
-            "defaults": {},
-            "overrides": [
-                {"matcher": {"id": "byName", "options": "Used"}, "properties": [{"id": "unit", "value": "percentunit"}]}
-            ],
-        },
-    }
-    show(grafana, browser, board(table))
-    rows = browser.run("[...document.querySelectorAll('.panel tr')].map((row) => [...row.cells].map((cell) => cell.innerText))")
-    assert rows[0] == ["Host ↓", "Used", "Total"]
-    assert [row[0] for row in rows[1:]] == ["gpu-host-3", "gpu-host-2", "gpu-host-1"]
-    assert all(row[1].endswith("%") and not row[2].endswith("%") for row in rows[1:])
-
-
-def test_a_failing_annotation_query_is_reported_and_the_panels_are_drawn(grafana: GrafanaServer, browser: Browser) -> None:
-    marks = {"name": "XID", "enable": True, "datasource": {"uid": "broken"}, "expr": "up"}
-    [shown] = show(grafana, browser, board(panel("timeseries"), annotations={"list": [marks]}))
-    assert shown["state"] == "drawn"
-    assert browser.run("document.querySelector('.trouble').innerText").startswith("annotation XID: 1:5: parse error")
-
-
-def test_a_stack_shows_every_one_of_its_bars(grafana: GrafanaServer, browser: Browser) -> None:
-    bars = panel("timeseries")
-    custom = {"drawStyle": "bars", "fillOpacity": 80, "stacking": {"mode": "normal"}}
-    bars["fieldConfig"] = {"defaults": {"custom": custom}, "overrides": []}
-    show(grafana, browser, board(bars))
-    shares = browser.run(SHARES_BY_LEGEND)
-    assert len(shares) == 3 and min(shares) > 0.02, "a bar hides those below it"
-
-
-def test_numbers_have_the_units_that_grafana_gives_them(grafana: GrafanaServer, browser: Browser) -> None:
-    show(grafana, browser, board())
-    expected = {
-        (0.8053, "percentunit"): "80.5%",
-        (85899345920, "bytes"): "80 GiB",
-        (1500, "watt"): "1.5 kW",
-        (0, "watt"): "0 W",
-        (53, "celsius"): "53 °C",
-        (66200000, "Bps"): "66.2 MB/s",
-        (0.25, "s"): "250 ms",
-        (7200, "s"): "2 hour",
-        (1234567, "short"): "1.23 Mil",
-        (8, "short"): "8",
-        (3, "suffix:links"): "3 links",
-    }
-    cases = [list(case) for case in expected]
-    shown = browser.run(f"import('/preview/units.js').then(({{format}}) => {cases}.map(([value, unit]) => format(value, unit)))")
-    assert dict(zip(expected, shown, strict=True)) == expected

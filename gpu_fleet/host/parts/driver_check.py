@@ -1,0 +1,26 @@
+"""Checks that a host has the expected GPUs, before anything is placed: without a driver no exporter works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_fleet.host.part import Part
+from gpu_fleet.host.parts.launch import HAS_GPUS
+from gpu_fleet.host.parts.python import probe_files
+
+PROBE = "/opt/gpu-fleet/libexec/check-driver"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverCheck:
+    """Facts: GPU_VENDOR (nvidia, amd), GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION."""
+
+    def part(self) -> Part:
+        return Part(
+            name="driver-check",
+            when=HAS_GPUS,
+            probe=PROBE,
+            fatal=True,
+            files=probe_files(PROBE, "driver"),
+            settings={"GPU_FLEET_VENDOR": "auto", "GPU_FLEET_GPUS": "", "GPU_FLEET_MIN_DRIVER": ""},
+        )

@@ -1,0 +1,181 @@
+"""All NVIDIA GPUs, from one nvidia-smi run.
+
+A cell that is not a number ([N/A], [Not Supported], [Unknown Error], ERR!) gives no sample: a GPU without a temperature reading
+has no series, not 0. A GPU of which nothing is read counts as unreadable. For a GPU without a handle (lost, or in need of a
+reset), nvidia-smi prints a line of text in place of its row, so rows are recognized by their index. Until driver 555 at least
+that line is all that it prints, and the other GPUs are read only when they are asked for by -i.
+
+The temperature limits are in no field of a query: a second run prints them, as temperatures (GPU Slowdown Temp) or, from Hopper
+on, as margins (T.Limit: degrees up to a limit, which is lower by the slowdown's own margin).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..metrics import Metrics
+from ..nvidia_smi import NO_HANDLE, only_readable
+from ..tools import CollectError, Tools
+
+# As long as the interval allows: a driver without persistence mode is slow, which is no failure; one that hangs is.
+PATIENCE_S = 16
+AGAIN_PATIENCE_S = 4  # of each run that is needed only when a GPU has no handle, which nvidia-smi says at once
+LIMITS_PATIENCE_S = 2
+FIELDS = (
+    *("index", "uuid", "name", "pci.bus_id", "driver_version", "memory.total", "memory.used"),
+    *("utilization.gpu", "temperature.gpu", "power.draw", "power.limit"),
+    *("ecc.errors.corrected.volatile.total", "ecc.errors.uncorrected.volatile.total"),
+)
+QUERY = ("--query-gpu=" + ",".join(FIELDS), "--format=csv,noheader,nounits")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_BYTES_PER_MIB = 2**20
+
+
+class Gpu(NamedTuple):
+    """One row. `values`: metric -> number, of the cells that are numbers."""
+
+    number: str
+    uuid: str
+    model: str
+    pci: str
+    driver: str
+    values: dict[str, float]
+
+    @property
+    def is_readable(self) -> bool:
+        return any(name in self.values for name in READINGS)
+
+
+READINGS = ("memory_used_bytes", "utilization_percent", "temperature_celsius", "power_draw_watts")
+
+
+class Query(NamedTuple):
+    """`gpus`: those with an identity. `unreadable`: GPUs without any reading. `said`: the first line that is no row."""
+
+    gpus: list[Gpu]
+    unreadable: int
+    said: str
+
+
+def collect(tools: Tools, metrics: Metrics) -> None:
+    """Raises CollectError when no GPU could be read."""
+    nvidia_smi = tools.find("nvidia-smi")
+    only: list[str] = []
+    text = tools.ask(PATIENCE_S, [nvidia_smi, *QUERY]).text
+    if not text[:1].isdigit() and NO_HANDLE in text:
+        listing = tools.ask(AGAIN_PATIENCE_S, [nvidia_smi, "-L"]).text
+        only = only_readable(listing)
+        if only:
+            text = listing + tools.ask(AGAIN_PATIENCE_S, [nvidia_smi, *only, *QUERY]).text
+    query = parse_query(text)
+    if not query.gpus:
+        said = query.said or f"no answer within {PATIENCE_S} s"
+        raise CollectError(f"nvidia-smi reported no GPU: {said}", query.unreadable)
+    for gpu in query.gpus:
+        metrics.add("info", 1, gpu.number, gpu.uuid, gpu.model, gpu.pci, gpu.driver)
+        for name, value in gpu.values.items():
+            metrics.add(name, value, gpu.number)
+    metrics.add("unreadable", query.unreadable)
+    is_read = any(gpu.is_readable for gpu in query.gpus)
+    metrics.part("nvidia", "readings", works=is_read)
+    if not is_read:
+        metrics.said.append(f"the GPUs are listed, but none of their values: {query.said or _last_line(text)}")
+    limits = tools.ask(LIMITS_PATIENCE_S, [nvidia_smi, *only, "-q", "-d", "TEMPERATURE"], with_stderr=False).text
+    at = {gpu.pci: gpu.number for gpu in query.gpus}
+    for pci, values in parse_temperatures(limits).items():
+        for name, value in values.items():
+            if pci in at:
+                metrics.add(name, value, at[pci])
+
+
+def parse_query(text: str) -> Query:
+    """Only the rows matter, and the lines about GPUs without a handle."""
+    gpus, unreadable, said = [], 0, ""
+    for line in text.splitlines():
+        cells = re.split(r" *, *", line)
+        is_row = len(cells) == len(FIELDS)
+        if not is_row or not cells[0].isdigit():
+            unreadable += is_row or NO_HANDLE in line
+            said = said or line
+            continue
+        gpu = _gpu(cells)
+        unreadable += not gpu.is_readable
+        # One that was just lost has [GPU is lost] in each column.
+        if gpu.uuid:
+            gpus.append(gpu)
+    return Query(gpus, unreadable, said)
+
+
+def _gpu(cells: list[str]) -> Gpu:
+    index, uuid, model, address, driver, total, used, utilization, temperature, draw, limit, corrected, uncorrected = cells
+    pci = kernels_address(address)
+    values = {
+        "memory_total_bytes": _number(total, _BYTES_PER_MIB),
+        "memory_used_bytes": _number(used, _BYTES_PER_MIB),
+        "utilization_percent": _number(utilization),
+        "temperature_celsius": _number(temperature),
+        "power_draw_watts": _number(draw),
+        "power_limit_watts": _number(limit),
+        "ecc_corrected_total": _number(corrected),
+        "ecc_uncorrected_total": _number(uncorrected),
+    }
+    return Gpu(
+        number=index,
+        uuid=uuid if uuid.startswith("GPU-") else pci,  # known by its address where its UUID cannot be read
+        model=_words(model),
+        pci=pci,
+        driver=_words(driver),
+        values={name: value for name, value in values.items() if value is not None},
+    )
+
+
+def kernels_address(bus_id: str) -> str:
+    """00000000:4B:00.0 is 0000:4b:00 in the kernel log. Empty for what is no address."""
+    address = re.sub(r"\.[0-9]$", "", re.sub("^0000", "", bus_id.strip().lower()))
+    return address if re.match("[0-9a-f]+:", address) else ""
+
+
+def parse_temperatures(text: str) -> dict[str, dict[str, float]]:
+    """PCI address -> metric -> degrees, of `nvidia-smi -q -d TEMPERATURE`."""
+    found: dict[str, dict[str, float]] = {}
+    seen: dict[str, float] = {}
+    for line in text.splitlines():
+        header = re.match(r"GPU ([0-9A-Fa-f]+:\S+)", line)
+        if header:
+            seen = found.setdefault(kernels_address(header[1]), {})
+            continue
+        value = re.fullmatch(r" +([A-Za-z.][^:]*?) *: +(-?[0-9]+) C\s*", line)
+        if value:
+            seen[value[1]] = float(value[2])
+    return {pci: _limits(values) for pci, values in found.items()}
+
+
+def _limits(seen: dict[str, float]) -> dict[str, float]:
+    """A limit, or a margin added to the temperature of the same run. Since 610 the margin has another name."""
+    limits = {}
+    margin = seen.get("GPU Current T.Limit Temp", seen.get("GPU T.Limit Temp"))
+    if "GPU Slowdown Temp" in seen:
+        limits["temperature_limit_celsius"] = seen["GPU Slowdown Temp"]
+    elif "GPU Current Temp" in seen and margin is not None:
+        limits["temperature_limit_celsius"] = seen["GPU Current Temp"] + margin - seen.get("GPU Slowdown T.Limit Temp", 0)
+    for metric, name in (
+        ("memory_temperature_celsius", "Memory Current Temp"),
+        ("memory_temperature_limit_celsius", "Memory Max Operating Temp"),
+    ):
+        if name in seen:
+            limits[metric] = seen[name]
+    return limits
+
+
+def _number(cell: str, factor: float = 1) -> float | None:
+    cell = cell.strip()
+    return float(cell) * factor if _NUMBER.fullmatch(cell) else None
+
+
+def _words(cell: str) -> str:
+    return "" if cell.startswith("[") or "!" in cell else cell.strip()
+
+
+def _last_line(text: str) -> str:
+    return (text.splitlines() or [""])[-1]

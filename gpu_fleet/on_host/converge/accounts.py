@@ -1,0 +1,164 @@
+"""Users and groups: one group for users who may read the environment file and enter the directory of the secrets, and one group
+for each secret, so that a program exposed to the network cannot read another program's credentials."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from typing import Iterable, NamedTuple
+
+from .disk import Disk
+from .host import Host, has_our_name
+from .manifest import User
+from .programs import must, read_or_empty
+from .records import Placed, Record
+
+
+class Difference(NamedTuple):
+    """`regrouped`: the user's processes run with other groups than they should."""
+
+    text: str = ""
+    regrouped: bool = False
+
+
+def user(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def has_group(name: str) -> bool:
+    try:
+        grp.getgrnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _group_names(entry: pwd.struct_passwd) -> list[str]:
+    names = []
+    for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
+        try:
+            names.append(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            names.append(str(gid))
+    return names
+
+
+def _is_local(file: str, name: str) -> bool:
+    return any(line.startswith(f"{name}:") for line in read_or_empty(f"/etc/{file}").split("\n"))
+
+
+class Accounts:
+    def __init__(self, host: Host, disk: Disk, placed: Placed) -> None:
+        self._host = host
+        self._disk = disk
+        self._placed = placed
+        self._no_login = "/usr/sbin/nologin" if os.access("/usr/sbin/nologin", os.X_OK) else "/bin/false"
+
+    def is_lost(self, kind: str, name: str) -> bool:
+        """A local account with our name whose record was lost. `kind`: user or group."""
+        file = {"user": "passwd", "group": "group"}[kind]
+        return has_our_name(name) and not self._placed.get(kind, name) and _is_local(file, name)
+
+    def group_difference(self, name: str) -> str:
+        if not has_group(name):
+            return "missing"
+        return "exists without a record, to be adopted" if self.is_lost("group", name) else ""
+
+    def user_difference(self, wanted: User) -> Difference:
+        """Groups that do not exist on this host are no difference. Everything else about a user that existed before us is the
+        administrator's choice."""
+        if not self._host.owners:
+            return Difference()
+        entry = user(wanted.name)
+        if entry is None:
+            return Difference("missing")
+        if self.is_lost("user", wanted.name):
+            return Difference("exists without a record, to be adopted")
+        has, wants = _group_names(entry), _present(wanted.groups)
+        text = ""
+        for group in wants:
+            if group not in has:
+                text = f"is not in group {group}"
+        regrouped = bool(text)
+        if not self._placed.get("user", wanted.name):
+            return Difference(text, regrouped)
+        for group in has:
+            if group not in (wanted.name, *wants):
+                text, regrouped = f"is in group {group}", True
+        if entry.pw_dir != wanted.home:
+            text = f"home is {entry.pw_dir}, not {wanted.home}"
+        if entry.pw_shell != self._no_login:
+            text = f"login shell is {entry.pw_shell}, not {self._no_login}"
+        try:
+            grp.getgrgid(entry.pw_gid)
+        except KeyError:
+            text = "its group does not exist"
+        return Difference(text, regrouped)
+
+    def place_user(self, wanted: User, part: str) -> bool:
+        """Returns whether its home has to change, for which nothing of the user may run: `move_home`."""
+        name = wanted.name
+        self._flush_etc()
+        if self.is_lost("user", name):
+            self._placed.update([Record("user", name, part)])
+        if user(name) is None:
+            self._placed.update([Record("user", name, part)])
+            group = f"--gid={name}" if has_group(name) else "--user-group"
+            must(
+                f"cannot create user {name}",
+                *("useradd", "--system", "--no-create-home", group, "--home-dir", wanted.home, "--shell", self._no_login, name),
+            )
+        groups = ",".join(_present(wanted.groups))
+        if not self._placed.get("user", name):
+            if groups:
+                must(f"cannot add user {name} to groups {groups}", "usermod", "--append", "--groups", groups, name)
+            return False
+        entry = user(name)
+        # useradd writes one file after the other: power that fails in between leaves a user without its group.
+        if not has_group(name):
+            gid = entry.pw_gid if entry else 0
+            must(f"cannot create group {name}", "groupadd", "--system", "--gid", str(gid), name)
+        must(f"cannot change user {name}", "usermod", "--gid", name, "--groups", groups, "--shell", self._no_login, name)
+        entry = user(name)
+        return entry is not None and entry.pw_dir != wanted.home
+
+    def move_home(self, wanted: User) -> None:
+        must(f"cannot change the home of user {wanted.name}", "usermod", "--home", wanted.home, wanted.name)
+
+    def place_group(self, name: str, part: str) -> None:
+        self._flush_etc()
+        self._placed.update([Record("group", name, part)])
+        if not has_group(name):
+            must(f"cannot create group {name}", "groupadd", "--system", name)
+
+    def drop_user(self, name: str) -> None:
+        """With its own group, and out of other groups. userdel writes /etc/passwd first and /etc/group last: a run that was
+        killed or lost power in between leaves the user's name in groups, and userdel finds nothing to remove any more."""
+        self._flush_etc()
+        if user(name) is not None:
+            must(f"cannot remove user {name}", "userdel", name)
+        if not has_our_name(name):
+            return
+        if _is_local("group", name):
+            must(f"cannot remove group {name}", "groupdel", name)
+        for line in read_or_empty("/etc/group").split("\n"):
+            group, _, members = line.partition(":")
+            if name in members.rpartition(":")[2].split(","):
+                must(f"cannot remove user {name} from group {group}", "gpasswd", "--delete", name, group)
+
+    def drop_group(self, name: str) -> None:
+        if has_group(name):
+            self._flush_etc()
+            must(f"cannot remove group {name}", "groupdel", name)
+
+    def _flush_etc(self) -> None:
+        """The tools for accounts flush their files, not the directory in which they rename them."""
+        self._disk.will_flush(self._host.at("/etc"))
+
+
+def _present(groups: Iterable[str]) -> list[str]:
+    return [group for group in groups if has_group(group)]

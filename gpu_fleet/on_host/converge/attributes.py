@@ -1,0 +1,76 @@
+"""What a file can have besides content, mode and owner: capabilities, which give a program some of root's privileges, and
+attributes that prevent changing or replacing it. Asked of the kernel: hardly any file has them, and getcap and lsattr are two
+more programs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+from typing import Iterable
+
+from .host import Host
+from .programs import run
+
+# Of <linux/fs.h>, on 64-bit machines.
+_GET_FLAGS = 0x80086601
+_SET_FLAGS = 0x40086602
+_IMMUTABLE = 0x10
+_APPEND_ONLY = 0x20
+
+
+def survey(host: Host, paths: Iterable[str]) -> dict[str, str]:
+    """What is unusual, by path."""
+    if not host.owners:
+        return {}
+    return {path: unusual for path in paths for unusual in [_unusual(host.at(path))] if unusual}
+
+
+def _unusual(path: str) -> str:
+    try:
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            return ""
+        if stat.S_ISREG(mode) and _has_capabilities(path):
+            words = run("getcap", path).stdout.split()
+            return f"has unexpected capabilities ({words[-1] if words else 'see getcap'})"
+        flags = _flags(path)
+    except OSError:
+        return ""
+    if flags & (_IMMUTABLE | _APPEND_ONLY):
+        return f"is locked against changes (chattr +{'i' if flags & _IMMUTABLE else 'a'})"
+    return ""
+
+
+def _has_capabilities(path: str) -> bool:
+    try:
+        return bool(os.getxattr(path, "security.capability", follow_symlinks=False))
+    except OSError:
+        return False
+
+
+def _flags(path: str) -> int:
+    """0 on file systems that know none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        buffer = bytearray(8)
+        fcntl.ioctl(descriptor, _GET_FLAGS, buffer)
+        return int(struct.unpack("L", buffer)[0])
+    except OSError:
+        return 0
+    finally:
+        os.close(descriptor)
+
+
+def unlock(host: Host, unusual: dict[str, str], path: str) -> None:
+    """Clears the attributes that prevent changes to the path and its directory."""
+    for each in (path, os.path.dirname(path)):
+        if "chattr" not in unusual.get(each, ""):
+            continue
+        flags = _flags(host.at(each))
+        descriptor = os.open(host.at(each), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("L", flags & ~(_IMMUTABLE | _APPEND_ONLY)))
+        finally:
+            os.close(descriptor)

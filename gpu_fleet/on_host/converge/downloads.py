@@ -1,0 +1,125 @@
+"""Downloaded programs: found by their sha256, verified before they can run, unpacked from their archive."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shutil
+
+from .disk import create, sha256_of
+from .errors import Failure, attempt
+from .events import say, without_password
+from .files import Files
+from .host import Host
+from .manifest import Download
+from .records import Placed, Record
+
+MOST_DOWNLOAD_MIB = 4096  # the largest, an archive of dcgm-exporter's image, has about 1.5 GiB
+KEEP_FREE_MIB = 128  # for everything else on this file system
+
+
+def fingerprint(path: str) -> str:
+    """Inode, size and time of change, as `stat -c %i:%s:%z` prints them in UTC: earlier versions of this program compare it."""
+    status = os.stat(path, follow_symlinks=False)
+    seconds, fraction = divmod(status.st_ctime_ns, 1_000_000_000)
+    changed = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return f"{status.st_ino}:{status.st_size}:{changed:%Y-%m-%d %H:%M:%S}.{fraction:09d} +0000"
+
+
+class Downloads:
+    def __init__(self, host: Host, files: Files, placed: Placed) -> None:
+        self._host = host
+        self._files = files
+        self._placed = placed
+
+    def difference(self, download: Download) -> str:
+        """The record of what was placed has the source of a file, because the checksum of an archive's member is not known
+        beforehand; its inode, size and ctime avoid reading hundreds of megabytes."""
+        kind = self._files.kind_difference(download.path)
+        if kind:
+            return kind
+        at = self._host.at(download.path)
+        record = self._placed.get("bin", download.path)
+        if record is None or record.b != download.source:
+            return "another version"
+        if fingerprint(at) != record.c and sha256_of(at) != record.a:
+            return "content differs"
+        return self._files.meta_difference(download.path, download.mode, "root", "root")
+
+    def place(self, download: Download, part: str) -> None:
+        self._files.make_parents(download.path)
+        self._files.unlock(download.path)
+        new, at = self._files.new_name(download.path), self._host.at(download.path)
+        source, name = self._find_source(download, part)
+        try:
+            if download.member:
+                from .archives import unpack
+
+                _verify(source, download.sha256, name)
+                unpack(source, download.member, download.url, new)
+                placed_sum = sha256_of(new)
+            else:
+                with attempt(f"cannot write {at}"):
+                    create(new, source)
+                _verify(new, download.sha256, name)
+                placed_sum = download.sha256
+            self._files.swap_in(download.path, download.mode, "root", "root")
+        except Failure:
+            if os.path.exists(new):
+                os.unlink(new)
+            raise
+        self._placed.update([Record("bin", download.path, part, placed_sum, download.source, fingerprint(at))])
+
+    def _find_source(self, download: Download, part: str) -> tuple[str, str]:
+        """A local file that should have this checksum, and its name in messages."""
+        for directory in (self._host.artifacts, self._host.envelope and f"{self._host.envelope}/artifacts"):
+            path = f"{directory}/{download.sha256}"
+            if directory and os.path.isfile(path):
+                return path, path
+        if not download.url:
+            raise Failure(
+                "download",
+                f"the file with sha256 {download.sha256} is not on this host and was not sent with the bundle; it has to be in "
+                f"the controller's artifact directory",
+            )
+        path, name = f"{self._host.scratch}/{download.sha256}", without_password(download.url)
+        if not os.path.isfile(path):
+            self._fetch(download.url, path, name, part)
+        return path, name
+
+    def _fetch(self, url: str, path: str, name: str, part: str) -> None:
+        from .fetch import TooLarge, fetch
+
+        free_mib = shutil.disk_usage(self._host.scratch).free / (1 << 20) - KEEP_FREE_MIB
+        if free_mib < 1:
+            raise Failure(
+                "disk-full",
+                f"not enough space to download {name}: {KEEP_FREE_MIB} MiB below {self._host.state} must stay free; free some "
+                f"space and apply again",
+            )
+        most_mib = min(free_mib, MOST_DOWNLOAD_MIB)
+        say(f"downloading {name}")
+        try:
+            fetch(url, path, int(most_mib * (1 << 20)), f"{part}: still downloading")
+        except TooLarge as error:
+            if most_mib == MOST_DOWNLOAD_MIB:
+                raise Failure(
+                    "download",
+                    f"{name} is larger than {MOST_DOWNLOAD_MIB} MiB, more than any program of this bundle; it was discarded; "
+                    f"check what the server sends",
+                ) from error
+            raise Failure(
+                "disk-full",
+                f"{name} is larger than the {int(most_mib)} MiB that can be used below {self._host.state}; free some space and "
+                f"apply again, or check what the server sends",
+            ) from error
+
+
+def _verify(path: str, expected: str, name: str) -> None:
+    found = sha256_of(path)
+    if found != expected:
+        raise Failure(
+            "checksum",
+            f"{name} has sha256 {found} ({os.path.getsize(path)} bytes), but {expected} is expected; it was truncated or "
+            f"replaced in transit and was not used",
+        )

@@ -1,0 +1,93 @@
+"""Other programs: run without a terminal, without our lock, and with their output read as text."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from typing import NamedTuple
+
+from .errors import Failure
+
+
+class Done(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+NOT_FOUND = 127
+TIMED_OUT = 124
+
+
+def run(
+    *command: str,
+    within_s: float | None = None,
+    environment: dict[str, str] | None = None,
+    directory: str | None = None,
+    joined: bool = False,
+) -> Done:
+    """`joined`: stderr is part of stdout. A signal that ends this program lets the other one end first: a useradd that is cut off
+    leaves an account by half."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if joined else subprocess.PIPE,
+            env=environment,
+            cwd=directory,
+        )
+    except OSError as error:
+        return Done(NOT_FOUND, "", f"{command[0]}: {error.strerror}")
+    try:
+        output, errors = process.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return Done(TIMED_OUT, "", "")
+    except BaseException:
+        process.wait()
+        raise
+    return Done(process.returncode, text(output), text(errors or b""))
+
+
+def must(what: str, *command: str) -> None:
+    """Raises Failure with what the program said."""
+    done = run(*command)
+    if not done.ok:
+        raise Failure.saying("internal", what, done.stderr)
+
+
+def has(name: str) -> bool:
+    return shutil.which(name) is not None
+
+
+def text(data: bytes) -> str:
+    """Every byte, whatever it is."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def read(path: str) -> str:
+    with open(path, "rb") as file:
+        return text(file.read())
+
+
+def read_or_empty(path: str) -> str:
+    try:
+        return read(path)
+    except OSError:
+        return ""
+
+
+def pause() -> None:
+    time.sleep(0.2)
+
+
+def real_user_is_root() -> bool:
+    return os.geteuid() == 0

@@ -1,0 +1,208 @@
+"""Services under systemd."""
+
+from __future__ import annotations
+
+import glob
+import re
+from typing import Sequence
+
+from .disk import Disk
+from .errors import Failure
+from .host import Host
+from .programs import must, pause, read_or_empty, run
+from .services import MOST_RESTARTS, End, Override, Services, Waiting, last_words
+
+SINCE = 239  # RHEL 8, Debian 10. systemd-run has --collect since 236; older ones ignore most of what confines our services
+_PROPERTIES = [
+    "LoadState",
+    "UnitFileState",
+    "ActiveState",
+    "SubState",
+    "NeedDaemonReload",
+    "InvocationID",
+    "NRestarts",
+    "DropInPaths",
+]  # NRestarts: by systemd
+_ROOTS = (
+    "/etc/systemd/system",
+    "/etc/systemd/system.control",
+    "/run/systemd/system",
+    "/run/systemd/system.control",
+    "/usr/local/lib/systemd/system",
+)
+_REMOVED = re.compile(r"(/etc/.*|/run/systemd/system[^/]*|/usr/local/lib/.*)/gpu-fleet-[^/]*\.d/.*")
+_OF_US = re.compile(r"/gpu-fleet-[^/]*/[^/]*$")
+_SETTING = re.compile(r"[ \t]*([A-Za-z]+)[ \t]*=")
+_CHANGES_US = re.compile(
+    "(Exec|Condition|Assert).*|"
+    "(User|Group|SupplementaryGroups|DynamicUser|AmbientCapabilities|RootDirectory|RootImage|Type|Restart|RuntimeMaxSec|MemoryMax|"
+    "MemoryHigh|MemoryLimit|CPUQuota|TasksMax|IPAddressDeny|StandardOutput|StandardError|OnCalendar|On[A-Za-z]*Sec)"
+)
+
+
+def refuse_too_old() -> None:
+    match = re.match(r"systemd (\d+)", run("systemctl", "--version").stdout)
+    if match and int(match.group(1)) < SINCE:
+        raise Failure(
+            "unsupported", f"this host has systemd {match.group(1)}; {SINCE} or newer is needed: upgrade the distribution"
+        )
+
+
+class Systemd(Services):
+    name = "systemd"
+
+    def __init__(self, host: Host, disk: Disk) -> None:
+        super().__init__()
+        self._host = host
+        self._disk = disk
+        self._dropins: list[str] = []  # of the unit that `difference` asked for last
+
+    def missing(self, changing: Sequence[str]) -> str:
+        return ""
+
+    def prepare(self) -> None:
+        pass
+
+    def definitions(self) -> None:
+        must("systemd did not read the unit files", "systemctl", "daemon-reload")
+        self.definitions_change = False
+
+    def _properties(self, unit: str, type: str) -> dict[str, str]:
+        asked = [argument for name in _PROPERTIES for argument in ("-p", name)]
+        lines = run("systemctl", "show", *asked, "--", f"{unit}.{type}").stdout.split("\n")
+        return {**dict.fromkeys(_PROPERTIES, ""), **{line.partition("=")[0]: line.partition("=")[2] for line in lines if line}}
+
+    def difference(self, unit: str, type: str) -> str:
+        now = self._properties(unit, type)
+        self._dropins = now["DropInPaths"].split()
+        load, file = now["LoadState"], now["UnitFileState"]
+        found = ""
+        if load == "masked" or file.startswith("masked"):
+            found = "is masked"
+        elif load == "not-found":
+            return "is not set up"
+        elif file == "disabled":
+            found = "is disabled"
+        elif now["NeedDaemonReload"] == "yes":
+            found = "has a unit file that systemd has not read"
+        if now["ActiveState"] not in ("active", "reloading"):
+            found += f"{' and ' if found else ''}is not running{' (' + now['SubState'] + ')' if now['SubState'] else ''}"
+        return found
+
+    def is_running(self, unit: str, type: str) -> bool:
+        return self._properties(unit, type)["ActiveState"] not in ("inactive", "failed", "")
+
+    def enable(self, unit: str, type: str) -> None:
+        """Reloading all unit files, which enable, disable and unmask do by themselves, takes a second on a host with hundreds of
+        units: it is left to `definitions`, once per part. Without it systemd 255 and newer would keep reporting that an enabled
+        unit changed on disk."""
+        self._flush_links()
+        name = f"{unit}.{type}"
+        state = run("systemctl", "is-enabled", name).stdout.strip()
+        if state != "enabled":
+            self.definitions_change = True
+        if state.startswith("masked"):
+            run("systemctl", "--no-reload", "unmask", name)
+            run("systemctl", "--no-reload", "unmask", "--runtime", name)
+        run("systemctl", "reset-failed", name)  # a unit that failed too often is not started again before this
+        must(f"{name} cannot be enabled", "systemctl", "--quiet", "--no-reload", "enable", name)
+
+    def start(self, unit: str, type: str) -> None:
+        must(f"{unit}.{type} did not start", "systemctl", "start", f"{unit}.{type}")
+
+    def restart(self, unit: str, type: str) -> None:
+        must(f"{unit}.{type} did not restart", "systemctl", "restart", f"{unit}.{type}")
+
+    def reload(self, unit: str, type: str) -> None:
+        if not run("systemctl", "reload-or-restart", f"{unit}.{type}").ok:
+            raise Failure("service-failed", f"service {unit} did not accept its new configuration", self.log(unit))
+
+    def _flush_links(self) -> None:
+        """Those of enabled units."""
+        for directory in ("/etc/systemd/system", *glob.glob("/etc/systemd/system/*.wants")):
+            self._disk.will_flush(directory)
+
+    def stop(self, unit: str, type: str) -> None:
+        self._flush_links()
+        run("systemctl", "--quiet", "--no-reload", "disable", "--now", f"{unit}.{type}")
+        if type == "timer":  # its service may be running
+            run("systemctl", "stop", f"{unit}.service")
+        run("systemctl", "reset-failed", f"{unit}.service")
+
+    def leave(self) -> None:
+        self.definitions()
+
+    def is_steady(self, unit: str, type: str, waiting: Waiting) -> bool:
+        now = self._properties(unit, type)
+        if now["ActiveState"] == "failed" or int(now["NRestarts"] or 0) >= MOST_RESTARTS:
+            waiting.gave_up = True
+        if now["ActiveState"] != "active" or type != "service":
+            return now["ActiveState"] == "active"
+        # systemd reports a program as active as soon as it runs, so one that exits immediately is detected only by a second look.
+        pause()
+        pause()  # one that exits later is detected by the part's own checks, or by its next restart
+        later = self._properties(unit, type)
+        return later["ActiveState"] == "active" and later["InvocationID"] == now["InvocationID"]
+
+    def log(self, unit: str) -> list[str]:
+        said = run("journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=20", f"--unit={unit}.service")
+        return said.stdout.rstrip("\n").split("\n") if said.stdout else []
+
+    def end(self, unit: str) -> End:
+        status = run("systemctl", "show", "--value", "-p", "ExecMainStatus", "--", f"{unit}.service").stdout.strip()
+        journal = ("journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=200")
+        words = last_words(run(*journal, f"--unit={unit}.service", "_TRANSPORT=stdout").stdout)
+        # 2xx: of systemd itself, which could not start the program: systemd.exec(5)
+        if not words and re.fullmatch("2[0-9][0-9]", status):
+            words = self._end_before_start(unit, status)
+        return End(status, words)
+
+    def _end_before_start(self, unit: str, status: str) -> str:
+        """What systemd says of a program that never ran."""
+        why = how = ""
+        said: str | None = None
+        for line in self.log(unit):
+            if line.startswith(f"{unit}.service: "):
+                said = line[len(f"{unit}.service: ") :]
+                if re.match("(Failed|Unable) to ", said) and not why:
+                    why = f"{said} "
+                if said.startswith("Main process exited"):
+                    how = re.sub(".*status=", "status ", said)
+        mounted = run("findmnt", "-n", "-o", "OPTIONS", "-T", "/opt/gpu-fleet").stdout
+        noexec = "; /opt/gpu-fleet is on a file system that is mounted noexec" if status == "203" and "noexec" in mounted else ""
+        return f"{why}({how}){noexec}"
+
+    def override_directories(self, unit: str, type: str) -> list[str]:
+        """Also those for all units whose names begin as ours do, such as gpu-fleet-.service.d, and of a timer those of the
+        service that it starts."""
+        found: list[str] = []
+        name = unit
+        while True:
+            for root in _ROOTS:
+                found.append(f"{root}/{name}.{type}.d")
+                if type != "service":
+                    found.append(f"{root}/{name}.service.d")
+            name = (name[:-1] if name.endswith("-") else name).rpartition("-")[0] + "-"
+            if not name.startswith("gpu-fleet-"):
+                return found
+
+    def overrides(self, unit: str, type: str) -> list[Override]:
+        """Drop-ins of packages (/usr/lib) and generators, which would place them again, and those for all services or timers. Of
+        the latter only what makes another program of ours, stops it, or hides what it says: distributions change time limits in
+        service.d (Fedora's 10-timeout-abort.conf), LXC what a container cannot confine (zzz-lxc-service.conf), sites the
+        environment, of which `environment` keeps what we use."""
+        paths = list(self._dropins)
+        if type != "service":
+            paths += run("systemctl", "show", "--value", "-p", "DropInPaths", "--", f"{unit}.service").stdout.split()
+        found = []
+        for path in paths:
+            if _REMOVED.fullmatch(path):
+                continue
+            settings: dict[str, None] = {}
+            for line in read_or_empty(self._host.at(path)).split("\n"):
+                match = _SETTING.match(line)
+                if match and (_OF_US.search(path) or _CHANGES_US.fullmatch(match.group(1))):
+                    settings[match.group(1)] = None
+            if settings:
+                found.append(Override(path, ", ".join(settings)))
+        return found

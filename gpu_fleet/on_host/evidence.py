@@ -1,0 +1,191 @@
+"""What the next person needs to know of a broken host, collected before a reset or a reboot destroys it.
+
+One archive with what the driver's tools, the kernel log and the collectors say, and the digest of each file in MANIFEST.json. It
+takes at most 90 s, also while a driver hangs, holds at most 64 MiB, and appears under its name only when it is whole. Nothing of
+our own configuration is read, so no secret is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Iterator, Mapping, NamedTuple, Sequence
+
+from .files import text_of
+from .samples import fetched
+from .tools import CollectError, Tools
+
+MOST_S = 80  # of all together; what is left is packing
+EACH_S = 20
+MOST_BYTES = 64 << 20
+MOST_OF_A_FILE = 8 << 20
+LINES = 20000  # of the kernel log
+
+
+class Source(NamedTuple):
+    """`file`: its name in the archive. `command`: the first word is looked up; a host without that tool has no such file."""
+
+    file: str
+    command: tuple[str, ...]
+    within_s: float = EACH_S
+
+
+SOURCES = (
+    Source("nvidia-smi-q.xml", ("nvidia-smi", "-q", "-x")),
+    Source("nvidia-smi-nvlink.txt", ("nvidia-smi", "nvlink", "-s")),
+    Source("dcgmi-health.txt", ("dcgmi", "health", "-g", "0", "-c")),
+    Source("amd-smi-static.txt", ("amd-smi", "static")),
+    Source("amd-smi-metric.txt", ("amd-smi", "metric")),
+    Source("amd-smi-bad-pages.txt", ("amd-smi", "bad-pages")),
+    Source("kernel.log", ("journalctl", "--dmesg", "--no-pager", "--output=short-iso-precise", f"--lines={LINES}")),
+    Source(
+        "kernel-before.log", ("journalctl", "--dmesg", "--boot=-1", "--no-pager", "--output=short-iso-precise", "--lines=5000")
+    ),
+    Source("units.txt", ("systemctl", "list-units", "--failed", "--no-pager", "--plain")),
+    Source("lspci.txt", ("lspci", "-vvv", "-nn")),
+    Source("ibstat.txt", ("ibstat",)),
+    Source("processes.txt", ("ps", "-eo", "pid,ppid,user,stat,wchan:20,lstart,comm")),
+    Source("slurm-node.txt", ("scontrol", "show", "node", os.uname().nodename.partition(".")[0])),
+    Source("slurm-jobs.txt", ("scontrol", "listpids")),
+    # Last: it may take as long as all others. In safe mode it does not touch what hangs.
+    Source("nvidia-bug-report.log", ("nvidia-bug-report.sh", "--safe-mode", "--output-file", "/dev/stdout"), 30),
+)
+FILES = ("/etc/os-release", "/proc/version", "/proc/cmdline", "/proc/driver/nvidia/version", "/proc/meminfo", "/proc/uptime")
+
+
+class Collection:
+    """Files of one archive, by name, within the limits."""
+
+    def __init__(self, reason: str) -> None:
+        self.began = time.time()
+        self.files: dict[str, bytes] = {}
+        self.notes: list[dict[str, object]] = []
+        self.reason = reason
+
+    def add(self, name: str, data: bytes, **note: object) -> None:
+        room = MOST_BYTES - (1 << 20) - sum(map(len, self.files.values()))
+        kept = data[: max(0, min(MOST_OF_A_FILE, room))]
+        self.files[name] = kept
+        digest = hashlib.sha256(kept).hexdigest()
+        self.notes.append({"file": name, "sha256": digest, "bytes": len(kept), "cut": len(kept) < len(data), **note})
+
+    def manifest(self) -> bytes:
+        host = os.uname()
+        about = {
+            "host": host.nodename,
+            "kernel": host.release,
+            "began": int(self.began),
+            "seconds": round(time.time() - self.began, 1),
+        }
+        return json.dumps({**about, "reason": self.reason, "files": self.notes}, indent=1).encode() + b"\n"
+
+
+def collect(found: Collection, tools: Tools, prefix: str, environment: Mapping[str, str]) -> None:
+    for path in FILES:
+        text = text_of(Path(path))
+        if text:
+            found.add(path.strip("/").replace("/", "-"), text.encode())
+    for name, text in _of_the_collectors(prefix):
+        found.add(name, text.encode())
+    for name, key in (("exporter.prom", "GPU_FLEET_GPU_EXPORTER_LISTEN"), ("alloy.prom", "GPU_FLEET_ALLOY_LISTEN")):
+        listen = environment.get(key)
+        if listen:
+            try:
+                found.add(name, fetched(listen, 5).encode())
+            except Exception as error:  # also what http.client raises
+                found.add(name, b"", failed=str(error))
+    for source in SOURCES:
+        left_s = MOST_S - (time.time() - found.began)
+        if left_s < 1:
+            found.add(source.file, b"", failed="no time was left")
+            continue
+        _ask(found, tools, source, min(source.within_s, left_s))
+
+
+def _of_the_collectors(prefix: str) -> Iterator[tuple[str, str]]:
+    for path in sorted(Path(prefix + "/var/lib/gpu-fleet/textfile").glob("*.prom")):
+        yield f"textfile-{path.name}", text_of(path)
+    for name in ("ready.json", "kernel.json"):
+        text = text_of(Path(prefix + "/var/lib/gpu-fleet/ready") / name)
+        if text:
+            yield name, text
+
+
+def _ask(found: Collection, tools: Tools, source: Source, within_s: float) -> None:
+    """A tool that hangs costs its time once: none of the driver's is started while one cannot be ended."""
+    began = time.time()
+    name, *arguments = source.command
+    is_drivers = name.startswith(("nvidia", "dcgmi", "amd-smi"))
+    hanging = tools.hanging() if is_drivers else ""
+    if hanging:
+        found.add(source.file, b"", failed=hanging)
+        return
+    try:
+        path = tools.find(name)
+    except CollectError:
+        return
+    try:
+        answer = tools.ask(within_s, [path, *arguments])
+    except CollectError as error:
+        found.add(source.file, b"", failed=str(error), seconds=round(time.time() - began, 1))
+        return
+    note: dict[str, object] = {
+        "command": " ".join(source.command),
+        "seconds": round(time.time() - began, 1),
+        "status": answer.status,
+    }
+    if answer.status is None:
+        note["failed"] = f"ended after {within_s:.0f} s"
+    found.add(source.file, answer.text.encode(), **note)
+
+
+def write(found: Collection, directory: Path, keep: int) -> Path:
+    """The archive, under a name by host and time. Of earlier ones `keep` less one stay."""
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(found.began))
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", os.uname().nodename)
+    path = directory / f"evidence-{host}-{when}.tar.gz"
+    new = directory / f".{path.name}.{os.getpid()}"
+    with tarfile.open(new, "w:gz", compresslevel=3) as tar:
+        for name, data in (("MANIFEST.json", found.manifest()), *found.files.items()):
+            member = tarfile.TarInfo(f"{path.name[: -len('.tar.gz')]}/{name}")
+            member.size, member.mtime, member.mode = len(data), int(found.began), 0o640
+            tar.addfile(member, io.BytesIO(data))
+    new.chmod(0o600)
+    with new.open("rb") as file:
+        os.fsync(file.fileno())
+    new.replace(path)
+    for old in sorted(directory.glob("evidence-*.tar.gz"))[:-keep]:
+        old.unlink()
+    return path
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`[REASON]`. The last line of what it prints is the path of the archive."""
+    prefix = os.environ.get("GPU_FLEET_PREFIX", "")
+    directory = Path(prefix + "/var/lib/gpu-fleet/evidence")
+    if not os.access(directory, os.W_OK):
+        print(f"gpu-fleet-evidence: cannot write below {directory}; run it as root (sudo)", file=sys.stderr)
+        return 1
+    for left in directory.glob(".evidence-*"):  # of a run that was killed
+        with contextlib.suppress(OSError):
+            left.unlink()
+    if shutil.disk_usage(directory).free < 2 * MOST_BYTES:
+        print(f"gpu-fleet-evidence: less than {2 * MOST_BYTES >> 20} MiB are free below {directory}", file=sys.stderr)
+        return 1
+    found = Collection(arguments[0] if arguments else "")
+    collect(found, Tools(directory / ".hanging"), prefix, os.environ)
+    path = write(found, directory, max(1, int(os.environ.get("GPU_FLEET_EVIDENCE_KEEP") or 5)))
+    failed = [note for note in found.notes if "failed" in note]
+    for note in failed:
+        print(f"not collected: {note['file']}: {note['failed']}", file=sys.stderr)
+    print(path)
+    return 0

@@ -1,0 +1,125 @@
+"""Samples in Prometheus's text format. The one place for the collectors' names, labels and help texts.
+
+The first six names and their label gpu are those of the Debian textfile guide (seed 001).
+"""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple, Sequence
+
+
+class Metric(NamedTuple):
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+_GPU = ("gpu",)
+METRICS: dict[str, Metric] = {
+    "memory_total_bytes": Metric("gauge", _GPU, "Memory of the GPU."),
+    "memory_used_bytes": Metric("gauge", _GPU, "Memory in use."),
+    "utilization_percent": Metric(
+        "gauge", _GPU, "GPU utilization: share of the last sample period in which at least one kernel was running."
+    ),
+    "temperature_celsius": Metric(
+        "gauge", _GPU, "Temperature of the GPU core; on AMD the junction temperature where it is known."
+    ),
+    "power_draw_watts": Metric("gauge", _GPU, "Current power draw."),
+    "power_limit_watts": Metric("gauge", _GPU, "Power limit of the GPU."),
+    "temperature_limit_celsius": Metric("gauge", _GPU, "Temperature at which the GPU reduces its clocks."),
+    "memory_temperature_celsius": Metric("gauge", _GPU, "Temperature of the memory."),
+    "memory_temperature_limit_celsius": Metric("gauge", _GPU, "Maximum operating temperature of the memory."),
+    "ecc_corrected_total": Metric("counter", _GPU, "Corrected memory errors since the driver was loaded."),
+    "ecc_uncorrected_total": Metric("counter", _GPU, "Uncorrectable memory errors since the driver was loaded."),
+    "info": Metric(
+        "gauge",
+        ("gpu", "uuid", "model", "pci", "driver_version"),
+        "Always 1; identity of the GPU. pci has the form used in the kernel log.",
+    ),
+    "partitions": Metric("gauge", _GPU, "Partitions that the GPU is divided into."),
+    "unreadable": Metric("gauge", (), "GPUs that the driver lists but cannot read, for example because they fell off the bus."),
+    "nvlink_transmit_bytes_total": Metric("counter", ("gpu", "link"), "Data sent over one NVLink."),
+    "nvlink_receive_bytes_total": Metric("counter", ("gpu", "link"), "Data received over one NVLink."),
+    "nvlinks_active": Metric("gauge", _GPU, "NVLinks of the GPU that are up."),
+    "nvlink_speed_bytes_per_second": Metric("gauge", _GPU, "Speed of the slowest NVLink that is up, in one direction."),
+    "fabric_info": Metric(
+        "gauge",
+        ("gpu", "cluster_uuid", "clique"),
+        "Always 1; NVLink domain across hosts that the GPU belongs to, and its clique there.",
+    ),
+    "pcie_transmit_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic from the GPU, as sampled by the driver."),
+    "pcie_receive_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic to the GPU, as sampled by the driver."),
+    "collector_success": Metric("gauge", ("collector",), "1 when the last collection succeeded."),
+    "collector_part_success": Metric(
+        "gauge",
+        ("collector", "part"),
+        "0 when a part of the last collection failed, though not all of it: readings, of GPUs that are listed.",
+    ),
+    "collector_duration_seconds": Metric("gauge", ("collector",), "How long the last collection took."),
+    "collector_timestamp_seconds": Metric("gauge", ("collector",), "When the last collection ended."),
+}
+
+
+# Of the readiness, with the prefix gpu_fleet_.
+READINESS: dict[str, Metric] = {
+    "ready_state": Metric("gauge", (), "Whether work may start on this host: 0 pass, 1 warn, 2 fail, 3 unknown."),
+    "ready_timestamp_seconds": Metric("gauge", (), "When that was evaluated."),
+    "ready_reason": Metric("gauge", ("reason", "gpu"), "Why the state is not pass: the state that the reason alone would give."),
+    "ready_drained_timestamp_seconds": Metric("gauge", (), "When gpu-fleet drained this node in Slurm; absent while it is not."),
+    "ready_schedulable": Metric("gauge", (), "Whether Slurm starts jobs on this node, whoever drained it or did not."),
+    "ready_drain_refused": Metric("gauge", (), "1 while this node is not drained because too many nodes are already."),
+}
+
+# Of jobs, with the prefix gpu_fleet_.
+_JOB = ("uuid", "gpu", "gpu_instance", "job_id", "user", "account", "partition")
+JOBS: dict[str, Metric] = {
+    "job_info": Metric("gauge", _JOB, "Always 1: a job that has this GPU, or this MIG instance of it."),
+    "jobs_success": Metric("gauge", (), "1 when the scheduler answered in the last sweep."),
+    "jobs_timestamp_seconds": Metric("gauge", (), "When jobs were last recorded or swept."),
+}
+
+
+class Metrics:
+    """The samples of one collection. `said`: why a part of it failed, as lines for whoever reads the file."""
+
+    def __init__(self, said: Sequence[str] = (), *, known: Mapping[str, Metric] = METRICS, prefix: str = "node_gpu_") -> None:
+        self._lines: dict[str, list[str]] = {}
+        self._known, self._prefix = known, prefix
+        self.said = list(said)
+
+    @classmethod
+    def of_readiness(cls) -> Metrics:
+        return cls(known=READINESS, prefix="gpu_fleet_")
+
+    @classmethod
+    def of_jobs(cls) -> Metrics:
+        return cls(known=JOBS, prefix="gpu_fleet_")
+
+    def add(self, name: str, value: float, *labels: str) -> None:
+        """`labels`: the values, in the order in which the metric has them."""
+        names = self._known[name].labels
+        if len(names) != len(labels):
+            raise ValueError(f"{name} has the labels {names}")
+        text = ",".join(f'{label}="{_escaped(of)}"' for label, of in zip(names, labels))
+        self._lines.setdefault(name, []).append(f"{self._prefix}{name}{{{text}}} {number(value)}\n".replace("{}", ""))
+
+    def part(self, collector: str, part: str, *, works: bool) -> None:
+        self.add("collector_part_success", int(works), collector, part)
+
+    def render(self) -> str:
+        parts = []
+        for name, metric in self._known.items():
+            if name in self._lines:
+                whole = self._prefix + name
+                parts.append(f"# HELP {whole} {metric.help}\n# TYPE {whole} {metric.kind}\n")
+                parts += self._lines[name]
+        return "".join(parts)
+
+
+def number(value: float) -> str:
+    """An exact integer where it is one: floats print 1e+16 for bytes."""
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,119 @@
+"""Could packages be installed here? Changes nothing: apt's package lists are written to a scratch directory (dnf's, which are
+large and valid for a day or two, to its cache), and are used only to look up names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, Sequence
+
+from .host import Host
+
+if TYPE_CHECKING:
+    from ..tools import Answer
+
+PATIENCE_S = 45  # fresh package lists of a distribution take seconds; a server that does not respond must not delay the fleet
+MOST = 200  # characters of a reason
+_OURS = "gpu-fleet-nvidia.list"
+
+Ask = Callable[..., "Answer"]
+
+
+def family(os_release: str) -> str:
+    """debian, rhel or unknown, of the text of /etc/os-release."""
+    names = " ".join(re.findall(r"^ID(?:_LIKE)?=(.*)", os_release, re.MULTILINE)).replace('"', " ").split()
+    if {"debian", "ubuntu"} & {*names}:
+        return "debian"
+    return "rhel" if {"rhel", "fedora", "centos"} & {*names} else "unknown"
+
+
+def obstacle(host: Host, repository: str, packages: Sequence[str]) -> str:
+    """Why not, in a few words; empty where they could. `repository`: NVIDIA's or a mirror of it, beside the host's own."""
+
+    def ask(*command: str) -> Answer:
+        return host.ask(*command, within_s=PATIENCE_S, with_stderr=True)
+
+    kind = family(host.text("/etc/os-release"))
+    if kind == "unknown":
+        return "this distribution is not supported"
+    why, replaced = (_of_apt if kind == "debian" else _of_dnf)(host, ask, repository, packages)
+    if why:
+        return why
+    # Those that earlier installations of ours brought may be upgraded, and no other.
+    others = [name for name in replaced if not host.has_placed("package", name)]
+    return f"another version of {others[0]} would have to be installed" if others else ""
+
+
+def _of_apt(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> tuple[str, Sequence[str]]:
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        scratch.chmod(0o755)  # apt fetches as a user of its own
+        (scratch / "lists/partial").mkdir(parents=True)
+        parts = scratch / "parts"
+        parts.mkdir()
+        for file in host.path("/etc/apt/sources.list.d").glob("*"):
+            if file.suffix in (".list", ".sources") and file.name != _OURS:
+                (parts / file.name).symlink_to(file)
+        if repository:
+            # apt does not know the repository's key yet; nothing is installed from it here.
+            (parts / "gpu-fleet-asked.list").write_text(f"deb [trusted=yes] {repository} /\n")
+        options = [
+            *("-q", "-o", f"Dir::State::Lists={scratch}/lists", "-o", f"Dir::Etc::SourceParts={parts}"),
+            *("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=", "-o", "Acquire::Retries=0"),
+            *("-o", "Acquire::http::Timeout=10", "-o", "Acquire::https::Timeout=10"),
+        ]
+        # A failing source does not matter as long as the others have the packages.
+        updated = ask("apt-get", *options, "update")
+        simulation = ("--simulate", "--no-install-recommends", "--no-remove", "install", *packages)
+        simulated = ask("apt-get", *options, *simulation)
+    if simulated.status != 0:
+        return complaint(updated.text + simulated.text), ()
+    return "", replaced_by_apt(simulated.text)
+
+
+def _of_dnf(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> tuple[str, Sequence[str]]:
+    added = (f"--repofrompath=gpu-fleet-asked,{repository}", "--nogpgcheck") if repository else ()
+    # Without -q, which would hide the address that failed. A mirror is tried four times.
+    options = (*added, "--assumeno", "--setopt=timeout=10", "--setopt=*.skip_if_unavailable=1")
+    answer = ask("dnf" if host.has("dnf") else "yum", "install", *options, *packages)
+    for cache in ("/var/cache/dnf", "/var/cache/libdnf5"):
+        for left in host.path(cache).glob("gpu-fleet-asked*"):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink()
+    # The prompt was reached and answered with no: everything was found.
+    if answer.status != 0 and "Operation aborted" not in answer.text:
+        return complaint(answer.text), ()
+    return "", tuple(replaced_by_dnf(answer.text))
+
+
+def complaint(text: str) -> str:
+    """The first error, without the tool's prefix; a failed download first, because it explains why a package was not found."""
+    for pattern in (
+        r"^(?:[EW]: Failed to fetch .*|.*(?:Curl error |Failed to download metadata ).*)",
+        r"^(?:.*nothing provides .*|(?:E|Error|Errors|No match)[: ] *[^ \n].*)",
+    ):
+        found = re.search(pattern, text, re.MULTILINE)
+        if found:
+            words = re.sub(r"^[A-Za-z]*: *", "", found[0])
+            words = re.sub(r"^ *- *", "", re.sub(r"^Failed to fetch ", "", words))
+            return re.sub(r" +", " ", words)[:MOST]
+    return f"no answer within {PATIENCE_S} s"
+
+
+def replaced_by_apt(text: str) -> Sequence[str]:
+    """Packages of which another version is there: `Inst NAME [version before] (version after ...)`."""
+    return re.findall(r"^Inst (\S*) \[", text, re.MULTILINE)
+
+
+def replaced_by_dnf(text: str) -> Iterator[str]:
+    """The names below Upgrading, Downgrading, Replacing and Removing, in what dnf is about to do."""
+    is_listing = False
+    for line in text.splitlines():
+        if line[:1] not in ("", " "):
+            is_listing = bool(re.match("Upgrading|Downgrading|Replacing|Removing", line))
+        elif is_listing and re.match(r" \S", line):
+            yield line.split()[0]

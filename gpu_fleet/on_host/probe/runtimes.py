@@ -1,0 +1,271 @@
+"""The first sign that this host runs containers or guests, or is set up to, by something that we did not install.
+
+A second runtime beside it may change its units, configuration and network. A stopped, half installed or unconfigured runtime
+counts too: what matters is that somebody set it up.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from typing import AbstractSet, Iterator, NamedTuple, Sequence
+
+from ..files import text_of
+from .host import Host
+
+PACKAGES_S = 20  # for the package manager to list what is installed
+
+
+class Runtime(NamedTuple):
+    """Patterns with spaces between them. `processes`: names have at most 15 characters. `paths`: those that exist only where the
+    runtime was used: an own installation that was removed leaves empty directories, and Ubuntu Server has the LXD snap without
+    anybody having asked for it. `in_homes`: below the home of each local user, for those that run without root."""
+
+    name: str
+    processes: str = ""
+    units: str = ""
+    programs: str = ""
+    packages: str = ""
+    paths: str = ""
+    in_homes: str = ""
+
+
+RUNTIMES = (
+    Runtime(
+        name="Kubernetes",
+        processes="kubelet kubelite k3s k3s-server k3s-agent rke2 k0s kube-proxy",
+        units="kubelet.service k3s*.service rke2-*.service k0s*.service snap.microk8s.*.service snap.kubelet*.service"
+        " snap.k8s.*.service",
+        programs="kubelet kubeadm k3s rke2 k0s",
+        packages="kubelet kubeadm rke2-*",
+        paths="/etc/kubernetes/* /var/lib/kubelet/* /etc/rancher/* /var/lib/rancher/* /var/lib/k0s/* /var/snap/microk8s"
+        " /var/snap/k8s",
+    ),
+    Runtime(
+        name="containerd",
+        processes="containerd buildkitd nerdctl",
+        units="containerd.service buildkit.service nerdctl*.service",
+        programs="containerd nerdctl buildkitd",
+        packages="containerd containerd.io moby-containerd nerdctl*",
+        paths="/etc/containerd/* /var/lib/nerdctl/*",
+        in_homes="bin/containerd .local/bin/containerd .local/share/nerdctl/*",
+    ),
+    Runtime(
+        name="CRI-O",
+        processes="crio",
+        units="crio.service",
+        programs="crio",
+        packages="cri-o*",
+        paths="/etc/crio/* /run/crio/*",
+    ),
+    Runtime(
+        name="Docker",
+        processes="dockerd rootlesskit balenad balena-engined cri-dockerd",
+        units="docker.service docker.socket cri-docker.service snap.docker.*.service",
+        programs="docker dockerd dockerd-rootless.sh cri-dockerd",
+        packages="docker docker.io docker-ce docker-ce-cli docker-engine docker-desktop moby-engine",
+        paths="/etc/docker/daemon.json /var/lib/docker/containers/* /var/lib/docker/volumes/*/ /var/snap/docker"
+        " /run/user/*/docker.sock",
+        in_homes="bin/dockerd .local/bin/dockerd .local/share/docker/*",
+    ),
+    Runtime(
+        name="Podman",
+        processes="podman conmon",
+        units="podman.socket podman.service",
+        programs="podman buildah",
+        packages="podman buildah",
+        paths="/etc/containers/systemd/* /var/lib/containers/storage/*-containers/*/ /var/lib/containers/storage/*-images/*/"
+        " /run/user/*/libpod",
+        in_homes=".local/share/containers/storage/* .config/containers/systemd/*",
+    ),
+    Runtime(
+        name="LXD",
+        processes="lxd lxcfs incusd lxc-start",
+        units="lxd.service incus.service lxc@.service",
+        programs="incusd lxc-start",
+        packages="lxd incus incus-base lxc",
+        paths="/var/lib/lxd/* /var/lib/incus/* /var/lib/lxc/*/config /var/snap/lxd/common/lxd/database/*",
+    ),
+    Runtime(
+        name="virtual machines",
+        processes="libvirtd virtqemud virtlxcd qemu-* kvm cloud-hyperviso firecracker VBoxHeadless vmware-vmx xenconsoled"
+        " pvedaemon ovs-vswitchd",
+        units="libvirtd.service virtqemud.service pvedaemon.service xcp-*.service",
+        programs="libvirtd virtqemud qm firecracker cloud-hypervisor",
+        packages="libvirt-daemon libvirt-daemon-system libvirt-daemon-driver-qemu pve-manager",
+        paths="/etc/libvirt/qemu/*.xml /etc/pve/*",
+    ),
+    Runtime(
+        name="systemd-nspawn",
+        processes="systemd-nspawn systemd-vmspawn",
+        units="systemd-nspawn@?*.service",
+        paths="/etc/systemd/nspawn/* /var/lib/machines/*",
+    ),
+    Runtime(
+        name="HPC containers",
+        processes="enroot starter-suid",
+        units="enroot*.service",
+        programs="enroot apptainer singularity ch-run shifter sarus",
+        packages="enroot enroot+caps apptainer apptainer-suid singularity-ce singularity-container",
+        paths="/etc/enroot/* /usr/share/pyxis/* /etc/slurm/plugstack.conf.d/pyxis.conf /etc/slurm/oci.conf"
+        " /usr/lib/slurm/spank_pyxis.so /usr/lib64/slurm/spank_pyxis.so /usr/lib/*/slurm*/spank_pyxis.so"
+        " /usr/local/lib/slurm/spank_pyxis.so /opt/*/lib/slurm/spank_pyxis.so",
+    ),
+    Runtime(
+        name="Nomad",
+        processes="nomad mesos-agent",
+        units="nomad.service mesos-*.service",
+        programs="nomad",
+        packages="nomad",
+        paths="/etc/nomad.d/*",
+    ),
+    Runtime(name="CNI", paths="/etc/cni/net.d/*.conf /etc/cni/net.d/*.conflist"),
+)
+BRIDGE = "bridge"  # among the names that are asked for
+_UNIT_PLACES = (
+    *("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
+    *("/lib/systemd/system", "/run/systemd/generator"),
+)
+_PROGRAM_PLACES = (
+    *("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin", "/opt/bin", "/opt/*/bin", "/snap/bin"),
+    "/var/lib/rancher/*/bin",
+)
+
+
+def first_sign(host: Host, *names: str) -> str:
+    """Of these runtimes, or of any and of network bridges: what was found, and where; empty where there is none."""
+    wanted = [runtime for runtime in RUNTIMES if not names or runtime.name in names]
+    ours = Ours(host)
+    signs = (sign for look in (_processes, _files, _packages) for sign in look(host, wanted, ours))
+    return next(signs, "") or (next(_bridges(host), "") if not names or BRIDGE in names else "")
+
+
+class Ours:
+    """What we have installed and placed, which is no sign of another runtime."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.packages = _our_packages(host)
+        self._files: AbstractSet[str] | None = None
+
+    def has(self, path: str) -> bool:
+        """Is this path of a package of ours, or placed by us? /usr/lib and /lib may be the same directory."""
+        if not path:  # of a process that has ended
+            return False
+        inside = path[len("/usr") :] if path.startswith("/usr/") else path
+        if self._files is None:
+            self._files = self._files_of_packages()
+        if inside in self._files:
+            return True
+        # What a runtime of ours has stored; and networks that Podman makes and leaves.
+        if inside.startswith("/var/lib/docker/") and "docker.io" in self.packages:
+            return True
+        if inside.startswith("/var/lib/containers/") and "podman" in self.packages:
+            return True
+        if inside.startswith("/etc/cni/net.d/") and "podman" in inside:
+            return True
+        return self._host.has_placed("file", path)  # Docker's settings
+
+    def _files_of_packages(self) -> AbstractSet[str]:
+        if not self.packages:
+            return frozenset()
+        names = sorted(self.packages)
+        # Both fail, with the files of the others, where one of the packages is gone.
+        listed = [
+            self._host.ask(*query, *names, within_s=PACKAGES_S).text
+            for query in (("dpkg-query", "--listfiles"), ("rpm", "--query", "--list"))
+        ]
+        return {re.sub("^/usr/", "/", line) for text in listed for line in text.splitlines()}
+
+
+def _our_packages(host: Host) -> AbstractSet[str]:
+    """Those whose transaction has not been settled yet are ours too."""
+    placed = re.findall(r"^package\t([^\t]*)\t", text_of(host.state / "placed"), re.MULTILINE)
+    return {*placed, *re.findall(r"^(\S*) - ", text_of(host.state / "packages/planned"), re.MULTILINE)}
+
+
+def _processes(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[str]:
+    running = []
+    for directory in sorted(glob.glob(f"{glob.escape(host.root)}/proc/[0-9]*")):  # noqa: PTH207  of hundreds of processes
+        name = _read(f"{directory}/comm")
+        # Anybody may give a process any name; no runtime has one with other characters.
+        if re.fullmatch(r"[A-Za-z0-9._-]+", name):
+            running.append((directory, name))
+    for runtime in wanted:
+        for pattern in runtime.processes.split():
+            for directory, name in running:
+                if fnmatch.fnmatchcase(name, pattern) and not ours.has(_program(host, directory)):
+                    yield f"{runtime.name} (process {name})"
+
+
+def _program(host: Host, directory: str) -> str:
+    """Empty for a process that has ended."""
+    try:
+        program = os.readlink(f"{directory}/exe")
+    except OSError:
+        return ""
+    return program[len(host.root) :] if host.root and program.startswith(f"{host.root}/") else program
+
+
+def _files(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[str]:
+    for runtime in wanted:
+        for place, patterns in ((_UNIT_PLACES, runtime.units), (_PROGRAM_PLACES, runtime.programs), (("",), runtime.paths)):
+            for pattern in patterns.split():
+                for directory in place:
+                    path = f"{directory}/{pattern}" if directory else pattern
+                    yield from _found(host, runtime.name, path, ours, is_unit=place is _UNIT_PLACES)
+    for runtime in wanted:
+        for home in _homes(host) if runtime.in_homes else ():
+            for pattern in runtime.in_homes.split():
+                yield from _found(host, runtime.name, f"{home}/{pattern}", ours)
+
+
+def _found(host: Host, name: str, pattern: str, ours: Ours, *, is_unit: bool = False) -> Iterator[str]:
+    for found in sorted(glob.glob(glob.escape(host.root) + pattern)):  # noqa: PTH207  its own has no links to nowhere
+        path = found[len(host.root) :].rstrip("/")
+        if ours.has(path):
+            continue
+        if is_unit:
+            where = f"unit {path.rpartition('/')[2]}"
+        else:  # what a directory holds has names that its users chose
+            where = path.rpartition("/")[0] if pattern.rstrip("/").endswith("/*") else path
+        yield f"{name} ({where})"
+
+
+def _homes(host: Host) -> Iterator[str]:
+    """As patterns. Not all that LDAP lists: looking at each of their homes would mount it."""
+    yield "/home/*"
+    fields = (line.split(":") for line in host.text("/etc/passwd").splitlines())
+    for home in sorted({of_user[5] for of_user in fields if len(of_user) > 5}):
+        if re.match("/.", home):
+            yield glob.escape(home)
+
+
+def _packages(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[str]:
+    debian = host.ask("dpkg-query", "--show", "--showformat", "${db:Status-Status} ${Package}\\n", within_s=PACKAGES_S).text
+    rpm = host.ask("rpm", "--query", "--all", "--queryformat", "%{NAME}\\n", within_s=PACKAGES_S).text
+    present = [line.partition(" ")[2] for line in debian.splitlines() if not re.match("(not-installed|config-files) ", line)]
+    present += rpm.splitlines()
+    for runtime in wanted:
+        for pattern in runtime.packages.split():
+            for package in fnmatch.filter(present, pattern):
+                if package not in ours.packages:
+                    yield f"{runtime.name} (package {package})"
+
+
+def _bridges(host: Host) -> Iterator[str]:
+    """A bridge is there for guests, whoever runs them: what it forwards would pass through the runtime's firewall rules."""
+    for bridge in sorted(host.path("/sys/class/net").glob("*/bridge")):
+        ports = sorted(port.name for port in bridge.parent.glob("brif/*"))
+        if (bridge.parent.name, ports) != ("docker0", []):  # that stays when a Docker goes
+            yield f"a network bridge ({bridge.parent.name}{' with ' if ports else ''}{' '.join(ports)})"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+            return file.readline().rstrip("\n")
+    except OSError:
+        return ""

@@ -1,0 +1,230 @@
+"""May work start on this host? `gpu-fleet-ready` answers from what exporters, collectors and the kernel log said last.
+
+Every 30 s the service evaluates and writes ready.json, and a metric. The command reads that file alone, so it answers at once,
+also while a driver hangs; what is older than a minute is unknown, and unknown is never pass.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Sequence
+
+from .files import replace, text_of
+from .metrics import Metrics
+from .samples import Sample, fetched, parse
+
+PASS, WARN, FAIL, UNKNOWN = "pass", "warn", "fail", "unknown"
+STATES = (PASS, WARN, FAIL, UNKNOWN)  # the number of a state is its metric's value and the exit status
+OLD_S = 60
+WITHIN_S = 10  # nvidia_gpu_exporter runs nvidia-smi when it is asked
+MOST_REASONS = 32
+BLANK = 1e6  # from here on a code or a count is a library's word for "no value"
+TABLE = Path(__file__).with_name("ready_table.json")
+_KERNEL = r"gpu_fleet_(xid|amd_event)_last_timestamp_seconds"
+_TEXTFILES = r"node_gpu_\w+|gpu_fleet_maintenance\w*"
+
+
+class Reason(NamedTuple):
+    """`code`: one word, for metrics. `gpu`: its index, or its PCI address for what the kernel log says; empty: the host's."""
+
+    state: str
+    code: str
+    gpu: str
+    text: str
+
+
+class Facts(NamedTuple):
+    """`mode`: as the label exporter_mode. `expected`: GPUs, 0: not known. `problems`: what could not be asked, and why."""
+
+    mode: str
+    expected: int
+    samples: Sequence[Sample]
+    kernel: Sequence[Sample]
+    says: str = ""
+    problems: Sequence[str] = ()
+
+
+def state_of(reasons: Sequence[Reason]) -> str:
+    """A failure that is known counts more than what is not known."""
+    found = {reason.state for reason in reasons}
+    return next((state for state in (FAIL, UNKNOWN, WARN) if state in found), PASS)
+
+
+def evaluated(facts: Facts, table: Mapping[str, Any]) -> list[Reason]:
+    """`table`: alerts/readiness.py makes it."""
+    reasons = [Reason(UNKNOWN, "not_asked", "", problem) for problem in facts.problems]
+    values = {sample.name: sample.value for sample in facts.samples if not sample.labels}
+    for sample in facts.samples:
+        if sample.name == "gpu_fleet_maintenance" and sample.value == 1:
+            reasons.append(Reason(WARN, "maintenance", "", f"in maintenance: {sample.labels.get('reason', '')}"))
+    named: dict[str, list[Sample]] = {}
+    for sample in facts.samples:
+        named.setdefault(sample.name, []).append(sample)
+    reasons += _of_listing(facts, set(_by_gpu(named, table["identity"])), values)
+    for signal in table["signals"]:
+        for gpu, value in _by_gpu(named, signal["metrics"]).items():
+            if value < BLANK and ((value == 0) if signal["zero"] else (value > 0)):
+                text = signal["texts"].get(f"{value:g}", signal["text"])
+                reasons.append(Reason(signal["state"], signal["code"], gpu, f"GPU {gpu}: {text}"))
+    return [*reasons, *_of_kernel(facts.kernel, table, values)]
+
+
+def _of_listing(facts: Facts, listed: AbstractSet[str], values: Mapping[str, float]) -> Iterator[Reason]:
+    hangs = re.search(r"# says: (.*the driver hangs.*)", facts.says)
+    if hangs:
+        yield Reason(FAIL, "driver_hangs", "", hangs[1])
+    if values.get("node_gpu_unreadable", 0) > 0:
+        yield Reason(FAIL, "unreadable", "", f"{values['node_gpu_unreadable']:g} GPUs cannot be read")
+    if not listed and not facts.problems and not hangs:
+        yield Reason(UNKNOWN, "no_gpus", "", "no GPU is listed")
+    if listed and len(listed) < facts.expected:
+        yield Reason(FAIL, "gpus_missing", "", f"{len(listed)} of {facts.expected} GPUs are listed")
+
+
+def _by_gpu(named: Mapping[str, Sequence[Sample]], metrics: Sequence[str]) -> dict[str, float]:
+    """The highest value of each GPU, which several instances and pods may share. nvidia_gpu_exporter has only the uuid."""
+    indices = {s.labels["uuid"]: s.labels["index"] for s in named.get("nvidia_smi_gpu_info", ()) if "uuid" in s.labels}
+    found: dict[str, float] = {}
+    for labels, value in [(s.labels, s.value) for name in metrics for s in named.get(name, ())]:
+        uuid = labels.get("uuid", "")
+        gpu = labels.get("gpu") or labels.get("gpu_id") or indices.get(uuid, uuid)
+        found[gpu] = max(found.get(gpu, value), value)
+    return found
+
+
+def _of_kernel(kernel: Sequence[Sample], table: Mapping[str, Any], values: Mapping[str, float]) -> Iterator[Reason]:
+    """Lines since the last maintenance ended, which confirms that what was before is over; a reboot ends all."""
+    over, ends = values.get("gpu_fleet_maintenance_end_timestamp_seconds", 0), table["ends"]
+    resets = {s.labels.get("pci"): s.value for s in kernel if s.labels.get("event") == ends["event"]}
+    for sample in kernel:
+        labels = sample.labels
+        code = labels.get("xid") or labels.get("event", "")
+        repaired = resets.get(labels.get("pci"), 0) if "event" in labels and code not in ends["not"] else 0
+        if sample.value <= max(over, repaired):
+            continue
+        classes = table["kernel"].get(code, {})
+        state, action = classes.get(_class(labels.get("detail", "")), classes.get("", (PASS, "")))
+        if state != PASS:
+            what = f"XID {code}" if "xid" in labels else code
+            pci = labels.get("pci", "")
+            yield Reason(state, f"xid_{code}" if "xid" in labels else code, pci, f"GPU {pci}: {what}: {action}")
+
+
+def _class(detail: str) -> str:
+    """As in the rule gpu:xid_reported:timestamp_seconds."""
+    if re.fullmatch(r"(?i)0x5 .*bus.*", detail):
+        return "0x6"
+    action = re.fullmatch(r"(0x[0-9a-fA-F]+)( .*)?", detail)
+    if action:
+        return action[1]
+    severity = re.fullmatch(r"(?i).* (non-?fatal|(?:link[ -]?)?fatal)", detail)
+    return "" if not severity else "nonfatal" if severity[1].lower().startswith("non") else "fatal"
+
+
+# --- on a host ----------------------------------------------------------------------------------------------------------------
+
+
+def read_facts(prefix: str, environment: Mapping[str, str], remembered: Path) -> Facts:
+    mode = environment.get("GPU_FLEET_EXPORTER_MODE", "")
+    expected = environment.get("GPU_FLEET_GPUS") or environment.get("GPU_COUNT") or "0"
+    textfiles = Path(prefix + "/var/lib/gpu-fleet/textfile")
+    texts = {path.name: text_of(path) for path in sorted(textfiles.glob("*.prom"))}
+    samples = [sample for text in texts.values() for sample in parse(text, _TEXTFILES)]
+    problems = []
+    if mode in ("dcgm-exporter", "nvidia_gpu_exporter"):
+        names = r"DCGM_\w+" if mode == "dcgm-exporter" else r"nvidia_smi_\w+"
+        text, problem = _asked("the GPU exporter", environment.get("GPU_FLEET_GPU_EXPORTER_LISTEN", ""))
+        samples += parse(text, f"{names}|(amd_)?gpu_\\w+")
+        problems += problem
+    elif not _is_fresh(samples):
+        problems.append("the collectors have not read the GPUs within a minute")
+    text, problem = _asked("Alloy, which reads the kernel log,", environment.get("GPU_FLEET_ALLOY_LISTEN", ""))
+    kernel = _remembered(remembered, list(parse(text, _KERNEL)))
+    says = "".join(text for name, text in texts.items() if name.startswith("gpu_"))
+    return Facts(mode, int(expected) if expected.isdigit() else 0, samples, kernel, says, (*problems, *problem))
+
+
+def _asked(what: str, listen: str) -> tuple[str, list[str]]:
+    try:
+        return fetched(listen, WITHIN_S), []
+    except (OSError, http.client.HTTPException) as error:
+        return "", [f"{what} does not answer: {error}"]
+
+
+def _is_fresh(samples: Sequence[Sample]) -> bool:
+    """Of the collector that reads the GPUs; that of links is on every host."""
+    works = {s.labels.get("collector") for s in samples if s.name == "node_gpu_collector_success" and s.value == 1} - {"links"}
+    read = [s.value for s in samples if s.name == "node_gpu_collector_timestamp_seconds" and s.labels.get("collector") in works]
+    return bool(read) and time.time() - max(read) <= OLD_S
+
+
+def _remembered(file: Path, said: Sequence[Sample]) -> Sequence[Sample]:
+    """With what was said since the host booted: Alloy forgets it when it is started again."""
+    boot = text_of(Path("/proc/sys/kernel/random/boot_id")).strip()
+    try:
+        stored = json.loads(file.read_text())
+        before = [Sample(*one) for one in stored["said"]] if stored["boot"] == boot else []
+    except (OSError, ValueError, KeyError, TypeError):
+        before = []
+    latest = {(sample.name, *sorted(sample.labels.items())): sample for sample in (*before, *said)}
+    kept = list(latest.values())[-1000:]
+    replace(file, json.dumps({"boot": boot, "said": kept}), 0o640)
+    return kept
+
+
+def service(prefix: str, environment: Mapping[str, str]) -> int:
+    """One evaluation, written for the command and for Prometheus."""
+    directory = Path(prefix + "/var/lib/gpu-fleet/ready")
+    facts = read_facts(prefix, environment, directory / "kernel.json")
+    reasons = evaluated(facts, json.loads(TABLE.read_text()))[:MOST_REASONS]
+    now = time.time()
+    report = {"state": state_of(reasons), "time": int(now), "reasons": [reason._asdict() for reason in reasons]}
+    replace(directory / "ready.json", json.dumps(report))
+    replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready.prom"), metrics(report))
+    return 0
+
+
+def metrics(report: Mapping[str, Any]) -> str:
+    found = Metrics.of_readiness()
+    found.add("ready_state", STATES.index(report["state"]))
+    found.add("ready_timestamp_seconds", report["time"])
+    unique = {(one["code"], one["gpu"]): STATES.index(one["state"]) for one in report["reasons"]}
+    for labels, state in unique.items():
+        found.add("ready_reason", state, *labels)
+    return found.render()
+
+
+def current(prefix: str) -> dict[str, Any]:
+    """The last evaluation; unknown when it is older than a minute, or none."""
+    try:
+        report: dict[str, Any] = json.loads(Path(prefix + "/var/lib/gpu-fleet/ready/ready.json").read_text())
+        age_s = time.time() - report["time"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return _unknown(0, "nothing has been evaluated since the host was set up: systemctl status gpu-fleet-ready.timer")
+    if not -OLD_S <= age_s <= OLD_S:
+        return _unknown(report["time"], f"the last evaluation was {age_s:.0f} s ago: systemctl status gpu-fleet-ready.timer")
+    return report
+
+
+def _unknown(when: int, text: str) -> dict[str, Any]:
+    return {"state": UNKNOWN, "time": when, "reasons": [Reason(UNKNOWN, "old", "", text)._asdict()]}
+
+
+def main(arguments: list[str]) -> int:
+    """`[--json]`: the last evaluation; the exit status is its number. `service`: evaluates."""
+    prefix = os.environ.get("GPU_FLEET_PREFIX", "")
+    if arguments == ["service"]:
+        return service(prefix, os.environ)
+    report = current(prefix)
+    if arguments == ["--json"]:
+        print(json.dumps(report, indent=2))
+    else:
+        print(report["state"])
+        for one in report["reasons"]:
+            print(f"  {one['state']}: {one['text']}")
+    return STATES.index(report["state"])

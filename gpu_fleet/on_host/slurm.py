@@ -1,0 +1,178 @@
+"""Slurm and the readiness of this host: HealthCheckProgram and Prolog.
+
+`health-check` drains the node when the host is not ready, and resumes it when it is again, if it was drained by us. It changes
+nothing without `slurm: drain` in the stack file, and drains no more than a share of the cluster: a fault of our own, or of a
+driver's release, must not empty it. It asks the controller only when the host is not ready, or was drained by us, and every ten
+minutes whether jobs may start: the health checks of 10,000 nodes are no load.
+
+`prolog` logs why a job starts on a host that is not ready. It refuses nothing: a prolog that fails drains the node and leaves the
+job of the user held. Both log to syslog: slurmd drops what these programs print (seen with 22.05).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import syslog
+import time
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from .files import replace, text_of
+from .metrics import Metrics
+from .ready import FAIL, PASS, WARN, current
+from .slurm_tools import SlurmError, run
+
+OURS = "gpu-fleet: "  # begins the reason of a node that we drained
+SETTLED_S = 2  # hosts that fail at once are checked within milliseconds of each other
+MOST_REASON = 200
+LOOKS_S = 600  # between two looks at the node's state while nothing is wrong: 10,000 nodes ask 17 times a second in all
+_NO_JOBS = {
+    *("DRAIN", "DOWN", "FAIL", "FAILING", "FUTURE", "MAINT", "NOT_RESPONDING"),
+    *("POWERED_DOWN", "POWERING_DOWN", "REBOOT_ISSUED"),
+}
+
+
+class Settings(NamedTuple):
+    """`drains`: otherwise it only says what it would do. `most_percent`: of the cluster's nodes, and at least one node."""
+
+    node: str
+    drains: bool
+    most_percent: float
+
+
+def health_check(report: Mapping[str, Any], settings: Settings, record: Path) -> str:
+    """What was done, in words; empty: nothing. `record`: exists while the node is drained by us. Raises SlurmError."""
+    is_ready = report["state"] in (PASS, WARN)
+    if is_ready:
+        _forget(record.with_name("slurm-limit"))
+    if any(one["code"] == "maintenance" for one in report["reasons"]):
+        return ""
+    if report["state"] == FAIL:
+        return _drained(report, settings, record)
+    return _resumed(settings, record) if is_ready and record.exists() else ""
+
+
+def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str:
+    reason = OURS + "; ".join(one["text"] for one in report["reasons"] if one["state"] == FAIL)
+    reason = re.sub(r"[^\x20-\x7e]|['\"\\]", "", reason)[:MOST_REASON]
+    states, _ = _node(settings.node)
+    if "DRAIN" in states or "DOWN" in states:
+        return ""
+    count, before = _ours()
+    most = max(1, int(count * settings.most_percent / 100))
+    refused = f"not drained: of {count} nodes no more than {most} may be drained by us: {reason}"
+    if len(before) >= most:
+        _note(record.with_name("slurm-limit"), reason)
+        return refused
+    if not settings.drains:
+        return f"dry run: would drain {settings.node}: {reason}"
+    run("scontrol", "update", f"NodeName={settings.node}", "State=DRAIN", f"Reason={reason}")
+    _note(record, reason)
+    time.sleep(SETTLED_S)
+    _, after = _ours()
+    at_once = sorted({*after, settings.node} - before)
+    if at_once.index(settings.node) >= most - len(before):
+        run("scontrol", "update", f"NodeName={settings.node}", "State=UNDRAIN")
+        _forget(record)
+        _note(record.with_name("slurm-limit"), reason)
+        return refused
+    _forget(record.with_name("slurm-limit"))
+    return f"drained {settings.node}: {reason}"
+
+
+def _resumed(settings: Settings, record: Path) -> str:
+    states, reason = _node(settings.node)
+    if "DRAIN" not in states or not reason.startswith(OURS):
+        _forget(record)  # somebody resumed it, or drains it for a reason of their own
+        return ""
+    if not settings.drains:
+        return f"dry run: would resume {settings.node}"
+    run("scontrol", "update", f"NodeName={settings.node}", "State=UNDRAIN")
+    _forget(record)
+    return f"resumed {settings.node}: it is ready again"
+
+
+def look(report: Mapping[str, Any], settings: Settings, file: Path) -> None:
+    """Writes whether Slurm starts jobs on this node, whoever decided it. Raises SlurmError."""
+    if report["state"] == FAIL or not file.exists() or time.time() - file.stat().st_mtime > LOOKS_S:
+        states, _ = _node(settings.node)
+        replace(file, str(int(not _NO_JOBS & set(re.findall(r"[A-Z_]+", states)))))
+
+
+def _node(name: str) -> tuple[str, str]:
+    """State, with its flags (IDLE+DRAIN), and reason."""
+    text = run("scontrol", "show", "node", name, "--oneliner")
+    state = re.search(r"\bState=(\S+)", text)
+    reason = re.search(r"\bReason=(.*?)(?: \[[^\]]*\])?(?: Comment=.*)?$", text.strip())
+    if not state:
+        raise SlurmError(f"scontrol show node {name}: no state in its answer")
+    return state[1], reason[1] if reason else ""
+
+
+def _ours() -> tuple[int, set[str]]:
+    """How many nodes there are, and those that we have drained. 24.11 keeps the reason of a node that was resumed."""
+    rows = [line.split("|", 2) for line in run("sinfo", "--noheader", "--Node", "--format=%N|%T|%E").splitlines()]
+    nodes = {row[0].strip(): row[1:] for row in rows if len(row) == 3}
+    return len(nodes), {node for node, (state, reason) in nodes.items() if "drain" in state and reason.startswith(OURS)}
+
+
+def metrics(directory: Path) -> str:
+    """Whether we drained the node, and since when; or why we did not."""
+    drained, limit = directory / "slurm-drained", directory / "slurm-limit"
+    found = Metrics.of_readiness()
+    if drained.exists():
+        found.add("ready_drained_timestamp_seconds", int(drained.stat().st_mtime))
+    found.add("ready_drain_refused", int(limit.exists()))
+    starts = text_of(directory / "slurm-schedulable")
+    if starts:
+        found.add("ready_schedulable", int(starts))
+    return found.render()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`health-check`, `prolog`. Both exit with 0: what they found is in the log."""
+    prefix = os.environ.get("GPU_FLEET_PREFIX", "")
+    report = current(prefix)
+    if list(arguments) == ["prolog"]:
+        if report["state"] not in (PASS, WARN):
+            job = os.environ.get("SLURM_JOB_ID", "?")
+            texts = "; ".join(one["text"] for one in report["reasons"])
+            _log(f"job {job} starts on a host that is not ready: {report['state']}: {texts}")
+        return 0
+    settings = Settings(
+        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
+        drains=os.environ.get("GPU_FLEET_READY_SLURM") == "drain",
+        most_percent=float(os.environ.get("GPU_FLEET_READY_MOST_DRAINED") or 5),
+    )
+    directory = Path(prefix + "/var/lib/gpu-fleet/ready")
+    try:
+        done = health_check(report, settings, directory / "slurm-drained")
+        look(report, settings, directory / "slurm-schedulable")
+    except SlurmError as error:
+        done = str(error)
+    said = directory / "slurm-said"
+    if done and done != text_of(said):  # once, and not every minute
+        _log(done)
+    said.write_text(done, encoding="utf-8")
+    replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom"), metrics(directory))
+    return 0
+
+
+def _log(text: str) -> None:
+    print(f"gpu-fleet-ready: {text}", file=sys.stderr)
+    syslog.openlog("gpu-fleet-ready")
+    syslog.syslog(syslog.LOG_WARNING, text)
+
+
+def _note(file: Path, text: str) -> None:
+    if not file.exists():
+        file.write_text(f"{int(time.time())} {text}\n", encoding="utf-8")
+        file.chmod(0o644)
+
+
+def _forget(file: Path) -> None:
+    if file.exists():
+        file.unlink()

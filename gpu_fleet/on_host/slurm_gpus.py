@@ -1,0 +1,77 @@
+"""Which GPU is meant by a number of Slurm.
+
+Slurm numbers the devices of a node in the order of its gres.conf (SLURM_JOB_GPUS, and IDX in `scontrol show job -d`), which
+is neither the driver's order nor that of CUDA_VISIBLE_DEVICES in the job. `slurmd -G` prints them in Slurm's order, with their
+device files; the driver says which GPU a device file is, by its minor number.
+Where jobs are not confined to their devices (ConstrainDevices in cgroup.conf), what they use is their own affair.
+Source: Slurm 22.05 to 26.05, gres_common.c (common_gres_set_env) and slurmd -G, read and run 2026-11-27; NVIDIA's driver,
+/proc/driver/nvidia/gpus/*/information and /proc/driver/nvidia-caps/mig-minors.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Iterator, NamedTuple
+
+from .files import text_of
+from .slurm_tools import expanded
+
+_GRES = re.compile(r"\bGres Name=gpu\b.*?\bCount=(\d+)\b.*?\bFile=(\S+)")
+
+
+class Gpu(NamedTuple):
+    """`gpu`: the index as in the GPU's other metrics. `gpu_instance`: of MIG. Each is empty where it is not known."""
+
+    uuid: str
+    gpu: str
+    gpu_instance: str = ""
+
+
+def in_order(said: str, root: Path = Path("/")) -> list[Gpu]:
+    """The devices that `slurmd -G` has printed. `root`: where the file system begins."""
+    by_minor = dict(_of_nvidia(root))
+    instances = dict(_of_mig(root))
+    renders = sorted((root / "sys/class/drm").glob("renderD*"), key=lambda path: path.joinpath("device").resolve().name)
+    amd = {path.name: str(index) for index, path in enumerate(path for path in renders if _is_amd(path))}
+    found = []
+    for count, files in _GRES.findall(said):
+        names = [Path(name).name for name in expanded(files)]
+        # One device may have several files: a MIG instance has those of its GPU and of its capabilities.
+        for of_one in [names] if count == "1" else [[name] for name in names]:
+            found.append(_device(of_one, by_minor, instances, amd))
+    return found
+
+
+def _device(names: list[str], by_minor: dict[str, Gpu], instances: dict[str, str], amd: dict[str, str]) -> Gpu:
+    minor = next((found[1] for name in names if (found := re.fullmatch(r"nvidia(\d+)", name))), "")
+    capabilities = [found[1] for name in names if (found := re.fullmatch(r"nvidia-cap(\d+)", name))]
+    instance = next((instances[number] for number in capabilities if number in instances), "")
+    if instance:
+        of_gpu, _, number = instance.partition("/")
+        gpu = by_minor.get(minor or of_gpu, Gpu("", ""))
+        return gpu._replace(gpu_instance=number)
+    return by_minor.get(minor) or Gpu("", next((amd[name] for name in names if name in amd), ""))
+
+
+def _of_nvidia(root: Path) -> Iterator[tuple[str, Gpu]]:
+    """The driver numbers GPUs by PCI address; a GPU that is off the bus has no uuid any more."""
+    files = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
+    for index, file in enumerate(files):
+        text = text_of(file)
+        minor = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
+        uuid = re.search(r"^GPU UUID:\s*(GPU-[0-9a-f-]{36})\s*$", text, re.MULTILINE)
+        if minor:
+            yield minor[1], Gpu(uuid[1] if uuid else "", str(index))
+
+
+def _of_mig(root: Path) -> Iterator[tuple[str, str]]:
+    """Capability -> minor of the GPU/GPU instance. That of a compute instance within it does not say more."""
+    for line in text_of(root / "proc/driver/nvidia-caps/mig-minors").splitlines():
+        found = re.fullmatch(r"gpu(\d+)/gi(\d+)/access (\d+)", line.strip())
+        if found:
+            yield found[3], f"{found[1]}/{found[2]}"
+
+
+def _is_amd(render: Path) -> bool:
+    return text_of(render / "device/vendor").strip() == "0x1002"

@@ -1,0 +1,80 @@
+"""Slurm's own programs on this host, wherever a site has installed them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Iterator
+
+WITHIN_S = 10  # of each command; Slurm ends a health check after 60 s
+# Of sites that build Slurm themselves; slurmd starts prologs and health checks with a PATH that need not have them.
+_PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/slurm/bin", "/opt/slurm/sbin")
+_HOSTS = re.compile(r"((?:[^,\[]|\[[^\]]*\])+)(?:,|$)")
+
+
+class SlurmError(Exception):
+    """Why Slurm did not answer."""
+
+
+def run(program: str, *arguments: str, within_s: float = WITHIN_S) -> str:
+    """What it prints. Raises SlurmError."""
+    text, status = answer(program, *arguments, within_s=within_s)
+    if status != 0:
+        raise SlurmError(f"{' '.join((program, *arguments[:1]))}: {text.strip()}")
+    return text
+
+
+def answer(program: str, *arguments: str, within_s: float = WITHIN_S) -> tuple[str, int]:
+    """What it prints, and its exit status; what it prints of errors, where it is not 0 or it prints nothing else."""
+    try:
+        done = subprocess.run(
+            (_path(program), *arguments), stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SlurmError(f"{program}: {error}") from None
+    text = done.stdout if done.returncode == 0 and done.stdout.strip() else done.stdout + done.stderr
+    return text.decode("utf-8", "replace"), done.returncode
+
+
+def slurmd() -> tuple[int, str]:
+    """The running daemon: its process, and when that started, in ticks since the boot. Raises SlurmError."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if (directory / "comm").read_text().strip() == "slurmd" and directory.stat().st_uid == 0:
+                return int(directory.name), (directory / "stat").read_text().rpartition(")")[2].split()[19]
+        except OSError:
+            continue
+    raise SlurmError("slurmd does not run on this host")
+
+
+def expanded(names: str) -> Iterator[str]:
+    """gpu-[1-3,07],login: the names in such a list."""
+    for name in _HOSTS.findall(names):
+        found = re.match(r"([^\[]*)\[([^\]]*)\](.*)", name)
+        if not found:
+            yield name
+            continue
+        for part in found[2].split(","):
+            first, _, last = part.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                for rest in expanded(found[3]) if found[3] else [""]:
+                    yield f"{found[1]}{number:0{len(first)}d}{rest}"
+
+
+def _path(program: str) -> str:
+    for directory in (*os.environ.get("PATH", "").split(":"), *_PLACES, *_beside_slurmd()):
+        path = Path(directory, program)
+        if directory.startswith("/") and path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    raise SlurmError(f"{program}: this host has no such program")
+
+
+def _beside_slurmd() -> Iterator[str]:
+    try:
+        program = Path(f"/proc/{slurmd()[0]}/exe").resolve()
+    except (OSError, SlurmError):
+        return
+    yield str(program.parent)
+    yield str(program.parent.parent / "bin")

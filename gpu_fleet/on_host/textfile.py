@@ -1,0 +1,85 @@
+"""Runs every collector of this host and writes its samples to gpu_COLLECTOR.prom in node_exporter's textfile directory.
+
+Once (started by systemd's timer), or every 15 s with the argument `loop`. Files are replaced atomically. When a collector fails,
+its file has no GPU series and ..._success is 0: stale values would look like a healthy GPU. When even the writing stops,
+..._timestamp_seconds no longer changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from .files import replace
+from .metrics import Metrics
+from .tools import CollectError, Stopped, Tools
+
+INTERVAL_S = 15
+SAYS_LINES = 3  # the last ones: a traceback ends with its reason
+COLLECTORS = Path(__file__).parent / "collect"
+
+
+def main(arguments: list[str]) -> int:
+    directory = Path(os.environ.get("GPU_FLEET_PREFIX", "") + "/var/lib/gpu-fleet/textfile")
+    tools = Tools(directory / ".gpu_hanging")
+    # After the tool at work: a user who has a process cannot be removed, and supervisor does not stop other sessions.
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: setattr(tools, "stopping", True))
+    began = time.monotonic()
+    try:
+        write_all(directory, tools)
+    except Stopped:
+        return 0
+    if arguments != ["loop"]:
+        return 0
+    until = max(began + INTERVAL_S, time.monotonic() + 1)
+    while time.monotonic() < until:
+        time.sleep(max(0.0, min(0.5, until - time.monotonic())))
+        if tools.stopping:
+            return 0
+    # As a new process, because the collectors may have changed.
+    again = [sys.executable, "-I", "-S", "-B", str(Path(__file__).parents[1]), "textfile", "loop"]
+    os.execv(sys.executable, again)  # noqa: S606
+
+
+def write_all(directory: Path, tools: Tools) -> None:
+    names = sorted(path.stem for path in COLLECTORS.glob("[a-z]*.py"))
+    for name in names:
+        write(directory, tools, name)
+    # The file of a collector, of the readiness or of jobs that this host no longer has would stay forever.
+    for written in directory.glob("gpu_*.prom"):
+        if written.name[len("gpu_") : -len(".prom")] not in names:
+            written.unlink()
+    for program in ("ready", "jobs"):
+        if not (COLLECTORS.parent / f"{program}.py").exists():
+            for written in directory.glob(f"{program}*.prom"):
+                written.unlink()
+
+
+def write(directory: Path, tools: Tools, name: str) -> None:
+    began = time.time()
+    metrics = Metrics()
+    try:
+        reason = tools.hanging()
+        if reason:
+            raise CollectError(reason)
+        importlib.import_module(f"on_host.collect.{name}").collect(tools, metrics)
+        success = 1
+    except Stopped:
+        raise
+    except Exception as error:
+        said = [*metrics.said, *(str(error) or repr(error)).splitlines()]
+        metrics, success = Metrics(said), 0
+        if isinstance(error, CollectError) and error.unreadable is not None:
+            metrics.add("unreadable", error.unreadable)
+    ended = time.time()
+    metrics.add("collector_success", success, name)
+    metrics.add("collector_duration_seconds", round(ended - began, 3), name)
+    metrics.add("collector_timestamp_seconds", int(ended), name)
+    # Comments to Prometheus; converge's check shows them as the reason of the failure.
+    says = "".join(f"# says: {line}\n" for line in metrics.said[-SAYS_LINES:])
+    replace(directory / f"gpu_{name}.prom", metrics.render() + says)

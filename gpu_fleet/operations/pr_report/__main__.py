@@ -1,0 +1,72 @@
+"""The command: `python -m gpu_fleet.operations.pr_report --base main`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.output import run
+from gpu_fleet.operations.pr_report.pictures import changed_files, checkout, pictures
+from gpu_fleet.operations.pr_report.report import changed, markdown
+from gpu_fleet.operations.stack import enter_project, project
+from gpu_fleet.stackfile.config import ROOT
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make pr-report", description="What the branch changes in every stack.")
+    parser.add_argument("--base", default="main", help="the branch or commit that is compared with, default %(default)s")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="write the whole report there")
+    parser.add_argument("--limit", type=int, metavar="CHARACTERS", help="of what is printed; GitHub takes 65,536 in a comment")
+    parser.add_argument("--price", type=float, help="of 1,000 active series a month")
+    parser.add_argument("--preview", action="store_true", help="add `pulumi preview` of each stack that changes: needs its login")
+    parser.add_argument("--stacks", type=Path, metavar="FILE", help="write the names of the stacks that change there, as JSON")
+    given = parser.parse_args(arguments)
+    try:
+        enter_project()
+        with checkout(given.base) as base:
+            sides = pictures(base), pictures(project())
+        files = changed_files(given.base)
+    except OperationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    changes = changed(*sides, given.price)
+    if given.stacks:
+        _write(given.stacks, json.dumps([one.stack for one in changes if not one.is_removed]))
+    deployed = [one.stack for one in changes if given.preview and not one.is_removed and not one.fails]
+    previews = {stack: _preview(stack) for stack in deployed}
+    compared = len({*sides[0], *sides[1]})
+    if given.to:
+        _write(given.to, markdown(changes, base=given.base, compared=compared, previews=previews, files=files))
+    print(markdown(changes, base=given.base, compared=compared, limit=given.limit, previews=previews, files=files), end="")
+    return 1 if any(one.fails or one.breaks_policy for one in changes) else 0
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def _preview(stack: str) -> str:
+    command = [
+        sys.executable,
+        "-m",
+        "gpu_fleet.operations.deploy",
+        "preview",
+        "--stack",
+        stack,
+        "--non-interactive",
+        "--color=never",
+    ]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return _COLOUR.sub("", done.stdout)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,64 @@
+"""What the state says of hosts before a run, and what a killed run left open in it.
+
+Hosts are found as they are (`apply` converges), so losing what a run did to those in the state costs nothing. A host that is not
+in it yet would be forgotten, and never be cleaned when it leaves the stack file: while a run brings one up, every step is saved,
+and what was being created when the run was killed is kept as a host that failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpu_fleet.operations.engine import OperationError, error_of, pulumi
+from gpu_fleet.stackfile.config import HostSpec
+
+HOST = "gpu-fleet:host:Host"
+_KILLED = "a run was killed while it brought up this host; the next `up` finishes it"
+
+
+def exported(stack: str) -> dict[str, Any]:
+    """As `pulumi stack export` prints it, with secrets encrypted. Raises OperationError."""
+    done = pulumi("stack", "export", "--stack", stack)
+    if done.returncode != 0:
+        raise OperationError(error_of(done))
+    loaded: dict[str, Any] = json.loads(done.stdout)
+    return loaded
+
+
+def resources_of(state: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (state.get("deployment") or {}).get("resources") or []
+
+
+def has_all(state: Mapping[str, Any], hosts: Iterable[HostSpec]) -> bool:
+    """Whether the state has each host under its name and at its address."""
+    known = {(one["inputs"].get("host"), _place(one["inputs"])) for one in resources_of(state) if one["type"] == HOST}
+    return all((host.name, host.prefix if host.connection == "local" else host.address) in known for host in hosts)
+
+
+def _place(inputs: Mapping[str, Any]) -> str:
+    connection = inputs.get("connection") or {}
+    return str(connection.get("address") or connection.get("prefix") or "")
+
+
+def keep_what_was_being_created(stack: str, state: dict[str, Any]) -> list[str]:
+    """Hosts whose creation a killed run left open: Pulumi would warn of them for ever, and forget those that leave the stack
+    file. They become resources that failed, which the next `up` brings up, or removes. Their names. Raises OperationError."""
+    deployment = state.get("deployment") or {}
+    pending = deployment.get("pending_operations") or []
+    ours = [one for one in pending if one["type"] == "creating" and one["resource"]["type"] == HOST]
+    if not ours:
+        return []
+    deployment["pending_operations"] = [one for one in pending if one not in ours]
+    known = {one["urn"] for one in resources_of(state)}
+    hosts = {one["resource"]["urn"]: one["resource"] for one in ours}
+    for urn, host in hosts.items():
+        if urn not in known:
+            outputs = {"facts": {}, "drift": [], "address": _place(host["inputs"])}
+            failed = {"id": host["inputs"]["host"], "outputs": outputs, "initErrors": [_KILLED]}
+            deployment["resources"].append({**host, **failed})
+    done = pulumi("stack", "import", "--stack", stack, stdin=json.dumps(state))
+    if done.returncode != 0:
+        raise OperationError(error_of(done))
+    return [str(host["inputs"]["host"]) for host in hosts.values()]

@@ -1,0 +1,133 @@
+"""A real Slurm on hosts of the lab: slurmctld on the first, slurmd on each, with the GPUs that the lab simulates as its devices.
+
+Debian's packages (22.05, 24.11). The device files are those of /dev/null: nothing opens them. Their minor numbers are not in
+the driver's order, as on real machines: position, minor and index of a GPU are three numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.gpu.machine import MACHINE_FILE
+from lab.hosts.errors import HostsError
+from lab.hosts.host import Host
+
+USER = "ops"
+ORDER = (2, 3, 0, 1, 6, 7, 4, 5)  # of the GPUs' minor numbers in gres.conf
+_READY_S = 180  # seconds on an idle machine
+
+# systemd's sandbox hides what is mounted over /proc in a container; on a real host the driver's files are /proc's own.
+_DRIVER_SEEN = """
+mkdir -p /etc/systemd/system/service.d
+printf '[Service]\\nProtectKernelTunables=no\\nProtectControlGroups=no\\n' >/etc/systemd/system/service.d/lab.conf
+"""
+_CONF = """\
+ClusterName=lab
+SlurmctldHost={controller}
+AuthType=auth/munge
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+ReturnToService=2
+SlurmUser=slurm
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmdParameters=config_overrides
+PrologFlags=Alloc
+MinJobAge=300
+KillWait=5
+{more}
+{nodes}
+PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@dataclass(frozen=True)
+class Slurm:
+    controller: Host
+    nodes: Sequence[Host]
+
+    def start(self, settings: Mapping[str, str]) -> None:
+        """`settings`: of slurm.conf: Prolog, Epilog. Returns when all nodes are idle. Raises HostsError."""
+        gpus = len(ORDER)
+        lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=16 Gres=gpu:{gpus} State=UNKNOWN" for node in self.nodes]
+        more = "\n".join(f"{name}={value}" for name, value in settings.items())
+        conf = _CONF.format(controller=f"{self.controller.name}({self.controller.address})", more=more, nodes="\n".join(lines))
+        # Consecutive minors of one line would be put in their order.
+        gres = "".join(f"Name=gpu File=/dev/nvidia{minor}\n" for minor in ORDER)
+        for node in self.nodes:
+            for file, text in (("slurm.conf", conf), ("gres.conf", gres)):
+                node.ssh(f"cat >/etc/slurm/{file}", stdin=text)
+            self.boot(node)
+        self.controller.ssh("systemctl start slurmctld")
+        self.all_ready()
+
+    def boot(self, node: Host) -> None:
+        """What a driver does at each boot, and the daemons that the lab does not start by themselves."""
+        node.ssh(_DRIVER_SEEN + "mount -t tmpfs tmpfs /proc/driver")
+        for index, gpu in enumerate(machine(node)["gpus"]):
+            bus, device = gpu["pci"]
+            directory = f"/proc/driver/nvidia/gpus/0000:{bus:02x}:{device:02x}.0"
+            text = f"GPU UUID: \t GPU-{gpu['uuid']}\nDevice Minor: \t {_minor_of(index)}\n"
+            node.ssh(f"mkdir -p {directory} && cat >{directory}/information && mknod /dev/nvidia{index} c 1 3", stdin=text)
+        hosts = "".join(f"{each.address} {each.name}\n" for each in self.nodes)
+        node.ssh("cat >/etc/hosts", stdin=f"127.0.0.1 localhost\n{hosts}")
+        node.ssh("systemctl daemon-reload && systemctl start munge slurmd")
+
+    def all_ready(self) -> None:
+        """Every node may be given jobs."""
+        deadline = time.monotonic() + _READY_S
+        while not set(states := self.ask("sinfo --noheader --Node --format=%t").split()) <= {"idle", "mix", "alloc"}:
+            if time.monotonic() > deadline:
+                log = self.controller.ssh("tail -n 20 /var/log/slurm/*.log", check=False).stdout
+                raise HostsError(f"Slurm's nodes are {states}:\n{log}")
+            time.sleep(0.5)
+
+    def ask(self, command: str) -> str:
+        return self.controller.ssh(command).stdout
+
+    def submit(self, script: str, *options: str) -> str:
+        """The job's id. `script`: one line of sh, run by a user of the hosts."""
+        command = f"cd /tmp && runuser -u {USER} -- sbatch --parsable --output=/dev/null {' '.join(options)} --wrap '{script}'"
+        return self.ask(command).strip()
+
+    def gpus_of(self, job_id: str, node: Host) -> set[str]:
+        """The uuids that a job has there, as the controller numbers them."""
+        said = self.ask(f"scontrol show job {job_id} --details --oneliner")
+        of_node = re.search(rf"\bNodes=\S*{node.name[-1]}\S* .*?GRES=gpu:\d+\(IDX:([\d,-]+)\)", said)
+        positions = of_node[1].split(",") if of_node else []
+        ranges = [range(int(first), int(last or first) + 1) for first, _, last in (each.partition("-") for each in positions)]
+        return uuids(node, [position for positions in ranges for position in positions])
+
+    def kill(self, node: Host) -> None:
+        """As an out-of-memory killer or an administrator does: the daemon, its jobs and what would have run their epilogs."""
+        node.ssh(
+            f"systemctl kill --signal=KILL --kill-whom=all slurmd; pkill -KILL slurmstepd; pkill -KILL -u {USER} sleep; true"
+        )
+        node.ssh("systemctl reset-failed slurmd; systemctl start slurmd")
+
+
+def uuids(node: Host, positions: Iterable[int]) -> set[str]:
+    """Of the GPUs that Slurm numbers so on this node."""
+    minors = {ORDER[position] for position in positions}
+    return {f"GPU-{gpu['uuid']}" for index, gpu in enumerate(machine(node)["gpus"]) if _minor_of(index) in minors}
+
+
+def machine(host: Host) -> dict:
+    return json.loads((host.gpu_state / MACHINE_FILE).read_text())
+
+
+def _minor_of(index: int) -> int:
+    """As it is on boards where the driver finds GPUs in another order than that of their PCI addresses."""
+    return len(ORDER) - 1 - index

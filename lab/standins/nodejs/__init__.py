@@ -1,1 +1,0 @@
-"""Stand-in of pulumi-language-nodejs: runs Pulumi programs with the `node` of the PATH."""
