@@ -74,6 +74,8 @@ _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six 
 _READINESS: Final = 6
 _JOBS: Final = 4
 _JOB: Final = "gpu:job:info"
+# Recorded of a host to count the GPU-hours: inventory, model, what a listed GPU counts.
+_USAGE: Final = 3
 
 # As the exporters' simulators give them for an H100.
 _PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 12}
@@ -191,7 +193,7 @@ def summary(
         of_jobs = shape.gpus if jobs else 0
         more = of_jobs + _JOBS * jobs + _READINESS * readiness
         likely = [
-            (mode, Series(sent=one.sent + more, recorded=one.recorded + of_jobs))
+            (mode, Series(sent=one.sent + more, recorded=one.recorded + of_jobs + _USAGE * jobs))
             for mode in _modes(exporter, vendor)
             for one in [of_host(mode, shape, counters, is_amd=is_amd, pulls=pulls)]
         ]

@@ -112,10 +112,11 @@ class Mimir(Server):
         """An instant query's values by one of its labels. Raises OperationError."""
         return {labels.get(label, ""): value for labels, value in self.vector(promql)}
 
-    def vector(self, promql: str) -> list[tuple[Mapping[str, str], float]]:
-        """Labels and value of each series of an instant query. Raises OperationError."""
+    def vector(self, promql: str, at: float | None = None) -> list[tuple[Mapping[str, str], float]]:
+        """Labels and value of each series of an instant query, now or `at` s since 1970. Raises OperationError."""
+        when = [] if at is None else [("time", f"{at:.3f}")]
         try:
-            result = self.get("/api/v1/query", [("query", promql)])["data"]["result"]
+            result = self.get("/api/v1/query", [("query", promql), *when])["data"]["result"]
             return [(series["metric"], float(series["value"][1])) for series in result]
         except (KeyError, TypeError, ValueError):
             raise OperationError(f"the store at {self.url} gave a response that is not that of a query") from None

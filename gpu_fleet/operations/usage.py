@@ -1,0 +1,124 @@
+"""`make usage`: the GPU-hours of a stack's cluster in a month as CSV, by model, state, account and user, with a price as money.
+
+    python -m gpu_fleet.operations.usage --stack us-west-training --month 2026-10 [--to usage.csv]
+
+From what alerts/rules/usage.yaml records each minute. A month is UTC's; of the current one, what has passed. Hours in which
+nothing was recorded, such as those before gpu-fleet:jobs, are in no row: a note has their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import re
+import sys
+import time
+from calendar import timegm
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.mimir import Mimir
+from gpu_fleet.operations.output import run
+from gpu_fleet.operations.stack import deployed_configuration, enter_project
+from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
+
+_PER_HOUR: Final = 60  # samples: the interval of the rules
+_DAY_S: Final = 86400
+_BY: Final = ("model", "state", "account", "user")
+HEAD: Final = ("month", "datacenter", "cluster", *_BY, "gpu_hours", "cost", "currency")
+# Larger differences have an alert, GpuHoursDoNotAddUp.
+_MOST_APART: Final = 0.005
+
+Hours = Mapping[tuple[str, ...], float]
+
+
+def days(month: str, now: float) -> list[tuple[float, float]]:
+    """Begin and end of each day, s since 1970, the last one until now. `month`: YYYY-MM. Raises OperationError."""
+    found = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", month)
+    if not found:
+        raise OperationError(f"MONTH is {month!r}, expected a year and a month such as 2026-10")
+    year, number = int(found[1]), int(found[2])
+    begin = timegm((year, number, 1, 0, 0, 0))
+    end = timegm((year + number // 12, number % 12 + 1, 1, 0, 0, 0))
+    if begin >= now:
+        raise OperationError(f"MONTH is {month}, which has not begun")
+    # A query of a whole month is more than a store answers at once.
+    return [(day, min(day + _DAY_S, end, now)) for day in range(begin, int(min(end, now)), _DAY_S)]
+
+
+def hours(store: Mimir, which: str, spans: Sequence[tuple[float, float]]) -> tuple[Hours, float, float]:
+    """GPU-hours by the labels of _BY, those of the inventory, and the hours in which it was recorded. Raises OperationError."""
+    used: dict[tuple[str, ...], float] = {}
+    inventory = recorded = 0.0
+    for begin, end in spans:
+        span = f"[{int(end - begin)}s]"
+        for labels, value in store.vector(f"sum_over_time(cluster:gpus_by_use:count{which}{span})", at=end):
+            key = tuple(labels.get(name, "") for name in _BY)
+            used[key] = used.get(key, 0) + value / _PER_HOUR
+        of_hosts = store.vector(f"sum(sum_over_time(host:gpus_inventory:count{which}{span}))", at=end)
+        inventory += sum(value for _, value in of_hosts) / _PER_HOUR
+        counted = store.vector(f"max(count_over_time(host:gpus_inventory:count{which}{span}))", at=end)
+        recorded += sum(value for _, value in counted) / _PER_HOUR
+    return used, inventory, recorded
+
+
+def rows(config: StackConfig, month: str, used: Hours) -> Iterator[tuple[str, ...]]:
+    section = config.grafana
+    price = section.cost_per_gpu_hour if section else None
+    for key, count in sorted(used.items()):
+        money = (f"{count * price:.2f}", section.currency) if section and price is not None else ("", "")
+        yield (month, config.datacenter, config.cluster, *key, f"{count:.2f}", *money)
+
+
+def notes(used: Hours, inventory: float, recorded: float, spans: Sequence[tuple[float, float]]) -> Iterator[str]:
+    """What the reader of the CSV must know."""
+    total, passed = sum(used.values()), sum(end - begin for begin, end in spans) / 3600
+    yield f"{total:,.1f} GPU-hours of {inventory:,.1f} in the inventory"
+    if inventory and abs(total / inventory - 1) > _MOST_APART:
+        yield "They differ by more than 0.5 %: see the alert GpuHoursDoNotAddUp."
+    if passed - recorded > passed * _MOST_APART:
+        yield f"Recorded for {recorded:,.1f} of {passed:,.1f} hours; the others are in no row."
+
+
+def written(found: Sequence[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([HEAD, *found])
+    return text.getvalue()
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status: 0, and 1 when there is nothing to write."""
+    parser = argparse.ArgumentParser(prog="make usage", description="The GPU-hours of a month as CSV.")
+    parser.add_argument("--stack", required=True)
+    parser.add_argument("--month", required=True, metavar="YYYY-MM")
+    parser.add_argument("--to", default="-", metavar="FILE", help="-: standard output")
+    given = parser.parse_args(arguments)
+    try:
+        spans = days(given.month, time.time())
+        enter_project()
+        config = deployed_configuration(given.stack).load()
+        which = f'{{datacenter="{config.datacenter}",cluster="{config.cluster}"}}'
+        used, inventory, recorded = hours(Mimir.of(config, given.stack), which, spans)
+        if not used:
+            raise OperationError(
+                f"Nothing was recorded in {given.month}: it needs gpu-fleet:jobs and the rules of gpu-fleet:alerts."
+            )
+    except (OperationError, ConfigErrors) as error:
+        print(error, file=sys.stderr)
+        return 1
+    text = written(list(rows(config, given.month, used)))
+    if given.to == "-":
+        print(text, end="")
+    else:
+        Path(given.to).parent.mkdir(parents=True, exist_ok=True)
+        Path(given.to).write_text(text)
+    for note in notes(used, inventory, recorded, spans):
+        print(note, file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,102 @@
+"""`make usage`: a month of which every hour is known, asked at a real store."""
+
+from __future__ import annotations
+
+import time
+from calendar import monthrange, timegm
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.mimir import Mimir
+from gpu_fleet.operations.usage import days, hours, notes, rows, written
+from gpu_fleet.stackfile.config import StackConfig
+from lab.showcase.remote_write import push
+from tests.prometheus_server import PrometheusServer
+
+HOUR = 3600
+NOW = timegm((2026, 11, 27, 12, 0, 0))
+LAST_MONTH = time.gmtime(time.time() - 32 * 24 * HOUR)
+MONTH = time.strftime("%Y-%m", LAST_MONTH)
+BEGIN = timegm((LAST_MONTH.tm_year, LAST_MONTH.tm_mon, 1, 0, 0, 0))
+LENGTH = 24 * monthrange(LAST_MONTH.tm_year, LAST_MONTH.tm_mon)[1]
+GAP = range(19 * 24, 19 * 24 + 6)  # hours in which the ruler was down
+
+H100 = {"model": "H100"}
+ALICE = {**H100, "state": "job", "account": "vision", "user": "alice"}
+BOB = {**H100, "state": "idle", "account": "", "user": "bob"}
+FREE = {**H100, "state": "unallocated"}
+BROKEN = {**H100, "state": "broken"}
+
+
+def count(labels: Mapping[str, str], hour: int) -> float:
+    """Of eight GPUs: alice has four and a half from the fourth day on, bob two without using them, one breaks for ten hours."""
+    alice, broken = 4.5 * (hour >= 72), float(100 <= hour < 110)
+    return {"job": alice, "idle": 2, "broken": broken, "unallocated": 6 - alice - broken}[labels["state"]]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Mimir:
+    settings = {"storage": {"tsdb": {"out_of_order_time_window": "100d"}}, "global": {"scrape_interval": "1m"}}
+    with PrometheusServer(tmp_path_factory.mktemp("store"), settings, "--web.enable-remote-write-receiver") as server:
+        minutes = [minute for minute in range(LENGTH * 60) if minute // 60 not in GAP]
+        series = {}
+        for labels in (ALICE, BOB, FREE, BROKEN):
+            named = {"__name__": "cluster:gpus_by_use:count", "datacenter": "d", "cluster": "c", **labels}
+            samples = [(BEGIN + 60 * minute + 7, value) for minute in minutes if (value := count(labels, minute // 60))]
+            series[tuple(sorted((key, text) for key, text in named.items() if text))] = samples
+        for cluster, host, gpus in (("c", "a", 6), ("c", "b", 2), ("other", "a", 100)):
+            named = {"__name__": "host:gpus_inventory:count", "datacenter": "d", "cluster": cluster, "instance": host, **H100}
+            series[tuple(sorted(named.items()))] = [(BEGIN + 60 * minute + 7, float(gpus)) for minute in minutes]
+        push(f"{server.url}/api/v1/write", series)
+        yield Mimir(server.url, {})
+
+
+def config(directory: Path, **grafana: object) -> StackConfig:
+    stack: dict[str, object] = {"datacenter": "d", "cluster": "c", "metrics": {"url": "https://mimir.example.com/api/v1/push"}}
+    stack["grafana"] = {"url": "https://grafana.example.com", **grafana}
+    return StackConfig.load(stack, directory, frozenset({"grafanaAuth"}))
+
+
+def test_a_month_adds_up_and_has_its_price(store: Mimir, tmp_path: Path) -> None:
+    spans = days(MONTH, time.time())
+    used, inventory, recorded = hours(store, '{datacenter="d",cluster="c"}', spans)
+    hours_of = LENGTH - len(GAP)
+    job = 4.5 * (hours_of - 72)
+    truth = {"job": job, "idle": 2.0 * hours_of, "broken": 10.0, "unallocated": 6.0 * hours_of - job - 10}
+    assert {state: sum(value for key, value in used.items() if key[1] == state) for state in truth} == pytest.approx(truth)
+    assert (inventory, recorded) == pytest.approx((8 * hours_of, hours_of))
+    text = written(list(rows(config(tmp_path, costPerGpuHour=2.5, currency="EUR"), MONTH, used)))
+    assert text.splitlines() == [
+        "month,datacenter,cluster,model,state,account,user,gpu_hours,cost,currency",
+        f"{MONTH},d,c,H100,broken,,,10.00,25.00,EUR",
+        f"{MONTH},d,c,H100,idle,,bob,{2 * hours_of:.2f},{5 * hours_of:.2f},EUR",
+        f"{MONTH},d,c,H100,job,vision,alice,{job:.2f},{2.5 * job:.2f},EUR",
+        f"{MONTH},d,c,H100,unallocated,,,{truth['unallocated']:.2f},{2.5 * truth['unallocated']:.2f},EUR",
+    ]
+    assert list(notes(used, inventory, recorded, spans)) == [
+        f"{8 * hours_of:,.1f} GPU-hours of {8 * hours_of:,.1f} in the inventory",
+        f"Recorded for {hours_of:,.1f} of {LENGTH:,.1f} hours; the others are in no row.",
+    ]
+
+
+def test_without_a_price_there_is_no_money_and_a_difference_is_named(tmp_path: Path) -> None:
+    used = {("H100", "job", "vision", "alice"): 10.0}
+    assert list(rows(config(tmp_path), "2026-10", used)) == [
+        ("2026-10", "d", "c", "H100", "job", "vision", "alice", "10.00", "", "")
+    ]
+    assert list(notes(used, 10.04, 24, [(0, 24 * HOUR)])) == ["10.0 GPU-hours of 10.0 in the inventory"]
+    _, differs = notes(used, 10.06, 24, [(0, 24 * HOUR)])
+    assert "differ by more than 0.5 %" in differs
+
+
+def test_the_current_month_ends_now_and_a_wrong_one_is_refused() -> None:
+    spans = days("2026-11", NOW)
+    assert (len(spans), spans[-1]) == (27, (NOW - 12 * HOUR, NOW))
+    assert (len(days("2024-02", NOW)), len(days("2025-12", NOW))) == (29, 31)
+    assert days("2025-12", NOW)[-1][1] == timegm((2026, 1, 1, 0, 0, 0))
+    for wrong in ("2026-13", "october", "", "2026-12"):
+        with pytest.raises(OperationError, match="MONTH is"):
+            days(wrong, NOW)
