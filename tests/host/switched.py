@@ -9,10 +9,9 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_fleet.host.part import Part
+from gpu_fleet.host.part import ON_HOST, Part
+from gpu_fleet.host.program import PROGRAM, host_program
 from tests.host.hosts import SimulatedHost
-
-PROGRAM = Path(__file__).parents[2] / "gpu_fleet/on_host/converge"
 
 # Starts the program with `kill -9` of the whole run at the Nth change of the file system, N from a file; counts the changes, and
 # writes what is flushed to disk and what is renamed, in order.
@@ -37,7 +36,7 @@ atexit.register(lambda: print(count, file=open(f"{directory}/count", "w")))
 atexit.register(lambda: print(*calls, sep="\\n", file=open(f"{directory}/calls", "w")))
 sys.argv[:] = sys.argv[2:]
 sys.addaudithook(watch)
-runpy.run_path(os.path.dirname(program) + "/lib/converge", run_name="__main__")
+runpy.run_path(os.path.dirname(program) + "/lib/converge.pyz", run_name="__main__")
 """
 
 
@@ -46,11 +45,9 @@ class SwitchedHost(SimulatedHost):
         envelope = super().envelope(parts)
         bundle = envelope / "bundle"
         shutil.rmtree(bundle / "lib")
-        (bundle / "lib/converge/program").mkdir(parents=True)
-        shutil.copy(PROGRAM / "start.sh", bundle / "converge")
-        for source in PROGRAM.glob("*.py"):
-            place = "lib/converge" if source.name == "__main__.py" else "lib/converge/program"
-            shutil.copy(source, bundle / place / source.name)
+        shutil.copy(ON_HOST / "converge/start.sh", bundle / "converge")
+        (bundle / PROGRAM).parent.mkdir()
+        (bundle / PROGRAM).write_bytes(host_program())
         files = sorted(path for path in bundle.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
         sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(bundle)}\n" for path in files)
         (bundle / "SHA256SUMS").write_text("".join(sums))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import signal
 import subprocess
+import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpu_fleet.host.part import File
+from gpu_fleet.host.parts.adoption import Adoption
+from gpu_fleet.host.parts.kernel_log import KernelLog
+from gpu_fleet.host.parts.python import Python
+from gpu_fleet.host.program import host_program
 from gpu_fleet.on_host.converge import events
 from gpu_fleet.on_host.converge.settings import is_setting
-from gpu_fleet.on_host.converge.transaction import planned_by_dnf
+from gpu_fleet.on_host.converge.transaction_rhel import planned_by_dnf
 from tests.host import test_converge_files, test_converge_services
 from tests.host.hosts import SimulatedHost, page, path_without, snapshot, web
 from tests.host.switched import SwitchedHost
@@ -102,6 +110,42 @@ def test_a_killed_apply_is_finished_by_the_next_one_and_can_be_removed(tmp_path:
         host.shell = ("sh",)
         assert host.run("remove", after).code in (0, 3), number
         assert {name for name in snapshot(host.prefix) if not name.startswith("var")} == {"etc", "etc/page", "etc/page/theirs"}
+
+
+def test_probes_run_in_the_program_and_find_what_the_scripts_find(switched: SwitchedHost) -> None:
+    parts = [Python().part(), *Adoption().parts(), *KernelLog().parts()]
+    shell = SimulatedHost(directory=switched.directory, prefix=switched.prefix, settings=switched.settings)
+    facts = shell.run("plan", parts).facts
+    assert {"GPU_FLEET_NODE_EXPORTER_REASON", "GPU_FLEET_GPU_EXPORTER_ADOPTED"} <= facts.keys()
+    broken = b"#!/bin/sh\nexit 99\n"
+    files = tuple(replace(file, content=broken) if file.path.endswith("/probe") else file for file in parts[0].files)
+    assert switched.run("plan", [replace(parts[0], files=files), *parts[1:]]).facts == facts
+
+
+def test_what_uses_packages_is_asked_in_the_program(switched: SwitchedHost) -> None:
+    path = "/opt/gpu-fleet/libexec/in-use"
+    script = File(path=path, content=b'#!/bin/sh\nexec sh "${0%/*}/probe" in_use "$@"\n', mode=0o755)
+    part = page(name="container-runtime-settings", files=(script, *page().files), keep=path)
+    dockerd = switched.directory / "bin/dockerd"
+    dockerd.parent.mkdir()
+    dockerd.touch(0o755)
+    switched.path = f"{dockerd.parent}:{switched.path}"
+    switched.apply([part])
+    changes = switched.run("remove").changes(part.name)
+    assert "file /etc/page/index.html: kept, because Docker stays" in changes, changes
+
+
+def test_the_program_is_one_file_with_the_same_bytes_on_any_machine() -> None:
+    first, second = host_program(), host_program()
+    assert first == second
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        infos = archive.infolist()
+    assert [info.filename for info in infos] == sorted(info.filename for info in infos)
+    assert {(info.date_time, info.create_system, info.compress_type) for info in infos} == {((1980, 1, 1, 0, 0, 0), 3, 0)}
+    assert {"__main__.py", "on_host/converge/main.py", "on_host/probe/driver.py", "on_host/tools.py"} <= {
+        i.filename for i in infos
+    }
+    assert not any("__pycache__" in info.filename for info in infos)
 
 
 def test_what_a_run_reports_as_done_is_on_disk(tmp_path: Path, switched: SwitchedHost) -> None:

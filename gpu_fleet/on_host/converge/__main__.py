@@ -1,4 +1,4 @@
-"""Started as `python3 -I -S -B BUNDLE/lib/converge VERB ...` by the script `converge`."""
+"""Started as `python3 -I -S -B BUNDLE/lib/converge.pyz VERB ...` by the script `converge`; `transaction`: by packages.py."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import importlib
 import os
 import sys
 
-if __name__ == "__main__":
+
+def _main(arguments: list[str]) -> int:
     bundle = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if arguments[:1] == ["transaction"]:
+        done: int = importlib.import_module("on_host.converge.transaction").main(arguments[1:])
+        return done
     try:
-        main = importlib.import_module("program.main").main
+        main = importlib.import_module("on_host.converge.main").main
     except (ImportError, OSError):
         # While this was read, an apply may have replaced the bundle: the host has another one now.
         current = f"{os.path.dirname(os.path.dirname(bundle))}/current/converge"
         if os.path.exists(f"{bundle}/manifest") or not os.path.exists(current):
             raise
-        os.execvp("sh", ["sh", current, *sys.argv[1:]])  # noqa: S606
-    sys.exit(main(sys.argv[1:], bundle))
+        os.execvp("sh", ["sh", current, *arguments])  # noqa: S606
+    code: int = main(arguments, bundle)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1:]))

@@ -22,6 +22,7 @@ from .packages_in_use import adopted_by_others, can_purge, stop_services, used_b
 from .programs import must, pause, read_or_empty, run
 from .records import Placed, Record
 
+_OF_BUNDLE = "lib/converge.pyz"  # this program
 # How long a run waits for a package manager, which takes minutes even for a driver on a slow mirror. One that hangs (a maintainer
 # script that waits for an answer, a dead NFS mount) is never ended: a package that is cut off in the middle breaks later
 # installations.
@@ -135,11 +136,11 @@ class Packages:
         shutil.rmtree(self._directory, ignore_errors=True)
         os.mkdir(self._directory, 0o700)
         # A copy of the program: the bundle that it comes from may be deleted while it runs.
-        create(f"{self._directory}/transaction.py", self._program)
+        create(f"{self._directory}/program.pyz", f"{self._host.bundle}/{_OF_BUNDLE}")
         create(f"{self._directory}/environment", proxies.for_sh().encode("utf-8", "surrogateescape"))
         create(f"{self._directory}/request.new", f"{' '.join((part, of, verb, *names))}\n".encode())
         self._disk.commit(f"{self._directory}/request.new", f"{self._directory}/request")
-        command = [sys.executable, "-I", "-S", "-B", f"{self._directory}/transaction.py", self._directory, of, verb, *names]
+        command = self._command(f"{self._directory}/program.pyz", of, verb, *names)
         if os.path.isdir("/run/systemd/system"):
             # mixed: only the program gets a shutdown's signal, and it continues; the shutdown waits for it.
             must(
@@ -153,9 +154,8 @@ class Packages:
             subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
         return self._await(part, 50)
 
-    @property
-    def _program(self) -> str:
-        return os.path.join(os.path.dirname(__file__), "transaction.py")
+    def _command(self, program: str, *arguments: str) -> list[str]:
+        return [sys.executable, "-I", "-S", "-B", program, "transaction", self._directory, *arguments]
 
     def _await(self, part: str, tries: int) -> int:
         """Waits for its end. `tries`: how many times it may be found neither running nor done."""
@@ -211,7 +211,7 @@ class Packages:
         with contextlib.suppress(_Unfinished):
             self._await(part, 3)
         if not self._read("status"):
-            run(sys.executable, "-I", "-S", "-B", self._program, self._directory, of, "resolve")
+            run(*self._command(f"{self._host.bundle}/{_OF_BUNDLE}", of, "resolve"))
             say(f"{part}: the package manager was killed before it finished, during an earlier run ({asked})")
             if (self._host.verb, verb, of) == ("apply", "install", "rhel"):
                 again = [line.split("\t")[0] for line in self._read("names").split("\n") if line]

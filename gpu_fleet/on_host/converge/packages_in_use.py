@@ -8,10 +8,12 @@ import os
 import re
 from typing import Sequence
 
+from .facts import ask
 from .host import Host, has_our_name
 from .manifest import Part
 from .programs import run
 
+_IN_USE_TIMEOUT_S = 60
 _SERVICE = re.compile(r"^.*/systemd/system/([^/@]*\.(?:service|socket|timer))$", re.MULTILINE)
 
 
@@ -19,7 +21,7 @@ def used_by(host: Host, part: Part) -> str:
     """What uses the packages, or nothing. The part's own script finds out; when it fails they are kept."""
     said = ""
     for script in part.keep:
-        done = run("sh", f"{host.bundle}/files{script}", part.name, within_s=60)
+        done = ask(host, script, (part.name,), {}, _IN_USE_TIMEOUT_S)
         said += done.stdout if done.ok else f"{done.stdout}it is unknown what else uses it\n"
     return said.rstrip("\n")
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # shellcheck source-path=SCRIPTDIR
 # Makes this host match its bundle, or reports the differences: verifies that the program is whole, finds a Python that is new enough,
-# and starts the program with it (lib/converge). README.md describes the verbs, the manifest, the output and the exit codes.
+# and starts the program with it (lib/converge.pyz). README.md describes the verbs, the manifest, the output and the exit codes.
 #
 # usage: sh converge needs|plan|apply|check|remove --prefix DIR [--envelope DIR] [--artifacts DIR] [--stack NAME] [--instance NAME]
 #   [--metrics FILE]
@@ -31,7 +31,7 @@ while [ -n "$rest" ]; do
   for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9 python3.8 platform-python; do
     # -I and -S: nothing that a user or a site has installed is imported.
     if [ -x "$directory/$name" ] && "$directory/$name" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then
-      exec "$directory/$name" -I -S -B -X utf8 "$HERE/lib/converge" "$@"
+      exec "$directory/$name" -I -S -B -X utf8 "$HERE/lib/converge.pyz" "$@"
     fi
   done
 done

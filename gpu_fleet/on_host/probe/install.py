@@ -47,7 +47,7 @@ def obstacle(host: Host, repository: str, packages: Sequence[str]) -> str:
 
 
 def _of_apt(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> tuple[str, Sequence[str]]:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=host.environment.get("TMPDIR")) as name:
         scratch = Path(name)
         scratch.chmod(0o755)  # apt fetches as a user of its own
         (scratch / "lists/partial").mkdir(parents=True)

@@ -1,0 +1,35 @@
+"""The host program in Python as one file that Python runs: a zip with the same bytes on any machine.
+
+Not done here: choosing what a bundle has besides it (bundle.py).
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+
+from gpu_fleet.host.part import ON_HOST
+
+PROGRAM = "lib/converge.pyz"  # in a bundle
+_SHARED = ("__init__", "files", "samples", "tools")
+
+
+def host_program() -> bytes:
+    """Not compressed: another version of zlib would give other bytes, and a bundle is compressed when it is sent."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in sorted(_modules()):
+            info = zipfile.ZipInfo(name)  # its time is always that of 1980
+            info.create_system = 3
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, content)
+    return buffer.getvalue()
+
+
+def _modules() -> Iterator[tuple[str, bytes]]:
+    yield "__main__.py", (ON_HOST / "converge/__main__.py").read_bytes()
+    shared = (ON_HOST / f"{name}.py" for name in _SHARED)
+    for source in (*shared, *ON_HOST.glob("converge/*.py"), *ON_HOST.glob("probe/*.py")):
+        if source.name != "__main__.py":
+            yield f"on_host/{source.relative_to(ON_HOST).as_posix()}", source.read_bytes()

@@ -1,0 +1,109 @@
+"""Package transactions by dnf or yum, and rpm."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+from typing import Iterable, Iterator
+
+from .transaction import Transaction, lines_of, output_of
+
+
+class Rhel(Transaction):
+    def owns(self, name: str, path: str) -> bool:
+        return "owned" in output_of("rpm", "--query", "--file", path, "--queryformat", "owned")  # rpm itself detects a conflict
+
+    def _dnf(self, *arguments: str, output: str) -> int:
+        # Without -q, which would hide the address that failed.
+        tool = "dnf" if shutil.which("dnf") else "yum"
+        return self.run(tool, "-y", "--setopt=*.skip_if_unavailable=1", *arguments, output=output)
+
+    def install(self, names: list[str]) -> int:
+        """In two steps, so that the list of what will be installed is on disk before the first package is."""
+        self._repair()
+        code = self._dnf("install", "--downloadonly", f"--setopt=destdir={self.at('rpms')}", *names, output="planned")
+        if code != 0 or not self._guard():
+            return code or 1
+        self.flush("planned")
+        return self._dnf("install", *names, output="planned")
+
+    def _guard(self) -> bool:
+        """The same as Debian's from dnf's table and the packages that it has downloaded."""
+        listing = False
+        for line in lines_of(self.read("planned")):
+            if not line.startswith(" "):
+                listing = line.startswith(("Upgrading", "Downgrading", "Replacing", "Removing"))
+            elif listing and re.match(" [^ ]", line) and not self.is_ours(line.split()[0]):
+                self.refuse(f"it would replace {line.split()[0]}")
+        for each in self._planned():
+            name = re.sub(r"\.(i[3-6]86|x86_64|aarch64|noarch)$", "", each)
+            for directory in (self.at("rpms"), "/var/cache/yum"):
+                for package in glob.glob(f"{directory}/**/{glob.escape(name)}-[0-9]*.rpm", recursive=True):
+                    form = "[%{FILEMODES:perms} %{FILENAMES}\n]"
+                    listed = output_of("rpm", "--query", "--package", "--nosignature", "--queryformat", form, package)
+                    for line in lines_of(listed):
+                        if not line.startswith("d"):
+                            self.check_file(name, line.partition(" ")[2])
+        if self.read("refused"):
+            os.truncate(self.at("planned"), 0)
+            return False
+        return True
+
+    def _repair(self) -> None:
+        """On releases whose database is Berkeley DB, the locks left by a killed rpm block every later one."""
+        code = self.run("rpm", "--query", "--all", output="packages", errors="repair", fresh=True)
+        said = lines_of(self.read("repair"))
+        if code == 0 and not any(line.startswith("error: ") for line in said):
+            return
+        if self.run("rpm", "--rebuilddb", errors="log") == 0:
+            self.append("said", "rpm's database had been damaged; it was repaired by rpm --rebuilddb\n")
+        else:
+            self.append("said", f"rpm's database is damaged, and rpm --rebuilddb failed: {said[0] if said else ''}\n")
+
+    def reinstall(self, names: list[str]) -> int:
+        """The package's scripts did not finish, which rpm, unlike dpkg, does not record."""
+        return self._dnf("reinstall", *names, output="log")
+
+    def purge(self, names: list[str]) -> int:
+        return self.run("rpm", "--erase", *names)
+
+    def _planned(self) -> list[str]:
+        return planned_by_dnf(lines_of(self.read("planned")), os.uname().machine)
+
+    def installed(self) -> Iterator[str]:
+        for name in self._planned():
+            if output_of("rpm", "--query", "--queryformat", "installed", name).startswith("installed"):
+                yield f"{name}\tpurge"
+
+
+def planned_by_dnf(lines: Iterable[str], native: str) -> list[str]:
+    """The names in dnf's transaction tables, the sections Installing, Installing dependencies and Installing weak dependencies. A
+    name too long for its column is on a line of its own."""
+    found: set[str] = set()
+    waiting = ""
+    listing = False
+
+    def bring(name: str, arch: str) -> None:
+        if name:
+            found.add(name if arch in (native, "noarch", "") else f"{name}.{arch}")
+
+    for line in lines:
+        if not line.startswith(" "):
+            bring(waiting, "")
+            waiting = ""
+            listing = bool(re.match("Installing.*:$", line))
+        elif listing:
+            words = line.split()
+            if re.match(" [^ ]", line):
+                bring(waiting, "")
+                waiting = words[0]
+                if len(words) > 1:
+                    bring(words[0], words[1])
+                    waiting = ""
+            elif waiting and words:
+                bring(waiting, words[0])
+                waiting = ""
+    bring(waiting, "")
+    return sorted(found)
