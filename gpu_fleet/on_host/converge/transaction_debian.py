@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Iterator
 
-from .transaction import Transaction, lines_of, output_of
+from .transaction_shared import Transaction, lines_of, output_of
 
 _APT_PATIENCE_S = 900
 _HALF = ("half-installed", "half-configured", "unpacked")

@@ -8,7 +8,7 @@ import re
 import shutil
 from typing import Iterable, Iterator
 
-from .transaction import Transaction, lines_of, output_of
+from .transaction_shared import Transaction, lines_of, output_of
 
 
 class Rhel(Transaction):

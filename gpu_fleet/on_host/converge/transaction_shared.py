@@ -1,0 +1,95 @@
+"""What package transactions of both families have."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import Iterator
+
+from .disk import sync
+from .programs import read_or_empty, run
+
+
+def lines_of(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line]
+
+
+def output_of(*command: str) -> str:
+    """Empty where there is no such program."""
+    return run(*command).stdout
+
+
+class Transaction:
+    """What both families have."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        records = (line.split("\t") for line in lines_of(read_or_empty(f"{directory}/../placed")))
+        self._ours = {fields[1] for fields in records if fields[0] == "package"}
+
+    def at(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def read(self, name: str) -> str:
+        return read_or_empty(self.at(name))
+
+    def append(self, name: str, text: str) -> None:
+        with open(self.at(name), "a", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+
+    def refuse(self, reason: str) -> None:
+        """The first one counts."""
+        if not self.read("refused"):
+            self.append("refused", f"{reason}\n")
+
+    def flush(self, name: str) -> None:
+        sync(self.at(name))
+
+    def is_ours(self, name: str) -> bool:
+        """A package that an earlier transaction of ours installed."""
+        return name in self._ours
+
+    def run(self, *command: str, output: str = "log", errors: str = "stderr", fresh: bool = False) -> int:
+        """Appends what it prints. A daemon that a package starts does not inherit our lock."""
+        with open(self.at(output), "ab") as out, open(self.at(errors), "wb" if fresh else "ab") as err:
+            try:
+                return subprocess.call(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+            except OSError as error:
+                err.write(f"{command[0]}: {error.strerror}\n".encode())
+                return 127
+
+    def check_file(self, name: str, path: str) -> None:
+        """A path of a package that is not installed yet. What exists there belongs to somebody, and dpkg and rpm would overwrite
+        it without a word where it is of no package, as after an installation from an archive."""
+        file = os.path.basename(path)
+        if re.search(r"/systemd/system/[^@]*\.(service|socket|timer)$", path) and os.path.isdir("/run/systemd/system"):
+            state = output_of("systemctl", "show", "--property=LoadState", "--value", file).strip()
+            if state not in ("", "not-found"):
+                where = output_of("systemctl", "show", "--property=FragmentPath", "--value", file).strip()
+                self.refuse(f"{name} contains the unit {file}, which exists on this host ({where})")
+        elif re.search(r"/s?bin/[^/]*$", path):
+            for other in ("/usr/local/bin", "/usr/local/sbin", "/opt/bin"):
+                if os.path.exists(f"{other}/{file}"):
+                    self.refuse(f"{name} contains the program {file}, which exists on this host ({other}/{file})")
+        if os.path.lexists(path) and not self.owns(name, path):
+            self.refuse(f"{name} contains {path}, which exists on this host")
+
+    def guard(self, asked: str) -> int:
+        raise NotImplementedError
+
+    def owns(self, name: str, path: str) -> bool:
+        raise NotImplementedError
+
+    def install(self, names: list[str]) -> int:
+        raise NotImplementedError
+
+    def reinstall(self, names: list[str]) -> int:
+        raise NotImplementedError
+
+    def purge(self, names: list[str]) -> int:
+        raise NotImplementedError
+
+    def installed(self) -> Iterator[str]:
+        """Lines of `names`."""
+        raise NotImplementedError
