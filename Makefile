@@ -21,7 +21,7 @@ ifeq ($(origin HOST),environment)
 HOST :=
 endif
 # STACKS: the directory of the stack files, if not this one (docs/own-directory.md). The stack `dev` is always in this one.
-ON_STACKS := preview up up-all destroy shell artifacts pull-bundle new-stack known-hosts check status usage drift-report evidence gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
+ON_STACKS := preview up up-all destroy shell artifacts pull-bundle new-stack known-hosts check status usage reliability drift-report evidence gpu-load rules dashboards dashboards-pull pr-report policies test-alert gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline
 $(ON_STACKS): export GPU_FLEET_STACKS := $(if $(filter dev,$(STACK)),,$(STACKS))
 BUILD := $(if $(STACKS),$(STACKS)/)build
 # `pulumi preview` and `pulumi up` with the options for many hosts (docs/operating.md).
@@ -77,7 +77,7 @@ dev-down: .venv/installed-dev ## stop and remove everything of the dev datacente
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
 
-.PHONY: preview artifacts offline-kit up up-all destroy shell new-stack pull-bundle known-hosts check policies status usage drift-report evidence gpu-load test-alert
+.PHONY: preview artifacts offline-kit up up-all destroy shell new-stack pull-bundle known-hosts check policies status usage reliability drift-report evidence gpu-load test-alert
 preview: .venv/installed ## show what `make up` would change: make preview STACK=us-west-training; PLAN=hosts queries the hosts too
 	@$(PROGRAMS_FOR) "$(STACK)" >&2
 	@$(DEPLOY) preview --stack "$(STACK)" --host "$(HOST)"
@@ -135,6 +135,10 @@ status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, la
 usage: .venv/installed ## write the GPU-hours of a month as CSV, by model, state, account and user: make usage STACK=s MONTH=2026-10 TO=usage.csv
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.usage --stack "$(STACK)" --month "$(MONTH)" --to "$(or $(TO),-)"
+
+reliability: .venv/installed ## write the failures, availability and repairs of a month's hosts as CSV: make reliability STACK=s MONTH=2026-10 TO=hosts.csv
+	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.reliability --stack "$(STACK)" --month "$(MONTH)" --to "$(or $(TO),-)"
 
 drift-report: .venv/installed ## run `make check` for every stack and write one report for an issue: make drift-report TO=build/drift.md
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet >&2

@@ -74,8 +74,8 @@ _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six 
 _READINESS: Final = 6
 _JOBS: Final = 4
 _JOB: Final = "gpu:job:info"
-# Recorded of a host to count the GPU-hours: inventory, model, what a listed GPU counts.
-_USAGE: Final = 3
+# Recorded of a host to count the GPU-hours: inventory, model, what a listed GPU counts; and whether it is available.
+_USAGE: Final = 4
 
 # As the exporters' simulators give them for an H100.
 _PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 12}

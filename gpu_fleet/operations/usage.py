@@ -25,7 +25,7 @@ from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import deployed_configuration, enter_project
 from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 
-_PER_HOUR: Final = 60  # samples: the interval of the rules
+PER_HOUR: Final = 60  # samples: the interval of the rules
 _DAY_S: Final = 86400
 _BY: Final = ("model", "state", "account", "user")
 HEAD: Final = ("month", "datacenter", "cluster", *_BY, "gpu_hours", "cost", "currency")
@@ -57,11 +57,11 @@ def hours(store: Mimir, which: str, spans: Sequence[tuple[float, float]]) -> tup
         span = f"[{int(end - begin)}s]"
         for labels, value in store.vector(f"sum_over_time(cluster:gpus_by_use:count{which}{span})", at=end):
             key = tuple(labels.get(name, "") for name in _BY)
-            used[key] = used.get(key, 0) + value / _PER_HOUR
+            used[key] = used.get(key, 0) + value / PER_HOUR
         of_hosts = store.vector(f"sum(sum_over_time(host:gpus_inventory:count{which}{span}))", at=end)
-        inventory += sum(value for _, value in of_hosts) / _PER_HOUR
+        inventory += sum(value for _, value in of_hosts) / PER_HOUR
         counted = store.vector(f"max(count_over_time(host:gpus_inventory:count{which}{span}))", at=end)
-        recorded += sum(value for _, value in counted) / _PER_HOUR
+        recorded += sum(value for _, value in counted) / PER_HOUR
     return used, inventory, recorded
 
 
@@ -83,10 +83,19 @@ def notes(used: Hours, inventory: float, recorded: float, spans: Sequence[tuple[
         yield f"Recorded for {recorded:,.1f} of {passed:,.1f} hours; the others are in no row."
 
 
-def written(found: Sequence[Sequence[str]]) -> str:
+def csv_text(head: Sequence[str], found: Sequence[Sequence[str]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([HEAD, *found])
+    csv.writer(text, lineterminator="\n").writerows([head, *found])
     return text.getvalue()
+
+
+def write(to: str, head: Sequence[str], found: Sequence[Sequence[str]]) -> None:
+    """`to`: a file, or - for standard output."""
+    if to == "-":
+        print(csv_text(head, found), end="")
+    else:
+        Path(to).parent.mkdir(parents=True, exist_ok=True)
+        Path(to).write_text(csv_text(head, found))
 
 
 def main(arguments: list[str]) -> int:
@@ -109,12 +118,7 @@ def main(arguments: list[str]) -> int:
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
-    text = written(list(rows(config, given.month, used)))
-    if given.to == "-":
-        print(text, end="")
-    else:
-        Path(given.to).parent.mkdir(parents=True, exist_ok=True)
-        Path(given.to).write_text(text)
+    write(given.to, HEAD, list(rows(config, given.month, used)))
     for note in notes(used, inventory, recorded, spans):
         print(note, file=sys.stderr)
     return 0

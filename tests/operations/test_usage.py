@@ -11,7 +11,7 @@ import pytest
 
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import Mimir
-from gpu_fleet.operations.usage import days, hours, notes, rows, written
+from gpu_fleet.operations.usage import HEAD, csv_text, days, hours, notes, rows
 from gpu_fleet.stackfile.config import StackConfig
 from lab.showcase.remote_write import push
 from tests.prometheus_server import PrometheusServer
@@ -68,7 +68,7 @@ def test_a_month_adds_up_and_has_its_price(store: Mimir, tmp_path: Path) -> None
     truth = {"job": job, "idle": 2.0 * hours_of, "broken": 10.0, "unallocated": 6.0 * hours_of - job - 10}
     assert {state: sum(value for key, value in used.items() if key[1] == state) for state in truth} == pytest.approx(truth)
     assert (inventory, recorded) == pytest.approx((8 * hours_of, hours_of))
-    text = written(list(rows(config(tmp_path, costPerGpuHour=2.5, currency="EUR"), MONTH, used)))
+    text = csv_text(HEAD, list(rows(config(tmp_path, costPerGpuHour=2.5, currency="EUR"), MONTH, used)))
     assert text.splitlines() == [
         "month,datacenter,cluster,model,state,account,user,gpu_hours,cost,currency",
         f"{MONTH},d,c,H100,broken,,,10.00,25.00,EUR",
