@@ -29,6 +29,7 @@ DOES_NOT_APPLY = {
     ("GpuEccCorrectedOften", "first event"): "single corrected errors are normal",
     ("HostMemoryErrorsCorrected", "first event"): "single corrected errors are normal",
     ("GpuPcieReplaysOften", "first event"): "single replays are normal",
+    ("HostRepeatsFailures", "first event"): "a failure has alerts of its own: only the third raises this one",
 }
 
 
