@@ -6,19 +6,14 @@ import os
 import re
 from typing import NamedTuple
 
-from .accounts import Accounts
 from .disk import Content, exists
-from .downloads import Downloads
 from .events import say
-from .files import NEW, Files
+from .files import NEW
 from .host import ENV_FILE, Host
 from .manifest import Directory, Download, Part, Unit, User
-from .packages import Packages
-from .ready import Readiness
 from .records import Placed, Record
-from .services import Services
-from .settings import Settings, changed_causes, changed_names
-from .wanted import Wanted
+from .settings import changed_causes, changed_names
+from .things import Things
 
 _OF_UNIT = re.compile(r"/etc/systemd/system/|/etc/gpu-fleet/supervisor\.d/|.*\.(service|timer)\.d/")
 STARTS = ("start", "restart", "reload")
@@ -70,29 +65,8 @@ class Difference:
 class Differences:
     """`changed`: keys of what this run has changed, or would, in earlier parts; `obsolete_why`: what is said of such things."""
 
-    def __init__(
-        self,
-        host: Host,
-        settings: Settings,
-        wanted: Wanted,
-        placed: Placed,
-        files: Files,
-        downloads: Downloads,
-        accounts: Accounts,
-        packages: Packages,
-        services: Services,
-        readiness: Readiness,
-    ) -> None:
-        self._host = host
-        self._settings = settings
-        self._wanted = wanted
-        self._placed = placed
-        self._files = files
-        self._downloads = downloads
-        self._accounts = accounts
-        self._packages = packages
-        self._services = services
-        self._readiness = readiness
+    def __init__(self, things: Things) -> None:
+        self._on = things
         self.changed: set[str] = set()
         self._overridden: set[str] = set()
         self.obsolete_why = "no longer wanted"
@@ -100,18 +74,18 @@ class Differences:
     def of(self, part: Part) -> Difference:
         """Raises Failure where this host does not support the part."""
         found = Difference(part)
-        if part.name in self._packages.said:
-            found.changes.append(self._packages.said[part.name])
+        if part.name in self._on.packages.said:
+            found.changes.append(self._on.packages.said[part.name])
         if part.name == "host":
-            for group in self._wanted.groups:
-                text = self._accounts.group_difference(group)
+            for group in self._on.wanted.groups:
+                text = self._on.accounts.group_difference(group)
                 if text:
                     found.add(f"group {group}: {text}", "group", group)
-        for package in self._packages.missing(part):
+        for package in self._on.packages.missing(part):
             found.add(f"package {package}: missing", "package", package)
         regrouped = ""
         for user in part.users:
-            difference = self._accounts.user_difference(user)
+            difference = self._on.accounts.user_difference(user)
             regrouped = f"user {user.name}" if difference.regrouped else regrouped
             if difference.text:
                 found.add(f"user {user.name}: {difference.text}", "user", user.name, user)
@@ -120,14 +94,14 @@ class Differences:
         if part.name == "host":
             self._values(found)
         for download in part.downloads:
-            text = self._downloads.difference(download) if download.arch == self._host.arch else ""
+            text = self._on.downloads.difference(download) if download.arch == self._on.host.arch else ""
             if text:
                 found.add(f"program {download.path}: {text}", "download", download.path, download)
         self._obsolete(found)
-        if part.name == "host" and self._wanted.has_units:
-            text = self._services.missing([action.key for action in found.actions])
+        if part.name == "host" and self._on.wanted.has_units:
+            text = self._on.services.missing([action.key for action in found.actions])
             if text:
-                found.add(f"{self._services.name}: {text}", "manager", self._services.name)
+                found.add(f"{self._on.services.name}: {text}", "manager", self._on.services.name)
         self._units(found, regrouped)
         if part.checks and not found.changes:
             self._work(found)
@@ -141,9 +115,9 @@ class Differences:
 
     def _directories(self, found: Difference) -> None:
         for directory in found.part.directories:
-            if not self._wanted.is_of_manager(directory.manager):
+            if not self._on.wanted.is_of_manager(directory.manager):
                 continue
-            text = self._files.directory_difference(*directory[1:])
+            text = self._on.files.directory_difference(*directory[1:])
             if text:
                 found.add(f"directory {directory.path}: {text}", "dir", directory.path, directory)
             if directory.contents == "placed":
@@ -152,46 +126,46 @@ class Differences:
     def _foreign(self, found: Difference, directory: str) -> bool:
         """Its entries that belong to no wanted part. Are there any?"""
         try:
-            names = sorted(os.listdir(self._host.at(directory)))
+            names = sorted(os.listdir(self._on.host.at(directory)))
         except OSError:
             return False
         is_any = False
         # As the shell's patterns list them: hidden ones last.
         for name in sorted(names, key=lambda name: (name.startswith("."), name)):
             path = f"{directory}/{name}"
-            if name.endswith(NEW) or path in self._wanted.paths:
+            if name.endswith(NEW) or path in self._on.wanted.paths:
                 continue
             # What we placed and no longer want is not foreign; it is reported as obsolete.
-            if not self._placed.get("file", path) and not self._placed.get("bin", path):
+            if not self._on.placed.get("file", path) and not self._on.placed.get("bin", path):
                 found.add(f"file {path}: foreign file in our directory", "foreign", path)
                 is_any = True
         return is_any
 
     def _unless_ours(self, text: str, kind: str, path: str) -> str:
         """The thing matches the bundle but has no record: somebody else placed it, and we adopt it."""
-        return text or ("" if self._placed.get(kind, path) else _ADOPTED)
+        return text or ("" if self._on.placed.get(kind, path) else _ADOPTED)
 
     def _place(self, found: Difference) -> None:
         for file in found.part.files:
-            if not self._wanted.is_of_manager(file.manager):
+            if not self._on.wanted.is_of_manager(file.manager):
                 continue
-            text = self._files.file_difference(*file[1:])
+            text = self._on.files.file_difference(*file[1:])
             text = self._unless_ours(text, "file", file.path)
             if text:
-                thing = FileToPlace(*file[1:5], f"{self._host.bundle}/files{file.path}", file.sha256)
+                thing = FileToPlace(*file[1:5], f"{self._on.host.bundle}/files{file.path}", file.sha256)
                 found.add(f"file {file.path}: {text}", "file", file.path, thing)
 
     def _values(self, found: Difference) -> None:
         """The environment file, reported by the names of the settings that differ, and the secrets."""
-        for value in self._wanted.values:
-            text = self._files.file_difference(value.path, value.mode, "root", value.group, value.sha256)
+        for value in self._on.wanted.values:
+            text = self._on.files.file_difference(value.path, value.mode, "root", value.group, value.sha256)
             text = self._unless_ours(text, "file", value.path)
             if value.path == ENV_FILE and text:
-                at = self._host.at(ENV_FILE)
+                at = self._on.host.at(ENV_FILE)
                 if text == "content differs":
                     names = changed_names(at, value.content)
                     text = f"content differs: {' '.join(names)}" if names else text
-                found.causes = changed_causes(at, self._settings)
+                found.causes = changed_causes(at, self._on.settings)
             if text:
                 thing = FileToPlace(value.path, value.mode, "root", value.group, value.content, value.sha256)
                 found.add(f"file {value.path}: {text}", "file", value.path, thing)
@@ -199,18 +173,18 @@ class Differences:
 
     def _obsolete(self, found: Difference) -> None:
         words = {"bin": "program", "dir": "directory", "unit": "service"}
-        for record in self._placed.of(found.part.name):
-            if self._wanted.is_obsolete(record):
+        for record in self._on.placed.of(found.part.name):
+            if self._on.wanted.is_obsolete(record):
                 found.obsolete.append(record)
                 found.add(f"{words.get(record.kind, record.kind)} {record.key}: {self.obsolete_why}", "drop", record.key)
 
     def _units(self, found: Difference, regrouped: str) -> None:
         causes = self._causes(found)
-        is_check = self._host.verb == "check"
+        is_check = self._on.host.verb == "check"
         for unit in found.part.units:
             overridden = self._overrides(found, unit)
-            text = self._services.difference(unit.name, unit.type)
-            for override in self._services.overrides(unit.name, unit.type):
+            text = self._on.services.difference(unit.name, unit.type)
+            for override in self._on.services.overrides(unit.name, unit.type):
                 said = (
                     f"is changed by {override.path} ({override.settings}), which is not ours and stays; remove it, or except "
                     "our services from it"
@@ -220,7 +194,7 @@ class Differences:
                 else:
                     say(f"service {unit.name} {said}")
             # A unit that starting the manager starts has to be waited for like any other.
-            if not text and self._services.started:
+            if not text and self._on.services.started:
                 text = "is not running"
             restart, reload = causes[unit.name]
             # A process keeps the groups that its user had when it started.
@@ -238,7 +212,7 @@ class Differences:
         """What others placed to change the unit: the directory that this run removes it from, also in the name of an earlier
         unit, where it is for several."""
         overridden = ""
-        for directory in self._services.override_directories(unit.name, unit.type):
+        for directory in self._on.services.override_directories(unit.name, unit.type):
             if self._foreign(found, directory):
                 self._overridden.add(directory)
             if directory in self._overridden:
@@ -249,7 +223,7 @@ class Differences:
         """By unit: the first things that are a reason to restart and to reload it. Something is a reason that changed since the
         unit was last started with it, according to the records; or that this run changes, except in a check, which has already
         reported that."""
-        changing = set() if self._host.verb == "check" else self.changed | found.keys
+        changing = set() if self._on.host.verb == "check" else self.changed | found.keys
 
         def first(pairs: list[tuple[str, str]], unit: str) -> str | None:
             return next((cause for name, cause in pairs if name == unit and self._is_cause(unit, cause, changing)), None)
@@ -258,8 +232,8 @@ class Differences:
         return {unit.name: (first(part.restart, unit.name), first(part.reload, unit.name)) for unit in part.units}
 
     def _is_cause(self, unit: str, what: str, changing: set[str]) -> bool:
-        record = self._placed.get("with", f"{unit}:{what}")
-        digest = self._wanted.causes.get(what)
+        record = self._on.placed.get("with", f"{unit}:{what}")
+        digest = self._on.wanted.causes.get(what)
         if digest is None:
             return record is not None  # its part left this host
         path = f"/etc/gpu-fleet/{what}" if what.startswith("secrets/") else what
@@ -267,7 +241,7 @@ class Differences:
 
     def _work(self, found: Difference) -> None:
         """Everything is in place and running, but does it work? Asked only then: any other difference explains a failure."""
-        reason = self._readiness.works_soon(found.part)
+        reason = self._on.readiness.works_soon(found.part)
         if not reason:
             return
         if not found.part.units:

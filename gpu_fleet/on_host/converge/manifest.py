@@ -79,33 +79,27 @@ class Part:
         self.checks: list[Check] = []
 
     def add(self, kind: str, fields: list[str]) -> None:
-        values = ["" if field == "-" else field for field in fields]
-        if kind == "when":
-            self.when.append((values[0], tuple(values[1].split(","))))
+        first, *rest = ["" if field == "-" else field for field in fields]
+        if kind in ("keep", "secret"):
+            (self.keep if kind == "keep" else self.secrets).append(first)
+        elif kind in ("package", "restart", "reload"):
+            {"package": self.packages, "restart": self.restart, "reload": self.reload}[kind].append((first, rest[0]))
+        elif kind == "when":
+            self.when.append((first, tuple(rest[0].split(","))))
         elif kind == "probe":
-            self.probes.append((values[0], values[1] == "fatal"))
-        elif kind == "package":
-            self.packages.append((values[0], values[1]))
-        elif kind == "keep":
-            self.keep.append(values[0])
+            self.probes.append((first, rest[0] == "fatal"))
         elif kind == "user":
-            self.users.append(User(values[0], values[1], tuple(values[2].split(",")) if values[2] else ()))
+            self.users.append(User(first, rest[0], tuple(rest[1].split(",")) if rest[1] else ()))
         elif kind == "dir":
-            self.directories.append(Directory(values[0], values[1], int(values[2], 8), *values[3:6]))
+            self.directories.append(Directory(first, rest[0], int(rest[1], 8), *rest[2:5]))
         elif kind == "file":
-            self.files.append(File(values[0], values[1], int(values[2], 8), *values[3:6]))
+            self.files.append(File(first, rest[0], int(rest[1], 8), *rest[2:5]))
         elif kind == "download":
-            self.downloads.append(Download(values[0], int(values[1], 8), *values[2:6]))
-        elif kind == "secret":
-            self.secrets.append(values[0])
+            self.downloads.append(Download(first, int(rest[0], 8), *rest[1:5]))
         elif kind == "unit":
-            self.units.append(Unit(values[0], values[1]))
-        elif kind == "restart":
-            self.restart.append((values[0], values[1]))
-        elif kind == "reload":
-            self.reload.append((values[0], values[1]))
+            self.units.append(Unit(first, rest[0]))
         elif kind == "check":
-            self.checks.append(Check(values[0], int(values[1]), values[2], int(values[3] or 0), values[4]))
+            self.checks.append(Check(first, int(rest[0]), rest[1], int(rest[2] or 0), rest[3]))
 
 
 def read_manifest(path: str) -> dict[str, Part]:

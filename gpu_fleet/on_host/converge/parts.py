@@ -3,81 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Callable, Iterable, Sequence
+from typing import Iterable, Sequence
 
-from .accounts import Accounts
 from .difference import STARTS, Action, Difference, Differences, FileToPlace, is_saved_first
-from .disk import Content, Disk
-from .downloads import Downloads
+from .disk import Content
 from .errors import Failure
 from .events import say
-from .files import Files
-from .foreign import Foreign
-from .host import ENV_FILE, GROUP, Host
+from .host import ENV_FILE, GROUP
 from .manifest import Directory, Download, Part, Unit, User
-from .packages import Packages
 from .packages_in_use import used_by
 from .programs import pause
-from .ready import Readiness
 from .recording import Recording
-from .records import Placed, Record
-from .services import SUPERVISOR_CONFIG, Services, Waiting
+from .records import Record
+from .services import SUPERVISOR_CONFIG, Waiting
+from .things import Things
 from .undo import Undo, saved_copy
-from .wanted import Wanted
 
 
 class Parts:
-    """`manager`: a service manager by its name: what an earlier run placed may be of the other one."""
-
-    def __init__(
-        self,
-        host: Host,
-        disk: Disk,
-        placed: Placed,
-        wanted: Wanted,
-        differences: Differences,
-        files: Files,
-        downloads: Downloads,
-        accounts: Accounts,
-        packages: Packages,
-        foreign: Foreign,
-        manager: Callable[[str], Services],
-        readiness: Readiness,
-    ) -> None:
-        self._host = host
-        self._disk = disk
-        self._placed = placed
-        self._wanted = wanted
+    def __init__(self, things: Things, differences: Differences) -> None:
+        self._on = things
         self._differences = differences
-        self._files = files
-        self._downloads = downloads
-        self._accounts = accounts
-        self._packages = packages
-        self._foreign = foreign
-        self._manager = manager
-        self._services = manager(wanted.manager)
-        self._readiness = readiness
-        self._recording = Recording(host, placed, wanted, files)
+        self._recording = Recording(things)
 
     # --- apply ------------------------------------------------------------------------------------------------------------------
 
     def converge(self, part: Part, changes: list[str]) -> None:
         """`changes` gets what was found. Raises Failure, with the part's previous state restored."""
-        self._foreign.restored.clear()
+        self._on.foreign.restored.clear()
         difference = self._differences.of(part)
         changes.extend(difference.changes)
-        undo = Undo(self._host, self._disk, self._files, part.name)
+        undo = Undo(self._on.host, self._on.disk, self._on.files, part.name)
         if not difference.actions:
             if part.name != "host":
                 undo.end()  # left by a run that was interrupted after its last change
             self._recording.declare(difference)
             return
         say(f"{part.name}: {len(difference.changes)} changes")
-        undo.begin(self._placed, part.name)
-        self._services.definitions_change = difference.definitions_change
+        undo.begin(self._on.placed, part.name)
+        self._on.services.definitions_change = difference.definitions_change
         try:
             self._change(difference, undo, changes)
-            self._readiness.wait(part)
+            self._on.readiness.wait(part)
         except (Failure, OSError) as error:
             failure = error if isinstance(error, Failure) else Failure.of(f"cannot change {error.filename or part.name}", error)
             if part.name != "host":
@@ -85,8 +52,8 @@ class Parts:
             raise failure from error
         self._recording.units(part)
         self._drop(difference.obsolete, ("bin", "dir", "user", "group"), undo)
-        self._placed.forget(difference.obsolete)
-        self._foreign.drop_saved()
+        self._on.placed.forget(difference.obsolete)
+        self._on.foreign.drop_saved()
         self._differences.changed.update(difference.keys)
         if part.name != "host":
             undo.end()  # the old values are needed until the last part is done
@@ -94,12 +61,12 @@ class Parts:
     def _change(self, difference: Difference, undo: Undo, changes: list[str]) -> None:
         """Performs the actions in the order of their dependencies."""
         part = difference.part
-        if part.name == "host" and self._services.name != "supervisor" and self._placed.get("file", SUPERVISOR_CONFIG):
-            self._manager("supervisor").leave()  # a host that was switched to systemd no longer needs it
+        if part.name == "host" and self._on.services.name != "supervisor" and self._on.placed.get("file", SUPERVISOR_CONFIG):
+            self._on.manager("supervisor").leave()  # a host that was switched to systemd no longer needs it
         for action in difference.actions:
-            if is_saved_first(self._host, self._placed, action):
-                say(f"{action.key} existed before: a copy is kept in {self._host.state}/saved, and a removal restores it")
-                self._foreign.save(action.key)
+            if is_saved_first(self._on.host, self._on.placed, action):
+                say(f"{action.key} existed before: a copy is kept in {self._on.host.state}/saved, and a removal restores it")
+                self._on.foreign.save(action.key)
         self._recording.declare(difference)
         stopped = self._perform(difference, ("group", "package", "user", "dir", "foreign"), undo, changes)
         self._drop(difference.obsolete, ("unit", "file"), undo)
@@ -107,14 +74,14 @@ class Parts:
         starting = [action for action in difference.actions if action.operation in STARTS] + stopped
         for action in starting:
             if isinstance(action.thing, Unit):
-                self._services.enable(*action.thing)
-        if self._services.definitions_change:
-            self._services.definitions()
+                self._on.services.enable(*action.thing)
+        if self._on.services.definitions_change:
+            self._on.services.definitions()
         if part.units:
-            self._readiness.free_ports(part)
+            self._on.readiness.free_ports(part)
             for action in starting:
                 if isinstance(action.thing, Unit):
-                    getattr(self._services, action.operation)(*action.thing)
+                    getattr(self._on.services, action.operation)(*action.thing)
 
     def _perform(self, difference: Difference, operations: Sequence[str], undo: Undo, changes: list[str]) -> list[Action]:
         """In the order of the manifest. Returns the starts of units that had to be stopped meanwhile."""
@@ -125,29 +92,29 @@ class Parts:
                 continue
             thing = action.thing
             if action.operation == "group":
-                self._accounts.place_group(action.key, part.name)
+                self._on.accounts.place_group(action.key, part.name)
             elif action.operation == "package":
-                changes.extend(self._packages.place(action.key, part.name))
+                changes.extend(self._on.packages.place(action.key, part.name))
             elif action.operation == "foreign":
-                self._foreign.remove(action.key)
+                self._on.foreign.remove(action.key)
             elif action.operation == "manager":
-                self._services.prepare()
+                self._on.services.prepare()
             elif isinstance(thing, User):
-                if self._accounts.place_user(thing, part.name):
+                if self._on.accounts.place_user(thing, part.name):
                     # usermod cannot change a home while a process of the user runs. What is stopped here is started later in this
                     # run.
                     for unit in part.units:
-                        self._services.stop(*unit)
+                        self._on.services.stop(*unit)
                         stopped.append(Action("start", unit.name, unit))
-                    self._accounts.move_home(thing)
+                    self._on.accounts.move_home(thing)
             elif isinstance(thing, Directory):
-                self._files.place_directory(*thing[1:])
+                self._on.files.place_directory(*thing[1:])
             elif isinstance(thing, FileToPlace):
                 undo.save(thing.path)
-                self._files.place_file(thing.content, thing.path, thing.mode, thing.owner, thing.group)
+                self._on.files.place_file(thing.content, thing.path, thing.mode, thing.owner, thing.group)
             elif isinstance(thing, Download):
                 undo.save(thing.path)
-                self._downloads.place(thing, part.name)
+                self._on.downloads.place(thing, part.name)
         return stopped
 
     # --- restoring --------------------------------------------------------------------------------------------------------------
@@ -156,28 +123,28 @@ class Parts:
         """The previous state; the failure gets the result of the restore added. Nothing that fails here hides it."""
         say(f"{part.name}: restoring the previous version")
         before = undo.placed()
-        now = self._placed.of(part.name)
+        now = self._on.placed.of(part.name)
         had = {record.name for record in before}
         made = [record for record in now if record.name not in had]
         with contextlib.suppress(Failure, OSError):
             self._drop(made, ("unit",), None)
         with contextlib.suppress(Failure, OSError):
             undo.restore_files()
-        self._foreign.restored = [record.key for record in made if record.kind in ("file", "bin")]
+        self._on.foreign.restored = [record.key for record in made if record.kind in ("file", "bin")]
         with contextlib.suppress(Failure, OSError):
             self._drop(made, ("user",), None)
         with contextlib.suppress(Failure, OSError):
-            self._placed.forget(now)
-            self._foreign.drop_saved()
+            self._on.placed.forget(now)
+            self._on.foreign.drop_saved()
             # A directory that is not empty stays, and stays recorded as ours. So do packages, until the host is removed.
-            self._placed.update([*before, *(record for record in made if record.kind in ("dir", "package"))])
-            self._files.sweep(record for record in made if record.kind == "dir")
+            self._on.placed.update([*before, *(record for record in made if record.kind in ("dir", "package"))])
+            self._on.files.sweep(record for record in made if record.kind == "dir")
         units = [Unit(record.key, record.a) for record in before if record.kind == "unit"]
         for unit in units:
             with contextlib.suppress(Failure):
-                self._services.enable(*unit)
+                self._on.services.enable(*unit)
         with contextlib.suppress(Failure):
-            self._services.definitions()
+            self._on.services.definitions()
         if units:
             end = "the previous version runs again" if self._runs_as_before(units) else "the previous version does not run either"
         else:
@@ -190,63 +157,63 @@ class Parts:
         """Starts the old units. They ran with the old settings, which are put in place while they start, so that a bad port in
         the new settings stops nothing. The environment file is shared by all parts, so it gets the new settings back
         afterwards."""
-        old = saved_copy(self._host, "host", ENV_FILE)
+        old = saved_copy(self._on.host, "host", ENV_FILE)
         if old:
             self._place_settings(old)
         for unit in units:
             with contextlib.suppress(Failure):
-                self._services.restart(*unit)
+                self._on.services.restart(*unit)
         waiting = Waiting()
         for tries in range(25):
             if tries:
                 pause()
-            is_steady = not self._readiness.unsteady(units, waiting)
+            is_steady = not self._on.readiness.unsteady(units, waiting)
             if is_steady:
                 break
         if old:
-            self._place_settings(self._wanted.values[0].content)
+            self._place_settings(self._on.wanted.values[0].content)
         return is_steady
 
     def _place_settings(self, content: Content) -> None:
-        mode, group = (0o640, GROUP) if self._host.owners else (0o600, "root")
+        mode, group = (0o640, GROUP) if self._on.host.owners else (0o600, "root")
         with contextlib.suppress(Failure):
-            self._files.place_file(content, ENV_FILE, mode, "root", group)
+            self._on.files.place_file(content, ENV_FILE, mode, "root", group)
 
     # --- removal ----------------------------------------------------------------------------------------------------------------
 
     def remove(self, name: str, parts: dict[str, Part], changes: list[str]) -> None:
         """Everything placed for it that no wanted part has."""
         say(f"{name}: removing")
-        self._foreign.restored.clear()
+        self._on.foreign.restored.clear()
         difference = self._differences.former(name)
         part = parts.get(name, Part(name))
         obsolete = self._keep(part, difference, changes)
-        self._services.definitions_change = difference.definitions_change
+        self._on.services.definitions_change = difference.definitions_change
         self._drop(obsolete, ("unit",), None)
         if name == "host":
-            self._services.leave()
+            self._on.services.leave()
         self._drop(obsolete, ("file",), None)
         # A removal ends with the part `host`; the service manager then forgets all units at once.
-        if self._host.verb != "remove" and self._services.definitions_change:
-            self._services.definitions()
+        if self._on.host.verb != "remove" and self._on.services.definitions_change:
+            self._on.services.definitions()
         self._drop(obsolete, ("bin", "dir", "user", "group"), None)
-        self._placed.forget([*obsolete, *self._placed.of(name, "with")])
-        self._foreign.drop_saved()
+        self._on.placed.forget([*obsolete, *self._on.placed.of(name, "with")])
+        self._on.foreign.drop_saved()
         self._differences.changed.update(difference.keys)
         if name != "host":
-            Undo(self._host, self._disk, self._files, name).end()
+            Undo(self._on.host, self._on.disk, self._on.files, name).end()
 
     def _keep(self, part: Part, difference: Difference, changes: list[str]) -> list[Record]:
         """What is to be dropped: without its files where something else needs them by now, which are ours no more."""
         files = [record for record in difference.obsolete if record.kind == "file"]
-        why = used_by(self._host, part) if files else ""
+        why = used_by(self._on.host, part) if files else ""
         if not why:
             changes.extend(difference.changes)
             return difference.obsolete
         for text in difference.changes:
             is_file = text.startswith("file ")
             changes.append(f"{text.partition(': ')[0]}: kept, because {why}" if is_file else text)
-        self._placed.forget(files)
+        self._on.placed.forget(files)
         return [record for record in difference.obsolete if record.kind != "file"]
 
     def _drop(self, records: Iterable[Record], kinds: Sequence[str], undo: Undo | None) -> None:
@@ -257,20 +224,20 @@ class Parts:
                 if record.kind != kind:
                     continue
                 if kind == "unit":
-                    self._manager(record.b).stop(record.key, record.a)
+                    self._on.manager(record.b).stop(record.key, record.a)
                 elif kind in ("file", "bin"):
                     if undo:
                         undo.save(record.key)
-                    self._files.drop_file(record.key)
-                    self._foreign.restore(record.key)
+                    self._on.files.drop_file(record.key)
+                    self._on.foreign.restore(record.key)
                 elif kind == "dir":
-                    self._files.drop_directory(record.key)
+                    self._on.files.drop_directory(record.key)
                 elif kind == "user":
-                    self._accounts.drop_user(record.key)
+                    self._on.accounts.drop_user(record.key)
                 elif kind == "group":
-                    self._accounts.drop_group(record.key)
+                    self._on.accounts.drop_group(record.key)
 
     def sweep(self) -> None:
         """Removes the directories that we made and no wanted part needs."""
-        things: set[object] = set(self._wanted.things)
-        self._files.sweep(record for record in self._placed.all() if record.kind == "dir" and record.name not in things)
+        things: set[object] = set(self._on.wanted.things)
+        self._on.files.sweep(record for record in self._on.placed.all() if record.kind == "dir" and record.name not in things)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from .difference import STARTS, Difference
 from .disk import exists
-from .files import Files
-from .host import Host
 from .manifest import Part
-from .records import Placed, Record
-from .wanted import Wanted
+from .records import Record
+from .things import Things
 
 
 class Recording:
-    def __init__(self, host: Host, placed: Placed, wanted: Wanted, files: Files) -> None:
-        self._host = host
-        self._placed = placed
-        self._wanted = wanted
-        self._files = files
+    def __init__(self, things: Things) -> None:
+        self._on = things
 
     def declare(self, difference: Difference) -> None:
         """Everything that the part places, before it is placed: what it declares, and the directories that its actions create.
@@ -24,46 +19,48 @@ class Recording:
         part = difference.part
         changing = {action.key for action in difference.actions if action.operation in STARTS}
         stale = [
-            record.name for record in self._placed.all() if record.kind == "with" and record.key.partition(":")[0] in changing
+            record.name for record in self._on.placed.all() if record.kind == "with" and record.key.partition(":")[0] in changing
         ]
         directories = self._new_directories(difference)
-        made = {record.key for record in (*self._placed.all(), *directories) if record.kind == "dir"}
+        made = {record.key for record in (*self._on.placed.all(), *directories) if record.kind == "dir"}
         records = [
-            Record("file", file.path, part.name, file.sha256) for file in part.files if self._wanted.is_of_manager(file.manager)
+            Record("file", file.path, part.name, file.sha256)
+            for file in part.files
+            if self._on.wanted.is_of_manager(file.manager)
         ]
         if part.name == "host":
-            records += [Record("file", value.path, "host", value.sha256) for value in self._wanted.values]
+            records += [Record("file", value.path, "host", value.sha256) for value in self._on.wanted.values]
         records += directories
         for directory in part.directories:
-            if not self._wanted.is_of_manager(directory.manager):
+            if not self._on.wanted.is_of_manager(directory.manager):
                 continue
             # A directory that we create, also one that we created for a file of an earlier part, belongs to the part that
             # declares it.
             if directory.path in made or "/gpu-fleet/" in f"{directory.path}/":
                 records.append(Record("dir", directory.path, part.name, directory.contents))
-        records += [Record("unit", unit.name, part.name, unit.type, self._wanted.manager) for unit in part.units]
+        records += [Record("unit", unit.name, part.name, unit.type, self._on.wanted.manager) for unit in part.units]
         for download in part.downloads:
-            if download.arch == self._host.arch:
+            if download.arch == self._on.host.arch:
                 # The source of a program is recorded when it is placed, so what is known of an existing one is kept.
-                old = self._placed.get("bin", download.path) or Record("bin", download.path, part.name)
+                old = self._on.placed.get("bin", download.path) or Record("bin", download.path, part.name)
                 records.append(old._replace(part=part.name))
-        self._placed.update(records, stale)
+        self._on.placed.update(records, stale)
 
     def _new_directories(self, difference: Difference) -> list[Record]:
         """Missing ones, and those above what is placed. Something else in its place is not ours."""
         found: dict[str, None] = {}
         for action in difference.actions:
             if action.operation in ("dir", "file", "download"):
-                found.update(dict.fromkeys(self._files.missing_parents(action.key)))
-                if action.operation == "dir" and not exists(self._host.at(action.key)):
+                found.update(dict.fromkeys(self._on.files.missing_parents(action.key)))
+                if action.operation == "dir" and not exists(self._on.host.at(action.key)):
                     found[action.key] = None
-        return [Record("dir", path, "host", "shared") for path in found if not self._placed.get("dir", path)]
+        return [Record("dir", path, "host", "shared") for path in found if not self._on.placed.get("dir", path)]
 
     def units(self, part: Part) -> None:
         """What its units, which are up, run with."""
         if part.units:
-            causes = self._wanted.causes
-            self._placed.update(
+            causes = self._on.wanted.causes
+            self._on.placed.update(
                 Record("with", f"{unit}:{cause}", part.name, causes[cause])
                 for unit, cause in (*part.restart, *part.reload)
                 if cause in causes

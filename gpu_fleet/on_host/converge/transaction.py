@@ -25,6 +25,7 @@ import signal
 import sys
 from typing import IO
 
+from .disk import create
 from .programs import read_or_empty
 from .transaction_shared import Transaction
 
@@ -84,7 +85,7 @@ def main(arguments: list[str]) -> int:
     os.truncate(f"{directory}/names", 0)
     transaction.append("names", "".join(f"{line}\n" for line in transaction.installed()))
     transaction.flush("names")
-    transaction.append("status.new", f"{code}\n")
+    create(f"{directory}/status.new", f"{code}\n".encode())
     transaction.flush("status.new")
     os.rename(f"{directory}/status.new", f"{directory}/status")
     return 0

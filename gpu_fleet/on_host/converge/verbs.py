@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from typing import NamedTuple
 
 from . import state
+from .difference import Differences
 from .disk import Disk
 from .downloads import Downloads
 from .errors import Failure
@@ -15,11 +17,12 @@ from .facts import FatalProbe, run_probes
 from .files import Files
 from .host import Host
 from .identity import refuse_others, report_rename
-from .known import Known, know
 from .lock import Lock
 from .manifest import Part, read_manifest
+from .parts import Parts
 from .records import Placed
 from .settings import Settings
+from .things import Things, things_of
 from .undo import Undo, exists_for
 from .wanted import Wanted
 
@@ -30,6 +33,15 @@ class Ended(Exception):
     def __init__(self, code: int | None = None) -> None:
         super().__init__(code)
         self.code = code
+
+
+class Known(NamedTuple):
+    """A host as one run knows it. `probes`: why the probe of a part failed."""
+
+    things: Things
+    differences: Differences
+    parts: Parts
+    probes: dict[str, Failure]
 
 
 class Run:
@@ -101,7 +113,7 @@ class Run:
         for name, part in parts.items():
             if name in known.probes:
                 self.report.part(name, "failed", failure=known.probes[name])
-            elif name in known.wanted.names:
+            elif name in known.things.wanted.names:
                 try:
                     difference = known.differences.of(part)
                 except Failure as failure:
@@ -121,7 +133,7 @@ class Run:
         parts, placed, settings = self._read()
         known = self._look(parts, placed, settings)
         state.record_bundle(self.host, self.disk, settings, placed)
-        known.packages.settle()
+        known.things.packages.settle()
         self._converge(known, parts["host"])
         if self.report.failed:
             say("nothing else was tried: all parts depend on what failed")
@@ -134,11 +146,11 @@ class Run:
                 continue
             if name in known.probes:
                 self.report.part(name, "failed", failure=known.probes[name])
-            elif name in known.wanted.names:
+            elif name in known.things.wanted.names:
                 self._converge(known, part)
             elif name not in former:
                 self.report.part(name, "not-wanted")
-        Undo(self.host, self.disk, known.files, "host").end()
+        Undo(self.host, self.disk, known.things.files, "host").end()
         known.parts.sweep()
 
     def check(self) -> None:
@@ -155,7 +167,7 @@ class Run:
         for name in former:
             self.report.difference(name, known.differences.former(name).changes)
         for name, part in parts.items():
-            if name in known.wanted.names:
+            if name in known.things.wanted.names:
                 try:
                     changes = known.differences.of(part).changes
                 except Failure as failure:
@@ -182,8 +194,8 @@ class Run:
                 "host",
             )
         known = self._recall(parts, placed, settings)
-        known.packages.settle()
-        known.wanted.things.clear()
+        known.things.packages.settle()
+        known.things.wanted.things.clear()
         known.differences.obsolete_why = "removed"
         # In reverse order; `host`, which all others depend on, is the first part.
         for name in reversed(placed.parts()):
@@ -191,7 +203,7 @@ class Run:
         if self.report.failed:
             return
         known.parts.sweep()
-        known.foreign.restore_all()
+        known.things.foreign.restore_all()
         state.leave(self.host, self.disk)
 
     # --- shared by the verbs ----------------------------------------------------------------------------------------------------
@@ -238,7 +250,9 @@ class Run:
         self, parts: dict[str, Part], placed: Placed, settings: Settings, probes: dict[str, Failure] | None = None
     ) -> Known:
         self.report.facts(settings.facts_by_name())
-        return know(self.host, self.disk, parts, placed, settings, self._choose_manager(settings), probes or {})
+        things = things_of(self.host, self.disk, parts, placed, settings, self._choose_manager(settings))
+        differences = Differences(things)
+        return Known(things, differences, Parts(things, differences), probes or {})
 
     def _choose_manager(self, settings: Settings) -> str:
         manager = settings.get("GPU_FLEET_SERVICE_MANAGER") or "auto"
@@ -255,7 +269,7 @@ class Run:
     def _former(self, known: Known, placed: Placed) -> list[str]:
         """Parts with something on this host that is no longer wanted, the last first: removing it may need an earlier one."""
         names = {record.part: None for record in placed.all() if record.kind != "package"}
-        return [name for name in reversed(list(names)) if name not in known.wanted.names]
+        return [name for name in reversed(list(names)) if name not in known.things.wanted.names]
 
     def _converge(self, known: Known, part: Part) -> None:
         changes: list[str] = []
@@ -271,7 +285,7 @@ class Run:
         try:
             known.parts.remove(name, parts, changes)
             if packages:
-                changes += known.packages.drop(name, parts.get(name, Part(name)))
+                changes += known.things.packages.drop(name, parts.get(name, Part(name)))
         except (Failure, OSError) as error:
             self.report.part(name, "failed", changes, failure=_explained(error))
         else:

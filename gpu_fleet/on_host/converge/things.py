@@ -1,21 +1,18 @@
-"""A host as one run knows it: what it should have, and who can change it."""
+"""What one run works with: a host, what it should have, and one object for each kind of thing on it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from . import attributes
 from .accounts import Accounts
-from .difference import Differences
 from .disk import Disk
 from .downloads import Downloads
-from .errors import Failure
 from .files import Files
 from .foreign import Foreign
 from .host import Host
 from .manifest import Part
 from .packages import Packages
-from .parts import Parts
 from .ready import Readiness
 from .records import Placed
 from .services import Services
@@ -23,27 +20,26 @@ from .settings import Settings
 from .wanted import Wanted
 
 
-class Known(NamedTuple):
-    """`probes`: why the probe of a part failed."""
+class Things(NamedTuple):
+    """`services`: those of the service manager of this host. `manager`: a service manager by its name: what an earlier run placed
+    may be of the other one."""
 
+    host: Host
+    settings: Settings
     wanted: Wanted
-    differences: Differences
-    parts: Parts
+    placed: Placed
+    disk: Disk
+    files: Files
+    downloads: Downloads
+    accounts: Accounts
     packages: Packages
     foreign: Foreign
-    files: Files
-    probes: dict[str, Failure]
+    services: Services
+    manager: Callable[[str], Services]
+    readiness: Readiness
 
 
-def know(
-    host: Host,
-    disk: Disk,
-    parts: dict[str, Part],
-    placed: Placed,
-    settings: Settings,
-    manager: str,
-    probes: dict[str, Failure],
-) -> Known:
+def things_of(host: Host, disk: Disk, parts: dict[str, Part], placed: Placed, settings: Settings, manager: str) -> Things:
     wanted = Wanted(host, parts, settings, placed, manager)
     managers: dict[str, Services] = {}
 
@@ -54,13 +50,11 @@ def know(
 
     files = Files(host, disk, placed)
     files.unusual = attributes.survey(host, wanted.paths)
-    accounts, packages = Accounts(host, disk, placed), Packages(host, disk, placed)
-    downloads, foreign = Downloads(host, files, placed), Foreign(host, disk, files)
     services = by_name(manager)
-    readiness = Readiness(host, settings, services)
-    differences = Differences(host, settings, wanted, placed, files, downloads, accounts, packages, services, readiness)
-    work = Parts(host, disk, placed, wanted, differences, files, downloads, accounts, packages, foreign, by_name, readiness)
-    return Known(wanted, differences, work, packages, foreign, files, probes)
+    return Things(
+        *(host, settings, wanted, placed, disk, files, Downloads(host, files, placed), Accounts(host, disk, placed)),
+        *(Packages(host, disk, placed), Foreign(host, disk, files), services, by_name, Readiness(host, settings, services)),
+    )
 
 
 def _manager(name: str, host: Host, disk: Disk, settings: Settings, placed: Placed) -> Services:
