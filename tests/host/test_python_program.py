@@ -135,6 +135,33 @@ def test_what_uses_packages_is_asked_in_the_program(switched: SwitchedHost) -> N
     assert "file /etc/page/index.html: kept, because Docker stays" in changes, changes
 
 
+# Writes modules of which `main` ends with 77 as this Python would have compiled them.
+OTHER = """
+import hashlib, marshal, sys
+stored, program = sys.argv[1:]
+code = compile("def main(*_): return 77", "other", "exec")
+modules = marshal.dumps({"on_host.converge.main": (False, code)})
+parts = sys.version.encode(), modules, open(program, "rb").read()
+open(stored, "wb").write(hashlib.sha256(b"\\0".join(parts)).digest() + modules)
+"""
+
+
+def test_modules_that_an_apply_has_compiled_are_used_if_nobody_else_could_have_written_them(switched: SwitchedHost) -> None:
+    switched.apply([page()])
+    program, stored = (switched.at(f"/var/lib/gpu-fleet/current/lib/{name}") for name in ("converge.pyz", "compiled"))
+    intact = stored.read_bytes()
+    for damaged in (intact[:-1], b"", intact[:-1] + b"?"):
+        stored.write_bytes(damaged)
+        assert switched.check().code == 0
+    switched.apply([page()])
+    assert stored.read_bytes() != damaged, "an apply compiles them again"
+    python = shutil.which("python3", path=f"/usr/bin:/usr/libexec:/usr/local/bin:{switched.path}")
+    subprocess.run([str(python), "-c", OTHER, stored, program], check=True)
+    assert switched.check().code == 77
+    stored.chmod(0o666)
+    assert switched.check().code == 0, "others may have written it"
+
+
 def test_the_program_is_one_file_with_the_same_bytes_on_any_machine() -> None:
     first, second = host_program(), host_program()
     assert first == second
@@ -162,7 +189,9 @@ def test_what_a_run_reports_as_done_is_on_disk(tmp_path: Path, switched: Switche
         if call.startswith("rename "):
             source, _, target = call.removeprefix("rename ").partition(" -> ")
             renamed[Path(target).name] = number
-            if target.startswith(f"{switched.prefix}/") and "/undo/" not in target and not target.endswith("/current"):
+            # A link, and what is used only where its own digest fits.
+            is_safe = "/undo/" in target or target.endswith(("/current", "/compiled"))
+            if target.startswith(f"{switched.prefix}/") and not is_safe:
                 assert any(each.startswith(f"sync {source}") for each in calls[:number]), call
     assert {"placed", "settings", "facts", "digest", "index.html", "gpu-fleet.env"} <= renamed.keys()
     saved = switched.at("/var/lib/gpu-fleet/saved/etc/page/index.html")

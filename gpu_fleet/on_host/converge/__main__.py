@@ -8,11 +8,13 @@ import sys
 
 
 def _main(arguments: list[str]) -> int:
-    bundle = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    program = os.path.dirname(os.path.abspath(__file__))
+    bundle = os.path.dirname(os.path.dirname(program))
     if arguments[:1] == ["transaction"]:
         done: int = importlib.import_module("on_host.converge.transaction").main(arguments[1:])
         return done
     try:
+        importlib.import_module("on_host.converge.compiled").use(program, arguments)
         main = importlib.import_module("on_host.converge.main").main
     except (ImportError, OSError):
         # While this was read, an apply may have replaced the bundle: the host has another one now.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+PROGRAM = "lib/converge.pyz"  # this one, in a bundle
 GROUP = "gpu-fleet"
 ENV_FILE = "/etc/gpu-fleet/gpu-fleet.env"
 SECRETS_DIRECTORY = "/etc/gpu-fleet/secrets"

@@ -16,13 +16,12 @@ from . import proxies
 from .disk import Disk, create
 from .errors import Failure
 from .events import say
-from .host import Host
+from .host import PROGRAM, Host
 from .manifest import Part
 from .packages_in_use import adopted_by_others, can_purge, stop_services, used_by
 from .programs import must, pause, read_or_empty, run
 from .records import Placed, Record
 
-_OF_BUNDLE = "lib/converge.pyz"  # this program
 # How long a run waits for a package manager, which takes minutes even for a driver on a slow mirror. One that hangs (a maintainer
 # script that waits for an answer, a dead NFS mount) is never ended: a package that is cut off in the middle breaks later
 # installations.
@@ -136,7 +135,7 @@ class Packages:
         shutil.rmtree(self._directory, ignore_errors=True)
         os.mkdir(self._directory, 0o700)
         # A copy of the program: the bundle that it comes from may be deleted while it runs.
-        create(f"{self._directory}/program.pyz", f"{self._host.bundle}/{_OF_BUNDLE}")
+        create(f"{self._directory}/program.pyz", f"{self._host.bundle}/{PROGRAM}")
         create(f"{self._directory}/environment", proxies.for_sh().encode("utf-8", "surrogateescape"))
         create(f"{self._directory}/request.new", f"{' '.join((part, of, verb, *names))}\n".encode())
         self._disk.commit(f"{self._directory}/request.new", f"{self._directory}/request")
@@ -211,7 +210,7 @@ class Packages:
         with contextlib.suppress(_Unfinished):
             self._await(part, 3)
         if not self._read("status"):
-            run(*self._command(f"{self._host.bundle}/{_OF_BUNDLE}", of, "resolve"))
+            run(*self._command(f"{self._host.bundle}/{PROGRAM}", of, "resolve"))
             say(f"{part}: the package manager was killed before it finished, during an earlier run ({asked})")
             if (self._host.verb, verb, of) == ("apply", "install", "rhel"):
                 again = [line.split("\t")[0] for line in self._read("names").split("\n") if line]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import time
@@ -87,7 +86,3 @@ def read_or_empty(path: str) -> str:
 
 def pause() -> None:
     time.sleep(0.2)
-
-
-def real_user_is_root() -> bool:
-    return os.geteuid() == 0

@@ -16,10 +16,11 @@ import hashlib
 import os
 import shutil
 
+from . import compiled
 from .disk import Disk, create, exists, remove_empty, remove_tree, sync_tree
 from .errors import Failure, attempt
 from .events import say
-from .host import Host
+from .host import PROGRAM, Host
 from .programs import read_or_empty
 from .records import Placed, Record
 from .settings import Settings, encode, join
@@ -105,6 +106,7 @@ def record_bundle(host: Host, disk: Disk, settings: Settings, placed: Placed) ->
         elif not placed.get("format", "1"):
             placed.update([Record("format", "1", "host", "lost")])
         _store_bundle(host, disk, settings.digest)
+        compiled.store(f"{host.bundle}/{PROGRAM}", host.at(f"/{compiled.STORED}"))
 
 
 def _store_bundle(host: Host, disk: Disk, digest: str) -> None:
