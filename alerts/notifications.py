@@ -228,6 +228,12 @@ INHIBITIONS: Final = (
         equal=(*HOST, "uuid"),
     ),
     Inhibition(
+        reason="What reduces the clocks of a GPU is why its job is slow.",
+        source=('alertname=~"GpuThermalSlowdown|GpuSoftwareThermalSlowdown|GpuTemperatureHigh|GpuPowerBrake"',),
+        target=('alertname="JobSlowedByGpu"',),
+        equal=(*HOST, "uuid"),
+    ),
+    Inhibition(
         reason="AMD's driver logged the heat. Its exporter has no addresses, so that of all GPUs of the host belongs to it.",
         source=('alertname="GpuAmdEvent"', 'event=~"thermal_throttle|over_temperature"'),
         target=('alertname=~"GpuThermalSlowdown|GpuTemperatureHigh|GpuMemoryHot"',),
