@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpu_fleet.host.part import (
+    ON_HOST,
     ROOTFS,
     Check,
     Directory,
@@ -29,6 +30,7 @@ from gpu_fleet.host.part import (
     User,
     secret_group,
 )
+from gpu_fleet.host.program import PROGRAM, host_program
 
 CONVERGE = Path(__file__).parent / "converge"
 MANIFEST_FORMAT = 1
@@ -113,9 +115,16 @@ class Bundle:
         return dict(line.split("=", 1) for line in self.texts["settings"].splitlines())
 
     @classmethod
-    def of(cls, parts: Sequence[Part], *, settings: Mapping[str, str] | None = None, rootfs: Path = ROOTFS) -> Bundle:
+    def of(
+        cls,
+        parts: Sequence[Part],
+        *,
+        settings: Mapping[str, str] | None = None,
+        rootfs: Path = ROOTFS,
+        in_python: bool = False,
+    ) -> Bundle:
         """The bundle of `parts`, in their order. `settings`: what the stack sets for every host, overriding the parts' defaults.
-        `rootfs`: directory with the files of their units.
+        `rootfs`: directory with the files of their units. `in_python`: with the host program in Python, which no stack has yet.
 
         Raises BundleError with every error found.
         """
@@ -125,10 +134,7 @@ class Bundle:
         if errors:
             raise BundleError(errors)
 
-        members: dict[str, bytes] = {}
-        for source in sorted(CONVERGE.rglob("*")):
-            if source.is_file() and source.suffix != ".md":
-                members[source.relative_to(CONVERGE).as_posix()] = source.read_bytes()
+        members = _program(in_python)
         members["manifest"] = "".join("\t".join(record) + "\n" for record in _records(every, unit_files)).encode()
         defaults = _settings(every) | dict(settings or {})
         members["settings"] = "".join(f"{name}={value}\n" for name, value in sorted(defaults.items())).encode()
@@ -148,6 +154,13 @@ class Bundle:
             if not source.url
         }
         return cls(tar=tar, digest=hashlib.sha256(tar).hexdigest(), texts=texts, artifacts=artifacts)
+
+
+def _program(in_python: bool) -> dict[str, bytes]:
+    if in_python:
+        return {"converge": (ON_HOST / "converge/start.sh").read_bytes(), PROGRAM: host_program()}
+    sources = (source for source in sorted(CONVERGE.rglob("*")) if source.is_file() and source.suffix != ".md")
+    return {source.relative_to(CONVERGE).as_posix(): source.read_bytes() for source in sources}
 
 
 def _host_part(parts: Sequence[Part]) -> Part:

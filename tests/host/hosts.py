@@ -82,8 +82,11 @@ class SimulatedHost:
         host.settings = {"GPU_FLEET_SUPERVISORD": str(SUPERVISORD), **host.settings}
         return host
 
+    def bundle(self, parts: Sequence[Part]) -> Bundle:
+        return Bundle.of(parts, rootfs=self.directory / "rootfs")
+
     def envelope(self, parts: Sequence[Part]) -> Path:
-        bundle = Bundle.of(parts, rootfs=self.directory / "rootfs")
+        bundle = self.bundle(parts)
         envelope = self.directory / "envelope"
         shutil.rmtree(envelope, ignore_errors=True)
         (envelope / "secrets").mkdir(parents=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import sys
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_fleet.host.part import ON_HOST, Part
-from gpu_fleet.host.program import PROGRAM, host_program
+from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import Part
 from tests.host.hosts import SimulatedHost
 
 # Starts the program with `kill -9` of the whole run at the Nth change of the file system, N from a file; counts the changes, and
@@ -41,19 +38,8 @@ runpy.run_path(os.path.dirname(program) + "/lib/converge.pyz", run_name="__main_
 
 
 class SwitchedHost(SimulatedHost):
-    def envelope(self, parts: Sequence[Part]) -> Path:
-        envelope = super().envelope(parts)
-        bundle = envelope / "bundle"
-        shutil.rmtree(bundle / "lib")
-        shutil.copy(ON_HOST / "converge/start.sh", bundle / "converge")
-        (bundle / PROGRAM).parent.mkdir()
-        (bundle / PROGRAM).write_bytes(host_program())
-        files = sorted(path for path in bundle.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-        sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(bundle)}\n" for path in files)
-        (bundle / "SHA256SUMS").write_text("".join(sums))
-        with tarfile.open(envelope / "bundle.tar", "w") as tar:
-            tar.add(bundle, ".", filter=_without_times)
-        return envelope
+    def bundle(self, parts: Sequence[Part]) -> Bundle:
+        return Bundle.of(parts, rootfs=self.directory / "rootfs", in_python=True)
 
     def kill_at(self, directory: Path, change: int) -> None:
         """The next runs end at this change of the file system; 0: at none."""
@@ -61,8 +47,3 @@ class SwitchedHost(SimulatedHost):
         (directory / "at").write_text(str(change))
         (directory / "deadly.py").write_text(DEADLY)
         self.shell = (sys.executable, "-I", "-S", "-B", str(directory / "deadly.py"), str(directory))
-
-
-def _without_times(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    info.mtime = 0
-    return info
