@@ -6,12 +6,14 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import signal
 from typing import Iterable, NamedTuple
 
 from .disk import Disk
 from .host import Host, has_our_name
 from .manifest import User
-from .programs import must, read_or_empty
+from .processes import environment_of, has_user, pids, send
+from .programs import must, pause, read_or_empty
 from .records import Placed, Record
 
 
@@ -139,7 +141,9 @@ class Accounts:
         """With its own group, and out of other groups. userdel writes /etc/passwd first and /etc/group last: a run that was
         killed or lost power in between leaves the user's name in groups, and userdel finds nothing to remove any more."""
         self._flush_etc()
-        if user(name) is not None:
+        entry = user(name)
+        if entry is not None:
+            self._end_processes(entry.pw_uid)
             must(f"cannot remove user {name}", "userdel", name)
         if not has_our_name(name):
             return
@@ -149,6 +153,16 @@ class Accounts:
             group, _, members = line.partition(":")
             if name in members.rpartition(":")[2].split(","):
                 must(f"cannot remove user {name} from group {group}", "gpasswd", "--delete", name, group)
+
+    def _end_processes(self, uid: int) -> None:
+        """Of ours, for which userdel would refuse. supervisord ends a program's process group; timeout, and the nvidia-smi that
+        it runs, are in one of their own. Containers may have processes under the same number: those are not ours."""
+        ours = f"GPU_FLEET_PREFIX={self._host.prefix}"
+        for _ in range(50):
+            left = [pid for pid in pids() if has_user(pid, uid) and ours in environment_of(pid)]
+            if not [pid for pid in left if send(pid, signal.SIGKILL)]:
+                return
+            pause()
 
     def drop_group(self, name: str) -> None:
         if has_group(name):

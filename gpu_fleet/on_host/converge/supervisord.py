@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from typing import NamedTuple, Sequence
 
 from .errors import Failure
 from .host import Host
+from .processes import environment_of, pids, send
 from .programs import pause, read_or_empty, run
 from .records import Placed
 from .services import MOST_RESTARTS, SUPERVISOR_CONFIG, End, Services, Waiting, last_words
@@ -124,7 +124,7 @@ class Supervisord(Services):
     def _stop_it(self) -> None:
         """By a signal, since its configuration may be missing or broken; it stops its programs first."""
         pid = read_or_empty(f"{self._run}/supervisord.pid").strip()
-        if pid.isdigit() and self._is_of_prefix(pid) and _signal(pid, signal.SIGTERM):
+        if pid.isdigit() and self._is_of_prefix(pid) and send(pid, signal.SIGTERM):
             for _ in range(150):  # programs get 10 s to end
                 if not self._is_of_prefix(pid):
                     break
@@ -133,7 +133,7 @@ class Supervisord(Services):
 
     def _is_of_prefix(self, pid: str) -> bool:
         """Did we start it?"""
-        return f"GPU_FLEET_PREFIX={self._host.prefix}" in _environment(pid)
+        return f"GPU_FLEET_PREFIX={self._host.prefix}" in environment_of(pid)
 
     def _stop_orphans(self) -> None:
         """Programs of a supervisord that was killed keep running and keep their ports. Their environment has supervisord's
@@ -146,13 +146,12 @@ class Supervisord(Services):
 
     def _signal_orphans(self, number: signal.Signals) -> bool:
         found = False
-        for path in glob.glob("/proc/[0-9]*"):
-            pid = path[len("/proc/") :]
-            environment = _environment(pid)
+        for pid in pids():
+            environment = environment_of(pid)
             if f"GPU_FLEET_PREFIX={self._host.prefix}" in environment and any(
                 variable.startswith("SUPERVISOR_PROCESS_NAME=") for variable in environment
             ):
-                found = _signal(pid, number) or found
+                found = send(pid, number) or found
         return found
 
     def definitions(self) -> None:
@@ -279,15 +278,3 @@ def _tail(path: str, size: int) -> str:
         file.seek(max(0, os.fstat(file.fileno()).st_size - size))
         return file.read(size).decode("utf-8", "surrogateescape")
     return ""
-
-
-def _environment(pid: str) -> list[str]:
-    return read_or_empty(f"/proc/{pid}/environ").split("\0")
-
-
-def _signal(pid: str, number: signal.Signals) -> bool:
-    try:
-        os.kill(int(pid), number)
-    except OSError:
-        return False
-    return True

@@ -123,13 +123,35 @@ place_group() {
 # killed or lost power in between leaves the user's name in groups, and userdel finds nothing to remove any more.
 drop_user() {
   will_flush "$PREFIX/etc"
-  ! id -u "$1" >/dev/null 2>&1 || attempt "cannot remove user $1" userdel "$1" || return 1
+  if id -u "$1" >/dev/null 2>&1; then
+    end_processes "$1"
+    attempt "cannot remove user $1" userdel "$1" || return 1
+  fi
   has_our_name "$1" || return 0
   ! grep -q "^$1:" /etc/group || attempt "cannot remove group $1" groupdel "$1" || return 1
   sed -n "s/^\\([^:]*\\):.*[:,]$1\\(,.*\\)\\{0,1\\}\$/\\1/p" /etc/group >"$SCRATCH/groups"
   while IFS= read -r drop_from; do
     attempt "cannot remove user $1 from group $drop_from" gpasswd --delete "$1" "$drop_from" || return 1
   done <"$SCRATCH/groups"
+}
+
+# end_processes USER: of ours, for which userdel would refuse. supervisord ends a program's process group; timeout, and the
+# nvidia-smi that it runs, are in one of their own. Containers may have processes under the same number: those are not ours.
+end_processes() {
+  end_uid=$(id -u "$1")
+  end_tries=50
+  while [ "$end_tries" -gt 0 ]; do
+    end_found=no
+    # shellcheck disable=SC2013 # the paths hold no spaces
+    for end_pid in $(grep -ls "^Uid:$TAB$end_uid$TAB" /proc/[0-9]*/status); do
+      end_pid=${end_pid#/proc/}
+      end_pid=${end_pid%/status}
+      is_of_prefix "$end_pid" && kill -s KILL "$end_pid" 2>/dev/null && end_found=yes
+    done
+    [ "$end_found" = yes ] || return 0
+    end_tries=$((end_tries - 1))
+    pause
+  done
 }
 
 drop_group() {
