@@ -86,9 +86,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--to", default="-", metavar="FILE", help="-: standard output")
     given = parser.parse_args(arguments)
     try:
-        spans = days(given.month, time.time())
         enter_project()
         config = deployed_configuration(given.stack).load()
+        spans = days(given.month, time.time())
         which = f'{{datacenter="{config.datacenter}",cluster="{config.cluster}"}}'
         found = list(rows(config, given.month, records(Mimir.of(config, given.stack), which, spans)))
         if not found:
