@@ -14,8 +14,15 @@ _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/s
 _HOSTS = re.compile(r"((?:[^,\[]|\[[^\]]*\])+)(?:,|$)")
 
 
+_SAID = 300  # characters of one error
+
+
 class SlurmError(Exception):
-    """Why Slurm did not answer."""
+    """Why Slurm did not answer: one line, cut, without control characters, since sites add what they like to Slurm's messages."""
+
+    def __init__(self, why: str) -> None:
+        line = " ".join("".join(letter if letter.isprintable() else " " for letter in why[: 10 * _SAID]).split())
+        super().__init__(line if len(line) <= _SAID else f"{line[: _SAID - 3]}...")
 
 
 def run(program: str, *arguments: str, within_s: float = WITHIN_S) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
 import os
 import shlex
 import signal
@@ -157,7 +158,7 @@ class SshTransport:
                 )
                 raise TransportError("auth", gave_up) from None
             if watch.offered:  # PAM denies an account so, with a notice or without
-                user = target.get("user") or "the current user"
+                user = _user(target)
                 why = watch.notice or f"{error.reason}; its log says why (`journalctl -u ssh` or `-u sshd`)"
                 raise TransportError("auth", f"{where} ended the login of {user}: {why}") from None
             raise TransportError("unreachable", f"{where} ended the connection: {error.reason}") from None
@@ -168,7 +169,7 @@ class SshTransport:
         return f"{where} accepted the connection and then sent nothing for {self._limits.login_s:.0f} s"
 
     def _refused(self, target: Mapping[str, Any], where: str, watch: _Watch) -> str:
-        user, path = target.get("user") or "the current user", target.get("privateKeyFile")
+        user, path = _user(target), target.get("privateKeyFile")
         if watch.further:
             return (
                 f"{where} accepted the key of {user} and requires {watch.further} besides, which cannot be given here; exempt "
@@ -183,7 +184,8 @@ class SshTransport:
         else:
             key = "any key of ~/.ssh, and there is no ssh-agent (SSH_AUTH_SOCK is not set)"
         notice = f': "{watch.notice}"' if watch.notice else ""
-        return f"{where} refused the login of {user} with {key}{notice}"
+        given = "" if target.get("user") else " (who runs this program: the host has no `user`)"
+        return f"{where} refused the login of {user}{given} with {key}{notice}"
 
     @cached_property
     def _identities(self) -> Identities:
@@ -326,6 +328,10 @@ def _endpoint(target: Mapping[str, Any], role: str = "") -> tuple[str, int, str]
     """Address, port, and how messages name them."""
     address, port = target["address"].lower(), int(target.get("port") or 22)  # as in ssh, whose known hosts have no case
     return address, port, f"{role}{address}" + (f":{port}" if port != 22 else "")
+
+
+def _user(target: Mapping[str, Any]) -> str:
+    return target.get("user") or getpass.getuser()
 
 
 def _reason(error: OSError | asyncssh.ChannelOpenError) -> str:

@@ -332,3 +332,12 @@ def test_a_controller_that_does_not_answer_is_said_and_nothing_else(controller: 
     (controller / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller (connect failure)' >&2\nexit 1\n")
     with pytest.raises(slurm.SlurmError, match="Unable to contact slurm controller"):
         slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
+
+
+def test_what_slurm_says_is_one_bounded_line_without_control_characters(controller: Path, tmp_path: Path) -> None:
+    """It goes to the log of slurmd and to syslog."""
+    (controller / "scontrol").write_text("#!/bin/sh\nprintf 'Unable\\033[2J to\\ncontact '; yes x | head -c 1000000; exit 1\n")
+    with pytest.raises(slurm.SlurmError) as caught:
+        slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
+    said = str(caught.value)
+    assert said.startswith("scontrol show: Unable [2J to contact x x") and len(said) <= 300 and said.isprintable()

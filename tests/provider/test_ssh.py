@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import shlex
 import socket
 import time
@@ -193,6 +194,17 @@ def test_a_refused_key_is_one_attempt(plugin: Plugin, configure: Configure, serv
     with pytest.raises(Failure, match=f"^node-1: auth: .* refused the login of ops with the key {other}"):
         create(plugin, host)
     assert len(server.users) == 1
+
+
+def test_without_a_user_the_login_that_was_tried_is_named(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(other)
+    other.chmod(0o600)
+    host = configure(privateKeyFile=str(other), user="")
+    with pytest.raises(
+        Failure, match=rf"refused the login of {getpass.getuser()} \(who runs this program: the host has no `user`\)"
+    ):
+        create(plugin, host)
 
 
 def test_a_key_that_cannot_be_read_is_reported(plugin: Plugin, configure: Configure, server: SshServer) -> None:
