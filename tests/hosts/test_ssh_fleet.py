@@ -64,7 +64,7 @@ def first_host(site: Site, backend: Backend, artifacts: Path, tmp_path_factory: 
 def _leave_a_process(host: Host, user: str) -> None:
     """As `timeout nvidia-smi` is left, in its own process group, when supervisord stops an exporter in the middle of a query."""
     as_user = f"setpriv --reuid={user} --regid={user} --clear-groups"
-    host.ssh(f"! id {user} || GPU_FLEET_PREFIX= setsid {as_user} sleep 600 >/dev/null 2>&1 </dev/null &")
+    host.ssh(f"{{ ! id {user} || GPU_FLEET_PREFIX= setsid {as_user} sleep 600; }} >/dev/null 2>&1 </dev/null &")
 
 
 @pytest.fixture(scope="module")
