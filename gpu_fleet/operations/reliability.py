@@ -9,19 +9,14 @@ and are no failures.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
-from gpu_fleet.operations.stack import deployed_configuration, enter_project
-from gpu_fleet.operations.usage import PER_HOUR, days, write
-from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.operations.usage import PER_HOUR, Month, Table, month_as_csv
+from gpu_fleet.stackfile.config import StackConfig
 
 HEAD: Final = (
     *("month", "datacenter", "cluster", "host", "model", "cause", "failures", "hours_down", "hours_observed"),
@@ -78,26 +73,12 @@ def rows(config: StackConfig, month: str, found: Mapping[str, Record]) -> Iterat
             yield (*about, cause, str(count), f"{host.down.get(cause, 0):.2f}", "", "", "", "")
 
 
+def table_of(month: Month) -> Table:
+    return list(rows(month.config, month.name, records(month.store, month.which, month.spans))), ()
+
+
 def main(arguments: list[str]) -> int:
-    """Exit status: 0, and 1 when there is nothing to write."""
-    parser = argparse.ArgumentParser(prog="make reliability", description="The failures of a month's hosts as CSV.")
-    parser.add_argument("--stack", required=True)
-    parser.add_argument("--month", required=True, metavar="YYYY-MM")
-    parser.add_argument("--to", default="-", metavar="FILE", help="-: standard output")
-    given = parser.parse_args(arguments)
-    try:
-        enter_project()
-        config = deployed_configuration(given.stack).load()
-        spans = days(given.month, time.time())
-        which = f'{{datacenter="{config.datacenter}",cluster="{config.cluster}"}}'
-        found = list(rows(config, given.month, records(Mimir.of(config, given.stack), which, spans)))
-        if not found:
-            raise OperationError(f"Nothing was recorded in {given.month}: that needs gpu-fleet:jobs, and our rules in Mimir.")
-    except (OperationError, ConfigErrors) as error:
-        print(error, file=sys.stderr)
-        return 1
-    write(given.to, HEAD, found)
-    return 0
+    return month_as_csv(arguments, "reliability", "The failures of a month's hosts as CSV.", HEAD, table_of)
 
 
 if __name__ == "__main__":

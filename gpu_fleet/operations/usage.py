@@ -15,7 +15,8 @@ import re
 import sys
 import time
 from calendar import timegm
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -98,9 +99,23 @@ def write(to: str, head: Sequence[str], found: Sequence[Sequence[str]]) -> None:
         Path(to).write_text(csv_text(head, found))
 
 
-def main(arguments: list[str]) -> int:
-    """Exit status: 0, and 1 when there is nothing to write."""
-    parser = argparse.ArgumentParser(prog="make usage", description="The GPU-hours of a month as CSV.")
+@dataclass(frozen=True)
+class Month:
+    """What a command for a month of a stack was asked for. `which`: the stack's series; `spans`: as of days()."""
+
+    name: str
+    config: StackConfig
+    store: Mimir
+    which: str
+    spans: Sequence[tuple[float, float]]
+
+
+Table = tuple[Sequence[tuple[str, ...]], Sequence[str]]
+
+
+def month_as_csv(arguments: list[str], what: str, description: str, head: Sequence[str], table: Callable[[Month], Table]) -> int:
+    """`make WHAT`. `table`: the rows, and notes for stderr. Exit status: 0, and 1 when there is nothing to write."""
+    parser = argparse.ArgumentParser(prog=f"make {what}", description=description)
     parser.add_argument("--stack", required=True)
     parser.add_argument("--month", required=True, metavar="YYYY-MM")
     parser.add_argument("--to", default="-", metavar="FILE", help="-: standard output")
@@ -110,18 +125,27 @@ def main(arguments: list[str]) -> int:
         config = deployed_configuration(given.stack).load()
         spans = days(given.month, time.time())
         which = f'{{datacenter="{config.datacenter}",cluster="{config.cluster}"}}'
-        used, inventory, recorded = hours(Mimir.of(config, given.stack), which, spans)
-        if not used:
+        found, said = table(Month(given.month, config, Mimir.of(config, given.stack), which, spans))
+        if not found:
             raise OperationError(
                 f"Nothing was recorded in {given.month}: it needs gpu-fleet:jobs and the rules of gpu-fleet:alerts."
             )
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
-    write(given.to, HEAD, list(rows(config, given.month, used)))
-    for note in notes(used, inventory, recorded, spans):
+    write(given.to, head, found)
+    for note in said:
         print(note, file=sys.stderr)
     return 0
+
+
+def table_of(month: Month) -> Table:
+    used, inventory, recorded = hours(month.store, month.which, month.spans)
+    return list(rows(month.config, month.name, used)), list(notes(used, inventory, recorded, month.spans))
+
+
+def main(arguments: list[str]) -> int:
+    return month_as_csv(arguments, "usage", "The GPU-hours of a month as CSV.", HEAD, table_of)
 
 
 if __name__ == "__main__":

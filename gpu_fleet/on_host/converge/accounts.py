@@ -12,7 +12,7 @@ from typing import Iterable, NamedTuple
 from .disk import Disk
 from .host import Host, has_our_name
 from .manifest import User
-from .processes import environment_of, has_user, pids, send
+from .processes import has_user, is_of_prefix, pids, send
 from .programs import must, pause, read_or_empty
 from .records import Placed, Record
 
@@ -157,9 +157,8 @@ class Accounts:
     def _end_processes(self, uid: int) -> None:
         """Of ours, for which userdel would refuse. supervisord ends a program's process group; timeout, and the nvidia-smi that
         it runs, are in one of their own. Containers may have processes under the same number: those are not ours."""
-        ours = f"GPU_FLEET_PREFIX={self._host.prefix}"
         for _ in range(50):
-            left = [pid for pid in pids() if has_user(pid, uid) and ours in environment_of(pid)]
+            left = [pid for pid in pids() if has_user(pid, uid) and is_of_prefix(pid, self._host.prefix)]
             if not [pid for pid in left if send(pid, signal.SIGKILL)]:
                 return
             pause()

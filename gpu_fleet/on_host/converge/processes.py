@@ -20,6 +20,11 @@ def environment_of(pid: str) -> list[str]:
     return read_or_empty(f"/proc/{pid}/environ").split("\0")
 
 
+def is_of_prefix(pid: str, prefix: str) -> bool:
+    """Did we start it?"""
+    return f"GPU_FLEET_PREFIX={prefix}" in environment_of(pid)
+
+
 def has_user(pid: str, number: int) -> bool:
     return f"\nUid:\t{number}\t" in read_or_empty(f"/proc/{pid}/status")
 

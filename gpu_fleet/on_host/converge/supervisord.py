@@ -13,7 +13,7 @@ from typing import NamedTuple, Sequence
 
 from .errors import Failure
 from .host import Host
-from .processes import environment_of, pids, send
+from .processes import environment_of, is_of_prefix, pids, send
 from .programs import pause, read_or_empty, run
 from .records import Placed
 from .services import MOST_RESTARTS, SUPERVISOR_CONFIG, End, Services, Waiting, last_words
@@ -124,16 +124,12 @@ class Supervisord(Services):
     def _stop_it(self) -> None:
         """By a signal, since its configuration may be missing or broken; it stops its programs first."""
         pid = read_or_empty(f"{self._run}/supervisord.pid").strip()
-        if pid.isdigit() and self._is_of_prefix(pid) and send(pid, signal.SIGTERM):
+        if pid.isdigit() and is_of_prefix(pid, self._host.prefix) and send(pid, signal.SIGTERM):
             for _ in range(150):  # programs get 10 s to end
-                if not self._is_of_prefix(pid):
+                if not is_of_prefix(pid, self._host.prefix):
                     break
                 pause()
         self._stop_orphans()
-
-    def _is_of_prefix(self, pid: str) -> bool:
-        """Did we start it?"""
-        return f"GPU_FLEET_PREFIX={self._host.prefix}" in environment_of(pid)
 
     def _stop_orphans(self) -> None:
         """Programs of a supervisord that was killed keep running and keep their ports. Their environment has supervisord's
@@ -147,9 +143,8 @@ class Supervisord(Services):
     def _signal_orphans(self, number: signal.Signals) -> bool:
         found = False
         for pid in pids():
-            environment = environment_of(pid)
-            if f"GPU_FLEET_PREFIX={self._host.prefix}" in environment and any(
-                variable.startswith("SUPERVISOR_PROCESS_NAME=") for variable in environment
+            if is_of_prefix(pid, self._host.prefix) and any(
+                variable.startswith("SUPERVISOR_PROCESS_NAME=") for variable in environment_of(pid)
             ):
                 found = send(pid, number) or found
         return found
