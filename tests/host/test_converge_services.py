@@ -322,14 +322,14 @@ def test_a_program_that_dies_again_and_again_is_not_waited_for_as_long_as_a_slow
         control = host.directory / "supervisor/supervisorctl"
         control.unlink()
         control.symlink_to(SUPERVISORD.with_name("supervisorctl"))
-    part = web(host, checks=(HttpCheck(url=URL, contains="all is well", within_s=120),))
+    part = web(host, checks=(HttpCheck(url=URL, contains="all is well", within_s=600),))
     program, server = part.files
     dies = b"print('the key cannot be read', flush=True) or os._exit(1)"
     dying = b"import os, threading\nthreading.Timer(1.5, lambda: " + dies + b").start()\n"
     content = dying + server.content.replace(b'"starting"', b'"level=INFO starting"')
     started = time.monotonic()
     error = host.run("apply", [replace(part, files=(program, replace(server, content=content)))]).error("web")
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 300
     assert error["code"] == "service-failed"
     assert error["message"].startswith("service gpu-fleet-web does not keep running: the key cannot be read; ")
 
