@@ -45,7 +45,7 @@ MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "celsius": (1, 200),
     "hertz": (0, 1e10),
     "seconds_total": (0, 4e9),
-    "total": (0, 0x7FFFFFF0),
+    "total": (0, 1e14),
     "lanes": (1, 65),
     "version": (1, 100),
     "count": (0, 1e6),
@@ -53,11 +53,10 @@ MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "bool": (0, 1e6),
     "bytes_per_second": (0, 1e13),
     "gpu:memory_total:bytes": (1, 1e13),
-    # One GPU of a fleet had 9.6e9, none of the others any (NVIDIA/DCGM issue 313): the worst must not pass for a blank.
-    "gpu:ecc_corrected_volatile:total": (0, 1e14),
 }
-# Within the limits of a counter that can exceed 32 bits: DCGM's blanks for no value, not found, not supported and not permitted,
-# and the largest number.
+# Counters exceed 32 bits: one GPU of a fleet had 9.6e9 corrected errors, none of the others any (NVIDIA/DCGM issue 313), and NVML's
+# NVLink counters have 64. The worst must not pass for a blank. Within the limits: DCGM's blanks for no value, not found, not
+# supported and not permitted, and the largest number.
 _BLANK_COUNTS: Final = (0x7FFFFFF0, 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3, 0xFFFFFFFF)
 _BITS: Final = 1 << 16  # of a mask of throttle reasons
 
