@@ -54,9 +54,9 @@ MEASURABLE: Final[Mapping[str, tuple[float, float]]] = {
     "bytes_per_second": (0, 1e13),
     "gpu:memory_total:bytes": (1, 1e13),
 }
-# Counters exceed 32 bits: one GPU of a fleet had 9.6e9 corrected errors, none of the others any (NVIDIA/DCGM issue 313), and NVML's
-# NVLink counters have 64. The worst must not pass for a blank. Within the limits: DCGM's blanks for no value, not found, not
-# supported and not permitted, and the largest number.
+# Counters exceed 32 bits: one GPU of a fleet had 9.6e9 corrected errors, none of the others any (NVIDIA/DCGM issue 313), and
+# NVML's NVLink counters have 64. The worst must not pass for a blank. Within the limits: DCGM's blanks for no value, not found,
+# not supported and not permitted, and the largest number.
 _BLANK_COUNTS: Final = (0x7FFFFFF0, 0x7FFFFFF1, 0x7FFFFFF2, 0x7FFFFFF3, 0xFFFFFFFF)
 _BITS: Final = 1 << 16  # of a mask of throttle reasons
 
