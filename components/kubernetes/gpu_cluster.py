@@ -15,7 +15,7 @@ from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
 from components.kubernetes import resources
 from components.kubernetes.releases import Release
 from components.kubernetes.values import SECRET, ClusterPlan, Values, network_policies, node_terms
-from gpu_fleet.stackfile.naming import type_token
+from gpu_fleet.stackfile.naming import release_mark, type_token
 
 # Agents of nodes need hostPath and host ports, which the stricter levels of pod security refuse.
 _POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}
@@ -124,7 +124,7 @@ class GpuCluster(pulumi.ComponentResource):
             version=source.version or None,
             repository_opts=RepositoryOptsArgs(repo=source.repository) if source.repository else None,
             values=release.values,
-            description=release.description,
+            description="; ".join(filter(None, (release_mark(pulumi.get_stack()), release.description))),
             atomic=True,  # an upgrade that does not become ready is rolled back
             cleanup_on_fail=True,
             timeout=self._section.timeout,

@@ -41,7 +41,7 @@ class ReleaseErrors(Exception):
 class Release:
     """One Helm release. `objects`: what it creates, as YAML by kind and name. `crds`: names of those removed with it.
 
-    `description`: of its revisions, as `helm history` shows it; None: Helm's own words.
+    `description`: of its revisions, as `helm history` shows it, after the mark of the stack; None: the mark alone.
     """
 
     name: str

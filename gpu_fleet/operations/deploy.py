@@ -29,11 +29,12 @@ from pathlib import Path
 from gpu_fleet.operations import backend, first_preview
 from gpu_fleet.operations.arrivals import arrivals, missing
 from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.interrupted import settle
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.results import results, shown
 from gpu_fleet.operations.stack import Configuration, deployed_configuration, enter_project, stack_file
-from gpu_fleet.operations.state import exported, has_all, keep_what_was_being_created
+from gpu_fleet.operations.state import exported, has_all, keep_what_was_being_created, pending_creations
 from gpu_fleet.stackfile.config import ConfigErrors, HostSpec
 from gpu_fleet.stackfile.naming import resource_name
 from gpu_fleet.stackfile.patterns import PatternError, expand
@@ -138,7 +139,7 @@ def main(arguments: list[str]) -> int:
         configuration = deployed_configuration(given.stack)
         command = ["pulumi", *arguments_of(given.verb, given.stack, given.host, configuration), *others]
         hosts = _deployed(configuration, given.host)
-        is_new = given.verb == "up" and _brings_up_new_ones(given.stack, hosts)
+        is_new = given.verb == "up" and _brings_up_new_ones(given.stack, hosts, configuration)
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
@@ -161,12 +162,15 @@ def _deployed(configuration: Configuration, pattern: str) -> dict[str, HostSpec]
     return {name: hosts[name] for name in names}
 
 
-def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec]) -> bool:
-    """Whether some of the hosts are not in the state. What a killed run left open is settled first. Raises OperationError."""
+def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec], configuration: Configuration) -> bool:
+    """Whether some of the hosts are not in the state. What a killed run left open is settled first. Raises OperationError and
+    ConfigErrors."""
     release_locks(stack)
     state = exported(stack)
     if kept := keep_what_was_being_created(stack, state):
         print(f"A run was killed while it brought up {', '.join(kept)}: this one finishes or removes it.", file=sys.stderr)
+    if pending_creations(state) and (kept := settle(stack, configuration)):
+        print(f"A run was killed after it had created {', '.join(kept)}: in the state now.", file=sys.stderr)
     return not has_all(state, hosts.values())
 
 

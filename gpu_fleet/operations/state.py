@@ -37,6 +37,19 @@ def has_all(state: Mapping[str, Any], hosts: Iterable[HostSpec]) -> bool:
     return all((host.name, host.prefix if host.connection == "local" else host.address) in known for host in hosts)
 
 
+def pending_creations(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By URN, what was being created when a run was killed."""
+    pending = (state.get("deployment") or {}).get("pending_operations") or []
+    return {one["resource"]["urn"]: one["resource"] for one in pending if one["type"] == "creating"}
+
+
+def save(stack: str, state: Mapping[str, Any]) -> None:
+    """Raises OperationError."""
+    done = pulumi("stack", "import", "--stack", stack, stdin=json.dumps(state))
+    if done.returncode != 0:
+        raise OperationError(error_of(done))
+
+
 def _place(inputs: Mapping[str, Any]) -> str:
     connection = inputs.get("connection") or {}
     return str(connection.get("address") or connection.get("prefix") or "")
@@ -58,7 +71,5 @@ def keep_what_was_being_created(stack: str, state: dict[str, Any]) -> list[str]:
             outputs = {"facts": {}, "drift": [], "address": _place(host["inputs"])}
             failed = {"id": host["inputs"]["host"], "outputs": outputs, "initErrors": [_KILLED]}
             deployment["resources"].append({**host, **failed})
-    done = pulumi("stack", "import", "--stack", stack, stdin=json.dumps(state))
-    if done.returncode != 0:
-        raise OperationError(error_of(done))
+    save(stack, state)
     return [str(host["inputs"]["host"]) for host in hosts.values()]

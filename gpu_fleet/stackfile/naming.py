@@ -32,6 +32,11 @@ def resource_name(host: str, part: str = "", piece: str = "") -> str:
     return "-".join(filter(None, (host, part, piece)))
 
 
+def release_mark(stack: str) -> str:
+    """How the description of a Helm release begins that this stack installed: `helm list` and `helm history` show it."""
+    return f"{PROJECT}, stack {stack}"
+
+
 def slug(text: str) -> str:
     """Lower-case letters and digits with single hyphens between: what uids, file names and anchors may hold."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -117,6 +117,14 @@ CASES = [
     ("kubelets that nothing verifies", {"kubelets_self_signed": True}, {"kubeletCertificates": "cluster"}, "self-signed"),
     ("two node_exporters", {"node_exporters": ["monitoring/node-exporter-x on gpu-1"]}, {}, "write `nodeExporter: existing`"),
     ("interrupted", {"interrupted": {"alloy": "pending-upgrade (revision 3)"}}, {}, "helm rollback alloy --namespace gpu-fleet"),
+    ("a first installation", {"interrupted": {"alloy": "pending-install (revision 1)"}}, {}, "`make up`, which completes"),
+    (
+        "a release of somebody else",
+        {"taken": {"alloy": "Install complete"}},
+        {},
+        "this stack did not create it (Install complete): install into another namespace (kubernetes.namespace), or, if nothing "
+        "needs it, helm uninstall alloy --namespace gpu-fleet",
+    ),
 ]
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gpu_fleet.provider.helm import helm_releases
 from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Manifest, Refused, Unreachable
 from gpu_fleet.provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
 from gpu_fleet.provider.schema import errors_of_inputs
@@ -76,6 +77,9 @@ class Seen:
     exporters: Mapping[str, Sequence[str]]
     node_exporters: Sequence[str]  # of other installations
     interrupted: Mapping[str, str]  # release -> what Helm was doing
+    taken: Mapping[str, str] = field(
+        default_factory=dict
+    )  # name of a release that is to be installed -> description of what has it
     kubelets_self_signed: bool = False  # False also where this login may not see it
     unlabelled_exporters: Sequence[
         str
@@ -104,19 +108,23 @@ class Cluster:
         found = list(changes(old, new))
         if self._api is not None and not found:
             try:
-                await self._look(new, call, is_preview=True, is_new=False)
+                await self._look(new, call, is_preview=True)
             except ResourceError as error:
                 call.warning(f"{error}\nNothing of the cluster changes in this run, so it goes on")
         return found
 
     async def create(self, inputs: Inputs, call: Call) -> tuple[str, Outputs]:
-        return "cluster", await self._look(inputs, call, is_preview=call.is_preview, is_new=True)
+        return "cluster", await self._look(
+            inputs, call, is_preview=call.is_preview, is_new=True, added=inputs.get("releases") or ()
+        )
 
     async def read(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> Current:
         return Current(id_)
 
     async def update(self, id_: str, old: Inputs, new: Inputs, outputs: Inputs, call: Call) -> Outputs:
-        return await self._look(new, call, is_preview=call.is_preview, is_new=False)
+        before = old.get("releases") or () if old["namespace"] == new["namespace"] else ()
+        added = [release for release in new.get("releases") or () if release not in before]
+        return await self._look(new, call, is_preview=call.is_preview, added=added)
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
         """Everything else has been deleted by now. Helm never deletes the CRDs of a chart; if the stack file says so, this
@@ -145,12 +153,15 @@ class Cluster:
             raise ResourceError("the provider's configuration names no Kubernetes cluster")
         return self._api
 
-    async def _look(self, inputs: Inputs, call: Call, *, is_preview: bool, is_new: bool) -> Outputs:
+    async def _look(
+        self, inputs: Inputs, call: Call, *, is_preview: bool, is_new: bool = False, added: Sequence[str] = ()
+    ) -> Outputs:
+        """`added`: releases that this run is going to install."""
         if not is_preview:
             call.progress("checking the cluster")
         try:
             async with asyncio.timeout(_LIMIT_S):
-                seen = await asyncio.to_thread(look, self._of(), inputs)
+                seen = await asyncio.to_thread(look, self._of(), inputs, added)
         except TimeoutError:
             raise ResourceError(
                 f"the cluster was not checked within {_LIMIT_S} s: the API server answers slowly, or the credential plugin that "
@@ -179,8 +190,8 @@ class Cluster:
         }
 
 
-def look(api: ClusterApi, inputs: Inputs) -> Seen:
-    """Reads what `problems` needs; changes nothing. Raises the exceptions of ClusterApi."""
+def look(api: ClusterApi, inputs: Inputs, added: Sequence[str] = ()) -> Seen:
+    """Reads what `problems` needs; changes nothing. `added`: releases to install. Raises the exceptions of ClusterApi."""
     namespace = inputs["namespace"]
     version = api.get("/version")
     major, minor = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
@@ -210,6 +221,7 @@ def look(api: ClusterApi, inputs: Inputs) -> Seen:
         runtime_class=next(filter(None, map(_runtime_class_of_plugin, daemons)), ""),
         node_exporters=_pods_of_others(api, _NODE_EXPORTER, namespace),
         interrupted=_interrupted(api, namespace, inputs.get("releases") or ()) if exists else {},
+        taken=_taken(api, namespace, added) if exists else {},
         kubelets_self_signed=_kubelets_sign_themselves(api, nodes),
     )
 
@@ -285,6 +297,12 @@ def _interrupted(api: ClusterApi, namespace: str, releases: Sequence[str]) -> di
     return found
 
 
+def _taken(api: ClusterApi, namespace: str, added: Sequence[str]) -> dict[str, str]:
+    """Helm installs no release under a name that is in use, and the error comes when others are installed."""
+    found = helm_releases(api, namespace, added)
+    return {name: one.description for name, one in found.items() if not one.status.startswith("pending-")}
+
+
 def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str]:
     """What would fail, each with its fix. `inputs`: as in the schema. `is_new`: nothing of this stack is installed yet."""
     namespace, exporter = inputs["namespace"], inputs["exporter"]
@@ -320,8 +338,20 @@ def problems(seen: Seen, inputs: Inputs, *, is_new: bool = True) -> Iterator[str
     for release, state in seen.interrupted.items():
         yield (
             f"the Helm release {release} is {state}: a run was killed, and Helm refuses to continue. If none is running now: "
-            f"helm rollback {release} --namespace {namespace} (first installation: helm uninstall), then `up` again"
+            f"{_way_on(release, state, namespace)}"
         )
+    for release, description in seen.taken.items():
+        yield (
+            f"the Helm release {release} exists in the namespace {namespace}, and this stack did not create it "
+            f"({description or 'it has no description'}): install into another namespace (kubernetes.namespace), or, if nothing "
+            f"needs it, helm uninstall {release} --namespace {namespace}"
+        )
+
+
+def _way_on(release: str, state: str, namespace: str) -> str:
+    if state.startswith("pending-install"):
+        return f"`make up`, which completes what its state has as begun (else helm uninstall {release} --namespace {namespace})"
+    return f"helm rollback {release} --namespace {namespace}, then `up` again"
 
 
 def _gpus(seen: Seen, inputs: Inputs, is_new: bool) -> Iterator[str]:

@@ -1,0 +1,152 @@
+"""What a killed run was creating in a cluster and in Grafana, which take nothing twice under one name: settled before the next.
+
+Pulumi notes each creation in the state before it begins. What a killed run left open there may exist by now: it is looked up, and
+what carries our mark is taken into the state, so that the run updates it. Helm's record of an installation that did not finish is
+deleted, and nothing else: the objects stay, and Helm takes over what its labels show to be of this release. Everything else that
+was open is forgotten, since creating it again converges: objects in Kubernetes (applied by the server), rule groups of rulers,
+processes of an embedded backend. Hosts: state.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpu_fleet.operations.cluster import cluster_api
+from gpu_fleet.operations.engine import OperationError, error_of, pulumi
+from gpu_fleet.operations.stack import Configuration
+from gpu_fleet.operations.state import exported, pending_creations, resources_of, save
+from gpu_fleet.provider.helm import HelmRelease, helm_releases
+from gpu_fleet.provider.kubernetes import KubeconfigError, Refused, Unreachable
+from gpu_fleet.stackfile.naming import release_mark
+from gpu_fleet.stackfile.problems import listed
+
+# Types of Grafana's plugin that refuse to create what exists, or that components/grafana/ownership.py refuses: the input that is
+# their id, and the inputs that what is ours has in common with it. Source of the ids: the plugin's import documentation.
+_OF_GRAFANA: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "grafana:oss/folder:Folder": ("{uid}", ("title",)),
+    "grafana:oss/dataSource:DataSource": ("{uid}", ("name", "type", "url")),
+    "grafana:oss/dashboard:Dashboard": ("{uid}", ("folder",)),
+    "grafana:alerting/ruleGroup:RuleGroup": ("{folderUid}:{name}", ("folderUid",)),
+    "grafana:alerting/contactPoint:ContactPoint": ("{name}", ()),
+    "grafana:alerting/muteTiming:MuteTiming": ("{name}", ()),
+    "grafana:alerting/messageTemplate:MessageTemplate": ("{name}", ("template",)),
+    "grafana:alerting/notificationPolicy:NotificationPolicy": ("policy", ("contactPoint",)),
+}
+RELEASE: Final = "kubernetes:helm.sh/v3:Release"
+_UNFINISHED: Final = ("pending-install", "failed", "uninstalling")  # an atomic installation that fails is uninstalled by Helm
+
+Resource = Mapping[str, Any]
+
+
+def settle(stack: str, found: Configuration) -> list[str]:
+    """What was open and is in the state now, by type and name. Raises OperationError where somebody else has the name of a
+    release, before anything was changed."""
+    state = exported(stack)
+    pending = pending_creations(state)
+    if not pending:
+        return []
+    known = {one["urn"] for one in resources_of(state)}
+    opened = [one for urn, one in pending.items() if urn not in known]
+    adopted = {
+        **_releases(stack, found, [one for one in opened if one["type"] == RELEASE]),
+        **{one["urn"]: identity for one in opened if (identity := _in_grafana(one))},
+    }
+    deployment = state["deployment"]
+    before = json.dumps(state)
+    deployment["pending_operations"] = [one for one in deployment["pending_operations"] if one["type"] != "creating"]
+    deployment["resources"] += [{**one, "id": adopted[one["urn"]], "outputs": {}} for one in opened if one["urn"] in adopted]
+    save(stack, state)
+    if not adopted:
+        return []
+    read = pulumi("refresh", "--stack", stack, "--yes", "--skip-preview", *(f"--target={urn}" for urn in adopted))
+    if read.returncode != 0:
+        save(stack, json.loads(before))
+        raise OperationError(
+            "a run was killed while it created resources, and whether they exist cannot be read now; nothing was changed:\n"
+            f"{error_of(read)}"
+        )
+    return _without_others(stack, {one["urn"]: one for one in opened if one["urn"] in adopted})
+
+
+def _releases(stack: str, found: Configuration, opened: list[Resource]) -> dict[str, str]:
+    """URN to id of the Helm releases that are ours. What Helm did not finish is made ready to be installed."""
+    adopted: dict[str, str] = {}
+    unfinished: list[HelmRelease] = []
+    if not opened:
+        return adopted
+    config = found.load()
+    if config.kubernetes is None:
+        names = listed([one["inputs"]["name"] for one in opened])
+        raise OperationError(
+            f"a run was killed while it installed Helm releases ({names}), and gpu-fleet:kubernetes, which says where, is not in "
+            f"the stack file any more: put it back, then `make up STACK={stack}`, or `make destroy STACK={stack}`"
+        )
+    api = cluster_api(config, stack, found)
+    try:
+        for one in opened:
+            namespace, name = one["inputs"]["namespace"], one["inputs"]["name"]
+            release = helm_releases(api, namespace, [name]).get(name)
+            if release is None:
+                continue
+            if _is_marked(release, stack):
+                adopted[one["urn"]] = f"{namespace}/{name}"
+            elif release.status in _UNFINISHED and _given(release.values) == _given(one["inputs"].get("values")):
+                unfinished.append(release)
+            else:
+                raise OperationError(
+                    f"the Helm release {name} exists in the namespace {namespace}, and this stack did not create it "
+                    f"({release.status}; {release.description or 'no description'}): nothing was changed. If nothing needs it: "
+                    f"helm uninstall {name} --namespace {namespace}, then `make up STACK={stack}` again"
+                )
+        for release in unfinished:
+            api.delete(release.path)
+    except (KubeconfigError, Unreachable, Refused) as error:
+        raise OperationError(
+            f"a run was killed while it installed Helm releases, and whether they exist cannot be read now: {error}"
+        ) from None
+    return adopted
+
+
+def _is_marked(release: HelmRelease, stack: str) -> bool:
+    mark = release_mark(stack.rpartition("/")[2])
+    return release.description == mark or release.description.startswith(f"{mark};")
+
+
+def _given(values: Any) -> Any:
+    """Without what Pulumi's provider loses on the way to Helm: null and, before 4.30, what is empty."""
+    if isinstance(values, Mapping):
+        return {key: given for key, value in values.items() if (given := _given(value)) not in (None, {}, [])}
+    return [_given(value) for value in values] if isinstance(values, list) else values
+
+
+def _in_grafana(one: Resource) -> str:
+    """The id under which Grafana has it, if it does; empty for other types."""
+    pattern, _ = _OF_GRAFANA.get(one["type"], ("", ()))
+    inputs = dict(one["inputs"])
+    if "configJson" in inputs:
+        inputs["uid"] = json.loads(inputs["configJson"]).get("uid", "")
+    return pattern.format_map(inputs)
+
+
+def _without_others(stack: str, opened: Mapping[str, Resource]) -> list[str]:
+    """Leaves in the state what was found there and is what the killed run was creating; names it."""
+    state = exported(stack)
+    resources = state["deployment"]["resources"]
+    read = {one["urn"]: one for one in resources if one["urn"] in opened}
+    others = {urn for urn, one in read.items() if not _is_ours(opened[urn], one.get("outputs") or {})}
+    if others:
+        state["deployment"]["resources"] = [one for one in resources if one["urn"] not in others]
+        save(stack, state)
+    return [f"{one['type'].rpartition(':')[2]} {urn.rpartition('::')[2]}" for urn, one in read.items() if urn not in others]
+
+
+def _is_ours(wanted: Resource, read: Mapping[str, Any]) -> bool:
+    """Whether what exists under the name agrees with what the run was about to create; the rest is what an update repairs."""
+    _, names = _OF_GRAFANA.get(wanted["type"], ("", ()))
+    return all(_text(read.get(name)) == _text(wanted["inputs"].get(name)) for name in names)
+
+
+def _text(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value

@@ -1,0 +1,119 @@
+"""A first installation whose run is killed: releases are in the cluster and not in the state. One `make up` completes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_fleet import toolchain
+from lab.kubernetes import Cluster
+from lab.kubernetes.chart_packages import package
+from tests.hosts.stack import UP, Stack
+
+NAMESPACE = "gpu-killed"
+CHARTS = {"dcgmExporter": "dcgm-exporter", "alloy": "alloy"}
+
+
+@pytest.fixture
+def stack(cluster: Cluster, tmp_path: Path) -> Iterator[Stack]:
+    (tmp_path / "charts").mkdir()
+    config = {
+        "datacenter": "lab-west",
+        "cluster": "training",
+        "metrics": {"url": "http://127.0.0.1:9009/api/v1/push", "tenant": "lab"},
+        "kubernetes": {
+            "kubeconfig": str(cluster.kubeconfig),
+            "namespace": NAMESPACE,
+            "timeout": 300,
+            "nodeExporter": "existing",
+            "kubeStateMetrics": "existing",
+            "charts": {
+                key: {"chart": str(package(name, tmp_path / "charts").relative_to(tmp_path))} for key, name in CHARTS.items()
+            },
+        },
+    }
+    stack = Stack(tmp_path, "killed", config).create()
+    yield stack
+    stack.clear()
+    cluster.api.delete({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    cluster.wait_for("the namespace to go", lambda: cluster.api.read("v1", "Namespace", NAMESPACE) is None)
+
+
+def records(cluster: Cluster) -> dict[str, str]:
+    """Status by release, as Helm labels what it keeps of each."""
+    secrets = cluster.api.list("v1", "Secret", NAMESPACE)
+    labels = [one["metadata"].get("labels") or {} for one in secrets]
+    return {one["name"]: one["status"] for one in labels if one.get("owner") == "helm"}
+
+
+def daemons(cluster: Cluster) -> dict[str, str]:
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in cluster.api.list("apps/v1", "DaemonSet", NAMESPACE)}
+
+
+def killed(stack: Stack, cluster: Cluster, *, with_plugins: bool) -> None:
+    """At the moment in which Helm has begun, and the engine has not been answered."""
+    process = stack.start(*UP)
+    cluster.wait_for("a release", lambda: "dcgm-exporter" in records(cluster))
+    if with_plugins:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    stack.pulumi("cancel", "--yes")  # in a container, as tests may run in one, `make up` releases no lock
+
+
+def make_up(stack: Stack) -> str:
+    return stack.operation("deploy", "up", "--yes", "--skip-preview")
+
+
+def assert_as_the_code_says(stack: Stack, cluster: Cluster) -> None:
+    assert set(records(cluster)) == set(CHARTS.values()) and set(records(cluster).values()) <= {"deployed", "superseded"}
+    state: dict[str, Any] = json.loads(stack.pulumi("stack", "export"))["deployment"]
+    assert not state.get("pending_operations"), "pulumi would warn of them in every run"
+    stack.up("--refresh")  # before 4.30 the plugin loses empty lists among the values: the program reverts what that made
+    stack.up_unchanged()
+
+
+def test_releases_that_were_installed_and_not_saved_are_taken_into_the_state(stack: Stack, cluster: Cluster) -> None:
+    killed(stack, cluster, with_plugins=False)
+    cluster.wait_for("the plugin to go on", lambda: set(records(cluster).values()) == {"deployed"})
+    before = daemons(cluster)
+    output = make_up(stack)
+    assert "dcgm-exporter" in output
+    assert before.items() <= daemons(cluster).items(), "what runs is kept"
+    assert_as_the_code_says(stack, cluster)
+
+
+def test_an_installation_that_was_killed_midway_is_completed(stack: Stack, cluster: Cluster) -> None:
+    killed(stack, cluster, with_plugins=True)
+    assert "pending-install" in records(cluster).values()
+    before = daemons(cluster)
+    make_up(stack)
+    assert before.items() <= daemons(cluster).items(), "what runs is kept"
+    assert_as_the_code_says(stack, cluster)
+
+
+def test_a_release_of_somebody_else_is_named_before_anything_is_touched(stack: Stack, cluster: Cluster) -> None:
+    cluster.namespace(NAMESPACE)
+    theirs = stack.directory / "charts/theirs"
+    (theirs / "templates").mkdir(parents=True)
+    (theirs / "Chart.yaml").write_text("apiVersion: v2\nname: theirs\nversion: 1.0.0\n")
+    (theirs / "templates/map.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: theirs}\n")
+    subprocess.run(
+        [toolchain.find("helm"), "install", "alloy", theirs, "--namespace", NAMESPACE, "--kubeconfig", cluster.kubeconfig],
+        check=True,
+        capture_output=True,
+    )
+    stack.config["kubernetes"]["createNamespace"] = False
+    stack.write()
+    output = stack.up(ok=False)
+    assert f"the Helm release alloy exists in the namespace {NAMESPACE}, and this stack did not create it" in output, output
+    assert set(records(cluster)) == {"alloy"}, "nothing was installed"
+    assert cluster.api.read("v1", "ConfigMap", "theirs", NAMESPACE) is not None
