@@ -16,6 +16,7 @@ from gpu_fleet.signals.dashboard_files import read_dashboards
 from gpu_fleet.signals.overrides import warnings
 from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.custom import CONTENT, METRICS, files_of
+from gpu_fleet.stackfile.prices import Prices
 from gpu_fleet.stackfile.values import local_path
 
 
@@ -64,7 +65,13 @@ def price(config: StackConfig) -> dashboards.Price | None:
     section = config.grafana
     if section is None or section.cost_per_gpu_hour is None:
         return None
-    return dashboards.Price(per_gpu_hour=section.cost_per_gpu_hour, currency=section.currency)
+    return newest_price(Prices.of(section.cost_per_gpu_hour), section.currency)
+
+
+def newest_price(prices: Prices, currency: str) -> dashboards.Price:
+    """Dashboards calculate with the last price of each model."""
+    by_model = dict(prices.newest())
+    return dashboards.Price(by_model[""] if len(by_model) == 1 and "" in by_model else by_model, currency)
 
 
 def check_signals(config: StackConfig) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,9 @@ CLUSTERS = "{{datacenter}} / {{cluster}}"
 
 @dataclass(frozen=True)
 class Price:
-    """Price of a GPU per hour, used or not. `currency`: ISO 4217, USD."""
+    """Price of a GPU per hour, used or not; of several, by the matchers of a group of models. `currency`: ISO 4217, USD."""
 
-    per_gpu_hour: float
+    per_gpu_hour: float | Mapping[str, float]
     currency: str
 
     @property
@@ -76,25 +77,27 @@ def _range() -> tuple[Any, ...]:
 
 
 def _cost(price: Price) -> tuple[Any, ...]:
-    each = f"at {price.per_gpu_hour:g} {price.currency} per GPU-hour (grafana.costPerGpuHour)"
+    if isinstance(price.per_gpu_hour, Mapping):
+        each = "at the last price of each model (grafana.costPerGpuHour), without models that have none"
+        of_idle = "at the average price of their cluster"
+        by_model = price.per_gpu_hour
+        cost, idle_cost, by_cluster = (
+            q.cost(CLUSTER, by_model),
+            q.idle_cost(CLUSTER, by_model, ONE_CLUSTER),
+            q.cost(CLUSTER, by_model, ONE_CLUSTER),
+        )
+    else:
+        each = of_idle = f"at {price.per_gpu_hour:g} {price.currency} per GPU-hour (grafana.costPerGpuHour)"
+        cost, idle_cost, by_cluster = (
+            f"({hours}) * {price.per_gpu_hour:g}"
+            for hours in (q.gpu_hours(CLUSTER), q.idle_gpu_hours(CLUSTER), q.gpu_hours(CLUSTER, ONE_CLUSTER))
+        )
     return (
-        _number(
-            "Cost",
-            _times(q.gpu_hours(CLUSTER), price),
-            f"GPU-hours of the selected time range {each}.",
-            price.unit,
-            height=HEIGHT,
-        ),
-        _number(
-            "Cost of idle GPUs",
-            _times(q.idle_gpu_hours(CLUSTER), price),
-            f"GPU-hours with a utilization below 1 % {each}.",
-            price.unit,
-            height=HEIGHT,
-        ),
+        _number("Cost", cost, f"GPU-hours of the selected time range {each}.", price.unit, height=HEIGHT),
+        _number("Cost of idle GPUs", idle_cost, f"GPU-hours with a utilization below 1 % {of_idle}.", price.unit, height=HEIGHT),
         bars(
             "Cost by cluster",
-            Query(top(10, _times(q.gpu_hours(CLUSTER, ONE_CLUSTER), price)), CLUSTERS),
+            Query(top(10, by_cluster), CLUSTERS),
             description=f"GPU-hours of the selected time range {each}; the ten most expensive clusters.",
             unit=price.unit,
             thresholds=NO_THRESHOLDS,
@@ -102,10 +105,6 @@ def _cost(price: Price) -> tuple[Any, ...]:
             if_none="no data",
         ),
     )
-
-
-def _times(hours: str, price: Price) -> str:
-    return f"({hours}) * {price.per_gpu_hour:g}"
 
 
 def _idle() -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from dashboards.queries.common import ONE_CLUSTER, ONE_GPU
@@ -19,6 +20,25 @@ def gpu_hours(selector: str, by: str = "") -> str:
 def idle_gpu_hours(selector: str, by: str = "") -> str:
     """GPU-hours with a utilization below 1 %."""
     return _hours(f"cluster:gpus_idle:count{{{selector}}}", by)
+
+
+def cost(selector: str, prices: Mapping[str, float], by: str = "") -> str:
+    """`prices`: of a GPU-hour, by the matchers of a group of models."""
+    of_models = (
+        f'label_replace(({_hours(_of_models(selector, matchers), ONE_CLUSTER)}) * {price:g}, "price", "{number}", "", "")'
+        for number, (matchers, price) in enumerate(prices.items())
+    )
+    return f"sum{f' by ({by})' if by else ''} ({' or '.join(of_models)})"
+
+
+def idle_cost(selector: str, prices: Mapping[str, float], each: str) -> str:
+    """Idle GPUs are not recorded by model: at the average price of what `each` has, a cluster."""
+    average = f"{cost(selector, prices, each)} / ({_hours(_of_models(selector, ''), each)})"
+    return f"sum({idle_gpu_hours(selector, each)} * on ({each}) ({average}))"
+
+
+def _of_models(selector: str, matchers: str) -> str:
+    return f"cluster:gpus_by_model:count{{{', '.join(filter(None, (selector, matchers)))}}}"
 
 
 def energy_wh(selector: str, by: str = "") -> str:

@@ -21,12 +21,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import dashboards
-from components.custom import dashboards_below
+from components.custom import dashboards_below, newest_price
 from dashboards.changes import Change, changes
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import Configuration, configuration, enter_project, project
+from gpu_fleet.stackfile.prices import Prices
 
 _HERE = Path(dashboards.__file__).parent
 _WITHIN_S = 30
@@ -61,7 +64,10 @@ def _grafana_of(found: Configuration) -> tuple[str, dashboards.Price | None]:
         raise OperationError(f"{found.file.name} has no gpu-fleet:grafana.url: set STACK to the stack that owns Grafana")
     cost = section.get("costPerGpuHour")
     url = os.environ.get("GRAFANA_URL") or section["url"]
-    return url.rstrip("/"), cost and dashboards.Price(float(cost), section.get("currency", "USD"))
+    try:
+        return url.rstrip("/"), newest_price(Prices.read(cost), section.get("currency", "USD")) if cost else None
+    except ValidationError as error:
+        raise OperationError(f"{found.file.name}: gpu-fleet:grafana.costPerGpuHour is not a price: run make preview") from error
 
 
 def _compare(uid: str, built: dict[str, Any], url: str, directory: Path) -> bool:

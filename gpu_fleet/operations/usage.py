@@ -1,4 +1,5 @@
-"""`make usage`: the GPU-hours of a stack's cluster in a month as CSV, by model, state, account and user, with a price as money.
+"""`make usage`: the GPU-hours of a stack's cluster in a month as CSV, by model, state, account, user and namespace, with
+prices as money.
 
     python -m gpu_fleet.operations.usage --stack us-west-training --month 2026-10 [--to usage.csv]
 
@@ -25,15 +26,17 @@ from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import deployed_configuration, enter_project
 from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
+from gpu_fleet.stackfile.prices import Prices
 
 PER_HOUR: Final = 60  # samples: the interval of the rules
 _DAY_S: Final = 86400
-_BY: Final = ("model", "state", "account", "user")
+_BY: Final = ("model", "state", "account", "user", "namespace")
 HEAD: Final = ("month", "datacenter", "cluster", *_BY, "gpu_hours", "cost", "currency")
 # Larger differences have an alert, GpuHoursDoNotAddUp.
 _MOST_APART: Final = 0.005
 
-Hours = Mapping[tuple[str, ...], float]
+# By the labels of _BY, and by day as 2026-10-01: each has its price.
+Hours = Mapping[tuple[str, ...], Mapping[str, float]]
 
 
 def days(month: str, now: float) -> list[tuple[float, float]]:
@@ -51,14 +54,14 @@ def days(month: str, now: float) -> list[tuple[float, float]]:
 
 
 def hours(store: Mimir, which: str, spans: Sequence[tuple[float, float]]) -> tuple[Hours, float, float]:
-    """GPU-hours by the labels of _BY, those of the inventory, and the hours in which it was recorded. Raises OperationError."""
-    used: dict[tuple[str, ...], float] = {}
+    """GPU-hours, those of the inventory, and the hours in which it was recorded. Raises OperationError."""
+    used: dict[tuple[str, ...], dict[str, float]] = {}
     inventory = recorded = 0.0
     for begin, end in spans:
-        span = f"[{int(end - begin)}s]"
+        span, day = f"[{int(end - begin)}s]", time.strftime("%Y-%m-%d", time.gmtime(begin))
         for labels, value in store.vector(f"sum_over_time(cluster:gpus_by_use:count{which}{span})", at=end):
-            key = tuple(labels.get(name, "") for name in _BY)
-            used[key] = used.get(key, 0) + value / PER_HOUR
+            of_day = used.setdefault(tuple(labels.get(name, "") for name in _BY), {})
+            of_day[day] = of_day.get(day, 0) + value / PER_HOUR
         of_hosts = store.vector(f"sum(sum_over_time(host:gpus_inventory:count{which}{span}))", at=end)
         inventory += sum(value for _, value in of_hosts) / PER_HOUR
         counted = store.vector(f"max(count_over_time(host:gpus_inventory:count{which}{span}))", at=end)
@@ -66,22 +69,38 @@ def hours(store: Mimir, which: str, spans: Sequence[tuple[float, float]]) -> tup
     return used, inventory, recorded
 
 
-def rows(config: StackConfig, month: str, used: Hours) -> Iterator[tuple[str, ...]]:
+def _prices(config: StackConfig) -> Prices | None:
     section = config.grafana
-    price = section.cost_per_gpu_hour if section else None
-    for key, count in sorted(used.items()):
-        money = (f"{count * price:.2f}", section.currency) if section and price is not None else ("", "")
-        yield (month, config.datacenter, config.cluster, *key, f"{count:.2f}", *money)
+    return Prices.of(section.cost_per_gpu_hour) if section and section.cost_per_gpu_hour is not None else None
 
 
-def notes(used: Hours, inventory: float, recorded: float, spans: Sequence[tuple[float, float]]) -> Iterator[str]:
+def rows(config: StackConfig, month: str, used: Hours) -> Iterator[tuple[str, ...]]:
+    prices = _prices(config)
+    for key, of_days in sorted(used.items()):
+        costs = [count * price for day, count in of_days.items() if prices and (price := prices.at(key[0], day)) is not None]
+        money = (f"{sum(costs):.2f}", config.grafana.currency) if config.grafana and costs else ("", "")
+        yield (month, config.datacenter, config.cluster, *key, f"{sum(of_days.values()):.2f}", *money)
+
+
+def notes(
+    config: StackConfig, used: Hours, inventory: float, recorded: float, spans: Sequence[tuple[float, float]]
+) -> Iterator[str]:
     """What the reader of the CSV must know."""
-    total, passed = sum(used.values()), sum(end - begin for begin, end in spans) / 3600
+    total = sum(sum(of_days.values()) for of_days in used.values())
+    passed = sum(end - begin for begin, end in spans) / 3600
     yield f"{total:,.1f} GPU-hours of {inventory:,.1f} in the inventory"
     if inventory and abs(total / inventory - 1) > _MOST_APART:
         yield "They differ by more than 0.5 %: see the alert GpuHoursDoNotAddUp."
     if passed - recorded > passed * _MOST_APART:
         yield f"Recorded for {recorded:,.1f} of {passed:,.1f} hours; the others are in no row."
+    if prices := _prices(config):
+        free: dict[str, float] = {}
+        for key, of_days in used.items():
+            for day, count in of_days.items():
+                if prices.at(key[0], day) is None:
+                    free[key[0]] = free.get(key[0], 0) + count
+        for model, count in sorted(free.items()):
+            yield f"{count:,.1f} GPU-hours of {model or 'GPUs of unknown model'} have no price in grafana.costPerGpuHour."
 
 
 def csv_text(head: Sequence[str], found: Sequence[Sequence[str]]) -> str:
@@ -141,7 +160,7 @@ def month_as_csv(arguments: list[str], what: str, description: str, head: Sequen
 
 def table_of(month: Month) -> Table:
     used, inventory, recorded = hours(month.store, month.which, month.spans)
-    return list(rows(month.config, month.name, used)), list(notes(used, inventory, recorded, month.spans))
+    return list(rows(month.config, month.name, used)), list(notes(month.config, used, inventory, recorded, month.spans))
 
 
 def main(arguments: list[str]) -> int:

@@ -249,11 +249,15 @@ def _follow(location: Location, schema: Mapping[str, Any]) -> tuple[Location, Ma
     for step in location:
         if step == "[key]":  # pydantic says so when the key of a mapping is wrong, not its value
             continue
+        if step in ("[number]", "[array]", "[object]"):  # which of several types a value was taken for (prices.py)
+            node = next(found for option in node["oneOf"] if (found := resolved(option)).get("type") == str(step)[1:-1])
+            continue
         kept.append(step)
         parent = node
         if isinstance(step, int):
             child = node.get("items", {})
         else:
-            child = node.get("properties", {}).get(step, node.get("additionalProperties", {}))
+            of_others = next(iter(node.get("patternProperties", {}).values()), node.get("additionalProperties", {}))
+            child = node.get("properties", {}).get(step, of_others)
         node = resolved(child) if isinstance(child, Mapping) else {}
     return tuple(kept), node, parent

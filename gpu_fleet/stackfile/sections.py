@@ -13,6 +13,7 @@ from gpu_fleet.stackfile.hosts import HostEntry, Inventory, Ssh
 from gpu_fleet.stackfile.jobs import Jobs
 from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.monitoring import Monitoring
+from gpu_fleet.stackfile.prices import CostPerGpuHour
 from gpu_fleet.stackfile.readiness import Readiness
 from gpu_fleet.stackfile.rollout import Rollout
 from gpu_fleet.stackfile.scrape import Scrape
@@ -30,7 +31,6 @@ from gpu_fleet.stackfile.values import (
     MetricsUrl,
     Name,
     Port,
-    Price,
     QueryUrl,
     Section,
     Sha256,
@@ -207,8 +207,9 @@ class Grafana(Section):
     """Title of the folder of the dashboards; that of the alert rules has ` alerts` after it."""
     folder_permissions: Annotated[tuple[FolderPermission, ...], Texts] = ()
     """All permissions on both folders. Default: as Grafana gives them, viewers view and editors edit."""
-    cost_per_gpu_hour: Price | None = None
-    """What a GPU costs for an hour, used or not; the capacity dashboard calculates with it. Default: it shows no cost."""
+    cost_per_gpu_hour: CostPerGpuHour | None = None
+    """What a GPU costs for an hour, used or not: a price, or one for each model. Each may be a list of prices with their
+    first days. For the capacity dashboard and `make usage`. Default: they show no cost."""
     currency: Currency = "USD"
     """Currency of costPerGpuHour, ISO 4217."""
     metrics_data_source: DataSourceUid | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 import re
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict, JsonValue
 from pydantic.fields import FieldInfo
@@ -261,6 +262,34 @@ def _price(number: float) -> float:
 
 
 Price = Annotated[float, AfterValidator(_price), Field(examples=[2.5])]
+
+GpuModel = Annotated[
+    str,
+    *_pattern(
+        r"[A-Za-z0-9][A-Za-z0-9 ._-]*",
+        "words of a GPU's model",
+        "write words that nvidia-smi -L has, or default",
+        "H100",
+        longest=60,
+    ),
+]
+
+
+def _day_alone(value: object) -> object:
+    """YAML reads an unquoted day as a date, and Pulumi 3 makes `2026-11-01 00:00:00 +0000 UTC` of it."""
+    if isinstance(value, datetime.date):
+        return value.isoformat()[:10]
+    return re.sub(r"[ T]00:00:00( \+0000 UTC|Z)", "", value) if isinstance(value, str) else value
+
+
+def _day(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise refuse(f'found "{text}"', expected="a day such as 2026-11-01", fix="write year, month and day") from None
+
+
+Day = Annotated[str, *text_type(_day, "a day such as 2026-11-01", "2026-11-01"), BeforeValidator(_day_alone)]
 
 Texts = Strict(False)  # YAML gives lists where the frozen model keeps tuples
 

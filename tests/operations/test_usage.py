@@ -27,14 +27,17 @@ GAP = range(19 * 24, 19 * 24 + 6)  # hours in which the ruler was down
 H100 = {"model": "H100"}
 ALICE = {**H100, "state": "job", "account": "vision", "user": "alice"}
 BOB = {**H100, "state": "idle", "account": "", "user": "bob"}
+POD = {**H100, "state": "job", "namespace": "team-a"}
 FREE = {**H100, "state": "unallocated"}
 BROKEN = {**H100, "state": "broken"}
 
 
 def count(labels: Mapping[str, str], hour: int) -> float:
-    """Of eight GPUs: alice has four and a half from the fourth day on, bob two without using them, one breaks for ten hours."""
+    """Of eight GPUs: alice has four and a half from the fourth day on, bob two without using them, a pod half a GPU; one breaks
+    for ten hours."""
     alice, broken = 4.5 * (hour >= 72), float(100 <= hour < 110)
-    return {"job": alice, "idle": 2, "broken": broken, "unallocated": 6 - alice - broken}[labels["state"]]
+    job = 0.5 if "namespace" in labels else alice
+    return {"job": job, "idle": 2, "broken": broken, "unallocated": 5.5 - alice - broken}[labels["state"]]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Mimir:
     with PrometheusServer(tmp_path_factory.mktemp("store"), settings, "--web.enable-remote-write-receiver") as server:
         minutes = [minute for minute in range(LENGTH * 60) if minute // 60 not in GAP]
         series = {}
-        for labels in (ALICE, BOB, FREE, BROKEN):
+        for labels in (ALICE, BOB, POD, FREE, BROKEN):
             named = {"__name__": "cluster:gpus_by_use:count", "datacenter": "d", "cluster": "c", **labels}
             samples = [(BEGIN + 60 * minute + 7, value) for minute in minutes if (value := count(labels, minute // 60))]
             series[tuple(sorted((key, text) for key, text in named.items() if text))] = samples
@@ -65,31 +68,52 @@ def test_a_month_adds_up_and_has_its_price(store: Mimir, tmp_path: Path) -> None
     used, inventory, recorded = hours(store, '{datacenter="d",cluster="c"}', spans)
     hours_of = LENGTH - len(GAP)
     job = 4.5 * (hours_of - 72)
-    truth = {"job": job, "idle": 2.0 * hours_of, "broken": 10.0, "unallocated": 6.0 * hours_of - job - 10}
-    assert {state: sum(value for key, value in used.items() if key[1] == state) for state in truth} == pytest.approx(truth)
+    free = 5.5 * hours_of - job - 10
+    truth = {"job": job + 0.5 * hours_of, "idle": 2.0 * hours_of, "broken": 10.0, "unallocated": free}
+    totals = {state: sum(sum(days.values()) for key, days in used.items() if key[1] == state) for state in truth}
+    assert totals == pytest.approx(truth)
     assert (inventory, recorded) == pytest.approx((8 * hours_of, hours_of))
-    text = csv_text(HEAD, list(rows(config(tmp_path, costPerGpuHour=2.5, currency="EUR"), MONTH, used)))
-    assert text.splitlines() == [
-        "month,datacenter,cluster,model,state,account,user,gpu_hours,cost,currency",
-        f"{MONTH},d,c,H100,broken,,,10.00,25.00,EUR",
-        f"{MONTH},d,c,H100,idle,,bob,{2 * hours_of:.2f},{5 * hours_of:.2f},EUR",
-        f"{MONTH},d,c,H100,job,vision,alice,{job:.2f},{2.5 * job:.2f},EUR",
-        f"{MONTH},d,c,H100,unallocated,,,{truth['unallocated']:.2f},{2.5 * truth['unallocated']:.2f},EUR",
+    one = config(tmp_path, costPerGpuHour=2.5, currency="EUR")
+    assert csv_text(HEAD, list(rows(one, MONTH, used))).splitlines() == [
+        "month,datacenter,cluster,model,state,account,user,namespace,gpu_hours,cost,currency",
+        f"{MONTH},d,c,H100,broken,,,,10.00,25.00,EUR",
+        f"{MONTH},d,c,H100,idle,,bob,,{2 * hours_of:.2f},{5 * hours_of:.2f},EUR",
+        f"{MONTH},d,c,H100,job,,,team-a,{0.5 * hours_of:.2f},{1.25 * hours_of:.2f},EUR",
+        f"{MONTH},d,c,H100,job,vision,alice,,{job:.2f},{2.5 * job:.2f},EUR",
+        f"{MONTH},d,c,H100,unallocated,,,,{free:.2f},{2.5 * free:.2f},EUR",
     ]
-    assert list(notes(used, inventory, recorded, spans)) == [
+    assert list(notes(one, used, inventory, recorded, spans)) == [
         f"{8 * hours_of:,.1f} GPU-hours of {8 * hours_of:,.1f} in the inventory",
         f"Recorded for {hours_of:,.1f} of {LENGTH:,.1f} hours; the others are in no row.",
     ]
+    # From the 20th on another price; the six hours in which nothing was recorded are on the 20th.
+    until = 19 * 24
+    two = config(tmp_path, costPerGpuHour={"H100": [{"cost": 2}, {"from": f"{MONTH}-20", "cost": 3}], "A100": 9})
+    costs = {(row[4], row[6], row[7]): float(row[-2]) for row in rows(two, MONTH, used)}
+    assert costs["idle", "bob", ""] == pytest.approx(2 * (2 * until + 3 * (hours_of - until)))
+    assert costs["job", "alice", ""] == pytest.approx(4.5 * (2 * (until - 72) + 3 * (hours_of - until)))
 
 
 def test_without_a_price_there_is_no_money_and_a_difference_is_named(tmp_path: Path) -> None:
-    used = {("H100", "job", "vision", "alice"): 10.0}
-    assert list(rows(config(tmp_path), "2026-10", used)) == [
-        ("2026-10", "d", "c", "H100", "job", "vision", "alice", "10.00", "", "")
-    ]
-    assert list(notes(used, 10.04, 24, [(0, 24 * HOUR)])) == ["10.0 GPU-hours of 10.0 in the inventory"]
-    _, differs = notes(used, 10.06, 24, [(0, 24 * HOUR)])
+    used = {("H100", "job", "vision", "alice", ""): {"2026-10-01": 10.0}}
+    none = config(tmp_path)
+    assert list(rows(none, "2026-10", used)) == [("2026-10", "d", "c", "H100", "job", "vision", "alice", "", "10.00", "", "")]
+    assert list(notes(none, used, 10.04, 24, [(0, 24 * HOUR)])) == ["10.0 GPU-hours of 10.0 in the inventory"]
+    _, differs = notes(none, used, 10.06, 24, [(0, 24 * HOUR)])
     assert "differ by more than 0.5 %" in differs
+
+
+def test_a_model_without_a_price_is_named(tmp_path: Path) -> None:
+    used = {
+        ("H100", "job", "", "", "team-a"): {"2026-10-01": 10.0, "2026-10-02": 1.0},
+        ("L4", "job", "", "", "team-a"): {"2026-10-01": 4.0},
+    }
+    priced = config(tmp_path, costPerGpuHour={"H100": [{"from": "2026-10-02", "cost": 3}]})
+    assert [row[-3:] for row in rows(priced, "2026-10", used)] == [("11.00", "3.00", "USD"), ("4.00", "", "")]
+    assert list(notes(priced, used, 15, 24, [(0, 24 * HOUR)]))[1:] == [
+        "10.0 GPU-hours of H100 have no price in grafana.costPerGpuHour.",
+        "4.0 GPU-hours of L4 have no price in grafana.costPerGpuHour.",
+    ]
 
 
 def test_the_current_month_ends_now_and_a_wrong_one_is_refused() -> None:
