@@ -99,7 +99,8 @@ _NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_ret
 
 def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False, pulls: bool = False) -> Series:
     """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter. `pulls`: the host provisions itself."""
-    links = 0 if is_amd else shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
+    rdma = 1 if shape.infiniband_ports else 0
+    links = 0 if is_amd else rdma + shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
     per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
     scrapes = 3 if mode == TEXTFILE else 4
     agents = _ALLOY + _PER_SCRAPE * scrapes + _COLLECTOR + of_fleet(mode, is_amd=is_amd, pulls=pulls)

@@ -47,6 +47,7 @@ METRICS: dict[str, Metric] = {
         ("gpu", "cluster_uuid", "clique"),
         "Always 1; NVLink domain across hosts that the GPU belongs to, and its clique there.",
     ),
+    "rdma_ports": Metric("gauge", (), "InfiniBand and RoCE ports of the host; absent where there are none."),
     "pcie_transmit_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic from the GPU, as sampled by the driver."),
     "pcie_receive_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic to the GPU, as sampled by the driver."),
     "collector_success": Metric("gauge", ("collector",), "1 when the last collection succeeded."),

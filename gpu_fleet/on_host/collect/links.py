@@ -5,13 +5,16 @@ line in KBytes, which counts only after an administrator has set counter 0 (`nvi
 `nvlink -s` prints a speed per link in GB/s, or <inactive>; the number of active links and the slowest speed are reported per
 GPU.
 Domain: the fabric fields of --query-gpu, which drivers until 555 lack; a cluster UUID of zeros is a fabric within one host.
+RDMA: the ports of /sys/class/infiniband, counted, because node_exporter reports none where it cannot read one file of one adapter.
 PCIe: `dmon -s t` prints MB/s, with the names of the columns in its first line. Units are taken as printed: KiB are 1024 bytes;
 KBytes, MB and GB are powers of 1000.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Iterator, Tuple
 
 from ..metrics import Metrics
@@ -46,6 +49,9 @@ def collect(tools: Tools, metrics: Metrics) -> None:
         raise CollectError("nvidia-smi reported no links and no PCIe traffic")
     for name, value, labels in samples:
         metrics.add(name, value, *labels)
+    ports = list(Path(os.environ.get("GPU_FLEET_PREFIX", "") + "/sys/class/infiniband").glob("*/ports/*"))
+    if ports:
+        metrics.add("rdma_ports", len(ports))
 
 
 def parse_traffic(text: str) -> Iterator[Sample]:

@@ -57,6 +57,16 @@ def test_a_slow_tool_is_no_failure(
     assert by_gpu(found, "node_gpu_utilization_percent")
 
 
+@pytest.mark.parametrize("ports", [{"mlx5_0": 1, "mlx5_1": 1, "mlx4_0": 2}, {}])
+def test_rdma_ports_of_the_host_are_counted_where_there_are_some(tmp_path: Path, ports: dict[str, int]) -> None:
+    for device, number in ports.items():
+        for port in range(1, number + 1):
+            (tmp_path / f"sys/class/infiniband/{device}/ports/{port}").mkdir(parents=True)
+    tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": LINKS})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
+    assert [counted for (name, _), counted in found.items() if name == "node_gpu_rdma_ports"] == ([4] if ports else [])
+
+
 def test_the_gpu_info_has_the_pci_address_of_the_kernel_log(tmp_path: Path) -> None:
     tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": GPU_0})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
