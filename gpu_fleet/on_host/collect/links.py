@@ -5,7 +5,7 @@ line in KBytes, which counts only after an administrator has set counter 0 (`nvi
 `nvlink -s` prints a speed per link in GB/s, or <inactive>; the number of active links and the slowest speed are reported per
 GPU.
 Domain: the fabric fields of --query-gpu, which drivers until 555 lack; a cluster UUID of zeros is a fabric within one host.
-RDMA: the ports of /sys/class/infiniband, counted, because node_exporter reports none where it cannot read one file of one adapter.
+RDMA: the ports of /sys/class/infiniband, counted: node_exporter reports none where it cannot read one file of one adapter.
 PCIe: `dmon -s t` prints MB/s, with the names of the columns in its first line. Units are taken as printed: KiB are 1024 bytes;
 KBytes, MB and GB are powers of 1000.
 """
