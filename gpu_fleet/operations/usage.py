@@ -4,7 +4,7 @@ prices as money.
     python -m gpu_fleet.operations.usage --stack us-west-training --month 2026-10 [--to usage.csv]
 
 From what alerts/rules/usage.yaml records each minute. A month is UTC's; of the current one, what has passed. Hours in which
-nothing was recorded, such as those before gpu-fleet:jobs, are in no row: a note has their number.
+nothing was recorded, such as those before gpu-fleet:jobs or the first pod with a GPU, are in no row: a note has their number.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def month_as_csv(arguments: list[str], what: str, description: str, head: Sequen
         found, said = table(Month(given.month, config, Mimir.of(config, given.stack), which, spans))
         if not found:
             raise OperationError(
-                f"Nothing was recorded in {given.month}: it needs gpu-fleet:jobs and the rules of gpu-fleet:alerts."
+                f"Nothing was recorded in {given.month}: it needs gpu-fleet:jobs or pods with GPUs, and the rules of gpu-fleet:alerts."
             )
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
