@@ -187,6 +187,18 @@ def _trend() -> tuple[Any, ...]:
             beside=(Reference(q.gpus_for_jobs(CLUSTER), "for jobs"),),
         ),
         _course(
+            "GPUs by use",
+            q.gpus_by_use(CLUSTER),
+            "{{state}}",
+            "Every GPU of the inventory, stacked: with a job or pod, allocated and idle, unallocated, broken, or unknown "
+            "because its host's clock is behind. make usage sums them over a month.",
+            "short",
+            width=24,
+            fill=30,
+            is_stacked=True,
+            if_none="no cluster has gpu-fleet:jobs, or pods with GPUs",
+        ),
+        _course(
             "GPU power",
             of_clusters("cluster:gpu_power:watts", CLUSTER),
             CLUSTERS,

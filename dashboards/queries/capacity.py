@@ -73,6 +73,11 @@ def gpus_by_model(selector: str) -> str:
     return f"sum by (model) (cluster:gpus_by_model:count{{{selector}}})"
 
 
+def gpus_by_use(selector: str) -> str:
+    """Every GPU of the inventory in one state (alerts/rules/usage.yaml)."""
+    return f"sum by (state) (cluster:gpus_by_use:count{{{selector}}})"
+
+
 def gpus_for_jobs(selector: str) -> str:
     """GPUs, and in place of a divided one its instances."""
     return f"sum(cluster:gpus_logical:count{{{selector}}})"

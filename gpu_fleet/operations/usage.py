@@ -147,7 +147,7 @@ def month_as_csv(arguments: list[str], what: str, description: str, head: Sequen
         found, said = table(Month(given.month, config, Mimir.of(config, given.stack), which, spans))
         if not found:
             raise OperationError(
-                f"Nothing was recorded in {given.month}: it needs gpu-fleet:jobs or pods with GPUs, and the rules of gpu-fleet:alerts."
+                f"Nothing was recorded in {given.month}: it needs gpu-fleet:jobs, or pods with GPUs, and our recording rules."
             )
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
