@@ -84,15 +84,15 @@ class Stack:
         assert (process.returncode == 0) == ok, f"pulumi {' '.join(arguments)} exited {process.returncode}:\n{output}"
         return output
 
-    def operation(self, name: str, *arguments: str) -> str:
-        """What `python -m gpu_fleet.operations.NAME` printed, as make starts it."""
+    def operation(self, name: str, *arguments: str, ok: bool = True) -> str:
+        """What `python -m gpu_fleet.operations.NAME` printed, as make starts it; it must succeed, or fail when not `ok`."""
         command = [sys.executable, "-m", f"gpu_fleet.operations.{name}", "--stack", self.name, *arguments]
         environment = {**os.environ, **self._environment()}
         done = subprocess.run(
             command, cwd=self.directory, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert (done.returncode == 0) == ok, done.stdout + done.stderr
+        return done.stdout if ok else done.stdout + done.stderr
 
     def up(self, *arguments: str, ok: bool = True, **environment: str) -> str:
         return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE, **environment)

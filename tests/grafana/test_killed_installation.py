@@ -1,0 +1,165 @@
+"""A first installation in Grafana whose run is killed while Grafana answers: what exists is not in the state. Again and again, at
+each kind of thing, and each run continues what the one before it left."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.stack import Stack
+from tests.provider.ruler_server import RulerServer
+from tests.standins.grafana_server import GrafanaServer
+
+SECRETS = {"slackUrl": "https://hooks.slack.example.com/services/planted", "rulersPassword": "planted-password"}
+ALERTS = {
+    "targets": ["grafana"],
+    "runbookUrl": "https://git.example.com/gpu-fleet/blob/main",
+    "receiver": "team",
+    "receivers": {"team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}}},
+    "routes": [{"matchers": ["severity=critical"], "receiver": "team", "muteTimings": ["move"]}],
+    "muteTimings": {"move": {"daysOfMonth": [24], "months": ["december"], "years": [2026]}},
+}
+PROVISIONING = "/api/v1/provisioning"
+# What creates each kind, as far as a run comes while it waits for those before.
+CREATING = [
+    r"POST /api/folders",
+    rf"POST /api/datasources|PUT {PROVISIONING}/(folder/[^/]+/rule-groups|templates)/.+|POST {PROVISIONING}/mute-timings",
+    rf"POST /api/dashboards/db|POST {PROVISIONING}/contact-points",
+    rf"PUT {PROVISIONING}/policies",
+]
+
+
+class Proxy:
+    """Between the plugin and Grafana. Requests that match `held` reach Grafana, and its answers reach nobody."""
+
+    def __init__(self, server: GrafanaServer) -> None:
+        proxy = self
+        self.held = ""
+        self.has_held = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                self.raw_requestline = self.rfile.readline(65537)
+                if not self.raw_requestline or not self.parse_request():
+                    self.close_connection = True
+                    return
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                upstream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
+                upstream.request(self.command, self.path, body, dict(self.headers.items()))
+                answer = upstream.getresponse()
+                content = answer.read()
+                if proxy.held and re.fullmatch(proxy.held, f"{self.command} {self.path}") and answer.status < 500:
+                    proxy.has_held.set()
+                    threading.Event().wait(60)
+                    return
+                self.send_response(answer.status)
+                self.send_header("Content-Type", answer.headers.get("Content-Type") or "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[GrafanaServer]:
+    (tmp_path / "grafana").mkdir()
+    server = GrafanaServer(tmp_path / "grafana")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def proxy(server: GrafanaServer) -> Iterator[Proxy]:
+    proxy = Proxy(server)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def stack(server: GrafanaServer, proxy: Proxy, tmp_path: Path) -> Iterator[Stack]:
+    ruler = RulerServer()
+    ruler.password = SECRETS["rulersPassword"]
+    login = {"url": ruler.url, "tenant": "us-west", "username": "writer"}
+    config = {"rulers": {"mimir": login}, "grafana": {"url": proxy.url}, "alerts": ALERTS}
+    (tmp_path / "stack").mkdir()
+    yield Stack(tmp_path / "stack", "killed", config, {**SECRETS, "grafanaAuth": server.auth}).create()
+    ruler.close()
+
+
+def killed_at(stack: Stack, proxy: Proxy, creating: str) -> str:
+    """What the run printed that is killed while Grafana has done what it was asked for, and nobody knows."""
+    proxy.held = creating
+    proxy.has_held.clear()
+    command = [sys.executable, "-m", "gpu_fleet.operations.deploy", "--stack", stack.name, "up", "--yes", "--skip-preview"]
+    with (stack.directory / "printed").open("w+") as printed:
+        process = subprocess.Popen(
+            command,
+            cwd=stack.directory,
+            env={**os.environ, **stack._environment()},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
+        )
+        while not (reached := proxy.has_held.wait(0.1)) and process.poll() is None:
+            pass
+        if reached:
+            time.sleep(3)  # all that goes on beside it is saved by then
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        printed.seek(0)
+        output = printed.read()
+    assert reached, f"{creating} was not reached:\n{output}"
+    stack.pulumi("cancel", "--yes")  # in a container, as tests may run in one, `make up` releases no lock
+    proxy.held = ""
+    return output
+
+
+def test_a_mute_timing_of_somebody_else_is_left_alone(stack: Stack, proxy: Proxy, server: GrafanaServer) -> None:
+    """Killed before Grafana was asked: what has the name is not of the run, though it had begun to create it."""
+    theirs = {"name": "move", "time_intervals": [{"weekdays": ["saturday"]}]}
+    killed_at(stack, proxy, "POST /api/folders")
+    assert server.ask("POST", f"{PROVISIONING}/mute-timings", theirs)[0] == 201
+    killed_at(stack, proxy, f"POST {PROVISIONING}/mute-timings")
+    output = stack.operation("deploy", "up", "--yes", "--skip-preview", ok=False)
+    assert "is left alone: MuteTiming alerting-mute-move (move)" in output and "with this name already exists" in output
+    [timing] = server.get(f"{PROVISIONING}/mute-timings")
+    assert timing["time_intervals"] == theirs["time_intervals"]
+
+
+def test_each_run_continues_what_a_killed_one_left_in_grafana(stack: Stack, proxy: Proxy, server: GrafanaServer) -> None:
+    for creating in CREATING:
+        killed_at(stack, proxy, creating)
+    stack.operation("deploy", "up", "--yes", "--skip-preview")
+    assert not json.loads(stack.pulumi("stack", "export"))["deployment"].get("pending_operations")
+    stack.up_unchanged()
+    points = server.get(f"{PROVISIONING}/contact-points")
+    assert [point["name"] for point in points].count("team") == 1, "a second integration would notify twice"
+    stack.destroy()
+    left = [point for point in server.get(f"{PROVISIONING}/contact-points") if point["name"] == "team"]
+    assert not left and server.get("/api/folders") == [] and server.get(f"{PROVISIONING}/mute-timings") == []
