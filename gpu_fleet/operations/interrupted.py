@@ -24,6 +24,7 @@ from gpu_fleet.provider.kubernetes import KubeconfigError, Refused, Unreachable
 from gpu_fleet.stackfile.naming import release_mark
 from gpu_fleet.stackfile.problems import listed
 
+RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 # Types of Grafana's plugin that refuse to create what exists, or that components/grafana/ownership.py refuses: the input that is
 # their id, and the inputs that what is ours has in common with it. Source of the ids: the plugin's import documentation.
 _OF_GRAFANA: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -36,9 +37,9 @@ _OF_GRAFANA: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "grafana:alerting/messageTemplate:MessageTemplate": ("{name}", ("template",)),
     "grafana:alerting/notificationPolicy:NotificationPolicy": ("policy", ("contactPoint",)),
 }
+_TAKEN: Final = {RELEASE, *_OF_GRAFANA}
 _SIGNATURE: Final = "4dabf18193072939515e22adb298388d"  # the key of a mapping that stands for a secret in a state
 _MONTHS: Final = [name.lower() for name in calendar.month_name[1:]]
-RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _UNFINISHED: Final = ("pending-install", "failed", "uninstalling")  # an atomic installation that fails is uninstalled by Helm
 
 Resource = Mapping[str, Any]
@@ -51,27 +52,32 @@ def settle(stack: str, found: Configuration) -> list[str]:
     pending = pending_creations(state)
     if not pending:
         return []
-    known = {one["urn"] for one in resources_of(state)}
-    opened = [one for urn, one in pending.items() if urn not in known]
+    # One without outputs: this very function was killed before it had read it.
+    known = {one["urn"] for one in resources_of(state) if one.get("outputs") or one["type"] not in _TAKEN}
+    opened = {urn: one for urn, one in pending.items() if urn not in known}
     adopted = {
-        **_releases(stack, found, [one for one in opened if one["type"] == RELEASE]),
-        **{one["urn"]: identity for one in opened if (identity := _in_grafana(one))},
+        **_releases(stack, found, [one for one in opened.values() if one["type"] == RELEASE]),
+        **{urn: identity for urn, one in opened.items() if (identity := _in_grafana(one))},
     }
-    deployment = state["deployment"]
-    before = json.dumps(state)
-    deployment["pending_operations"] = [one for one in deployment["pending_operations"] if one["type"] != "creating"]
-    deployment["resources"] += [{**one, "id": adopted[one["urn"]], "outputs": {}} for one in opened if one["urn"] in adopted]
-    save(stack, state)
-    if not adopted:
+    if adopted and not _read(stack, state, {urn: {**opened[urn], "id": identity} for urn, identity in adopted.items()}):
         return []
-    read = pulumi("refresh", "--stack", stack, "--yes", "--skip-preview", *(f"--target={urn}" for urn in adopted))
-    if read.returncode != 0:
+    return _without_others(stack, {urn: opened[urn] for urn in adopted})
+
+
+def _read(stack: str, state: Mapping[str, Any], resources: Mapping[str, Resource]) -> bool:
+    """Whether Pulumi could read them: those that exist are in the state then. Until they are settled, they are pending too."""
+    deployment = state["deployment"]
+    others = [one for one in deployment["resources"] if one["urn"] not in resources]
+    assumed = [{**one, "outputs": {}} for one in resources.values()]
+    save(stack, {**state, "deployment": {**deployment, "resources": [*others, *assumed]}})
+    options = ("--yes", "--skip-preview", "--skip-pending-creates")
+    done = pulumi("refresh", "--stack", stack, *options, *(f"--target={urn}" for urn in resources))
+    if done.returncode != 0:
         # Perhaps with a login that is not valid any more: the run writes the one of the stack file into the state, and the next
         # `make up` reads with that.
-        save(stack, json.loads(before))
-        print(f"A run was killed, and whether what it was creating exists could not be read:\n{error_of(read)}", file=sys.stderr)
-        return []
-    return _without_others(stack, {one["urn"]: one for one in opened if one["urn"] in adopted})
+        save(stack, state)
+        print(f"A run was killed, and whether what it was creating exists could not be read:\n{error_of(done)}", file=sys.stderr)
+    return done.returncode == 0
 
 
 def _releases(stack: str, found: Configuration, opened: list[Resource]) -> dict[str, str]:
@@ -135,16 +141,17 @@ def _in_grafana(one: Resource) -> str:
 
 
 def _without_others(stack: str, opened: Mapping[str, Resource]) -> list[str]:
-    """Leaves in the state what was found there and is what the killed run was creating; names it."""
+    """Leaves in the state what was found there and is what the killed run was creating; names it. Nothing is pending then."""
     state = exported(stack)
-    resources = state["deployment"]["resources"]
-    read = {one["urn"]: one for one in resources if one["urn"] in opened}
-    others = {urn for urn, one in read.items() if not _is_ours(opened[urn], one.get("outputs") or {})}
+    deployment = state["deployment"]
+    read = {one["urn"]: one for one in resources_of(state) if one["urn"] in opened}
+    others = [urn for urn, one in read.items() if not _is_ours(opened[urn], one.get("outputs") or {})]
     if others:
         shown = listed(sorted(f"{_shown(read[urn])} ({read[urn]['id']})" for urn in others))
         print(f"Exists, differs from what a killed run was creating, and is left alone: {shown}.", file=sys.stderr)
-        state["deployment"]["resources"] = [one for one in resources if one["urn"] not in others]
-        save(stack, state)
+    deployment["resources"] = [one for one in resources_of(state) if one["urn"] not in others]
+    deployment["pending_operations"] = [one for one in deployment.get("pending_operations") or () if one["type"] != "creating"]
+    save(stack, state)
     return [_shown(one) for urn, one in read.items() if urn not in others]
 
 
