@@ -267,7 +267,7 @@ INHIBITIONS: Final = (
         reason="A reboot, a GPU reset or a driver upgrade of a host in maintenance is expected, and what it causes.",
         source=('alertname="HostInMaintenance"',),
         target=(
-            'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
+            'alertname=~"HostSilent|HostNeverSeen|HostExporterDown|HostCollectorFailing|HostServiceFailed|HostDrifted|HostNotChecked|HostPullFailing'
             "|HostInfinibandPortDown|HostInfinibandNotMeasured|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
             "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuMetricsMissing|GpuCountBelowInventory|GpuMissing"
             "|GpuNotAllocatable|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"

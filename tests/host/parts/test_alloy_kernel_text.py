@@ -134,6 +134,24 @@ AMD = {
     "The cp might be in an unrecoverable state due to an unsuccessful queues preemption": ("ring_timeout", None),
     "kfd: the cp might be in an unrecoverable state due to an unsuccessful queues preemption": ("ring_timeout", None),
     "amdgpu: The cp might be in an unrecoverable state due to an unsuccessful queues preemption": ("ring_timeout", None),
+    # MI300 and later name the XCC.
+    "amdgpu 0009:0d:00.0: amdgpu: XCC 3: Queue preemption failed for queue with doorbell_id: 80004008": (
+        "ring_timeout",
+        "0009:0d:00",
+    ),
+    "amdgpu 0009:0e:00.0: Queue preemption failed for queue with doorbell_id: 80004008": ("ring_timeout", "0009:0e:00"),
+    "amdgpu: Queue preemption failed for queue with doorbell_id: 80004008": ("ring_timeout", None),
+    "amdgpu 0009:0f:00.0: amdgpu: SMU is in hanged state, failed to send smu message!": ("firmware_hang", "0009:0f:00"),
+    "amdgpu 0009:10:00.0: amdgpu: SMU: I'm not done with your previous command: SMN_C2PMSG_66:0x12 SMN_C2PMSG_82:0x5": (
+        "firmware_hang",
+        "0009:10:00",
+    ),
+    "amdgpu 0009:11:00.0: amdgpu: SMU: I'm not done with your command: SMN_C2PMSG_66:0xE SMN_C2PMSG_82:0x80": (
+        "firmware_hang",
+        "0009:11:00",
+    ),
+    "amdgpu 0009:12:00.0: amdgpu: SMU is initialized successfully!": None,
+    "amdgpu 0009:12:00.0: amdgpu: SMU driver if version not matched": None,
     "amdgpu 0009:05:00.0: amdgpu: MES might be in unrecoverable state, issue a GPU reset": ("ring_timeout", "0009:05:00"),
     "amdgpu 0009:06:00.0: amdgpu: GPU recovery disabled.": ("reset_failed", "0009:06:00"),
     "amdgpu 0009:07:00.0: amdgpu: GPU mode1 reset failed": ("reset_failed", "0009:07:00"),
