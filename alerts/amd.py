@@ -54,7 +54,7 @@ class Event:
 
 def _read(file: Path) -> tuple[Event, ...]:
     found = rows(file.read_text().splitlines())
-    base = {Severity.CRITICAL: 60, Severity.WARNING: 20}
+    base = {Severity.CRITICAL: 60, Severity.WARNING: 18}  # below an unknown XID, 30
     return tuple(
         Event(
             name=row["event"],
