@@ -30,11 +30,13 @@ from gpu_fleet.operations import backend, first_preview
 from gpu_fleet.operations.arrivals import arrivals, missing
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.interrupted import settle
+from gpu_fleet.operations.leftovers import end_leftovers
+from gpu_fleet.operations.leftovers import variables as of_run
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.results import results, shown
 from gpu_fleet.operations.stack import Configuration, deployed_configuration, enter_project, stack_file
-from gpu_fleet.operations.state import exported, has_all, keep_what_was_being_created, pending_creations
+from gpu_fleet.operations.state import exported, has_all, keep_what_was_being_created, pending
 from gpu_fleet.stackfile.config import ConfigErrors, HostSpec
 from gpu_fleet.stackfile.naming import resource_name
 from gpu_fleet.stackfile.patterns import PatternError, expand
@@ -146,7 +148,7 @@ def main(arguments: list[str]) -> int:
     variables = environment(configuration.keys, os.environ, is_new=is_new)
     if given.verb == "up":
         began = time.time()
-        status, changed = run_pulumi(command, variables, list(hosts))
+        status, changed = run_pulumi(given.stack, command, variables, list(hosts))
         _await_data(configuration, given.stack, changed, began)
         return status
     return first_preview.run(command, variables, stack_file(given.stack))
@@ -169,7 +171,7 @@ def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec], configuration
     state = exported(stack)
     if kept := keep_what_was_being_created(stack, state):
         print(f"A run was killed while it brought up {', '.join(kept)}: this one finishes or removes it.", file=sys.stderr)
-    if pending_creations(state) and (kept := settle(stack, configuration)):
+    if (pending(state, "creating") or pending(state, "updating")) and (kept := settle(stack, configuration)):
         print(f"A run was killed after it had created {', '.join(kept)}: in the state now.", file=sys.stderr)
     return not has_all(state, hosts.values())
 
@@ -177,6 +179,12 @@ def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec], configuration
 def release_locks(stack: str) -> None:
     for whose in backend.released(stack):
         print(f"A run was killed and left the stack locked ({whose}): released.", file=sys.stderr)
+    _end_leftovers(stack)
+
+
+def _end_leftovers(stack: str) -> None:
+    if count := end_leftovers(stack):
+        print(f"A run was killed and left {count} of Pulumi's plugins running: they have ended.", file=sys.stderr)
 
 
 def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], since: float) -> None:
@@ -215,16 +223,21 @@ def _hosts(count: int) -> str:
     return f"{count} host{'' if count == 1 else 's'}"
 
 
-def run_pulumi(command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> tuple[int, list[str]]:
+def run_pulumi(stack: str, command: Sequence[str], variables: Mapping[str, str], hosts: Sequence[str]) -> tuple[int, list[str]]:
     """Runs pulumi, then prints what it did on each host. Its status, and the hosts that it created or changed."""
     changed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-up-") as directory:
         events = Path(directory) / "events"
         # Ctrl-C reaches the whole process group: pulumi stops its work in order, and this process waits for it.
         signal.signal(signal.SIGINT, lambda *_: None)
-        process = subprocess.Popen([*command, f"--event-log={events}"], env={**variables, "PULUMI_DEBUG_COMMANDS": "true"})
+        process = subprocess.Popen(
+            [*command, f"--event-log={events}"], env={**variables, **of_run(stack), "PULUMI_DEBUG_COMMANDS": "true"}
+        )
         signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
         status = process.wait()
+        if status < 0:
+            _end_leftovers(stack)
+            print(f"pulumi was killed (signal {-status}). `make up STACK={stack}` completes what it was doing.", file=sys.stderr)
         if events.exists():
             with events.open() as lines:
                 found = results(lines, hosts)

@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     command = ["pulumi", "destroy", "--stack", stack, "--yes", "--skip-preview", *FLAGS]
-    status, _ = run_pulumi(command, environment(resources, os.environ), list(hosts_in(resources)))
+    status, _ = run_pulumi(stack, command, environment(resources, os.environ), list(hosts_in(resources)))
     if status != 0 and (what := left(stack, resources_of(exported(stack)))):
         print(what, file=sys.stderr)
     return status

@@ -1,8 +1,9 @@
 """What a killed run was creating in a cluster and in Grafana, which take nothing twice under one name: settled before the next.
 
 Pulumi notes each creation in the state before it begins. What a killed run left open there may exist by now: it is looked up, and
-what carries our mark is taken into the state, so that the run updates it. Helm's record of an installation that did not finish is
-deleted, and nothing else: the objects stay, and Helm takes over what its labels show to be of this release. Everything else that
+what carries our mark is taken into the state, so that the run updates it. Helm's record of what it did not finish, an
+installation or an upgrade, is deleted, and nothing else: the objects stay, and Helm takes over what their labels show to be of
+this release. Everything else that
 was open is forgotten, since creating it again converges: objects in Kubernetes (applied by the server), rule groups of rulers,
 processes of an embedded backend. Hosts: state.py.
 """
@@ -12,15 +13,15 @@ from __future__ import annotations
 import calendar
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gpu_fleet.operations.cluster import cluster_api
 from gpu_fleet.operations.engine import OperationError, error_of, pulumi
 from gpu_fleet.operations.stack import Configuration
-from gpu_fleet.operations.state import exported, pending_creations, resources_of, save
+from gpu_fleet.operations.state import exported, pending, resources_of, save
 from gpu_fleet.provider.helm import HelmRelease, helm_releases
-from gpu_fleet.provider.kubernetes import KubeconfigError, Refused, Unreachable
+from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from gpu_fleet.stackfile.naming import release_mark
 from gpu_fleet.stackfile.problems import listed
 
@@ -41,6 +42,7 @@ _TAKEN: Final = {RELEASE, *_OF_GRAFANA}
 _SIGNATURE: Final = "4dabf18193072939515e22adb298388d"  # the key of a mapping that stands for a secret in a state
 _MONTHS: Final = [name.lower() for name in calendar.month_name[1:]]
 _UNFINISHED: Final = ("pending-install", "failed", "uninstalling")  # an atomic installation that fails is uninstalled by Helm
+_UNCHANGED: Final = ("pending-upgrade", "pending-rollback")  # Helm then continues from the revision before
 
 Resource = Mapping[str, Any]
 
@@ -49,14 +51,15 @@ def settle(stack: str, found: Configuration) -> list[str]:
     """What was open and is in the state now, by type and name. Raises OperationError where somebody else has the name of a
     release, before anything was changed."""
     state = exported(stack)
-    pending = pending_creations(state)
-    if not pending:
+    creating = pending(state, "creating")
+    changed = [one for one in pending(state, "updating").values() if one["type"] == RELEASE]
+    if not creating and not changed:
         return []
     # One without outputs: this very function was killed before it had read it.
     known = {one["urn"] for one in resources_of(state) if one.get("outputs") or one["type"] not in _TAKEN}
-    opened = {urn: one for urn, one in pending.items() if urn not in known}
+    opened = {urn: one for urn, one in creating.items() if urn not in known}
     adopted = {
-        **_releases(stack, found, [one for one in opened.values() if one["type"] == RELEASE]),
+        **_releases(stack, found, [one for one in opened.values() if one["type"] == RELEASE], changed),
         **{urn: identity for urn, one in opened.items() if (identity := _in_grafana(one))},
     }
     if adopted and not _read(stack, state, {urn: {**opened[urn], "id": identity} for urn, identity in adopted.items()}):
@@ -80,36 +83,35 @@ def _read(stack: str, state: Mapping[str, Any], resources: Mapping[str, Resource
     return done.returncode == 0
 
 
-def _releases(stack: str, found: Configuration, opened: list[Resource]) -> dict[str, str]:
-    """URN to id of the Helm releases that are ours. What Helm did not finish is made ready to be installed."""
+def _releases(stack: str, found: Configuration, opened: Sequence[Resource], changed: Sequence[Resource]) -> dict[str, str]:
+    """URN to id of the Helm releases that are ours. What Helm did not finish is made ready for the next attempt."""
     adopted: dict[str, str] = {}
     unfinished: list[HelmRelease] = []
-    if not opened:
+    if not opened and not changed:
         return adopted
     config = found.load()
     if config.kubernetes is None:
-        names = listed([one["inputs"]["name"] for one in opened])
+        names = listed([one["inputs"]["name"] for one in (*opened, *changed)])
         raise OperationError(
             f"a run was killed while it installed Helm releases ({names}), and gpu-fleet:kubernetes, which says where, is not in "
             f"the stack file any more: put it back, then `make up STACK={stack}`, or `make destroy STACK={stack}`"
         )
     api = cluster_api(config, stack, found)
     try:
+        for one in changed:
+            release = _of_cluster(api, one)
+            if release and release.status in _UNCHANGED:
+                unfinished.append(release)
         for one in opened:
-            namespace, name = one["inputs"]["namespace"], one["inputs"]["name"]
-            release = helm_releases(api, namespace, [name]).get(name)
+            release = _of_cluster(api, one)
             if release is None:
                 continue
             if _is_marked(release, stack):
-                adopted[one["urn"]] = f"{namespace}/{name}"
+                adopted[one["urn"]] = f"{one['inputs']['namespace']}/{release.name}"
             elif release.status in _UNFINISHED and _given(release.values) == _given(one["inputs"].get("values")):
                 unfinished.append(release)
             else:
-                raise OperationError(
-                    f"the Helm release {name} exists in the namespace {namespace}, and this stack did not create it "
-                    f"({release.status}; {release.description or 'no description'}): nothing was changed. If nothing needs it: "
-                    f"helm uninstall {name} --namespace {namespace}, then `make up STACK={stack}` again"
-                )
+                raise OperationError(_of_others(release, one["inputs"]["namespace"], stack))
         for release in unfinished:
             api.delete(release.path)
     except (KubeconfigError, Unreachable, Refused) as error:
@@ -117,6 +119,19 @@ def _releases(stack: str, found: Configuration, opened: list[Resource]) -> dict[
             f"a run was killed while it installed Helm releases, and whether they exist cannot be read now: {error}"
         ) from None
     return adopted
+
+
+def _of_cluster(api: ClusterApi, one: Resource) -> HelmRelease | None:
+    name = one["inputs"]["name"]
+    return helm_releases(api, one["inputs"]["namespace"], [name]).get(name)
+
+
+def _of_others(release: HelmRelease, namespace: str, stack: str) -> str:
+    return (
+        f"the Helm release {release.name} exists in the namespace {namespace}, and this stack did not create it "
+        f"({release.status}; {release.description or 'no description'}): nothing was changed. If nothing needs it: "
+        f"helm uninstall {release.name} --namespace {namespace}, then `make up STACK={stack}` again"
+    )
 
 
 def _is_marked(release: HelmRelease, stack: str) -> bool:

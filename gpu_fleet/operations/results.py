@@ -43,7 +43,10 @@ def results(events: Iterable[str], hosts: Iterable[str]) -> dict[str, Result]:
     for line in events:
         if _HOST not in line and _SUMMARY not in line:
             continue
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            break  # pulumi was killed while it wrote the last one
         if _SUMMARY in event:
             is_update = not event[_SUMMARY]["isPreview"]
         elif "diagnosticEvent" in event:

@@ -37,10 +37,10 @@ def has_all(state: Mapping[str, Any], hosts: Iterable[HostSpec]) -> bool:
     return all((host.name, host.prefix if host.connection == "local" else host.address) in known for host in hosts)
 
 
-def pending_creations(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By URN, what was being created when a run was killed."""
-    pending = (state.get("deployment") or {}).get("pending_operations") or []
-    return {one["resource"]["urn"]: one["resource"] for one in pending if one["type"] == "creating"}
+def pending(state: Mapping[str, Any], what: str) -> dict[str, dict[str, Any]]:
+    """By URN, the resources on which a killed run was at work. `what`: creating, updating, deleting."""
+    found = (state.get("deployment") or {}).get("pending_operations") or []
+    return {one["resource"]["urn"]: one["resource"] for one in found if one["type"] == what}
 
 
 def save(stack: str, state: Mapping[str, Any]) -> None:
@@ -59,11 +59,11 @@ def keep_what_was_being_created(stack: str, state: dict[str, Any]) -> list[str]:
     """Hosts whose creation a killed run left open: Pulumi would warn of them for ever, and forget those that leave the stack
     file. They become resources that failed, which the next `up` brings up, or removes. Their names. Raises OperationError."""
     deployment = state.get("deployment") or {}
-    pending = deployment.get("pending_operations") or []
-    ours = [one for one in pending if one["type"] == "creating" and one["resource"]["type"] == HOST]
+    operations = deployment.get("pending_operations") or []
+    ours = [one for one in operations if one["type"] == "creating" and one["resource"]["type"] == HOST]
     if not ours:
         return []
-    deployment["pending_operations"] = [one for one in pending if one not in ours]
+    deployment["pending_operations"] = [one for one in operations if one not in ours]
     known = {one["urn"] for one in resources_of(state)}
     hosts = {one["resource"]["urn"]: one["resource"] for one in ours}
     for urn, host in hosts.items():

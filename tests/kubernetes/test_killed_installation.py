@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpu_fleet import toolchain
+from gpu_fleet.operations import leftovers
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
 from tests.hosts.stack import UP, Stack
@@ -57,16 +59,31 @@ def daemons(cluster: Cluster) -> dict[str, str]:
     return {one["metadata"]["name"]: one["metadata"]["uid"] for one in cluster.api.list("apps/v1", "DaemonSet", NAMESPACE)}
 
 
-def killed(stack: Stack, cluster: Cluster, *, with_plugins: bool) -> None:
-    """At the moment in which Helm has begun, and the engine has not been answered."""
+def killed(stack: Stack, cluster: Cluster) -> None:
+    """The engine alone, at the moment in which Helm has begun and the engine has not been answered."""
     process = stack.start(*UP)
     cluster.wait_for("a release", lambda: "dcgm-exporter" in records(cluster))
-    if with_plugins:
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        os.kill(process.pid, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     stack.pulumi("cancel", "--yes")  # in a container, as tests may run in one, `make up` releases no lock
+
+
+def killed_below_make_up(stack: Stack, cluster: Cluster, status: str) -> str:
+    """What `make up` says when its engine is killed while dcgm-exporter has this status."""
+    command = [sys.executable, "-m", "gpu_fleet.operations.deploy", "--stack", stack.name, "up", "--yes", "--skip-preview"]
+    environment = {**os.environ, **stack._environment()}
+    process = subprocess.Popen(
+        command, cwd=stack.directory, env=environment, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    cluster.wait_for(status, lambda: records(cluster).get("dcgm-exporter") == status)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (engine,) = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text() == "pulumi\n"]
+    os.kill(engine, signal.SIGKILL)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert not list(leftovers._leftovers(stack.name)), "they would go on beside the next run"
+    stack.pulumi("cancel", "--yes")
+    return printed
 
 
 def make_up(stack: Stack) -> str:
@@ -82,7 +99,7 @@ def assert_as_the_code_says(stack: Stack, cluster: Cluster) -> None:
 
 
 def test_releases_that_were_installed_and_not_saved_are_taken_into_the_state(stack: Stack, cluster: Cluster) -> None:
-    killed(stack, cluster, with_plugins=False)
+    killed(stack, cluster)
     cluster.wait_for("the plugin to go on", lambda: set(records(cluster).values()) == {"deployed"})
     before = daemons(cluster)
     output = make_up(stack)
@@ -91,12 +108,30 @@ def test_releases_that_were_installed_and_not_saved_are_taken_into_the_state(sta
     assert_as_the_code_says(stack, cluster)
 
 
-def test_an_installation_that_was_killed_midway_is_completed(stack: Stack, cluster: Cluster) -> None:
-    killed(stack, cluster, with_plugins=True)
-    assert "pending-install" in records(cluster).values()
+def test_an_installation_and_an_upgrade_that_were_killed_midway_are_completed(
+    stack: Stack, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stack.directory)
+    section = stack.config["kubernetes"]["charts"]["dcgmExporter"]
+    section["values"] = {"image": {"tag": "missing"}}  # its pods do not become ready: Helm waits
+    stack.write()
+    printed = killed_below_make_up(stack, cluster, "pending-install")
+    assert "of Pulumi's plugins running: they have ended" in printed
+    assert "`make up STACK=killed` completes what it was doing" in printed
     before = daemons(cluster)
+    del section["values"]
+    stack.write()
     make_up(stack)
     assert before.items() <= daemons(cluster).items(), "what runs is kept"
+    assert_as_the_code_says(stack, cluster)
+
+    section["values"] = {"image": {"tag": "missing"}}
+    stack.write()
+    killed_below_make_up(stack, cluster, "pending-upgrade")
+    del section["values"]
+    stack.write()
+    make_up(stack)
+    assert before.items() <= daemons(cluster).items()
     assert_as_the_code_says(stack, cluster)
 
 

@@ -71,3 +71,8 @@ def test_a_thousand_unchanged_hosts_are_one_line() -> None:
     lines = table(*steps, *step("new", "create", 3), summary(), hosts=tuple(f"gpu-{number}" for number in range(1000)))
     assert [line.split()[0] for line in lines[:2]] == ["HOST", "new"] and len(lines) == 4
     assert lines[-1] == "1001 hosts: 1000 unchanged, 1 created (not listed: unchanged)."
+
+
+def test_of_a_killed_run_nothing_is_said() -> None:
+    lines = [json.dumps(event) for event in step("gpu-node-001", "create")]
+    assert results([*lines, lines[-1][:-5]], ["gpu-node-001"]) == {}
