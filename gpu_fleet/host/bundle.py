@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpu_fleet.host.part import (
-    ON_HOST,
+    FIND_PYTHON,
     ROOTFS,
     Check,
     Directory,
@@ -30,9 +30,9 @@ from gpu_fleet.host.part import (
     User,
     secret_group,
 )
-from gpu_fleet.host.program import PROGRAM, host_program
+from gpu_fleet.host.program import PROGRAM, host_modules, host_program
 
-CONVERGE = Path(__file__).parent / "converge"
+START = Path(__file__).parent / "converge/converge"  # finds a Python, and starts the program with it
 MANIFEST_FORMAT = 1
 
 ENV_FILE = "/etc/gpu-fleet/gpu-fleet.env"
@@ -121,20 +121,20 @@ class Bundle:
         *,
         settings: Mapping[str, str] | None = None,
         rootfs: Path = ROOTFS,
-        in_python: bool = False,
     ) -> Bundle:
         """The bundle of `parts`, in their order. `settings`: what the stack sets for every host, overriding the parts' defaults.
-        `rootfs`: directory with the files of their units. `in_python`: with the host program in Python, which no stack has yet.
+        `rootfs`: directory with the files of their units.
 
         Raises BundleError with every error found.
         """
         every = [_host_part(parts), *parts]
         unit_files = {part.name: tuple(_unit_files(part, rootfs)) for part in every}
-        errors = list(_errors(every, unit_files))
+        modules = host_modules()
+        errors = [*_errors(every, unit_files), *_errors_of_probes(every, modules)]
         if errors:
             raise BundleError(errors)
 
-        members = _program(in_python)
+        members = {START.name: START.read_bytes(), PROGRAM: host_program(modules)}
         members["manifest"] = "".join("\t".join(record) + "\n" for record in _records(every, unit_files)).encode()
         defaults = _settings(every) | dict(settings or {})
         members["settings"] = "".join(f"{name}={value}\n" for name, value in sorted(defaults.items())).encode()
@@ -145,7 +145,9 @@ class Bundle:
         sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {path}\n" for path, content in sorted(members.items()))
         # A host's copy is verified against it before it is run again. Not in `texts`: it changes with every other file.
         tar = _tar({**members, "SHA256SUMS": sums.encode()})
-        texts = {path.removeprefix("files"): _readable(content) for path, content in sorted(members.items())}
+        shown = {**members, **{f"{PROGRAM}/{name}": content for name, content in modules.items()}}
+        del shown[PROGRAM]
+        texts = {path.removeprefix("files"): _readable(content) for path, content in sorted(shown.items())}
         artifacts = {
             source.sha256: Artifact(part=part.name, path=download.path, arch=arch)
             for part in parts
@@ -156,27 +158,26 @@ class Bundle:
         return cls(tar=tar, digest=hashlib.sha256(tar).hexdigest(), texts=texts, artifacts=artifacts)
 
 
-def _program(in_python: bool) -> dict[str, bytes]:
-    if in_python:
-        return {"converge": (ON_HOST / "converge/start.sh").read_bytes(), PROGRAM: host_program()}
-    sources = (source for source in sorted(CONVERGE.rglob("*")) if source.is_file() and source.suffix != ".md")
-    return {source.relative_to(CONVERGE).as_posix(): source.read_bytes() for source in sources}
-
-
 def _host_part(parts: Sequence[Part]) -> Part:
     """What the other parts depend on, as a separate part: applied first, removed last."""
     listed = {directory.path for part in parts for directory in part.directories}
     parents = {
         str(parent)
         for part in parts
-        for path in (ENVIRONMENT, *(file.path for file in part.files), *(download.path for download in part.downloads), *listed)
+        for path in (
+            *(ENVIRONMENT, FIND_PYTHON),
+            *(file.path for file in part.files),
+            *(download.path for download in part.downloads),
+            *listed,
+        )
         for parent in PurePosixPath(path).parents
     }
     own = {directory.path for directory in HOST_DIRECTORIES}
     missing = sorted(parents - listed - own - SYSTEM_DIRECTORIES)
     files = (
         File.from_rootfs(ENVIRONMENT),
-        File(path=SUPERVISOR_CONFIG, content=(CONVERGE / "supervisord.conf").read_bytes()),
+        File.from_rootfs(FIND_PYTHON),
+        File(path=SUPERVISOR_CONFIG, content=START.with_name("supervisord.conf").read_bytes()),
     )
     return Part(name=HOST_PART, directories=(*HOST_DIRECTORIES, *(Directory(path=path) for path in missing)), files=files)
 
@@ -288,8 +289,6 @@ def _errors(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File],
         has_facts = has_facts or bool(part.probe)
         causes |= {file.path for file in part.files} | {download.path for download in part.downloads}
         causes |= {f"secrets/{secret}" for secret in part.secrets}
-        if part.keep and part.keep not in causes:
-            yield f"{part.name}: keep {part.keep} is placed by neither this part nor one before it"
         for error in (
             *_errors_of_names(part, known, has_facts),
             *_errors_of_paths(part),
@@ -298,6 +297,13 @@ def _errors(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File],
             *_errors_of_fields(part),
         ):
             yield f"{part.name}: {error}"
+
+
+def _errors_of_probes(parts: Sequence[Part], modules: Mapping[str, bytes]) -> Iterator[str]:
+    for part in parts:
+        for key, module in (("probe", part.probe), ("keep", part.keep)):
+            if module and f"on_host/probe/{module}.py" not in modules:
+                yield f"{part.name}: {key} {module} is not a module of gpu_fleet/on_host/probe"
 
 
 def _errors_between(parts: Sequence[Part], unit_files: dict[str, tuple[tuple[str, File], ...]]) -> Iterator[str]:
@@ -345,8 +351,6 @@ def _errors_of_names(part: Part, known: set[str], has_facts: bool) -> Iterator[s
         for value in allowed:
             if not value or "," in value:
                 yield f"when {name}: value {value!r} must not be empty or contain a comma"
-    if part.probe and part.probe not in {file.path for file in part.files}:
-        yield f"probe {part.probe} is not among the part's files"
     for user in part.users:
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user.name):
             yield f"user {user.name!r} is not a name that useradd accepts"

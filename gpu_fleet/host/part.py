@@ -16,6 +16,7 @@ from typing import Literal
 ROOTFS = Path(__file__).parent / "rootfs"
 ON_HOST = Path(__file__).parents[1] / "on_host"
 PYTHON = "/opt/gpu-fleet/lib/python"  # the path of on_host/ on a host
+FIND_PYTHON = "/opt/gpu-fleet/libexec/find-python"  # used by the converge program, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,15 +155,13 @@ class Part:
     """One concern on a host, applied in the order of the bundle.
 
     `when`: facts or settings that must have one of these values, otherwise the part is not wanted on that host (and is removed
-    if it was installed). `probe`: path of a sh script of this bundle (a file of this part) that is run with `sh` before anything
-    is placed, from a tree with the host's layout (a helper script is found relative to "$0"), with the settings and the facts so
-    far in its environment. It prints `NAME=value` lines, the facts, which are available to `when` of this part and of later ones
-    and in the environment file. It is not run when an already known name of `when` has another value. A probe that exits
-    non-zero fails its part, and stops the whole apply when `fatal`, with its stderr as the message; its exit code determines the
-    error code (see converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`), installed with their
+    if it was installed). `probe`: a module of on_host/probe/, which is run before anything is placed, with the settings and the
+    facts so far. It gives facts, which are available to `when` of this part and of later ones and in the environment file. It is
+    not run when an already known name of `when` has another value. A probe that refuses fails its part, and stops the whole apply
+    when `fatal` (see converge/README.md). `packages`: distribution packages by family (`debian`, `rhel`), installed with their
     dependencies when absent; those that we installed are removed with the host, unless other packages need them by then. `keep`:
-    a script (a file of this part or an earlier one, called with the part's name) that prints what else uses the packages and the
-    files of this part, which then stay. `settings`: NAME=value defaults of the environment file, overridden per host.
+    a module of on_host/probe/ that is called with the part's name, and says what else uses the packages and the files of this
+    part, which then stay. `settings`: NAME=value defaults of the environment file, overridden per host.
     """
 
     name: str

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from gpu_fleet.host.part import ON_HOST
 
 PROGRAM = "lib/converge.pyz"  # in a bundle
-_SHARED = ("__init__", "files", "samples", "tools")
+_SHARED = ("__init__", "files", "page", "samples", "tools")
 
 
-def host_program() -> bytes:
+def host_program(modules: Mapping[str, bytes]) -> bytes:
     """Not compressed: another version of zlib would give other bytes, and a bundle is compressed when it is sent."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_modules()):
+        for name, content in sorted(modules.items()):
             info = zipfile.ZipInfo(name)  # its time is always that of 1980
             info.create_system = 3
             info.external_attr = 0o644 << 16
@@ -27,9 +27,11 @@ def host_program() -> bytes:
     return buffer.getvalue()
 
 
-def _modules() -> Iterator[tuple[str, bytes]]:
-    yield "__main__.py", (ON_HOST / "converge/__main__.py").read_bytes()
+def host_modules() -> dict[str, bytes]:
+    """The files of the zip by their names in it."""
+    modules = {"__main__.py": (ON_HOST / "converge/__main__.py").read_bytes()}
     shared = (ON_HOST / f"{name}.py" for name in _SHARED)
     for source in (*shared, *ON_HOST.glob("converge/*.py"), *ON_HOST.glob("probe/*.py")):
         if source.name != "__main__.py":
-            yield f"on_host/{source.relative_to(ON_HOST).as_posix()}", source.read_bytes()
+            modules[f"on_host/{source.relative_to(ON_HOST).as_posix()}"] = source.read_bytes()
+    return modules

@@ -71,7 +71,7 @@ _LEFT: Final[Mapping[str, str]] = {
 _NOTHING_LEFT: Final = "nothing was changed on the host"
 
 READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for the host's own name
-IDLE_S: Final = 600.0  # without a line; long steps print one a minute (gpu_fleet/host/converge/lib/heartbeat.sh)
+IDLE_S: Final = 600.0  # without a line; long steps print one a minute (gpu_fleet/on_host/converge/fetch.py)
 _LONGEST_VERB: Final = 6  # times that, for a host that prints a line now and then without end
 _EXIT_TIMEOUT_S = 10.0  # from the result to the end of the command
 _LOG_LINES: Final = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpu_fleet.stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ports
+from gpu_fleet.stackfile.hosts import KERNEL_LOG_WORDS, PYTHON_WORDS, HostEntry, Ports
 from gpu_fleet.stackfile.monitoring import has_gpus, is_server
 from gpu_fleet.stackfile.patterns import Listed
 from gpu_fleet.stackfile.problems import Problem
@@ -70,7 +70,10 @@ def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
         paths.append(("kernelLog", entry.kernel_log))
     if entry.supervisord:
         paths.append(("supervisord", entry.supervisord))
+    if entry.python not in PYTHON_WORDS:
+        paths.append(("python", entry.python))
+    words = {"kernelLog": KERNEL_LOG_WORDS, "python": PYTHON_WORDS}
     for key, path in paths:
         if not path.startswith("/"):
-            expected = "auto, journal, or an absolute path on the host" if key == "kernelLog" else "an absolute path on the host"
+            expected = ", ".join((*words.get(key, ()), f"{'or ' if key in words else ''}an absolute path on the host"))
             yield Problem(listed.place((key,)), f'"{path}" is not an absolute path', expected, "start it with /")

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_fleet.stackfile.entry import check_entry
-from gpu_fleet.stackfile.hosts import KERNEL_LOG_WORDS, HostEntry, Ssh
+from gpu_fleet.stackfile.hosts import KERNEL_LOG_WORDS, PYTHON_WORDS, HostEntry, Ssh
 from gpu_fleet.stackfile.hostspec import HostSpec
 from gpu_fleet.stackfile.patterns import PATTERN_EXPECTED, Listed, PatternError, expand, is_pattern
 from gpu_fleet.stackfile.problems import Location, Place, Problem, explain, first_causes, shown
@@ -88,6 +88,7 @@ class HostList:
             "tool_path": tuple(self._path_on_host(path, is_local) for path in entry.tool_path),
             "service_manager": entry.service_manager,
             "supervisord": self._path_on_host(entry.supervisord, is_local) if entry.supervisord else None,
+            "python": entry.python if entry.python in PYTHON_WORDS else self._path_on_host(entry.python, is_local),
             "ports": entry.ports,
             "adopt": entry.adopt,
             "replace_old_collector": entry.replace_old_collector,

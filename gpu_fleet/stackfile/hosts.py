@@ -24,6 +24,7 @@ Vendor = Literal["auto", "nvidia", "amd"]
 ServiceManager = Literal["auto", "systemd", "supervisor"]
 Role = Literal["gpu", "monitoring", "both"]
 KERNEL_LOG_WORDS = ("auto", "journal")  # anything else is the path of a file
+PYTHON_WORDS = ("auto", "present")  # anything else is the path of a program
 
 
 class Bastion(Section):
@@ -115,6 +116,9 @@ class HostEntry(Section):
     """What runs the services: systemd, or supervisor in containers without it."""
     supervisord: LocalPath | None = None
     """Program of supervisor where it is not on the PATH."""
+    python: LocalPath = Field(default="auto", examples=["auto", "present", "/opt/python3.12/bin/python3"])
+    """The Python (3.8 or newer) that our programs on the host run with: an absolute path; `present`, the distribution's, or
+    another one on the PATH; or `auto`, the same, but where there is none the distribution's is installed."""
     ports: Ports = Ports()
     """Ports that the exporters and Alloy listen on."""
     adopt: bool = False

@@ -31,6 +31,7 @@ class HostSpec:
     tool_path: tuple[str, ...]
     service_manager: ServiceManager
     supervisord: str | None
+    python: str  # "auto", "present" or the path of a program
     ports: Ports
     adopt: bool
     replace_old_collector: bool

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from gpu_fleet.stackfile import scrape_targets
 from gpu_fleet.stackfile.config import StackConfig
-from gpu_fleet.stackfile.hosts import HostEntry
+from gpu_fleet.stackfile.hosts import PYTHON_WORDS, HostEntry
 from gpu_fleet.stackfile.hostspec import HostSpec
 from gpu_fleet.stackfile.monitoring import is_server
 from gpu_fleet.stackfile.sections import Server
@@ -84,10 +84,18 @@ def _of_host(host: HostSpec | HostEntry) -> dict[str, str]:
         "SERVICE_MANAGER": host.service_manager,
         "SUPERVISORD": host.supervisord or "",
         "KERNEL_LOG": host.kernel_log,
+        **_of_python(host.python),
         "GPU_EXPORTER_LISTEN": f"127.0.0.1:{host.ports.gpu_exporter}",
         "NODE_EXPORTER_LISTEN": f"127.0.0.1:{host.ports.node_exporter}",
         "ALLOY_LISTEN": f"127.0.0.1:{host.ports.alloy}",
     }
+
+
+def _of_python(python: str) -> dict[str, str]:
+    """Nothing by default: hosts of earlier releases have no such setting, and a new one restarts their services."""
+    if python in PYTHON_WORDS:
+        return {"PYTHON_INSTALL": "no"} if python == "present" else {}
+    return {"PYTHON": python}
 
 
 def _named(values: Mapping[str, str]) -> dict[str, str]:

@@ -142,7 +142,9 @@ def work_on(machine: Booted) -> str:
     for _, command in machine.processes():
         words = command.split("\0")
         for before, verb in pairwise(words):
-            if verb in ("needs", "apply", "remove") and (before == "gpu-fleet" or before.endswith("/converge")):
+            if verb in ("needs", "apply", "remove") and (
+                before == "gpu-fleet" or before.endswith(("/converge", "/converge.pyz"))
+            ):
                 return verb
     return ""
 

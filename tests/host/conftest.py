@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.host.program import host_modules
 from lab.ports import free_ports
-from tests.host.hosts import SimulatedHost
+from tests.host.hosts import SCRIPTED, SimulatedHost
+
+
+@pytest.fixture(autouse=True)
+def _scripted_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_fleet.host.bundle.host_modules", lambda: {**host_modules(), **SCRIPTED})
 
 
 @pytest.fixture

@@ -20,6 +20,46 @@ from gpu_fleet.host.bundle import Bundle
 from gpu_fleet.host.part import Directory, File, HttpCheck, Part, Unit
 from gpu_fleet.toolchain.upstream import extract
 
+# Modules of on_host/probe/ that the bundles of these tests have besides the real ones (conftest.py): name in the zip -> content.
+SCRIPTED: dict[str, bytes] = {}
+_SCRIPTED = """
+import subprocess
+from .host import Refusal
+def probe(host, *arguments):
+    command = ["sh", "-c", {script!r}, "sh", *arguments]
+    done = subprocess.run(command, env=host.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    if done.returncode:
+        raise Refusal(done.returncode, done.stderr.rstrip())
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+"""
+# In the process of the program, before it: `kill -9` of the whole run at the Nth change of the file system, N from a file; counts
+# the changes, and writes what is flushed to disk and what is renamed, in order.
+_DEADLY = """
+import atexit, os, signal, sys
+directory = {directory!r}
+at, count, calls, fsync = int(open(f"{{directory}}/at").read()), 0, [], os.fsync
+def flush(descriptor):
+    calls.append("sync " + os.readlink(f"/proc/self/fd/{{descriptor}}"))
+    fsync(descriptor)
+os.fsync = flush
+changes = {{"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.truncate"}}
+def watch(event, arguments):
+    global count
+    if event == "os.rename":
+        calls.append(f"rename {{arguments[0]}} -> {{arguments[1]}}")
+    if event in changes or (event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)):
+        count += 1
+        if count == at:
+            os.killpg(0, signal.SIGKILL)
+atexit.register(lambda: print(count, file=open(f"{{directory}}/count", "w")))
+atexit.register(lambda: print(*calls, sep="\\n", file=open(f"{{directory}}/calls", "w")))
+sys.addaudithook(watch)
+"""
+_RUN = """
+import os, runpy, sys
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(os.path.dirname(sys.argv[0]) + "/lib/converge.pyz", run_name="__main__")
+"""
 SUPERVISORD = Path(sys.executable).parent / "supervisord"
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -132,6 +172,18 @@ class SimulatedHost:
     def remove(self) -> Run:
         return self.run("remove")
 
+    def run_first(self, source: str) -> None:
+        """The next runs begin with this, in the process of the program: something that happens at an instant of its work."""
+        start = self.directory / "start.py"
+        start.write_text(source + _RUN)
+        self.shell = (sys.executable, "-I", "-S", "-B", str(start))
+
+    def kill_at(self, directory: Path, change: int) -> None:
+        """The next runs end at this change of the file system; 0: at none."""
+        directory.mkdir(exist_ok=True)
+        (directory / "at").write_text(str(change))
+        self.run_first(_DEADLY.format(directory=str(directory)))
+
     def at(self, path: str) -> Path:
         return self.prefix / path.lstrip("/")
 
@@ -149,6 +201,12 @@ class SimulatedHost:
             if f"GPU_FLEET_PREFIX={self.prefix}".encode() in variables:
                 with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                     os.kill(int(process.name), signal.SIGKILL)
+
+
+def scripted(name: str, script: str) -> str:
+    """The name of a probe that prints NAME=value, as a script of sh."""
+    SCRIPTED[f"on_host/probe/{name}.py"] = _SCRIPTED.format(script=script).encode()
+    return name
 
 
 def path_without(directory: Path, *programs: str) -> str:

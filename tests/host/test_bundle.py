@@ -81,7 +81,7 @@ def test_the_archive_holds_the_program_the_manifest_and_the_files() -> None:
     with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
         names = tar.getnames()
         assert names == sorted(names)
-        assert {"converge", "lib/parts.sh", "manifest", "settings", "files/etc/one/a b"} <= set(names)
+        assert {"converge", "lib/converge.pyz", "manifest", "settings", "files/etc/one/a b"} <= set(names)
         assert not any(name.endswith(".md") for name in names), "hosts need no documentation"
         assert tar.extractfile("settings").read() == b"A=1 2\n"
         lines = tar.extractfile("manifest").read().decode().splitlines()
@@ -180,8 +180,8 @@ ERRORS = {
         "one: when A: value 'x,y' must not be empty or contain a comma",
     ),
     "a probe that is not shipped": (
-        [_part(probe="/opt/gpu-fleet/libexec/a")],
-        "one: probe /opt/gpu-fleet/libexec/a is not among the part's files",
+        [_part(probe="look_around")],
+        "one: probe look_around is not a module of gpu_fleet/on_host/probe",
     ),
     "a unit without files": (
         [_part(units=(Unit(name="gpu-fleet-one"),))],

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gpu_fleet.host.part import Download, Part, Source
-from tests.host.hosts import SimulatedHost, page, path_without
+from tests.host.hosts import SimulatedHost, page
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 PATH = "/opt/gpu-fleet/bin/tool"
@@ -235,59 +235,3 @@ def test_an_upgrade_replaces_the_program_and_a_failed_one_keeps_it(host: Simulat
     assert host.at(PATH).read_bytes() == newer
     host.remove()
     assert not host.at(PATH).exists()
-
-
-def test_a_full_disk_is_reported_and_leaves_nothing_half_written(host: SimulatedHost, tmp_path: Path) -> None:
-    full = tmp_path / "full"
-    full.mkdir()
-    for name, text in {"curl": "exit 23", "wget": 'echo "Cannot write: No space left on device" >&2; exit 3'}.items():
-        (full / name).write_text(f"#!/bin/sh\n{text}\n")
-        (full / name).chmod(0o755)
-    host.path = f"{full}:{host.path}"
-    apply = host.run("apply", [_part(_sum(TOOL), "http://127.0.0.1:9/tool")])
-    assert apply.error("tool")["code"] == "disk-full"
-    assert "free some space" in apply.error("tool")["message"]
-    assert not host.at(PATH).exists()
-
-
-@pytest.mark.parametrize("client", ["curl", "wget"])
-def test_a_mirror_that_sends_without_end_cannot_fill_the_disk(
-    host: SimulatedHost, mirror: Mirror, tmp_path: Path, client: str
-) -> None:
-    programs = tmp_path / "programs"
-    host.path = path_without(programs, *({"curl", "wget"} - {client}))
-    (programs / "df").unlink()
-    (programs / "df").write_text("#!/bin/sh\necho header; echo /dev/vda 9000000 1 $(((128 + 4) * 1024)) 0% /var\n")
-    (programs / "df").chmod(0o755)
-    apply = host.run("apply", [_part("0" * 64, f"{mirror.url}/endless")])
-    assert apply.error("tool")["code"] == "disk-full"
-    assert "is larger than the 4 MiB that can be used below" in apply.error("tool")["message"]
-    assert mirror.sent < 30_000_000, "what is sent after the limit is still in the buffers of the connection"
-
-
-def test_the_last_space_of_a_disk_is_not_used_for_downloads(host: SimulatedHost, mirror: Mirror, tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small/df").write_text("#!/bin/sh\necho header; echo /dev/vda 9000000 1 100000 0% /var\n")
-    (tmp_path / "small/df").chmod(0o755)
-    host.path = f"{tmp_path / 'small'}:{host.path}"
-    apply = host.run("apply", [_part(_sum(TOOL), f"{mirror.url}/tool")])
-    assert apply.error("tool")["code"] == "disk-full"
-    assert "128 MiB below" in apply.error("tool")["message"]
-    assert mirror.requests == []
-
-
-def test_a_long_download_prints_signs_of_life(host: SimulatedHost, tmp_path: Path) -> None:
-    """Otherwise a waiting client would give up on the host."""
-    slow = tmp_path / "slow"
-    slow.mkdir()
-    pauses = slow / "pauses"
-    pauses.touch()
-    download = f"until [ $(wc -l <'{pauses}') -gt 24 ]; do /bin/sleep 0.1; done; exit 22"  # two minutes of the pauses' 5 seconds
-    pause = f'[ "$1" != 5 ] || {{ echo >>\'{pauses}\'; set -- 0.02; }}; exec /bin/sleep "$@"'
-    for name, text in {"curl": download, "sleep": pause}.items():
-        (slow / name).write_text(f"#!/bin/sh\n{text}\n")
-        (slow / name).chmod(0o755)
-    host.path = f"{slow}:{host.path}"
-    apply = host.run("apply", [_part(_sum(TOOL), "http://127.0.0.1:9/tool")])
-    assert "tool: still downloading, for 60 seconds\ntool: still downloading, for 120 seconds\n" in apply.stderr
-    assert apply.error("tool")["code"] == "download"

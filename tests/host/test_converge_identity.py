@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import fcntl
 
-from gpu_fleet.host.part import File
-from tests.host.hosts import Run, SimulatedHost, page, snapshot
+from tests.host.hosts import Run, SimulatedHost, page, scripted, snapshot
 
 
 def named(host: SimulatedHost, name: str) -> SimulatedHost:
@@ -62,14 +61,8 @@ def test_a_plan_and_an_apply_say_that_they_rename_and_place_nothing_again(host: 
 
 def test_an_apply_that_a_probe_ends_says_whom_it_met_and_leaves_its_name(host: SimulatedHost) -> None:
     named(host, "gpu-007").apply([page()])
-    path = "/opt/gpu-fleet/libexec/no-driver"
-    fatal = page(
-        name="driver",
-        probe=path,
-        fatal=True,
-        directories=(),
-        files=(File(path=path, content=b"echo no driver >&2; exit 10\n", mode=0o755),),
-    )
+    probe = scripted("no_driver", "echo no driver >&2; exit 10\n")
+    fatal = page(name="driver", probe=probe, fatal=True, directories=(), files=())
     run = named(host, "node-007").run("apply", [fatal, page()])
     assert (run.code, renamed(run)) == (5, [("gpu-007", "node-007")])
     assert host.run("check", None, "--instance", "gpu-007").code == 0, "it is who it was"

@@ -17,41 +17,23 @@ from typing import Any
 import pytest
 
 from gpu_fleet.host.part import Download, File, Source
-from tests.host.hosts import Run, SimulatedHost, page, snapshot
+from tests.host.hosts import Run, SimulatedHost, page, scripted, snapshot
 
-WATCHED = ("mv", "cp", "mkdir", "ln", "rm", "chmod", "cat", "rmdir")  # each of these may be the last thing a run does
-
-STRIDE = 13  # every call takes two minutes; set it to 1 after a change to the order in which things are written
+STRIDE = 13  # every change takes two minutes; set it to 1 after a change to the order in which things are written
 
 
 @pytest.fixture
 def deadly(tmp_path: Path) -> Path:
-    """A directory for the PATH whose programs kill the whole run at the Nth call, N from $DEADLY/at, before or after doing it."""
-    directory = tmp_path / "deadly"
-    directory.mkdir()
-    for name in WATCHED:
-        real = next(path for part in os.environ["PATH"].split(":") if (path := Path(part) / name).exists())
-        (directory / name).write_text(
-            "#!/bin/sh\n"
-            f"n=$(($(/bin/cat '{directory}/count') + 1)); echo $n >'{directory}/count'\n"
-            f"at=$(/bin/cat '{directory}/at')\n"
-            '[ "$n" != "$at" ] || kill -9 0\n'
-            f'{real} "$@"; code=$?\n'
-            '[ "$n.5" != "$at" ] || kill -9 0\n'
-            "exit $code\n"
-        )
-        (directory / name).chmod(0o755)
-    return directory
+    return tmp_path / "deadly"
 
 
-def _run_until(host: SimulatedHost, deadly: Path, at: str, verb: str, parts: list | None) -> Run:
-    (deadly / "count").write_text("0\n")
-    (deadly / "at").write_text(at + "\n")
-    path, host.path = host.path, f"{deadly}:{host.path}"
+def _run_until(host: SimulatedHost, deadly: Path, change: int, verb: str, parts: list | None) -> Run:
+    """Killed at this change of the file system."""
+    host.kill_at(deadly, change)
     try:
         return host.run(verb, parts)
     finally:
-        host.path = path
+        host.shell = ("sh",)
 
 
 def _fresh(directory: Path) -> SimulatedHost:
@@ -71,7 +53,7 @@ def _again(directory: Path) -> SimulatedHost:
     return host
 
 
-def _calls(deadly: Path) -> int:
+def _changes(deadly: Path) -> int:
     return int((deadly / "count").read_text())
 
 
@@ -93,31 +75,30 @@ def test_a_killed_apply_is_finished_by_the_next_one_and_can_be_removed(tmp_path:
     host = _fresh(tmp_path)
     _prepared(host)
     _keep(host)
-    assert _run_until(host, deadly, "0", "apply", _after()).code == 0
-    expected, calls = host.snapshot(), _calls(deadly)
-    assert calls > 20
-    for number in range(1, calls + 1, STRIDE):
-        for at in (str(number), f"{number}.5"):
-            host = _again(tmp_path)
-            killed = _run_until(host, deadly, at, "apply", _after())
-            assert killed.code == -signal.SIGKILL, at
-            if number % 2:
-                host.apply(_after())
-                assert host.snapshot() == expected, at
-                assert host.check().code == 0, at
-            assert host.remove().code == 0, at
-            assert snapshot(host.prefix).keys() == {"etc", "etc/page", "etc/page/theirs"}, at
+    assert _run_until(host, deadly, 0, "apply", _after()).code == 0
+    expected, changes = host.snapshot(), _changes(deadly)
+    assert changes > 20
+    for number in range(1, changes + 1, STRIDE):
+        host = _again(tmp_path)
+        killed = _run_until(host, deadly, number, "apply", _after())
+        assert killed.code == -signal.SIGKILL, number
+        if number % 2:
+            host.apply(_after())
+            assert host.snapshot() == expected, number
+            assert host.check().code == 0, number
+        assert host.remove().code == 0, number
+        assert snapshot(host.prefix).keys() == {"etc", "etc/page", "etc/page/theirs"}, number
 
 
 def test_a_killed_removal_is_finished_by_the_next_one(tmp_path: Path, deadly: Path) -> None:
     host = _fresh(tmp_path)
     _prepared(host)
     _keep(host)
-    assert _run_until(host, deadly, "0", "remove", None).code == 0
-    calls = _calls(deadly)
-    for number in range(1, calls + 1, STRIDE):
+    assert _run_until(host, deadly, 0, "remove", None).code == 0
+    changes = _changes(deadly)
+    for number in range(1, changes + 1, STRIDE):
         host = _again(tmp_path)
-        assert _run_until(host, deadly, str(number), "remove", None).code == -signal.SIGKILL
+        assert _run_until(host, deadly, number, "remove", None).code == -signal.SIGKILL
         last = host.run("remove", _after())  # the copy on the host may be gone already
         assert last.code in (0, 3), number
         assert {name for name in snapshot(host.prefix) if not name.startswith("var")} == {"etc", "etc/page", "etc/page/theirs"}
@@ -131,21 +112,20 @@ def test_a_file_of_others_that_was_restored_survives_a_run_killed_before_that_is
     host.at("/etc/leaving/a").write_text("the administrator's\n")
     host.apply(_before())
     assert host.at("/etc/leaving/a").read_text() == "a"
-    mv = tmp_path / "bin/mv"
-    mv.parent.mkdir()
     # Only the last record of the part is missing when the file is back.
     theirs, done = host.at("/etc/leaving/a"), tmp_path / "killed"
-    mv.write_text(
-        "#!/bin/sh\n"
-        'case "$*" in *placed.new*)\n'
-        f"  if grep -q administrator {theirs} && [ ! -e {done} ]; then : >{done}; kill -9 0; fi ;;\n"
-        "esac\n"
-        f'exec {shutil.which("mv")} "$@"\n'
+    host.run_first(
+        "import os, sys\n"
+        "def watch(event, arguments):\n"
+        "    if event == 'os.rename' and str(arguments[1]).endswith('/placed'):\n"
+        f"        if os.path.exists({str(theirs)!r}) and 'administrator' in open({str(theirs)!r}).read():\n"
+        f"            if not os.path.exists({str(done)!r}):\n"
+        f"                open({str(done)!r}, 'w')\n"
+        "                os.killpg(0, 9)\n"
+        "sys.addaudithook(watch)\n"
     )
-    mv.chmod(0o755)
-    path, host.path = host.path, f"{mv.parent}:{host.path}"
     assert host.run(verb, None if verb == "remove" else _after()).code == -signal.SIGKILL
-    host.path = path
+    host.shell = ("sh",)
     host.run(verb, _after())
     assert theirs.read_text() == "the administrator's\n"
     host.remove()
@@ -154,27 +134,36 @@ def test_a_file_of_others_that_was_restored_survives_a_run_killed_before_that_is
 
 def test_a_killed_first_apply_can_be_removed(tmp_path: Path, deadly: Path) -> None:
     host = _fresh(tmp_path)
-    _run_until(host, deadly, "0", "apply", _after())
-    for number in range(1, _calls(deadly) + 1, STRIDE):
+    _run_until(host, deadly, 0, "apply", _after())
+    for number in range(1, _changes(deadly) + 1, STRIDE):
         host = _fresh(tmp_path)
-        _run_until(host, deadly, str(number), "apply", _after())
+        _run_until(host, deadly, number, "apply", _after())
         host.apply(_after())
         assert host.check().code == 0
         host.remove()
         assert snapshot(host.prefix) == {}, number
 
 
+_ONCE_BEFORE_LOCKING = """
+import fcntl, os, subprocess
+flock = fcntl.flock
+def once(*arguments):
+    fcntl.flock = flock
+    {what}
+    return flock(*arguments)
+fcntl.flock = once
+"""
+
+
 @contextlib.contextmanager
-def _at_work(host: SimulatedHost, path: str = "", **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+def _at_work(host: SimulatedHost, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """An apply whose probe lasts until this ends, or the file `go` below the prefix exists."""
-    probe = "/opt/gpu-fleet/libexec/slow"
     script = f'touch "$GPU_FLEET_PREFIX/started"; until [ -e "{host.at("/go")}" ]; do /bin/sleep 0.1; done; echo A=1\n'
-    parts = [page(name="slow", probe=probe, files=(File(path=probe, content=script.encode(), mode=0o755),), directories=())]
-    environment = {"PATH": path} if path else None
+    parts = [page(name="slow", probe=scripted("slow", script), files=(), directories=())]
     log = host.directory / "slow.log"
     with (
         log.open("wb") as output,
-        subprocess.Popen(host.command("apply", parts), env=environment, stdout=output, stderr=output, **options) as apply,
+        subprocess.Popen(host.command("apply", parts), stdout=output, stderr=output, **options) as apply,
     ):
         try:
             while not host.at("/started").exists():
@@ -212,33 +201,23 @@ def test_a_refused_first_apply_leaves_the_lock_to_the_run_that_holds_it(host: Si
 def test_a_lock_whose_file_was_deleted_locks_nothing(host: SimulatedHost) -> None:
     """A run that opened the file just before another one deleted it, with its lock, must not work beside the next."""
     host.apply([page()])
-    programs = host.directory / "programs"
-    programs.mkdir()
-    state = host.at("/var/lib/gpu-fleet")
-    (programs / "flock").write_text(
-        "#!/bin/sh\n"
-        f"[ -e '{host.directory}/once' ] || {{ >'{host.directory}/once'; rm '{state}/lock'; >'{state}/lock'; }}\n"
-        f'exec {shutil.which("flock")} "$@"\n'
-    )
-    (programs / "flock").chmod(0o755)
-    host.path = f"{programs}:{host.path}"
+    lock = str(host.at("/var/lib/gpu-fleet/lock"))
+    host.run_first(_ONCE_BEFORE_LOCKING.format(what=f"os.unlink({lock!r}); open({lock!r}, 'w')"))
     other = SimulatedHost(directory=host.directory / "other", prefix=host.prefix, settings=host.settings)
-    with _at_work(host, host.path):
+    with _at_work(host):
         assert other.run("apply", [page()]).error("host")["code"] == "locked"
 
 
 def test_a_removal_that_meets_the_end_of_another_one_finds_nothing_and_leaves_nothing(host: SimulatedHost) -> None:
     """The connection of the first one was lost, and it went on: it deletes the records while the second waits for its lock."""
     host.apply([page()])
-    state, programs = host.at("/var/lib/gpu-fleet"), host.directory / "programs"
-    programs.mkdir()
-    (programs / "flock").write_text(
-        f"#!/bin/sh\nif [ ! -e '{programs}/ended' ]; then\n  : >'{programs}/ended'\n"
-        f"  find '{state}' -mindepth 1 -maxdepth 1 ! -name 'scratch.*' -exec rm -rf {{}} +\nfi\n"
-        f'exec {shutil.which("flock")} "$@"\n'
-    )
-    (programs / "flock").chmod(0o755)
-    host.path = f"{programs}:{host.path}"
+    state = host.at("/var/lib/gpu-fleet")
+    command = [
+        "find",
+        str(state),
+        *("-mindepth", "1", "-maxdepth", "1", "!", "-name", "scratch.*", "-exec", "rm", "-rf", "{}", "+"),
+    ]
+    host.run_first(_ONCE_BEFORE_LOCKING.format(what=f"subprocess.run({command!r})"))
     run = host.remove()
     assert run.code == 3 and '{"event":"absent"}' in run.stdout, run.stdout + run.stderr
     assert not state.exists()
@@ -285,11 +264,7 @@ def test_a_check_that_meets_a_long_apply_leaves_the_metrics_alone(host: Simulate
     host.apply([page()])
     metrics = host.at("/var/lib/gpu-fleet/fleet.prom")
     metrics.write_text("what was found before\n")
-    programs = host.directory / "programs"
-    programs.mkdir()
-    (programs / "sleep").write_text("#!/bin/sh\n")  # it waits a minute
-    (programs / "sleep").chmod(0o755)
-    host.path = f"{programs}:{host.path}"
+    host.run_first("import time\ntime.sleep = lambda _: None\n")  # it waits a minute
     with host.at("/var/lib/gpu-fleet/lock").open("a") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         check = host.run("check", None, "--metrics", "/var/lib/gpu-fleet/fleet.prom")
@@ -309,11 +284,11 @@ def test_what_is_put_back_is_never_older_than_the_last_state_that_worked(tmp_pat
     host = _fresh(tmp_path)
     host.apply([page("first\n")])
     _keep(host)
-    _run_until(host, deadly, "0", "apply", [page("second\n")])
-    calls = _calls(deadly)
-    for number in range(calls - 12, calls + 1, 2):
+    _run_until(host, deadly, 0, "apply", [page("second\n")])
+    changes = _changes(deadly)
+    for number in range(changes - 12, changes + 1, 2):
         host = _again(tmp_path)
-        _run_until(host, deadly, str(number), "apply", [page("second\n")])
+        _run_until(host, deadly, number, "apply", [page("second\n")])
         host.apply([page("second\n")])
         missing = Download(path="/opt/gpu-fleet/bin/tool", sources={arch: Source(sha256="0" * 64) for arch in ("amd64", "arm64")})
         assert host.run("apply", [page("third\n", downloads=(missing,))]).statuses["page"] == "failed"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from gpu_fleet.host.part import File, HttpCheck, PortCheck
+from gpu_fleet.on_host.converge.ports import inodes
 from lab.ports import free_ports
-from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, path_without, snapshot, web
+from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, snapshot, web
 
 URL = "http://127.0.0.1:${WEB_PORT}/"
 
@@ -264,6 +264,29 @@ def test_a_taken_port_is_named_with_who_has_it(host: SimulatedHost) -> None:
     assert "\x1b" not in apply.stderr, "nor does it reach the terminal of who runs this on the host"
 
 
+def test_a_plan_fails_where_an_apply_would_not_get_its_port_and_a_check_says_who_has_it(host: SimulatedHost) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", int(host.settings["WEB_PORT"])))
+        listener.listen()
+        plan = host.run("plan", [web(host)])
+        assert (plan.code, plan.error("web")["code"]) == (1, "port-taken")
+        assert f"in use by process {os.getpid()} " in plan.error("web")["message"]
+        assert snapshot(host.prefix) == {}
+    host.apply([web(host)])
+    for change in ({}, {"name": "other", "when": {"OTHER": ("yes",)}, "settings": {"OTHER": "yes"}}):
+        assert host.run("plan", [web(host, **change)]).code == 0, "what runs there is ours"
+    _kill_supervisord(host)
+    assert host.run("plan", [web(host)]).code == 0, "so is what a killed supervisord has left"
+    os.kill(int(_process(host)), signal.SIGKILL)
+    _wait_for("its end", lambda: not inodes(int(host.settings["WEB_PORT"])))
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", int(host.settings["WEB_PORT"])))
+        listener.listen()
+        drift = host.check().drift("web")
+        assert any(f"in use by process {os.getpid()} " in line for line in drift), drift
+
+
 def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: SimulatedHost) -> None:
     impostor = subprocess.Popen(
         [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", host.settings["WEB_PORT"]],
@@ -314,14 +337,8 @@ def test_what_went_well_in_a_server_that_does_not_answer_is_not_the_cause(host: 
     assert "/ does not respond (waited 2 s); " in error["message"]
 
 
-@pytest.mark.parametrize("asked_by", ["curl", "supervisorctl"])
-def test_a_program_that_dies_again_and_again_is_not_waited_for_as_long_as_a_slow_one(host: SimulatedHost, asked_by: str) -> None:
+def test_a_program_that_dies_again_and_again_is_not_waited_for_as_long_as_a_slow_one(host: SimulatedHost) -> None:
     """Each time after the first second, in which supervisord counts it; and while it runs, it is what listens on its port."""
-    if asked_by == "supervisorctl":
-        host.path = path_without(host.directory / "path", "curl")
-        control = host.directory / "supervisor/supervisorctl"
-        control.unlink()
-        control.symlink_to(SUPERVISORD.with_name("supervisorctl"))
     part = web(host, checks=(HttpCheck(url=URL, contains="all is well", within_s=600),))
     program, server = part.files
     dies = b"print('the key cannot be read', flush=True) or os._exit(1)"
@@ -365,13 +382,17 @@ def test_a_stopped_service_is_drift_and_started_again(host: SimulatedHost) -> No
 
 
 def test_a_killed_supervisord_is_drift_and_its_programs_do_not_block_the_repair(host: SimulatedHost) -> None:
-    host.apply([web(host)])
+    part = web(host)
+    program, server = part.files
+    environment = b'#!/bin/sh\n. "$GPU_FLEET_PREFIX/opt/gpu-fleet/libexec/environment"\n'  # as all of our programs start
+    part = replace(part, files=(replace(program, content=program.content.replace(b"#!/bin/sh\n", environment)), server))
+    host.apply([part])
     process = _process(host)
     _kill_supervisord(host)
     check = host.check()
     assert check.drift("host") == ["supervisor: is not running"]
     assert check.drift("web") == ["service gpu-fleet-web: is not running"]
-    host.apply([web(host)])
+    host.apply([part])
     assert _process(host) != process, "the program of the killed supervisord holds the port until it is stopped"
     assert host.check().code == 0
 
@@ -421,14 +442,18 @@ def test_without_a_service_manager_the_error_says_what_to_install(host: Simulate
 def test_a_single_request_that_takes_too_long_is_no_drift(host: SimulatedHost) -> None:
     """As on a busy host."""
     host.apply([web(host)])
-    programs = host.directory / "programs"
-    programs.mkdir()
-    slow = f"case $* in *' http://127.0.0.1:'*) [ -e '{programs}/once' ] || {{ >'{programs}/once'; sleep 6; exit 28; }} ;; esac"
-    (programs / "curl").write_text(f'#!/bin/sh\n{slow}\nexec {shutil.which("curl")} "$@"\n')
-    (programs / "curl").chmod(0o755)
-    host.path = f"{programs}:{host.path}"
+    once = host.directory / "once"
+    host.run_first(
+        "import pathlib, socket\n"
+        "connect = socket.create_connection\n"
+        "def slow(*_, **__):\n"
+        "    socket.create_connection = connect\n"
+        f"    pathlib.Path({str(once)!r}).touch()\n"
+        "    raise TimeoutError('timed out')\n"
+        "socket.create_connection = slow\n"
+    )
     assert host.check().drift("web") == []
-    assert (programs / "once").exists()
+    assert once.exists()
 
 
 def test_a_service_that_runs_and_does_not_answer_is_drift_and_restarted(host: SimulatedHost) -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpu_fleet.host.part import Directory, File, Part
-from tests.host.hosts import SimulatedHost, page, path_without, snapshot
+from tests.host.hosts import SimulatedHost, page, path_without, scripted, snapshot
 
 
 def _probe(script: str, **kwargs: object) -> Part:
-    path = "/opt/gpu-fleet/libexec/look"
-    files = (File(path=path, content=script.encode(), mode=0o755),)
-    return Part(**{"name": "look", "probe": path, "files": files, **kwargs})  # type: ignore[arg-type]
+    files = (File(path="/opt/gpu-fleet/libexec/look", content=b"#!/bin/sh\n", mode=0o755),)
+    return Part(**{"name": "look", "probe": scripted("look", script), "files": files, **kwargs})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -87,13 +86,10 @@ def test_a_part_whose_condition_no_longer_holds_leaves_the_host(host: SimulatedH
     assert host.check().code == 0
 
 
-def test_a_probe_sees_settings_and_earlier_facts_and_its_neighbours_in_the_bundle(host: SimulatedHost) -> None:
+def test_a_probe_sees_settings_and_earlier_facts(host: SimulatedHost) -> None:
     host.settings["GPU_FLEET_TOOL_PATH"] = "/a:/b"
     first = _probe("echo FIRST=1\n")
-    helper = File(path="/opt/gpu-fleet/libexec/helper", content=b"echo SECOND=$FIRST$GPU_FLEET_TOOL_PATH\n", mode=0o755)
-    path = "/opt/gpu-fleet/libexec/look-again"
-    script = File(path=path, content=b'sh "${0%/*}/helper"\n', mode=0o755)
-    second = Part(name="second", probe=path, files=(helper, script))
+    second = Part(name="second", probe=scripted("look_again", "echo SECOND=$FIRST$GPU_FLEET_TOOL_PATH\n"))
     assert host.run("plan", [first, second]).facts == {"FIRST": "1", "SECOND": "1/a:/b"}
 
 
@@ -121,13 +117,13 @@ def test_a_probe_that_is_not_fatal_fails_its_own_part_alone(host: SimulatedHost)
     apply = host.run("apply", [_probe("exit 12\n"), page()])
     assert apply.code == 1
     assert apply.statuses == {"host": "changed", "look": "failed", "page": "changed"}
-    assert apply.error("look")["message"] == "probe /opt/gpu-fleet/libexec/look exited with 12 and printed no reason"
+    assert apply.error("look")["message"] == "the probe look says no reason"
 
 
-def test_a_probe_that_prints_prose_is_refused(host: SimulatedHost) -> None:
+def test_a_probe_that_fails_is_an_error_of_its_part_with_what_went_wrong(host: SimulatedHost) -> None:
     apply = host.run("apply", [_probe("echo looking around\n", fatal=True)])
-    assert apply.code == 5
-    assert "printed a line that is not NAME=value: looking around" in apply.error("look")["message"]
+    assert (apply.code, apply.stderr.count("Traceback")) == (5, 0)
+    assert apply.error("look")["message"].startswith("the probe look failed: ValueError: ")
 
 
 def test_secrets_are_placed_for_their_owner_alone_and_appear_nowhere_else(host: SimulatedHost, tmp_path: Path) -> None:

@@ -1,137 +1,34 @@
-"""The host program in Python, in place of the one in shell: what it prints, what it records, and what a kill leaves of it."""
+"""The host program as Python runs it: one file, its modules compiled, what is on disk, and what a kill leaves."""
 
 from __future__ import annotations
 
 import io
 import json
 import shutil
-import signal
 import subprocess
 import zipfile
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpu_fleet.host.part import File
-from gpu_fleet.host.parts.adoption import Adoption
-from gpu_fleet.host.parts.kernel_log import KernelLog
 from gpu_fleet.host.parts.python import Python
-from gpu_fleet.host.program import host_program
+from gpu_fleet.host.program import host_modules, host_program
 from gpu_fleet.on_host.converge import events
 from gpu_fleet.on_host.converge.settings import is_setting
 from gpu_fleet.on_host.converge.transaction_rhel import planned_by_dnf
-from tests.host import test_converge_files, test_converge_services
-from tests.host.hosts import SimulatedHost, page, path_without, snapshot, web
-from tests.host.switched import SwitchedHost
+from tests.host.hosts import Run, SimulatedHost, page, path_without, snapshot
 
 STRIDE = 41  # set it to 1 after a change to the order in which things are written: some minutes
 
 
-@pytest.fixture
-def switched(tmp_path: Path, free_port: int) -> Iterator[SwitchedHost]:
-    host = SwitchedHost.below(tmp_path, "a host")
-    host.settings["WEB_PORT"] = str(free_port)
-    yield host
-    host.stop()
-
-
-def test_it_prints_what_the_shell_prints(tmp_path: Path, switched: SwitchedHost) -> None:
-    del switched.settings["WEB_PORT"]
-    test_converge_files.test_what_the_verbs_print_from_the_first_run_to_the_last(switched, regen=False)
-
-
-def test_it_prints_of_a_service_what_the_shell_prints(switched: SwitchedHost) -> None:
-    test_converge_services.test_what_the_verbs_print_for_a_service(switched, regen=False)
-
-
-def test_a_host_of_the_program_in_shell_is_adopted_and_given_back_without_a_restart(switched: SwitchedHost) -> None:
-    shell = SimulatedHost(directory=switched.directory, prefix=switched.prefix, settings=switched.settings)
-    shell.secrets = switched.secrets = {"page-password": "x\\ny"}
-    parts = [page(secrets=("page-password",)), web(shell)]
-    shell.apply(parts)
-    process = test_converge_services._process(shell)
-    before = snapshot(shell.prefix, without="var"), _records(shell)
-    for host in (switched, shell, switched):
-        apply = host.apply(parts)
-        assert apply.result["changed"] == 0, apply.stdout
-        assert (snapshot(shell.prefix, without="var"), _records(shell)) == before
-        assert host.check().code == 0
-    assert test_converge_services._process(shell) == process
-    assert switched.remove().code == 0
-    assert snapshot(shell.prefix) == {}
-
-
-def _records(host: SimulatedHost) -> dict[str, bytes]:
-    return {name: host.at(f"/var/lib/gpu-fleet/{name}").read_bytes() for name in ("placed", "settings", "facts")}
-
-
-def test_both_programs_record_the_same(tmp_path: Path, switched: SwitchedHost) -> None:
-    """Also of what changes, leaves and comes back."""
-    records = []
-    for host in (SimulatedHost(directory=switched.directory, prefix=switched.prefix, settings=switched.settings), switched):
-        host.apply([page(), page(name="leaving", files=())])
-        host.apply([page("new\n", files=page().files[:1])])
-        records.append(host.at("/var/lib/gpu-fleet/placed").read_text())
-        host.remove()
-        assert snapshot(host.prefix) == {}
-        host.prefix.mkdir(exist_ok=True)
-    assert records[0] == records[1]
-
-
-def test_a_killed_apply_is_finished_by_the_next_one_and_can_be_removed(tmp_path: Path) -> None:
-    def fresh() -> SwitchedHost:
-        shutil.rmtree(tmp_path / "host", ignore_errors=True)
-        return SwitchedHost.below(tmp_path)
-
-    before = [page("old\n"), page(name="leaving", files=(), directories=page().directories)]
-    after = [page("new\n", files=page().files[:1])]
-    host = fresh()
-    host.at("/etc/page").mkdir(parents=True)
-    host.at("/etc/page/theirs").write_text("the administrator's\n")
-    host.apply(before)
-    subprocess.run(["cp", "--archive", host.prefix, tmp_path / "kept"], check=True)
-    host.kill_at(tmp_path / "deadly", 0)
-    host.apply(after)
-    expected, changes = host.snapshot(), int((tmp_path / "deadly/count").read_text())
-    assert changes > 20
-    for number in range(1, changes, STRIDE):
-        host = fresh()
-        subprocess.run(["cp", "--archive", "--no-target-directory", tmp_path / "kept", host.prefix], check=True)
-        host.kill_at(tmp_path / "deadly", number)
-        assert host.run("apply", after).code == -signal.SIGKILL, number
-        host.shell = ("sh",)
-        host.apply(after)
-        assert host.snapshot() == expected, number
-        assert host.check().code == 0, number
-        host.kill_at(tmp_path / "deadly", number)
-        host.remove()
-        host.shell = ("sh",)
-        assert host.run("remove", after).code in (0, 3), number
-        assert {name for name in snapshot(host.prefix) if not name.startswith("var")} == {"etc", "etc/page", "etc/page/theirs"}
-
-
-def test_probes_run_in_the_program_and_find_what_the_scripts_find(switched: SwitchedHost) -> None:
-    parts = [Python().part(), *Adoption().parts(), *KernelLog().parts()]
-    shell = SimulatedHost(directory=switched.directory, prefix=switched.prefix, settings=switched.settings)
-    facts = shell.run("plan", parts).facts
-    assert {"GPU_FLEET_NODE_EXPORTER_REASON", "GPU_FLEET_GPU_EXPORTER_ADOPTED"} <= facts.keys()
-    broken = b"#!/bin/sh\nexit 99\n"
-    files = tuple(replace(file, content=broken) if file.path.endswith("/probe") else file for file in parts[0].files)
-    assert switched.run("plan", [replace(parts[0], files=files), *parts[1:]]).facts == facts
-
-
-def test_what_uses_packages_is_asked_in_the_program(switched: SwitchedHost) -> None:
-    path = "/opt/gpu-fleet/libexec/in-use"
-    script = File(path=path, content=b'#!/bin/sh\nexec sh "${0%/*}/probe" in_use "$@"\n', mode=0o755)
-    part = page(name="container-runtime-settings", files=(script, *page().files), keep=path)
-    dockerd = switched.directory / "bin/dockerd"
+def test_what_uses_packages_is_asked_in_the_program(host: SimulatedHost) -> None:
+    part = page(name="container-runtime-settings", keep="in_use")
+    dockerd = host.directory / "bin/dockerd"
     dockerd.parent.mkdir()
     dockerd.touch(0o755)
-    switched.path = f"{dockerd.parent}:{switched.path}"
-    switched.apply([part])
-    changes = switched.run("remove").changes(part.name)
+    host.path = f"{dockerd.parent}:{host.path}"
+    host.apply([part])
+    changes = host.run("remove").changes(part.name)
     assert "file /etc/page/index.html: kept, because Docker stays" in changes, changes
 
 
@@ -146,24 +43,24 @@ open(stored, "wb").write(hashlib.sha256(b"\\0".join(parts)).digest() + modules)
 """
 
 
-def test_modules_that_an_apply_has_compiled_are_used_if_nobody_else_could_have_written_them(switched: SwitchedHost) -> None:
-    switched.apply([page()])
-    program, stored = (switched.at(f"/var/lib/gpu-fleet/current/lib/{name}") for name in ("converge.pyz", "compiled"))
+def test_modules_that_an_apply_has_compiled_are_used_if_nobody_else_could_have_written_them(host: SimulatedHost) -> None:
+    host.apply([page()])
+    program, stored = (host.at(f"/var/lib/gpu-fleet/current/lib/{name}") for name in ("converge.pyz", "compiled"))
     intact = stored.read_bytes()
     for damaged in (intact[:-1], b"", intact[:-1] + b"?"):
         stored.write_bytes(damaged)
-        assert switched.check().code == 0
-    switched.apply([page()])
+        assert host.check().code == 0
+    host.apply([page()])
     assert stored.read_bytes() != damaged, "an apply compiles them again"
-    python = shutil.which("python3", path=f"/usr/bin:/usr/libexec:/usr/local/bin:{switched.path}")
+    python = shutil.which("python3", path=f"/usr/bin:/usr/libexec:/usr/local/bin:{host.path}")
     subprocess.run([str(python), "-c", OTHER, stored, program], check=True)
-    assert switched.check().code == 77
+    assert host.check().code == 77
     stored.chmod(0o666)
-    assert switched.check().code == 0, "others may have written it"
+    assert host.check().code == 0, "others may have written it"
 
 
 def test_the_program_is_one_file_with_the_same_bytes_on_any_machine() -> None:
-    first, second = host_program(), host_program()
+    first, second = host_program(host_modules()), host_program(host_modules())
     assert first == second
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         infos = archive.infolist()
@@ -175,14 +72,14 @@ def test_the_program_is_one_file_with_the_same_bytes_on_any_machine() -> None:
     assert not any("__pycache__" in info.filename for info in infos)
 
 
-def test_what_a_run_reports_as_done_is_on_disk(tmp_path: Path, switched: SwitchedHost) -> None:
+def test_what_a_run_reports_as_done_is_on_disk(tmp_path: Path, host: SimulatedHost) -> None:
     """Files before they are renamed to their names, directories before the result; nothing where nothing changes."""
-    theirs = switched.at("/etc/page/index.html")
+    theirs = host.at("/etc/page/index.html")
     theirs.parent.mkdir(parents=True)
     theirs.write_text("the administrator's\n")
     deadly = tmp_path / "deadly"
-    switched.kill_at(deadly, 0)
-    switched.apply([page()])
+    host.kill_at(deadly, 0)
+    host.apply([page()])
     calls = (deadly / "calls").read_text().splitlines()
     renamed = {}
     for number, call in enumerate(calls):
@@ -191,43 +88,107 @@ def test_what_a_run_reports_as_done_is_on_disk(tmp_path: Path, switched: Switche
             renamed[Path(target).name] = number
             # A link, and what is used only where its own digest fits.
             is_safe = "/undo/" in target or target.endswith(("/current", "/compiled"))
-            if target.startswith(f"{switched.prefix}/") and not is_safe:
+            if target.startswith(f"{host.prefix}/") and not is_safe:
                 assert any(each.startswith(f"sync {source}") for each in calls[:number]), call
     assert {"placed", "settings", "facts", "digest", "index.html", "gpu-fleet.env"} <= renamed.keys()
-    saved = switched.at("/var/lib/gpu-fleet/saved/etc/page/index.html")
+    saved = host.at("/var/lib/gpu-fleet/saved/etc/page/index.html")
     assert calls.index(f"sync {saved}") < renamed["index.html"], "an existing file, before ours replaces it"
     assert f"sync {theirs.parent}" in calls[renamed["index.html"] :]
-    switched.apply([page()])
+    host.apply([page()])
     assert "sync" not in (deadly / "calls").read_text(), "an apply that changes nothing waits for no disk"
+    assert host.remove().code == 0
+    assert f"sync {theirs.parent}\n" in (deadly / "calls").read_text(), "their file is back on disk before the run ends"
 
 
-def test_a_host_without_python_is_refused_with_what_to_install_before_anything_is_placed(switched: SwitchedHost) -> None:
-    command = switched.command("apply", [page()])
-    start = Path(command[1])
-    # As on a host where only the PATH can have one.
-    start.write_text(start.read_text().replace("rest=/usr/bin:/usr/libexec:/usr/local/bin:", "rest="))
-    sums = start.with_name("SHA256SUMS")
-    digest = subprocess.run(["sha256sum", start], capture_output=True, text=True, check=True).stdout.split()[0]
-    sums.write_text("".join(f"{digest}  converge\n" if line.endswith("  converge\n") else line for line in sums.open()))
+@pytest.fixture
+def without_python(host: SimulatedHost) -> dict[str, str]:
+    """The environment of a host that has none; its package manager is apt-get, which fails."""
     versions = [f"python3{minor}" for minor in ("", *(f".{number}" for number in range(8, 15)))]
-    path = path_without(switched.directory / "bin", *versions, "platform-python")
-    run = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True)
-    part, result = map(json.loads, run.stdout.splitlines())
-    assert (run.returncode, result["ok"], part["error"]["code"]) == (1, False, "unsupported")
-    assert "no Python 3.8 or newer" in part["error"]["message"] and "install" in part["error"]["message"]
-    assert snapshot(switched.prefix) == {}
+    path = path_without(host.directory / "bin", *versions, "platform-python", "dnf", "apt-get")
+    _program(host.directory / "bin/apt-get", 'echo "E: Unable to locate \\"python3\\"" >&2; exit 100\n')
+    return {"PATH": path, "GPU_FLEET_ROOT": str(host.directory)}
 
 
-def test_a_hostile_environment_changes_nothing(switched: SwitchedHost) -> None:
-    trap = switched.directory / "trap"
+def _program(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o755)
+
+
+def _on_whole_host(host: SimulatedHost, verb: str, environment: dict[str, str]) -> Run:
+    envelope = host.envelope([page()])
+    command = ["sh", envelope / "bundle/converge", verb, "--prefix", "", "--envelope", envelope]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_host_without_python_is_refused_with_what_to_install_before_anything_is_placed(
+    host: SimulatedHost, without_python: dict[str, str]
+) -> None:
+    done = subprocess.run(host.command("apply", [page()]), env=without_python, capture_output=True, text=True)
+    run = Run(done.returncode, done.stdout, done.stderr)
+    assert (run.code, run.result["ok"], run.error("host")["code"]) == (1, False, "unsupported")
+    assert (
+        "no Python 3.8 or newer" in run.error("host")["message"] and "`apt-get install python3`" in run.error("host")["message"]
+    )
+    assert snapshot(host.prefix) == {}
+
+
+def test_a_whole_host_without_python_gets_the_distribution_s_and_the_plan_says_so(
+    host: SimulatedHost, without_python: dict[str, str]
+) -> None:
+    plan = _on_whole_host(host, "plan", without_python)
+    assert (plan.code, plan.statuses) == (0, {"host": "would-change"})
+    assert plan.changes("host")[0].startswith("package python3: to be installed, since this host has no Python 3.8 or newer")
+    failed = _on_whole_host(host, "apply", without_python)
+    assert (failed.code, failed.error("host")["code"]) == (1, "unsupported")
+    assert "it could not be installed: E: Unable to locate python3; nothing was done" in failed.error("host")["message"]
+    installed = host.directory / "usr/bin/python3"
+    _program(host.directory / "new", 'case $4 in *version_info*) exit 0 ;; esac\necho "$@"\n')
+    install = f'[ "$*" = "-qq -y --no-install-recommends install python3" ] && mkdir -p {installed.parent}'
+    _program(host.directory / "bin/apt-get", f"{install} && cp {host.directory}/new {installed}\n")
+    apply = _on_whole_host(host, "apply", without_python)
+    assert (apply.code, apply.stderr) == (0, "host: installing the distribution's Python\n")
+    assert "/lib/converge.pyz apply --prefix  --envelope " in apply.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"GPU_FLEET_PYTHON_INSTALL": "no"}, "install the distribution's (`apt-get install python3`)"),
+        ({"GPU_FLEET_PYTHON": "/opt/none/python3"}, "/opt/none/python3, which the stack file gives as this host's python"),
+    ],
+)
+def test_nothing_is_installed_where_the_stack_file_says_so(
+    host: SimulatedHost, without_python: dict[str, str], settings: dict[str, str], said: str
+) -> None:
+    host.settings |= settings
+    for verb in ("plan", "apply"):
+        run = _on_whole_host(host, verb, without_python)
+        assert (run.code, run.error("host")["code"]) == (1, "unsupported")
+        assert said in run.error("host")["message"] and "could not be installed" not in run.error("host")["message"]
+
+
+def test_the_python_of_the_stack_file_runs_the_program_and_is_a_fact(host: SimulatedHost) -> None:
+    given = host.directory / "given"
+    given.symlink_to("/usr/bin/python3")
+    host.settings["GPU_FLEET_PYTHON"] = str(given)
+    assert host.apply([Python().part()]).facts["GPU_FLEET_PYTHON"] == str(given)
+    assert host.check().code == 0
+    given.unlink()
+    assert f"{given}, which the stack file gives" in host.check().error("host")["message"]
+
+
+def test_a_hostile_environment_changes_nothing(host: SimulatedHost) -> None:
+    trap = host.directory / "trap"
     trap.mkdir()
     (trap / "json.py").write_text("raise SystemExit(99)\n")
-    switched.settings["TRICKY"] = 'a "b" \\ $c `d` é'
-    switched.environment = {"PYTHONPATH": str(trap), "PYTHONHOME": str(trap), "LANG": "de_DE.UTF-8", "PYTHONSTARTUP": "/dev/full"}
-    switched.apply([page()])
-    assert switched.at("/etc/page/index.html").stat().st_mode & 0o777 == 0o644
-    switched.environment = {}
-    assert switched.apply([page()]).result["changed"] == 0
+    host.settings["TRICKY"] = 'a "b" \\ $c `d` é'
+    host.environment = {"PYTHONPATH": str(trap), "PYTHONHOME": str(trap), "LANG": "de_DE.UTF-8", "PYTHONSTARTUP": "/dev/full"}
+    host.apply([page()])
+    assert host.at("/etc/page/index.html").stat().st_mode & 0o777 == 0o644
+    host.environment = {}
+    assert host.apply([page()]).result["changed"] == 0
 
 
 def test_what_services_log_becomes_json_whatever_bytes_it_has(capsys: pytest.CaptureFixture[str]) -> None:

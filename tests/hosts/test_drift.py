@@ -29,8 +29,8 @@ BY_HAND: dict[str, list[str]] = {
         "file /etc/gpu-fleet/alloy/process_kernel.alloy: owner is ops:root, not root:root",
     ],
     f"chgrp ops {LIBEXEC}/run": [f"file {LIBEXEC}/run: owner is root:ops, not root:root"],
-    f"ln -sf /dev/null {LIBEXEC}/choose-kernel-log": [f"file {LIBEXEC}/choose-kernel-log: is a symbolic link"],
-    f"rm {LIBEXEC}/check-driver; mkfifo {LIBEXEC}/check-driver": [f"file {LIBEXEC}/check-driver: is not a file"],
+    f"ln -sf /dev/null {LIBEXEC}/fetch-metrics": [f"file {LIBEXEC}/fetch-metrics: is a symbolic link"],
+    f"rm {LIBEXEC}/python-program; mkfifo {LIBEXEC}/python-program": [f"file {LIBEXEC}/python-program: is not a file"],
     f"chattr +i {LIBEXEC}/watch-alloy": [f"file {LIBEXEC}/watch-alloy: is locked against changes (chattr +i)"],
     # directories
     f"mkdir /root/elsewhere; mv {COLLECT} /root/elsewhere; ln -s /root/elsewhere/collect {COLLECT}": [

@@ -121,7 +121,8 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_next(placed: PlacedHost) 
             while not is_killed(verb, share * takes_s[verb]):  # over by then: the machine is less busy than before
                 takes_s[verb] *= share
                 takes_s[other] = timed(host, started.format(other))
-    host.ssh("while pgrep -f bundle/[c]onverge >/dev/null; do sleep 0.1; done")  # what they waited for was not killed with them
+    # What they waited for was not killed with them.
+    host.ssh("while pgrep -f bundle/lib/[c]onverge >/dev/null; do sleep 0.1; done")
     assert placed.apply().errors == {}
     assert placed.check().drift == []
     # A check has such files while it works.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_fleet.host.bundle import CONVERGE, Bundle
+from gpu_fleet.host.bundle import Bundle
 from gpu_fleet.host.part import Part
+from gpu_fleet.host.program import host_modules
 from gpu_fleet.provider.envelope import Archive, Envelope
 from gpu_fleet.provider.host import BOOTSTRAP, Place, start_command
 from lab.hosts import VARIANTS, Host, Site
@@ -196,8 +196,8 @@ def test_a_cut_connection_does_not_cut_the_package_manager_and_the_next_run_take
         process.stdin.flush()
         placed.wait_for("[ -e /run/ours-began ]")
         process.kill()
-    placed.wait_for("! pgrep -f '[c]onverge apply' >/dev/null")
-    placed.host.ssh("pgrep -f '[p]ackages/transaction.sh'")
+    placed.wait_for("! pgrep -f '[c]onverge.pyz apply' >/dev/null")
+    placed.host.ssh("pgrep -f '[p]ackages/program.pyz'")
     placed.wait_for("! ls -d /var/lib/gpu-fleet/incoming.* >/dev/null 2>&1")
 
     again = placed.applying()
@@ -214,7 +214,7 @@ def test_a_cut_connection_does_not_cut_the_package_manager_and_the_next_run_take
 def test_a_removal_waits_for_what_a_lost_run_began(placed: Installing) -> None:
     apply = placed.applying()
     placed.wait_for("[ -e /run/ours-began ]")
-    placed.host.ssh("kill -KILL $(pgrep -f '[c]onverge apply')")
+    placed.host.ssh("kill -KILL $(pgrep -f '[c]onverge.pyz apply')")
     apply.result()
     removal = placed.pool.submit(placed.remove)
     time.sleep(2)
@@ -257,12 +257,13 @@ def test_a_shutdown_waits_for_the_package_manager(placed: Installing) -> None:
 
 
 def test_a_package_manager_that_hangs_is_left_alone_and_the_next_run_takes_its_result(
-    placed: Installing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    placed: Installing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    converge = shutil.copytree(CONVERGE, tmp_path / "converge")
-    packages = converge / "lib/packages.sh"
-    packages.write_text(packages.read_text().replace("AWAIT_LONGEST_S=7200", "AWAIT_LONGEST_S=3"))
-    monkeypatch.setattr("gpu_fleet.host.bundle.CONVERGE", converge)
+    modules = host_modules()
+    packages = "on_host/converge/packages.py"
+    impatient = {packages: modules[packages].replace(b"_AWAIT_LONGEST_S = 7200", b"_AWAIT_LONGEST_S = 3")}
+    assert impatient[packages] != modules[packages]
+    monkeypatch.setattr("gpu_fleet.host.bundle.host_modules", lambda: {**modules, **impatient})
     for run in (placed.apply, placed.apply, placed.remove):  # each waits for it again, and none cuts it
         (error,) = run().errors.values()
         assert re.search(r"the package manager has been running for \d+ minutes? \(install ours\); it was left alone", error)

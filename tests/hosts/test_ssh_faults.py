@@ -216,7 +216,7 @@ def test_a_sudo_password_travels_by_stdin_and_no_secret_is_found_anywhere(stack_
             assert "driver-check: would fail: " in plan, plan
             shown += plan + stack.up(ok=False)
             shown += failed_previews(stack) + stack.state.read_text()
-        assert "converge apply" in "".join(arguments), "the run was watched"
+        assert "converge.pyz apply" in "".join(arguments), "the run was watched"
         on_host = host.ssh(
             "journalctl --no-pager --all; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' '\\n';"
             "find /tmp /var/tmp /etc/gpu-fleet/alloy /etc/systemd /opt/gpu-fleet/libexec /var/log/gpu-fleet -type f"

@@ -185,7 +185,7 @@ def test_a_host_reports_its_drift_by_itself(fleet: Stack, site: Site, backend: B
     host = site.hosts[name]
     check = "systemctl start gpu-fleet-check" if host.variant.has_systemd else "/opt/gpu-fleet/libexec/run check"
     # One that has begun knows nothing of a change after it, and a second `systemctl start` waits for that one.
-    others = "while pgrep -f '[c]onverge check' >/dev/null; do sleep 0.1; done"
+    others = "while pgrep -f '[c]onverge.pyz check' >/dev/null; do sleep 0.1; done"
     drift = f'sum(gpu_fleet_drift_items{{datacenter="{DATACENTER}",cluster="{CLUSTER}",instance="{name}"}})'
 
     def items() -> list[float]:

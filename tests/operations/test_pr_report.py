@@ -86,7 +86,7 @@ def of_branch(project: Path) -> str:
             "gpu:temperature_limit:celsius\n          ) >= 88",
         ),
         ("dashboards/gpu.py", '"GPU temperature"', '"GPU core temperature"'),
-        ("gpu_fleet/host/rootfs/opt/gpu-fleet/libexec/check-driver", "#!/bin/sh\n", "#!/bin/sh\n# a comment of this branch\n"),
+        ("gpu_fleet/host/rootfs/opt/gpu-fleet/libexec/find-python", "#!/bin/sh\n", "#!/bin/sh\n# a comment of this branch\n"),
     ]
     wider = '    gpu-node-[001:017]: {address: "10.0.1.[1:17]", gpus: 8}\n    old-amd-node'
     try:

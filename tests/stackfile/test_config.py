@@ -82,6 +82,15 @@ def test_paths_of_a_local_host_start_at_the_stack_file(base: Path) -> None:
     assert (host.address, host.user, host.sudo) == ("", "", False)
 
 
+def test_only_a_python_that_is_written_becomes_a_setting_of_the_host(base: Path) -> None:
+    written = {"gpua": "auto", "gpub": "present", "gpuc": "/opt/python/bin/python3"}
+    hosts = {name: {"address": f"10.0.1.{ord(name[-1])}", "python": python} for name, python in written.items()}
+    config = load(base, hosts=hosts)
+    settings = (host_settings(host, config) for host in config.hosts.values())
+    found = [{name: value for name, value in given.items() if "PYTHON" in name} for given in settings]
+    assert found == [{}, {"GPU_FLEET_PYTHON_INSTALL": "no"}, {"GPU_FLEET_PYTHON": "/opt/python/bin/python3"}]
+
+
 def test_settings_hold_what_differs_between_hosts_and_no_secret(base: Path) -> None:
     config = load(
         base, secrets={"metricsPassword"}, metrics__username="writer", **{"hosts__gpu-node-[001:002]__toolPath": ["/a", "/b c"]}

@@ -394,6 +394,13 @@ WRONG = [
         **one_host("gpu1", address="10.0.1.9", kernelLog="kern.log"),
     ),
     wrong(
+        "python relative",
+        "gpu-fleet:hosts.gpu1.python",
+        '"python3" is not an absolute path',
+        "auto, present, or an absolute path on the host",
+        **one_host("gpu1", address="10.0.1.9", python="python3"),
+    ),
+    wrong(
         "tool path relative",
         "gpu-fleet:hosts.gpu1.toolPath",
         '"bin" is not an absolute path',

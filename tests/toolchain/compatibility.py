@@ -187,7 +187,8 @@ def rows() -> list[Row]:
             "-",
             distributions,
             "other distributions with apt or dnf and systemd 239 or newer (RHEL 8, Debian 10), untested",
-            "older systemd: refused before anything is placed; hosts without `sh`, or without curl, wget and bash",
+            "older systemd: refused before anything is placed; hosts without `sh`, or without Python 3.8 or newer where none may "
+            "be installed",
         ),
         Row("Kubernetes", release("kube-apiserver").version, _tested("kube-apiserver"), "-", "-"),
         *(

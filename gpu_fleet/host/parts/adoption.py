@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_fleet.host.part import HttpCheck, Part
-from gpu_fleet.host.parts.python import probe_files
 
-PROBE = "/opt/gpu-fleet/libexec/adopt-exporters"
 # Facts for `when`: whether the exporter is adopted.
 NODE_EXPORTER_ADOPTED = "GPU_FLEET_NODE_EXPORTER_ADOPTED"
 GPU_EXPORTER_ADOPTED = "GPU_FLEET_GPU_EXPORTER_ADOPTED"
@@ -21,9 +19,7 @@ class Adoption:
     def parts(self) -> tuple[Part, ...]:
         """The probe, before the exporter is chosen; and for adopted exporters the check that they still respond."""
         return (
-            Part(
-                name="adoption", probe=PROBE, fatal=True, files=probe_files(PROBE, "adoption"), settings={"GPU_FLEET_ADOPT": "no"}
-            ),
+            Part(name="adoption", probe="adoption", fatal=True, settings={"GPU_FLEET_ADOPT": "no"}),
             Part(
                 name="node-exporter-adopted",
                 when={NODE_EXPORTER_ADOPTED: ("yes",)},

@@ -1,7 +1,7 @@
 """What dcgm-exporter's container needs, installed where it is missing: Docker or Podman, and the NVIDIA Container Toolkit.
 
 The runtime is the distribution's own package. The toolkit comes from NVIDIA's repository or a mirror of it, its key verified by
-sha256. choose-exporter determines what is missing, before anything is placed, and whether others run
+sha256. The probe `exporter` determines what is missing, before anything is placed, and whether others run
 containers or guests, beside whom nothing is installed. Not done here: the driver, which is never installed.
 """
 
@@ -16,7 +16,7 @@ from gpu_fleet.host.part import Directory, Download, File, Part, Source, Unit
 from gpu_fleet.toolchain.versions import ARCHITECTURES, Repository, repository
 
 START = "/opt/gpu-fleet/libexec/start-container-toolkit"
-IN_USE = "/opt/gpu-fleet/libexec/container-runtime-in-use"
+IN_USE = "in_use"  # of gpu_fleet/on_host/probe
 DOCKER_SETTINGS = "/etc/docker/daemon.json"
 # Docker that we install serves host-network containers alone. So it needs no bridge, does not turn on forwarding, and leaves the
 # firewall as it is: by default it sets the policy of FORWARD to DROP, which cuts off everything else that the host forwards.
@@ -69,7 +69,7 @@ class ContainerRuntime:
         )
 
     def settings(self) -> Mapping[str, str]:
-        """Settings that choose-exporter reads."""
+        """Settings that the probe `exporter` reads."""
         return {
             "GPU_FLEET_DCGM_INSTALL": "yes" if self.may_install else "no",
             "GPU_FLEET_TOOLKIT_REPOSITORY": self.toolkit.url,
@@ -92,7 +92,7 @@ class ContainerRuntime:
 
 
 def _installed(name: str, when: Mapping[str, tuple[str, ...]], packages: Mapping[str, tuple[str, ...]]) -> Part:
-    """Packages that are kept on removal of the host if IN_USE reports other users of them; exporter-choice places that script."""
+    """Packages that are kept on removal of the host if IN_USE reports other users of them."""
     return Part(name=name, when=when, packages=packages, keep=IN_USE)
 
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 from gpu_fleet.host.part import Part
 from gpu_fleet.host.parts.launch import HAS_GPUS
-from gpu_fleet.host.parts.python import probe_files
-
-PROBE = "/opt/gpu-fleet/libexec/check-driver"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,8 +16,7 @@ class DriverCheck:
         return Part(
             name="driver-check",
             when=HAS_GPUS,
-            probe=PROBE,
+            probe="driver",
             fatal=True,
-            files=probe_files(PROBE, "driver"),
             settings={"GPU_FLEET_VENDOR": "auto", "GPU_FLEET_GPUS": "", "GPU_FLEET_MIN_DRIVER": ""},
         )

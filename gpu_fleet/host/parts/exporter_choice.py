@@ -8,11 +8,8 @@ from typing import Literal
 
 from gpu_fleet.host.part import File, Part
 from gpu_fleet.host.parts.adoption import GPU_EXPORTER_ADOPTED
-from gpu_fleet.host.parts.container_runtime import IN_USE
 from gpu_fleet.host.parts.launch import HAS_GPUS
-from gpu_fleet.host.parts.python import probe_files
 
-PROBE = "/opt/gpu-fleet/libexec/choose-exporter"
 SCRAPE = "/etc/gpu-fleet/alloy/collect_gpu_exporter.alloy"
 # The values of GPU_FLEET_EXPORTER_MODE and of the label exporter_mode.
 DCGM_EXPORTER = "dcgm-exporter"
@@ -45,9 +42,8 @@ class ExporterChoice:
             Part(
                 name="exporter-choice",
                 when={GPU_EXPORTER_ADOPTED: ("no",), **HAS_GPUS},
-                probe=PROBE,
+                probe="exporter",
                 fatal=True,
-                files=(*probe_files(PROBE, "exporter", "dcgm", "install", "runtimes"), *probe_files(IN_USE, "in_use")),
                 settings={
                     "GPU_FLEET_EXPORTER": "auto",
                     "GPU_FLEET_GPU_EXPORTER_LISTEN": self.listen,

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_fleet.host.part import File, Part
-from gpu_fleet.host.parts.python import probe_files
-
-PROBE = "/opt/gpu-fleet/libexec/choose-kernel-log"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +16,10 @@ class KernelLog:
         return (
             Part(
                 name="kernel-log-journal",
-                probe=PROBE,
+                probe="kernel_log",
                 fatal=True,
                 when={"GPU_FLEET_KERNEL_LOG_SOURCE": ("journal",)},
-                files=(*probe_files(PROBE, "kernel_log"), File.from_rootfs("/etc/gpu-fleet/alloy/collect_kernel_journal.alloy")),
+                files=(File.from_rootfs("/etc/gpu-fleet/alloy/collect_kernel_journal.alloy"),),
                 settings={"GPU_FLEET_KERNEL_LOG": "auto"},
             ),
             Part(

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from gpu_fleet.host.part import Directory, Download, File, HttpCheck, Part, Source, Unit, User, secret_group
 from gpu_fleet.host.parts.launch import IS_SERVER
-from gpu_fleet.host.parts.python import probe_files
 
 DATA = "/var/lib/gpu-fleet-monitoring"
 
@@ -30,7 +29,6 @@ MIMIR_CONFIG_PATH = f"{_CONFIG}/mimir.yaml"
 LOKI_CONFIG_PATH = f"{_CONFIG}/loki.yaml"
 _CERTIFICATE = f"{_CONFIG}/certificate.pem"
 _CADDYFILE = f"{_CONFIG}/Caddyfile"
-_PROBE = "/opt/gpu-fleet/libexec/check-monitoring"
 _BACKUP = "/opt/gpu-fleet/bin/gpu-fleet-monitoring"
 _GRAFANA_ARCHIVE = "/opt/gpu-fleet/share/grafana.tar.gz"
 
@@ -54,9 +52,9 @@ class Monitoring:
             Part(
                 name="monitoring",
                 when=IS_SERVER,
-                probe=_PROBE,
+                probe="monitoring",
                 fatal=True,
-                files=(*probe_files(_PROBE, "monitoring"), File.from_rootfs(_BACKUP)),
+                files=(File.from_rootfs(_BACKUP),),
             ),
             self._server("mimir", MIMIR_CONFIG_PATH, "http://127.0.0.1:9009/ready"),
             self._server("loki", LOKI_CONFIG_PATH, "http://127.0.0.1:3100/ready"),

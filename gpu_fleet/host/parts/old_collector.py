@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_fleet.host.part import File, Part
-from gpu_fleet.host.parts.python import probe_files
 
-PROBE = "/opt/gpu-fleet/libexec/find-old-collector"
 FILES = ("/etc/cron.d/prometheus_gpu_metrics", "/var/lib/prometheus/node-exporter/gpu_metrics.prom")
 
 
@@ -24,8 +22,7 @@ class OldCollector:
         return (
             Part(
                 name="old-collector",
-                probe=PROBE,
-                files=probe_files(PROBE, "old_collector"),
+                probe="old_collector",
                 settings={"GPU_FLEET_REPLACE_OLD_COLLECTOR": "no"},
             ),
             Part(

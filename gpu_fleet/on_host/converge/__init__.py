@@ -3,6 +3,5 @@
 Each run reads the host once, computes how it differs as data, and applies the differences in order; each thing is recorded before
 it is placed. gpu_fleet/host/converge/README.md describes the verbs, the manifest, the output and the records.
 
-Bundles still have the program in shell (gpu_fleet/host/converge), which prints and records the same. In a bundle, start.sh is
-`converge`, __main__.py is in lib/converge/, and the other modules are in lib/converge/program/: tests/host/switched.py does that.
+Shipped with on_host/probe as one zip (gpu_fleet/host/program.py), and started by the sh script `converge` of the bundle.
 """

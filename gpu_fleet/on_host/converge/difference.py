@@ -103,6 +103,8 @@ class Differences:
             if text:
                 found.add(f"{self._on.services.name}: {text}", "manager", self._on.services.name)
         self._units(found, regrouped)
+        if self._on.host.verb in ("plan", "check"):
+            self._ports(found)
         if part.checks and not found.changes:
             self._work(found)
         return found
@@ -238,6 +240,20 @@ class Differences:
             return record is not None  # its part left this host
         path = f"/etc/gpu-fleet/{what}" if what.startswith("secrets/") else what
         return path in changing or record is None or record.a != digest
+
+    def _ports(self, found: Difference) -> None:
+        """The port of a service that does not run may be somebody else's, and an apply would not get it. What we have placed for
+        another part may hold it, too: an apply stops that first."""
+        part = found.part
+        if not part.units or any(self._on.services.is_running(*unit) for unit in part.units):
+            return
+        placed = {record.part for record in self._on.placed.all() if record.kind == "unit"} - {part.name}
+        ours = {port for name in placed & self._on.parts.keys() for port in self._on.readiness.ports_of(self._on.parts[name])}
+        failure = self._on.readiness.foreign_listener(part, ours=ours)
+        if failure and self._on.host.verb == "plan":
+            raise failure
+        if failure:
+            found.changes.append(f"check: {failure.message}")
 
     def _work(self, found: Difference) -> None:
         """Everything is in place and running, but does it work? Asked only then: any other difference explains a failure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from typing import Sequence, TextIO
@@ -18,12 +19,14 @@ def _clean(text: str) -> str:
 
 
 def _print(stream: TextIO, line: str) -> None:
-    """Whoever reads may be gone; the work goes on."""
+    """Whoever reads may be gone; the work goes on, and its exit code is that of the work: Python does not try again at the end to
+    write what it could not."""
     try:
         stream.write(f"{line}\n")
         stream.flush()
     except OSError:
-        pass
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), stream.fileno())
 
 
 def without_password(url: str) -> str:

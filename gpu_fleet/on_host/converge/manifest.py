@@ -65,7 +65,7 @@ class Part:
     def __init__(self, name: str) -> None:
         self.name = name
         self.when: list[tuple[str, tuple[str, ...]]] = []
-        self.probes: list[tuple[str, bool]] = []  # path, fatal
+        self.probes: list[tuple[str, bool]] = []  # module, fatal
         self.packages: list[tuple[str, str]] = []  # family, name
         self.keep: list[str] = []
         self.users: list[User] = []

@@ -26,6 +26,7 @@ from .records import Placed, Record
 # script that waits for an answer, a dead NFS mount) is never ended: a package that is cut off in the middle breaks later
 # installations.
 _AWAIT_LONGEST_S = 7200
+_UNIT = "gpu-fleet-packages.service"
 _NOT_FOUND = re.compile("Failed to fetch |Curl error |Failed to download metadata |nothing provides ")
 _LATER = re.compile("^(dpkg: error|E: Sub-process) ", re.MULTILINE)
 
@@ -141,10 +142,11 @@ class Packages:
         self._disk.commit(f"{self._directory}/request.new", f"{self._directory}/request")
         command = self._command(f"{self._directory}/program.pyz", of, verb, *names)
         if os.path.isdir("/run/systemd/system"):
+            self._await_end_of_unit()
             # mixed: only the program gets a shutdown's signal, and it continues; the shutdown waits for it.
             must(
                 "systemd does not start the unit in which packages are installed",
-                *("systemd-run", "--quiet", "--collect", "--unit=gpu-fleet-packages"),
+                *("systemd-run", "--quiet", "--collect", f"--unit={_UNIT}"),
                 *("--description=Package manager, started by gpu-fleet", "--property=KillMode=mixed"),
                 *("--property=TimeoutStopSec=15min", *command),
             )
@@ -152,6 +154,14 @@ class Packages:
             quiet = subprocess.DEVNULL
             subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
         return self._await(part, 50)
+
+    def _await_end_of_unit(self) -> None:
+        """That of the transaction before: its status is on disk a moment before its unit is gone, which no other may be called as
+        until then."""
+        for _ in range(50):
+            if run("systemctl", "show", "--property=LoadState", "--value", _UNIT).stdout.strip() == "not-found":
+                return
+            pause()
 
     def _command(self, program: str, *arguments: str) -> list[str]:
         return [sys.executable, "-I", "-S", "-B", program, "transaction", self._directory, *arguments]

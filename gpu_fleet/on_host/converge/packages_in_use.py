@@ -18,12 +18,10 @@ _SERVICE = re.compile(r"^.*/systemd/system/([^/@]*\.(?:service|socket|timer))$",
 
 
 def used_by(host: Host, part: Part) -> str:
-    """What uses the packages, or nothing. The part's own script finds out; when it fails they are kept."""
-    said = ""
-    for script in part.keep:
-        done = ask(host, script, (part.name,), {}, _IN_USE_TIMEOUT_S)
-        said += done.stdout if done.ok else f"{done.stdout}it is unknown what else uses it\n"
-    return said.rstrip("\n")
+    """What uses the packages, or nothing. The part's own probe finds out; when it fails they are kept."""
+    found = (ask(host, module, (part.name,), {}, _IN_USE_TIMEOUT_S) for module in part.keep)
+    answers = (each.answer if each.code == 0 else "it is unknown what else uses it" for each in found)
+    return "\n".join(answer for answer in answers if answer)
 
 
 def adopted_by_others(family: str, names: Sequence[str]) -> str:

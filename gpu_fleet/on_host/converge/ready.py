@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
+from typing import AbstractSet
 
+from ..page import get
 from . import ports
 from .errors import Failure
 from .events import say
 from .host import Host
 from .manifest import Check, Part, Unit
+from .processes import is_of_prefix
 from .programs import pause, read_or_empty
 from .services import Services, Waiting
 from .settings import Settings
 
 _ANSWER_S = 5
-_MOST_BODY = 64 << 20
 _SAID = re.compile("level=info", re.IGNORECASE)
 _LIBRARY = re.compile(r"version .(GLIBC_[0-9.]*). not found")
 
@@ -49,7 +50,7 @@ class Readiness:
     @staticmethod
     def _without_answer(url: str, contains: str) -> str:
         try:
-            body = _get(url)
+            body = get(url, _ANSWER_S)
         except (OSError, ValueError):
             return f"{url} does not respond"
         return "" if contains.encode("utf-8", "surrogateescape") in body else f"{url} responds, but without {contains}"
@@ -169,15 +170,21 @@ class Readiness:
                 raise failure
             pause()
 
-    def foreign_listener(self, part: Part, unit: str = "") -> Failure | None:
+    def ports_of(self, part: Part) -> list[int]:
+        """Of its checks."""
+        found = (ports.port_of(self._settings.expand(check.what)) for check in part.checks if check.kind != "file")
+        return [port for port in found if port]
+
+    def foreign_listener(self, part: Part, unit: str = "", ours: AbstractSet[int] | None = None) -> Failure | None:
         """Is the port of a check in use? Asked while our service does not run, or with a unit that dies and is started again, and
-        may hold the port at this moment."""
-        for check in part.checks:
-            port = ports.port_of(self._settings.expand(check.what)) if check.kind != "file" else 0
-            inodes = ports.inodes(port) if port else []
+        may hold the port at this moment. `ours`: ports of other services of ours; then no process that we started is foreign."""
+        for port in self.ports_of(part):
+            inodes = ports.inodes(port)
             if not inodes:
                 continue
             holder = ports.holder(inodes)
+            if ours is not None and (port in ours or (holder.pid and is_of_prefix(holder.pid, self._host.prefix))):
+                continue
             if unit and not self._is_foreign(port, inodes, holder, unit):
                 continue
             return Failure(
@@ -194,30 +201,3 @@ class Readiness:
             return False
         pause()
         return ports.inodes(port) == inodes
-
-
-def _get(url: str) -> bytes:
-    """The body of an answer that is no error, within five seconds, without any proxy. By hand: http.client takes longer to be
-    imported than everything else here."""
-    where, _, path = url[len("http://") :].partition("/")
-    host, _, port = where.rpartition(":")
-    if not url.startswith("http://") or not port.isdigit():
-        raise ValueError(f"{url}: expected http://HOST:PORT/PATH")
-    until = time.monotonic() + _ANSWER_S
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S) as connection:
-        connection.sendall(f"GET /{path} HTTP/1.0\r\nHost: {where}\r\nAccept: */*\r\n\r\n".encode())
-        answer = bytearray()
-        while len(answer) < _MOST_BODY:
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(url)
-            connection.settimeout(left_s)
-            block = connection.recv(1 << 16)
-            if not block:
-                break
-            answer += block
-    head, _, body = bytes(answer).partition(b"\r\n\r\n")
-    words = head.split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not b"200" <= words[1] < b"400":
-        raise ValueError(f"{url}: {head[:80]!r}")
-    return body

@@ -21,10 +21,11 @@ from .wanted import Wanted
 
 
 class Things(NamedTuple):
-    """`services`: those of the service manager of this host. `manager`: a service manager by its name: what an earlier run placed
-    may be of the other one."""
+    """`parts`: all of the manifest. `services`: those of the service manager of this host. `manager`: a service manager by its
+    name: what an earlier run placed may be of the other one."""
 
     host: Host
+    parts: dict[str, Part]
     settings: Settings
     wanted: Wanted
     placed: Placed
@@ -52,7 +53,7 @@ def things_of(host: Host, disk: Disk, parts: dict[str, Part], placed: Placed, se
     files.unusual = attributes.survey(host, wanted.paths)
     services = by_name(manager)
     return Things(
-        *(host, settings, wanted, placed, disk, files, Downloads(host, files, placed), Accounts(host, disk, placed)),
+        *(host, parts, settings, wanted, placed, disk, files, Downloads(host, files, placed), Accounts(host, disk, placed)),
         *(Packages(host, disk, placed), Foreign(host, disk, files), services, by_name, Readiness(host, settings, services)),
     )
 

@@ -8,12 +8,13 @@ import re
 import shutil
 from typing import Iterable, Iterator
 
+from .programs import run
 from .transaction_shared import Transaction, lines_of, output_of
 
 
 class Rhel(Transaction):
     def owns(self, name: str, path: str) -> bool:
-        return "owned" in output_of("rpm", "--query", "--file", path, "--queryformat", "owned")  # rpm itself detects a conflict
+        return run("rpm", "--query", "--file", path).ok  # rpm itself detects a conflict
 
     def _dnf(self, *arguments: str, output: str) -> int:
         # Without -q, which would hide the address that failed.

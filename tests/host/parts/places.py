@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpu_fleet.host.bundle import ENVIRONMENT
-from gpu_fleet.host.part import File, Part, Source
+from gpu_fleet.host.part import FIND_PYTHON, File, Part, Source
 from gpu_fleet.host.parts import PROGRAMS, HostOptions, standard_parts
 
 NO_PROGRAMS: Mapping[str, Mapping[str, Source]] = {name: {"amd64": Source(sha256="0" * 64)} for name in PROGRAMS}
@@ -26,7 +26,7 @@ def defaults(parts: Iterable[Part]) -> dict[str, str]:
 
 def place(parts: Iterable[Part], prefix: Path) -> None:
     """Files and directories of the parts below `prefix`, and what every bundle has for them; no owners, no downloads."""
-    for part in (Part(name="host", files=(File.from_rootfs(ENVIRONMENT),)), *parts):
+    for part in (Part(name="host", files=(File.from_rootfs(ENVIRONMENT), File.from_rootfs(FIND_PYTHON))), *parts):
         for directory in part.directories:
             (prefix / directory.path.lstrip("/")).mkdir(parents=True, exist_ok=True)
         for file in part.files:

@@ -69,7 +69,7 @@ def test_every_part_that_installs_packages_checks_who_else_uses_them() -> None:
 def test_what_others_use_stays(tmp_path: Path, part: str, engine: str, answers: dict[str, str], said: str) -> None:
     tool(tmp_path / "tools", engine, answers)
     done = asked(part, tmp_path)
-    assert (done.code, done.printed.strip()) == (0, said), done.reason
+    assert (done.code, done.answer) == (0, said), done.reason
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_what_others_use_without_containers_of_the_engine_stays(tmp_path: Path, 
     tool(tmp_path / "tools", "docker", {})
     place(tmp_path, path)
     done = asked(part, tmp_path, "ada:x:1000:1000::/home/ada of x:/bin/sh\n")
-    assert done.code == 0 and user in done.printed, done
+    assert done.code == 0 and user in done.answer, done
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,14 @@ def test_docker_stays_for_those_who_are_set_up_to_use_it(tmp_path: Path, name: s
     asked("container-runtime-docker", tmp_path)
     tool(tmp_path / "tools", name, answers)
     done = asked("container-runtime-docker", tmp_path)
-    assert (done.code, done.printed) == (0, f"it may be used by {user}\n")
+    assert (done.code, done.answer) == (0, f"it may be used by {user}")
 
 
 @pytest.mark.parametrize("part", ["container-runtime-docker", "container-toolkit"])
 def test_an_engine_that_does_not_answer_is_not_removed(tmp_path: Path, part: str) -> None:
     tool(tmp_path / "tools", "docker", {}, code=1)
     done = asked(part, tmp_path)
-    assert done.code != 0 and done.printed == ""
+    assert done.code != 0 and done.answer == ""
 
 
 def test_an_engine_that_was_already_removed_is_not_in_use(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ def test_what_came_with_our_docker_is_ours_when_another_package_of_ours_is_gone(
     records = "package\tcontainerd\tpurge\npackage\tnvidia-container-toolkit\tpurge\n"
     (tmp_path / "var/lib/gpu-fleet/placed").write_text(records)
     done = asked("container-runtime-docker", tmp_path)
-    assert (done.code, done.printed) == (0, ""), done.printed
+    assert (done.code, done.answer) == (0, ""), done.answer

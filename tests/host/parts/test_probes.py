@@ -11,11 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_fleet.host.part import ROOTFS
-from gpu_fleet.host.parts.driver_check import DriverCheck
-from gpu_fleet.host.parts.launch import Launch
-from gpu_fleet.host.parts.python import Python
 from gpu_fleet.on_host.probe import Outcome, outcome
-from tests.host.hosts import SimulatedHost, path_without
 from tests.host.parts.textfiles import tool
 
 LIBEXEC = ROOTFS / "opt/gpu-fleet/libexec"
@@ -33,7 +29,7 @@ def probe(module: str, facts: Mapping[str, str], *arguments: str, path: Path | N
 
 def facts_of(done: Outcome) -> dict[str, str]:
     assert done.code == 0, done.reason
-    return dict(line.split("=", 1) for line in done.printed.splitlines())
+    return dict(done.facts)
 
 
 def nvidia_smi(directory: Path, listing: str, *, code: int = 0) -> dict[str, str]:
@@ -42,7 +38,7 @@ def nvidia_smi(directory: Path, listing: str, *, code: int = 0) -> dict[str, str
     return {"GPU_FLEET_TOOL_PATH": str(directory)}
 
 
-# --- check-driver -----------------------------------------------------------------------------------------------------
+# --- driver -----------------------------------------------------------------------------------------------------
 
 
 def test_a_healthy_host_reports_its_gpus_and_versions(tmp_path: Path) -> None:
@@ -64,7 +60,7 @@ def test_a_driver_of_the_wanted_version_or_newer_passes(tmp_path: Path, oldest: 
 @pytest.mark.parametrize("oldest", ["591", "590.100", "590.48.02", "1000"])
 def test_an_older_driver_stops_with_both_versions(tmp_path: Path, oldest: str) -> None:
     done = probe("driver", {**nvidia_smi(tmp_path, EIGHT), "GPU_FLEET_MIN_DRIVER": oldest})
-    assert (done.code, done.printed) == (OLD_DRIVER, "")
+    assert (done.code, done.facts) == (OLD_DRIVER, {})
     assert f"the stack file says minDriver: {oldest}, and this host has driver 590.48.01" in done.reason
     assert "upgrade the driver and reboot" in done.reason
 
@@ -96,7 +92,7 @@ def test_different_models_are_counted_apart(tmp_path: Path) -> None:
 def test_a_missing_gpu_stops_with_both_numbers_and_what_the_tool_said(tmp_path: Path) -> None:
     listing = EIGHT.replace("GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-3)\n", LOST)
     done = probe("driver", {**nvidia_smi(tmp_path, listing, code=15), "GPU_FLEET_GPUS": "8"})
-    assert (done.code, done.printed) == (WRONG_COUNT, "")
+    assert (done.code, done.facts) == (WRONG_COUNT, {})
     assert "gpus: 8" in done.reason and "lists 7" in done.reason and LOST.strip() in done.reason
 
 
@@ -196,7 +192,7 @@ def test_partitions_of_an_amd_gpu_are_not_counted_as_gpus(tmp_path: Path, name: 
     assert wrong.code == WRONG_COUNT and "printed: WARNING: User is missing" in wrong.reason and "0000:07" not in wrong.reason
 
 
-# --- choose-exporter --------------------------------------------------------------------------------------------------
+# --- exporter --------------------------------------------------------------------------------------------------
 
 
 UNREACHABLE = 13
@@ -241,7 +237,7 @@ def machine(
     system: str = DEBIAN,
     installed: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """A host as choose-exporter sees it. `virt`: "container=docker", "vm=kvm", nothing for bare metal, or "unknown" where
+    """A host as this probe sees it. `virt`: "container=docker", "vm=kvm", nothing for bare metal, or "unknown" where
     systemd's tool is missing. `installed`: packages that gpu-fleet has installed there."""
     kind, _, name = virt.partition("=")
     directory = root / "bin"
@@ -615,7 +611,7 @@ def test_an_exporter_that_cannot_run_here_is_refused_before_anything_is_placed(
     tmp_path: Path, tools: tuple[str, ...], vendor: str, exporter: str, code: int, why: str
 ) -> None:
     done = choice(tmp_path, {**machine(tmp_path, *tools, vendor=vendor), "GPU_FLEET_EXPORTER": exporter})
-    assert (done.code, done.printed) == (code, "")
+    assert (done.code, done.facts) == (code, {})
     assert why in done.reason
 
 
@@ -676,23 +672,20 @@ def test_the_distributions_python_is_taken_if_it_is_new_enough(tmp_path: Path, t
     command = [str(shutil.which("sh")), LIBEXEC / "find-python"]
     done = subprocess.run(command, env={"PATH": str(bin), "GPU_FLEET_ROOT": str(tmp_path)}, capture_output=True, text=True)
     if found:
-        assert (done.returncode, done.stdout) == (0, f"GPU_FLEET_PYTHON={tmp_path}/{found}\nGPU_FLEET_HAS_PYTHON=yes\n")
+        assert (done.returncode, done.stdout) == (0, f"{tmp_path}/{found}\n")
     else:
         assert (done.returncode, done.stdout) == (UNSUPPORTED, "")
         assert "no Python 3.8 or newer" in done.stderr and "`apt-get install python3`" in done.stderr
 
 
-def test_a_host_without_python_is_refused_before_anything_is_placed(tmp_path: Path) -> None:
-    """As converge runs the first probe of a bundle."""
-    pythons = {program.name for place in os.environ["PATH"].split(":") for program in Path(place).glob("python*")}
-    host = SimulatedHost.below(
-        tmp_path, path=path_without(tmp_path / "bin", *pythons), settings={"GPU_FLEET_ROOT": str(tmp_path)}
-    )
-    run = host.run("apply", [Launch().part(), Python().part(), DriverCheck().part()])
-    assert run.code == 5, run.stdout
-    assert run.error("python")["code"] == "unsupported"
-    assert "no Python 3.8 or newer" in run.error("python")["message"]
-    assert not host.at("/opt").exists() and not host.at("/etc").exists()
+def test_the_python_of_the_stack_file_is_taken_or_none(tmp_path: Path) -> None:
+    command = [str(shutil.which("sh")), LIBEXEC / "find-python"]
+    for name, is_new in (("new", True), ("old", False)):
+        given = python(tmp_path, name, is_new=is_new)
+        environment = {"PATH": os.environ["PATH"], "GPU_FLEET_PYTHON": str(given)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == ((0, f"{given}\n") if is_new else (UNSUPPORTED, ""))
+    assert f"{given}, which the stack file gives" in done.stderr
 
 
 # --- find-tool --------------------------------------------------------------------------------------------------------
@@ -715,7 +708,7 @@ def test_gkes_tool_below_home_is_run_only_where_root_alone_can_have_put_it(tmp_p
     assert done.stdout == (f"{place}/only-on-gke\n" if found else "") and done.returncode == (0 if found else 1)
 
 
-# --- choose-kernel-log ------------------------------------------------------------------------------------------------
+# --- kernel_log ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -749,7 +742,7 @@ def test_a_source_that_is_neither_is_refused() -> None:
     assert done.code == UNSUPPORTED and "neither auto nor journal nor an absolute path" in done.reason
 
 
-# --- find-old-collector ---------------------------------------------------------------------------------------------------
+# --- old_collector ---------------------------------------------------------------------------------------------------
 
 CRON = "* * * * * root /usr/local/bin/get_gpu_metrics.sh\n"
 

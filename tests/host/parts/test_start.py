@@ -210,11 +210,9 @@ sys.exit(0 if now > 10 else 124)
 """
     (tmp_path / "timeout.py").write_text(program)
     (tools / "timeout").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/timeout.py\n")
-    (tools / "curl").write_text(
-        f"#!/bin/sh\n{'cat ' + shlex.quote(str(tmp_path / 'metrics')) if fixed is not None else 'exit 22'}\n"
-    )
-    for name in ("timeout", "curl"):
-        (tools / name).chmod(0o755)
+    (tools / "timeout").chmod(0o755)
+    fetched = f"cat {shlex.quote(str(tmp_path / 'metrics'))}" if fixed is not None else "exit 1"
+    (prefix / "opt/gpu-fleet/libexec/fetch-metrics").write_text(f"#!/bin/sh\n{fetched}\n")
     try:
         done = subprocess.run(
             [prefix / "opt/gpu-fleet/libexec/watch-alloy", str(alloy.pid)],

@@ -259,7 +259,7 @@ def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
         _answer(port)
 
 
-@pytest.mark.parametrize("emptied", ["converge", "lib/packages.sh"])
+@pytest.mark.parametrize("emptied", ["converge", "lib/converge.pyz"])
 def test_a_damaged_program_removes_nothing_and_says_so_and_a_pull_repairs_it(pulled: PulledHost, emptied: str) -> None:
     pulled.site.publish([page()])
     pulled.install()

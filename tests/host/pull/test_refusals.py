@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_fleet.host.part import File
-from tests.host.hosts import page, snapshot
+from tests.host.hosts import page, scripted, snapshot
 from tests.host.pull.pulled import PulledHost, Site, make_key
 
 
@@ -200,6 +199,4 @@ def test_the_command_on_the_host_prints_its_usage_for_wrong_arguments(pulled: Pu
 
 def _marking(directory: Path) -> object:
     """A part whose probe leaves a mark: the first program of a bundle that would run."""
-    probe = "/opt/gpu-fleet/libexec/mark"
-    script = f"#!/bin/sh\ntouch '{directory}/was-run'\n".encode()
-    return page(probe=probe, files=(File(path=probe, content=script, mode=0o755), *page().files))
+    return page(probe=scripted("mark", f"touch '{directory}/was-run'\n"))

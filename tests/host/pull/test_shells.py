@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.host.hosts import page, snapshot
 from tests.host.pull.pulled import PulledHost
-from tests.host.test_converge_shells import SHELLS, _busybox_alone
+
+SHELLS = {
+    name: command
+    for name, command in {
+        "dash": ("dash",),
+        "bash": ("bash",),
+        "busybox": ("busybox", "sh"),
+        "busybox alone": ("sh",),
+    }.items()
+    if shutil.which("busybox" if name.startswith("busybox") else command[0])
+}
+
+
+def _busybox_alone(directory: Path) -> str:
+    """A PATH with nothing but busybox: no GNU tool, no curl. Debian's has no flock, others do."""
+    directory.mkdir()
+    (directory / "flock").symlink_to(str(shutil.which("flock")))
+    applets = subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split()
+    for applet in set(applets) - {"flock"}:
+        (directory / applet).symlink_to(str(shutil.which("busybox")))
+    return str(directory)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
