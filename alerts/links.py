@@ -19,7 +19,7 @@ DRAIN: Final = {
     "drain_slurm": 'scontrol update nodename={{ $labels.instance }} state=drain reason="{alert}"',
     "drain_kubernetes": "kubectl drain {{ $labels.instance }} --ignore-daemonsets --delete-emptydir-data",
     # So that the reset or reboot, which the alert may ask for, pages nobody.
-    "maintenance": "ssh {{ $labels.instance }} sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start repair",
+    "maintenance": "ssh {{ $labels.instance }} sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start --free-gpus repair",
 }
 # The jobs that the alert's GPU has, or all those of its host. The kernel log names a GPU by its address.
 _ON_HOST: Final = "datacenter=%q,cluster=%q,instance=%q"

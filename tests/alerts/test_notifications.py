@@ -116,7 +116,7 @@ def alert(host: str, **changes: Any) -> dict[str, Any]:
 
 SUMMARY = r"XID 79 on gpu-node-001, GPU 3 \(0000:4b:00\): .+"
 DRAIN_SLURM = 'scontrol update nodename=gpu-node-001 state=drain reason="GpuXid"'
-MAINTENANCE = "ssh gpu-node-001 sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start repair"
+MAINTENANCE = "ssh gpu-node-001 sudo /opt/gpu-fleet/bin/gpu-fleet-maintenance start --free-gpus repair"
 DRAIN_KUBERNETES = "kubectl drain gpu-node-001 --ignore-daemonsets --delete-emptydir-data"
 
 

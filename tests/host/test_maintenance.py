@@ -48,6 +48,13 @@ def test_a_host_is_taken_out_of_service_and_returned(placed: Path) -> None:
     assert run(placed, "status").stdout == "in service\n"
 
 
+def test_to_free_the_gpus_is_no_reason_and_ends_nothing_of_the_host_below_a_prefix(placed: Path) -> None:
+    assert run(placed, "start", "--free-gpus", "reset").returncode == 0
+    assert written(placed) == 'gpu_fleet_maintenance{reason="reset"} 1'
+    assert run(placed, "start", "--free-gpus").returncode == 0
+    assert run(placed, "stop").returncode == 0
+
+
 def test_a_reason_that_would_break_the_metrics_of_the_host_is_refused(placed: Path) -> None:
     refused = run(placed, "start", 'a "quoted" one')
     assert (refused.returncode, "expected: letters" in refused.stderr) == (2, True)

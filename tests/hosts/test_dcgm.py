@@ -102,6 +102,19 @@ def test_it_comes_back_after_docker_was_restarted_or_stopped_and_started(fleet: 
     fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
+def test_maintenance_frees_the_gpus_for_a_reset_and_its_end_brings_the_exporter_back(fleet: Stack, host: Host) -> None:
+    """The driver refuses a reset while DCGM has the GPUs open."""
+    maintenance = "/opt/gpu-fleet/bin/gpu-fleet-maintenance"
+    host.ssh(f"{maintenance} start drained")
+    assert host.ssh(f"systemctl is-active {UNIT}").stdout == "active\n", "a drained host is still observed"
+    started = host.ssh(f"{maintenance} start --free-gpus reset 2>&1").stdout
+    assert f"stopped {UNIT} until `gpu-fleet-maintenance stop`\n" in started
+    assert host.ssh("docker ps --quiet").stdout == ""
+    host.ssh(f"{maintenance} stop")
+    assert host.ssh(f"systemctl is-active {UNIT}").stdout == "active\n"
+    fleet.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
 def test_a_container_that_no_longer_answers_is_drift_and_is_repaired(fleet: Stack, host: Host) -> None:
     host.ssh(f"docker pause {CONTAINER}")
     refreshed = fleet.pulumi("refresh", "--yes", "--diff")
