@@ -829,12 +829,20 @@ count by ({_HOST}) (
         Series(
             name="gpu:row_remap_failed:bool",
             meaning="1 once row remapping has failed.",
-            sources=(dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE|DCGM_FI_DEV_ROW_REMAP_FAILED"), smi("remapped_rows_failure")),
+            sources=(
+                dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE|DCGM_FI_DEV_ROW_REMAP_FAILED"),
+                smi("remapped_rows_failure"),
+                textfile("row_remap_failed"),
+            ),
         ),
         Series(
             name="gpu:row_remap_pending:bool",
             meaning="1 while row remapping is pending until the next GPU reset.",
-            sources=(dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING"), smi("remapped_rows_pending")),
+            sources=(
+                dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING"),
+                smi("remapped_rows_pending"),
+                textfile("row_remap_pending"),
+            ),
         ),
         Series(
             name="gpu:rows_remapped:total",
@@ -877,6 +885,7 @@ count by ({_HOST}) (
             sources=(
                 dcgm("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION|DCGM_FI_DEV_GPU_RECOVERY_ACTION"),
                 smi("gpu_recovery_action"),
+                textfile("recovery_action"),
             ),
         ),
     ),

@@ -78,7 +78,8 @@ _JOB: Final = "gpu:job:info"
 _USAGE: Final = 4
 
 # As the exporters' simulators give them for an H100.
-_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 12}
+_PER_GPU: Final = {NVIDIA_GPU_EXPORTER: 40.5, TEXTFILE: 15}
+_RECOVERY_BY_TEXTFILE: Final = 3  # recovery action and the state of row remapping: NVIDIA's
 _HEALTH_WATCHES: Final = 11
 # Rows of a list of counters that a healthy GPU of today leaves out: before the first event, and what came before Ampere.
 _SELDOM: Final = frozenset(
@@ -102,6 +103,8 @@ def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = F
     rdma = 1 if shape.infiniband_ports else 0
     links = 0 if is_amd else rdma + shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
     per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
+    if is_amd and mode == TEXTFILE:
+        per_gpu -= _RECOVERY_BY_TEXTFILE
     scrapes = 3 if mode == TEXTFILE else 4
     agents = _ALLOY + _PER_SCRAPE * scrapes + _COLLECTOR + of_fleet(mode, is_amd=is_amd, pulls=pulls)
     sent = of_node_exporter(shape) + links + per_gpu * shape.gpus + agents

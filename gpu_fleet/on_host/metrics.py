@@ -31,6 +31,13 @@ METRICS: dict[str, Metric] = {
     "memory_temperature_limit_celsius": Metric("gauge", _GPU, "Maximum operating temperature of the memory."),
     "ecc_corrected_total": Metric("counter", _GPU, "Corrected memory errors since the driver was loaded."),
     "ecc_uncorrected_total": Metric("counter", _GPU, "Uncorrectable memory errors since the driver was loaded."),
+    "recovery_action": Metric(
+        "gauge",
+        _GPU,
+        "Recovery action of the driver: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.",
+    ),
+    "row_remap_failed": Metric("gauge", _GPU, "1 once row remapping has failed."),
+    "row_remap_pending": Metric("gauge", _GPU, "1 while row remapping is pending until the next GPU reset."),
     "info": Metric(
         "gauge",
         ("gpu", "uuid", "model", "pci", "driver_version"),

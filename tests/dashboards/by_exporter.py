@@ -11,8 +11,8 @@ _XID = "XIDs are errors of NVIDIA's driver."
 _AMD = "Events of AMD's driver; empty on NVIDIA hosts."
 _THROTTLE = "Clock throttle reasons are reported by the exporters of NVIDIA and AMD, not by the textfile collectors."
 _THROTTLED = "Reported by dcgm-exporter and nvidia_gpu_exporter."
-_TEXTFILE = "The textfile collectors read only utilization, memory and its errors, temperature and power."
-_REMAP = "Row remapping is a feature of NVIDIA GPUs; the textfile collectors do not read it."
+_TEXTFILE = "The textfile collectors read no clocks."
+_REMAP = "Row remapping is a feature of NVIDIA GPUs; the textfile collectors read its state alone."
 _PROFILING = "Requires the profiling counters of dcgm-exporter (`dcgm.counters: profiling`, or a cluster's `dcgm`)."
 _PCIE = "PCIe link width and generation are reported by dcgm-exporter and nvidia_gpu_exporter."
 _PODS = "Pods and their requests exist only in Kubernetes."
@@ -63,7 +63,7 @@ _WHY: Mapping[str, str] = {
     "PCIe replays": "Only dcgm-exporter and AMD's exporter report them.",
     **dict.fromkeys(
         ("Recovery action", "Recovery action by GPU", "GPUs with a recovery action"),
-        "Reported by NVIDIA's driver since 570, not by the textfile collectors; empty is good where no GPU needs one.",
+        "Reported by NVIDIA's driver since 560; empty is good where no GPU needs one.",
     ),
     "GPUs by registration with the fabric": "Reported by dcgm-exporter and nvidia_gpu_exporter, for GPUs of an NVLink fabric.",
     "Hosts with unreadable GPUs": "dcgm-exporter and AMD's exporter do not count the GPUs that they cannot read.",

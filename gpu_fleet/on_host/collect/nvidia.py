@@ -5,6 +5,8 @@ has no series, not 0. A GPU of which nothing is read counts as unreadable. For a
 reset), nvidia-smi prints a line of text in place of its row, so rows are recognized by their index. Until driver 555 at least
 that line is all that it prints, and the other GPUs are read only when they are asked for by -i.
 
+What a driver does not know of OPTIONAL is left out: it refuses a query with an unknown field, at once and by the field's name.
+
 The temperature limits are in no field of a query: a second run prints them, as temperatures (GPU Slowdown Temp) or, from Hopper
 on, as margins (T.Limit: degrees up to a limit, which is lower by the slowdown's own margin).
 """
@@ -12,7 +14,7 @@ on, as margins (T.Limit: degrees up to a limit, which is lower by the slowdown's
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
 from ..metrics import Metrics
 from ..nvidia_smi import NO_HANDLE, only_readable
@@ -27,7 +29,25 @@ FIELDS = (
     *("utilization.gpu", "temperature.gpu", "power.draw", "power.limit"),
     *("ecc.errors.corrected.volatile.total", "ecc.errors.uncorrected.volatile.total"),
 )
-QUERY = ("--query-gpu=" + ",".join(FIELDS), "--format=csv,noheader,nounits")
+# Signals of a failure, under their names from newer to older drivers, which have them in this query since R560. A GPU without the
+# feature has [N/A].
+OPTIONAL = (
+    ("gpu_recovery_action", "reset_status.reset_required"),
+    ("remapped_rows.failure",),
+    ("remapped_rows.pending",),
+)
+_METRICS = {
+    "gpu_recovery_action": "recovery_action",
+    "reset_status.reset_required": "recovery_action",
+    "remapped_rows.failure": "row_remap_failed",
+    "remapped_rows.pending": "row_remap_pending",
+}
+# NVML's nvmlDeviceGpuRecoveryAction_t; older drivers do not say whose reset or reboot it is.
+_WORDS = {
+    **{"none": 0, "reset": 1, "gpu reset": 1, "reboot": 2, "node reboot": 2, "drain p2p": 3, "drain and reset": 4},
+    **{"no": 0, "yes": 1},
+}
+_REFUSED = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _BYTES_PER_MIB = 2**20
 
@@ -62,13 +82,13 @@ def collect(tools: Tools, metrics: Metrics) -> None:
     """Raises CollectError when no GPU could be read."""
     nvidia_smi = tools.find("nvidia-smi")
     only: list[str] = []
-    text = tools.ask(PATIENCE_S, [nvidia_smi, *QUERY]).text
+    text, optional = _ask(tools, nvidia_smi)
     if not text[:1].isdigit() and NO_HANDLE in text:
         listing = tools.ask(AGAIN_PATIENCE_S, [nvidia_smi, "-L"]).text
         only = only_readable(listing)
         if only:
-            text = listing + tools.ask(AGAIN_PATIENCE_S, [nvidia_smi, *only, *QUERY]).text
-    query = parse_query(text)
+            text = listing + tools.ask(AGAIN_PATIENCE_S, [nvidia_smi, *only, *query_of(optional)]).text
+    query = parse_query(text, optional)
     if not query.gpus:
         said = query.said or f"no answer within {PATIENCE_S} s"
         raise CollectError(f"nvidia-smi reported no GPU: {said}", query.unreadable)
@@ -89,17 +109,37 @@ def collect(tools: Tools, metrics: Metrics) -> None:
                 metrics.add(name, value, at[pci])
 
 
-def parse_query(text: str) -> Query:
+def query_of(optional: Sequence[str]) -> tuple[str, str]:
+    return "--query-gpu=" + ",".join((*FIELDS, *optional)), "--format=csv,noheader,nounits"
+
+
+def _ask(tools: Tools, nvidia_smi: str) -> tuple[str, tuple[str, ...]]:
+    """The answer, and the optional fields that it has."""
+    names = [list(of_one) for of_one in OPTIONAL]
+    while True:
+        asked = tuple(of_one[0] for of_one in names)
+        text = tools.ask(PATIENCE_S, [nvidia_smi, *query_of(asked)]).text
+        refused = _REFUSED.search(text)
+        if not refused or refused[1] not in asked:
+            return text, asked
+        names = [left for of_one in names if (left := [name for name in of_one if name != refused[1]])]
+
+
+def parse_query(text: str, optional: Sequence[str] = ()) -> Query:
     """Only the rows matter, and the lines about GPUs without a handle."""
     gpus, unreadable, said = [], 0, ""
     for line in text.splitlines():
         cells = re.split(r" *, *", line)
-        is_row = len(cells) == len(FIELDS)
+        is_row = len(cells) in (len(FIELDS), len(FIELDS) + len(optional))
         if not is_row or not cells[0].isdigit():
             unreadable += is_row or NO_HANDLE in line
             said = said or line
             continue
-        gpu = _gpu(cells)
+        gpu = _gpu(cells[: len(FIELDS)])
+        for name, cell in zip(optional, cells[len(FIELDS) :]):
+            word = _WORDS.get(cell.strip().lower())
+            if word is not None:
+                gpu.values[_METRICS[name]] = word
         unreadable += not gpu.is_readable
         # One that was just lost has [GPU is lost] in each column.
         if gpu.uuid:

@@ -57,6 +57,36 @@ def test_a_slow_tool_is_no_failure(
     assert by_gpu(found, "node_gpu_utilization_percent")
 
 
+# What the drivers of three generations know of the optional fields, and what a GPU that must be reset answers.
+NEW = ("gpu_recovery_action", "remapped_rows.failure", "remapped_rows.pending")
+SIGNALS = {
+    "new": (NEW, ["None, No, No", "Reset, No, Yes", "[N/A], [N/A], [N/A]"]),
+    "R565": (NEW[:1], ["None", "GPU Reset", "[N/A]"]),
+    "R550": (("reset_status.reset_required",), ["No", "Yes", "[N/A]"]),
+    "R470": ((), ["", "", ""]),
+}
+
+
+@pytest.mark.parametrize("driver", SIGNALS)
+def test_the_signals_of_a_failure_are_read_where_the_driver_has_them(tmp_path: Path, driver: str) -> None:
+    known, cells = SIGNALS[driver]
+    gpu = "{0}, GPU-{0}, NVIDIA H100, 00000000:0{0}:00.0, 590.48.01, 81559, 1, 2, 30, 60.0, 700.0, 0, 0"
+    rows = "".join(", ".join(filter(None, (gpu.format(number), cell))) + "\n" for number, cell in enumerate(cells))
+    script = tool(tmp_path / "bin", "nvidia-smi", {"--query-gpu=": rows})
+    refused = [name for name in (*NEW, "reset_status.reset_required") if name not in known]
+    refuse = "".join(
+        f"case $1 in *{name}*) echo 'Field \"{name}\" is not a valid field to query.'; exit 2 ;; esac\n" for name in refused
+    )
+    script.write_text(script.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{refuse}"))
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_nvidia.prom")
+    assert by_gpu(found, "node_gpu_recovery_action") == ({"0": 0, "1": 1} if known else {})
+    remaps = len(known) > 1
+    assert by_gpu(found, "node_gpu_row_remap_failed") == ({"0": 0, "1": 0} if remaps else {})
+    assert by_gpu(found, "node_gpu_row_remap_pending") == ({"0": 0, "1": 1} if remaps else {})
+    assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 30, "1": 30, "2": 30}
+    assert value(found, "node_gpu_unreadable") == 0
+
+
 @pytest.mark.parametrize("ports", [{"mlx5_0": 1, "mlx5_1": 1, "mlx4_0": 2}, {}])
 def test_rdma_ports_of_the_host_are_counted_where_there_are_some(tmp_path: Path, ports: dict[str, int]) -> None:
     for device, number in ports.items():
