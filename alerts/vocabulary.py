@@ -880,7 +880,7 @@ count by ({_HOST}) (
             name="gpu:recovery_action:code",
             meaning=(
                 "Recovery action of the driver: 0 none, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
-                "4 drain and reset."
+                "4 drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system."
             ),
             sources=(
                 dcgm("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION|DCGM_FI_DEV_GPU_RECOVERY_ACTION"),

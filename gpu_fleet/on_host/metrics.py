@@ -34,7 +34,8 @@ METRICS: dict[str, Metric] = {
     "recovery_action": Metric(
         "gauge",
         _GPU,
-        "Recovery action of the driver: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.",
+        "Recovery action of the driver: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 IMEX, 6 bus reset, "
+        "7 system reboot.",
     ),
     "row_remap_failed": Metric("gauge", _GPU, "1 once row remapping has failed."),
     "row_remap_pending": Metric("gauge", _GPU, "1 while row remapping is pending until the next GPU reset."),

@@ -42,11 +42,9 @@ _METRICS = {
     "remapped_rows.failure": "row_remap_failed",
     "remapped_rows.pending": "row_remap_pending",
 }
-# NVML's nvmlDeviceGpuRecoveryAction_t; older drivers do not say whose reset or reboot it is.
-_WORDS = {
-    **{"none": 0, "reset": 1, "gpu reset": 1, "reboot": 2, "node reboot": 2, "drain p2p": 3, "drain and reset": 4},
-    **{"no": 0, "yes": 1},
-}
+# NVML's nvmlDeviceGpuRecoveryAction_t, by what is in the cell: older drivers do not say whose reset or reboot it is, and how R615
+# writes its new ones is not recorded.
+_RECOVERY = (("imex", 5), ("bus", 6), ("system", 7), ("reboot", 2), ("p2p", 3), ("drain", 4), ("reset", 1), ("yes", 1))
 _REFUSED = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _BYTES_PER_MIB = 2**20
@@ -137,14 +135,22 @@ def parse_query(text: str, optional: Sequence[str] = ()) -> Query:
             continue
         gpu = _gpu(cells[: len(FIELDS)])
         for name, cell in zip(optional, cells[len(FIELDS) :]):
-            word = _WORDS.get(cell.strip().lower())
-            if word is not None:
-                gpu.values[_METRICS[name]] = word
+            code = _code(name, cell.strip().lower())
+            if code is not None:
+                gpu.values[_METRICS[name]] = code
         unreadable += not gpu.is_readable
         # One that was just lost has [GPU is lost] in each column.
         if gpu.uuid:
             gpus.append(gpu)
     return Query(gpus, unreadable, said)
+
+
+def _code(field: str, cell: str) -> int | None:
+    if cell in ("none", "no"):
+        return 0
+    if _METRICS[field] != "recovery_action":
+        return 1 if cell == "yes" else None
+    return next((code for word, code in _RECOVERY if word in cell), None)
 
 
 def _gpu(cells: list[str]) -> Gpu:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.on_host.collect.nvidia import parse_query
 from gpu_fleet.toolchain import find
 from lab.powercut import disks
 from tests.host.parts.textfiles import PYTHON, by_gpu, collect, samples, tool, value
@@ -85,6 +86,20 @@ def test_the_signals_of_a_failure_are_read_where_the_driver_has_them(tmp_path: P
     assert by_gpu(found, "node_gpu_row_remap_pending") == ({"0": 0, "1": 1} if remaps else {})
     assert by_gpu(found, "node_gpu_temperature_celsius") == {"0": 30, "1": 30, "2": 30}
     assert value(found, "node_gpu_unreadable") == 0
+
+
+# Of the numbers from 5 on only NVML's names are public; the words of the driver may differ.
+ACTIONS = {
+    **{"None": 0, "Reset": 1, "GPU Reset": 1, "[GPU requires reset]": 1, "Reboot": 2, "Node Reboot": 2, "Drain P2P": 3},
+    **{"Drain and Reset": 4, "Recover IMEX Domain": 5, "Bus Reset": 6, "GPU Reset Bus": 6, "System Reboot": 7},
+    **dict.fromkeys(("[N/A]", "[GPU is lost]", "[Unknown Error]", "[Not Supported]", ""), None),
+}
+
+
+def test_every_word_for_a_recovery_action_has_its_number() -> None:
+    gpu = ["0", "GPU-0", "NVIDIA H100", "00000000:18:00.0", "615.10", "81559", "1", "2", "30", "60.0", "700.0", "0", "0"]
+    found = {word: parse_query(", ".join([*gpu, word]), ["gpu_recovery_action"]).gpus[0].values for word in ACTIONS}
+    assert {word: values.get("recovery_action") for word, values in found.items()} == ACTIONS
 
 
 @pytest.mark.parametrize("ports", [{"mlx5_0": 1, "mlx5_1": 1, "mlx4_0": 2}, {}])
