@@ -83,6 +83,15 @@ AMD_EVENTS = {
                 ("amdgpu: {3}socket: 0, die: 1, 2 new deferred hardware errors detected in umc block", "poison_created"),
                 ("amdgpu: 1 uncorrectable hardware errors detected in xgmi_wafl block", "xgmi_error"),
                 ("{1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
+                # AMD's RAS core, which replaces the driver's own in 2026: a blank after the braces, blocks in capitals.
+                ("amdgpu: {7} Uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
+                ("amdgpu: uncorrectable hardware error (ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
+                ("amdgpu: {7} socket: 0, die: 1, 1 new uncorrectable hardware errors detected in UMC block", "uncorrectable"),
+                ("amdgpu: {7} socket: 0, die: 1, 1 new uncorrectable hardware errors detected in XGMI_WAFL block", "xgmi_error"),
+                ("amdgpu: {7} socket: 0, die: 1, 2 new deferred hardware errors detected in UMC block", "poison_created"),
+                ("amdgpu: {7} socket: 0, die: 1, 2 new poison consumption detected in GFX block", "poison_contained"),
+                ("amdgpu: {7} socket: 0, die: 1, 4 new correctable hardware errors detected in UMC block", "correctable"),
+                ("amdgpu: RAS records:12 exceed error threshold", "bad_page_threshold"),
                 ("{14}poison is consumed by client 12, kick off gpu reset flow", "poison_consumed"),
                 ("amdgpu: RAS poison consumption, unmap queue flow succeeded: client id 27", "poison_contained"),
                 ("amdgpu: Saved bad pages 176 reaches threshold value 128", "bad_page_threshold"),
@@ -110,6 +119,7 @@ AMD_EVENTS = {
 }
 NO_AMD_EVENTS = [
     "[ 61.000000] amdgpu 0000:83:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
+    "[ 61.000009] amdgpu 0000:83:00.0: amdgpu: {7}[Hardware Error]: Accelerator Check Architecture events logged",
     "[ 61.000001] amdgpu 0000:83:00.0: amdgpu: WARN: GPU is throttled, expect performance decrease. PPT.",
     "[ 61.000002] amdgpu 0000:83:00.0: amdgpu: ring gfx_0.0.0 uses VM inv eng 0 on hub 0",
     "[ 61.000006] amdgpu 0000:83:00.0: amdgpu: Starting comp_1.0.1 ring reset",
