@@ -92,6 +92,7 @@ AMD_EVENTS = {
                 ("amdgpu: {7} socket: 0, die: 1, 2 new poison consumption detected in GFX block", "poison_contained"),
                 ("amdgpu: {7} socket: 0, die: 1, 4 new correctable hardware errors detected in UMC block", "correctable"),
                 ("amdgpu: RAS records:12 exceed error threshold", "bad_page_threshold"),
+                ("amdgpu: VF is in an unrecoverable state. Runtime Services are halted.", "bad_page_threshold"),  # of a guest
                 ("{14}poison is consumed by client 12, kick off gpu reset flow", "poison_consumed"),
                 ("amdgpu: RAS poison consumption, unmap queue flow succeeded: client id 27", "poison_contained"),
                 ("amdgpu: Saved bad pages 176 reaches threshold value 128", "bad_page_threshold"),
