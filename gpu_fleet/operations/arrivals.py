@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from alerts.vocabulary import SERIES
 from gpu_fleet.operations.mimir import LATE_S, Mimir, last_samples, when
 from gpu_fleet.stackfile.config import HostSpec, StackConfig
+from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.monitoring import has_gpus
 
 _CHECK_LATE_S = 1800  # of a check that runs every ten minutes; as in the alert HostNotChecked
@@ -76,18 +77,31 @@ def is_silent(host: str, found: Arrivals, now: float) -> bool:
 def missing(host: HostSpec, found: Arrivals, now: float) -> tuple[str, ...]:
     """What does not arrive of a host, a line each."""
     name = host.name
+    lines = _missing(name, found, now, with_gpus=has_gpus(host), with_system=True)
+    if is_silent(name, found, now):
+        return lines
+    more = [f"the collector {collector} has stopped" for collector in found.stopped.get(name, ())]
+    checked = found.checked.get(name)
+    if checked is None and name in found.settled:
+        more.append("no report of the host's own check for drift")
+    elif checked is not None and now - checked > _CHECK_LATE_S:
+        more.append(f"the host's own check for drift has stopped: the last one was {when(checked, now)}")
+    return (*lines, *more, *found.refused.get(name, ()))
+
+
+def missing_of_node(name: str, section: Kubernetes, found: Arrivals, now: float, *, with_gpus: bool) -> tuple[str, ...]:
+    """The same of a node of the stack's cluster. `with_gpus`: whether it advertises any."""
+    lines = _missing(name, found, now, with_gpus=with_gpus, with_system=section.node_exporter != "none")
+    return lines if is_silent(name, found, now) else (*lines, *found.refused.get(name, ()))
+
+
+def _missing(name: str, found: Arrivals, now: float, *, with_gpus: bool, with_system: bool) -> tuple[str, ...]:
     if is_silent(name, found, now):
         return (f"the last sample in the metrics store: {when(found.newest.get(name), now)}",)
     failing = found.failing.get(name, ())
     lines = [f"the scrape of {job} fails" for job in failing]
-    if has_gpus(host) and name not in found.readings and not failing:
+    if with_gpus and name not in found.readings and not failing:
         lines.append("no GPU readings: the exporter answers without them, or nothing scrapes it")
-    if name not in found.system and not failing:
+    if with_system and name not in found.system and not failing:
         lines.append("no metrics of node_exporter")
-    lines += [f"the collector {collector} has stopped" for collector in found.stopped.get(name, ())]
-    checked = found.checked.get(name)
-    if checked is None and name in found.settled:
-        lines.append("no report of the host's own check for drift")
-    elif checked is not None and now - checked > _CHECK_LATE_S:
-        lines.append(f"the host's own check for drift has stopped: the last one was {when(checked, now)}")
-    return (*lines, *found.refused.get(name, ()))
+    return tuple(lines)

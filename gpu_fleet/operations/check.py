@@ -7,7 +7,8 @@ It runs `pulumi refresh --preview-only`, which reads all hosts at once and write
 other run. A store that lost its disk has lost rules and dashboards, and no host looks different for it.
 
 A host counts as fine only when the engine reported its state, and when the metrics store has recent samples of it, of each kind:
-what failed, was interrupted, was never reported or arrives nowhere is an error. Hosts in pull mode are read there alone.
+what failed, was interrupted, was never reported or arrives nowhere is an error. Hosts in pull mode are read there alone. So are
+the nodes of a Kubernetes cluster; which there are is asked of its API server.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpu_fleet.operations.arrivals import Arrivals, arrivals, is_silent, missing
+from gpu_fleet.operations.arrivals import Arrivals, arrivals, is_silent, missing, missing_of_node
+from gpu_fleet.operations.cluster import monitored_nodes
 from gpu_fleet.operations.engine import OperationError, error_of, pulumi
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
-from gpu_fleet.operations.stack import deployed_configuration, enter_project
+from gpu_fleet.operations.stack import Configuration, deployed_configuration, enter_project
 from gpu_fleet.operations.state import exported, resources_of
 from gpu_fleet.operations.table import table
+from gpu_fleet.provider.resources.cluster import Node
 from gpu_fleet.stackfile.config import ConfigErrors, HostSpec
+from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.problems import listed
 
 _HOST, _RELEASE = "gpu-fleet:host:Host", "gpu-fleet:kubernetes:Manifest"
@@ -45,7 +49,8 @@ _WITH_EVENT_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """`host`: its name, or `release NAME`; in a store `rules NAMESPACE/NAME`, `alertmanager TENANT` or `grafana NAME`.
+    """`host`: its name, `release NAME` or `node NAME` of a cluster; in a store `rules NAMESPACE/NAME`, `alertmanager TENANT` or
+    `grafana NAME`.
 
     `state`: ok, drift, silent (nothing of it arrives), partial (something of it does not), unreachable, failed (it could not be
     checked, or a check on it failed), not installed, lost, unknown.
@@ -147,6 +152,16 @@ def with_arrivals(found: list[HostState], hosts: Mapping[str, HostSpec], arrived
     return sorted((_with_arrivals(one, hosts, arrived, now) for one in every), key=lambda one: one.host)
 
 
+def states_of_nodes(nodes: Mapping[str, Node], section: Kubernetes, arrived: Arrivals, now: float) -> list[HostState]:
+    """Of a cluster's nodes, by what of them arrives in the metrics store."""
+    found = []
+    for name, node in sorted(nodes.items()):
+        lines = missing_of_node(name, section, arrived, now, with_gpus=node.gpus > 0)
+        state = "silent" if is_silent(name, arrived, now) else "partial" if lines else "ok"
+        found.append(HostState(host=f"node {name}", state=state, lines=lines))
+    return found
+
+
 def without_arrivals(found: list[HostState], hosts: Mapping[str, HostSpec]) -> list[HostState]:
     """Those in pull mode are unknown when the store cannot be read: nothing else knows of them."""
     line = "in pull mode: only the metrics store knows of it"
@@ -169,12 +184,12 @@ def _with_arrivals(one: HostState, hosts: Mapping[str, HostSpec], arrived: Arriv
 def report(found: list[HostState], stack: str) -> str:
     """The table with the worst hosts last, where a terminal ends; a count; and how to fix it."""
     if not found:
-        return f"The stack {stack} has no hosts, Helm releases, rules or dashboards."
+        return f"The stack {stack} has no hosts, nodes, Helm releases, rules or dashboards."
     order = ("ok", "lost", "drift", "partial", "silent", "unknown", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
         for one in sorted(found, key=lambda one: order.index(one.state))
-        if one.state != "ok" or not _is_stored(one.host)  # dozens, which are only counted
+        if one.state != "ok" or one.kind in ("host", "release")  # the rest are many, and only counted
     ]
     count = Counter(one.state for one in found)
     summary = ", ".join(f"{count[state]} {state}" for state in order if count[state])
@@ -188,7 +203,13 @@ def report(found: list[HostState], stack: str) -> str:
 
 def _counted(found: list[HostState]) -> str:
     kinds = Counter(one.kind for one in found)
-    nouns = {"host": "host", "release": "release", "rules": "rule group", "alertmanager": "Alertmanager configuration"}
+    nouns = {
+        "host": "host",
+        "node": "Kubernetes node",
+        "release": "release",
+        "rules": "rule group",
+        "alertmanager": "Alertmanager configuration",
+    }
     nouns["grafana"] = "Grafana resource"
     return listed([f"{kinds[kind]} {noun}{'s' if kinds[kind] > 1 else ''}" for kind, noun in nouns.items() if kinds[kind]], "and")
 
@@ -236,6 +257,27 @@ def refresh_preview(stack: str) -> Refresh:
     return Refresh(events=events, errors=tuple(said or [error_of(done) or "pulumi refresh did not finish"]))
 
 
+def _with_what_arrives(
+    found: list[HostState], hosts: Mapping[str, HostSpec], configuration: Configuration, stack: str
+) -> tuple[list[HostState], list[str]]:
+    """`found` with what arrives of hosts and of a cluster's nodes, and what is not known of that."""
+    if "kubernetes" not in configuration.keys and all(spec.lost for spec in hosts.values()):
+        return found, []
+    try:
+        config = configuration.load()
+        if config.metrics is None or config.metrics.queries is None:
+            return found, []
+        arrived = arrivals(config, Mimir.of(config, stack))
+    except (OperationError, ConfigErrors) as error:
+        return without_arrivals(found, hosts), [f"Whether samples of the hosts arrive is not known: {error}"]
+    found = with_arrivals(found, hosts, arrived, time.time())
+    try:
+        nodes = monitored_nodes(config, stack, configuration)
+    except OperationError as error:
+        return found, [f"Whether samples of the Kubernetes nodes arrive is not known: {error}"]
+    return [*found, *(states_of_nodes(nodes, config.kubernetes, arrived, time.time()) if config.kubernetes else ())], []
+
+
 def main(arguments: list[str]) -> int:
     """Exit status: 0 when every host is as it was deployed, 1 when one is not, or when that is not known."""
     parser = argparse.ArgumentParser(prog="python -m gpu_fleet.operations.check", description="Look for drift on every host.")
@@ -251,18 +293,10 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     found = states(deployed, refresh, {name: spec.lost for name, spec in hosts.items() if spec.connection != "pull"})
-    unknown = ""
-    if any(not spec.lost for spec in hosts.values()):
-        try:
-            config = configuration.load()
-            if config.metrics and config.metrics.queries:
-                found = with_arrivals(found, hosts, arrivals(config, Mimir.of(config, stack)), time.time())
-        except (OperationError, ConfigErrors) as error:
-            found = without_arrivals(found, hosts)
-            unknown = f"Whether samples of the hosts arrive is not known: {error}"
+    found, unknown = _with_what_arrives(found, hosts, configuration, stack)
     print(report(found, stack))
-    if unknown:
-        print(f"\n{unknown}", file=sys.stderr)
+    for line in unknown:
+        print(f"\n{line}", file=sys.stderr)
     if refresh.errors:
         print("\npulumi refresh failed:", *refresh.errors, sep="\n", file=sys.stderr)
     return int(bool(refresh.errors or unknown) or any(one.state not in _FINE for one in found))

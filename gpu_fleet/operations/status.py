@@ -3,6 +3,7 @@
     python -m gpu_fleet.operations.status --stack us-west-training
 
 What was deployed is read from the stack's state, the rest from the metrics store; no host is contacted (`make check` does that).
+Which nodes a Kubernetes cluster has is asked of its API server.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_fleet.operations.arrivals import arrivals, is_silent, missing
+from gpu_fleet.operations.arrivals import Arrivals, arrivals, is_silent, missing, missing_of_node
+from gpu_fleet.operations.cluster import monitored_nodes
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import LATE_S, Mimir, when
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import deployed_configuration, enter_project
 from gpu_fleet.operations.state import exported, resources_of
 from gpu_fleet.operations.table import table
+from gpu_fleet.provider.resources.cluster import Node
 from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 
 _HOST = "gpu-fleet:host:Host"
+_MOST_NODES = 10  # that are named
 _NOT_THERE = ("lost", "not yet")  # states of hosts that report nothing
 
 
@@ -103,10 +107,9 @@ def state_of(stack: str) -> tuple[dict[str, Mapping[str, str]], Mapping[str, Any
     return facts, outputs
 
 
-def reported_of(config: StackConfig, store: Mimir) -> Reported:
+def reported_of(config: StackConfig, store: Mimir, arrived: Arrivals) -> Reported:
     """Raises OperationError."""
-    which = f'datacenter="{config.datacenter}",cluster="{config.cluster}"'
-    arrived, now = arrivals(config, store), time.time()
+    which, now = f'datacenter="{config.datacenter}",cluster="{config.cluster}"', time.time()
     lacking = {name: missing(host, arrived, now) for name, host in config.hosts.items() if not is_silent(name, arrived, now)}
     drift = store.by_label(f"sum by (instance) (gpu_fleet_drift_items{{{which}}})", "instance")
     firing: dict[str, list[str]] = {}
@@ -117,23 +120,42 @@ def reported_of(config: StackConfig, store: Mimir) -> Reported:
     )
 
 
+def of_nodes(config: StackConfig, arrived: Arrivals, nodes: Mapping[str, Node], now: float) -> str:
+    """Of how many nodes of the cluster everything arrives, and what does not of which others; empty without a node."""
+    if config.kubernetes is None or not nodes:
+        return ""
+    found = {
+        name: lines
+        for name, node in sorted(nodes.items())
+        if (lines := missing_of_node(name, config.kubernetes, arrived, now, with_gpus=node.gpus > 0))
+    }
+    first = [f"  {name}: {'; '.join(lines)}" for name, lines in list(found.items())[:_MOST_NODES]]
+    rest = [f"  and {len(found) - _MOST_NODES} more"] if len(found) > _MOST_NODES else []
+    some = f"samples of {len(nodes) - len(found)} of {len(nodes)} nodes arrive in full"
+    return "\n".join([f"Kubernetes: {some}{':' if found else '.'}", *first, *rest])
+
+
 def main(arguments: list[str]) -> int:
     """Exit status: 0, and 1 when the table could not be made or the metrics store did not answer."""
     parser = argparse.ArgumentParser(prog="make status", description="The hosts of a stack in one table.")
     parser.add_argument("--stack", required=True)
     stack = parser.parse_args(arguments).stack
-    reported, silent = None, ""
+    reported, silent, nodes = None, "", ""
     try:
         enter_project()
-        config = deployed_configuration(stack).load()
+        configuration = deployed_configuration(stack)
+        config = configuration.load()
         facts, outputs = state_of(stack)
         try:
             if config.metrics:
-                reported = reported_of(config, Mimir.of(config, stack))
+                store = Mimir.of(config, stack)
+                arrived = arrivals(config, store)
+                reported = reported_of(config, store, arrived)
+                nodes = of_nodes(config, arrived, monitored_nodes(config, stack, configuration), time.time())
             else:
                 silent = "The stack has no gpu-fleet:metrics, so nothing is known of what its hosts report."
         except OperationError as error:
-            silent = f"What the hosts report is not known: {error}"
+            silent = f"What the hosts{' or the nodes' if reported else ''} report is not known: {error}"
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1
@@ -143,6 +165,8 @@ def main(arguments: list[str]) -> int:
         print(f"\n{summary(config, found, reported)}")
     if cluster := outputs.get("cluster"):
         print("Kubernetes: " + ", ".join(f"{key} {value}" for key, value in cluster.items() if value is not None))
+    if nodes:
+        print(nodes)
     if reported and (others := reported.firing.get("")):
         print("Firing for the cluster: " + ", ".join(others))
     if silent:

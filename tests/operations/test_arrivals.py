@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from gpu_fleet.operations.arrivals import Arrivals, arrivals, is_silent, missing
+from gpu_fleet.operations.arrivals import Arrivals, arrivals, is_silent, missing, missing_of_node
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.kubernetes import Kubernetes
 from lab.showcase.remote_write import push
 from tests.prometheus_server import PrometheusServer
 
@@ -100,6 +101,19 @@ def found(tmp_path_factory: pytest.TempPathFactory, config: StackConfig) -> tupl
 def test_what_does_not_arrive_is_named(host: str, config: StackConfig, found: tuple[Arrivals, float]) -> None:
     assert missing(config.hosts[host], *found) == EXPECTED[host]
     assert is_silent(host, *found) == (host in ("gone", "never"))
+
+
+def test_of_a_node_everything_but_the_check_of_a_host_is_expected(found: tuple[Arrivals, float]) -> None:
+    section = Kubernetes()
+    of = {name: missing_of_node(name, section, *found, with_gpus=True) for name in EXPECTED}
+    assert of["well"] == of["stopped"] == ()
+    assert {name: of[name] for name in ("scrape", "empty", "refused", "gone", "never")} == {
+        name: EXPECTED[name] for name in ("scrape", "empty", "refused", "gone", "never")
+    }
+    assert of["bare"] == ("no metrics of node_exporter",)
+    assert missing_of_node("empty", section, *found, with_gpus=False) == (), "a node without GPUs has no readings"
+    others = Kubernetes(nodeExporter="none")
+    assert missing_of_node("bare", others, *found, with_gpus=True) == (), "nothing of node_exporter was deployed"
 
 
 def test_a_host_that_was_just_deployed_has_not_checked_itself_yet(config: StackConfig, found: tuple[Arrivals, float]) -> None:

@@ -10,8 +10,19 @@ import pytest
 
 from gpu_fleet.operations import check
 from gpu_fleet.operations.arrivals import Arrivals
-from gpu_fleet.operations.check import HostState, Refresh, deployed_resources, refresh_preview, report, states, with_arrivals
+from gpu_fleet.operations.check import (
+    HostState,
+    Refresh,
+    deployed_resources,
+    refresh_preview,
+    report,
+    states,
+    states_of_nodes,
+    with_arrivals,
+)
+from gpu_fleet.provider.resources.cluster import Node
 from gpu_fleet.stackfile.config import hosts_of
+from gpu_fleet.stackfile.kubernetes import Kubernetes
 from tests.provider.plugin import PASSWORD
 from tests.provider.ruler_server import RulerServer
 from tests.provider.test_engine import Stack
@@ -167,6 +178,24 @@ def test_a_host_is_fine_only_if_all_its_samples_arrive(tmp_path: Path) -> None:
     assert "b     silent   the last sample in the metrics store: 100 min ago" in text and "not in 1d" in text
     assert "c     partial  no GPU readings: the exporter answers without them, or nothing scrapes it" in text
     assert "docs/when-up-fails.md lists causes and fixes." in text
+
+
+def test_nodes_of_a_cluster_are_fine_if_their_samples_arrive() -> None:
+    nodes = {name: Node(name=name, gpus=8 * (name != "cpu"), labels={}) for name in ("gpu-1", "gpu-2", "gpu-3", "cpu")}
+    arrived = Arrivals(
+        newest={"gpu-1": 9_990.0, "gpu-2": 9_990.0, "cpu": 9_990.0}, readings=frozenset({"gpu-1"}), system=frozenset(nodes)
+    )
+    found = states_of_nodes(nodes, Kubernetes(), arrived, now=10_000)
+    assert [(one.host, one.state) for one in found] == [
+        ("node cpu", "ok"),
+        ("node gpu-1", "ok"),
+        ("node gpu-2", "partial"),
+        ("node gpu-3", "silent"),
+    ]
+    text = report([HostState(host="release alloy", state="ok"), *found], "s")
+    assert "node gpu-3     silent   the last sample in the metrics store: not in 1d" in text
+    assert "node gpu-1" not in text, "of a thousand nodes those are shown that are not fine"
+    assert "4 Kubernetes nodes and 1 release: 3 ok, 1 partial, 1 silent." in text
 
 
 def test_helm_releases_are_checked_too() -> None:

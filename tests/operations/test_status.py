@@ -11,10 +11,12 @@ import markdown
 import pytest
 
 from gpu_fleet.operations import drift_report
+from gpu_fleet.operations.arrivals import Arrivals
 from gpu_fleet.operations.pr_report.report import Change
 from gpu_fleet.operations.pr_report.report import markdown as pr_report
-from gpu_fleet.operations.status import Reported, rows, summary
+from gpu_fleet.operations.status import Reported, of_nodes, rows, summary
 from gpu_fleet.operations.table import table
+from gpu_fleet.provider.resources.cluster import Node
 from gpu_fleet.safetext.markdown import code, plain, strong
 from gpu_fleet.stackfile.config import StackConfig
 from tests.checkout import REPO
@@ -78,6 +80,19 @@ def test_a_container_without_a_kernel_log_is_noted_because_its_xids_are_not_seen
         "exporter: bare metal with Docker",
         "no kernel log here: XIDs are not seen; kernelLog names a file",
     ]
+
+
+def test_nodes_of_a_cluster_of_which_something_does_not_arrive_are_named(tmp_path: Path) -> None:
+    stack = {"datacenter": "a", "cluster": "b", "kubernetes": {}, "metrics": {"url": "https://mimir.example.com/api/v1/push"}}
+    config = StackConfig.load(stack, tmp_path)
+    nodes = {f"gpu-{number:02}": Node(name=f"gpu-{number:02}", gpus=8, labels={}) for number in range(20)}
+    well = Arrivals(newest=dict.fromkeys(nodes, NOW), readings=frozenset(nodes), system=frozenset(nodes))
+    assert of_nodes(config, well, nodes, NOW) == "Kubernetes: samples of 20 of 20 nodes arrive in full."
+    some = Arrivals(newest=well.newest, readings=frozenset(list(nodes)[12:]), system=well.system)
+    lines = of_nodes(config, some, nodes, NOW).splitlines()
+    assert lines[0] == "Kubernetes: samples of 8 of 20 nodes arrive in full:"
+    assert lines[1] == "  gpu-00: no GPU readings: the exporter answers without them, or nothing scrapes it"
+    assert lines[-1] == "  and 2 more"
 
 
 def test_without_the_metrics_store_nothing_is_called_healthy(config: StackConfig) -> None:

@@ -196,7 +196,7 @@ def look(api: ClusterApi, inputs: Inputs, added: Sequence[str] = ()) -> Seen:
     version = api.get("/version")
     major, minor = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
     exists = api.find(f"/api/v1/namespaces/{namespace}") is not None
-    nodes = [_node(node) for node in api.list("/api/v1/nodes")]
+    nodes = nodes_of(api)
     wanted = {"namespaces": not exists, "networkpolicies": inputs.get("networkPolicies", False)}
     made = [entry for entry in _MADE if wanted.get(entry[1], True)]
     try:
@@ -241,6 +241,11 @@ def _kubelets_sign_themselves(api: ClusterApi, nodes: Sequence[Node]) -> bool:
     config = (found or {}).get("kubeletconfig") or {}
     own = config.get("tlsCertFile") or "/kubelet.crt"  # what a kubelet calls the one that it signed (kubernetes, cmd/kubelet)
     return bool(config) and not config.get("serverTLSBootstrap") and own.endswith("/kubelet.crt")
+
+
+def nodes_of(api: ClusterApi) -> list[Node]:
+    """Raises the exceptions of ClusterApi."""
+    return [_node(node) for node in api.list("/api/v1/nodes")]
 
 
 def _node(manifest: Manifest) -> Node:
