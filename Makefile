@@ -132,9 +132,9 @@ status: .venv/installed ## show the hosts of a stack: exporter, driver, GPUs, la
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.status --stack "$(STACK)"
 
-usage: .venv/installed ## write the GPU-hours of a month as CSV, by model, state, account, user and namespace: make usage STACK=s MONTH=2026-10 TO=usage.csv
+usage: .venv/installed ## write the GPU-hours of a month as CSV, by model, state, account, user and namespace: make usage STACK=s MONTH=2026-10 TO=usage.csv PRICES=observability
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
-	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.usage --stack "$(STACK)" --month "$(MONTH)" --to "$(or $(TO),-)"
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.usage --stack "$(STACK)" --month "$(MONTH)" --to "$(or $(TO),-)" --prices "$(PRICES)"
 
 reliability: .venv/installed ## write the failures, availability and repairs of a month's hosts as CSV: make reliability STACK=s MONTH=2026-10 TO=hosts.csv
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2

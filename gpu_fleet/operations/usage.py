@@ -1,7 +1,7 @@
 """`make usage`: the GPU-hours of a stack's cluster in a month as CSV, by model, state, account, user and namespace, with
 prices as money.
 
-    python -m gpu_fleet.operations.usage --stack us-west-training --month 2026-10 [--to usage.csv]
+    python -m gpu_fleet.operations.usage --stack us-west-training --month 2026-10 [--to usage.csv] [--prices observability]
 
 From what alerts/rules/usage.yaml records each minute. A month is UTC's; of the current one, what has passed. Hours in which
 nothing was recorded, such as those before gpu-fleet:jobs or the first pod with a GPU, are in no row: a note has their number.
@@ -18,13 +18,14 @@ import time
 from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
-from gpu_fleet.operations.stack import deployed_configuration, enter_project
+from gpu_fleet.operations.stack import configuration, deployed_configuration, enter_project
 from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 from gpu_fleet.stackfile.prices import Prices
 
@@ -69,21 +70,31 @@ def hours(store: Mimir, which: str, spans: Sequence[tuple[float, float]]) -> tup
     return used, inventory, recorded
 
 
-def _prices(config: StackConfig) -> Prices | None:
+@dataclass(frozen=True)
+class Tariff:
+    """What a GPU-hour costs. `currency`: ISO 4217."""
+
+    prices: Prices
+    currency: str
+
+
+def tariff(config: StackConfig) -> Tariff | None:
     section = config.grafana
-    return Prices.of(section.cost_per_gpu_hour) if section and section.cost_per_gpu_hour is not None else None
+    if section is None or section.cost_per_gpu_hour is None:
+        return None
+    return Tariff(Prices.of(section.cost_per_gpu_hour), section.currency)
 
 
-def rows(config: StackConfig, month: str, used: Hours) -> Iterator[tuple[str, ...]]:
-    prices = _prices(config)
+def rows(config: StackConfig, month: str, used: Hours, costs_as: Tariff | None) -> Iterator[tuple[str, ...]]:
+    prices = costs_as.prices if costs_as else None
     for key, of_days in sorted(used.items()):
         costs = [count * price for day, count in of_days.items() if prices and (price := prices.at(key[0], day)) is not None]
-        money = (f"{sum(costs):.2f}", config.grafana.currency) if config.grafana and costs else ("", "")
+        money = (f"{sum(costs):.2f}", costs_as.currency) if costs_as and costs else ("", "")
         yield (month, config.datacenter, config.cluster, *key, f"{sum(of_days.values()):.2f}", *money)
 
 
 def notes(
-    config: StackConfig, used: Hours, inventory: float, recorded: float, spans: Sequence[tuple[float, float]]
+    used: Hours, inventory: float, recorded: float, spans: Sequence[tuple[float, float]], costs_as: Tariff | None
 ) -> Iterator[str]:
     """What the reader of the CSV must know."""
     total = sum(sum(of_days.values()) for of_days in used.values())
@@ -93,11 +104,11 @@ def notes(
         yield "They differ by more than 0.5 %: see the alert GpuHoursDoNotAddUp."
     if passed - recorded > passed * _MOST_APART:
         yield f"Recorded for {recorded:,.1f} of {passed:,.1f} hours; the others are in no row."
-    if prices := _prices(config):
+    if costs_as:
         free: dict[str, float] = {}
         for key, of_days in used.items():
             for day, count in of_days.items():
-                if prices.at(key[0], day) is None:
+                if costs_as.prices.at(key[0], day) is None:
                     free[key[0]] = free.get(key[0], 0) + count
         for model, count in sorted(free.items()):
             yield f"{count:,.1f} GPU-hours of {model or 'GPUs of unknown model'} have no price in grafana.costPerGpuHour."
@@ -158,13 +169,21 @@ def month_as_csv(arguments: list[str], what: str, description: str, head: Sequen
     return 0
 
 
-def table_of(month: Month) -> Table:
+def table_of(prices_of: str, month: Month) -> Table:
+    """`prices_of`: the stack that has the prices. Empty: the same."""
+    costs_as = tariff(configuration(prices_of).load() if prices_of else month.config)
+    if prices_of and costs_as is None:
+        raise OperationError(f"PRICES is {prices_of}, whose stack file has no gpu-fleet:grafana.costPerGpuHour")
     used, inventory, recorded = hours(month.store, month.which, month.spans)
-    return list(rows(month.config, month.name, used)), list(notes(month.config, used, inventory, recorded, month.spans))
+    found = list(rows(month.config, month.name, used, costs_as))
+    return found, list(notes(used, inventory, recorded, month.spans, costs_as))
 
 
 def main(arguments: list[str]) -> int:
-    return month_as_csv(arguments, "usage", "The GPU-hours of a month as CSV.", HEAD, table_of)
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--prices", default="", metavar="STACK")
+    given, others = parser.parse_known_args(arguments)
+    return month_as_csv(others, "usage", "The GPU-hours of a month as CSV.", HEAD, partial(table_of, given.prices))
 
 
 if __name__ == "__main__":

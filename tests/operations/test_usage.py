@@ -11,7 +11,7 @@ import pytest
 
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import Mimir
-from gpu_fleet.operations.usage import HEAD, csv_text, days, hours, notes, rows
+from gpu_fleet.operations.usage import HEAD, Month, csv_text, days, hours, notes, rows, table_of, tariff
 from gpu_fleet.stackfile.config import StackConfig
 from lab.showcase.remote_write import push
 from tests.prometheus_server import PrometheusServer
@@ -74,7 +74,7 @@ def test_a_month_adds_up_and_has_its_price(store: Mimir, tmp_path: Path) -> None
     assert totals == pytest.approx(truth)
     assert (inventory, recorded) == pytest.approx((8 * hours_of, hours_of))
     one = config(tmp_path, costPerGpuHour=2.5, currency="EUR")
-    assert csv_text(HEAD, list(rows(one, MONTH, used))).splitlines() == [
+    assert csv_text(HEAD, list(rows(one, MONTH, used, tariff(one)))).splitlines() == [
         "month,datacenter,cluster,model,state,account,user,namespace,gpu_hours,cost,currency",
         f"{MONTH},d,c,H100,broken,,,,10.00,25.00,EUR",
         f"{MONTH},d,c,H100,idle,,bob,,{2 * hours_of:.2f},{5 * hours_of:.2f},EUR",
@@ -82,14 +82,14 @@ def test_a_month_adds_up_and_has_its_price(store: Mimir, tmp_path: Path) -> None
         f"{MONTH},d,c,H100,job,vision,alice,,{job:.2f},{2.5 * job:.2f},EUR",
         f"{MONTH},d,c,H100,unallocated,,,,{free:.2f},{2.5 * free:.2f},EUR",
     ]
-    assert list(notes(one, used, inventory, recorded, spans)) == [
+    assert list(notes(used, inventory, recorded, spans, tariff(one))) == [
         f"{8 * hours_of:,.1f} GPU-hours of {8 * hours_of:,.1f} in the inventory",
         f"Recorded for {hours_of:,.1f} of {LENGTH:,.1f} hours; the others are in no row.",
     ]
     # From the 20th on another price; the six hours in which nothing was recorded are on the 20th.
     until = 19 * 24
     two = config(tmp_path, costPerGpuHour={"H100": [{"cost": 2}, {"from": f"{MONTH}-20", "cost": 3}], "A100": 9})
-    costs = {(row[4], row[6], row[7]): float(row[-2]) for row in rows(two, MONTH, used)}
+    costs = {(row[4], row[6], row[7]): float(row[-2]) for row in rows(two, MONTH, used, tariff(two))}
     assert costs["idle", "bob", ""] == pytest.approx(2 * (2 * until + 3 * (hours_of - until)))
     assert costs["job", "alice", ""] == pytest.approx(4.5 * (2 * (until - 72) + 3 * (hours_of - until)))
 
@@ -97,9 +97,11 @@ def test_a_month_adds_up_and_has_its_price(store: Mimir, tmp_path: Path) -> None
 def test_without_a_price_there_is_no_money_and_a_difference_is_named(tmp_path: Path) -> None:
     used = {("H100", "job", "vision", "alice", ""): {"2026-10-01": 10.0}}
     none = config(tmp_path)
-    assert list(rows(none, "2026-10", used)) == [("2026-10", "d", "c", "H100", "job", "vision", "alice", "", "10.00", "", "")]
-    assert list(notes(none, used, 10.04, 24, [(0, 24 * HOUR)])) == ["10.0 GPU-hours of 10.0 in the inventory"]
-    _, differs = notes(none, used, 10.06, 24, [(0, 24 * HOUR)])
+    assert list(rows(none, "2026-10", used, tariff(none))) == [
+        ("2026-10", "d", "c", "H100", "job", "vision", "alice", "", "10.00", "", "")
+    ]
+    assert list(notes(used, 10.04, 24, [(0, 24 * HOUR)], None)) == ["10.0 GPU-hours of 10.0 in the inventory"]
+    _, differs = notes(used, 10.06, 24, [(0, 24 * HOUR)], None)
     assert "differ by more than 0.5 %" in differs
 
 
@@ -109,11 +111,29 @@ def test_a_model_without_a_price_is_named(tmp_path: Path) -> None:
         ("L4", "job", "", "", "team-a"): {"2026-10-01": 4.0},
     }
     priced = config(tmp_path, costPerGpuHour={"H100": [{"from": "2026-10-02", "cost": 3}]})
-    assert [row[-3:] for row in rows(priced, "2026-10", used)] == [("11.00", "3.00", "USD"), ("4.00", "", "")]
-    assert list(notes(priced, used, 15, 24, [(0, 24 * HOUR)]))[1:] == [
+    assert [row[-3:] for row in rows(priced, "2026-10", used, tariff(priced))] == [("11.00", "3.00", "USD"), ("4.00", "", "")]
+    assert list(notes(used, 15, 24, [(0, 24 * HOUR)], tariff(priced)))[1:] == [
         "10.0 GPU-hours of H100 have no price in grafana.costPerGpuHour.",
         "4.0 GPU-hours of L4 have no price in grafana.costPerGpuHour.",
     ]
+
+
+def test_prices_are_those_of_the_stack_that_has_the_dashboards(
+    store: Mimir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = "gpu-fleet:datacenter: d\n  gpu-fleet:cluster: c\n  gpu-fleet:grafanaAuth: {secure: v1}\n"
+    grafana = '  gpu-fleet:grafana: {url: "https://grafana.example.com", costPerGpuHour: {H100: 2}, currency: CHF}\n'
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-fleet\nruntime: python\n")
+    (tmp_path / "Pulumi.observability.yaml").write_text(f"config:\n  {stack}{grafana}")
+    (tmp_path / "Pulumi.poor.yaml").write_text("config: {gpu-fleet:datacenter: d, gpu-fleet:cluster: c}\n")
+    monkeypatch.setenv("GPU_FLEET_STACKS", str(tmp_path))
+    plain = StackConfig.load({"datacenter": "d", "cluster": "c"}, tmp_path)
+    month = Month(MONTH, plain, store, '{datacenter="d",cluster="c"}', days(MONTH, time.time()))
+    found, _ = table_of("observability", month)
+    assert {row[-2:] for row in found if row[4] == "broken"} == {("20.00", "CHF")}
+    assert {row[-2:] for row in table_of("", month)[0]} == {("", "")}
+    with pytest.raises(OperationError, match="PRICES is poor, whose stack file has no"):
+        table_of("poor", month)
 
 
 def test_the_current_month_ends_now_and_a_wrong_one_is_refused() -> None:
