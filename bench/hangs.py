@@ -1,4 +1,4 @@
-"""How often are JobHung and JobSlowedByGpu right? The rules themselves, on generated jobs, at a real Prometheus.
+"""How often are JobHung, JobStalled and JobSlowedByGpu right? The rules themselves, on generated jobs, at a real Prometheus.
 
     python -m bench.hangs [--seed 33] [--tapes 100]
 
@@ -35,6 +35,7 @@ TAPES: Final = 100
 LENGTH_S: Final = 2400
 SCRAPE_S: Final = 15
 HUNG, SLOWED = "JobHung", "JobSlowedByGpu"
+ALERTS: Final = {HUNG: ("JobHung", "JobStalled"), SLOWED: ("JobSlowedByGpu",)}
 # After the beginning. A job of which one rank is idle, and the others wait, looks for minutes like one that writes a checkpoint.
 SOON_S: Final = {"all wait": 120, "one is idle": 690, SLOWED: 900}
 
@@ -268,14 +269,14 @@ def series(tape: Tape, start_s: float) -> Iterator[tuple[Labels, list[tuple[floa
 # --- what the rules say --------------------------------------------------------------------------------------------
 
 
-def rules(name: str) -> list[tuple[str, int]]:
-    """Expressions of an alert or of what is recorded, and the interval of each, s."""
+def rules(*names: str) -> list[tuple[str, int]]:
+    """Expressions of alerts or of what is recorded, and the interval of each, s."""
     groups = yaml.safe_load((Path(alerts.__file__).parent / "rules" / "hangs.yaml").read_text())["groups"]
     return [
         (rule["expr"], {"15s": 15, "1m": 60}[group["interval"]])
         for group in groups
         for rule in group["rules"]
-        if name in (rule.get("alert"), rule.get("record"))
+        if {rule.get("alert"), rule.get("record")} & {*names}
     ]
 
 
@@ -295,7 +296,7 @@ class Store:
     def named(self) -> dict[int, dict[str, dict[tuple[str, str], float]]]:
         """By tape and alert: when what is named first."""
         found: dict[int, dict[str, dict[tuple[str, str], float]]] = {}
-        for name, rule in [(alert, rule) for alert in (HUNG, SLOWED) for rule in rules(alert)]:
+        for name, rule in [(of, rule) for of, alert in ALERTS.items() for rule in rules(*alert)]:
             for labels, samples in self.over_time(*rule):
                 who = (labels["job_id"], "") if name == HUNG else (labels["instance"], labels["gpu"])
                 tape = found.setdefault(int(labels["cluster"].removeprefix("tape-")), {}).setdefault(name, {})
@@ -372,7 +373,7 @@ def measure(count: int = TAPES, seed: int = SEED) -> tuple[dict[str, Score], flo
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.hangs", description="Precision and recall of JobHung and JobSlowedByGpu."
+        prog="python -m bench.hangs", description="Precision and recall of JobHung, JobStalled and JobSlowedByGpu."
     )
     parser.add_argument("--tapes", type=int, default=TAPES)
     parser.add_argument("--seed", type=int, default=SEED)
