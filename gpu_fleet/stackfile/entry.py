@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpu_fleet.stackfile.hosts import KERNEL_LOG_WORDS, PYTHON_WORDS, HostEntry, Ports
+from gpu_fleet.stackfile.hosts import PATHS, HostEntry, Ports
 from gpu_fleet.stackfile.monitoring import has_gpus, is_server
 from gpu_fleet.stackfile.patterns import Listed
 from gpu_fleet.stackfile.problems import Problem
@@ -65,15 +65,10 @@ def _reached_by_ssh(entry: HostEntry, listed: Listed) -> Iterator[Problem]:
     if entry.prefix is not None:
         fix = "remove prefix, or add `connection: local`"
         yield Problem(listed.place(("prefix",)), "has no effect without `connection: local`", fix=fix)
-    paths = [("toolPath", path) for path in entry.tool_path]
-    if entry.kernel_log not in KERNEL_LOG_WORDS:
-        paths.append(("kernelLog", entry.kernel_log))
-    if entry.supervisord:
-        paths.append(("supervisord", entry.supervisord))
-    if entry.python not in PYTHON_WORDS:
-        paths.append(("python", entry.python))
-    words = {"kernelLog": KERNEL_LOG_WORDS, "python": PYTHON_WORDS}
-    for key, path in paths:
-        if not path.startswith("/"):
-            expected = ", ".join((*words.get(key, ()), f"{'or ' if key in words else ''}an absolute path on the host"))
-            yield Problem(listed.place((key,)), f'"{path}" is not an absolute path', expected, "start it with /")
+    for name, words in PATHS.items():
+        value = getattr(entry, name)
+        for path in value if isinstance(value, tuple) else (value,):
+            if path is not None and path not in words and not path.startswith("/"):
+                expected = ", ".join((*words, f"{'or ' if words else ''}an absolute path on the host"))
+                place = listed.place((HostEntry.model_fields[name].alias or name,))
+                yield Problem(place, f'"{path}" is not an absolute path', expected, "start it with /")

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpu_fleet.stackfile.entry import check_entry
-from gpu_fleet.stackfile.hosts import KERNEL_LOG_WORDS, PYTHON_WORDS, HostEntry, Ssh
+from gpu_fleet.stackfile.hosts import PATHS, HostEntry, Ssh
 from gpu_fleet.stackfile.hostspec import HostSpec
 from gpu_fleet.stackfile.patterns import PATTERN_EXPECTED, Listed, PatternError, expand, is_pattern
 from gpu_fleet.stackfile.problems import Location, Place, Problem, explain, first_causes, shown
@@ -61,7 +61,7 @@ class HostList:
                 self.problems.append(Problem(listed.place(()), what, "each host once", "remove one of the two, or rename it"))
                 continue
             self._by_name[name.lower()] = name
-            self.hosts[name] = HostSpec(name=name, address=address, **shared)
+            self.hosts[name] = HostSpec.model_construct(**{**shared, "name": name, "address": address})
             self.places[name] = listed.place
 
     def _shared(self, entry: HostEntry) -> dict[str, Any]:
@@ -70,38 +70,25 @@ class HostList:
         user = entry.user or self.ssh.user or ""
         sudo = next((answer for answer in (entry.sudo, self.ssh.sudo) if answer is not None), user != "root")
         key_file = entry.private_key_file or self.ssh.private_key_file
-        kernel_log = entry.kernel_log
-        return {
+        resolved = {
             "port": entry.port or self.ssh.port,
             "user": "" if is_local else user,
-            "connection": entry.connection,
             "prefix": str(self.local_path(entry.prefix)) if entry.prefix else "",
             "private_key_file": None if is_local else key_file,
             "bastion": None if is_local else entry.bastion or self.ssh.bastion,
             "sudo": not is_local and sudo,
-            "host_key": entry.host_key,
-            "gpus": entry.gpus,
-            "min_driver": entry.min_driver,
-            "exporter": entry.exporter,
-            "vendor": entry.vendor,
-            "kernel_log": kernel_log if kernel_log in KERNEL_LOG_WORDS else self._path_on_host(kernel_log, is_local),
-            "tool_path": tuple(self._path_on_host(path, is_local) for path in entry.tool_path),
-            "service_manager": entry.service_manager,
-            "supervisord": self._path_on_host(entry.supervisord, is_local) if entry.supervisord else None,
-            "python": entry.python if entry.python in PYTHON_WORDS else self._path_on_host(entry.python, is_local),
-            "ports": entry.ports,
-            "adopt": entry.adopt,
-            "replace_old_collector": entry.replace_old_collector,
-            "maintenance": entry.maintenance,
-            "lost": entry.lost,
-            "role": entry.role,
         }
+        paths = {name: self._on_this_machine(getattr(entry, name), words) for name, words in PATHS.items()} if is_local else {}
+        return {**dict(entry), **resolved, **paths}
 
     def local_path(self, text: str) -> Path:
         return local_path(self.base, text)
 
-    def _path_on_host(self, text: str, is_local: bool) -> str:
-        return str(self.local_path(text)) if is_local else text
+    def _on_this_machine(self, value: Any, words: tuple[str, ...]) -> Any:
+        """Paths of a local host, which start at the stack file: one, or several."""
+        if isinstance(value, tuple):
+            return tuple(str(self.local_path(path)) for path in value)
+        return value if value is None or value in words else str(self.local_path(value))
 
     def _check_addresses(self, entry: HostEntry, listed: Listed) -> list[Problem]:
         names, place, key = listed.names, listed.place, () if entry.address is None else ("address",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -23,8 +24,14 @@ Exporter = Literal["auto", "dcgm-exporter", "nvidia_gpu_exporter", "textfile"]
 Vendor = Literal["auto", "nvidia", "amd"]
 ServiceManager = Literal["auto", "systemd", "supervisor"]
 Role = Literal["gpu", "monitoring", "both"]
-KERNEL_LOG_WORDS = ("auto", "journal")  # anything else is the path of a file
-PYTHON_WORDS = ("auto", "present")  # anything else is the path of a program
+PYTHON_WORDS = ("auto", "present")
+# Keys of a host whose values are paths there, and the words that may stand in their place.
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "kernel_log": ("auto", "journal"),
+    "python": PYTHON_WORDS,
+    "supervisord": (),
+    "tool_path": (),
+}
 
 
 class Bastion(Section):
