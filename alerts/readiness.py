@@ -31,6 +31,9 @@ _TEXTS: Final = {
         "2": "the driver asks to reboot the node",
         "3": "the driver asks to drain peer-to-peer traffic",
         "4": "the driver asks to drain the node, then reset the GPU",
+        "5": "the driver asks to recover the IMEX domain",
+        "6": "the driver asks to reset the bus",
+        "7": "the driver asks to reboot the system",
     }
 }
 # About the program, or about nothing that the next job would notice.

@@ -25,6 +25,9 @@ RECOVERY_ACTIONS: Final = {
     2: ("reboot node", "red"),
     3: ("drain P2P", "yellow"),
     4: ("drain and reset", "orange"),
+    5: ("recover IMEX", "orange"),
+    6: ("reset bus", "red"),
+    7: ("reboot system", "red"),
 }
 
 
