@@ -179,7 +179,8 @@ def _description(node: Mapping[str, Any]) -> dict[str, str]:
 
 def _options(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What the value may be; null means that it may be left out, which a component's argument always may."""
-    options = [node] if "anyOf" not in node else [inner for option in node["anyOf"] for inner in _options(option)]
+    among = node.get("anyOf") or node.get("oneOf")
+    options = [node] if among is None else [inner for option in among for inner in _options(option)]
     return [option for option in options if option.get("type") != "null"]
 
 

@@ -19,7 +19,7 @@ class Run:
     """An engine with a plugin, which heeds no SIGTERM and has started a server."""
 
     def __init__(self, directory: Path, stack: str) -> None:
-        self._written = directory / "plugin", directory / "server"
+        self._written = directory / "plugin.pid", directory / "server.pid"
         scripts = {
             "pulumi": f'"{directory}/pulumi-resource-test" 127.0.0.1:1 & wait',
             "pulumi-resource-test": f'trap "" TERM\n"{directory}/server" & echo $$ >{self._written[0]}\nwait\nwait',
