@@ -55,7 +55,8 @@ class Owner:
             found = await asyncio.to_thread(_get, f"{url.rstrip('/')}{_PROVISIONING}/{path}", auth)
             if found and not _is_default_policy(found):
                 raise RuntimeError(
-                    f"{url} has {what} that this stack did not create: nothing of it was changed. To replace it, write "
+                    f"{url} has {what} that this stack did not create: nothing of it was changed. If a run was killed, "
+                    f"`make up STACK={pulumi.get_stack()}` takes over what that run had created. To replace it, write "
                     "`takeOver: true` under gpu-fleet:grafana for one `up`. To keep it, remove `receivers` from "
                     "gpu-fleet:alerts: your policy then routes our alerts by their labels."
                 )

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from components.kubernetes.releases import release_names
 from gpu_fleet.operations.cluster import cluster_api
 from gpu_fleet.operations.engine import OperationError, error_of, pulumi
 from gpu_fleet.operations.stack import Configuration
@@ -47,9 +48,9 @@ _UNCHANGED: Final = ("pending-upgrade", "pending-rollback")  # Helm then continu
 Resource = Mapping[str, Any]
 
 
-def settle(stack: str, found: Configuration) -> list[str]:
-    """What was open and is in the state now, by type and name. Raises OperationError where somebody else has the name of a
-    release, before anything was changed."""
+def settle(stack: str, found: Configuration, *, removes: bool = False) -> list[str]:
+    """What was open and is in the state now, by type and name. `removes`: the next run removes the whole stack. Raises
+    OperationError where somebody else has the name of a release that is to be installed, before anything was changed."""
     state = exported(stack)
     creating = pending(state, "creating")
     changed = [one for one in pending(state, "updating").values() if one["type"] == RELEASE]
@@ -59,7 +60,7 @@ def settle(stack: str, found: Configuration) -> list[str]:
     known = {one["urn"] for one in resources_of(state) if one.get("outputs") or one["type"] not in _TAKEN}
     opened = {urn: one for urn, one in creating.items() if urn not in known}
     adopted = {
-        **_releases(stack, found, [one for one in opened.values() if one["type"] == RELEASE], changed),
+        **_releases(stack, found, [one for one in opened.values() if one["type"] == RELEASE], changed, removes),
         **{urn: identity for urn, one in opened.items() if (identity := _in_grafana(one))},
     }
     if adopted and not _read(stack, state, {urn: {**opened[urn], "id": identity} for urn, identity in adopted.items()}):
@@ -83,8 +84,11 @@ def _read(stack: str, state: Mapping[str, Any], resources: Mapping[str, Resource
     return done.returncode == 0
 
 
-def _releases(stack: str, found: Configuration, opened: Sequence[Resource], changed: Sequence[Resource]) -> dict[str, str]:
-    """URN to id of the Helm releases that are ours. What Helm did not finish is made ready for the next attempt."""
+def _releases(
+    stack: str, found: Configuration, opened: Sequence[Resource], changed: Sequence[Resource], removes: bool
+) -> dict[str, str]:
+    """URN to id of the Helm releases that are ours. What Helm did not finish is made ready for the next attempt; where none
+    follows, it is taken as it is, so that it is removed."""
     adopted: dict[str, str] = {}
     unfinished: list[HelmRelease] = []
     if not opened and not changed:
@@ -94,23 +98,25 @@ def _releases(stack: str, found: Configuration, opened: Sequence[Resource], chan
         names = listed([one["inputs"]["name"] for one in (*opened, *changed)])
         raise OperationError(
             f"a run was killed while it installed Helm releases ({names}), and gpu-fleet:kubernetes, which says where, is not in "
-            f"the stack file any more: put it back, then `make up STACK={stack}`, or `make destroy STACK={stack}`"
+            f"the stack file any more: put it back, then `make up STACK={stack}` or `make destroy STACK={stack}`"
         )
-    api = cluster_api(config, stack, found)
+    api, section = cluster_api(config, stack, found), config.kubernetes
+    wanted = set() if removes else {(section.namespace, name) for name in release_names(section)}
     try:
         for one in changed:
             release = _of_cluster(api, one)
-            if release and release.status in _UNCHANGED:
+            if release and release.status in _UNCHANGED and _place(one) in wanted:
                 unfinished.append(release)
         for one in opened:
             release = _of_cluster(api, one)
             if release is None:
                 continue
-            if _is_marked(release, stack):
-                adopted[one["urn"]] = f"{one['inputs']['namespace']}/{release.name}"
-            elif release.status in _UNFINISHED and _given(release.values) == _given(one["inputs"].get("values")):
+            is_unfinished = release.status in _UNFINISHED and _given(release.values) == _given(one["inputs"].get("values"))
+            if is_unfinished and _place(one) in wanted:
                 unfinished.append(release)
-            else:
+            elif is_unfinished or _is_marked(release, stack):
+                adopted[one["urn"]] = "/".join(_place(one))
+            elif _place(one) in wanted:
                 raise OperationError(_of_others(release, one["inputs"]["namespace"], stack))
         for release in unfinished:
             api.delete(release.path)
@@ -121,9 +127,13 @@ def _releases(stack: str, found: Configuration, opened: Sequence[Resource], chan
     return adopted
 
 
+def _place(one: Resource) -> tuple[str, str]:
+    return one["inputs"]["namespace"], one["inputs"]["name"]
+
+
 def _of_cluster(api: ClusterApi, one: Resource) -> HelmRelease | None:
-    name = one["inputs"]["name"]
-    return helm_releases(api, one["inputs"]["namespace"], [name]).get(name)
+    namespace, name = _place(one)
+    return helm_releases(api, namespace, [name]).get(name)
 
 
 def _of_others(release: HelmRelease, namespace: str, stack: str) -> str:

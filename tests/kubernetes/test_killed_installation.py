@@ -135,6 +135,21 @@ def test_an_installation_and_an_upgrade_that_were_killed_midway_are_completed(
     assert_as_the_code_says(stack, cluster)
 
 
+def test_what_a_killed_installation_left_is_removed_with_the_stack(
+    stack: Stack, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stack.directory)
+    stack.config["kubernetes"]["charts"]["dcgmExporter"]["values"] = {"image": {"tag": "missing"}}
+    stack.write()
+    killed_below_make_up(stack, cluster, "pending-install")
+    assert "dcgm-exporter" in daemons(cluster)
+    stack.operation("destroy", "--yes")
+    assert not stack.resources()
+    cluster.wait_for("the namespace to go", lambda: cluster.api.read("v1", "Namespace", NAMESPACE) is None)
+    roles = [one["metadata"]["name"] for one in cluster.api.list("rbac.authorization.k8s.io/v1", "ClusterRole")]
+    assert not {"dcgm-exporter", "alloy"} & set(roles), "what belongs to no namespace is Helm's to remove"
+
+
 def test_a_release_of_somebody_else_is_named_before_anything_is_touched(stack: Stack, cluster: Cluster) -> None:
     cluster.namespace(NAMESPACE)
     theirs = stack.directory / "charts/theirs"
