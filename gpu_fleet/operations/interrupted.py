@@ -95,7 +95,9 @@ def _releases(
         return adopted
     config = found.load()
     if config.kubernetes is None:
-        names = listed([one["inputs"]["name"] for one in (*opened, *changed)])
+        if not opened:
+            return adopted  # they are removed, whatever Helm was doing
+        names = listed([one["inputs"]["name"] for one in opened])
         raise OperationError(
             f"a run was killed while it installed Helm releases ({names}), and gpu-fleet:kubernetes, which says where, is not in "
             f"the stack file any more: put it back, then `make up STACK={stack}` or `make destroy STACK={stack}`"
