@@ -196,6 +196,7 @@ def _trend() -> tuple[Any, ...]:
             width=24,
             fill=30,
             is_stacked=True,
+            colors={"job": "green", "idle": "yellow", "unallocated": "blue", "broken": "red", "unknown": "gray"},
             if_none="no cluster has gpu-fleet:jobs, or pods with GPUs",
         ),
         _course(

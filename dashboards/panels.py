@@ -103,11 +103,12 @@ def time_series(
     most: float | None = None,
     usual_most: float | None = None,
     is_stacked: bool = False,
+    colors: Mapping[str, str] | None = None,
 ) -> timeseries.Panel:
     """Lines over time. `fill`: opacity of the area below, percent; use 0 for several unstacked lines.
 
     `most`: maximum of the axis, if the unit has one. `usual_most`: soft maximum of the axis. `is_stacked`: the lines are stacked,
-    so that the uppermost is their sum; Limit and Reference are not stacked.
+    so that the uppermost is their sum; Limit and Reference are not stacked. `colors`: of series, by their names in the legend.
     """
     is_wide = width >= _LEGEND_BESIDE_FROM
     panel = (
@@ -131,6 +132,8 @@ def time_series(
     for position, query in enumerate(queries):
         if isinstance(query, (Limit, Reference)):
             panel.override_by_query(_ref_id(position), _dashed("red" if isinstance(query, Limit) else "text"))
+    for name, color in (colors or {}).items():
+        panel.override_by_name(name, [_fixed(color)])
     return _described(panel, title, queries, description, unit, thresholds, width, HEIGHT if is_wide else HEIGHT + 1)
 
 
@@ -165,7 +168,7 @@ def count_of(title: str, *, complete: str, short: str, description: str, width: 
         .mappings([_unknown(UNKNOWN)])
     )
     for ref_id, color in (("A", "green"), ("B", "red")):
-        panel.override_by_query(ref_id, [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color})])
+        panel.override_by_query(ref_id, [_fixed(color)])
     queries = [Query(complete, "of {{expected}}"), Query(short, "of {{expected}}")]
     return _described(panel, title, queries, description, "short", NO_THRESHOLDS, width, 4, instant=True)
 
@@ -442,5 +445,9 @@ def _dashed(color: str) -> list[models.DynamicConfigValue]:
         models.DynamicConfigValue(id_val="custom.fillOpacity", value=0),
         models.DynamicConfigValue(id_val="custom.lineWidth", value=2),
         models.DynamicConfigValue(id_val="custom.stacking", value={"mode": "none"}),
-        models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color}),
+        _fixed(color),
     ]
+
+
+def _fixed(color: str) -> models.DynamicConfigValue:
+    return models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": color})
