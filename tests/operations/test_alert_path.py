@@ -240,7 +240,7 @@ def test_a_host_that_cannot_be_reached_is_not_chosen(backend, tmp_path) -> None:
 def test_the_alert_starts_on_a_host_with_gpus_and_not_on_the_monitoring_server_that_is_listed_first(backend, tmp_path) -> None:
     config = config_of(backend, tmp_path)
     [first, *_] = config.hosts.values()
-    hosts = {"mon-1": replace(first, name="mon-1", role="monitoring"), first.name: first}
+    hosts = {"mon-1": first.model_copy(update={"name": "mon-1", "role": "monitoring"}), first.name: first}
     config = replace(config, hosts=hosts)
     assert alert_path.host_of(config, "").name == first.name
     assert alert_path.host_of(config, "mon-1").name == "mon-1"
