@@ -145,7 +145,9 @@ def test_a_whole_host_without_python_gets_the_distribution_s_and_the_plan_says_s
     assert "it could not be installed: E: Unable to locate python3; nothing was done" in failed.error("host")["message"]
     installed = host.directory / "usr/bin/python3"
     _program(host.directory / "new", 'case $4 in *version_info*) exit 0 ;; esac\necho "$@"\n')
-    install = f'[ "$*" = "-qq -y --no-install-recommends install python3" ] && mkdir -p {installed.parent}'
+    install = (
+        f'[ "$*" = "-qq -y -o DPkg::Lock::Timeout=300 --no-install-recommends install python3" ] && mkdir -p {installed.parent}'
+    )
     _program(host.directory / "bin/apt-get", f"{install} && cp {host.directory}/new {installed}\n")
     apply = _on_whole_host(host, "apply", without_python)
     assert (apply.code, apply.stderr) == (0, "host: installing the distribution's Python\n")
