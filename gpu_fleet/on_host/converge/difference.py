@@ -132,8 +132,7 @@ class Differences:
         except OSError:
             return False
         is_any = False
-        # As the shell's patterns list them: hidden ones last.
-        for name in sorted(names, key=lambda name: (name.startswith("."), name)):
+        for name in names:
             path = f"{directory}/{name}"
             if name.endswith(NEW) or path in self._on.wanted.paths:
                 continue
