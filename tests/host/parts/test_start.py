@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -166,6 +168,33 @@ def test_positions_that_a_power_cut_left_damaged_do_not_keep_alloy_from_starting
     assert positions.exists() == is_kept
     assert is_kept or positions.with_name("positions.yml.damaged").read_bytes() == content
     assert ("is damaged" in done.stdout) != is_kept
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [(200, 0), (400, 1)])
+def test_a_reload_that_alloy_refuses_fails_with_alloy_s_words(prefix: Path, status: int, exit_code: int) -> None:
+    asked = []
+
+    class Alloy(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b"error during the initial load: unrecognized attribute")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Alloy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = subprocess.run(
+            [prefix / "opt/gpu-fleet/libexec/start-reload-alloy"],
+            env={"PATH": os.environ["PATH"], "GPU_FLEET_ALLOY_LISTEN": f"127.0.0.1:{server.server_address[1]}"},
+            capture_output=True,
+            text=True,
+        )
+        server.shutdown()
+    assert (done.returncode, asked) == (exit_code, ["/-/reload"])
+    assert ("unrecognized attribute" in done.stderr) == (status != 200)
 
 
 SENT = """\
