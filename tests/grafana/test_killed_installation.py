@@ -18,20 +18,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.grafana import test_repairs
+from tests.grafana.test_repairs import PROVISIONING, SECRETS
 from tests.hosts.stack import Stack
 from tests.provider.ruler_server import RulerServer
 from tests.standins.grafana_server import GrafanaServer
 
-SECRETS = {"slackUrl": "https://hooks.slack.example.com/services/planted", "rulersPassword": "planted-password"}
 ALERTS = {
-    "targets": ["grafana"],
-    "runbookUrl": "https://git.example.com/gpu-fleet/blob/main",
-    "receiver": "team",
-    "receivers": {"team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}}},
+    **test_repairs.ALERTS,
     "routes": [{"matchers": ["severity=critical"], "receiver": "team", "muteTimings": ["move"]}],
     "muteTimings": {"move": {"daysOfMonth": [24], "months": ["december"], "years": [2026]}},
 }
-PROVISIONING = "/api/v1/provisioning"
 # What creates each kind, as far as a run comes while it waits for those before.
 CREATING = [
     r"POST /api/folders",
