@@ -26,7 +26,7 @@ URL = "http://127.0.0.1:${WEB_PORT}/"
 
 @pytest.fixture
 def host(host: SimulatedHost, free_port: int) -> SimulatedHost:
-    """Its supervisorctl only fails: where there is curl, none of these runs needs it."""
+    """Its supervisorctl only fails: none of these runs needs it."""
     host.settings["WEB_PORT"] = str(free_port)
     programs = host.directory / "supervisor"
     programs.mkdir()

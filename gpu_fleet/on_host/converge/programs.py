@@ -21,12 +21,10 @@ class Done(NamedTuple):
 
 
 NOT_FOUND = 127
-TIMED_OUT = 124
 
 
 def run(
     *command: str,
-    within_s: float | None = None,
     environment: dict[str, str] | None = None,
     directory: str | None = None,
     joined: bool = False,
@@ -45,11 +43,7 @@ def run(
     except OSError as error:
         return Done(NOT_FOUND, "", f"{command[0]}: {error.strerror}")
     try:
-        output, errors = process.communicate(timeout=within_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return Done(TIMED_OUT, "", "")
+        output, errors = process.communicate()
     except BaseException:
         process.wait()
         raise
