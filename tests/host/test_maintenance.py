@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from gpu_fleet.host.bundle import ENVIRONMENT
-from gpu_fleet.host.part import ROOTFS
 from gpu_fleet.host.parts.textfile import DIRECTORY, MAINTENANCE
+from tests.host.parts.places import parts_of, place
 
 
 @pytest.fixture
 def placed(tmp_path: Path) -> Path:
     """A host's files below a prefix with a space."""
     prefix = tmp_path / "a host"
-    program = prefix / MAINTENANCE.lstrip("/")
-    for path in (MAINTENANCE, ENVIRONMENT):
-        (prefix / path.lstrip("/")).parent.mkdir(parents=True)
-        (prefix / path.lstrip("/")).write_bytes((ROOTFS / path.lstrip("/")).read_bytes())
-    (prefix / DIRECTORY.lstrip("/")).mkdir(parents=True)
-    return program
+    place(parts_of({}), prefix)
+    return prefix / MAINTENANCE.lstrip("/")
 
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +58,7 @@ def test_a_reason_that_would_break_the_metrics_of_the_host_is_refused(placed: Pa
 
 
 def test_a_login_that_cannot_write_there_has_to_use_sudo(placed: Path) -> None:
-    (placed.parents[3] / DIRECTORY.lstrip("/")).rmdir()
+    shutil.rmtree(placed.parents[3] / DIRECTORY.lstrip("/"))
     refused = run(placed, "stop")
     assert refused.returncode == 1
     assert "run it as root (sudo)" in refused.stderr

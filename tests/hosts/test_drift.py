@@ -22,7 +22,7 @@ BY_HAND: dict[str, list[str]] = {
     ": >/etc/gpu-fleet/alloy/collect_kernel_journal.alloy": [
         "file /etc/gpu-fleet/alloy/collect_kernel_journal.alloy: content differs"
     ],
-    f"rm {LIBEXEC}/find-tool": [f"file {LIBEXEC}/find-tool: missing"],
+    f"rm {LIBEXEC}/start-reload-alloy": [f"file {LIBEXEC}/start-reload-alloy: missing"],
     f"chmod 777 {LIBEXEC}/start-alloy": [f"file {LIBEXEC}/start-alloy: mode is 777, not 755"],
     f"chmod u+s {LIBEXEC}/start-node-exporter": [f"file {LIBEXEC}/start-node-exporter: mode is 4755, not 755"],
     "chown ops /etc/gpu-fleet/alloy/process_kernel.alloy": [

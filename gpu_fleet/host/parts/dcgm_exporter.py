@@ -36,7 +36,8 @@ class DcgmExporter:
 
     def parts(self) -> tuple[Part, ...]:
         archive = (Download(path=ARCHIVE, sources=self.archives, mode=0o644),) if self.archives else ()
-        in_container = (START, *(download.path for download in archive))
+        module = File.python("on_host/dcgm_container")
+        in_container = (START, module.path, *(download.path for download in archive))
         return (
             Part(
                 name="dcgm-counters",
@@ -47,7 +48,7 @@ class DcgmExporter:
             Part(
                 name="dcgm-container",
                 when={"GPU_FLEET_DCGM_RUN": ("docker", "podman")},
-                files=(File.from_rootfs(START),),
+                files=(File.from_rootfs(START), module),
                 downloads=archive,
             ),
             _part("dcgm-exporter", "docker", in_container, users=(User(name="gpu-fleet-dcgm-exporter", groups=("docker",)),)),

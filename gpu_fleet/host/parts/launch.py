@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from gpu_fleet.host.part import File, Part
 
 RUN = "/opt/gpu-fleet/libexec/run"
-FIND_TOOL = "/opt/gpu-fleet/libexec/find-tool"
 FETCH_METRICS = "/opt/gpu-fleet/libexec/fetch-metrics"
 PYTHON_PROGRAM = "/opt/gpu-fleet/libexec/python-program"
 
@@ -25,7 +24,7 @@ class Launch:
     def part(self) -> Part:
         return Part(
             name="launch",
-            files=tuple(File.from_rootfs(path) for path in (RUN, FIND_TOOL, FETCH_METRICS, PYTHON_PROGRAM)),
+            files=tuple(File.from_rootfs(path) for path in (RUN, FETCH_METRICS, PYTHON_PROGRAM)),
             # Empty: PATH and the usual install directories suffice on most hosts.
             settings={"GPU_FLEET_TOOL_PATH": "", ROLE: "gpu"},
         )

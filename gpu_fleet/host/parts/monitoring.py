@@ -54,7 +54,7 @@ class Monitoring:
                 when=IS_SERVER,
                 probe="monitoring",
                 fatal=True,
-                files=(File.from_rootfs(_BACKUP),),
+                files=(File.from_rootfs(_BACKUP), File.python("on_host/monitoring")),
             ),
             self._server("mimir", MIMIR_CONFIG_PATH, "http://127.0.0.1:9009/ready"),
             self._server("loki", LOKI_CONFIG_PATH, "http://127.0.0.1:3100/ready"),

@@ -11,7 +11,8 @@ from gpu_fleet.host.parts.exporter_choice import NVIDIA_GPU_EXPORTER
 
 PROGRAM = "/opt/gpu-fleet/bin/nvidia_gpu_exporter"
 START = "/opt/gpu-fleet/libexec/start-nvidia-gpu-exporter"
-ASK = "/opt/gpu-fleet/libexec/ask-nvidia-smi"
+_MODULES = tuple(map(File.python, ("on_host/nvidia_gpu_exporter", "on_host/nvidia_query")))
+STARTED_BY = (PROGRAM, START, *(module.path for module in _MODULES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,9 @@ class NvidiaGpuExporter:
             when={"GPU_FLEET_EXPORTER_MODE": (NVIDIA_GPU_EXPORTER,), GPU_EXPORTER_ADOPTED: ("no",)},
             # These groups own /dev/nvidia* where an administrator restricted access.
             users=(User(name="gpu-fleet-nvidia-gpu-exporter", groups=("video", "render")),),
-            files=(File.from_rootfs(START), File.from_rootfs(ASK)),
+            files=(File.from_rootfs(START), *_MODULES),
             downloads=(Download(path=PROGRAM, sources=self.sources),),
-            units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(PROGRAM, START, ASK, "settings")),),
+            units=(Unit(name="gpu-fleet-nvidia-gpu-exporter", restart_on=(*STARTED_BY, "settings")),),
             # Present only while all fields are asked for and nvidia-smi answers: an open port alone means nothing.
             checks=(HttpCheck(url="http://${GPU_FLEET_GPU_EXPORTER_LISTEN}/metrics", contains="nvidia_smi_gpu_info"),),
         )

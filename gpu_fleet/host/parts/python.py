@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from gpu_fleet.host.part import File, Part
 
-_MODULES = ("__main__", "on_host/__init__", "on_host/files", "on_host/page", "on_host/samples", "on_host/tools")
+_MODULES = (
+    *("__main__", "on_host/__init__", "on_host/files", "on_host/nvidia_smi", "on_host/page", "on_host/samples"),
+    "on_host/tools",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

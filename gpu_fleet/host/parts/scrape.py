@@ -52,15 +52,7 @@ class Scrape:
                 files=(File.from_rootfs(_START_GPU),),
                 settings={"GPU_FLEET_SCRAPE_GPU_LISTEN": self.gpu_exporter_listen},
                 secrets=(WEB_CONFIG,),
-                units=(
-                    _unit(
-                        "gpu-fleet-scrape-gpu",
-                        nvidia_gpu_exporter.PROGRAM,
-                        nvidia_gpu_exporter.START,
-                        nvidia_gpu_exporter.ASK,
-                        _START_GPU,
-                    ),
-                ),
+                units=(_unit("gpu-fleet-scrape-gpu", *nvidia_gpu_exporter.STARTED_BY, _START_GPU),),
                 checks=(PortCheck(address="${GPU_FLEET_SCRAPE_GPU_LISTEN}"),),
             ),
             Part(

@@ -31,7 +31,7 @@ from gpu_fleet.host.part import Directory, File, FileCheck, Part, Unit, User
 from gpu_fleet.host.parts.exporter_choice import TEXTFILE
 
 START = "/opt/gpu-fleet/libexec/start-textfile"
-MODULES = ("on_host/collect/__init__", "on_host/metrics", "on_host/nvidia_smi", "on_host/slurm_tools", "on_host/textfile")
+MODULES = tuple(f"on_host/{name}" for name in ("collect/__init__", "maintenance", "metrics", "slurm_tools", "textfile"))
 DIRECTORY = "/var/lib/gpu-fleet/textfile"
 MAINTENANCE = "/opt/gpu-fleet/bin/gpu-fleet-maintenance"  # writes its state there, for the alerts
 USER = "gpu-fleet-textfile"

@@ -12,6 +12,7 @@ import pytest
 
 from gpu_fleet.host.part import ROOTFS
 from gpu_fleet.on_host.probe import Outcome, outcome
+from gpu_fleet.on_host.tools import CollectError, Tools
 from tests.host.parts.textfiles import tool
 
 LIBEXEC = ROOTFS / "opt/gpu-fleet/libexec"
@@ -688,7 +689,7 @@ def test_the_python_of_the_stack_file_is_taken_or_none(tmp_path: Path) -> None:
     assert f"{given}, which the stack file gives" in done.stderr
 
 
-# --- find-tool --------------------------------------------------------------------------------------------------------
+# --- tools ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -701,11 +702,12 @@ def test_gkes_tool_below_home_is_run_only_where_root_alone_can_have_put_it(tmp_p
     (place / "only-on-gke").write_text("#!/bin/sh\n")
     (place / "only-on-gke").chmod(0o755)
     subprocess.run(["sh", "-c", harm], cwd=tmp_path, check=True)
-    command = ["sh", ROOTFS / "opt/gpu-fleet/libexec/find-tool", "only-on-gke"]
-    done = subprocess.run(
-        command, env={"PATH": os.environ["PATH"], "GPU_FLEET_ROOT": str(tmp_path)}, capture_output=True, text=True
-    )
-    assert done.stdout == (f"{place}/only-on-gke\n" if found else "") and done.returncode == (0 if found else 1)
+    tools = Tools(None, {"PATH": os.environ["PATH"], "GPU_FLEET_ROOT": str(tmp_path)})
+    if found:
+        assert tools.find("only-on-gke") == str(place / "only-on-gke")
+    else:
+        with pytest.raises(CollectError, match="this host has no only-on-gke"):
+            tools.find("only-on-gke")
 
 
 # --- kernel_log ------------------------------------------------------------------------------------------------
