@@ -1,4 +1,4 @@
-"""Runs nvidia_gpu_exporter, which runs nvidia-smi every 15 s, by way of nvidia_query.py.
+"""Runs nvidia_gpu_exporter, and answers it when it asks nvidia-smi, every 15 s.
 
 Left to itself, the exporter asks for every field that nvidia-smi knows when it starts. When nvidia-smi fails or is slow then,
 as it does until the driver is loaded, the exporter falls back to an older list, without most fields that show failures, for as
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Iterator, Mapping, NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 from . import nvidia_query
 from .files import text_of
@@ -76,14 +76,16 @@ class State(NamedTuple):
     fields: Fields
     fails: str = ""
 
-    def environment(self) -> Mapping[str, str]:
-        older = [name for name, has in self.fields.older._asdict().items() if has]
-        return {
-            nvidia_query.SMI: self.nvidia_smi,
-            nvidia_query.FAILS: self.fails,
-            nvidia_query.UNKNOWN_FIELDS: ",".join(self.fields.unknown),
-            nvidia_query.OLDER_NAMES: " ".join(older),
-        }
+    def answer(self, tools: Tools, asked: Sequence[str], options: Sequence[str]) -> nvidia_query.Answer:
+        """No rows where it fails."""
+        reason = self.fails or tools.hanging()
+        if reason:
+            return nvidia_query.Answer((), [reason])
+        ask = nvidia_query.asker(tools, self.nvidia_smi)
+        try:
+            return nvidia_query.answer(ask, asked, options, self.fields.unknown, self.fields.older)
+        except CollectError as error:
+            return nvidia_query.Answer((), [str(error)])
 
 
 def fields_of(help_text: str, help_of_rows: str) -> Fields:
@@ -113,14 +115,13 @@ def look(tools: Tools) -> State:
         return State("", nothing, str(error))
     try:
         helps = [tools.ask(HELP_S, [smi, f"--help-query-{of}"], with_stderr=False).text for of in ("gpu", "remapped-rows")]
-        fields = fields_of(*helps)
-        asked = [*fields.asked, *IDENTITY]
-        rows, rest = nvidia_query.answer(nvidia_query.asker(tools, smi), asked, ["--format=csv"], fields.unknown, fields.older)
     except CollectError as error:
         return State(smi, nothing, str(error))
+    state = State(smi, fields_of(*helps))
+    rows, rest = state.answer(tools, [*state.fields.asked, *IDENTITY], ["--format=csv"])
     if not rows:
         return State(smi, nothing, "\n".join(rest) or "nvidia-smi prints nothing")
-    return State(smi, fields) if fields.asked else State(smi, nothing, "nvidia-smi --help-query-gpu lists none of the fields")
+    return state if state.fields.asked else State(smi, nothing, "nvidia-smi --help-query-gpu lists none of the fields")
 
 
 def driver(nvidia_smi: str) -> Sequence[object]:
@@ -132,26 +133,54 @@ def driver(nvidia_smi: str) -> Sequence[object]:
     return found
 
 
-class Signals:
-    """Ends a wait when a child ends or we are asked to stop."""
+class Queries:
+    """What the exporter asks for, by way of libexec/ask-nvidia-smi, which writes the arguments to one pipe and reads the answer
+    from the other. A Python of its own for each query would take ten times the CPU time."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
+    def __init__(self, directory: Path) -> None:
+        self._asks, self._answers = directory / "asks", directory / "answers"
+        for pipe in (self._asks, self._answers):
+            os.mkfifo(pipe, 0o600)
+        self.asks = os.open(self._asks, os.O_RDWR | os.O_NONBLOCK)  # also for writing, so that it never ends
+
+    def environment(self) -> Mapping[str, str]:
+        return {"GPU_FLEET_NVIDIA_SMI_ASKS": str(self._asks), "GPU_FLEET_NVIDIA_SMI_ANSWERS": str(self._answers)}
+
+    def pending(self) -> Sequence[str]:
+        """The arguments of the newest; the exporter has given up on earlier ones."""
+        with contextlib.suppress(BlockingIOError):
+            return os.read(self.asks, 1 << 16).decode("utf-8", "replace").rstrip("\n").rpartition("\n")[2].split()
+        return ()
+
+    def answer(self, lines: Sequence[str]) -> None:
+        """Unless whoever asked has been ended meanwhile."""
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                pipe = os.open(self._answers, os.O_WRONLY | os.O_NONBLOCK)
+                with os.fdopen(pipe, "w", encoding="utf-8") as file:
+                    file.writelines(f"{line}\n" for line in lines)
+                return
+            time.sleep(0.005)
+
+
+class Wait:
+    """Until something is asked, a child ends, or we are to stop."""
+
+    def __init__(self, tools: Tools, asks: int) -> None:
         self._wakes, written = os.pipe()
-        os.set_blocking(self._wakes, False)
-        os.set_blocking(written, False)
+        self._watched = (self._wakes, asks)
+        for end in (self._wakes, written):
+            os.set_blocking(end, False)
         signal.set_wakeup_fd(written, warn_on_full_buffer=False)
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: setattr(tools, "stopping", True))
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def wait_for(self, child: subprocess.Popen[bytes], within_s: float) -> None:
-        """Returns early when it has ended or we are to stop."""
-        until = time.monotonic() + within_s
-        while child.poll() is None and not self._tools.stopping and time.monotonic() < until:
-            select.select([self._wakes], [], [], max(0.0, until - time.monotonic()))
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._wakes, 4096)
+    def at_most(self, seconds: float) -> None:
+        select.select(self._watched, [], [], max(0.0, seconds))
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wakes, 4096)
 
 
 def main(arguments: list[str]) -> int:
@@ -159,35 +188,46 @@ def main(arguments: list[str]) -> int:
     if not any(argument.startswith(_LISTEN) for argument in arguments):
         arguments = [f"{_LISTEN}{os.environ['GPU_FLEET_GPU_EXPORTER_LISTEN']}", *arguments]
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-") as directory:
-        os.environ[nvidia_query.RECORD] = record = f"{directory}/hanging"
-        tools = Tools(Path(record))
-        signals = Signals(tools)
+        tools = Tools(Path(directory, "hanging"))
+        queries = Queries(Path(directory))
+        wait = Wait(tools, queries.asks)
         try:
             while True:
                 state = look(tools)
-                known = driver(state.nvidia_smi)
                 if state.fails:
-                    print(f"nvidia-smi does not answer: {state.fails}", file=sys.stderr, flush=True)
-                child = subprocess.Popen(_command(state, arguments), env={**os.environ, **state.environment()})
+                    _say(f"nvidia-smi does not answer: {state.fails}")
+                child = subprocess.Popen(_command(state, arguments), env={**os.environ, **queries.environment()})
                 try:
-                    for _ in _intervals(child, signals, tools):
-                        if driver(state.nvidia_smi) != known or (state.fails and not look(tools).fails):
-                            break
-                    else:
-                        return 0 if tools.stopping else child.returncode % 256
+                    is_again = serve(state, child, tools, queries, wait)
                 finally:
                     _end(child)
+                if not is_again:
+                    return 0 if tools.stopping else child.returncode % 256
         except Stopped:
             return 0
 
 
-def _intervals(child: subprocess.Popen[bytes], signals: Signals, tools: Tools) -> Iterator[None]:
-    """After every interval, until the exporter ends or we are to stop."""
-    while True:
-        signals.wait_for(child, EVERY_S)
-        if child.poll() is not None or tools.stopping:
-            return
-        yield
+def serve(state: State, child: subprocess.Popen[bytes], tools: Tools, queries: Queries, wait: Wait) -> bool:
+    """Answers the exporter until it ends or we are to stop. Whether it has to be started again."""
+    known, looked, said = driver(state.nvidia_smi), time.monotonic(), ""
+    while child.poll() is None and not tools.stopping:
+        wait.at_most(looked + EVERY_S - time.monotonic())
+        asked = queries.pending()
+        if asked:
+            rows, rest = state.answer(tools, asked[0].rpartition("=")[2].split(","), asked[1:])
+            queries.answer(rows)
+            if rest and said != rest[0]:
+                _say(*rest)
+            said = rest[0] if rest else ""
+        if time.monotonic() >= looked + EVERY_S:
+            if driver(state.nvidia_smi) != known or (state.fails and not look(tools).fails):
+                return True
+            looked = time.monotonic()
+    return False
+
+
+def _say(*lines: str) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -202,13 +242,12 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def _command(state: State, arguments: Sequence[str]) -> Sequence[str]:
     prefix = os.environ.get("GPU_FLEET_PREFIX", "")
-    query = [sys.executable, "-I", "-S", "-B", str(Path(__file__).parents[1]), "nvidia_query"]
     # It collects in the background: a scrape neither waits for a slow nvidia-smi nor times out with it. The backend is 1.14's
     # default; that of 2.0 is nvml, which ends without libnvidia-ml.so.1. In quotes, because the command is split into words.
     return [
         f"{prefix}/opt/gpu-fleet/bin/nvidia_gpu_exporter",
         "--collect.backend=exec",
-        "--nvidia-smi-command=" + " ".join(f'"{word}"' for word in query),
+        f'--nvidia-smi-command="{prefix}/opt/gpu-fleet/libexec/ask-nvidia-smi"',
         f"--query-field-names={','.join(state.fields.asked) or 'uuid'}",
         f"--collect.interval={EVERY_S}s",
         "--collect.timeout=25s",

@@ -1,38 +1,29 @@
-"""nvidia-smi as nvidia_gpu_exporter can read it: the exporter runs this program in its place, every 15 s.
+"""What nvidia-smi prints for a query, as nvidia_gpu_exporter can read it.
 
 The exporter takes every line of a query for a GPU, and reports none at all when one of them is something else or the exit
 status is not 0. nvidia-smi prints warnings among the rows, a sentence or cells of errors in place of a GPU that it cannot read,
-and then exits with 15. So a query prints the header and the rows of the GPUs that could be read; the rest goes to stderr. It
-fails when there is no such row.
+and then exits with 15. So an answer is the header and the rows of the GPUs that could be read, and nothing where there are none.
 
-Fields that this driver does not know (UNKNOWN_FIELDS) are not asked for: one of them, and nvidia-smi refuses the whole query.
-They come back as [N/A], or as what these drivers call otherwise (OLDER_NAMES): remapped rows are in a query of their own, and the
-recovery action in two fields that say whether a reset is needed.
+Fields that this driver does not know are not asked for: one of them, and nvidia-smi refuses the whole query. They come back as
+[N/A], or as what these drivers call otherwise: remapped rows are in a query of their own, and the recovery action in two fields
+that say whether a reset is needed.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from pathlib import Path
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 from .nvidia_smi import NO_HANDLE, only_readable
-from .tools import CollectError, Tools
+from .tools import Tools
 
 PATIENCE_S = 20  # of a whole query; waking up a GPU without persistence mode takes seconds
-
-# From the program that starts the exporter (nvidia_gpu_exporter.py). FAILS: what this one says, and fails. RECORD: the file that
-# remembers an nvidia-smi that nothing can kill.
-SMI, FAILS, RECORD = "GPU_FLEET_NVIDIA_SMI", "GPU_FLEET_NVIDIA_SMI_FAILS", "GPU_FLEET_NVIDIA_SMI_RECORD"
-UNKNOWN_FIELDS, OLDER_NAMES = "GPU_FLEET_UNKNOWN_FIELDS", "GPU_FLEET_OLDER_NAMES"
 
 RESET_REQUIRED, DRAIN_AND_RESET = "reset_status.reset_required", "reset_status.drain_and_reset_recommended"
 RECOVERY_ACTION = "gpu_recovery_action"
 REMAPPED_ROWS = ("remapped_rows.uncorrectable", "remapped_rows.pending", "remapped_rows.failure")
 _UUID = re.compile(r"[A-Z]+-[0-9a-zA-Z-]+")
-_QUERY = "--query-gpu="
+QUERY = "--query-gpu="
 
 Ask = Callable[[Sequence[str]], str]
 
@@ -56,7 +47,7 @@ def answer(ask: Ask, asked: Sequence[str], options: Sequence[str], unknown: Sequ
     fields = [name for name in asked if name not in unknown]
     if older.reset_status:
         fields += [RESET_REQUIRED, DRAIN_AND_RESET]
-    query = [f"{_QUERY}{','.join(fields)}", *options]
+    query = [f"{QUERY}{','.join(fields)}", *options]
     only: Sequence[str] = ()
     text = ask(query)
     if text.startswith(NO_HANDLE):  # of a lost GPU: see only_readable
@@ -115,30 +106,6 @@ def _older(name: str, cell: Mapping[str, str], remapped: Mapping[tuple[str, str]
     if cell[DRAIN_AND_RESET] == "Yes":
         return "Drain and Reset"
     return "None" if cell[RESET_REQUIRED] == "No" else "[N/A]"
-
-
-def main(arguments: list[str]) -> int:
-    """What the exporter calls nvidia-smi with."""
-    tools = Tools(Path(os.environ[RECORD]))
-    reason = os.environ.get(FAILS) or tools.hanging()
-    if reason:
-        print(reason, file=sys.stderr)
-        return 1
-    try:
-        if not arguments or not arguments[0].startswith(_QUERY):
-            text, status = tools.ask(PATIENCE_S, [os.environ[SMI], *arguments])
-            sys.stdout.write(text)
-            return 1 if status is None else status
-        names = os.environ.get(OLDER_NAMES, "").split()
-        older = Older(remapped_rows="remapped_rows" in names, reset_status="reset_status" in names)
-        asked = arguments[0][len(_QUERY) :].split(",")
-        unknown = os.environ.get(UNKNOWN_FIELDS, "").split(",")
-        rows, rest = answer(asker(tools, os.environ[SMI]), asked, arguments[1:], unknown, older)
-    except CollectError as error:
-        rows, rest = (), [str(error)]
-    sys.stderr.writelines(f"{line}\n" for line in rest)
-    sys.stdout.writelines(f"{line}\n" for line in rows)
-    return 0 if rows else 1
 
 
 def asker(tools: Tools, nvidia_smi: str, within_s: float = PATIENCE_S) -> Ask:
