@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import cost_of
+from gpu_fleet.host.part import ON_HOST
 from gpu_fleet.host.parts import PROGRAMS
 from gpu_fleet.provider.envelope import compress
 from gpu_fleet.toolchain.cache import Cache
@@ -93,6 +96,12 @@ class _Ansible:
         settings, alloy_files = got
         self._rootfs = home / "rootfs"
         subprocess.run(["cp", "-a", REPO / _ROOTFS, self._rootfs], check=True)
+        modules = self._rootfs / "opt/gpu-fleet/lib/python"
+        shutil.copytree(ON_HOST, modules / ON_HOST.name, ignore=shutil.ignore_patterns("__pycache__", "converge", "pull"))
+        (modules / ON_HOST.name / "__main__.py").rename(modules / "__main__.py")
+        with tarfile.open(home / "scripts.tar", "w") as tar:
+            for name in ("opt/gpu-fleet/libexec", "opt/gpu-fleet/lib/python"):
+                tar.add(self._rootfs / name, name)
         (home / "settings").mkdir()
         for name, text in settings.items():
             (home / "settings" / f"{name}.env").write_text(text)
@@ -103,6 +112,7 @@ class _Ansible:
             "ansible_ssh_private_key_file": str(site.key_file),
             "ansible_ssh_common_args": f"-o UserKnownHostsFile={site.known_hosts_file} -o StrictHostKeyChecking=yes",
             "rootfs": str(self._rootfs),
+            "scripts": str(home / "scripts.tar"),
             "settings": str(home / "settings"),
             "programs": {name: next(path for key, path in programs.items() if key.startswith(name)) for name in PROGRAMS},
             "alloy_files": alloy_files,

@@ -215,7 +215,7 @@ def started(machine: Machine) -> None:
     place(parts, machine.prefix)
     bin = machine.prefix / "opt/gpu-fleet/bin"
     # Variables of the shells themselves, and the proxy and HOME, which stay as they are.
-    own = "^(_|PWD|OLDPWD|SHLVL|HOME|.*_proxy|.*_PROXY)="
+    own = "^(_|PWD|OLDPWD|SHLVL|HOME|GPU_FLEET_NVIDIA_SMI_[A-Z]*|.*_proxy|.*_PROXY)="
     for name in ("node_exporter", "nvidia_gpu_exporter", "alloy"):
         (bin / name).write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\"\nenv | grep -vE '{own}' | sort\numask\n")
         (bin / name).chmod(0o755)
