@@ -82,6 +82,8 @@ AMD_EVENTS = {
                 ),
                 ("amdgpu: {3}socket: 0, die: 1, 2 new deferred hardware errors detected in umc block", "poison_created"),
                 ("amdgpu: 1 uncorrectable hardware errors detected in xgmi_wafl block", "xgmi_error"),
+                ("1 uncorrectable errors detected in umc block", "uncorrectable"),  # before Linux 5.10
+                ("3 correctable errors detected in gfx block", "correctable"),
                 ("{1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
                 # AMD's RAS core, which replaces the driver's own in 2026: a blank after the braces, blocks in capitals.
                 ("amdgpu: {7} Uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
