@@ -113,6 +113,9 @@ def look(tools: Tools) -> State:
         smi = tools.find("nvidia-smi")
     except CollectError as error:
         return State("", nothing, str(error))
+    hanging = tools.hanging()
+    if hanging:
+        return State(smi, nothing, hanging)
     try:
         helps = [tools.ask(HELP_S, [smi, f"--help-query-{of}"], with_stderr=False).text for of in ("gpu", "remapped-rows")]
     except CollectError as error:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from gpu_fleet.on_host.nvidia_gpu_exporter import look
+from gpu_fleet.on_host.tools import Tools
 from gpu_fleet.toolchain.locate import located
 from lab.gpu import inject
 from lab.gpu.nvml.real import GENERATIONS
@@ -188,6 +190,25 @@ def test_an_exporter_that_starts_before_the_driver_has_all_signals_once_it_is_lo
     assert names(page) >= USED, "recovery action, remapped rows and slowdown reasons among them"
     assert temperatures(page) == [30, 31]
     exporter.stop()
+
+
+def test_while_an_nvidia_smi_cannot_be_killed_no_other_is_started(exporter: Exporter, tmp_path: Path) -> None:
+    """Each would be one more process that waits in the kernel."""
+    exporter.load_driver()
+    record = tmp_path / "hanging"
+    began = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    record.write_text(f"{os.getpid()} {began} 0 nvidia-smi")  # this process stands for it
+    tools = Tools(record, {"PATH": f"{exporter.tools}:{os.environ['PATH']}"})
+    state = look(tools)
+    assert "nvidia-smi" in state.fails and "the driver hangs" in state.fails
+    assert not (exporter.tools / "calls").exists()
+    record.unlink()
+    state = look(tools)
+    assert not state.fails
+    record.write_text(f"{os.getpid()} {began} 0 nvidia-smi")
+    (exporter.tools / "calls").unlink()
+    assert "the driver hangs" in state.answer(tools, ["uuid"], ["--format=csv"]).rest[0]
+    assert not (exporter.tools / "calls").exists()
 
 
 @pytest.mark.parametrize("seconds", [9, 16])
