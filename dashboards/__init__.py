@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dashboards import capacity, cluster, fleet_overview, gpu, host, incident, inference, jobs, pipeline, runbooks, workloads, xid
+from dashboards import (
+    capacity,
+    cluster,
+    fleet_overview,
+    gpu,
+    host,
+    incident,
+    inference,
+    jobs,
+    pipeline,
+    runbooks,
+    slurm,
+    workloads,
+    xid,
+)
 from dashboards.capacity import Price
 from dashboards.layout import uid, with_sources
 from dashboards.panels import LOKI_UID, MIMIR_UID
@@ -43,6 +57,7 @@ def models(price: Price | None = None) -> list[dict[str, Any]]:
         incident.dashboard(),
         workloads.dashboard(),
         jobs.dashboard(),
+        slurm.dashboard(),
         inference.dashboard(),
         capacity.dashboard(price),
         pipeline.dashboard(),

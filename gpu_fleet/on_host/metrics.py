@@ -87,6 +87,38 @@ JOBS: dict[str, Metric] = {
     "jobs_timestamp_seconds": Metric("gauge", (), "When jobs were last recorded or swept."),
 }
 
+# Of Slurm's queue, whole names: the first ones are those of slurmctld's own metrics, with their meaning.
+_PARTITION = ("partition",)
+SLURM: dict[str, Metric] = {
+    "slurm_partition_jobs_pending": Metric("gauge", _PARTITION, "Jobs that wait, held ones too."),
+    "slurm_partition_jobs_hold": Metric(
+        "gauge", _PARTITION, "Jobs that somebody holds, or that wait for a time or for another job."
+    ),
+    "slurm_partition_jobs_running": Metric("gauge", _PARTITION, "Jobs that run."),
+    "slurm_partition_nodes_idle": Metric("gauge", _PARTITION, "Nodes without jobs, drained ones too."),
+    "slurm_partition_nodes_drained": Metric("gauge", _PARTITION, "Nodes that are drained and have no jobs."),
+    "slurm_partition_nodes_planned": Metric("gauge", _PARTITION, "Nodes that are kept for a larger job."),
+    "slurm_partition_nodes_resv": Metric("gauge", _PARTITION, "Nodes in a reservation."),
+    "slurm_partition_nodes_maint": Metric("gauge", _PARTITION, "Nodes in a reservation for maintenance."),
+    "slurm_sdiag_jobs_started": Metric("gauge", (), "Jobs started since the statistics were reset, as they are each midnight."),
+    "slurm_schedule_cycle_last": Metric("gauge", (), "Microseconds of the last cycle of the scheduler."),
+    "slurm_server_thread_cnt": Metric("gauge", (), "Threads of slurmctld at work."),
+    "gpu_fleet_slurm_partition_gpus": Metric(
+        "gauge", ("partition", "state"), "GPUs: allocated, idle, or unusable: without a job where Slurm starts none."
+    ),
+    "gpu_fleet_slurm_partition_gpus_pending": Metric("gauge", _PARTITION, "GPUs that waiting jobs ask for, without held ones."),
+    "gpu_fleet_slurm_partition_wait_seconds": Metric(
+        "gauge", ("partition", "quantile"), "How long the jobs that wait have been eligible: the median, and the longest."
+    ),
+    "gpu_fleet_slurm_gpus": Metric("gauge", ("state",), "GPUs of the cluster: allocated, idle, unusable."),
+    "gpu_fleet_slurm_account_jobs": Metric("gauge", ("account", "state"), "Jobs: running, pending, held."),
+    "gpu_fleet_slurm_account_gpus": Metric("gauge", ("account", "state"), "GPUs that these jobs have, or ask for."),
+    "gpu_fleet_slurm_jobs_pending": Metric("gauge", ("reason",), "Jobs by the reason for which they wait."),
+    "gpu_fleet_slurm_node_info": Metric("gauge", ("node", "state", "reason"), "Always 1; the state of a node."),
+    "gpu_fleet_slurm_success": Metric("gauge", (), "1 when Slurm's controller answered."),
+    "gpu_fleet_slurm_timestamp_seconds": Metric("gauge", (), "When it was last asked."),
+}
+
 
 class Metrics:
     """The samples of one collection. `said`: why a part of it failed, as lines for whoever reads the file."""
@@ -103,6 +135,10 @@ class Metrics:
     @classmethod
     def of_jobs(cls) -> Metrics:
         return cls(known=JOBS, prefix="gpu_fleet_")
+
+    @classmethod
+    def of_slurm(cls) -> Metrics:
+        return cls(known=SLURM, prefix="")
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """`labels`: the values, in the order in which the metric has them."""

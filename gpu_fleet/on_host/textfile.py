@@ -54,7 +54,7 @@ def write_all(directory: Path, tools: Tools) -> None:
     for written in directory.glob("gpu_*.prom"):
         if written.name[len("gpu_") : -len(".prom")] not in names:
             written.unlink()
-    for program in ("ready", "jobs"):
+    for program in ("ready", "jobs", "slurm_queue"):
         if not (COLLECTORS.parent / f"{program}.py").exists():
             for written in directory.glob(f"{program}*.prom"):
                 written.unlink()

@@ -9,6 +9,7 @@ from gpu_fleet.stackfile import scrape_targets
 from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.hosts import PYTHON_WORDS, HostEntry
 from gpu_fleet.stackfile.hostspec import HostSpec
+from gpu_fleet.stackfile.jobs import asking
 from gpu_fleet.stackfile.monitoring import is_server
 from gpu_fleet.stackfile.sections import Server
 
@@ -19,7 +20,7 @@ def host_settings(host: HostSpec, stack: StackConfig) -> dict[str, str]:
     own = {"STACK": f"{stack.datacenter}/{stack.cluster}", "INSTANCE": host.name}
     # Only there: a changed retention restarts nothing on the GPU hosts.
     server = _of_monitoring(stack) if is_server(host) else {}
-    return _named({**own, **_of_stack(stack), **_of_host(host), **_targets_of(host, stack), **server})
+    return _named({**own, **_of_stack(stack), **_of_host(host), **_targets_of(host, stack), **server, **_jobs_of(host, stack)})
 
 
 def shared_settings(stack: StackConfig) -> dict[str, str]:
@@ -34,6 +35,10 @@ def _targets_of(host: HostSpec, stack: StackConfig) -> dict[str, str]:
         return {}
     here = {job: target for job, target in stack.scrape_targets.items() if scrape_targets.on_host(target, host)}
     return scrape_targets.settings(here)
+
+
+def _jobs_of(host: HostSpec, stack: StackConfig) -> dict[str, str]:
+    return {"SLURM_QUEUE": "yes"} if stack.jobs and host.name in asking(stack.jobs) else {}
 
 
 def _of_stack(stack: StackConfig) -> dict[str, str]:

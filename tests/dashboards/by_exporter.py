@@ -53,6 +53,15 @@ _WHY: Mapping[str, str] = {
         ),
         "Jobs of Slurm, with `gpu-fleet:jobs`.",
     ),
+    **dict.fromkeys(
+        (
+            *("Running jobs", "Pending jobs", "GPUs asked for", "Longest wait", "Idle GPUs", "Unusable GPUs", "Partitions"),
+            *("Sick nodes that take jobs", "Healthy nodes that are drained", "Nodes out of service", "GPUs by state"),
+            *("Nodes by state", "GPUs that pending jobs ask for", "Waiting jobs by reason", "Median wait"),
+            *("GPUs of running jobs by account", "GPUs asked for by account", "GPUs of running jobs by user"),
+        ),
+        "Slurm's queue, from the clusters whose stack has `jobs.queueHosts`.",
+    ),
     **dict.fromkeys(("NVLink transmit per link", "NVLink receive per link"), _LINKS),
     **dict.fromkeys(("Failed rule evaluations", "In-memory series"), _MIMIR),
     "NVLink traffic": "nvidia_gpu_exporter does not report it; AMD GPUs have no NVLink.",

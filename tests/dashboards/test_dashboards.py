@@ -63,7 +63,7 @@ def kept_of_alloy() -> re.Pattern[str]:
 
 
 def test_uids_are_fixed():
-    names = "overview cluster host gpu xid incident workloads jobs inference capacity pipeline runbooks"
+    names = "overview cluster host gpu xid incident workloads jobs slurm inference capacity pipeline runbooks"
     assert {uid.removeprefix("gpu-fleet-") for uid in BOARDS} == set(names.split()), "bookmarks and links name them"
     assert all(re.fullmatch(r"gpu-fleet-[a-z-]{2,30}", uid) for uid in BOARDS)
     assert all(board["uid"] == uid for uid, board in BOARDS.items())

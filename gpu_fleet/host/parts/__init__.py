@@ -98,7 +98,7 @@ def standard_parts(options: HostOptions) -> list[Part]:
     scrape = options.scrape.parts() if options.scrape else ()
     monitoring = options.monitoring.parts() if options.monitoring else ()
     readiness = (options.readiness.part(),) if options.readiness else ()
-    jobs = (options.jobs.part(),) if options.jobs else ()
+    jobs = options.jobs.parts() if options.jobs else ()
     evidence = (options.evidence.part(),) if options.evidence else ()
     parts = [*before_alloy, *monitoring, alloy.part(), *readiness, *jobs, *evidence, *scrape]
     pull = Pull().part()

@@ -1,4 +1,4 @@
-"""Which job has which GPU of a host: said by Slurm's prolog and epilog, corrected every 15 s."""
+"""Which job has which GPU of a host: said by Slurm's prolog and epilog, corrected every 15 s; and Slurm's queue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,30 @@ HOOKS = ("/opt/gpu-fleet/libexec/slurm-jobs-prolog", "/opt/gpu-fleet/libexec/slu
 MODULES = ("on_host/jobs", "on_host/slurm_gpus")
 STORE = "/run/gpu-fleet/jobs"
 SAID = "/var/lib/gpu-fleet/textfile/jobs.prom"
+ASKS_QUEUE = "GPU_FLEET_SLURM_QUEUE"
+_QUEUE = "/opt/gpu-fleet/libexec/start-slurm-queue"
+QUEUE_SAID = "/var/lib/gpu-fleet/textfile/slurm_queue.prom"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Jobs:
     """Those of Slurm. A host where Slurm does not run yet is deployed, and says so in its metrics."""
 
-    def part(self) -> Part:
+    def parts(self) -> tuple[Part, ...]:
+        return self._of_gpus(), self._queue()
+
+    def _queue(self) -> Part:
+        """Of the whole cluster, on the hosts that the stack file names. An answer of Slurm is no condition here either."""
+        return Part(
+            name="slurm-queue",
+            when={ASKS_QUEUE: ("yes",)},
+            settings={ASKS_QUEUE: "no"},
+            files=(File.from_rootfs(_QUEUE), File.python("on_host/slurm_queue")),
+            units=(Unit(name="gpu-fleet-slurm-queue", timer=True, restart_on=("settings", _QUEUE)),),
+            checks=(FileCheck(path=QUEUE_SAID, contains="gpu_fleet_slurm_timestamp_seconds", fresh_s=120),),
+        )
+
+    def _of_gpus(self) -> Part:
         return Part(
             name="jobs",
             when=HAS_GPUS,

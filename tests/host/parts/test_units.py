@@ -26,6 +26,7 @@ ROOT_SERVICES = (
     "gpu-fleet-container-toolkit",
     "gpu-fleet-dcgm-exporter-podman",
     "gpu-fleet-jobs",
+    "gpu-fleet-slurm-queue",
 )
 
 

@@ -1,0 +1,144 @@
+"""Slurm's queue, from answers of Slurm 22.05 with AccountingStorageTRES unset; tests/hosts/test_slurm.py asks real ones."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpu_fleet.on_host import slurm_queue, textfile
+
+NOW = 1_795_831_800
+# Recorded on 2026-11-28 with squeue, sinfo and sdiag of 22.05.8; accounts, the second partition and its nodes are added.
+SQUEUE = """\
+train|vision|PENDING|Resources|0-9%2|1795831740|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|
+train,dev|vision|PENDING|Priority|N/A|1795831700|2|16|cpu=16,mem=1M,node=1,billing=16|N/A|N/A|gres:gpu:1|N/A|
+train|speech|PENDING|BeginTime|N/A|1795835303|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
+train|speech|PENDING|JobHeldUser|N/A|N/A|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
+train|speech|RUNNING|None|N/A|1795831703|1|1|cpu=1,node=1,billing=1|gres:gpu:3|N/A|N/A|N/A|
+train|(null)|RUNNING|None|N/A|1795831703|2|2|cpu=2,node=2,billing=2,gres/gpu=8,gres/gpu:h100=8|N/A|gres:gpu:4|N/A|N/A|
+"""
+SINFO = """\
+gpu-a|train|mixed|gpu:8|gpu:7|none|
+gpu-b|train|allocated+drain|gpu:h100:8(S:0-1)|gpu:h100:4(IDX:0-3)|fan | broken: it's "bad|
+gpu-c|train|idle+drain|gpu:8,shard:16|gpu:0,shard:0|gpu-fleet: XID 79|
+gpu-c|dev|idle+drain|gpu:8,shard:16|gpu:0,shard:0|gpu-fleet: XID 79|
+gpu-d|dev|idle|gpu:a100:2,gpu:1g.10gb:7|gpu:a100:0,gpu:1g.10gb:0|none|
+gpu-e|dev|down+not_responding|gpu:8|gpu:0|Not responding|
+"""
+SDIAG = """\
+Server thread count:  3
+Jobs submitted: 15
+Jobs started:   2
+
+Main schedule statistics (microseconds):
+\tLast cycle:   666
+\tMax cycle:    700
+
+Backfilling stats
+\tLast cycle: 9
+"""
+
+
+@pytest.fixture
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that Slurm's programs answer with."""
+    for name, text in (("squeue", SQUEUE), ("sinfo", SINFO), ("sdiag", SDIAG)):
+        (tmp_path / f"{name}.txt").write_text(text)
+        program = tmp_path / name
+        program.write_text(
+            f'#!/bin/sh\necho "{name} $SLURM_TIME_FORMAT $SLURM_BITSTR_LEN" >>{tmp_path}/asked\ncat {program}.txt\n'
+        )
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("GPU_FLEET_PREFIX", str(tmp_path))
+    monkeypatch.setattr(slurm_queue.time, "time", lambda: NOW)
+    (tmp_path / "var/lib/gpu-fleet/textfile").mkdir(parents=True)
+    return tmp_path
+
+
+def said(answers: Path) -> dict[str, str]:
+    assert slurm_queue.main([]) == 0
+    text = (answers / "var/lib/gpu-fleet/textfile/slurm_queue.prom").read_text()
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_partitions_have_jobs_gpus_and_waits(answers: Path) -> None:
+    found = said(answers)
+
+    def of(name: str, **labels: str) -> str:
+        return found[f"{name}{{{','.join(f'{key}=%{value}%' for key, value in labels.items())}}}".replace("%", '"')]
+
+    assert of("slurm_partition_jobs_pending", partition="train") == "13"
+    assert of("slurm_partition_jobs_hold", partition="train") == "2"
+    assert of("slurm_partition_jobs_running", partition="train") == "2"
+    assert of("slurm_partition_jobs_pending", partition="dev") == "1", "a job that may start in either waits in both"
+    gpus = {
+        state: of("gpu_fleet_slurm_partition_gpus", partition="train", state=state) for state in ("allocated", "idle", "unusable")
+    }
+    assert gpus == {"allocated": "11", "idle": "1", "unusable": "12"}
+    assert of("gpu_fleet_slurm_partition_gpus_pending", partition="train") == str(10 * 8 + 16)
+    assert of("gpu_fleet_slurm_partition_wait_seconds", partition="train", quantile="0.5") == "60"
+    assert of("gpu_fleet_slurm_partition_wait_seconds", partition="train", quantile="1") == "100"
+    assert of("gpu_fleet_slurm_gpus", state="idle") == "10", "a node of two partitions counts once"
+    assert of("gpu_fleet_slurm_gpus", state="unusable") == "20"
+
+
+def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
+    found = said(answers)
+    accounts = {name: value for name, value in found.items() if name.startswith("gpu_fleet_slurm_account_gpus")}
+    assert accounts == {
+        'gpu_fleet_slurm_account_gpus{account="",state="running"}': "8",
+        'gpu_fleet_slurm_account_gpus{account="speech",state="held"}': "4",
+        'gpu_fleet_slurm_account_gpus{account="speech",state="running"}': "3",
+        'gpu_fleet_slurm_account_gpus{account="vision",state="pending"}': "96",
+    }
+    assert found['gpu_fleet_slurm_jobs_pending{reason="Resources"}'] == "10"
+    nodes = sorted(re.findall(r'node="(.*?)",state="(.*?)",reason="(.*)"', "\n".join(found)))
+    assert nodes == [
+        ("gpu-a", "mixed", ""),
+        ("gpu-b", "draining", "fan | broken: it's \\\"bad"),
+        ("gpu-c", "drained", "gpu-fleet: XID 79"),
+        ("gpu-d", "idle", ""),
+        ("gpu-e", "down", "Not responding"),
+    ]
+    controller = ("slurm_sdiag_jobs_started", "slurm_schedule_cycle_last", "slurm_server_thread_cnt")
+    assert [found[name] for name in controller] == ["2", "666", "3"]
+    assert (answers / "asked").read_text().splitlines() == [f"{name} %s 0" for name in ("squeue", "sinfo", "sdiag")]
+
+
+def test_many_partitions_accounts_and_nodes_have_a_bounded_number_of_series(answers: Path) -> None:
+    row = SQUEUE.splitlines()[4]
+    (answers / "squeue.txt").write_text("".join(row.replace("speech", f"account-{n}") + "\n" for n in range(5000)))
+    (answers / "sinfo.txt").write_text("".join(f"n{n}|p{n}|idle|gpu:8|gpu:0|none|\n" for n in range(9000)))
+    found = said(answers)
+    assert len([name for name in found if "node_info" in name]) == slurm_queue.MOST_NODES
+    assert len(found) < slurm_queue.MOST_NODES + 2000
+    assert found['gpu_fleet_slurm_account_jobs{account="other",state="running"}'] == "4900"
+    assert found['gpu_fleet_slurm_gpus{state="idle"}'] == "72000", "those without a series of their own count too"
+
+
+def test_a_controller_that_does_not_answer_leaves_no_old_numbers(answers: Path) -> None:
+    said(answers)
+    (answers / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2\nexit 1\n")
+    found = said(answers)
+    assert found == {"gpu_fleet_slurm_success": "0", "gpu_fleet_slurm_timestamp_seconds": str(NOW)}
+    file = answers / "var/lib/gpu-fleet/textfile/slurm_queue.prom"
+    assert "# says: sinfo --all: slurm_load_partitions: Unable to contact slurm controller" in file.read_text()
+
+
+def test_a_host_that_no_longer_asks_keeps_no_file(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said(answers)
+    empty = answers / "python/collect"
+    empty.mkdir(parents=True)
+    monkeypatch.setattr(textfile, "COLLECTORS", empty)
+    textfile.write_all(answers / "var/lib/gpu-fleet/textfile", textfile.Tools(answers / "hanging"))
+    assert list((answers / "var/lib/gpu-fleet/textfile").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("array", "tasks"), [("N/A", 1), ("7", 1), ("0-9", 10), ("0-9%2", 10), ("1,3,5-7", 5), ("0-100:25", 5), ("0-99:2,200%5", 51)]
+)
+def test_an_array_counts_its_tasks(array: str, tasks: int) -> None:
+    assert slurm_queue._tasks(array) == tasks
