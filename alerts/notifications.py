@@ -301,4 +301,10 @@ INHIBITIONS: Final = (
         target=('alertname="HostSilent"',),
         equal=("datacenter", "cluster"),
     ),
+    Inhibition(
+        reason="While Slurm's controller is down no host knows its jobs.",
+        source=('alertname="SlurmNotAnswering"',),
+        target=('alertname="JobsNotRead"',),
+        equal=("datacenter", "cluster"),
+    ),
 )

@@ -74,6 +74,8 @@ _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six 
 _READINESS: Final = 6
 _JOBS: Final = 4
 _JOB: Final = "gpu:job:info"
+# Of a host that asks Slurm: a series per node, and what two partitions, ten accounts and eight reasons have.
+_QUEUE: Final = 120
 # Recorded of a host to count the GPU-hours: inventory, model, what a listed GPU counts; and whether it is available.
 _USAGE: Final = 4
 
@@ -180,11 +182,17 @@ def _any_number(metrics: Iterable[str]) -> set[int | None]:
 
 
 def summary(
-    hosts: Iterable[HostSpec], counters: Counters, counters_name: str, *, readiness: bool = False, jobs: bool = False
+    hosts: Iterable[HostSpec],
+    counters: Counters,
+    counters_name: str,
+    *,
+    readiness: bool = False,
+    jobs: bool = False,
+    queue_hosts: int = 0,
 ) -> tuple[str, Series] | None:
     """The estimate in words, and its sum where each host gives the most that it may; None without hosts.
 
-    `readiness`, `jobs`: whether the stack has the section. Every GPU is taken to have a job.
+    `readiness`, `jobs`: whether the stack has the section. Every GPU is taken to have a job. `queue_hosts`: how many ask Slurm.
     """
     kinds = Counter((host.exporter, host.vendor, host.gpus, host.connection == "pull") for host in hosts if not host.lost)
     if not kinds:
@@ -205,6 +213,10 @@ def summary(
         total = Series(sent=total.sent + count * most.sent, recorded=total.recorded + count * most.recorded)
         each = " or ".join(f"{series.sent:,} with {_named(mode, counters_name)}" for mode, series in likely)
         lines.append(f"{_counted(count, 'host')} with {shape.gpus} GPUs{' (assumed)' if gpus is None else ''}: {each}")
+    if queue_hosts:
+        queue = _QUEUE + sum(kinds.values())
+        total = replace(total, sent=total.sent + queue_hosts * queue)
+        lines.append(f"{_counted(queue_hosts, 'host')} with Slurm's queue: {queue:,} more each")
     sums = f"{total.sent:,} sent by {_counted(sum(kinds.values()), 'host')}, and {total.recorded:,} recorded from them"
     node = f"{of_node_exporter(usual):,} of them, on a server with {usual.cpus} CPU threads"
     text = "\n  ".join([f"Series in Mimir, estimated: up to {sums}.", *lines, f"Each host's node_exporter gives {node}."])

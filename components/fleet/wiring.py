@@ -21,6 +21,7 @@ from gpu_fleet.host.parts.monitoring import DATA, SERVER_SECRETS
 from gpu_fleet.host.pull.publish import INSTALLER
 from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.counters import counters
+from gpu_fleet.stackfile.jobs import asking
 from gpu_fleet.stackfile.monitoring import has_gpus, is_server
 from gpu_fleet.stackfile.settings import host_settings
 
@@ -70,6 +71,7 @@ def estimated_series(config: StackConfig) -> dict[str, int]:
         config.dcgm.counters,
         readiness=config.readiness is not None,
         jobs=config.jobs is not None,
+        queue_hosts=len(asking(config.jobs)) if config.jobs else 0,
     )
     if estimate is None:
         return {"sent": 0, "recorded": 0}

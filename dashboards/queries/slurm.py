@@ -74,7 +74,7 @@ def sick_and_schedulable(selector: str) -> str:
 
 def healthy_and_drained(selector: str) -> str:
     """Drained nodes whose GPUs are listed, without a critical alert, and ready where that is evaluated."""
-    drained = _of("gpu_fleet_slurm_node_info", f'{selector}, state="drained"', "node", "state", "reason")
+    drained = _of("gpu_fleet_slurm_node_info", f'{selector}, state=~"drained|draining"', "node", "state", "reason")
     listed = f"group by ({_NODE}) ({_named(f'gpu:info{{{selector}}}')})"
     return f"({drained} and on ({_NODE}) {listed}) unless on ({_NODE}) ({_sick(selector)})"
 

@@ -6,7 +6,7 @@ tests/dashboards holds the names against the real programs' (alerts/catalogue). 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from math import pi, sin
 
@@ -84,6 +84,38 @@ def jobs(host: Host) -> Iterator[Sample]:
         found = ({"gpu": str(gpu), "uuid": uuids[gpu], **mig, **about} for gpu in gpus if gpu < len(uuids))
         yield from (("gpu_fleet_job_info", labels, 1.0) for labels in found)
     yield "gpu_fleet_jobs_success", {}, 1
+
+
+def slurm_queue(host: Host, at_s: float, nodes: Sequence[Host]) -> Iterator[Sample]:
+    """As the first host of a cluster asks it. A healthy node is drained, a spare one has no monitoring; sick ones take jobs."""
+    count, healthy = len(nodes), next((node.name for node in nodes if not node.fault), "")
+    asked = round(_wave(host, at_s, 8, 40))
+    for partition, pending, hold, running in (("train", 5, 1, 2), ("dev", 1, 0, 1)):
+        for name, value in (("pending", pending + hold), ("hold", hold), ("running", running)):
+            yield f"slurm_partition_jobs_{name}", {"partition": partition}, value
+        for name, value in (("idle", 1), ("drained", 1), ("planned", 0), ("resv", 0), ("maint", 0)):
+            yield f"slurm_partition_nodes_{name}", {"partition": partition}, value
+        for state, gpus in (("allocated", 6 * count), ("idle", 2 * count), ("unusable", 8)):
+            yield "gpu_fleet_slurm_partition_gpus", {"partition": partition, "state": state}, gpus
+        yield "gpu_fleet_slurm_partition_gpus_pending", {"partition": partition}, asked if partition == "train" else 4
+        for quantile, wait in (("0.5", 20 * asked), ("1", 3 * 3600)):
+            yield "gpu_fleet_slurm_partition_wait_seconds", {"partition": partition, "quantile": quantile}, wait
+    for state, gpus in (("allocated", 6 * count), ("idle", 2 * count), ("unusable", 8)):
+        yield "gpu_fleet_slurm_gpus", {"state": state}, gpus
+    for account, gpus in (("vision", 4 * count), ("speech", 2 * count)):
+        for state, jobs_of, gpus_of in (("running", count, gpus), ("pending", 3, asked // 2), ("held", 1, 8)):
+            yield "gpu_fleet_slurm_account_jobs", {"account": account, "state": state}, jobs_of
+            yield "gpu_fleet_slurm_account_gpus", {"account": account, "state": state}, gpus_of
+    for reason, jobs_of in (("Resources", asked // 8), ("Priority", 3), ("Dependency", 1), ("JobHeldUser", 1)):
+        yield "gpu_fleet_slurm_jobs_pending", {"reason": reason}, jobs_of
+    states = {node.name: ("draining", "fan 3, ticket 812") if node.name == healthy else ("mixed", "") for node in nodes}
+    for name, (state, reason) in {**states, "spare-01": ("drained", "PSU, until Friday")}.items():
+        yield "gpu_fleet_slurm_node_info", {"node": name, "state": state, "reason": reason}, 1
+    yield "slurm_sdiag_jobs_started", {}, at_s // 300
+    yield "slurm_schedule_cycle_last", {}, 4e4 * _wave(host, at_s, 0.5, 1)
+    yield "slurm_server_thread_cnt", {}, 3
+    yield "gpu_fleet_slurm_success", {}, 1
+    yield "gpu_fleet_slurm_timestamp_seconds", {}, at_s - at_s % 60
 
 
 def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:

@@ -83,6 +83,7 @@ class Past:
     def _around(self, host: Host) -> None:
         """node_exporter, Alloy, `up` of each job, and container logs."""
         jobs = [*HOST_JOBS, *([] if host.mode.startswith("textfile") else ["gpu-exporter"])]
+        nodes = [one for one in HOSTS if (one.datacenter, one.cluster) == (host.datacenter, host.cluster)]
         series: dict[Labels, list[tuple[float, float]]] = {}
         for at_s in self._moments(host):
             samples = [("node-exporter", sample) for sample in about_host.node_exporter(host, at_s, self.start_s)]
@@ -92,6 +93,8 @@ class Past:
                 samples += [("kube-state-metrics", sample) for sample in about_host.cluster_state(host)]
             else:
                 samples += [("textfile", sample) for sample in about_host.jobs(host)]
+                if host == nodes[0]:
+                    samples += [("textfile", sample) for sample in about_host.slurm_queue(host, at_s, nodes)]
             for job, (name, labels, value) in samples:
                 whose = {**host.labels, "instance": job} if job == "kube-state-metrics" else host.labels
                 key = _key(name, {**labels, **whose, "job": job})

@@ -1,4 +1,4 @@
-"""Jobs and readiness on hosts of a real Slurm: prologs, lost epilogs, nodes without processes, reboots, drains."""
+"""Jobs, the queue and readiness on hosts of a real Slurm: prologs, lost epilogs, nodes without processes, reboots, drains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from alerts.readiness import table
-from gpu_fleet.host.parts.jobs import COMMAND, HOOKS, SAID, STORE, Jobs
+from gpu_fleet.host.parts.jobs import ASKS_QUEUE, COMMAND, HOOKS, QUEUE_SAID, SAID, STORE, Jobs
 from gpu_fleet.host.parts.readiness import SLURM, Readiness
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.slurm import USER, Slurm
@@ -40,7 +40,9 @@ def cluster(request: pytest.FixtureRequest, artifacts: Path) -> Iterator[Cluster
         slurm = Slurm(nodes[0], nodes)
         slurm.start({})
         options = {"jobs": Jobs(), "readiness": Readiness(table=table(), slurm="drain")}
-        yield Cluster(slurm, [PlacedHost(node, artifacts, options=dict(options)) for node in nodes])
+        placed = [PlacedHost(node, artifacts, options=dict(options)) for node in nodes]
+        placed[0].settings[ASKS_QUEUE] = "yes"
+        yield Cluster(slurm, placed)
 
 
 def test_a_job_that_ran_before_us_is_found_and_later_ones_by_their_prolog(
@@ -82,6 +84,37 @@ def test_a_node_on_which_a_job_has_no_process_keeps_it(cluster: Cluster, eventua
     node.ssh("systemctl start gpu-fleet-jobs.timer")
     slurm.ask(f"scancel {job}")
     eventually("it is over", lambda: cluster.shown(0) == cluster.shown(1) == {}, within_s=SEEN_S)
+
+
+def test_the_queue_is_that_of_the_controller_and_gone_while_it_is_away(cluster: Cluster, eventually: Callable[..., None]) -> None:
+    slurm, node = cluster.slurm, cluster.placed[0].host
+    slurm.all_ready()
+    told = lambda: dict(re.findall(r"^([a-z]\S+) (\S+)$", node.ssh(f"cat {QUEUE_SAID}").stdout, re.MULTILINE))  # noqa: E731
+    job = slurm.submit(FOREVER, "--gpus=3", "--nodelist=slurm-a")
+    waiting = slurm.submit(FOREVER, "--array=0-4", "--nodes=1", "--gpus-per-node=8", "--nodelist=slurm-a")
+    held = slurm.submit(FOREVER, "--hold", "--gpus=2")
+    eventually("it runs", lambda: slurm.gpus_of(job, node), within_s=120)
+    slurm.ask("scontrol update nodename=slurm-b state=drain reason='fan | 3'")
+    node.ssh("systemctl start gpu-fleet-slurm-queue.service")
+    found = told()
+    gpus = {
+        state: found[f'gpu_fleet_slurm_partition_gpus{{partition="train",state="{state}"}}'] for state in ("allocated", "idle")
+    }
+    assert gpus == {"allocated": "3", "idle": "5"}
+    assert found['gpu_fleet_slurm_gpus{state="unusable"}'] == "8"
+    assert found['gpu_fleet_slurm_partition_gpus_pending{partition="train"}'] == "40"
+    assert found['slurm_partition_jobs_hold{partition="train"}'] == "1"
+    assert found['slurm_partition_jobs_pending{partition="train"}'] == "6"
+    assert 'gpu_fleet_slurm_node_info{node="slurm-b",state="drained",reason="fan | 3"}' in node.ssh(f"cat {QUEUE_SAID}").stdout
+
+    slurm.ask("systemctl stop slurmctld")
+    node.ssh("systemctl start gpu-fleet-slurm-queue.service")
+    assert set(told()) == {"gpu_fleet_slurm_success", "gpu_fleet_slurm_timestamp_seconds"}
+    assert told()["gpu_fleet_slurm_success"] == "0"
+    slurm.ask("systemctl start slurmctld; sleep 2")
+    slurm.ask(f"scancel {job} {waiting} {held}; scontrol update nodename=slurm-b state=resume")
+    eventually("the timer asks", lambda: told()["gpu_fleet_slurm_success"] == "1", within_s=SEEN_S, shown=told)
+    slurm.all_ready()
 
 
 def test_a_job_whose_epilog_never_ran_is_shown_until_slurm_ends_it(cluster: Cluster, eventually: Callable[..., None]) -> None:
@@ -151,7 +184,7 @@ def test_without_the_section_nothing_of_it_is_left(cluster: Cluster, eventually:
     for placed in cluster.placed:
         placed.options.clear()
         assert placed.apply().errors == {}
-        pattern = f"{COMMAND} {STORE} {' '.join(HOOKS)} {SAID} /etc/systemd/system/gpu-fleet-jobs.{{service,timer}}"
+        pattern = f"{COMMAND} {STORE} {' '.join(HOOKS)} {SAID} {QUEUE_SAID} /etc/systemd/system/gpu-fleet-{{jobs,slurm-queue}}.*"
         ls = f"bash -c 'ls -d {pattern} 2>/dev/null'"
         left = lambda ls=ls, host=placed.host: host.ssh(ls, check=False).stdout  # noqa: E731
         eventually("nothing is left", lambda left=left: left() == "", within_s=120, shown=left)
