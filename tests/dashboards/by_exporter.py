@@ -56,7 +56,7 @@ _WHY: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("Running jobs", "Pending jobs", "GPUs asked for", "Longest wait", "Idle GPUs", "Unusable GPUs", "Partitions"),
-            *("Sick nodes that take jobs", "Healthy nodes that are drained", "Nodes out of service", "GPUs by state"),
+            *("Sick nodes that take jobs", "Nodes out of service", "GPUs by state"),
             *("Nodes by state", "GPUs that pending jobs ask for", "Waiting jobs by reason", "Median wait"),
             *("GPUs of running jobs by account", "GPUs asked for by account", "GPUs of running jobs by user"),
         ),
@@ -76,6 +76,7 @@ _WHY: Mapping[str, str] = {
     ),
     "GPUs by registration with the fabric": "Reported by dcgm-exporter and nvidia_gpu_exporter, for GPUs of an NVLink fabric.",
     "Hosts with unreadable GPUs": "dcgm-exporter and AMD's exporter do not count the GPUs that they cannot read.",
+    "Healthy nodes that are drained": "No host of these is healthy: empty is good.",
     "Lost GPUs": "No GPU of that host is lost: empty is good.",
     "Events": "Nothing happened to that host: empty is good.",
     "DCGM health watches": "Only DCGM has them.",

@@ -89,14 +89,14 @@ def test_a_node_on_which_a_job_has_no_process_keeps_it(cluster: Cluster, eventua
 def test_the_queue_is_that_of_the_controller_and_gone_while_it_is_away(cluster: Cluster, eventually: Callable[..., None]) -> None:
     slurm, node = cluster.slurm, cluster.placed[0].host
     slurm.all_ready()
-    told = lambda: dict(re.findall(r"^([a-z]\S+) (\S+)$", node.ssh(f"cat {QUEUE_SAID}").stdout, re.MULTILINE))  # noqa: E731
+    reported = lambda: dict(re.findall(r"^([a-z]\S+) (\S+)$", node.ssh(f"cat {QUEUE_SAID}").stdout, re.MULTILINE))  # noqa: E731
     job = slurm.submit(FOREVER, "--gpus=3", "--nodelist=slurm-a")
     waiting = slurm.submit(FOREVER, "--array=0-4", "--nodes=1", "--gpus-per-node=8", "--nodelist=slurm-a")
     held = slurm.submit(FOREVER, "--hold", "--gpus=2")
     eventually("it runs", lambda: slurm.gpus_of(job, node), within_s=120)
     slurm.ask("scontrol update nodename=slurm-b state=drain reason='fan | 3'")
     node.ssh("systemctl start gpu-fleet-slurm-queue.service")
-    found = told()
+    found = reported()
     gpus = {
         state: found[f'gpu_fleet_slurm_partition_gpus{{partition="train",state="{state}"}}'] for state in ("allocated", "idle")
     }
@@ -109,11 +109,11 @@ def test_the_queue_is_that_of_the_controller_and_gone_while_it_is_away(cluster: 
 
     slurm.ask("systemctl stop slurmctld")
     node.ssh("systemctl start gpu-fleet-slurm-queue.service")
-    assert set(told()) == {"gpu_fleet_slurm_success", "gpu_fleet_slurm_timestamp_seconds"}
-    assert told()["gpu_fleet_slurm_success"] == "0"
+    assert set(reported()) == {"gpu_fleet_slurm_success", "gpu_fleet_slurm_timestamp_seconds"}
+    assert reported()["gpu_fleet_slurm_success"] == "0"
     slurm.ask("systemctl start slurmctld; sleep 2")
     slurm.ask(f"scancel {job} {waiting} {held}; scontrol update nodename=slurm-b state=resume")
-    eventually("the timer asks", lambda: told()["gpu_fleet_slurm_success"] == "1", within_s=SEEN_S, shown=told)
+    eventually("the timer asks", lambda: reported()["gpu_fleet_slurm_success"] == "1", within_s=SEEN_S, shown=reported)
     slurm.all_ready()
 
 
