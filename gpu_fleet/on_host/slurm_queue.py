@@ -34,7 +34,7 @@ _JOB = (
 _NODE = ("NodeHost", "PartitionName", "StateComplete", "Gres", "GresUsed", "Reason")
 _DOWN = {
     *("down", "error", "fail", "future", "unknown", "not_responding", "invalid_reg"),
-    *("powered_down", "powering_down", "powering_up"),
+    *("powered_down", "power_down", "powering_down", "powering_up"),
 }
 _SDIAG = {
     "slurm_server_thread_cnt": r"^Server thread count:\s*(\d+)",
@@ -73,17 +73,7 @@ class Node(NamedTuple):
     def state(self) -> str:
         flags = self.flags
         has_jobs = bool(flags & {"allocated", "mixed", "completing"})
-        if flags & {
-            "down",
-            "error",
-            "unknown",
-            "future",
-            "fail",
-            "not_responding",
-            "powered_down",
-            "power_down",
-            "powering_down",
-        }:
+        if flags & _DOWN:
             return "down"
         if "drain" in flags:
             return "draining" if has_jobs else "drained"
