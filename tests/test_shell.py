@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-ROOMS = ("components", "host", "operations", "provider", "lab", ".ci")
+ROOMS = ("components", "gpu_fleet", "lab", ".ci")
 
 
 def _scripts() -> list[Path]:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import re
 import tarfile
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -30,7 +31,7 @@ from gpu_fleet.host.part import (
     User,
     secret_group,
 )
-from gpu_fleet.host.program import PROGRAM, host_modules, host_program
+from gpu_fleet.host.program import PROGRAM, host_modules, zipped
 
 START = Path(__file__).parent / "converge/converge"  # finds a Python, and starts the program with it
 MANIFEST_FORMAT = 1
@@ -134,7 +135,7 @@ class Bundle:
         if errors:
             raise BundleError(errors)
 
-        members = {START.name: START.read_bytes(), PROGRAM: host_program(modules)}
+        members = {START.name: START.read_bytes(), PROGRAM: zipped(modules)}
         members["manifest"] = "".join("\t".join(record) + "\n" for record in _records(every, unit_files)).encode()
         defaults = _settings(every) | dict(settings or {})
         members["settings"] = "".join(f"{name}={value}\n" for name, value in sorted(defaults.items())).encode()
@@ -145,9 +146,7 @@ class Bundle:
         sums = "".join(f"{hashlib.sha256(content).hexdigest()}  {path}\n" for path, content in sorted(members.items()))
         # A host's copy is verified against it before it is run again. Not in `texts`: it changes with every other file.
         tar = _tar({**members, "SHA256SUMS": sums.encode()})
-        shown = {**members, **{f"{PROGRAM}/{name}": content for name, content in modules.items()}}
-        del shown[PROGRAM]
-        texts = {path.removeprefix("files"): _readable(content) for path, content in sorted(shown.items())}
+        texts = {path.removeprefix("files"): _readable(content) for path, content in _shown(members)}
         artifacts = {
             source.sha256: Artifact(part=part.name, path=download.path, arch=arch)
             for part in parts
@@ -445,6 +444,16 @@ def _tar(members: dict[str, bytes]) -> bytes:
             info.mode = 0o644
             tar.addfile(info, io.BytesIO(members[name]))
     return buffer.getvalue()
+
+
+def _shown(members: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """What people read: a zip is its files."""
+    for path, content in sorted(members.items()):
+        if path.endswith(".pyz"):
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                yield from ((f"{path}/{name}", archive.read(name)) for name in archive.namelist())
+        else:
+            yield path, content
 
 
 def _readable(content: bytes) -> str:

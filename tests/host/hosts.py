@@ -180,9 +180,7 @@ class SimulatedHost:
 
     def kill_at(self, directory: Path, change: int) -> None:
         """The next runs end at this change of the file system; 0: at none."""
-        directory.mkdir(exist_ok=True)
-        (directory / "at").write_text(str(change))
-        self.run_first(_DEADLY.format(directory=str(directory)))
+        self.run_first(deadly(directory, change))
 
     def at(self, path: str) -> Path:
         return self.prefix / path.lstrip("/")
@@ -201,6 +199,13 @@ class SimulatedHost:
             if f"GPU_FLEET_PREFIX={self.prefix}".encode() in variables:
                 with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
                     os.kill(int(process.name), signal.SIGKILL)
+
+
+def deadly(directory: Path, change: int) -> str:
+    """Source that a run begins with: it ends at this change of the file system; 0: at none. `directory` has what it did."""
+    directory.mkdir(exist_ok=True)
+    (directory / "at").write_text(str(change))
+    return _DEADLY.format(directory=str(directory))
 
 
 def scripted(name: str, script: str) -> str:

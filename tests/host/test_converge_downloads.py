@@ -151,7 +151,7 @@ def test_a_truncated_download_is_reported_and_leaves_nothing(host: SimulatedHost
     mirror.cut = 1000
     apply = host.run("apply", [_part(_sum(TOOL), f"{mirror.url}/tool")])
     assert apply.error("tool")["code"] == "download"
-    assert f"cannot download {mirror.url}/tool" in apply.error("tool")["message"]
+    assert f"cannot get {mirror.url}/tool" in apply.error("tool")["message"]
     assert list(host.at("/var/lib/gpu-fleet").glob("scratch.*")) == []
     mirror.cut = None
     host.apply([_part(_sum(TOOL), f"{mirror.url}/tool")])
@@ -162,7 +162,7 @@ def test_a_missing_file_is_named_without_the_password_of_its_url(host: Simulated
     url = mirror.url.replace("//", "//reader:planted-secret@") + "/tool"
     apply = host.run("apply", [_part(_sum(TOOL), url)])
     assert apply.error("tool")["code"] == "download"
-    assert f"cannot download {mirror.url}/tool" in apply.error("tool")["message"]
+    assert f"cannot get {mirror.url}/tool" in apply.error("tool")["message"]
     assert "404" in apply.error("tool")["message"]
     assert "planted-secret" not in apply.stdout + apply.stderr
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpu_fleet.host.parts.python import Python
-from gpu_fleet.host.program import host_modules, host_program
+from gpu_fleet.host.program import host_modules, zipped
 from gpu_fleet.on_host.converge import events
 from gpu_fleet.on_host.converge.settings import is_setting
 from gpu_fleet.on_host.converge.transaction_rhel import planned_by_dnf
@@ -60,7 +60,7 @@ def test_modules_that_an_apply_has_compiled_are_used_if_nobody_else_could_have_w
 
 
 def test_the_program_is_one_file_with_the_same_bytes_on_any_machine() -> None:
-    first, second = host_program(host_modules()), host_program(host_modules())
+    first, second = zipped(host_modules()), zipped(host_modules())
     assert first == second
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         infos = archive.infolist()
@@ -158,7 +158,7 @@ def test_a_whole_host_without_python_gets_the_distribution_s_and_the_plan_says_s
     ("settings", "said"),
     [
         ({"GPU_FLEET_PYTHON_INSTALL": "no"}, "install the distribution's (`apt-get install python3`)"),
-        ({"GPU_FLEET_PYTHON": "/opt/none/python3"}, "/opt/none/python3, which the stack file gives as this host's python"),
+        ({"GPU_FLEET_PYTHON": "/opt/none/python3"}, "/opt/none/python3, which was given as this host's python"),
     ],
 )
 def test_nothing_is_installed_where_the_stack_file_says_so(
@@ -178,7 +178,7 @@ def test_the_python_of_the_stack_file_runs_the_program_and_is_a_fact(host: Simul
     assert host.apply([Python().part()]).facts["GPU_FLEET_PYTHON"] == str(given)
     assert host.check().code == 0
     given.unlink()
-    assert f"{given}, which the stack file gives" in host.check().error("host")["message"]
+    assert f"{given}, which was given" in host.check().error("host")["message"]
 
 
 def test_a_hostile_environment_changes_nothing(host: SimulatedHost) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_fleet.host.part import Directory, File, Part, Unit
+from gpu_fleet.host.program import pull_modules, zipped
 
 PROGRAM = "/opt/gpu-fleet/bin/gpu-fleet-pull"
-LIBRARY = "/opt/gpu-fleet/lib/pull.sh"
+ZIP = "/opt/gpu-fleet/lib/pull.pyz"  # one file, so that a run that is cut off leaves all of the old program or all of the new one
 STATE = "/var/lib/gpu-fleet/pull"
 
 
@@ -23,7 +24,7 @@ class Pull:
             when={"GPU_FLEET_MODE": ("pull",)},
             # The last good publication, with its secrets.
             directories=(Directory(path=STATE, mode=0o700, contents="runtime"),),
-            files=(File.from_rootfs(PROGRAM), File.from_rootfs(LIBRARY)),
+            files=(File(path=ZIP, content=zipped(pull_modules())), File.from_rootfs(PROGRAM)),
             settings={"GPU_FLEET_MODE": "push"},
             # Not restarted when the program changes: the program itself may be making the change, and each run is a new process.
             units=(Unit(name="gpu-fleet-pull", timer=True),),

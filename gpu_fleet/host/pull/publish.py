@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import shlex
 import shutil
 import subprocess
 from collections import Counter
@@ -23,14 +22,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpu_fleet.host.bundle import Bundle
-from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.bundle import ENVIRONMENT, Bundle
+from gpu_fleet.host.part import FIND_PYTHON, ROOTFS
+from gpu_fleet.host.program import installer_modules
 
 INDEX = "latest"
 INSTALLER = "install-gpu-fleet"
 NAMESPACE = "gpu-fleet"  # of the signatures: one made with the same key for another purpose is rejected
 ALL = 10_000  # shares of the hosts are counted in units of 1/10,000
 DAY_S = 86_400
+_END = "END OF FILE"  # in the installer
 _SIGNATURE_BEGIN = "-----BEGIN SSH SIGNATURE-----"
 
 
@@ -150,18 +151,18 @@ class Publication:
         return len(self.bundle.tar) + max(sizes.values(), default=0)
 
     def _installer(self, trusted: Sequence[str], version: int) -> str:
-        constants = {
-            "PUBLIC_KEYS": ",".join(trusted),
-            "PUBLISHED_STACK": self.stack,
-            "PUBLISHED_VERSION": str(version),
-            "PUBLISHED_FROM": self.url.rstrip("/"),
-        }
-        values = "".join(f"{name}={shlex.quote(value)}\n" for name, value in constants.items())
-        environment = (ROOTFS / "opt/gpu-fleet/libexec/environment").read_text()
-        library = (ROOTFS / "opt/gpu-fleet/lib/pull.sh").read_text()
-        own = (Path(__file__).parent / "install.sh").read_text()
+        """One script, whose Python sources can be read in it."""
+        published = {"stack": self.stack, "keys": ",".join(trusted), "version": str(version), "from": self.url.rstrip("/")}
+        programs = {f"libexec/{Path(path).name}": (ROOTFS / path[1:]).read_bytes() for path in (ENVIRONMENT, FIND_PYTHON)}
+        files = {name: content.decode() for name, content in {**programs, **installer_modules()}.items()}
+        files["published"] = "".join(f"{name}={value}\n" for name, value in published.items())
+        directories = sorted({str(Path(name).parent) for name in files})
+        lines = [f"cat >\"$work/{name}\" <<'{_END}' &&\n{text}{_END}\n" for name, text in sorted(files.items())]
+        if any(f"\n{_END}\n" in text for text in files.values()):
+            raise AssertionError(f"a source has the line {_END}")
         head = f"#!/bin/sh\n# Adds this host to the stack {self.stack}; see --help.\nset -u\n"
-        return "\n".join((head, environment, values, library, own))
+        unpack = f'unpack() {{\n(cd "$work" && mkdir -p {" ".join(directories)}) || return\n{"".join(lines)}:\n}}\n'
+        return "\n".join((head, unpack, (Path(__file__).parent / "install.sh").read_text()))
 
     def _copy_artifacts(self, directory: Path) -> list[str]:
         """Returns their names. Existing files are not copied again: they are named by their content."""

@@ -40,6 +40,10 @@ class Failure(Exception):
         return cls("internal", f"{what}: {reason}")
 
 
+def explained(error: Failure | OSError) -> Failure:
+    return error if isinstance(error, Failure) else Failure.of(f"cannot use {error.filename or 'this host'}", error)
+
+
 @contextmanager
 def attempt(what: str) -> Iterator[None]:
     """An OSError in it becomes a Failure that says what was tried."""

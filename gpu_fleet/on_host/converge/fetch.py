@@ -122,7 +122,7 @@ def _failure(name: str, path: str, error: Exception) -> Failure:
             return Failure("disk-full", f"cannot store {name} below {os.path.dirname(path)}; free some space and apply again")
     else:
         said = str(reason) or type(reason).__name__
-    return Failure.saying("download", f"cannot download {name}", said)
+    return Failure.saying("download", f"cannot get {name}", said)
 
 
 def _unlink(path: str) -> None:

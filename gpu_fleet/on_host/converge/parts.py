@@ -69,8 +69,13 @@ class Parts:
                 self._on.foreign.save(action.key)
         self._recording.declare(difference)
         stopped = self._perform(difference, ("group", "package", "user", "dir", "foreign"), undo, changes)
-        self._drop(difference.obsolete, ("unit", "file"), undo)
-        self._perform(difference, ("file", "download", "manager"), undo, changes)
+        # A program that is replaced by one of another name exists until its successor does: it may be what runs us again.
+        in_the_way = [record for record in difference.obsolete if self._on.wanted.needs_place_of(record)]
+        self._drop(difference.obsolete, ("unit",), undo)
+        self._drop(in_the_way, ("file",), undo)
+        self._perform(difference, ("file", "download"), undo, changes)
+        self._drop((record for record in difference.obsolete if record not in in_the_way), ("file",), undo)
+        self._perform(difference, ("manager",), undo, changes)
         starting = [action for action in difference.actions if action.operation in STARTS] + stopped
         for action in starting:
             if isinstance(action.thing, Unit):

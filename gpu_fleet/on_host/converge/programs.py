@@ -28,15 +28,16 @@ def run(
     environment: dict[str, str] | None = None,
     directory: str | None = None,
     joined: bool = False,
+    shown: bool = False,
 ) -> Done:
-    """`joined`: stderr is part of stdout. A signal that ends this program lets the other one end first: a useradd that is cut off
-    leaves an account by half."""
+    """`joined`: stderr is part of stdout; `shown`: it is ours. A signal that ends this program lets the other one end first: a
+    useradd that is cut off leaves an account by half."""
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if joined else subprocess.PIPE,
+            stderr=subprocess.STDOUT if joined else None if shown else subprocess.PIPE,
             env=environment,
             cwd=directory,
         )

@@ -11,7 +11,7 @@ from . import state
 from .difference import Differences
 from .disk import Disk
 from .downloads import Downloads
-from .errors import Failure
+from .errors import Failure, explained
 from .events import Report, emit, say
 from .facts import FatalProbe, run_probes
 from .files import Files
@@ -64,10 +64,8 @@ class Run:
             try:
                 self.host = state.open_scratch(self.host)
                 verbs[self.host.verb]()
-            except Failure as failure:
-                self.report.part("host", "failed", failure=failure)  # the run cannot start
-            except OSError as error:
-                self.report.part("host", "failed", failure=Failure.of(f"cannot use {error.filename or 'this host'}", error))
+            except (Failure, OSError) as error:
+                self.report.part("host", "failed", failure=explained(error))  # the run cannot start
             return self._finish()
         except Ended as ended:
             return ended.code if ended.code is not None else self._finish()
@@ -276,7 +274,7 @@ class Run:
         try:
             known.parts.converge(part, changes)
         except (Failure, OSError) as error:
-            self.report.part(part.name, "failed", changes, failure=_explained(error))
+            self.report.part(part.name, "failed", changes, failure=explained(error))
         else:
             self.report.part(part.name, "changed" if changes else "unchanged", changes)
 
@@ -287,13 +285,6 @@ class Run:
             if packages:
                 changes += known.things.packages.drop(name, parts.get(name, Part(name)))
         except (Failure, OSError) as error:
-            self.report.part(name, "failed", changes, failure=_explained(error))
+            self.report.part(name, "failed", changes, failure=explained(error))
         else:
             self.report.part(name, "removed", changes)
-
-
-def _explained(error: Exception) -> Failure:
-    if isinstance(error, Failure):
-        return error
-    assert isinstance(error, OSError)
-    return Failure.of(f"cannot use {error.filename or 'a file'}", error)

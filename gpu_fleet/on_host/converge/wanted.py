@@ -96,6 +96,15 @@ class Wanted:
             return False
         return record.name not in self.things or (record.kind == "unit" and record.b != self.manager)
 
+    def needs_place_of(self, record: Record) -> bool:
+        """Is something wanted at its path, or at the path of its directory?"""
+        path = record.key
+        while path not in ("", "/"):
+            if ("file", path) in self.things or ("bin", path) in self.things:
+                return True
+            path = os.path.dirname(path)
+        return False
+
     @property
     def has_units(self) -> bool:
         return any(part.units for part in self.parts)

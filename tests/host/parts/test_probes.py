@@ -686,7 +686,7 @@ def test_the_python_of_the_stack_file_is_taken_or_none(tmp_path: Path) -> None:
         environment = {"PATH": os.environ["PATH"], "GPU_FLEET_PYTHON": str(given)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == ((0, f"{given}\n") if is_new else (UNSUPPORTED, ""))
-    assert f"{given}, which the stack file gives" in done.stderr
+    assert f"{given}, which was given" in done.stderr
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import http.server
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,16 @@ from typing import Any
 
 from gpu_fleet.host.bundle import Bundle
 from gpu_fleet.host.part import ROOTFS, Part
-from gpu_fleet.host.parts.pull import Pull
+from gpu_fleet.host.parts.pull import ZIP, Pull
 from gpu_fleet.host.pull.publish import Publication, SigningKey
 from tests.host.hosts import SUPERVISORD, SimulatedHost
 
+_OPTIONS = ("-I", "-S", "-B", "-X", "utf8")  # of Python, as bin/gpu-fleet-pull gives them
+_RUN = """
+import runpy, sys
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 STACK = "us-west-training"
 SETTINGS = {
     "GPU_FLEET_DATACENTER": "us-west",
@@ -101,7 +108,9 @@ class PulledHost:
     simulated: SimulatedHost
     site: Site
     path: str = os.environ["PATH"]
-    shell: tuple[str, ...] = ("sh",)
+    python: str = ""  # the one that the installer is given
+    first: str = ""  # source that a pull begins with, in its process
+    environment: dict[str, str] = field(default_factory=dict)
 
     @property
     def prefix(self) -> Path:
@@ -117,19 +126,37 @@ class PulledHost:
     def installer(self, *arguments: str) -> list[str]:
         setting = f"GPU_FLEET_SUPERVISORD={SUPERVISORD}"
         program = str(self.site.directory / "install-gpu-fleet")
-        return [*self.shell, program, "--prefix", str(self.prefix), "--setting", setting, *arguments]
+        python = ("--python", self.python) if self.python else ()
+        return ["sh", program, "--prefix", str(self.prefix), "--setting", setting, *python, *arguments]
 
     def install(self, *arguments: str) -> Run:
         return self.run(self.installer("--instance", "gpu-node-007", *arguments))
 
     def pull(self, *arguments: str) -> Run:
-        return self.run([*self.shell, str(self.program), *arguments])
+        return self.run([*self.command, *arguments])
+
+    @property
+    def command(self) -> list[str]:
+        return (
+            [self.beginning_with(self.first), *_OPTIONS, str(self.at(ZIP)), "main", str(self.prefix)]
+            if self.first
+            else [str(self.program)]
+        )
+
+    def beginning_with(self, source: str) -> str:
+        """The path of a Python that begins with this where it is to run gpu-fleet-pull."""
+        start, python = (self.simulated.directory / name for name in ("first.py", "python"))
+        start.write_text(source + _RUN)
+        run = f'case "$6" in */pull.pyz) shift 5; exec {sys.executable} {" ".join(_OPTIONS)} "{start}" "$@" ;; esac'
+        python.write_text(f'#!/bin/sh\n{run}\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        return str(python)
 
     def run(self, command: Sequence[str]) -> Run:
         """Without a terminal: in a session of its own."""
         done = subprocess.run(
             command,
-            env={"PATH": self.path},
+            env={"PATH": self.path, **self.environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

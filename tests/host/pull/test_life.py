@@ -16,7 +16,7 @@ import pytest
 
 from gpu_fleet.host.part import Directory, Download, File, HttpCheck, Source
 from gpu_fleet.host.parts.pull import Pull
-from tests.host.hosts import page, snapshot, web
+from tests.host.hosts import deadly, page, snapshot, web
 from tests.host.pull.pulled import PulledHost, Site
 from tests.host.test_converge_downloads import ARCH
 
@@ -194,7 +194,7 @@ def test_a_host_without_its_origin_says_so_and_stays_in_repair(pulled: PulledHos
     pulled.at("/etc/page/index.html").write_text("by hand")
     run = pulled.pull()
     assert run.code == 1
-    assert f"cannot get {pulled.site.url}/latest: curl: (22)" in run.said
+    assert f"cannot get {pulled.site.url}/latest: the server answered 404" in run.said
     assert f"bundle {digest[:12]} is running" in run.said
     assert pulled.at("/etc/page/index.html").read_text() == "hello\n"
 
@@ -321,20 +321,15 @@ def test_what_was_seen_last_is_on_disk_before_it_counts(pulled: PulledHost, tmp_
     """An empty version would let an old copy pass for a new one."""
     pulled.site.publish([page()])
     pulled.install()
-    programs, log = tmp_path / "programs", tmp_path / "calls"
-    programs.mkdir()
-    for name in ("sync", "mv"):
-        (programs / name).write_text(f'#!/bin/sh\necho {name} "$*" >>\'{log}\'\nexec {shutil.which(name)} "$@"\n')
-        (programs / name).chmod(0o755)
-    path, pulled.path = pulled.path, f"{programs}:{pulled.path}"
+    pulled.first = deadly(tmp_path / "recorded", 0)
     pulled.site.publish([page("new\n")])
     assert pulled.pull().code == 0
-    pulled.path = path
-    version = pulled.at("/var/lib/gpu-fleet/pull/version")
-    calls = log.read_text().splitlines()
-    assert calls.index(f"sync {version}.new") < calls.index(f"mv -fT {version}.new {version}")
-    good = next(number for number, call in enumerate(calls) if call.startswith("mv ") and call.endswith("/pull/good"))
-    assert any(call.startswith("sync ") and "/newest/settings" in call for call in calls[:good])
+    version, good = (pulled.at(f"/var/lib/gpu-fleet/pull/{name}") for name in ("version", "good"))
+    calls = (tmp_path / "recorded/calls").read_text().splitlines()
+    assert calls.index(f"sync {version}.new") < calls.index(f"rename {version}.new -> {version}")
+    kept = next(number for number, call in enumerate(calls) if call.startswith("rename ") and call.endswith(f" -> {good}"))
+    assert any(call.startswith("sync ") and call.endswith("/newest/settings") for call in calls[:kept])
+    assert f"sync {good.parent}" in calls[kept:]
 
 
 def test_without_an_installation_the_command_says_so(pulled: PulledHost) -> None:
@@ -358,16 +353,11 @@ def test_a_host_that_push_takes_over_stops_pulling(pulled: PulledHost) -> None:
 
 def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: PulledHost, tmp_path: Path) -> None:
     """A changed configuration of supervisord stops everything it runs, the loop that repairs it among them."""
-    sleep = tmp_path / "bin/sleep"
-    sleep.parent.mkdir()
     trigger = tmp_path / "trigger"
-    sleep.write_text(
-        "#!/bin/sh\n"
-        f'[ "$1" -gt 800 ] 2>/dev/null || exec /bin/sleep "$1"\n'
-        f"until rm '{trigger}' 2>/dev/null; do /bin/sleep 0.1; done\n"
+    sleep = f"while not os.path.exists({str(trigger)!r}): pause(0.1)\n    os.unlink({str(trigger)!r})"
+    pulled.python = pulled.beginning_with(
+        f"import os, time\npause = time.sleep\ndef sleep(_):\n    {sleep}\ntime.sleep = sleep\n"
     )
-    sleep.chmod(0o755)
-    pulled.path = f"{sleep.parent}:{pulled.path}"
     pulled.site.publish([page()])
     pulled.install()
     supervisord = pulled.at("/run/gpu-fleet/supervisord.pid")

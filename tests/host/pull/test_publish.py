@@ -91,15 +91,15 @@ def test_the_stack_s_output_names_the_bundle_and_the_command_of_the_place_that_t
         "curl -fsSLO https://files.example.com/fleet/install-gpu-fleet && "
         "sudo sh install-gpu-fleet --password-file /root/metrics-password"
     )
-    assert "PUBLISHED_FROM=https://files.example.com/fleet\n" in (repository / "out" / "install-gpu-fleet").read_text()
+    assert "\nfrom=https://files.example.com/fleet\n" in (repository / "out" / "install-gpu-fleet").read_text()
     assert _publish(repository, "--url", "file:///srv/fleet") == 0, "a copy for another place"
-    assert "PUBLISHED_FROM=file:///srv/fleet\n" in (repository / "out" / "install-gpu-fleet").read_text()
+    assert "\nfrom=file:///srv/fleet\n" in (repository / "out" / "install-gpu-fleet").read_text()
 
 
 def test_the_installer_is_one_script_that_shellcheck_accepts(repository: Path) -> None:
     _publish(repository, "--url", "https://files.example.com/gpu-fleet/")
     installer = repository / "out/install-gpu-fleet"
-    assert "PUBLISHED_FROM=https://files.example.com/gpu-fleet\n" in installer.read_text()
+    assert "\nfrom=https://files.example.com/gpu-fleet\n" in installer.read_text()
     done = subprocess.run(["shellcheck", str(installer)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     help_ = subprocess.run(["sh", str(installer), "--help"], capture_output=True, text=True)
