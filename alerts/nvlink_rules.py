@@ -136,7 +136,8 @@ def _down_by_health() -> str:
     down = f'health_error_code="DCGM_FR_NVLINK_DOWN", model=~"{listed}"'
     return (
         f"0 * max by ({_GPU}) (gpu:dcgm_health:code{{{down}}}) - 1\n"
-        f'and on ({_HOST}) gpu:dcgm_health:code{{health_watch=~"(?i)nvlink"}} == 0\n'
+        f"and on ({_HOST}) (\n  gpu:dcgm_health:code unless on ({_HOST}, uuid) "
+        'gpu:dcgm_health:code{health_watch=~"(?i)nvlink"} > 0\n)\n'
         f"unless on ({_HOST}, uuid) gpu:nvlinks_active:count"
     )
 

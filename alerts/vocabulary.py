@@ -23,7 +23,7 @@ from typing import Any, Final
 from alerts.model import RuleGroup
 from alerts.selectors import of_our_hosts
 
-# The scrape interval of the exporters.
+# The scrape interval of the exporters. Groups that are recorded less often are in EVERY.
 INTERVAL: Final = "15s"
 
 HOST_LABELS: Final = ("datacenter", "cluster", "instance")
@@ -152,16 +152,16 @@ def dcgm(
     of_exporter = f'{chosen}container=~"{_DCGM_CONTAINERS}", '
     of_work = f'{chosen}container!~"{_DCGM_CONTAINERS}"}}'
     device = ", ".join((_HOST_AND_MODE, "gpu", *_DCGM_IDENTITY, *extra))
-    exported = {f"exported_{label}": label for label in ("namespace", "pod", "container")}
+    exported = {f"exported_{label}": label for label in WORK_LABELS}
     attributed = _rename(f'max by ({device}, {", ".join(exported)}) ({of_exporter}exported_pod!=""}})', exported)
     merged = f"""\
-max by ({device}, namespace, pod, container) ({of_work})
+{of_work}
 or
 max by ({device}) ({of_exporter}exported_pod=""}})
 or
 {attributed}"""
     renamed = _rename(f"\n{_indent(merged)}\n", _DCGM_IDENTITY)
-    expression = _scaled(f"max without ({', '.join((*_DCGM_IDENTITY, *exported))}) ({renamed})", scale)
+    expression = _scaled(f"max by ({', '.join((*LABELS, *extra))}) ({renamed})", scale)
     return Source(
         exporter="dcgm-exporter",
         expression=f"{expression}\nunless on ({_HOST}, gpu) {unless}" if unless else expression,
@@ -171,7 +171,7 @@ or
 
 
 def smi(metric: str, scale: str = "", *, labels: Mapping[str, str] | None = None) -> Source:
-    """A metric of nvidia_gpu_exporter, without its prefix. It has only the uuid; the other labels come from gpu:info."""
+    """A metric of nvidia_gpu_exporter, without its prefix. It has only the uuid: the other labels are of gpu:identity:info."""
     names = tuple(f"nvidia_smi_{name}" for name in metric.split("|"))
     selector = names[0] if len(names) == 1 else f'{{__name__=~"{"|".join(names)}"}}'
     return Source(
@@ -182,7 +182,7 @@ max by ({_HOST_AND_MODE}, uuid) (
   label_replace({selector}, "uuid", "GPU-$1", "uuid", "([0-9a-f].*)")
 )
 * on ({_HOST}, uuid) group_left (gpu, model)
-topk by ({_HOST}, uuid) (1, gpu:info)""",
+topk by ({_HOST}, uuid) (1, gpu:identity:info)""",
             scale,
         ),
         metrics=names,
@@ -190,12 +190,14 @@ topk by ({_HOST}, uuid) (1, gpu:info)""",
     )
 
 
-def textfile(metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
+def textfile(
+    metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: str = "{}", identity: str = "gpu:identity:info"
+) -> Source:
     """A metric of the textfile collectors, without its prefix; `raw`: an expression applied to it first.
 
-    They have only the index; the other labels come from gpu:info. The scripts that they replace have no info metric and are used
-    as they are. Where the collectors run, a GPU without gpu:info is skipped: its first samples would look like a second GPU
-    without uuid.
+    They have only the index; the other labels come from `identity`. The scripts that they replace have no info metric and are
+    used as they are. Where the collectors run, a GPU without identity is skipped: its first samples would look like a second
+    GPU without uuid.
     """
     own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({raw.format(f'node_gpu_{metric}')})"
     return Source(
@@ -204,7 +206,7 @@ def textfile(metric: str, scale: str = "", *, extra: Sequence[str] = (), raw: st
             f"""\
   {own}
 * on ({_HOST}, gpu) group_left (uuid, model)
-  topk by ({_HOST}, gpu) (1, gpu:info)
+  topk by ({_HOST}, gpu) (1, {identity})
 or on ({_HOST}, gpu)
   ({own} unless on ({_HOST}) node_gpu_info)""",
             scale,
@@ -213,10 +215,19 @@ or on ({_HOST}, gpu)
     )
 
 
-def nvlink_exporter(metric: str, scale: str, *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
+def links(metric: str, *, extra: Sequence[str] = (), raw: str = "{}") -> Source:
+    """A metric of the textfile collector of links, which runs beside every exporter of NVIDIA's GPUs."""
+    return textfile(metric, extra=extra, raw=raw, identity="gpu:info")
+
+
+def _over_links(gpu: str, link: str) -> str:
+    """The rate of a counter of single links, per GPU. Each link counts once, even if several pods share the GPU."""
+    return f"sum by ({_HOST_AND_MODE}, {gpu}) (max by ({_HOST_AND_MODE}, {gpu}, {link}) (rate({{}}[1m])))"
+
+
+def nvlink_exporter(metric: str, scale: str, *, raw: str = "{}") -> Source:
     """A metric of prometheus_nvlink_exporter (seed 003), where it still runs. It has only indices, as GPUID and LinkID."""
-    indices = {"GPUID": "gpu", **({"LinkID": "link"} if "link" in extra else {})}
-    own = f"max by ({', '.join((_HOST_AND_MODE, 'gpu', *extra))}) ({_rename(raw.format(metric), indices)})"
+    own = f"max by ({_HOST_AND_MODE}, gpu) ({_rename(raw.format(metric), {'GPUID': 'gpu'})})"
     return Source(
         exporter="prometheus_nvlink_exporter",
         expression=_scaled(f"{own}\n* on ({_HOST}, gpu) group_left (uuid, model)\ntopk by ({_HOST}, gpu) (1, gpu:info)", scale),
@@ -449,6 +460,27 @@ group by ({_HOST_AND_MODE}, {", ".join(label for label in INFO_LABELS if label !
     ),
 )
 
+
+def _identity(exporter: str, *metrics: str) -> Source:
+    selector = metrics[0] if len(metrics) == 1 else f'{{__name__=~"{"|".join(metrics)}"}}'
+    return Source(
+        exporter=exporter,
+        expression=f"group by ({_HOST}, gpu, uuid, model) (gpu:info and on ({_HOST}) {selector})",
+        metrics=metrics,
+    )
+
+
+# The join with gpu:info, once for all series. Hosts with dcgm-exporter alone, whose series have every label, are not in it.
+IDENTITY: Final = Series(
+    name="gpu:identity:info",
+    meaning="Always 1: index, uuid and model of a GPU on a host with an exporter that reports only one of them.",
+    sources=(
+        _identity("nvidia_gpu_exporter", "nvidia_smi_gpu_info"),
+        # The scripts that the collectors replace have no info metric.
+        _identity("textfile", "node_gpu_info", "node_gpu_utilization_percent", "node_gpu_memory_used_bytes"),
+    ),
+)
+
 _JOB_LABELS: Final = ("job_id", "user", "account", "partition")
 # A GPU that a job has and that is lost has no gpu:info any more; AMD's have no uuid in Slurm's list.
 _JOB: Final = "gpu_fleet_job_info"
@@ -555,6 +587,24 @@ def _nvlink_errors() -> tuple[Source, ...]:
     )
 
 
+_HEALTH_LABELS: Final = ("health_watch", "health_error_code")
+
+
+def _health(watches: Source) -> Source:
+    """Of eleven watches, those that are not healthy."""
+    return replace(
+        watches,
+        expression=f"""\
+(
+{_indent(watches.expression)}
+) > 0
+or on ({_HOST}, exporter_mode, gpu, uuid)
+max without ({", ".join(_HEALTH_LABELS)}) (
+{_indent(watches.expression)}
+)""",
+    )
+
+
 # Another profiler, or a second host engine, has the counters: DCGM reports 0 for all of them while the GPU is busy.
 _PROFILING_STOPPED: Final = (
     '({__name__=~"DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", GPU_I_ID=""} == 0 '
@@ -567,6 +617,7 @@ GROUPS: Final[dict[str, tuple[Series, ...]]] = {
     "gpu-info": (
         DIVIDED,
         INFO,
+        IDENTITY,
         JOB,
         Series(
             name="instance:gpus:count",
@@ -631,26 +682,6 @@ count by ({_HOST}) (
             ),
         ),
         Series(
-            name="gpu:encoder_utilization:ratio",
-            meaning="Share of time in which the video encoder was active.",
-            sources=(
-                dcgm("DCGM_FI_DEV_ENC_UTIL", "/ 100"),
-                dcgm("DCGM_FI_DEV_ENC_UTIL_RATIO"),
-                smi("utilization_encoder_ratio"),
-            ),
-        ),
-        Series(
-            name="gpu:decoder_utilization:ratio",
-            meaning="Share of time in which the video decoder was active.",
-            sources=(
-                dcgm("DCGM_FI_DEV_DEC_UTIL", "/ 100"),
-                dcgm("DCGM_FI_DEV_DEC_UTIL_RATIO"),
-                smi("utilization_decoder_ratio"),
-            ),
-        ),
-    ),
-    "gpu-memory": (
-        Series(
             name="gpu:memory_used:bytes",
             meaning="Used memory.",
             sources=(
@@ -659,15 +690,6 @@ count by ({_HOST}) (
                 smi("memory_used_bytes"),
                 textfile("memory_used_bytes"),
                 amd("gpu_used_vram", _MIB),
-            ),
-        ),
-        Series(
-            name="gpu:memory_reserved:bytes",
-            meaning="Memory reserved for driver and firmware.",
-            sources=(
-                dcgm("DCGM_FI_DEV_FB_RESERVED", _MIB),
-                dcgm("DCGM_FI_DEV_FB_RESERVED_BYTES"),
-                smi("memory_reserved_bytes"),
             ),
         ),
         Series(
@@ -682,23 +704,6 @@ count by ({_HOST}) (
             ),
         ),
         Series(
-            name="gpu:memory_total:bytes",
-            meaning="Total memory of the GPU, including reserved memory.",
-            sources=(
-                # DCGM_FI_DEV_FB_TOTAL is not in the default counters, but its parts are. Older releases lack the reserved part.
-                derived(
-                    "gpu:memory_used:bytes + gpu:memory_free:bytes + (gpu:memory_reserved:bytes or gpu:memory_used:bytes * 0)",
-                    "DCGM_FI_DEV_FB_USED",
-                ),
-                dcgm("DCGM_FI_DEV_FB_CAPACITY_BYTES"),
-                smi("memory_total_bytes"),
-                textfile("memory_total_bytes"),
-                amd("gpu_total_vram", _MIB),
-            ),
-        ),
-    ),
-    "gpu-power": (
-        Series(
             name="gpu:power:watts",
             meaning="Power draw.",
             sources=(
@@ -708,27 +713,6 @@ count by ({_HOST}) (
                 amd("gpu_package_power|gpu_average_package_power", below=10000),
             ),
         ),
-        Series(
-            name="gpu:power_limit:watts",
-            meaning="Enforced power limit.",
-            sources=(
-                dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT|DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
-                smi("enforced_power_limit_watts"),
-                textfile("power_limit_watts"),
-            ),
-        ),
-        Series(
-            name="gpu:energy:joules_total",
-            meaning="Energy used since the driver was loaded.",
-            sources=(
-                dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "/ 1000"),
-                dcgm("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
-                smi("energy_joules_total"),
-                amd("gpu_energy_consumed", "/ 1000000"),
-            ),
-        ),
-    ),
-    "gpu-heat": (
         Series(
             name="gpu:temperature:celsius",
             meaning="Temperature of the GPU core.",
@@ -750,41 +734,6 @@ count by ({_HOST}) (
             ),
         ),
         Series(
-            name="gpu:temperature_limit:celsius",
-            meaning="Temperature at which the GPU reduces its clocks, as the GPU reports it.",
-            sources=(
-                dcgm("DCGM_FI_DEV_SLOWDOWN_TEMP|DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS"),
-                _margin_of_smi(),
-                textfile("temperature_limit_celsius"),
-                _hwmon("junction"),
-                # Without node_exporter's sensors: what amd-smi reports for an MI300X. The junction of a busy GPU has 85 and more.
-                amd("gpu_junction_temperature", "* 0 + 100", below=200),
-            ),
-        ),
-        Series(
-            name="gpu:memory_temperature_limit:celsius",
-            meaning="Maximum operating temperature of the GPU's memory, as the GPU reports it.",
-            sources=(
-                dcgm("DCGM_FI_DEV_MEM_MAX_OP_TEMP|DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS"),
-                textfile("memory_temperature_limit_celsius"),
-                _hwmon("mem"),
-            ),
-        ),
-        Series(
-            name="gpu:throttled:bool",
-            meaning="1 while the clocks are throttled for this reason.",
-            extra_labels=("reason",),
-            sources=_throttle(),
-        ),
-        Series(
-            name="gpu:throttled:seconds_total",
-            meaning="Time in which the clocks were throttled for this reason.",
-            extra_labels=("reason",),
-            sources=_throttle_time(),
-        ),
-    ),
-    "gpu-clocks": (
-        Series(
             name="gpu:sm_clock:hertz",
             meaning="SM clock.",
             sources=(
@@ -793,204 +742,6 @@ count by ({_HOST}) (
                 smi("clocks_current_sm_clock_hz"),
                 amd("gpu_clock", "* 1000000", matchers='clock_type=~"(?i).*system.*"'),
             ),
-        ),
-        Series(
-            name="gpu:memory_clock:hertz",
-            meaning="Memory clock.",
-            sources=(
-                dcgm("DCGM_FI_DEV_MEM_CLOCK", "* 1000000"),
-                dcgm("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ"),
-                smi("clocks_current_memory_clock_hz"),
-                amd("gpu_clock", "* 1000000", matchers='clock_type=~"(?i).*memory.*"'),
-            ),
-        ),
-    ),
-    "gpu-memory-errors": (
-        Series(
-            name="gpu:ecc_uncorrected_volatile:total",
-            meaning="Uncorrectable ECC errors since the driver was loaded.",
-            sources=(
-                dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
-                smi("ecc_errors_uncorrected_volatile_total"),
-                textfile("ecc_uncorrected_total"),
-                amd("gpu_ecc_uncorrect_total"),
-            ),
-        ),
-        Series(
-            name="gpu:ecc_corrected_volatile:total",
-            meaning="Corrected ECC errors since the driver was loaded.",
-            sources=(
-                dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"),
-                smi("ecc_errors_corrected_volatile_total"),
-                textfile("ecc_corrected_total"),
-                amd("gpu_ecc_correct_total"),
-            ),
-        ),
-        Series(
-            name="gpu:row_remap_failed:bool",
-            meaning="1 once row remapping has failed.",
-            sources=(
-                dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE|DCGM_FI_DEV_ROW_REMAP_FAILED"),
-                smi("remapped_rows_failure"),
-                textfile("row_remap_failed"),
-            ),
-        ),
-        Series(
-            name="gpu:row_remap_pending:bool",
-            meaning="1 while row remapping is pending until the next GPU reset.",
-            sources=(
-                dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING"),
-                smi("remapped_rows_pending"),
-                textfile("row_remap_pending"),
-            ),
-        ),
-        Series(
-            name="gpu:rows_remapped:total",
-            meaning="Memory rows remapped after uncorrectable errors, in the GPU's lifetime.",
-            sources=(
-                dcgm("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS|DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
-                smi("remapped_rows_uncorrectable"),
-            ),
-        ),
-        Series(
-            name="gpu:pages_retired_pending:bool",
-            meaning="1 while page retirement (before Ampere) is pending until the next GPU reset.",
-            sources=(dcgm("DCGM_FI_DEV_RETIRED_PENDING|DCGM_FI_DEV_PAGE_RETIRED_PENDING"), smi("retired_pages_pending")),
-        ),
-        Series(
-            name="gpu:sram_errors_exceeded:bool",
-            meaning="1 once uncorrectable SRAM errors exceed the GPU's threshold: NVIDIA replaces such a GPU.",
-            sources=(
-                dcgm("DCGM_FI_DEV_THRESHOLD_SRM|DCGM_FI_DEV_SRAM_EXCEEDED"),
-                smi("ecc_errors_uncorrected_aggregate_sram_threshold_exceeded"),
-            ),
-        ),
-        Series(
-            name="gpu:dcgm_health:code",
-            meaning="Result of DCGM's health watches: 0 healthy, 10 warning, 20 failure.",
-            extra_labels=("health_watch", "health_error_code"),
-            sources=(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=("health_watch", "health_error_code")),),
-        ),
-        Series(
-            name="gpu:vendor_health:bool",
-            meaning="0 while AMD's exporter reports the GPU as unhealthy.",
-            sources=(amd("gpu_health"),),
-        ),
-        Series(
-            name="gpu:recovery_action:code",
-            meaning=(
-                "Recovery action of the driver: 0 none, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
-                "4 drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system."
-            ),
-            sources=(
-                dcgm("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION|DCGM_FI_DEV_GPU_RECOVERY_ACTION"),
-                smi("gpu_recovery_action"),
-                textfile("recovery_action"),
-            ),
-        ),
-    ),
-    "gpu-links": (
-        Series(
-            name="gpu:pcie_replays:total",
-            meaning="PCIe packets replayed because of errors.",
-            sources=(dcgm("DCGM_FI_DEV_PCIE_REPLAY_COUNTER|DCGM_FI_DEV_PCIE_REPLAY_TOTAL"), amd("pcie_replay_count")),
-        ),
-        Series(
-            name="gpu:pcie_width:lanes",
-            meaning="PCIe link width.",
-            sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_WIDTH"), smi("pcie_link_width_current")),
-        ),
-        Series(
-            name="gpu:pcie_width_max:lanes",
-            meaning="Maximum PCIe link width of GPU and slot.",
-            sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"), smi("pcie_link_width_max")),
-        ),
-        Series(
-            name="gpu:pcie_generation:version",
-            meaning="PCIe link generation. An idle GPU lowers it to save power.",
-            sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_GEN"), smi("pcie_link_gen_current")),
-        ),
-        Series(
-            name="gpu:pcie_generation_max:version",
-            meaning="Maximum PCIe link generation of GPU and slot.",
-            sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_GEN"), smi("pcie_link_gen_max")),
-        ),
-        # These are rates already, even if old counter lists type them as counters: never apply rate().
-        Series(
-            name="gpu:pcie_transmit:bytes_per_second",
-            meaning="PCIe traffic from the GPU.",
-            sources=(
-                dcgm("DCGM_FI_PROF_PCIE_TX_BYTES"),
-                smi("pcie_throughput_tx_bytes_per_second"),
-                textfile("pcie_transmit_bytes_per_second"),
-                nvlink_exporter("gpu_pci_tx_mb_per_s", "* 1000000"),
-            ),
-        ),
-        Series(
-            name="gpu:pcie_receive:bytes_per_second",
-            meaning="PCIe traffic to the GPU.",
-            sources=(
-                dcgm("DCGM_FI_PROF_PCIE_RX_BYTES"),
-                smi("pcie_throughput_rx_bytes_per_second"),
-                textfile("pcie_receive_bytes_per_second"),
-                nvlink_exporter("gpu_pci_rx_mb_per_s", "* 1000000"),
-            ),
-        ),
-        Series(
-            name="gpu:nvlink_transmit:bytes_per_second",
-            meaning="NVLink traffic from the GPU; per link if single links are known, otherwise of the GPU.",
-            extra_labels=("link",),
-            sources=(
-                dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES", unless="node_gpu_nvlink_transmit_bytes_total"),
-                textfile("nvlink_transmit_bytes_total", extra=("link",), raw="rate({}[1m])"),
-                nvlink_exporter("gpu_nvlink_tx_kbytes", "* 1000", extra=("link",), raw="rate({}[1m])"),
-            ),
-        ),
-        Series(
-            name="gpu:nvlink_receive:bytes_per_second",
-            meaning="NVLink traffic to the GPU; per link if single links are known, otherwise of the GPU.",
-            extra_labels=("link",),
-            sources=(
-                dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES", unless="node_gpu_nvlink_receive_bytes_total"),
-                textfile("nvlink_receive_bytes_total", extra=("link",), raw="rate({}[1m])"),
-                nvlink_exporter("gpu_nvlink_rx_kbytes", "* 1000", extra=("link",), raw="rate({}[1m])"),
-            ),
-        ),
-        Series(
-            name="gpu:nvlink:bytes_per_second",
-            meaning="NVLink traffic of the GPU over all links, both directions.",
-            sources=(
-                dcgm("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND"),
-                # MB/s of a million bytes; 4.9 still exports it beside the one in bytes.
-                dcgm("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL|DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", "* 1000000"),
-            ),
-        ),
-        Series(
-            name="gpu:fabric_state:code",
-            meaning="Registration with the NVLink fabric: 0 no fabric, 1 not started, 2 in progress, 3 completed, 4 failed.",
-            sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
-        ),
-        Series(
-            name="gpu:fabric:info",
-            meaning="Always 1: the NVLink domain of the GPU, by cluster UUID, and its clique there.",
-            extra_labels=("cluster_uuid", "clique"),
-            sources=(textfile("fabric_info", extra=("cluster_uuid", "clique")),),
-        ),
-        Series(
-            name="gpu:nvlinks_active:count",
-            meaning="Active NVLinks of the GPU.",
-            sources=(textfile("nvlinks_active"),),
-        ),
-        Series(
-            name="gpu:nvlink_speed:bytes_per_second",
-            meaning="Speed of the GPU's slowest active NVLink, in one direction.",
-            sources=(textfile("nvlink_speed_bytes_per_second"),),
-        ),
-        Series(
-            name="gpu:nvlink_errors:total",
-            meaning="Errors on the GPU's NVLinks.",
-            extra_labels=("kind",),
-            sources=_nvlink_errors(),
         ),
     ),
     "gpu-profiling": (
@@ -1020,13 +771,318 @@ count by ({_HOST}) (
             sources=(dcgm("DCGM_FI_PROF_GR_ENGINE_ACTIVE|DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", unless=_PROFILING_STOPPED),),
         ),
     ),
+    "gpu-traffic": (
+        # These are rates already, even if old counter lists type them as counters: never apply rate().
+        Series(
+            name="gpu:pcie_transmit:bytes_per_second",
+            meaning="PCIe traffic from the GPU.",
+            sources=(
+                dcgm("DCGM_FI_PROF_PCIE_TX_BYTES"),
+                smi("pcie_throughput_tx_bytes_per_second"),
+                links("pcie_transmit_bytes_per_second"),
+                nvlink_exporter("gpu_pci_tx_mb_per_s", "* 1000000"),
+            ),
+        ),
+        Series(
+            name="gpu:pcie_receive:bytes_per_second",
+            meaning="PCIe traffic to the GPU.",
+            sources=(
+                dcgm("DCGM_FI_PROF_PCIE_RX_BYTES"),
+                smi("pcie_throughput_rx_bytes_per_second"),
+                links("pcie_receive_bytes_per_second"),
+                nvlink_exporter("gpu_pci_rx_mb_per_s", "* 1000000"),
+            ),
+        ),
+        Series(
+            name="gpu:nvlink_transmit:bytes_per_second",
+            meaning="NVLink traffic from the GPU over all links.",
+            sources=(
+                dcgm("DCGM_FI_PROF_NVLINK_TX_BYTES", unless="node_gpu_nvlink_transmit_bytes_total"),
+                links("nvlink_transmit_bytes_total", raw=_over_links("gpu", "link")),
+                nvlink_exporter("gpu_nvlink_tx_kbytes", "* 1000", raw=_over_links("GPUID", "LinkID")),
+            ),
+        ),
+        Series(
+            name="gpu:nvlink_receive:bytes_per_second",
+            meaning="NVLink traffic to the GPU over all links.",
+            sources=(
+                dcgm("DCGM_FI_PROF_NVLINK_RX_BYTES", unless="node_gpu_nvlink_receive_bytes_total"),
+                links("nvlink_receive_bytes_total", raw=_over_links("gpu", "link")),
+                nvlink_exporter("gpu_nvlink_rx_kbytes", "* 1000", raw=_over_links("GPUID", "LinkID")),
+            ),
+        ),
+        Series(
+            name="gpu:nvlink:bytes_per_second",
+            meaning="NVLink traffic of the GPU over all links, both directions.",
+            sources=(
+                dcgm("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND"),
+                # MB/s of a million bytes; 4.9 still exports it beside the one in bytes.
+                dcgm("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL|DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", "* 1000000"),
+            ),
+        ),
+    ),
+    "gpu-memory-errors": (
+        Series(
+            name="gpu:ecc_uncorrected_volatile:total",
+            meaning="Uncorrectable ECC errors since the driver was loaded.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
+                smi("ecc_errors_uncorrected_volatile_total"),
+                textfile("ecc_uncorrected_total"),
+                amd("gpu_ecc_uncorrect_total"),
+            ),
+        ),
+        Series(
+            name="gpu:row_remap_failed:bool",
+            meaning="1 once row remapping has failed.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE|DCGM_FI_DEV_ROW_REMAP_FAILED"),
+                smi("remapped_rows_failure"),
+                textfile("row_remap_failed"),
+            ),
+        ),
+        Series(
+            name="gpu:row_remap_pending:bool",
+            meaning="1 while row remapping is pending until the next GPU reset.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ROW_REMAP_PENDING"),
+                smi("remapped_rows_pending"),
+                textfile("row_remap_pending"),
+            ),
+        ),
+        Series(
+            name="gpu:sram_errors_exceeded:bool",
+            meaning="1 once uncorrectable SRAM errors exceed the GPU's threshold: NVIDIA replaces such a GPU.",
+            sources=(
+                dcgm("DCGM_FI_DEV_THRESHOLD_SRM|DCGM_FI_DEV_SRAM_EXCEEDED"),
+                smi("ecc_errors_uncorrected_aggregate_sram_threshold_exceeded"),
+            ),
+        ),
+        Series(
+            name="gpu:vendor_health:bool",
+            meaning="0 while AMD's exporter reports the GPU as unhealthy.",
+            sources=(amd("gpu_health"),),
+        ),
+        Series(
+            name="gpu:recovery_action:code",
+            meaning=(
+                "Recovery action of the driver: 0 none, 1 reset the GPU, 2 reboot the node, 3 drain peer-to-peer work, "
+                "4 drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system."
+            ),
+            sources=(
+                dcgm("DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION|DCGM_FI_DEV_GPU_RECOVERY_ACTION"),
+                smi("gpu_recovery_action"),
+                textfile("recovery_action"),
+            ),
+        ),
+    ),
+    "gpu-throttling": (
+        Series(
+            name="gpu:throttled:bool",
+            meaning="1 while the clocks are throttled for this reason.",
+            extra_labels=("reason",),
+            sources=_throttle(),
+        ),
+        Series(
+            name="gpu:throttled:seconds_total",
+            meaning="Time in which the clocks were throttled for this reason.",
+            extra_labels=("reason",),
+            sources=_throttle_time(),
+        ),
+    ),
+    "gpu-states": (
+        Series(
+            name="gpu:encoder_utilization:ratio",
+            meaning="Share of time in which the video encoder was active.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ENC_UTIL", "/ 100"),
+                dcgm("DCGM_FI_DEV_ENC_UTIL_RATIO"),
+                smi("utilization_encoder_ratio"),
+            ),
+        ),
+        Series(
+            name="gpu:decoder_utilization:ratio",
+            meaning="Share of time in which the video decoder was active.",
+            sources=(
+                dcgm("DCGM_FI_DEV_DEC_UTIL", "/ 100"),
+                dcgm("DCGM_FI_DEV_DEC_UTIL_RATIO"),
+                smi("utilization_decoder_ratio"),
+            ),
+        ),
+        Series(
+            name="gpu:ecc_corrected_volatile:total",
+            meaning="Corrected ECC errors since the driver was loaded.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"),
+                smi("ecc_errors_corrected_volatile_total"),
+                textfile("ecc_corrected_total"),
+                amd("gpu_ecc_correct_total"),
+            ),
+        ),
+        Series(
+            name="gpu:pages_retired_pending:bool",
+            meaning="1 while page retirement (before Ampere) is pending until the next GPU reset.",
+            sources=(dcgm("DCGM_FI_DEV_RETIRED_PENDING|DCGM_FI_DEV_PAGE_RETIRED_PENDING"), smi("retired_pages_pending")),
+        ),
+        Series(
+            name="gpu:pcie_replays:total",
+            meaning="PCIe packets replayed because of errors.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_REPLAY_COUNTER|DCGM_FI_DEV_PCIE_REPLAY_TOTAL"), amd("pcie_replay_count")),
+        ),
+        Series(
+            name="gpu:nvlinks_active:count",
+            meaning="Active NVLinks of the GPU.",
+            sources=(links("nvlinks_active"),),
+        ),
+        Series(
+            name="gpu:nvlink_speed:bytes_per_second",
+            meaning="Speed of the GPU's slowest active NVLink, in one direction.",
+            sources=(links("nvlink_speed_bytes_per_second"),),
+        ),
+        Series(
+            name="gpu:nvlink_errors:total",
+            meaning="Errors on the GPU's NVLinks.",
+            extra_labels=("kind",),
+            sources=_nvlink_errors(),
+        ),
+    ),
+    "gpu-minutely": (
+        Series(
+            name="gpu:memory_reserved:bytes",
+            meaning="Memory reserved for driver and firmware.",
+            sources=(
+                dcgm("DCGM_FI_DEV_FB_RESERVED", _MIB),
+                dcgm("DCGM_FI_DEV_FB_RESERVED_BYTES"),
+                smi("memory_reserved_bytes"),
+            ),
+        ),
+        Series(
+            name="gpu:memory_total:bytes",
+            meaning="Total memory of the GPU, including reserved memory.",
+            sources=(
+                # DCGM_FI_DEV_FB_TOTAL is not in the default counters, but its parts are. Older releases lack the reserved part.
+                derived(
+                    "gpu:memory_used:bytes + gpu:memory_free:bytes + (gpu:memory_reserved:bytes or gpu:memory_used:bytes * 0)",
+                    "DCGM_FI_DEV_FB_USED",
+                ),
+                dcgm("DCGM_FI_DEV_FB_CAPACITY_BYTES"),
+                smi("memory_total_bytes"),
+                textfile("memory_total_bytes"),
+                amd("gpu_total_vram", _MIB),
+            ),
+        ),
+        Series(
+            name="gpu:power_limit:watts",
+            meaning="Enforced power limit.",
+            sources=(
+                dcgm("DCGM_FI_DEV_ENFORCED_POWER_LIMIT|DCGM_FI_DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"),
+                smi("enforced_power_limit_watts"),
+                textfile("power_limit_watts"),
+            ),
+        ),
+        Series(
+            name="gpu:temperature_limit:celsius",
+            meaning="Temperature at which the GPU reduces its clocks, as the GPU reports it.",
+            sources=(
+                dcgm("DCGM_FI_DEV_SLOWDOWN_TEMP|DCGM_FI_DEV_GPU_TEMP_SLOWDOWN_CELSIUS"),
+                _margin_of_smi(),
+                textfile("temperature_limit_celsius"),
+                _hwmon("junction"),
+                # Without node_exporter's sensors: what amd-smi reports for an MI300X. The junction of a busy GPU has 85 and more.
+                amd("gpu_junction_temperature", "* 0 + 100", below=200),
+            ),
+        ),
+        Series(
+            name="gpu:memory_temperature_limit:celsius",
+            meaning="Maximum operating temperature of the GPU's memory, as the GPU reports it.",
+            sources=(
+                dcgm("DCGM_FI_DEV_MEM_MAX_OP_TEMP|DCGM_FI_DEV_MEMORY_MAX_OP_TEMP_CELSIUS"),
+                textfile("memory_temperature_limit_celsius"),
+                _hwmon("mem"),
+            ),
+        ),
+        Series(
+            name="gpu:energy:joules_total",
+            meaning="Energy used since the driver was loaded.",
+            sources=(
+                dcgm("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "/ 1000"),
+                dcgm("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL"),
+                smi("energy_joules_total"),
+                amd("gpu_energy_consumed", "/ 1000000"),
+            ),
+        ),
+        Series(
+            name="gpu:rows_remapped:total",
+            meaning="Memory rows remapped after uncorrectable errors, in the GPU's lifetime.",
+            sources=(
+                dcgm("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS|DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL"),
+                smi("remapped_rows_uncorrectable"),
+            ),
+        ),
+        Series(
+            name="gpu:pcie_width_max:lanes",
+            meaning="Maximum PCIe link width of GPU and slot.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"), smi("pcie_link_width_max")),
+        ),
+        Series(
+            name="gpu:pcie_generation_max:version",
+            meaning="Maximum PCIe link generation of GPU and slot.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_MAX_LINK_GEN"), smi("pcie_link_gen_max")),
+        ),
+        Series(
+            name="gpu:fabric:info",
+            meaning="Always 1: the NVLink domain of the GPU, by cluster UUID, and its clique there.",
+            extra_labels=("cluster_uuid", "clique"),
+            sources=(links("fabric_info", extra=("cluster_uuid", "clique")),),
+        ),
+        Series(
+            name="gpu:memory_clock:hertz",
+            meaning="Memory clock.",
+            sources=(
+                dcgm("DCGM_FI_DEV_MEM_CLOCK", "* 1000000"),
+                dcgm("DCGM_FI_DEV_MEMORY_CLOCK_HERTZ"),
+                smi("clocks_current_memory_clock_hz"),
+                amd("gpu_clock", "* 1000000", matchers='clock_type=~"(?i).*memory.*"'),
+            ),
+        ),
+        Series(
+            name="gpu:dcgm_health:code",
+            meaning=(
+                "Result of DCGM's health watches: 10 warning, 20 failure, for each that is not healthy; 0, without a watch, "
+                "for a GPU of which all are."
+            ),
+            extra_labels=_HEALTH_LABELS,
+            sources=(_health(dcgm("DCGM_EXP_GPU_HEALTH_STATUS", extra=_HEALTH_LABELS)),),
+        ),
+        Series(
+            name="gpu:pcie_width:lanes",
+            meaning="PCIe link width.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_WIDTH"), smi("pcie_link_width_current")),
+        ),
+        Series(
+            name="gpu:pcie_generation:version",
+            meaning="PCIe link generation. An idle GPU lowers it to save power.",
+            sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_GEN"), smi("pcie_link_gen_current")),
+        ),
+        Series(
+            name="gpu:fabric_state:code",
+            meaning="Registration with the NVLink fabric: 0 no fabric, 1 not started, 2 in progress, 3 completed, 4 failed.",
+            sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
+        ),
+    ),
 }
+
+# What changes seldom, is averaged over minutes, or has an alert that waits for minutes. Panels draw counters over
+# $__rate_interval, four scrapes at least, which needs two samples: none of them is recorded less often than every 30 s.
+EVERY: Final[Mapping[str, str]] = {"gpu-traffic": "30s", "gpu-throttling": "30s", "gpu-states": "30s", "gpu-minutely": "1m"}
 
 SERIES: Final[dict[str, Series]] = {series.name: series for group in GROUPS.values() for series in group}
 
 
 def groups() -> list[RuleGroup]:
-    return [RuleGroup(name=name, interval=INTERVAL, rules=tuple(_rules(group))) for name, group in GROUPS.items()]
+    return [
+        RuleGroup(name=name, interval=EVERY.get(name, INTERVAL), rules=tuple(_rules(group))) for name, group in GROUPS.items()
+    ]
 
 
 def _rules(group: Iterable[Series]) -> Iterable[dict[str, Any]]:

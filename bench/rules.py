@@ -103,7 +103,8 @@ def _row(site: _Site, without: _Cost, recording: _Cost, everything: _Cost) -> di
         "ingesting, CPU s/min": round(without.cpu_s, 2),
         "recording, CPU s/min": round(recording.cpu_s - without.cpu_s, 2),
         "alerts, CPU s/min": round(everything.cpu_s - recording.cpu_s, 2),
-        "alerts, cores per 1,000 GPUs": round((everything.cpu_s - recording.cpu_s) / 60 / site.gpus * 1000, 3),
+        "all rules, cores per 1,000 GPUs": round((everything.cpu_s - without.cpu_s) / 60 / site.gpus * 1000, 3),
+        "series recorded per GPU": round((everything.stored - without.stored) / site.gpus, 1),
         "recording, series read/min": round(recording.series - without.series),
         "alerts, series read/min": round(everything.series - recording.series),
         "all rules, samples read/min": round(everything.samples - without.samples),
@@ -149,6 +150,7 @@ def _cost(before: str, after: str, minutes: float) -> _Cost:
         cpu_s=grown("process_cpu_seconds_total") / minutes,
         series=grown("cortex_ingester_queried_series_sum") / minutes,  # nobody else queries
         samples=grown("cortex_ingester_queried_samples_sum") / minutes,
+        stored=_sum(after, "cortex_ingester_memory_series"),
         slowest_s=max(_values(after, "cortex_prometheus_rule_group_last_duration_seconds"), default=0.0),
         missed=round(grown("cortex_prometheus_rule_group_iterations_missed_total")),
     )
@@ -246,11 +248,12 @@ class _Scraping:
 
 @dataclass(frozen=True)
 class _Cost:
-    """Per minute; `slowest_s`: of one evaluation of a group. `missed`: evaluations of the whole phase."""
+    """Per minute; `stored`: series at the end. `slowest_s`: of one evaluation of a group. `missed`: evaluations of the phase."""
 
     cpu_s: float
     series: float
     samples: float
+    stored: float
     slowest_s: float
     missed: int
 

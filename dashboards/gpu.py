@@ -215,8 +215,8 @@ def _links() -> tuple[Any, ...]:
         time_series(
             "NVLink traffic",
             [
-                Query(q.over_links("gpu:nvlink_transmit:bytes_per_second", GPU), "GPU {{gpu}} transmit, {{instance}}"),
-                Query(q.over_links("gpu:nvlink_receive:bytes_per_second", GPU), "GPU {{gpu}} receive, {{instance}}"),
+                Query(per_gpu("gpu:nvlink_transmit:bytes_per_second", GPU), "GPU {{gpu}} transmit, {{instance}}"),
+                Query(per_gpu("gpu:nvlink_receive:bytes_per_second", GPU), "GPU {{gpu}} receive, {{instance}}"),
                 Query(q.nvlink_total(GPU), "GPU {{gpu}} total, {{instance}}"),
             ],
             description="Bytes per second over all NVLinks of a GPU. A GPU far below the others of the same job is suspect.",
@@ -287,13 +287,13 @@ def _each_link() -> tuple[Any, ...]:
     return tuple(
         time_series(
             f"NVLink {side} per link",
-            [Query(top(32, q.per_link(f"gpu:nvlink_{side}:bytes_per_second", GPU)), "GPU {{gpu}} link {{link}}, {{instance}}")],
+            [Query(top(32, q.per_link(f"node_gpu_nvlink_{side}_bytes_total", GPU)), "GPU {{gpu}} link {{link}}, {{instance}}")],
             description="Bytes per second of the 32 busiest links; select one GPU above. A link far below the others is suspect.",
             unit="Bps",
             thresholds=NO_THRESHOLDS,
             fill=0,
             width=12,
-            if_none="only the textfile collector reports single links",
+            if_none="only the collector of links reports single links",
         )
         for side in ("transmit", "receive")
     )

@@ -149,7 +149,7 @@ def _of_health(counters: Counters) -> int:
 
 
 def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) -> int:
-    """Words of the vocabulary: per GPU, some per link or watch; what rules remember of each GPU; and those of a host."""
+    """Words of the vocabulary: per GPU; what rules remember of each GPU; and those of a host."""
     exporters = {mode} if is_amd else {mode, TEXTFILE}  # link traffic comes by a textfile from every NVIDIA host
     numbers = {known_fields().get(name) for name in _given(counters)}
     per_gpu = 0
@@ -167,8 +167,7 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
             sources = [source for source in sources if source.exporter == TEXTFILE or _any_number(source.metrics) & numbers]
         if is_amd:
             sources = [source for source in sources if not _is_of_links(source.metrics)]
-        times = shape.nvlinks if "link" in word.extra_labels else _HEALTH_WATCHES if "health_watch" in word.extra_labels else 1
-        per_gpu += times * len({tuple(source.labels.items()) for source in sources})
+        per_gpu += len({tuple(source.labels.items()) for source in sources})
     per_gpu += _REMEMBERED + (_REMEMBERED_OF_LINKS if shape.nvlinks and not is_amd else 0)
     return per_gpu * shape.gpus + _RECORDED_OF_HOST
 

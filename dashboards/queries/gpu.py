@@ -56,19 +56,14 @@ def lowest_limit(series: str, selector: str) -> str:
     return f"min({series}{{{selector}}})"
 
 
-def over_links(series: str, selector: str) -> str:
-    """Traffic of a GPU over all its links. Each link counts once, even if several pods share the GPU."""
-    return f"sum by ({ONE_HOST}, gpu) (max by ({ONE_HOST}, gpu, link) ({series}{{{selector}}}))"
-
-
 def nvlink_total(selector: str) -> str:
     """For exporters that report only the sum of both directions."""
     both = f"max by ({ONE_HOST}, gpu) (gpu:nvlink:bytes_per_second{{{selector}}})"
     return f"{both} unless on ({ONE_HOST}, gpu) gpu:nvlink_transmit:bytes_per_second{{{selector}}}"
 
 
-def per_link(series: str, selector: str) -> str:
-    return f'max by ({ONE_HOST}, gpu, link) ({series}{{{selector}, link!=""}})'
+def per_link(counter: str, selector: str) -> str:
+    return f"max by ({ONE_HOST}, gpu, link) (rate({counter}{{{selector}}}[$__rate_interval]))"
 
 
 def growth(series: str, selector: str) -> str:
