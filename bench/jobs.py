@@ -1,4 +1,4 @@
-"""Are jobs shown on the right GPUs, at the right time, and do their GPU-hours add up? Judged by sacct. Needs root.
+"""Are jobs shown on the right GPUs, at the right time, and do their GPU-hours add up? sacct decides. Needs root.
 
 Many short jobs of three users on a real Slurm with accounting, some of whose prologs and epilogs never run; a slurmd is killed,
 and a node reboots. tests/hosts/test_sacct.py runs it with fewer jobs.

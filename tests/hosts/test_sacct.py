@@ -1,4 +1,4 @@
-"""Jobs as hosts show them, and the GPU-hours of `make usage`, judged by the record of a real Slurm (bench/jobs.py)."""
+"""Jobs as hosts show them, and the GPU-hours of `make usage`, compared with the record of a real Slurm (bench/jobs.py)."""
 
 from __future__ import annotations
 
