@@ -98,19 +98,19 @@ class Series:
         return f" >= {least:g} < {below:.10g}" + "".join(f" != {blank}" for blank in blanks)
 
     @property
-    def rules(self) -> list[dict[str, Any]]:
-        """One rule, or one per set of fixed labels. A GPU that two exporters report with the same labels counts once."""
-        by_labels: dict[tuple[tuple[str, str], ...], list[Source]] = {}
+    def rule(self) -> dict[str, Any]:
+        """A GPU that two exporters report with the same labels counts once. One rule, so that the store reads a metric once."""
+        by_labels: dict[tuple[tuple[str, str], ...], list[str]] = {}
         for source in self.sources:
-            by_labels.setdefault(tuple(sorted(source.labels.items())), []).append(source)
-        return [
-            {
-                "record": self.name,
-                **({"labels": dict(labels)} if labels else {}),
-                "expr": of_our_hosts("or\n".join(_branch(source, self._measured()) for source in sources)),
-            }
-            for labels, sources in by_labels.items()
-        ]
+            by_labels.setdefault(tuple(sorted(source.labels.items())), []).append(_branch(source, self._measured()))
+        labelled = [_labelled("or\n".join(branches), dict(labels)) for labels, branches in by_labels.items()]
+        return {"record": self.name, "expr": of_our_hosts("or\n".join(labelled))}
+
+
+def _labelled(expression: str, labels: Mapping[str, str]) -> str:
+    for name, value in labels.items():
+        expression = f'label_replace(\n{_indent(expression)}\n, "{name}", "{value}", "", "")\n'
+    return expression
 
 
 def _branch(source: Source, measured: str) -> str:
@@ -465,7 +465,10 @@ def _identity(exporter: str, *metrics: str) -> Source:
     selector = metrics[0] if len(metrics) == 1 else f'{{__name__=~"{"|".join(metrics)}"}}'
     return Source(
         exporter=exporter,
-        expression=f"group by ({_HOST}, gpu, uuid, model) (gpu:info and on ({_HOST}) {selector})",
+        expression=f"""\
+group by ({_HOST}) ({selector})
+* on ({_HOST}) group_right ()
+group by ({_HOST}, gpu, uuid, model) (gpu:info)""",
         metrics=metrics,
     )
 
@@ -876,7 +879,7 @@ count by ({_HOST}) (
             ),
         ),
     ),
-    "gpu-throttling": (
+    "gpu-states": (
         Series(
             name="gpu:throttled:bool",
             meaning="1 while the clocks are throttled for this reason.",
@@ -889,8 +892,6 @@ count by ({_HOST}) (
             extra_labels=("reason",),
             sources=_throttle_time(),
         ),
-    ),
-    "gpu-states": (
         Series(
             name="gpu:encoder_utilization:ratio",
             meaning="Share of time in which the video encoder was active.",
@@ -1074,17 +1075,13 @@ count by ({_HOST}) (
 
 # What changes seldom, is averaged over minutes, or has an alert that waits for minutes. Panels draw counters over
 # $__rate_interval, four scrapes at least, which needs two samples: none of them is recorded less often than every 30 s.
-EVERY: Final[Mapping[str, str]] = {"gpu-traffic": "30s", "gpu-throttling": "30s", "gpu-states": "30s", "gpu-minutely": "1m"}
+EVERY: Final[Mapping[str, str]] = {"gpu-traffic": "30s", "gpu-states": "30s", "gpu-minutely": "1m"}
 
 SERIES: Final[dict[str, Series]] = {series.name: series for group in GROUPS.values() for series in group}
 
 
 def groups() -> list[RuleGroup]:
     return [
-        RuleGroup(name=name, interval=EVERY.get(name, INTERVAL), rules=tuple(_rules(group))) for name, group in GROUPS.items()
+        RuleGroup(name=name, interval=EVERY.get(name, INTERVAL), rules=tuple(series.rule for series in group))
+        for name, group in GROUPS.items()
     ]
-
-
-def _rules(group: Iterable[Series]) -> Iterable[dict[str, Any]]:
-    for series in group:
-        yield from series.rules
