@@ -1,8 +1,9 @@
-"""Are jobs shown on the right GPUs, at the right time? Compared with Slurm's own record of completed jobs. Needs root.
+"""Are jobs shown on the right GPUs, at the right time, and do their GPU-hours add up? sacct decides. Needs root.
 
-Many short jobs on a real Slurm, some of whose prologs and epilogs never run; a slurmd is killed, and a node reboots.
+Many short jobs of three users on a real Slurm with accounting, some of whose prologs and epilogs never run; a slurmd is killed,
+and a node reboots. tests/hosts/test_sacct.py runs it with fewer jobs.
 
-    python -m bench.jobs [--jobs 1000] [--variant slurm|newer-slurm]
+    python -m bench.jobs [--jobs 1000]
 """
 
 from __future__ import annotations
@@ -14,33 +15,96 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from gpu_fleet.host.parts import PROGRAMS
 from gpu_fleet.host.parts.jobs import HOOKS, SAID, Jobs
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.host import PRESENT
-from lab.hosts.slurm import USER, Slurm, uuids
+from lab.hosts.slurm import Slurm, uuids
 from lab.standins.programs import gather
 from tests.hosts.placed import PlacedHost
 
+USERS = {"alice": "vision", "bob": "vision", "carol": "speech"}
 LOST = 20  # one of so many prologs, and epilogs, never runs
 LATE_S = 35  # from the end of a job: two sweeps, the first of which may come before the controller knows
 _HOOK = '#!/bin/sh\n[ "$(($(od -An -N1 -tu1 /dev/urandom) % {lost}))" = 0 ] || exec {hook}\n'
-_SHOWN = re.compile(r'^gpu_fleet_job_info\{uuid="([^"]*)".*?job_id="(\d+)"', re.MULTILINE)
-_DONE = re.compile(r"JobId=(\d+) .*?JobState=(\S+) .*?StartTime=(\S+) EndTime=(\S+) .*?NodeList=(\S+)")
+_SHOWN = re.compile(
+    r'^gpu_fleet_job_info\{uuid="([^"]*)".*?job_id="(\d+)",user="([^"]*)",account="([^"]*)"', re.MULTILINE
+)  # as Held
+_SACCT = (
+    "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --noheader --parsable2 --starttime=now-1day --endtime=now "
+    "--state=CD,CA,F,NF,TO --format=JobIDRaw,User,Account,State,Start,End,AllocTRES,NodeList"
+)
+
+Held = tuple[str, str, str, str]  # uuid, job, user, account
 
 
-@dataclass
-class Seen:
-    """`first`, `last`: when a job was shown on a node."""
+@dataclass(frozen=True)
+class Shown:
+    """What one node said at one time."""
 
-    first: float
-    last: float
-    gpus: set[str] = field(default_factory=set)
+    at: float
+    held: frozenset[Held]
+
+
+@dataclass(frozen=True)
+class Job:
+    """As sacct has it. `uuids`: as its own environment had them; none where it was killed before it could say."""
+
+    job_id: str
+    user: str
+    account: str
+    state: str
+    began: float
+    ended: float
+    gpus: int
+    node: str
+    uuids: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`shown`: by node, twice a second."""
+
+    jobs: Sequence[Job]
+    shown: Mapping[str, Sequence[Shown]]
+
+    def of(self, job: Job) -> list[tuple[float, set[Held]]]:
+        """When it was shown, and how."""
+        found = ((one.at, {held for held in one.held if held[1] == job.job_id}) for one in self.shown[job.node])
+        return [(at, held) for at, held in found if held]
+
+    def wrong(self) -> Iterator[str]:
+        """Jobs on other GPUs, of somebody else, or at another time than sacct says."""
+        for job in self.jobs:
+            seen = self.of(job)
+            if not seen:
+                continue
+            shown = set[Held]().union(*(held for _, held in seen))
+            gpus, owners = {uuid for uuid, *_ in shown}, {(user, account) for _, _, user, account in shown}
+            early, late = seen[0][0] - job.began, seen[-1][0] - job.ended
+            is_right = gpus == job.uuids if job.uuids else len(gpus) == job.gpus
+            if not is_right or owners != {(job.user, job.account)} or early < -1 or late > LATE_S:
+                yield f"{early:+.1f} to {late:+.1f} s, {sorted(gpus)} of {owners}, instead of {job}"
+
+    def unseen(self) -> list[Job]:
+        return [job for job in self.jobs if not self.of(job)]
+
+    def seconds(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+        """GPU-seconds by user and account: of sacct, and shown."""
+        truth, shown = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for job in self.jobs:
+            truth[job.user, job.account] += round(job.gpus * (job.ended - job.began))
+        for of_node in self.shown.values():
+            for before, after in pairwise(of_node):
+                for _, _, user, account in before.held:
+                    shown[user, account] += round(1000 * (after.at - before.at))
+        return truth, Counter({whose: milliseconds // 1000 for whose, milliseconds in shown.items()})
 
 
 class Observer(threading.Thread):
@@ -48,7 +112,7 @@ class Observer(threading.Thread):
 
     def __init__(self, node: Host) -> None:
         super().__init__(daemon=True)
-        self.node, self.seen, self.stopping = node, dict[str, Seen](), False
+        self.node, self.shown, self.stopping = node, list[Shown](), False
 
     def run(self) -> None:
         while not self.stopping:
@@ -56,17 +120,13 @@ class Observer(threading.Thread):
                 text = (self.node.inside / SAID.lstrip("/")).read_text()
             except Exception:  # it reboots
                 text = ""
-            now = time.time()
-            for uuid, job_id in _SHOWN.findall(text):
-                seen = self.seen.setdefault(job_id, Seen(now, now))
-                seen.last = now
-                seen.gpus.add(uuid)
+            self.shown.append(Shown(time.time(), frozenset(_SHOWN.findall(text))))
             time.sleep(0.5)
 
 
-def measure(jobs: int, variant: str) -> Iterator[str]:
-    """Lines of a report."""
-    with tempfile.TemporaryDirectory() as directory, Site.up(dict.fromkeys(("slurm-a", "slurm-b"), VARIANTS[variant])) as site:
+def run(jobs: int) -> Outcome:
+    hosts = dict.fromkeys(("slurm-a", "slurm-b"), VARIANTS["slurm-accounting"])
+    with tempfile.TemporaryDirectory() as directory, Site.up(hosts) as site:
         artifacts, nodes = Path(directory), list(site.hosts.values())
         gather(artifacts, PROGRAMS, present=PRESENT)
         for node in nodes:
@@ -75,9 +135,8 @@ def measure(jobs: int, variant: str) -> Iterator[str]:
             for name, hook in zip(("prolog", "epilog"), HOOKS, strict=True):
                 node.ssh(f"cat >/root/{name} && chmod 755 /root/{name}", stdin=_HOOK.format(lost=LOST, hook=hook))
             node.ssh("mkdir -m 1777 /var/truth")
-        slurm = Slurm(nodes[0], nodes)
-        record = {"JobCompType": "jobcomp/filetxt", "JobCompLoc": "/var/log/slurm/done"}
-        slurm.start({"Prolog": "/root/prolog", "Epilog": "/root/epilog", **record})
+        slurm = Slurm(nodes[0], nodes, USERS)
+        slurm.start({"Prolog": "/root/prolog", "Epilog": "/root/epilog"})
         observers = [Observer(node) for node in nodes]
         for observer in observers:
             observer.start()
@@ -88,17 +147,19 @@ def measure(jobs: int, variant: str) -> Iterator[str]:
         time.sleep(LATE_S)
         for observer in observers:
             observer.stopping = True
-        yield from _compared(slurm, observers)
+        return Outcome(list(_recorded(slurm)), {observer.node.name: observer.shown for observer in observers})
 
 
 def _submit(slurm: Slurm, jobs: int) -> None:
     chosen = random.Random(1)  # noqa: S311
     script = "echo $SLURM_JOB_GPUS >/var/truth/$SLURM_JOB_ID; sleep"
     options = "--output=/dev/null --no-requeue --nodes=1"
-    lines = [
-        f"sbatch {options} --gpus={chosen.choice((1, 1, 2, 4))} --wrap '{script} {chosen.randint(1, 20)}'" for _ in range(jobs)
-    ]
-    slurm.controller.ssh(f"cd /tmp && runuser -u {USER} -- sh >/dev/null", stdin="\n".join(lines), timeout_s=600)
+    for user in slurm.users:
+        lines = [
+            f"sbatch {options} --gpus={chosen.choice((1, 1, 2, 4))} --wrap '{script} {chosen.randint(1, 20)}'"
+            for _ in range(jobs // len(slurm.users))
+        ]
+        slurm.controller.ssh(f"cd /tmp && runuser -u {user} -- sh >/dev/null", stdin="\n".join(lines), timeout_s=600)
 
 
 def _harm(slurm: Slurm, jobs: int) -> None:
@@ -115,44 +176,42 @@ def _reboot(slurm: Slurm, node: Host) -> None:
     slurm.boot(node)
 
 
-def _compared(slurm: Slurm, observers: list[Observer]) -> Iterator[str]:
-    done = slurm.ask("cat /var/log/slurm/done")
-    late, gone, wrong, unseen, count = [], [], [], [], 0
-    for job_id, state, start, end, name in _DONE.findall(done):
-        observer = next(one for one in observers if one.node.name == name)
-        began, ended = (datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() for text in (start, end))
-        truth = _gpus(observer.node, job_id)
-        seen = observer.seen.get(job_id)
-        count += 1
-        if seen is None:
-            unseen.append(f"{job_id} ({state}, {ended - began:.0f} s)")
-            continue
-        late.append(seen.first - began)
-        gone.append(seen.last - ended)
-        if (truth and seen.gpus != truth) or seen.first < began - 1 or seen.last > ended + LATE_S:
-            shown = f"{seen.first - began:+.1f} to {seen.last - ended:+.1f} s"
-            wrong.append(f"{job_id} ({state}): {shown}, {seen.gpus} for {truth}")
-    yield f"{count} jobs; wrong intervals: {len(wrong)}; never shown: {len(unseen)} {', '.join(unseen)}"
-    for what, values in (("shown after", late), ("gone after", gone)):
-        values.sort()
-        median, p99 = (values[len(values) * share // 100] for share in (50, 99))
-        yield f"{what}: median {median:.1f} s, p99 {p99:.1f} s, most {values[-1]:.1f} s"
-    yield from wrong
+def _recorded(slurm: Slurm) -> Iterator[Job]:
+    for line in slurm.ask(_SACCT).splitlines():
+        job_id, user, account, state, began, ended, tres, name = line.split("|")
+        gpus = re.search(r"gres/gpu=(\d+)", tres)
+        if gpus:  # it began
+            node = next(node for node in slurm.nodes if node.name == name)
+            truth = frozenset(_gpus(node, job_id))
+            yield Job(job_id, user, account, state, float(began), float(ended), int(gpus[1]), name, truth)
 
 
 def _gpus(node: Host, job_id: str) -> set[str]:
-    """As the job's own environment had them; none where it was killed before it could say."""
     said = node.ssh(f"cat /var/truth/{job_id}", check=False).stdout.strip()
     return uuids(node, [int(position) for position in said.split(",") if position])
 
 
+def report(outcome: Outcome) -> Iterator[str]:
+    wrong, unseen = list(outcome.wrong()), outcome.unseen()
+    missed = ", ".join(f"{job.job_id} ({job.state}, {job.ended - job.began:.0f} s)" for job in unseen)
+    yield f"{len(outcome.jobs)} jobs; wrong intervals: {len(wrong)}; never shown: {len(unseen)} {missed}"
+    seen = [(job, outcome.of(job)) for job in outcome.jobs if job not in unseen]
+    for what, values in (
+        ("shown after", sorted(shown[0][0] - job.began for job, shown in seen)),
+        ("gone after", sorted(shown[-1][0] - job.ended for job, shown in seen)),
+    ):
+        median, p99 = (values[len(values) * share // 100] for share in (50, 99))
+        yield f"{what}: median {median:.1f} s, p99 {p99:.1f} s, most {values[-1]:.1f} s"
+    truth, shown = outcome.seconds()
+    for whose, seconds in truth.items():
+        yield f"{' '.join(whose)}: {seconds} GPU-seconds, shown {shown[whose]}"
+    yield from wrong
+
+
 def main(arguments: list[str]) -> int:
-    what = "Compares the jobs that hosts show with what Slurm records."
-    parser = argparse.ArgumentParser(prog="python -m bench.jobs", description=what)
+    parser = argparse.ArgumentParser(prog="python -m bench.jobs", description="Compares the jobs that hosts show with sacct's.")
     parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--variant", default="newer-slurm", choices=("slurm", "newer-slurm"))
-    given = parser.parse_args(arguments)
-    for line in measure(given.jobs, given.variant):
+    for line in report(run(parser.parse_args(arguments).jobs)):
         print(line, flush=True)
     return 0
 

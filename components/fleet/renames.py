@@ -77,8 +77,7 @@ def _addresses_in_state(unchanged: str) -> dict[str, str]:
         if _invoked("readStackOutputs", {"name": stack}).get("inventory", unchanged) == unchanged:
             return {}
         resources = _invoked("readStackResourceOutputs", {"stackName": stack})
-    except Exception as error:
-        pulumi.log.debug(f"renamed hosts are not looked for, since the state of {stack} could not be read: {error}")
+    except Exception:
         return {}
     hosts = {urn: resource["outputs"] for urn, resource in resources.items() if resource["type"] == _HOST}
     return {urn.rpartition("::")[2]: outputs["address"] for urn, outputs in hosts.items() if outputs.get("address")}

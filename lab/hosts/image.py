@@ -123,6 +123,13 @@ chown slurm:slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/log/slurm
 """,
 )
 NEWER_SLURM = replace(SLURM, name="newer-slurm", below=NEWER_MACHINE)
+# Slurm's own record of jobs, which sacct reads: lab/hosts/slurm.py starts it on the controller.
+SLURM_ACCOUNTING = Layer(
+    name="slurm-accounting",
+    below=NEWER_SLURM,
+    packages=("slurmdbd", "mariadb-server"),
+    setup="systemctl disable slurmdbd mariadb >/dev/null 2>&1\n",
+)
 # Debian's rpm and dnf, set up as they are on RHEL: rpm keeps its database where the system's is.
 RPM = Layer(
     name="rpm",

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lab.gpu.machine import MACHINE_FILE
 from lab.hosts.errors import HostsError
@@ -51,17 +51,34 @@ KillWait=5
 {nodes}
 PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+_DBD_CONF = """\
+AuthType=auth/munge
+DbdHost={controller}
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageUser=slurm
+StorageLoc=slurm_acct_db
+LogFile=/var/log/slurm/slurmdbd.log
+PidFile=/run/slurmdbd.pid
+"""
 
 
 @dataclass(frozen=True)
 class Slurm:
+    """`users`: who submits jobs, to their accounts; others than USER are made on the nodes, and Slurm keeps a record of jobs then
+    (nodes of the variant slurm-accounting)."""
+
     controller: Host
     nodes: Sequence[Host]
+    users: Mapping[str, str] = field(default_factory=lambda: {USER: ""})
 
     def start(self, settings: Mapping[str, str]) -> None:
         """`settings`: of slurm.conf: Prolog, Epilog. Returns when all nodes are idle. Raises HostsError."""
         gpus = len(ORDER)
         lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=16 Gres=gpu:{gpus} State=UNKNOWN" for node in self.nodes]
+        if any(self.users.values()):
+            record = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": self.controller.name}
+            settings = {**settings, **record, "AccountingStorageTRES": "gres/gpu"}
         more = "\n".join(f"{name}={value}" for name, value in settings.items())
         conf = _CONF.format(controller=f"{self.controller.name}({self.controller.address})", more=more, nodes="\n".join(lines))
         # Consecutive minors of one line would be put in their order.
@@ -70,17 +87,39 @@ class Slurm:
             for file, text in (("slurm.conf", conf), ("gres.conf", gres)):
                 node.ssh(f"cat >/etc/slurm/{file}", stdin=text)
             self.boot(node)
+        accounts = {account for account in self.users.values() if account}
+        if accounts:
+            self._keep_records()
         self.controller.ssh("systemctl start slurmctld")
+        for account in accounts:
+            self.ask(f"sacctmgr --immediate add account {account}")
+        for user, account in self.users.items():
+            if account:
+                self.ask(f"sacctmgr --immediate add user {user} account={account}")
         self.all_ready()
+
+    def _keep_records(self) -> None:
+        for node in self.nodes:
+            for number, user in enumerate(sorted(self.users)):
+                node.ssh(f"id {user} || useradd --create-home --uid {3000 + number} {user}")
+        grant = "CREATE USER slurm@localhost; GRANT ALL ON slurm_acct_db.* TO slurm@localhost; CREATE DATABASE slurm_acct_db"
+        self.controller.ssh(f"systemctl start mariadb && mariadb --execute '{grant}'")
+        file = "/etc/slurm/slurmdbd.conf"
+        self.controller.ssh(
+            f"cat >{file} && chown slurm {file} && chmod 600 {file}", stdin=_DBD_CONF.format(controller=self.controller.name)
+        )
+        self.controller.ssh("systemctl start slurmdbd")
+        deadline = time.monotonic() + _READY_S
+        while self.controller.ssh("sacctmgr --immediate add cluster lab", check=False).returncode != 0:
+            if time.monotonic() > deadline:
+                raise HostsError(f"slurmdbd does not answer:\n{self.ask('tail -n 20 /var/log/slurm/slurmdbd.log')}")
+            time.sleep(1)
 
     def boot(self, node: Host) -> None:
         """What a driver does at each boot, and the daemons that the lab does not start by themselves."""
         node.ssh(_DRIVER_SEEN + "mount -t tmpfs tmpfs /proc/driver")
-        for index, gpu in enumerate(machine(node)["gpus"]):
-            bus, device = gpu["pci"]
-            directory = f"/proc/driver/nvidia/gpus/0000:{bus:02x}:{device:02x}.0"
-            text = f"GPU UUID: \t GPU-{gpu['uuid']}\nDevice Minor: \t {_minor_of(index)}\n"
-            node.ssh(f"mkdir -p {directory} && cat >{directory}/information && mknod /dev/nvidia{index} c 1 3", stdin=text)
+        for index, (path, text) in enumerate(driver_files((node.gpu_state / MACHINE_FILE).read_text()).items()):
+            node.ssh(f"mkdir -p $(dirname {path}) && cat >{path} && mknod /dev/nvidia{index} c 1 3", stdin=text)
         hosts = "".join(f"{each.address} {each.name}\n" for each in self.nodes)
         node.ssh("cat >/etc/hosts", stdin=f"127.0.0.1 localhost\n{hosts}")
         node.ssh("systemctl daemon-reload && systemctl start munge slurmd")
@@ -97,9 +136,9 @@ class Slurm:
     def ask(self, command: str) -> str:
         return self.controller.ssh(command).stdout
 
-    def submit(self, script: str, *options: str) -> str:
+    def submit(self, script: str, *options: str, user: str = USER) -> str:
         """The job's id. `script`: one line of sh, run by a user of the hosts."""
-        command = f"cd /tmp && runuser -u {USER} -- sbatch --parsable --output=/dev/null {' '.join(options)} --wrap '{script}'"
+        command = f"cd /tmp && runuser -u {user} -- sbatch --parsable --output=/dev/null {' '.join(options)} --wrap '{script}'"
         return self.ask(command).strip()
 
     def gpus_of(self, job_id: str, node: Host) -> set[str]:
@@ -113,7 +152,8 @@ class Slurm:
     def kill(self, node: Host) -> None:
         """As an out-of-memory killer or an administrator does: the daemon, its jobs and what would have run their epilogs."""
         node.ssh(
-            f"systemctl kill --signal=KILL --kill-whom=all slurmd; pkill -KILL slurmstepd; pkill -KILL -u {USER} sleep; true"
+            "systemctl kill --signal=KILL --kill-whom=all slurmd; pkill -KILL slurmstepd; "
+            f"pkill -KILL -u {','.join(self.users)} sleep; true"
         )
         node.ssh("systemctl reset-failed slurmd; systemctl start slurmd")
 
@@ -122,6 +162,16 @@ def uuids(node: Host, positions: Iterable[int]) -> set[str]:
     """Of the GPUs that Slurm numbers so on this node."""
     minors = {ORDER[position] for position in positions}
     return {f"GPU-{gpu['uuid']}" for index, gpu in enumerate(machine(node)["gpus"]) if _minor_of(index) in minors}
+
+
+def driver_files(machine: str) -> dict[str, str]:
+    """What NVIDIA's driver says of each GPU of a simulated machine, by path; in the order of the GPUs."""
+    found = {}
+    for index, gpu in enumerate(json.loads(machine)["gpus"]):
+        bus, device = gpu["pci"]
+        text = f"GPU UUID: \t GPU-{gpu['uuid']}\nDevice Minor: \t {_minor_of(index)}\n"
+        found[f"/proc/driver/nvidia/gpus/0000:{bus:02x}:{device:02x}.0/information"] = text
+    return found
 
 
 def machine(host: Host) -> dict:

@@ -107,12 +107,12 @@ def test_the_queue_is_that_of_the_controller_and_gone_while_it_is_away(cluster: 
     assert found['slurm_partition_jobs_pending{partition="train"}'] == "6"
     assert 'gpu_fleet_slurm_node_info{node="slurm-b",state="drained",reason="fan | 3"}' in node.ssh(f"cat {QUEUE_SAID}").stdout
 
+    slurm.ask(f"scancel {job} {waiting} {held}; scontrol update nodename=slurm-b state=resume")
     slurm.ask("systemctl stop slurmctld")
     node.ssh("systemctl start gpu-fleet-slurm-queue.service")
     assert set(reported()) == {"gpu_fleet_slurm_success", "gpu_fleet_slurm_timestamp_seconds"}
     assert reported()["gpu_fleet_slurm_success"] == "0"
     slurm.ask("systemctl start slurmctld; sleep 2")
-    slurm.ask(f"scancel {job} {waiting} {held}; scontrol update nodename=slurm-b state=resume")
     eventually("the timer asks", lambda: reported()["gpu_fleet_slurm_success"] == "1", within_s=SEEN_S, shown=reported)
     slurm.all_ready()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -15,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from gpu_fleet.host.part import Directory, Download, File, HttpCheck, Source
-from gpu_fleet.host.parts.pull import Pull
+from gpu_fleet.host.parts.pull import ZIP, Pull
 from tests.host.hosts import deadly, page, snapshot, web
 from tests.host.pull.pulled import PulledHost, Site
 from tests.host.test_converge_downloads import ARCH
+
+STRIDE = 7  # set it to 1 after a change to the order in which things are written
 
 
 def _answer(port: int) -> str:
@@ -234,6 +237,46 @@ def test_a_pull_that_is_killed_half_way_is_finished_by_the_next(pulled: PulledHo
     assert _answer(port).startswith("fixed")
 
 
+def test_a_pull_that_is_killed_at_any_change_of_its_own_is_finished_by_the_next(pulled: PulledHost, tmp_path: Path) -> None:
+    """Those of converge: tests/host/test_converge_interrupted.py."""
+    pulled.site.publish([page()])
+    pulled.install()
+    directory, state = tmp_path / "deadly", pulled.at("/var/lib/gpu-fleet")
+    pulled.site.publish([page("0\n")])
+    pulled.first = deadly(directory, 0)
+    assert pulled.pull().code == 0
+    changes = int((directory / "count").read_text())
+    assert changes > 20
+    for change in range(1, changes + 1, STRIDE):
+        digest = pulled.site.publish([page(f"{change}\n")])
+        pulled.first = deadly(directory, change)
+        assert pulled.pull().code == -signal.SIGKILL, change
+        pulled.first = ""
+        run = pulled.pull()
+        assert run.code == 0, f"{change}: {run.said}"
+        assert (pulled.digest(), pulled.at("/etc/page/index.html").read_text()) == (digest, f"{change}\n")
+        assert pulled.pull().said.rstrip().endswith("nothing to do")
+        assert {path.name for path in (state / "pull").iterdir()} == {
+            "good",
+            "lock",
+            "version",
+            "keys",
+            "expires",
+            "status",
+            "succeeded",
+        }
+        assert not list(state.glob("incoming.*"))
+
+
+def test_a_rollback_to_another_program_that_was_cut_off_is_finished(pulled: PulledHost) -> None:
+    """Converge of earlier releases removes what is no longer wanted before it places what is."""
+    pulled.site.publish([page()])
+    pulled.install()
+    pulled.at(ZIP).unlink()
+    assert pulled.pull().code == 0 and pulled.at(ZIP).exists()
+    assert pulled.pull().said.rstrip().endswith("nothing to do")
+
+
 def _never(port: int) -> HttpCheck:
     return HttpCheck(url=f"http://127.0.0.1:{port}/", contains="what it never says", within_s=600)
 
@@ -246,6 +289,23 @@ def test_a_run_removes_what_a_killed_one_left(pulled: PulledHost, port: int) -> 
     (left / "secrets").write_text("the push password")
     assert pulled.pull().code == 0
     assert not left.exists()
+
+
+def test_one_run_at_a_time(pulled: PulledHost) -> None:
+    pulled.site.publish([page()])
+    pulled.install()
+    with pulled.at("/var/lib/gpu-fleet/pull/lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pulled.at("/etc/page/index.html").write_text("by hand")
+        run = pulled.pull()
+        assert (run.code, run.said) == (1, "another run is in progress on this host; wait for it to end and try again\n")
+        assert pulled.at("/etc/page/index.html").read_text() == "by hand"
+        assert pulled.pull("--status").code == 0, "the other run reports its own result"
+        removal = subprocess.Popen([*pulled.command, "--remove"], env={"PATH": pulled.path}, stderr=subprocess.PIPE, text=True)
+        with pytest.raises(subprocess.TimeoutExpired):
+            removal.wait(3)
+    assert removal.communicate()[1].endswith("everything was removed\n"), "it waits for a run"
+    assert snapshot(pulled.prefix) == {}
 
 
 def test_remove_leaves_nothing(pulled: PulledHost, port: int) -> None:
