@@ -66,8 +66,8 @@ lab-setup: .venv/installed-dev
 # --- the dev datacenter ---------------------------------------------------------------------------------------------
 
 .PHONY: dev dev-xid dev-down
-dev: lab-setup ## run this machine as a one-host GPU datacenter with 8 simulated GPUs
-	@$(PYTHON) -m lab.dev up
+dev: lab-setup ## run this machine as a one-host GPU datacenter with 8 simulated GPUs; JOBS=1, as root: with a real Slurm
+	@$(PYTHON) -m lab.dev up $(if $(JOBS),--jobs)
 
 dev-xid: .venv/installed-dev ## inject an XID and wait for its alert: make dev-xid XID=79 GPU=3
 	@$(PYTHON) -m lab.dev xid --code "$(or $(XID),79)" --gpu "$(or $(GPU),3)"

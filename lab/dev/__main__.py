@@ -17,7 +17,8 @@ from lab.dev.xids import xids
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab.dev", description="The dev datacenter")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up", help="start or repair it")
+    start = verbs.add_parser("up", help="start or repair it")
+    start.add_argument("--jobs", action="store_true", help="with a real Slurm, whose jobs have the GPUs")
     verbs.add_parser("down", help="remove everything")
     inject = verbs.add_parser("xid", help="inject an XID and wait for its alert")
     inject.add_argument("--code", type=int, required=True)
@@ -33,7 +34,7 @@ def main() -> int:
             xids()
             return 0
         with locked():
-            up() if args.verb == "up" else down()
+            up(jobs=args.jobs) if args.verb == "up" else down()
     except (DevError, toolchain.ToolchainError) as error:
         print(f"\n{args.verb}: {error}", file=sys.stderr)
         return 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_fleet import toolchain
 from gpu_fleet.operations.deploy import SAVED_ONCE
+from lab.dev import slurm
 from lab.dev.up import release_stale_lock, revive_backend
 from lab.dev.workspace import DEV, DevError, pulumi, remove_everything, run
 
@@ -17,6 +18,7 @@ def down() -> None:
             pulumi("destroy", "--yes", "--skip-preview", "--continue-on-error", "--suppress-progress", extra=SAVED_ONCE)
         except (DevError, toolchain.ToolchainError) as error:
             print(f"pulumi could not destroy everything ({error}); stopping the rest")
+    slurm.stop()
     stop_leftovers()
     remove_everything()
     print("The dev datacenter has been removed; the toolchain stays in the cache.")

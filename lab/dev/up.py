@@ -16,7 +16,7 @@ import yaml
 
 from gpu_fleet import toolchain
 from lab import gpu
-from lab.dev import query
+from lab.dev import query, slurm
 from lab.dev.workspace import (
     DEV,
     REPO,
@@ -43,29 +43,43 @@ def step(text: str) -> Iterator[None]:
     print(f"    {time.monotonic() - start:.1f} s", flush=True)
 
 
-def up() -> None:
+def up(*, jobs: bool = False) -> None:
+    """`jobs`: with a real Slurm."""
     start = time.monotonic()
     (DEV / "state").mkdir(parents=True, exist_ok=True)
     with step("8 simulated GPUs (nvidia-smi and its kernel log)"):
         gpu.ensure(state=DEV / "gpus" / "state", bin_directory=DEV / "gpus" / "bin")
+    if jobs:
+        with step("a Slurm in a container, and jobs for these GPUs"):
+            slurm.start()
     with step("binaries for the host"):
         gather(DEV / "artifacts", present={"alloy": str(toolchain.find("alloy").resolve())})
     with step(f"stack `{STACK}`: file backend, passphrase and secrets below {relative(DEV)}"):
-        prepare_stack()
+        prepare_stack(jobs=jobs)
     endpoints = endpoints_of_stack()
     with step("pulumi up"):
         revive_backend()
         release_stale_lock()
         # --refresh: manual changes and crashes on the host are detected and repaired in the same run.
         pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-progress")
+    if not jobs:
+        slurm.stop()  # of a run with JOBS=1
     write_endpoints(endpoints)
     with step("waiting for GPU metrics in Mimir and an XID line in Loki"):
         wait_for_signals(endpoints)
+        if jobs:
+            hint = f"look at {relative(DEV)}/host/var/log and {relative(slurm.DIRECTORY)}/log"
+            arrived = lambda: bool(query.metrics(endpoints["MIMIR_URL"], "gpu:job:info"))  # noqa: E731
+            wait_until("a GPU's job in Mimir", arrived, within_s=300, hint=hint)
     report(endpoints, time.monotonic() - start)
 
 
-def prepare_stack() -> None:
-    write_stack_config()
+def prepare_stack(*, jobs: bool) -> None:
+    if jobs:
+        section = {"scheduler": "slurm", "queueHosts": [slurm.HOST]}
+        write_stack_config({"jobs": section}, {"python": relative(slurm.PYTHON)})
+    else:
+        write_stack_config({}, {})
     known = json.loads(pulumi("stack", "ls", "--json", capture=True).stdout or "[]") if any((DEV / "state").iterdir()) else []
     if not any(stack["name"].rpartition("/")[2] == STACK for stack in known):
         # `stack init` knows no --config-file and writes the salt beside the Pulumi.yaml that it finds: the one in .dev.

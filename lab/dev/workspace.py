@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -84,10 +85,15 @@ def write_environment_file() -> Path:
     return path
 
 
-def write_stack_config() -> None:
-    """`.dev/Pulumi.dev.yaml`: the stack file in git, with the salt and the secrets of this machine."""
+def write_stack_config(more: Mapping[str, Any], of_host: Mapping[str, Any]) -> None:
+    """`.dev/Pulumi.dev.yaml`: the stack file in git, with the salt and the secrets of this machine.
+
+    `more`: further sections. `of_host`: further keys of the host."""
     ours = DEV / f"Pulumi.{STACK}.yaml"
     checked_in = yaml.safe_load((REPO / f"Pulumi.{STACK}.yaml").read_text())
+    checked_in["config"].update({f"gpu-fleet:{name}": section for name, section in more.items()})
+    for host in checked_in["config"]["gpu-fleet:hosts"].values():
+        host.update(of_host)
     kept = yaml.safe_load(ours.read_text()) if ours.exists() else {}
     checked_in["encryptionsalt"] = (kept or {}).get("encryptionsalt")
     secure = {

@@ -13,4 +13,5 @@ def probe(host: Host) -> Mapping[str, str]:
     file restarts every service."""
     if host.setting("ROLE", "gpu") == "monitoring":
         return {}
-    return {"GPU_FLEET_PYTHON": sys.executable, "GPU_FLEET_HAS_PYTHON": "yes"}
+    # That of the stack file may be a script, which sets something up first.
+    return {"GPU_FLEET_PYTHON": host.setting("PYTHON") or sys.executable, "GPU_FLEET_HAS_PYTHON": "yes"}
