@@ -16,6 +16,7 @@ import pytest
 from components.fleet.series import HostShape, of_host, of_node_exporter, summary
 from gpu_fleet import toolchain
 from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.on_host import nvidia_gpu_exporter
 from gpu_fleet.stackfile.counters import counters
 from lab.gpu import setup
 from lab.gpu.dcgm import counters as dcgm_counters
@@ -59,12 +60,10 @@ def test_dcgm_exporter_s_series_follow_from_its_list_of_counters(preset, tmp_pat
 
 
 def test_nvidia_gpu_exporter_s_series(tmp_path, monkeypatch):
-    """With the fields that the start script asks for; the fixture has those of an adopted exporter, which asks for all."""
+    """With the fields that its start asks for; the fixture has those of an adopted exporter, which asks for all."""
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
-    script = (ROOTFS / "opt/gpu-fleet/libexec/start-nvidia-gpu-exporter").read_text()
-    fields = re.search(r'^FIELDS="(.*?)"$', script, re.MULTILINE | re.DOTALL)[1].split()
     setup.init(state=tmp_path, scenario="h100x4")
-    asked = ",".join(field.partition("|")[0] for field in fields)
+    asked = ",".join(field.partition("|")[0] for field in nvidia_gpu_exporter.FIELDS)
     given = len(samples(exporter_in_process(tmp_path, f"--query-field-names={asked}")()))
     assert within_a_tenth(of_exporter("nvidia_gpu_exporter", 4) - 4 * 2, given)
 
