@@ -25,17 +25,6 @@ def is_of_prefix(pid: str, prefix: str) -> bool:
     return f"GPU_FLEET_PREFIX={prefix}" in environment_of(pid)
 
 
-def ancestors() -> set[str]:
-    """Those of this process, and itself."""
-    found, pid = set(), str(os.getpid())
-    while pid.isdigit() and pid != "0" and pid not in found:
-        found.add(pid)
-        # PID (NAME) STATE PARENT; a name may have any character.
-        fields = read_or_empty(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        pid = fields[1] if len(fields) > 1 else ""
-    return found
-
-
 def has_user(pid: str, number: int) -> bool:
     return f"\nUid:\t{number}\t" in read_or_empty(f"/proc/{pid}/status")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Sequence
 
 from .errors import Failure
 from .host import Host
-from .processes import ancestors, environment_of, is_of_prefix, pids, send
+from .processes import environment_of, is_of_prefix, pids, send
 from .programs import pause, read_or_empty, run
 from .records import Placed
 from .services import MOST_RESTARTS, SUPERVISOR_CONFIG, End, Services, Waiting, last_words
@@ -133,7 +133,7 @@ class Supervisord(Services):
 
     def _stop_orphans(self) -> None:
         """Programs of a supervisord that was killed keep running and keep their ports. Their environment has supervisord's
-        variables and our prefix, so no other process is signalled; this run may have been started by one of them."""
+        variables and our prefix, so no other process is signalled; this run has neither, also where a loop of them started it."""
         tries = 50
         for number in (signal.SIGTERM, signal.SIGKILL):
             while self._signal_orphans(number) and tries:
@@ -142,7 +142,7 @@ class Supervisord(Services):
 
     def _signal_orphans(self, number: signal.Signals) -> bool:
         found = False
-        for pid in set(pids()) - ancestors():
+        for pid in pids():
             if is_of_prefix(pid, self._host.prefix) and any(
                 variable.startswith("SUPERVISOR_PROCESS_NAME=") for variable in environment_of(pid)
             ):

@@ -411,7 +411,8 @@ def test_a_host_that_push_takes_over_stops_pulling(pulled: PulledHost) -> None:
     assert not pulled.program.exists() and not pulled.at("/var/lib/gpu-fleet/pull").exists()
 
 
-def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: PulledHost, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cause", ["changed", "killed"])
+def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: PulledHost, tmp_path: Path, cause: str) -> None:
     """A changed configuration of supervisord stops everything it runs, the loop that repairs it among them."""
     trigger = tmp_path / "trigger"
     sleep = f"while not os.path.exists({str(trigger)!r}): pause(0.1)\n    os.unlink({str(trigger)!r})"
@@ -422,7 +423,10 @@ def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: Pulled
     pulled.install()
     supervisord = pulled.at("/run/gpu-fleet/supervisord.pid")
     before = supervisord.read_text()
-    pulled.at("/etc/gpu-fleet/supervisord.conf").write_text("# by hand\n")
+    if cause == "changed":
+        pulled.at("/etc/gpu-fleet/supervisord.conf").write_text("# by hand\n")
+    else:
+        os.kill(int(before), signal.SIGKILL)
     trigger.touch()
     status = pulled.at("/var/lib/gpu-fleet/pull/status")
     deadline = time.monotonic() + 300
@@ -430,4 +434,13 @@ def test_the_loop_under_supervisor_repairs_even_supervisor_itself(pulled: Pulled
         time.sleep(0.1)
     assert "2 parts repaired" in status.read_text(), "supervisord's configuration, and the loop it is running"
     assert supervisord.read_text() != before
+    commands = [_command(process) for process in Path("/proc").glob("[0-9]*")]
+    assert sum(f"{pulled.prefix}/" in command and command.endswith("--loop") for command in commands) == 1
     assert pulled.pull().said.rstrip().endswith("nothing to do")
+
+
+def _command(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text().rstrip("\0")
+    except OSError:
+        return ""
