@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 
 from . import proxies
 from .events import say
 from .host import Host
+from .programs import end_on_signals
 from .verbs import Run
 
 _USAGE = (
@@ -17,10 +16,6 @@ _USAGE = (
 )
 _OPTIONS = ("prefix", "envelope", "artifacts", "stack", "instance", "metrics")
 _VERBS = ("needs", "plan", "apply", "check", "remove")
-
-
-def _stop(number: int, _: object) -> None:
-    sys.exit(130 if number == signal.SIGINT else 143)
 
 
 def _host(arguments: list[str], bundle: str) -> Host | None:
@@ -39,8 +34,7 @@ def _host(arguments: list[str], bundle: str) -> Host | None:
 
 def main(arguments: list[str], bundle: str) -> int:
     """`bundle`: the directory that has the manifest."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    end_on_signals()
     os.umask(0o022)
     # That of useradd and supervisord; that of whoever runs this may be shorter.
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin"

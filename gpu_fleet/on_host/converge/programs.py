@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from typing import NamedTuple
 
@@ -49,6 +51,16 @@ def run(
         process.wait()
         raise
     return Done(process.returncode, text(output), text(errors or b""))
+
+
+def end_on_signals() -> None:
+    """By an exception, so that what is temporary is removed."""
+
+    def end(number: int, _: object) -> None:
+        sys.exit(130 if number == signal.SIGINT else 143)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
 
 
 def must(what: str, *command: str) -> None:

@@ -41,7 +41,7 @@ class Index:
     bundle_bytes: int
     settings: Mapping[str, str]
     keys: Sequence[str]
-    waves: Sequence[tuple[int, int, int]]
+    waves: Sequence[Sequence[int]]
     is_stopped: bool
 
     def turn(self, place: int) -> int:
@@ -83,9 +83,9 @@ def read_index(origin: Origin, trust: Trust, work: str) -> Index:
         expires=int(expires),
         bundle=digest,
         bundle_bytes=int(size),
-        settings=dict(_pair(line) for line in values.get("setting", [])),
+        settings={name: value for name, _, value in (line.partition("=") for line in values.get("setting", []))},
         keys=_next_keys(trust.keys, signer, values),
-        waves=[_wave(line) for line in values.get("wave", [])],
+        waves=[[int(word) for word in line.split()] for line in values.get("wave", [])],
         is_stopped="stop" in values,
     )
 
@@ -137,16 +137,6 @@ def _next_keys(trusted: Sequence[str], signer: str, values: Mapping[str, Sequenc
     if signer.startswith(_SPARE) or not spare:
         spare = [_SPARE + key for key in values.get("spare", [])]
     return [*spare, *values["key"]]
-
-
-def _wave(line: str) -> tuple[int, int, int]:
-    share, begins, spread = line.split()
-    return int(share), int(begins), int(spread)
-
-
-def _pair(line: str) -> tuple[str, str]:
-    name, _, value = line.partition("=")
-    return name, value
 
 
 def is_number(text: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 from dataclasses import dataclass
 from typing import Callable, Mapping, NoReturn
@@ -13,6 +12,7 @@ from typing import Callable, Mapping, NoReturn
 from ..converge import proxies
 from ..converge.errors import Failure, attempt, explained
 from ..converge.events import say
+from ..converge.programs import end_on_signals
 from .envelope import Envelope
 from .index import Index, Trust, read_index
 from .kept import Kept, settings_of, settings_text
@@ -199,14 +199,9 @@ class Installation:
         return {**index.settings, **own}
 
 
-def _stop(number: int, _: object) -> None:
-    sys.exit(130 if number == signal.SIGINT else 143)
-
-
 def main(arguments: list[str]) -> int:
     """The first: the path of the installer; beside this program is `published`."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    end_on_signals()
     program, *options = arguments
     given = _parse(options)
     published = settings_of(os.path.join(sys.path[0], "published"))

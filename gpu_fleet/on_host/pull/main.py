@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from typing import Callable
@@ -15,6 +13,7 @@ from typing import Callable
 from ..converge import proxies
 from ..converge.errors import Failure, explained
 from ..converge.events import say
+from ..converge.programs import end_on_signals
 from .envelope import run_converge
 from .index import Trust, read_index
 from .kept import Kept
@@ -98,10 +97,6 @@ def _loop(prefix: str) -> int:
         subprocess.Popen([prefix + PROGRAM], env=environment, stdin=subprocess.DEVNULL, start_new_session=True).wait()
 
 
-def _stop(number: int, _: object) -> None:
-    sys.exit(130 if number == signal.SIGINT else 143)
-
-
 _VERBS: dict[tuple[str, ...], Callable[[Pulling], int]] = {
     (): Pulling.update,
     ("--now",): Pulling.now,
@@ -114,8 +109,7 @@ _VERBS: dict[tuple[str, ...], Callable[[Pulling], int]] = {
 def main(arguments: list[str]) -> int:
     """The first: the directory that everything is below; empty: the whole host."""
     prefix, *options = arguments
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+    end_on_signals()
     if options == ["--loop"]:
         return _loop(prefix)
     verb = _VERBS.get(tuple(options))
