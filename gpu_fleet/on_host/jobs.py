@@ -269,8 +269,9 @@ def _done(verb: str, directory: Path) -> Store:
 
 def _sweep(directory: Path, now: float) -> Store:
     before = read(directory / "jobs.json")
-    before = before._replace(node=before.node or socket.gethostname().partition(".")[0])
-    changes, error = swept(before, now)
+    # Until a prolog says it, the node has the host's name, which may change.
+    named = before._replace(node=before.node or socket.gethostname().partition(".")[0])
+    changes, error = swept(named, now)
     with_order = before
     try:
         with_order = with_devices(before)
@@ -280,9 +281,7 @@ def _sweep(directory: Path, now: float) -> Store:
         _log(error)
     return changed(
         directory,
-        lambda store: Store(
-            corrected(store, before, changes), with_order.devices, with_order.daemon, store.node or before.node, error
-        ),
+        lambda store: Store(corrected(store, before, changes), with_order.devices, with_order.daemon, store.node, error),
     )
 
 

@@ -160,6 +160,17 @@ def test_a_prolog_never_fails_and_a_job_without_gpus_has_no_series(slurm: Path, 
     called("prolog", monkeypatch, **PROLOG)
 
 
+def test_until_the_first_prolog_the_node_has_the_name_that_the_host_has_now(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (slurm / "listpids").write_text(f"{LISTED}1234     4711     batch    0       0\n")
+    controller_says(slurm, "4711")
+    monkeypatch.setattr(jobs.socket, "gethostname", lambda: "installer")
+    called("sweep", monkeypatch)
+    assert series(slurm) == []
+    monkeypatch.setattr(jobs.socket, "gethostname", lambda: "gpu-001.example.com")
+    called("sweep", monkeypatch, NOW + 15)
+    assert len(series(slurm)) == 2
+
+
 def test_a_job_whose_epilog_was_killed_ends_with_the_next_sweep(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called("sweep", monkeypatch)
     called("prolog", monkeypatch, **PROLOG)
