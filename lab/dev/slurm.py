@@ -50,18 +50,18 @@ _COMMAND = '#!/bin/sh\nexec nsenter --target {leader} --mount --pid --net --uts 
 
 def start() -> None:
     """Returns when Slurm takes jobs. Raises DevError."""
-    if not _pid():
-        _begin()
+    holder = None if _pid() else _begin()
     deadline = time.monotonic() + _WITHIN_S
     while not _READY.exists():
-        if not _pid() or time.monotonic() > deadline:
+        has_ended = holder.poll() is not None if holder else not _pid()
+        if has_ended or time.monotonic() > deadline:
             stop()
             last = "\n".join(_LOG.read_text(errors="replace").splitlines()[-8:])
             raise DevError(f"Slurm did not start, which JOBS=1 needs; the end of {relative(_LOG)}:\n{last}")
         time.sleep(0.5)
 
 
-def _begin() -> None:
+def _begin() -> subprocess.Popen[bytes]:
     """Raises DevError."""
     try:
         needs.require(Progress())
@@ -73,6 +73,7 @@ def _begin() -> None:
     with _LOG.open("w") as log:
         holder = subprocess.Popen(command, cwd=REPO, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     _HOLDER.write_text(str(holder.pid))
+    return holder
 
 
 def stop() -> None:

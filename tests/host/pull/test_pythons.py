@@ -52,7 +52,7 @@ def test_the_installer_works_from_a_pipe_with_every_shell(pulled: PulledHost) ->
     pulled.site.publish([page()])
     text = (pulled.site.directory / "install-gpu-fleet").read_text()
     for shell in filter(shutil.which, ("dash", "bash", "busybox")):
-        command = [*([shell, "sh"] if shell == "busybox" else [shell]), "-s", "--", "--prefix", str(pulled.prefix)]
+        command = [*([shell, "sh"] if shell == "busybox" else [shell]), "-s", "--", *pulled.installer()[2:]]
         done = subprocess.run(command, input=text, env={"PATH": pulled.path}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert pulled.pull("--remove").code == 0
