@@ -80,8 +80,7 @@ def healthy_and_drained(selector: str) -> str:
 
 
 def critical_alerts(selector: str, nodes: str) -> str:
-    alerts = _named(f'ALERTS{{{selector}, severity="critical", alertstate="firing", instance!=""}}')
-    return f"count by ({_NODE}) ({alerts}) and on ({_NODE}) ({nodes})"
+    return f"count by ({_NODE}) ({_critical(selector)}) and on ({_NODE}) ({nodes})"
 
 
 def readiness(selector: str, nodes: str) -> str:
@@ -89,8 +88,11 @@ def readiness(selector: str, nodes: str) -> str:
 
 
 def _sick(selector: str) -> str:
-    alerts = f'ALERTS{{{selector}, severity="critical", alertstate="firing", instance!=""}}'
-    return f"group by ({_NODE}) ({_named(alerts)} or {_named(f'gpu_fleet_ready_state{{{selector}}} == 2')})"
+    return f"group by ({_NODE}) ({_critical(selector)} or {_named(f'gpu_fleet_ready_state{{{selector}}} == 2')})"
+
+
+def _critical(selector: str) -> str:
+    return _named(f'ALERTS{{{selector}, severity="critical", alertstate="firing", instance!=""}}')
 
 
 def _named(series: str) -> str:

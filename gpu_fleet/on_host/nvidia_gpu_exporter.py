@@ -212,7 +212,7 @@ def main(arguments: list[str]) -> int:
 
 def serve(state: State, child: subprocess.Popen[bytes], tools: Tools, queries: Queries, wait: Wait) -> bool:
     """Answers the exporter until it ends or we are to stop. Whether it has to be started again."""
-    known, looked, said = driver(state.nvidia_smi), time.monotonic(), ""
+    known, looked, said = driver(state.nvidia_smi), time.monotonic(), state.fails
     while child.poll() is None and not tools.stopping:
         wait.at_most(looked + EVERY_S - time.monotonic())
         asked = queries.pending()
