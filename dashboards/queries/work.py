@@ -100,17 +100,16 @@ def hosts_of_jobs(selector: str) -> str:
 
 
 def gpus_of(selector: str, label: str) -> str:
-    """A GPU that jobs of two accounts share counts for both."""
-    return f"count by ({label}) (group by ({ONE_GPU}, {label}) (gpu:job:info{{{selector}}}))"
+    """A GPU that several have counts in equal parts."""
+    return f'sum by ({label}) (cluster:gpus_by_use:count{{{selector}, state=~"job|idle", namespace=""}})'
 
 
 def power_of_accounts(selector: str) -> str:
-    held = f"group by ({ONE_GPU}, account) (gpu:job:info{{{selector}}})"
-    return f"sum by (account) ({held} * on ({ONE_GPU}) group_left () max by ({ONE_GPU}) (gpu:power:watts{{{selector}}}))"
+    return f"sum by (account) (account:gpu_power:watts{{{selector}}})"
 
 
 def least_busy(selector: str) -> str:
-    return f"bottomk(10, {of_jobs('avg', selector, 'gpu:utilization:ratio')})"
+    return f"bottomk(10, job:gpu_utilization_lowest:ratio{{{selector}}})"
 
 
 def jobs_running(selector: str) -> str:
