@@ -41,7 +41,7 @@ def measure(count: int) -> list[dict[str, Any]]:
     """One row per tool: seconds of the first run, a run without a change, and a run with one changed file."""
     with (
         tempfile.TemporaryDirectory() as directory,
-        _sink() as port,
+        sink() as port,
         Site.up({f"gpu-{number}": VARIANTS["metal"] for number in range(1, count + 1)}) as site,
     ):
         home = Path(directory)
@@ -152,7 +152,7 @@ class _DiscardingHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _sink() -> Iterator[int]:
+def sink() -> Iterator[int]:
     """Accepts the agents' pushes on a loopback port: an agent that cannot send its data stops slowly."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _DiscardingHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -24,6 +24,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +58,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.rules", description="Measures what the rules cost in Mimir.")
     parser.add_argument("--gpus", default="100,500,2000", metavar="COUNTS", help="at least two sizes")
     parser.add_argument("--phase", type=int, default=300, metavar="SECONDS", help="measured per phase, default %(default)s")
+    parser.add_argument("--jobs", action="store_true", help="every GPU has a job, one per host (gpu-fleet:jobs)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/bench.md")
     given = parser.parse_args(arguments)
     sizes = [int(count) for count in given.gpus.split(",")]
@@ -64,7 +66,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--gpus needs two sizes: what a panel reads of more GPUs follows from their difference")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # exits as on Ctrl-C, so that no server keeps running
     try:
-        rows, read = measure(sizes, given.phase)
+        rows, read = measure(sizes, given.phase, jobs=given.jobs)
     except KeyboardInterrupt:
         return 130
     for part in (rows, read):
@@ -76,10 +78,10 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def measure(sizes: Sequence[int], phase_s: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def measure(sizes: Sequence[int], phase_s: int, *, jobs: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A row for each number of GPUs, and the panels that read most."""
     with ExitStack() as stack:
-        sites = [stack.enter_context(_site(gpus)) for gpus in sizes]
+        sites = [stack.enter_context(_site(gpus, jobs=jobs)) for gpus in sizes]
         fleets = [stack.enter_context(site.fleet.scraped(site.mimir.url)) for site in sites]
         without = _costs(sites, phase_s)
         for site in sites:
@@ -116,15 +118,15 @@ def _row(site: _Site, without: _Cost, recording: _Cost, everything: _Cost) -> di
 @dataclass(frozen=True)
 class _Site:
     gpus: int
-    fleet: _Fleet
+    fleet: Fleet
     mimir: _Mimir
 
 
 @contextmanager
-def _site(gpus: int) -> Iterator[_Site]:
+def _site(gpus: int, *, jobs: bool) -> Iterator[_Site]:
     """A Mimir of its own with the history of that many GPUs."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-rules-") as directory:
-        fleet = _Fleet(_hosts(gpus), Path(directory) / "machine")
+        fleet = Fleet(hosts_of(gpus), Path(directory) / "machine", jobs=jobs)
         servers = Servers(Path(directory), names=("mimir",))
         try:
             servers.wait()
@@ -156,18 +158,18 @@ def _cost(before: str, after: str, minutes: float) -> _Cost:
     )
 
 
-def _hosts(gpus: int) -> list[Host]:
+def hosts_of(gpus: int) -> list[Host]:
     return [
         Host(name=f"gpu-node-{number:04}", datacenter="bench", cluster="rules", mode="dcgm-4.8", scenario="h100x8")
         for number in range(max(1, gpus // GPUS_PER_HOST))
     ]
 
 
-class _Fleet:
+class Fleet:
     """The series of all hosts: one machine's bodies under every host's labels."""
 
-    def __init__(self, hosts: Sequence[Host], state: Path) -> None:
-        self.hosts = hosts
+    def __init__(self, hosts: Sequence[Host], state: Path, *, jobs: bool) -> None:
+        self.hosts, self._has_jobs = hosts, jobs
         setup.init(state=state, scenario="h100x8")
         self._body, _ = exporters.exporter("dcgm-4.8", state, time.time())
         self._known: dict[str, tuple[str, list[tuple[str, str]]]] = {}
@@ -205,6 +207,21 @@ class _Fleet:
                 yield _labels(metric, labels.items(), host, job), number
         for job in (*jobs, "gpu-exporter"):
             yield _labels("up", (), host, job), 1.0
+        if self._has_jobs:
+            yield from self._jobs(host)
+
+    def _jobs(self, host: Host) -> Iterator[Sample]:
+        yield _labels("gpu_fleet_jobs_success", (), host, "textfile"), 1.0
+        number = self.hosts.index(host)
+        job = {"job_id": str(number), "user": f"user-{number % 50}", "account": f"account-{number % 20}", "partition": "train"}
+        for gpu in self._gpus:
+            own = {"gpu": gpu["gpu"], "uuid": f"{gpu['UUID']}-{host.name}", **job}
+            yield _labels("gpu_fleet_job_info", own.items(), host, "textfile"), 1.0
+
+    @cached_property
+    def _gpus(self) -> list[dict[str, str]]:
+        lines = (line for line in self._body().splitlines() if line.startswith("DCGM_FI_DEV_GPU_TEMP{"))
+        return [dict(self._parsed(line.rpartition(" ")[0])[1]) for line in lines]
 
     def _parsed(self, series: str) -> tuple[str, list[tuple[str, str]]]:
         if series not in self._known:
@@ -216,7 +233,7 @@ class _Fleet:
 class _Scraping:
     """Pushes a frame every SCRAPE_S in a thread."""
 
-    def __init__(self, fleet: _Fleet, mimir: str) -> None:
+    def __init__(self, fleet: Fleet, mimir: str) -> None:
         self._fleet, self._mimir = fleet, mimir
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
