@@ -93,8 +93,20 @@ def _course(title: str, query: str, legend: str, description: str, unit: str, **
 
 def _over_time() -> tuple[Any, ...]:
     return (
-        _course("GPUs by account", q.gpus_of(CLUSTER, "account"), "{{account}}", "GPUs that jobs of the account have; a shared GPU counts in parts.", "short"),
-        _course("GPUs by user", q.gpus_of(CLUSTER, "user"), "{{user}}", "GPUs that jobs of the user have; a shared GPU counts in parts.", "short"),
+        _course(
+            "GPUs by account",
+            q.gpus_of(CLUSTER, "account"),
+            "{{account}}",
+            "GPUs that jobs of the account have; a shared GPU counts in parts.",
+            "short",
+        ),
+        _course(
+            "GPUs by user",
+            q.gpus_of(CLUSTER, "user"),
+            "{{user}}",
+            "GPUs that jobs of the user have; a shared GPU counts in parts.",
+            "short",
+        ),
         _course(
             "Jobs by GPU utilization, lowest",
             q.least_busy(CLUSTER),
