@@ -15,6 +15,8 @@ from alerts.vocabulary import SERIES
 from alerts.xid import CATALOGUE, LINES, Action, Severity
 
 PASS, WARN, FAIL = "pass", "warn", "fail"
+OLD_S: Final = 60  # of what is scraped, as on hosts
+RULES_OLD_S: Final = 120  # Mimir evaluates rules a minute late by default (ruler_evaluation_delay_duration)
 # Series -> state, code, and why, in words. `zero`: what fails is 0.
 _SIGNALS: Final = (
     ("gpu:recovery_action:code", FAIL, "recovery_action", "the driver reports a recovery action", False),
@@ -45,14 +47,7 @@ _NOT_THE_GPU: Final = frozenset(
 def table() -> str:
     """As JSON: `identity`, metrics that each listed GPU has; `signals`; `kernel`: code -> class of its line -> state, action;
     `ends`: the event that ends others, and those that it does not."""
-    kernel: dict[str, dict[str, tuple[str, str]]] = {}
-    for code, xid in CATALOGUE.items():
-        kernel[str(code)] = {"": (_state(xid.severity, xid.action), xid.action.text)}
-    for line in LINES:
-        kernel.setdefault(str(line.code), {})[line.kind] = (_state(line.severity, line.action), line.action.text)
-    for event in amd.EVENTS:
-        kernel[event.name] = {"": (_state(event.severity, event.action), amd.ACTION_TEXTS.get(event.action, ""))}
-    kept = {code: found for code, classes in kernel.items() if (found := _without_pass(classes))}
+    kept = {code: found for code, classes in _kernel().items() if (found := _without_pass(classes))}
     return json.dumps(
         {
             "identity": list(_metrics("gpu:info")),
@@ -69,6 +64,68 @@ def table() -> str:
         indent=1,
         sort_keys=True,
     )
+
+
+def cluster_table(datacenter: str, cluster: str) -> str:
+    """As JSON, for the nodes of a Kubernetes cluster (gpu_fleet/on_cluster/verdict.py): queries of what the rules have recorded.
+
+    `fresh`: what must be at most so many seconds old, or the node is unknown; the query gives the age by `instance`. `signals`:
+    one reason for each series of the answer, `not_while` any of these are old; `actions`: code -> class of its line -> action.
+    """
+    here = f"datacenter={json.dumps(datacenter)},cluster={json.dumps(cluster)}"
+    gravest = {code: {kind: text for kind, (_, text) in found.items()} for code, found in _kernel().items()}
+    signals = [
+        {
+            **{"state": FAIL, "code": "", "text": "", "texts": {}, "actions": gravest, "not_while": []},
+            "query": f"gpu:xid_verdict:score{{{here}}} > 49",  # critical; less is about a program, or can wait
+        },
+        {
+            **{"state": FAIL, "code": "gpus_missing", "text": "GPUs are missing", "texts": {}, "actions": {}},
+            # An exporter that is restarted lists none for a moment.
+            "query": f"instance:gpus_missing:count{{{here}}} and instance:gpus_missing:count{{{here}}} offset 5m",
+            "not_while": ["exporter_old", "rules_old"],
+        },
+        *(
+            {
+                **{"state": state, "code": code, "text": text, "texts": _TEXTS.get(code, {}), "actions": {}, "not_while": []},
+                "query": f"max by (instance, gpu, uuid) ({series}{{{here}}}) {'== 0' if zero else '> 0'}",
+            }
+            for series, state, code, text, zero in _SIGNALS
+        ),
+    ]
+    fresh = [
+        {"code": code, "text": text, "most_s": most_s, "query": f"time() - max by (instance) ({newest})"}
+        for code, text, most_s, newest in (
+            ("exporter_old", "the GPU exporter has not answered for a minute", OLD_S, _newest_up(here, "gpu-exporter")),
+            ("agent_old", "Alloy, which reads the kernel log, has not reported for a minute", OLD_S, _newest_up(here, "alloy")),
+            ("rules_old", "the store's ruler has recorded no GPU lately", RULES_OLD_S, f"timestamp(gpu:info{{{here}}})"),
+            (
+                "events_old",
+                "the store's ruler has recorded no events lately",
+                RULES_OLD_S,
+                f"timestamp(host:known:bool{{{here}}})",
+            ),
+        )
+    ]
+    return json.dumps({"fresh": fresh, "signals": signals}, indent=1, sort_keys=True)
+
+
+def _newest_up(here: str, job: str) -> str:
+    """When this was last scraped with success. The time of a sample is that of a selector alone."""
+    selector = f'up{{{here},job="{job}"}}'
+    return f"timestamp({selector}) and {selector} == 1"
+
+
+def _kernel() -> dict[str, dict[str, tuple[str, str]]]:
+    """Code -> class of its line -> state, recommended action."""
+    kernel: dict[str, dict[str, tuple[str, str]]] = {}
+    for code, xid in CATALOGUE.items():
+        kernel[str(code)] = {"": (_state(xid.severity, xid.action), xid.action.text)}
+    for line in LINES:
+        kernel.setdefault(str(line.code), {})[line.kind] = (_state(line.severity, line.action), line.action.text)
+    for event in amd.EVENTS:
+        kernel[event.name] = {"": (_state(event.severity, event.action), amd.ACTION_TEXTS.get(event.action, ""))}
+    return kernel
 
 
 def _state(severity: Severity, action: Action) -> str:

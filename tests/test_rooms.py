@@ -18,11 +18,12 @@ MAY_IMPORT = {
     "toolchain": set(),
     "policy": set(),
     "on_host": set(),
+    "on_cluster": {"on_host"},
     "host": {"toolchain"},
     "stackfile": {"host", "safetext", "toolchain"},
     "dashboards": {"alerts", "safetext"},
     "signals": {"alerts", "dashboards", "host", "stackfile"},
-    "components": {"alerts", "dashboards", "host", "safetext", "signals", "stackfile", "toolchain"},
+    "components": {"alerts", "dashboards", "host", "on_cluster", "safetext", "signals", "stackfile", "toolchain"},
     "__main__": {"components"},
     # The plugin of the package: it serves the components and, from the same process, the resources that they consist of.
     "components/__main__": {"components", "provider"},

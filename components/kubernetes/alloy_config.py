@@ -16,17 +16,19 @@ OURS = Path(__file__).with_name("alloy")
 HOSTS = ROOTFS / "etc/gpu-fleet/alloy"
 
 
-def alloy_files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> tuple[Path, ...]:
+def alloy_files(
+    section: Kubernetes, metrics: Metrics | None, logs: Logs | None, *, has_readiness: bool = False
+) -> tuple[Path, ...]:
     """The files that make up the configuration of this cluster, in the order in which they are read."""
-    return tuple(_files(section, metrics, logs))
+    return tuple(_files(section, metrics, logs, has_readiness))
 
 
-def alloy_config(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> str:
+def alloy_config(section: Kubernetes, metrics: Metrics | None, logs: Logs | None, *, has_readiness: bool = False) -> str:
     """The whole configuration as one file, for Alloy's chart."""
-    return "\n".join(file.read_text() for file in alloy_files(section, metrics, logs))
+    return "\n".join(file.read_text() for file in alloy_files(section, metrics, logs, has_readiness=has_readiness))
 
 
-def _files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> Iterator[Path]:
+def _files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None, has_readiness: bool) -> Iterator[Path]:
     # Where the operator scrapes, it scrapes Alloy too: the Prometheus that evaluates the rules has to see the XID counters.
     pushes = section.prometheus_operator == "none"
     if pushes:
@@ -41,6 +43,8 @@ def _files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None) -> I
             yield OURS / "collect_nodes.alloy"
         if section.kube_state_metrics != "none":
             yield OURS / "collect_state.alloy"
+        if has_readiness:
+            yield OURS / "collect_readiness.alloy"
     yield HOSTS / "collect_kernel_journal.alloy"
     yield HOSTS / "process_kernel.alloy"
     if section.pod_logs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +13,21 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.helm.v3 import Release as HelmRelease
 from pulumi_kubernetes.helm.v3 import RepositoryOptsArgs
 
-from components.kubernetes import resources
+from components.kubernetes import readiness, resources
 from components.kubernetes.releases import Release
 from components.kubernetes.values import SECRET, ClusterPlan, Values, network_policies, node_terms
+from gpu_fleet.on_cluster.nodes import CONDITION, TAINT
 from gpu_fleet.stackfile.naming import release_mark, type_token
 
 # Agents of nodes need hostPath and host ports, which the stricter levels of pod security refuse.
 _POD_SECURITY = {"pod-security.kubernetes.io/enforce": "privileged"}
+_READINESS: Mapping[str, type[pulumi.CustomResource]] = {
+    "ServiceAccount": kubernetes.core.v1.ServiceAccount,
+    "ClusterRole": kubernetes.rbac.v1.ClusterRole,
+    "ClusterRoleBinding": kubernetes.rbac.v1.ClusterRoleBinding,
+    "ConfigMap": kubernetes.core.v1.ConfigMap,
+    "Deployment": kubernetes.apps.v1.Deployment,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +76,8 @@ class GpuCluster(pulumi.ComponentResource):
             self._object_of_operator(one, [*first, *(made[other] for other in made if other == "kube-prometheus-stack")])
         for uid, model in args.dashboards.items():
             self._dashboard(uid, model, first)
+        if args.plan.readiness:
+            self._readiness(name, args.plan, first)
         self.register_outputs({})
 
     def _cluster(self, name: str) -> resources.Cluster:
@@ -165,5 +176,21 @@ class GpuCluster(pulumi.ComponentResource):
             opts=self._child(after),
         )
 
+    def _readiness(self, name: str, plan: ClusterPlan, first: Sequence[pulumi.Resource]) -> None:
+        """What marks nodes is created after the resource that takes the marks away, and so is deleted before it."""
+        assert plan.readiness is not None
+        marks = {"dry-run": {}, "condition": {"condition": CONDITION}, "taint": {"condition": CONDITION, "taint": TAINT}}
+        after = [*first]
+        for kind, mark in marks[plan.readiness.kubernetes].items():
+            opts = pulumi.ResourceOptions(parent=self, depends_on=list(first))
+            after.append(resources.NodeMark(f"{name}-node-{kind}", kind=kind, mark=mark, place=self._args.place, opts=opts))
+        for one in readiness.objects(plan):
+            body = {_snake(key): value for key, value in one.items() if key not in ("apiVersion", "kind")}
+            after.append(_READINESS[one["kind"]](readiness.NAME, **body, opts=self._child(after)))
+
     def _child(self, after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, provider=self._args.kubernetes, depends_on=list(after))
+
+
+def _snake(key: str) -> str:
+    return re.sub("([A-Z])", lambda letter: f"_{letter[1].lower()}", key)

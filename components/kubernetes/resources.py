@@ -78,3 +78,19 @@ class Manifest(pulumi.CustomResource):
     ) -> None:
         props = {"release": release, "namespace": namespace, "objects": dict(objects), "drift": None}
         super().__init__("gpu-fleet:kubernetes:Manifest", name, props, opts)
+
+
+class NodeMark(pulumi.CustomResource):
+    """A condition or a taint that the readiness program sets on nodes: deleted, it takes away those that are left."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        kind: str,
+        mark: str,
+        place: Mapping[str, str] | None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        props = {"kind": kind, "mark": mark, "place": None if place is None else dict(place)}
+        super().__init__("gpu-fleet:kubernetes:NodeMark", name, props, opts)

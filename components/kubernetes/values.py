@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from components.kubernetes.alloy_config import alloy_config
 from components.kubernetes.scaling import adapter_rules
+from gpu_fleet.on_cluster.nodes import TAINT
 from gpu_fleet.stackfile.counters import Counters
 from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.stackfile.readiness import Readiness
 from gpu_fleet.stackfile.sections import Logs, Metrics, Server
 from gpu_fleet.stackfile.settings import http_headers
 from gpu_fleet.toolchain.versions import Image, image
@@ -64,6 +66,7 @@ class ClusterPlan:
     metrics: Metrics | None  # None only with an operator
     logs: Logs | None
     counters: Counters
+    readiness: Readiness | None = None
     workloads: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @property
@@ -102,7 +105,7 @@ def dcgm_exporter(plan: ClusterPlan) -> Values:
             "capabilities": {"add": ["SYS_ADMIN"] if plan.counters.needs_sys_admin else [], "drop": ["ALL"]},
         },
         "kubeletPath": section.pod_resources,
-        "tolerations": _tolerations(section),
+        "tolerations": _tolerations(plan),
         "rollingUpdate": {"maxUnavailable": _AT_ONCE, "maxSurge": 0},
         "kubernetes": _pod_labels(section),
         "kubernetesDRA": {"enabled": section.dra},
@@ -136,7 +139,7 @@ def gpu_operator(plan: ClusterPlan) -> Values:
     }
     if section.pod_labels:
         exporter["podLabelAllowlistRegex"] = list(section.pod_labels)
-    values: Values = {"dcgmExporter": exporter, "daemonsets": {"tolerations": _tolerations(section)}}
+    values: Values = {"dcgmExporter": exporter, "daemonsets": {"tolerations": _tolerations(plan)}}
     if section.mig != "none":
         values["mig"] = {"strategy": section.mig}
     return values
@@ -146,8 +149,10 @@ def _tag(pinned: Image) -> str:
     return pinned.tag + (f"@{pinned.digest}" if pinned.digest else "")
 
 
-def _tolerations(section: Kubernetes) -> list[Values]:
-    return [toleration.model_dump(exclude_none=True) for toleration in section.tolerations]
+def _tolerations(plan: ClusterPlan) -> list[Values]:
+    """With our own taint, or an exporter that is restarted on a node that has it would never say that the node is well again."""
+    ours = [{"key": TAINT, "operator": "Exists"}] if plan.readiness and plan.readiness.kubernetes == "taint" else []
+    return [*(toleration.model_dump(exclude_none=True) for toleration in plan.section.tolerations), *ours]
 
 
 def _on_gpu_nodes() -> Values:
@@ -238,7 +243,7 @@ def alloy(plan: ClusterPlan) -> Values:
         "crds": {"create": False},  # PodLogs, which this configuration does not use
         "alloy": {
             # The chart renders it as a template.
-            "configMap": {"content": _as_helm_literal(alloy_config(section, plan.metrics, plan.logs))},
+            "configMap": {"content": _as_helm_literal(_alloy_config(plan))},
             "storagePath": "/var/lib/alloy",
             "listenPort": ALLOY_PORT,
             "enableReporting": False,
@@ -270,6 +275,10 @@ def alloy(plan: ClusterPlan) -> Values:
     }
 
 
+def _alloy_config(plan: ClusterPlan) -> str:
+    return alloy_config(plan.section, plan.metrics, plan.logs, has_readiness=plan.readiness is not None)
+
+
 def _as_helm_literal(text: str) -> str:
     return text.replace("{{", '{{ "{{" }}')
 
@@ -288,7 +297,7 @@ def needs_files(store: Server) -> bool:
     return bool(store.username or store.bearer_token or store.tls.ca or store.tls.certificate)
 
 
-def _access(store: Server | None, name: str) -> dict[str, str]:
+def access(store: Server | None, name: str) -> dict[str, str]:
     """The variables of export_metrics.alloy and export_logs.alloy; the certificates are in the Secret too."""
     tls = store.tls if store else None
     files = {
@@ -319,14 +328,14 @@ def _environment(plan: ClusterPlan) -> list[Values]:
             "GPU_FLEET_METRICS_TENANT": metrics.tenant or "",
             "GPU_FLEET_METRICS_USERNAME": metrics.username or "",
             "GPU_FLEET_METRICS_WAL_KEEP": f"{metrics.outage_s * 3 // 2}s",  # see export_metrics.alloy
-            **_access(metrics, "metrics"),
+            **access(metrics, "metrics"),
         }
     if logs:
         fixed |= {
             "GPU_FLEET_LOGS_URL": logs.url,
             "GPU_FLEET_LOGS_TENANT": logs.tenant or "",
             "GPU_FLEET_LOGS_USERNAME": logs.username or "",
-            **_access(logs, "logs"),
+            **access(logs, "logs"),
         }
     if not plan.scrapes_by_operator:
         section = plan.section
@@ -339,6 +348,8 @@ def _environment(plan: ClusterPlan) -> list[Values]:
             "GPU_FLEET_STATE_METRICS_CONTROLLERS": _controllers(plan, "kube-state-metrics", "ReplicaSet|StatefulSet"),
             "GPU_FLEET_KUBELET_CERTIFICATES": section.kubelet_certificates,
         }
+        if plan.readiness:
+            fixed["GPU_FLEET_READINESS_NAMESPACE"] = section.namespace
     if plan.section.pod_logs:
         fixed["GPU_FLEET_POD_LOG_NAMESPACES"] = ",".join(plan.section.pod_logs)
     node = {"name": "GPU_FLEET_INSTANCE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
@@ -387,7 +398,7 @@ def kube_state_metrics(plan: ClusterPlan) -> Values:
     if plan.scrapes_by_operator:
         monitor |= {
             "additionalLabels": dict(plan.section.monitor_labels),
-            "http": {"honorLabels": True, "relabelings": _state_relabelings(plan)},
+            "http": {"honorLabels": True, "relabelings": _of_cluster(plan, "kube-state-metrics")},
         }
     return {"nodeSelector": dict(_LINUX), "prometheus": {"monitor": monitor}}
 
@@ -413,8 +424,9 @@ def monitors(plan: ClusterPlan) -> list[Values]:
     section = plan.section
     if not plan.scrapes_by_operator:
         return []
-    # (is it existing, name, labels of the pod, kind of its controller, names of ports, relabelings, metrics)
+    # (is it scraped so, name, labels of the pod, kind of its controller, names of ports, relabelings, metrics)
     found = (
+        ("existing" if plan.readiness else "none", "ready", "gpu-fleet-ready;.*", "ReplicaSet", "metrics", "gpu-fleet-ready", ""),
         (
             section.exporter,
             "gpu-exporter",
@@ -431,7 +443,7 @@ def monitors(plan: ClusterPlan) -> list[Values]:
             "kube-state-metrics;.*",
             "ReplicaSet|StatefulSet",
             "http|http-metrics",
-            "state",
+            "kube-state-metrics",
             _OF_STATE,
         ),
     )
@@ -455,7 +467,7 @@ def monitors(plan: ClusterPlan) -> list[Values]:
                 ),
                 # The operator has set them by the exporter's pod, and honorLabels keeps those of the series.
                 {"action": "labeldrop", "regex": "pod|namespace|container|endpoint"},
-                *(_state_relabelings(plan) if of_cluster else relabelings(plan, name)),
+                *(_of_cluster(plan, of_cluster) if of_cluster else relabelings(plan, name)),
             ],
         }
         if kept:
@@ -479,14 +491,14 @@ def monitors(plan: ClusterPlan) -> list[Values]:
     return made
 
 
-def _state_relabelings(plan: ClusterPlan) -> list[Values]:
-    """The state is the cluster's, not that of the node where kube-state-metrics runs."""
+def _of_cluster(plan: ClusterPlan, job: str) -> list[Values]:
+    """The series are the cluster's, not those of the node where this pod runs."""
     fixed = {
         "datacenter": plan.datacenter,
         "cluster": plan.cluster,
         "exporter_mode": DCGM_EXPORTER,
-        "job": "kube-state-metrics",
-        "instance": "kube-state-metrics",
+        "job": job,
+        "instance": job,
     }
     return [{"action": "replace", "targetLabel": label, "replacement": value} for label, value in fixed.items()]
 
@@ -586,7 +598,8 @@ def network_policies(plan: ClusterPlan) -> list[Values]:
     def policy(name: str, pods: Values) -> Values:
         return {"name": name, "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [scraper]}]}}
 
-    releases = {"key": "app.kubernetes.io/instance", "operator": "In", "values": ["alloy", "dcgm-exporter", "kube-state-metrics"]}
+    ours = ["alloy", "dcgm-exporter", "kube-state-metrics", *(["gpu-fleet-ready"] if plan.readiness else [])]
+    releases = {"key": "app.kubernetes.io/instance", "operator": "In", "values": ours}
     made = [policy("gpu-fleet", {"matchExpressions": [releases]})]
     if section.gpu_operator:
         made.append(policy("gpu-fleet-operator", {"matchLabels": {"app": "nvidia-dcgm-exporter"}}))

@@ -49,6 +49,7 @@ def cluster_plan(config: StackConfig) -> ClusterPlan:
         metrics=config.metrics,
         logs=config.logs,
         counters=counters(config.dcgm.counters, config.base),
+        readiness=config.readiness,
     )
 
 

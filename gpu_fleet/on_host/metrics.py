@@ -74,8 +74,10 @@ READINESS: dict[str, Metric] = {
     "ready_state": Metric("gauge", (), "Whether work may start on this host: 0 pass, 1 warn, 2 fail, 3 unknown."),
     "ready_timestamp_seconds": Metric("gauge", (), "When that was evaluated."),
     "ready_reason": Metric("gauge", ("reason", "gpu"), "Why the state is not pass: the state that the reason alone would give."),
-    "ready_drained_timestamp_seconds": Metric("gauge", (), "When gpu-fleet drained this node in Slurm; absent while it is not."),
-    "ready_schedulable": Metric("gauge", (), "Whether Slurm starts jobs on this node, whoever drained it or did not."),
+    "ready_drained_timestamp_seconds": Metric(
+        "gauge", (), "When gpu-fleet drained this node in Slurm, or tainted it in Kubernetes; absent while it is neither."
+    ),
+    "ready_schedulable": Metric("gauge", (), "Whether the scheduler starts work on this node, whoever drained it or did not."),
     "ready_drain_refused": Metric("gauge", (), "1 while this node is not drained because too many nodes are already."),
 }
 

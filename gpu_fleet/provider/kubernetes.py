@@ -105,6 +105,10 @@ class ClusterApi:
     def replace(self, path: str, manifest: Manifest) -> None:
         self._request("PUT", path, manifest)
 
+    def patch(self, path: str, change: Manifest, content: str) -> None:
+        """`content`: the media type of the patch."""
+        self._request("PATCH", path, change, content=content)
+
     def delete(self, path: str) -> None:
         """Deleting a missing object is not an error."""
         try:
@@ -162,10 +166,10 @@ class ClusterApi:
             cause = "is not YAML" if isinstance(error, YAMLError) else str(error).removeprefix("Invalid kube-config file. ")
             raise KubeconfigError(f"{where}: {cause}") from None
 
-    def _request(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON) -> Any:
-        return json.loads(self._answer(method, path, body, accept))
+    def _request(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON, content: str = _JSON) -> Any:
+        return json.loads(self._answer(method, path, body, accept, content))
 
-    def _answer(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON) -> bytes:
+    def _answer(self, method: str, path: str, body: Manifest | None = None, accept: str = _JSON, content: str = _JSON) -> bytes:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
@@ -174,7 +178,7 @@ class ClusterApi:
             response = client.call_api(
                 path,
                 method,
-                header_params={"Accept": accept, "Content-Type": "application/json"},
+                header_params={"Accept": accept, "Content-Type": content},
                 body=body,
                 auth_settings=["BearerToken"],
                 _return_http_data_only=True,

@@ -33,6 +33,7 @@ from gpu_fleet.provider.resources.bundle import Archives, Bundle
 from gpu_fleet.provider.resources.cluster import Cluster
 from gpu_fleet.provider.resources.host import Host
 from gpu_fleet.provider.resources.manifest import Manifest
+from gpu_fleet.provider.resources.node_mark import NodeMark
 from gpu_fleet.provider.resources.resource import Call, Change, Resource, ResourceError, Unhealthy, changes
 from gpu_fleet.provider.resources.rulers import AlertmanagerConfig, RuleGroup
 from gpu_fleet.provider.ruler import Rulers
@@ -236,6 +237,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             AlertmanagerConfig(self._rulers),
             Cluster(cluster),
             Manifest(cluster),
+            NodeMark(cluster),
         )
         self._resources = {resource.type_name: resource for resource in resources}
         return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)

@@ -7,6 +7,7 @@ from typing import Any
 from components.kubernetes.values import ClusterPlan
 from gpu_fleet.stackfile.counters import counters
 from gpu_fleet.stackfile.kubernetes import Kubernetes
+from gpu_fleet.stackfile.readiness import Readiness
 from gpu_fleet.stackfile.sections import Logs, Metrics
 
 MIMIR = {"url": "https://mimir.example.com/api/v1/push", "tenant": "us-west", "username": "writer"}
@@ -14,7 +15,12 @@ LOKI = {"url": "https://loki.example.com/loki/api/v1/push"}
 
 
 def plan(
-    *, metrics: dict[str, Any] = MIMIR, logs: dict[str, Any] | None = LOKI, dcgm: str = "standard", **section: Any
+    *,
+    metrics: dict[str, Any] = MIMIR,
+    logs: dict[str, Any] | None = LOKI,
+    dcgm: str = "standard",
+    readiness: dict[str, Any] | None = None,
+    **section: Any,
 ) -> ClusterPlan:
     """`section`: keys of the stack file's section `kubernetes`."""
     return ClusterPlan(
@@ -24,4 +30,5 @@ def plan(
         metrics=Metrics.model_validate(metrics),
         logs=Logs.model_validate(logs) if logs else None,
         counters=counters(dcgm),
+        readiness=None if readiness is None else Readiness.model_validate(readiness),
     )

@@ -17,9 +17,20 @@ from tests.kubernetes.plans import LOKI, MIMIR, plan
 NO_LOGIN = {"url": MIMIR["url"]}
 LOGGED_IN = {**LOKI, "username": "writer"}
 VARIANTS = [
-    plan(metrics=metrics, logs=logs, prometheusOperator=operator, nodeExporter=exporter, podLogs=["jobs"] if logs else [])
+    plan(
+        metrics=metrics,
+        logs=logs,
+        readiness=readiness,
+        prometheusOperator=operator,
+        nodeExporter=exporter,
+        podLogs=["jobs"] if logs else [],
+    )
     for metrics, logs in itertools.product((NO_LOGIN, MIMIR), (None, LOKI, LOGGED_IN))
-    for operator, exporter in (("none", "install"), ("none", "none"), ("existing", "install"))
+    for operator, exporter, readiness in (
+        ("none", "install", None),
+        ("none", "none", {}),
+        ("existing", "install", None),
+    )
 ]
 
 
@@ -29,14 +40,16 @@ def test_a_file_is_written_as_alloy_formats_it(file: Path) -> None:
 
 
 def test_every_file_is_used() -> None:
-    used = {file for of in VARIANTS for file in alloy_files(of.section, of.metrics, of.logs)}
+    used = {
+        file for of in VARIANTS for file in alloy_files(of.section, of.metrics, of.logs, has_readiness=of.readiness is not None)
+    }
     assert set(OURS.glob("*.alloy")) <= used
 
 
 def test_an_agent_watches_its_own_node_and_the_pods_on_it_once() -> None:
     """The API server of 1,000 nodes would otherwise send every change of every node to 1,000 agents."""
     of = plan(podLogs=["jobs"])
-    config = alloy_config(of.section, of.metrics, of.logs)
+    config = alloy_config(of.section, of.metrics, of.logs, has_readiness=of.readiness is not None)
     watches = config.split("\ndiscovery.kubernetes ")[1:]
     fields = [watch.partition("field = ")[2].partition("\n")[0].strip() for watch in watches]
     node = 'sys.env("GPU_FLEET_INSTANCE")'
@@ -53,7 +66,7 @@ def test_every_scrape_has_limits() -> None:
 
 def test_alloy_validates_every_variant(tmp_path: Path) -> None:
     """All at once: each starts a program of 300 MB."""
-    found = {alloy_config(of.section, of.metrics, of.logs): of for of in VARIANTS}
+    found = {alloy_config(of.section, of.metrics, of.logs, has_readiness=of.readiness is not None): of for of in VARIANTS}
     for number, (text, of) in enumerate(found.items()):
         file = tmp_path / f"{number}.alloy"
         file.write_text(text)

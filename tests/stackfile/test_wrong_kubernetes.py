@@ -76,6 +76,30 @@ WRONG = [
         "tolerations[0].value",
         "operator: Exists",
     ),
+    (
+        "readiness without a cluster",
+        {"readiness": {"kubernetes": "taint"}},
+        "gpu-fleet:readiness.kubernetes",
+        "the stack has no Kubernetes cluster",
+    ),
+    (
+        "an image without a cluster",
+        {"readiness": {"image": f"registry.example.com/python@sha256:{'0' * 64}"}},
+        "gpu-fleet:readiness.image",
+        "the stack has no Kubernetes cluster",
+    ),
+    (
+        "an image that may change",
+        {"kubernetes": {}, "readiness": {"image": "registry.example.com/python:3"}},
+        "gpu-fleet:readiness.image",
+        "registry/repository@sha256:digest",
+    ),
+    (
+        "readiness from a store that is not known to answer",
+        {"kubernetes": {}, "readiness": {}, "metrics": {"url": "https://receive.example.com/api/v1/receive"}},
+        "gpu-fleet:metrics.queryUrl",
+        "the readiness of Kubernetes nodes",
+    ),
     ("effect", {"kubernetes": {"tolerations": [{"key": "gpu", "effect": "Never"}]}}, "tolerations[0].effect", "NoSchedule"),
 ]
 

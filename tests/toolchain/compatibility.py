@@ -191,6 +191,13 @@ def rows() -> list[Row]:
             "be installed",
         ),
         Row("Kubernetes", release("kube-apiserver").version, _tested("kube-apiserver"), "-", "-"),
+        Row(
+            "image python, for `gpu-fleet:readiness`",
+            image("python").tag,
+            "its program with Python 3.11, outside of a container",
+            "3.9 and newer",
+            "-",
+        ),
         *(
             Row(f"chart {name}", chart(name).version, "with Helm, on charts made for the tests", _CHART, "-")
             for name in (
