@@ -1,6 +1,6 @@
 """The nodes of a cluster, as far as readiness reads and writes them. Uses the pod's own service account.
 
-A condition is merged by its type, so those of the kubelet and of others stay. Taints are one list that everybody rewrites as a
+A condition is merged by its type, so the kubelet's and all the other ones stay. Taints are one list that everybody rewrites as a
 whole: a change names the version of the node that it was made from, and where somebody was faster it is made again from theirs.
 """
 
