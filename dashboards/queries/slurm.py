@@ -68,7 +68,7 @@ def nodes_out(selector: str) -> str:
 
 def sick_and_schedulable(selector: str) -> str:
     """Nodes to which Slurm gives jobs although they are not ready, or have a critical alert."""
-    in_use = _of("gpu_fleet_slurm_node_info", f'{selector}, state!~"{_OUT}"', "node", "state")
+    in_use = _of("gpu_fleet_slurm_node_info", f'{selector}, state!~"{_OUT}|powered_down|powering_up"', "node", "state")
     return f"{in_use} and on ({_NODE}) ({_sick(selector)})"
 
 

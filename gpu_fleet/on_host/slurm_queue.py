@@ -3,8 +3,8 @@
 Three commands a minute (squeue, sinfo, sdiag), each with a time limit; a run ends before the next begins. No job and no user has
 a series: partitions, accounts, reasons and nodes have, a bounded number of each. slurmctld of 25.11 and newer has metrics of its
 own: names that begin with slurm_ are its names, with their meaning (its idle nodes include drained ones), but that jobs count as
-held also while they wait for a time or for another job. Without slurmdbd its numbers of GPUs are 0 (seen with 26.05), and it has
-no state of single nodes.
+held also while they wait for a time, another job, or a limit of their user. Without slurmdbd its numbers of GPUs are 0 (seen with
+26.05), and it has no state of single nodes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ _JOB = (
     *("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"),
 )
 _NODE = ("NodeHost", "PartitionName", "StateComplete", "Gres", "GresUsed", "Reason")
-_DOWN = {
-    *("down", "error", "fail", "future", "unknown", "not_responding", "invalid_reg"),
-    *("powered_down", "power_down", "powering_down", "powering_up"),
-}
+# Why a job waits that idle nodes may start: anything else is somebody's decision, or a limit of its own user, account or licence.
+_SCHEDULERS = {"None", "Resources", "Priority", "Prolog", "Cleaning"}
+_DOWN = {"down", "error", "fail", "future", "unknown", "not_responding", "invalid_reg", "power_down"}
 _SDIAG = {
     "slurm_server_thread_cnt": r"^Server thread count:\s*(\d+)",
     "slurm_sdiag_jobs_started": r"^Jobs started:\s*(\d+)",
@@ -46,8 +45,8 @@ _SDIAG = {
 class Jobs(NamedTuple):
     """Jobs that squeue shows in one row: one job, or those of an array that have not begun.
 
-    `use`: running, pending, or held: by somebody, until a time or until another job ends. `waited`: seconds for which a pending
-    one could have begun.
+    `use`: running, pending, or held: by somebody or by a limit, until a time, or until another job ends. `waited`: seconds for
+    which a pending one could have begun.
     """
 
     partitions: Sequence[str]
@@ -72,6 +71,9 @@ class Node(NamedTuple):
     @property
     def state(self) -> str:
         flags = self.flags
+        power = flags & {"powered_down", "powering_down", "powering_up"}  # by Slurm's power saving, while no job needs the node
+        if power and "down" not in flags:
+            return "powering_up" if power == {"powering_up"} else "powered_down"
         has_jobs = bool(flags & {"allocated", "mixed", "completing"})
         if flags & _DOWN:
             return "down"
@@ -85,24 +87,27 @@ class Node(NamedTuple):
     @property
     def gpus_by_state(self) -> Mapping[str, int]:
         """A GPU that has no job is unusable where Slurm starts none."""
-        free = "unusable" if self.state in ("down", "draining", "drained", "maint", "reboot_issued") else "idle"
+        out = ("down", "powered_down", "powering_up", "draining", "drained", "maint", "reboot_issued")
+        free = "unusable" if self.state in out else "idle"
         return {"allocated": self.used, free: max(0, self.gpus - self.used)}
 
 
 def jobs(now: float) -> list[Jobs]:
     """All that wait or run. Raises SlurmError."""
-    return [_job(row, now) for row in _rows("squeue", "--all", "--noheader", _columns(_JOB), count=len(_JOB))]
+    return [_job(row, now) for row in _rows("squeue", "--local", "--all", "--noheader", _columns(_JOB), count=len(_JOB))]
 
 
 def _job(row: Sequence[str], now: float) -> Jobs:
     partitions, account, state, reason, array, eligible, nodes, tasks, *tres = row
     waits = state == "PENDING"
-    waited = now - float(eligible) if eligible.isdigit() else -1.0
+    # N/A also until the scheduler has looked at an array.
+    waited = now - float(eligible) if eligible.isdigit() else 0.0
+    text = (re.match(r"[\w ]+", reason) or ["None"])[0]
     return Jobs(
         partitions=[_text(name) for name in partitions.split(",")],
         account=_text(account) if account not in ("N/A", "(null)") else "",
-        use=("held" if waited < 0 else "pending") if waits else "running",
-        reason=(re.match(r"\w+", reason) or ["none"])[0],
+        use=("held" if waited < 0 or text not in _SCHEDULERS else "pending") if waits else "running",
+        reason=_text(text),
         number=_tasks(array) if waits else 1,
         gpus=_gpus_of_job(tres, _number(nodes), _number(tasks)),
         waited=waited,
@@ -115,8 +120,8 @@ def _gpus_of_job(tres: Sequence[str], nodes: int, tasks: int) -> int:
 
 
 def _gpus(text: str) -> int:
-    """gpu:8(S:0-1), gpu:h100:4,gpu:a100:2, gres:gpu:2, gres/gpu=3,gres/gpu:h100=3: how many GPUs."""
-    words = re.sub(r"\([^)]*\)", "", text).split(",")
+    """gpu:8(S:0-1), gpu:(null):8(IDX:0-7), gpu:h100:4,gpu:a100:2, gres:gpu:2, gres/gpu=3,gres/gpu:h100=3: how many GPUs."""
+    words = re.sub(r":?\([^)]*\)", "", text).split(",")
     found = [re.fullmatch(r"(?:gres[:/])?gpu((?::[^:=]+)??)(?:[:=](\d+))?", word.strip()) for word in words]
     counts = [(one[1] != "", int(one[2] or 1)) for one in found if one]
     # TRES have all GPUs and, where they are counted by type, each type again.
@@ -139,7 +144,7 @@ def _number(text: str) -> int:
 def nodes() -> list[Node]:
     """Raises SlurmError."""
     rows: dict[str, list[Sequence[str]]] = {}
-    for row in _rows("sinfo", "--all", "--noheader", "--Node", _columns(_NODE), count=len(_NODE)):
+    for row in _rows("sinfo", "--local", "--all", "--noheader", "--Node", _columns(_NODE), count=len(_NODE)):
         rows.setdefault(row[0], []).append(row)
     found = []
     for name, of_node in rows.items():

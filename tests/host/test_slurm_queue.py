@@ -48,7 +48,7 @@ def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"{name}.txt").write_text(text)
         program = tmp_path / name
         program.write_text(
-            f'#!/bin/sh\necho "{name} $SLURM_TIME_FORMAT $SLURM_BITSTR_LEN" >>{tmp_path}/asked\ncat {program}.txt\n'
+            f'#!/bin/sh\necho "{name} $1 $SLURM_TIME_FORMAT $SLURM_BITSTR_LEN" >>{tmp_path}/asked\ncat {program}.txt\n'
         )
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
@@ -105,7 +105,72 @@ def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
     ]
     controller = ("slurm_sdiag_jobs_started", "slurm_schedule_cycle_last", "slurm_server_thread_cnt")
     assert [found[name] for name in controller] == ["2", "666", "3"]
-    assert (answers / "asked").read_text().splitlines() == [f"{name} %s 0" for name in ("squeue", "sinfo", "sdiag")]
+    # Without --local a federation that shows itself (fed_display) has the jobs and nodes of its other clusters too.
+    assert (answers / "asked").read_text().splitlines() == ["squeue --local %s 0", "sinfo --local %s 0", "sdiag  %s 0"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "eligible", "use"),
+    [
+        ("None", "N/A", "pending"),  # an array that the scheduler has not looked at yet
+        ("Priority", "1795831700", "pending"),
+        ("Resources", "1795831700", "pending"),
+        ("None", "1795835303", "held"),  # --begin, just submitted
+        ("Dependency", "N/A", "held"),
+        ("JobHeldAdmin", "N/A", "held"),
+        # Requeued by an administrator or after a prolog that failed: eligible once more after two minutes, and held.
+        ("job requeued in held state", "1795831700", "held"),
+        ("launch failed requeued held", "1795831700", "held"),
+        ("JobArrayTaskLimit", "1795831700", "held"),
+        ("QOSMaxGRESPerUser", "1795831700", "held"),
+        ("AssocGrpGRES", "1795831700", "held"),
+        ("Licenses", "1795831700", "held"),
+        ("ReqNodeNotAvail, UnavailableNodes:gpu-[001-002]", "1795831700", "held"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "1795831700", "held"),
+    ],
+)
+def test_a_job_that_idle_nodes_cannot_start_is_held(answers: Path, reason: str, eligible: str, use: str) -> None:
+    """Otherwise SlurmQueueStuck would call a queue stuck in which each job waits for its own user's limit."""
+    (answers / "squeue.txt").write_text(f"train|vision|PENDING|{reason}|N/A|{eligible}|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n")
+    found = said(answers)
+    assert found[f'gpu_fleet_slurm_account_jobs{{account="vision",state="{use}"}}'] == "1"
+
+
+def test_reasons_are_whole_sentences_without_names_of_nodes(answers: Path) -> None:
+    for reason in ("launch failed requeued held", "ReqNodeNotAvail, UnavailableNodes:gpu-[001-002]"):
+        row = f"train|vision|PENDING|{reason}|N/A|1795831700|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
+        (answers / "squeue.txt").write_text(row)
+        assert said(answers)[f'gpu_fleet_slurm_jobs_pending{{reason="{reason.partition(",")[0]}"}}'] == "1"
+
+
+@pytest.mark.parametrize(
+    ("used", "gpus"),
+    [
+        ("gpu:8", 8),
+        ("gpu:h100:4(IDX:0-3)", 4),
+        # 24.11 and 26.05 where GresTypes has shards too.
+        ("gpu:(null):8(IDX:0-7),shard:(null):0(0/4,0/4,0/4,0/4,0/4,0/4,0/4,0/4)", 8),
+        ("gpu:8(IDX:0-7),shard:0(-/4,-/4,-/4,-/4,-/4,-/4,-/4,-/4)", 8),
+        ("gpu:0,shard:0,mps:0", 0),
+    ],
+)
+def test_gpus_in_use_whatever_else_a_node_shares(answers: Path, used: str, gpus: int) -> None:
+    (answers / "sinfo.txt").write_text(f"n1|train|mixed|gpu:8,shard:32|{used}|none|\n")
+    assert said(answers)['gpu_fleet_slurm_gpus{state="allocated"}'] == str(gpus)
+
+
+def test_a_node_that_slurm_has_powered_down_is_not_down(answers: Path) -> None:
+    states = {
+        "idle+cloud+powered_down": "powered_down",
+        "idle+cloud+not_responding+powering_down": "powered_down",
+        "allocated+cloud+not_responding+powering_up": "powering_up",
+        "down+cloud+powered_down+not_responding": "down",
+    }
+    for slurm, state in states.items():
+        (answers / "sinfo.txt").write_text(f"n1|cloud|{slurm}|gpu:8|gpu:0|none|\n")
+        found = said(answers)
+        assert found[f'gpu_fleet_slurm_node_info{{node="n1",state="{state}",reason=""}}'] == "1"
+        assert found['gpu_fleet_slurm_gpus{state="unusable"}'] == "8"
 
 
 def test_many_partitions_accounts_and_nodes_have_a_bounded_number_of_series(answers: Path) -> None:
@@ -125,7 +190,7 @@ def test_a_controller_that_does_not_answer_leaves_no_old_numbers(answers: Path) 
     found = said(answers)
     assert found == {"gpu_fleet_slurm_success": "0", "gpu_fleet_slurm_timestamp_seconds": str(NOW)}
     file = answers / "var/lib/gpu-fleet/textfile/slurm_queue.prom"
-    assert "# says: sinfo --all: slurm_load_partitions: Unable to contact slurm controller" in file.read_text()
+    assert "# says: sinfo --local: slurm_load_partitions: Unable to contact slurm controller" in file.read_text()
 
 
 def test_a_host_that_no_longer_asks_keeps_no_file(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
