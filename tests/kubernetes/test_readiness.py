@@ -269,8 +269,8 @@ def test_what_is_not_known_is_neither_ready_nor_a_reason_to_taint(
 def test_taints_of_somebody_else_at_the_same_moment_stay(
     running: Callable[..., Running], store: tuple[str, Answers], five: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ottoyiu/k8s-ec2-srcdst issue 18, kubernetes issue 126755: taints that were written between another one's read and write were
-    lost, for the list is one value."""
+    """ottoyiu/k8s-ec2-srcdst issue 18, kubernetes issue 126755: taints that were written between another one's read and write
+    were lost, for the list is one value."""
     here, sick = running(), five[0]
     store[1].failing = {sick: "79"}
     here.round()
