@@ -186,7 +186,12 @@ class GpuCluster(pulumi.ComponentResource):
             after.append(resources.NodeMark(f"{name}-node-{kind}", kind=kind, mark=mark, place=self._args.place, opts=opts))
         for one in readiness.objects(plan):
             body = {_snake(key): value for key, value in one.items() if key not in ("apiVersion", "kind")}
-            after.append(_READINESS[one["kind"]](readiness.NAME, **body, opts=self._child(after)))
+            opts = self._child(after)
+            if one["kind"] == "Deployment":  # Pulumi waits until the pod is ready
+                opts.custom_timeouts = pulumi.CustomTimeouts(
+                    create=f"{self._section.timeout}s", update=f"{self._section.timeout}s"
+                )
+            after.append(_READINESS[one["kind"]](readiness.NAME, **body, opts=opts))
 
     def _child(self, after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, provider=self._args.kubernetes, depends_on=list(after))

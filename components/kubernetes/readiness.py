@@ -32,7 +32,7 @@ def program_files(plan: ClusterPlan) -> dict[str, str]:
 
 def rules(does: str) -> list[Values]:
     """Of the ClusterRole: to read nodes, and to change of them what the stack file asks for."""
-    of_nodes = ["list"] if does == "dry-run" else ["get", "list"]
+    of_nodes = ["list"] if does == "dry-run" else ["list", "get"]
     found: list[Values] = [{"apiGroups": [""], "resources": ["nodes"], "verbs": of_nodes}]
     if does != "dry-run":
         found.append({"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]})

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .nodes import CONDITION, EFFECT, TAINT, Json, Node
-from .verdict import FAIL, PASS, STATES, UNKNOWN, WARN, Reason, state_of, summary
+from .verdict import FAIL, PASS, UNKNOWN, WARN, Reason, state_of, summary
 
 HEARTBEAT_S = 300  # of the kubelet and of node-problem-detector too: each is a write of the whole node
 FAILED_S = 60
@@ -34,7 +34,8 @@ class Settings(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`conditions`: by node, the most important first. `refused`: nodes that are not tainted because of the limit."""
+    """`conditions`: by node, those that fail first, then those that were written longest ago. `refused`: not tainted because of
+    the limit."""
 
     conditions: Mapping[str, Json]
     taint: Mapping[str, Json]
@@ -47,7 +48,7 @@ def plan(nodes: Mapping[str, Node], found: Mapping[str, Sequence[Reason]], setti
     """`nodes`: those with GPUs, or with a mark of ours; `found`: the verdict on each."""
     states = {name: state_of(found[name]) for name in nodes}
     conditions = {name: condition(nodes[name], found[name], now) for name in nodes}
-    changed = {name: one for name, one in conditions.items() if _is_due(nodes[name].condition, one, now)}
+    changed = {name: one for name, one in conditions.items() if _is_due(nodes[name], one, now)}
     failing = [name for name in sorted(nodes) if states[name] == FAIL and nodes[name].our_taint is None]
     candidates = [name for name in failing if nodes[name].is_schedulable]
     if settings.does == "taint":
@@ -57,7 +58,7 @@ def plan(nodes: Mapping[str, Node], found: Mapping[str, Sequence[Reason]], setti
     free = max(0, most - sum(node.our_taint is not None for node in nodes.values()))
     ready = (name for name, node in nodes.items() if node.our_taint and states[name] in (PASS, WARN))
     return Plan(
-        conditions=dict(sorted(changed.items(), key=lambda one: -STATES.index(states[one[0]]) if states[one[0]] == FAIL else 0)),
+        conditions=dict(sorted(changed.items(), key=lambda one: (states[one[0]] != FAIL, _heartbeat(nodes[one[0]])))),
         taint={name: taint(found[name], now) for name in candidates[:free]},
         untaint=[name for name in sorted(ready) if _since(nodes[name], "True", now) >= READY_S],
         refused=candidates[free:],
@@ -99,9 +100,13 @@ def tainted_at(node: Node) -> float | None:
     return None if ours is None else _seconds(ours.get("timeAdded")) or 0.0
 
 
-def _is_due(before: Json, after: Json, now: float) -> bool:
-    is_same = all(before.get(key) == after[key] for key in ("status", "reason", "message"))
-    return not is_same or now - (_seconds(before.get("lastHeartbeatTime")) or 0) >= HEARTBEAT_S
+def _is_due(node: Node, after: Json, now: float) -> bool:
+    is_same = all(node.condition.get(key) == after[key] for key in ("status", "reason", "message"))
+    return not is_same or now - _heartbeat(node) >= HEARTBEAT_S
+
+
+def _heartbeat(node: Node) -> float:
+    return _seconds(node.condition.get("lastHeartbeatTime")) or 0.0
 
 
 def _since(node: Node, status: str, now: float) -> float:

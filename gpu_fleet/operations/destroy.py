@@ -29,6 +29,7 @@ _PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "Kubernetes": (
         ("kubernetes:helm.sh/v3:Release", "Helm release"),
         ("kubernetes:", "object"),
+        ("gpu-fleet:kubernetes:NodeMark", "node mark"),
         ("gpu-fleet:kubernetes:Manifest", ""),
         ("gpu-fleet:kubernetes:Cluster", ""),
     ),
