@@ -26,7 +26,8 @@ from . import slurm_gpus
 from .files import replace
 from .metrics import Metrics
 from .slurm_gpus import Gpu
-from .slurm_tools import SlurmError, answer, expanded, slurmd
+from .slurm_job import Said, asked, numbers_of
+from .slurm_tools import SlurmError, answer, slurmd
 
 INTERVAL_S = 15
 SETTLED_S = 10  # from a job's prolog to its first process
@@ -36,8 +37,6 @@ MOST_JOBS = 512
 # killed, which stays until slurmd has cleaned up.
 _LISTED = r"^PID\s+JOBID|No job steps exist|Unable to connect to slurmstepd: Connection refused"
 MOST_TEXT = 64
-# Not COMPLETING: its account no longer pays, though the node may clean up for long after its slurmd was killed.
-_ALIVE = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"}
 
 
 class Job(NamedTuple):
@@ -77,7 +76,7 @@ def started(environment: Mapping[str, str], now: float) -> tuple[str, Job]:
         user=_text(environment.get("SLURM_JOB_USER", "")),
         account=_text(environment.get("SLURM_JOB_ACCOUNT", "")),
         partition=_text(environment.get("SLURM_JOB_PARTITION", "")),
-        numbers=_numbers(environment.get("SLURM_JOB_GPUS", "")),
+        numbers=numbers_of(environment.get("SLURM_JOB_GPUS", "")),
         started=now,
     )
     return _id(environment), job
@@ -97,11 +96,15 @@ def swept(store: Store, now: float) -> tuple[dict[str, Job | None], str]:
                 changes[job_id] = known = known._replace(unseen=known.unseen or now)
                 if not known.is_due(now):
                     continue
-            said = _asked(job_id, store.node)
-            changes[job_id] = said and (known._replace(asked=now) if known else said._replace(started=now))
+            said = asked(job_id, store.node, with_gpus=known is None)
+            changes[job_id] = said and (known._replace(asked=now) if known else _job(said, now))
     except SlurmError as error:
         return changes, str(error)
     return changes, ""
+
+
+def _job(said: Said, now: float) -> Job:
+    return Job(_text(said.user), _text(said.account), _text(said.partition), said.numbers, started=now)
 
 
 def _with_processes() -> set[str]:
@@ -112,45 +115,15 @@ def _with_processes() -> set[str]:
     return set(re.findall(r"^\s*-?\d+\s+(\d+)\s", text, re.MULTILINE))
 
 
-def _asked(job_id: str, node: str) -> Job | None:
-    """What the controller says of a job; None when it is not, or no longer, on this node."""
-    text, status = answer("scontrol", "show", "job", job_id, "--details", "--oneliner")
-    if status != 0:
-        if "Invalid job id" in text:
-            return None
-        raise SlurmError(f"scontrol show job: {text.strip()}")
-    # An array's or a heterogeneous job's id gives a line for each of its parts.
-    for line in text.splitlines():
-        if re.match(rf"JobId={job_id}\s", line):
-            return _of_line(line, node)
-    return None
-
-
-def _of_line(line: str, node: str) -> Job | None:
-    fields = dict(re.findall(r"\b(JobState|UserId|Account|Partition|NodeList)=(\S*)", line))
-    if fields.get("JobState") not in _ALIVE or node not in expanded(fields.get("NodeList", "")):
-        return None
-    numbers: list[int] = []
-    for nodes, gres in re.findall(r"\bNodes=(\S+)(?: CPU_IDs=\S*)?(?: Mem=\S*)? GRES=(\S*)", line):
-        if node in expanded(nodes):
-            for listed in re.findall(r"\bgpu\b[^(,]*\(IDX:([\d,-]+)\)", gres):
-                numbers += _numbers(listed)
-    return Job(
-        user=_text(fields.get("UserId", "").partition("(")[0]),
-        account=_text("" if fields.get("Account") == "(null)" else fields.get("Account", "")),
-        partition=_text(fields.get("Partition", "")),
-        numbers=numbers,
-        started=0,
-    )
-
-
 def with_devices(store: Store) -> Store:
     """Raises SlurmError."""
     pid, since = slurmd()
     daemon = f"{pid} {since}"
     if daemon == store.daemon:
         return store
-    text, _ = answer("slurmd", "-G")
+    text, status = answer("slurmd", "-G")
+    if status != 0:
+        raise SlurmError(f"slurmd -G: {text.strip()}")
     root = Path(os.environ.get("GPU_FLEET_ROOT") or "/")  # where the file system begins, for the tests
     return store._replace(devices=slurm_gpus.in_order(text, root), daemon=daemon)
 
@@ -160,6 +133,14 @@ def held(store: Store) -> Iterator[tuple[str, Job, Gpu]]:
         for number in job.numbers:
             if number < len(store.devices):
                 yield job_id, job, store.devices[number]
+
+
+def _without_device(jobs: Mapping[str, Job], devices: Sequence[Gpu]) -> str:
+    """Why jobs have GPUs that nobody is shown; empty where all are known."""
+    lost = next(
+        ((job_id, max(job.numbers)) for job_id, job in jobs.items() if max(job.numbers, default=-1) >= len(devices)), None
+    )
+    return f"job {lost[0]} has Slurm's GPU {lost[1]}, and slurmd -G lists {len(devices)} with a device file" if lost else ""
 
 
 def metrics(store: Store, now: float) -> str:
@@ -189,11 +170,6 @@ def _id(environment: Mapping[str, str]) -> str:
     if not job_id.isdigit():
         raise SlurmError("SLURM_JOB_ID is not set: Slurm starts this program")
     return job_id
-
-
-def _numbers(text: str) -> list[int]:
-    found = re.findall(r"(\d+)(?:-(\d+))?", text)
-    return [number for first, last in found for number in range(int(first), int(last or first) + 1)][:64]
 
 
 def _text(value: str) -> str:
@@ -277,6 +253,7 @@ def _sweep(directory: Path, now: float) -> Store:
         with_order = with_devices(before)
     except SlurmError as failed:
         error = error or str(failed)
+    error = error or _without_device(before.jobs, with_order.devices)
     if error and error != before.error:  # once, and not every 15 s
         _log(error)
     return changed(

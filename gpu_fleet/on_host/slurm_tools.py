@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import glob
 import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Mapping, Sequence
+
+from .files import text_of
 
 WITHIN_S = 10  # of each command; Slurm ends a health check after 60 s
 # Of sites that build Slurm themselves; slurmd starts prologs and health checks with a PATH that need not have them.
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/slurm/bin", "/opt/slurm/sbin")
+FETCHED = "/run/slurm/conf/slurm.conf"  # what slurmd has from the controller
+UNITS = (
+    *("/etc/default/slurmd", "/etc/sysconfig/slurmd", "/etc/systemd/system/slurmd.service"),
+    *(f"{place}/systemd/system/slurmd.service.d/*.conf" for place in ("/etc", "/run", "/usr/lib")),
+)
+_SET = r"""^\s*(?:export\s+|Environment=\s*)?["']?SLURM_CONF=["']?(/[^\s"']+)"""
 _HOSTS = re.compile(r"((?:[^,\[]|\[[^\]]*\])+)(?:,|$)")
 
 
@@ -35,9 +45,15 @@ def run(program: str, *arguments: str, within_s: float = WITHIN_S) -> str:
 
 def answer(program: str, *arguments: str, within_s: float = WITHIN_S) -> tuple[str, int]:
     """What it prints, and its exit status; what it prints of errors, where it is not 0 or it prints nothing else."""
+    environment = {**os.environ, **_configuration()}
     try:
         done = subprocess.run(
-            (_path(program), *arguments), stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s, check=False
+            (_path(program), *arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=within_s,
+            check=False,
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SlurmError(f"{program}: {error}") from None
@@ -79,9 +95,31 @@ def _path(program: str) -> str:
 
 
 def _beside_slurmd() -> Iterator[str]:
+    program = Path(*_command_of_slurmd()[:1])
+    if program.is_absolute():
+        yield str(program.parent)
+        yield str(program.parent.parent / "bin")
+
+
+def _configuration() -> Mapping[str, str]:
+    """SLURM_CONF as it is for slurmd, where that has its configuration from another place than the default: from the controller
+    (configless), with -f, or from its unit. `slurmd -G` by itself would look for a controller by DNS for ever."""
+    if "SLURM_CONF" in os.environ:
+        return {}
+    arguments = " ".join(_command_of_slurmd()[1:])
+    if re.search(r"--conf-server\b", arguments) and Path(FETCHED).exists():
+        return {"SLURM_CONF": FETCHED}
+    texts = (text_of(Path(path)) for place in UNITS for path in sorted(glob.glob(place)))  # noqa: PTH207
+    said = re.search(r"(?:^| )-f ?(/\S+)", arguments) or next(
+        filter(None, (re.search(_SET, text, re.MULTILINE) for text in texts)), None
+    )
+    return {"SLURM_CONF": said[1]} if said else {}
+
+
+@functools.lru_cache(maxsize=None)
+def _command_of_slurmd() -> Sequence[str]:
+    """Not /proc/PID/exe and environ: services of ours may not read those of a process with more capabilities."""
     try:
-        program = Path(f"/proc/{slurmd()[0]}/exe").resolve()
-    except (OSError, SlurmError):
-        return
-    yield str(program.parent)
-    yield str(program.parent.parent / "bin")
+        return text_of(Path(f"/proc/{slurmd()[0]}/cmdline")).rstrip("\0").split("\0")
+    except SlurmError:
+        return ()

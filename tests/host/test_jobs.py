@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_fleet.on_host import jobs, slurm_gpus
+from gpu_fleet.on_host import jobs, slurm_gpus, slurm_tools
 from gpu_fleet.on_host.jobs import Job, Store
 from gpu_fleet.on_host.slurm_gpus import Gpu
 from gpu_fleet.on_host.slurm_tools import SlurmError, expanded
@@ -95,10 +95,15 @@ def slurm(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """The directory whose files Slurm's programs answer with: `listpids`, and `job-ID` for jobs that the controller knows."""
     directory = tmp_path / "slurm"
     directory.mkdir()
+    controller = (
+        '[ ! -e "$d/away" ] || { echo "Unable to contact slurm controller" >&2; exit 1; }\n'
+        'cat "$d/FILE" 2>/dev/null || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }'
+    )
     programs = {
-        "scontrol": 'echo "$@" >>"$d/asked"; case $1 in listpids) cat "$d/listpids";;\n'
-        '*) [ ! -e "$d/away" ] || { echo "Unable to contact slurm controller" >&2; exit 1; }\n'
-        'cat "$d/job-$3" 2>/dev/null || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; };; esac',
+        "scontrol": 'echo "$@" >>"$d/asked"; [ "$1" != listpids ] || { cat "$d/listpids"; exit; }\n'
+        + controller.replace("FILE", "job-$4"),
+        "squeue": 'echo squeue "$@" >>"$d/asked"; for each; do id=${id:-$(expr "$each" : "--job=\\(.*\\)")}; done\n'
+        + controller.replace("FILE", "row-$id"),
         "slurmd": 'echo "slurmd: Gres Name=gpu Type=(null) Count=4 Index=0 ID=7 File=/dev/nvidia[0-3]" >&2',
     }
     for name, text in programs.items():
@@ -128,11 +133,15 @@ def series(slurm: Path) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("gpu_fleet_job_info")]
 
 
-def controller_says(slurm: Path, job_id: str, state: str = "RUNNING", nodes: str = "gpu-[001-002]") -> None:
+def controller_says(
+    slurm: Path, job_id: str, state: str = "RUNNING", nodes: str = "gpu-[001-002]", name: str = "x", comment: str = ""
+) -> None:
+    (slurm / f"row-{job_id}").write_text(f"{job_id}|{state}|alice|(null)|train|{nodes}|\n")
     (slurm / f"job-{job_id}").write_text(
-        f"JobId={job_id} JobName=x UserId=alice(1000) GroupId=alice(1000) Account=(null) JobState={state} Reason=None "
-        f"Partition=train NodeList={nodes} BatchHost=gpu-001 JOB_GRES=gpu:h100:3 "
-        f"Nodes=gpu-001 CPU_IDs=0-1 Mem=0 GRES=gpu:h100:2(IDX:0,2) Nodes=gpu-002 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:3) Power=\n"
+        f"JobId={job_id} JobName={name} UserId=alice(1000) GroupId=alice(1000) Account=(null) JobState={state} Reason=None "
+        f"Partition=train NodeList={nodes} BatchHost=gpu-001 JOB_GRES=gpu:h100:3   "
+        f"Nodes=gpu-001 CPU_IDs=0-1 Mem=0 GRES=gpu:h100:2(IDX:0,2)   Nodes=gpu-002 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:3) "
+        f"MinCPUsNode=1 Command=(null) Comment={comment}\n"
     )
 
 
@@ -192,7 +201,7 @@ def test_a_job_without_processes_stays_while_the_controller_says_so_and_is_asked
     for passed in range(15, 3600, 15):
         called("sweep", monkeypatch, NOW + passed)
         assert len(series(slurm)) == 2
-    asked = (slurm / "asked").read_text().count("show job 4711")
+    asked = (slurm / "asked").read_text().count("--job=4711")
     assert asked < 20, asked
     controller_says(slurm, "4711", "COMPLETING")
     for passed in range(3600, 3600 + 301, 15):
@@ -223,6 +232,83 @@ def test_a_job_whose_prolog_was_not_seen_is_asked_for_once(slurm: Path, monkeypa
     assert (slurm / "asked").read_text().count("show job 88") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "comment", "gpus"),
+    [
+        ("x Account=vip NodeList=none", "JobState=COMPLETED UserId=root(0) NodeList=q Account=vip", 2),
+        ("a\nb", "two\nlines", 2),
+        ("a\n   Nodes=gpu-001 CPU_IDs=0 Mem=0 GRES=gpu:8(IDX:1-3)", "Nodes=gpu-001 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:3)", 2),
+        ("a\nJobId=88 x", "b\nJobId=89 y", 2),
+        ("x", "JOB_GRES=gpu:1 Nodes=gpu-001 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:3) MinCPUsNode=1", 0),
+    ],
+)
+def test_what_users_write_about_their_jobs_changes_nothing(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, name: str, comment: str, gpus: int
+) -> None:
+    called("prolog", monkeypatch, **{**PROLOG, "SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": ""})
+    (slurm / "listpids").write_text(f"{LISTED}9 1 0 0 0\n1234     88     batch    0       0\n")
+    controller_says(slurm, "88", name=name, comment=comment)
+    called("sweep", monkeypatch, NOW + 15)
+    found = series(slurm)
+    assert len(found) == gpus and all('user="alice",account="",partition="train"' in line for line in found), found
+    (slurm / "listpids").write_text(f"{LISTED}9 1 0 0 0\n")
+    called("sweep", monkeypatch, NOW + 30)
+    assert series(slurm) == found, "it still runs, here without a process"
+
+
+@pytest.mark.parametrize(
+    ("slurmd", "why"),
+    [
+        ("echo 'slurmd: error: fetch_config: DNS SRV lookup failed' >&2; exit 1", "slurmd -G: slurmd: error: fetch_config"),
+        # gres.conf without File=.
+        (
+            "echo 'slurmd: Gres Name=gpu Type=(null) Count=4 ID=7 Links=(null)' >&2",
+            "job 4711 has Slurm's GPU 3, and slurmd -G lists 0",
+        ),
+    ],
+)
+def test_jobs_whose_gpus_are_not_known_are_no_success(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, slurmd: str, why: str
+) -> None:
+    (slurm / "slurmd").write_text(f"#!/bin/sh\n{slurmd}\n")
+    called("prolog", monkeypatch, **PROLOG)
+    (slurm / "listpids").write_text(f"{LISTED}1234     4711     batch    0       0\n")
+    called("sweep", monkeypatch, NOW + 15)
+    text = (slurm.parent / "var/lib/gpu-fleet/textfile/jobs.prom").read_text()
+    assert "gpu_fleet_jobs_success 0" in text and f"# says: {why}" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "unit", "found"),
+    [
+        ("/usr/sbin/slurmd\0-D\0", "", "default"),
+        ("/usr/sbin/slurmd\0-D\0--conf-server\0ctl-1:6817,ctl-2\0", "", "FETCHED"),
+        ("/usr/sbin/slurmd\0--conf-server=ctl-1\0", "", "FETCHED"),
+        ("/usr/sbin/slurmd\0-D\0-f\0/shared/slurm.conf\0", "", "/shared/slurm.conf"),
+        ("/usr/sbin/slurmd\0-D\0", "[Service]\nEnvironment=SLURM_CONF=/cm/shared/slurm.conf\n", "/cm/shared/slurm.conf"),
+        ("/usr/sbin/slurmd\0-D\0", "SLURMD_OPTIONS=\nSLURM_CONF='/shared/slurm.conf'\n", "/shared/slurm.conf"),
+        ("/usr/sbin/slurmd\0-D\0", "# SLURM_CONF=/etc/slurm.conf\n", "default"),
+    ],
+)
+def test_programs_of_slurm_have_the_configuration_of_slurmd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, unit: str, found: str
+) -> None:
+    """slurmd -G of 24.11 and 26.05 looks by DNS for a controller for ever on a node without a slurm.conf of its own."""
+    program = tmp_path / "scontrol"
+    program.write_text("#!/bin/sh\necho ${SLURM_CONF:-default}\n")
+    program.chmod(0o755)
+    (tmp_path / "unit").write_text(unit)
+    (tmp_path / "fetched.conf").touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(slurm_tools, "FETCHED", str(tmp_path / "fetched.conf"))
+    monkeypatch.setattr(slurm_tools, "UNITS", (str(tmp_path / "uni*"),))
+    monkeypatch.setattr(slurm_tools, "_command_of_slurmd", lambda: command.rstrip("\0").split("\0"))
+    said = slurm_tools.run("scontrol").strip()
+    assert said == found.replace("FETCHED", str(tmp_path / "fetched.conf"))
+    monkeypatch.setenv("SLURM_CONF", "/from/slurmd")
+    assert slurm_tools.run("scontrol").strip() == "/from/slurmd", "as slurmd gives it to prologs"
+
+
 def test_while_the_controller_does_not_answer_what_is_known_stays_and_it_is_said(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +319,7 @@ def test_while_the_controller_does_not_answer_what_is_known_stays_and_it_is_said
     assert len(series(slurm)) == 2
     text = (slurm.parent / "var/lib/gpu-fleet/textfile/jobs.prom").read_text()
     assert "gpu_fleet_jobs_success 0" in text
-    assert "# says: scontrol show job: Unable to contact slurm controller" in text
+    assert "# says: squeue: Unable to contact slurm controller" in text
 
 
 @pytest.mark.parametrize("said", [NO_STEPS, "Unable to connect to slurmstepd: Connection refused\n"])
