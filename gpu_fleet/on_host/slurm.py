@@ -114,7 +114,7 @@ def _node(name: str) -> tuple[str, str]:
 
 def _ours() -> tuple[int, set[str]]:
     """How many nodes there are, and those that we have drained. 24.11 keeps the reason of a node that was resumed."""
-    rows = [line.split("|", 2) for line in run("sinfo", "--noheader", "--Node", "--format=%N|%T|%E").splitlines()]
+    rows = [line.split("|", 2) for line in run("sinfo", "--local", "--noheader", "--Node", "--format=%N|%T|%E").splitlines()]
     nodes = {row[0].strip(): row[1:] for row in rows if len(row) == 3}
     return len(nodes), {node for node, (state, reason) in nodes.items() if "drain" in state and reason.startswith(OURS)}
 
