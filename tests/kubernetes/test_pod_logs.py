@@ -28,10 +28,10 @@ def running_pod(cluster: Cluster, namespace: str, node: str) -> str:
     return str(pod["metadata"]["uid"])
 
 
-def write_log(pods: Path, namespace: str, pod: str, uid: str, text: str) -> None:
+def write_log(pods: Path, namespace: str, pod: str, uid: str, text: str, ago_s: float = 0) -> None:
     file = pods / f"{namespace}_{pod}_{uid}" / "train" / "0.log"
     file.parent.mkdir(parents=True, exist_ok=True)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000000Z", time.gmtime())
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000000Z", time.gmtime(time.time() - ago_s))
     with file.open("a") as log:
         log.write(f"{stamp} stdout F {text}\n")
 
@@ -46,6 +46,7 @@ def test_logs_of_chosen_namespaces_go_to_loki_and_a_pod_makes_no_stream(cluster:
     )
     uids = {node: running_pod(cluster, namespace, node) for node in ("gpu-node-1", "gpu-node-2")}
     for node, uid in uids.items():
+        write_log(pods, namespace, f"on-{node}", uid, "days before Alloy was installed", 8 * 3600)
         write_log(pods, namespace, f"on-{node}", uid, f"loss 0.1 on {node}")
     write_log(pods, "kube-system", "other", "0", "not ours")
     text = alloy_config(wanted.section, wanted.metrics, wanted.logs).replace("/var/log/pods", str(pods))
@@ -69,6 +70,7 @@ def test_logs_of_chosen_namespaces_go_to_loki_and_a_pod_makes_no_stream(cluster:
             process.terminate()
     receiver.close()
     line, _ = receiver.lines
+    # Nor what Loki would refuse as too old, and LogsLost would count.
     assert line.line == "loss 0.1 on gpu-node-1", "an agent reads its own node alone, and only the namespaces asked for"
     assert line.labels == {
         "job": "pods",
