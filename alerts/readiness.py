@@ -77,18 +77,21 @@ def cluster_table(datacenter: str, cluster: str) -> str:
     signals = [
         {
             **{"state": FAIL, "code": "", "text": "", "texts": {}, "actions": gravest, "not_while": []},
-            "query": f"gpu:xid_verdict:score{{{here}}} > 49",  # critical; less is about a program, or can wait
+            # Critical; less is about a program, or can wait. It lasts while the exporter is away, perhaps because of it.
+            "query": f"gpu:xid_verdict:score{{{here}}} > 49",
         },
         {
             **{"state": FAIL, "code": "gpus_missing", "text": "GPUs are missing", "texts": {}, "actions": {}},
             # An exporter that is restarted lists none for a moment.
             "query": f"instance:gpus_missing:count{{{here}}} and instance:gpus_missing:count{{{here}}} offset 5m",
-            "not_while": ["exporter_old", "rules_old"],
+            "not_while": ["exporter_old"],
         },
         *(
             {
-                **{"state": state, "code": code, "text": text, "texts": _TEXTS.get(code, {}), "actions": {}, "not_while": []},
+                **{"state": state, "code": code, "text": text, "texts": _TEXTS.get(code, {}), "actions": {}},
+                # The rules record a reading for five minutes after its last sample.
                 "query": f"max by (instance, gpu, uuid) ({series}{{{here}}}) {'== 0' if zero else '> 0'}",
+                "not_while": ["exporter_old", "rules_old"],
             }
             for series, state, code, text, zero in _SIGNALS
         ),

@@ -90,12 +90,19 @@ def five(cluster: Cluster, namespace: str) -> Iterator[list[str]]:
     yield names
     for name in names:
         cluster.api.delete({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    cleared(cluster)
+
+
+def cleared(cluster: Cluster) -> None:
+    """The nodes that every test uses, as they were."""
     for node in cluster.api.list("v1", "Node"):
         taints = [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT]
         cluster.api.patch(node, {"spec": {"taints": taints}})
         gone = {"status": {"conditions": [{"$patch": "delete", "type": CONDITION}]}}
         path = f"/api/v1/nodes/{node['metadata']['name']}/status"
         cluster.api.request("PATCH", path, gone, content="application/strategic-merge-patch+json")
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        cluster.api.delete({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": readiness.NAME}})
 
 
 def _is_ready(node: dict[str, Any]) -> bool:
@@ -150,15 +157,13 @@ class Running:
 @pytest.fixture
 def running(
     cluster: Cluster, wanted: ClusterPlan, store: tuple[str, Answers], five: list[str], tmp_path: Path
-) -> Iterator[Callable[..., Running]]:
+) -> Callable[..., Running]:
     def run(does: str = "taint", most: float = 20) -> Running:
         section = {"kubernetes": does, "mostDrained": most}
         return Running(cluster, plan(namespace=wanted.section.namespace, readiness=section), store[0], tmp_path)
 
     store[1].fresh = set(five)
-    yield run
-    for kind in ("ClusterRole", "ClusterRoleBinding"):
-        cluster.api.delete({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": readiness.NAME}})
+    return run
 
 
 def test_a_node_that_fails_is_tainted_after_a_minute_and_freed_when_it_has_been_ready_for_five(
