@@ -93,16 +93,26 @@ class Outcome:
                 yield f"{early:+.1f} to {late:+.1f} s, {sorted(gpus)} of {owners}, instead of {job}"
 
     def unseen(self) -> list[Job]:
-        return [job for job in self.jobs if not self.of(job)]
+        """Jobs that ran: one that Slurm gave to a node just before that node went away never did."""
+        return [job for job in self.jobs if job.uuids and not self.of(job)]
+
+    def of_lost_nodes(self) -> set[str]:
+        """Slurm holds their GPUs until it finds that the node is gone, minutes later; on the node nothing has them."""
+        return {job.job_id for job in self.jobs if job.state.startswith("NODE_FAIL")}
 
     def seconds(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-        """GPU-seconds by user and account: of sacct, and shown."""
+        """GPU-seconds by user and account, without jobs of lost nodes: of sacct, and shown."""
         truth, shown = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        lost = self.of_lost_nodes()
         for job in self.jobs:
+            if job.job_id in lost:
+                continue
             truth[job.user, job.account] += round(job.gpus * (job.ended - job.began))
         for of_node in self.shown.values():
             for before, after in pairwise(of_node):
-                for _, _, user, account in before.held:
+                for _, job_id, user, account in before.held:
+                    if job_id in lost:
+                        continue
                     shown[user, account] += round(1000 * (after.at - before.at))
         return truth, Counter({whose: milliseconds // 1000 for whose, milliseconds in shown.items()})
 

@@ -63,7 +63,8 @@ def series(outcome: Outcome, began: float, start: float, seconds: int) -> dict[L
             for gpu, uuid in enumerate(sorted(known)):
                 add("gpu:info", second, 1, instance=node, uuid=uuid, gpu=str(gpu), model="H100")
                 add("gpu:utilization:ratio", second, 0.9, instance=node, uuid=uuid, gpu=str(gpu), model="H100")
-        at_second = {int(one.at - began): one.held for one in shown}
+        lost = outcome.of_lost_nodes()
+        at_second = {int(one.at - began): [held for held in one.held if held[1] not in lost] for one in shown}
         for second, held in at_second.items():
             for uuid, job_id, user, account in held:
                 about = {"job_id": job_id, "user": user, "account": account, "partition": "train"}
