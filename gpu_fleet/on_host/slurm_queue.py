@@ -28,7 +28,7 @@ MOST_TEXT = 100
 OTHER = "other"
 # Of all types of the options --gpus..., tres-alloc has what is needed where AccountingStorageTRES has gres/gpu.
 _JOB = (
-    *("Partition", "Account", "State", "Reason", "ArrayTaskID", "EligibleTime", "NumNodes", "NumTasks"),
+    *("Partition", "Account", "State", "Reason", "ArrayTaskID", "SubmitTime", "EligibleTime", "NumNodes", "NumTasks"),
     *("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"),
 )
 _NODE = ("NodeHost", "PartitionName", "StateComplete", "Gres", "GresUsed", "Reason")
@@ -98,10 +98,10 @@ def jobs(now: float) -> list[Jobs]:
 
 
 def _job(row: Sequence[str], now: float) -> Jobs:
-    partitions, account, state, reason, array, eligible, nodes, tasks, *tres = row
+    partitions, account, state, reason, array, submitted, eligible, nodes, tasks, *tres = row
     waits = state == "PENDING"
-    # N/A also until the scheduler has looked at an array.
-    waited = now - float(eligible) if eligible.isdigit() else 0.0
+    since = eligible if eligible.isdigit() else submitted  # N/A also until the scheduler has looked at an array
+    waited = now - float(since)
     text = (re.match(r"[\w ]+", reason) or ["None"])[0]
     return Jobs(
         partitions=[_text(name) for name in partitions.split(",")],

@@ -12,12 +12,12 @@ from gpu_fleet.on_host import slurm_queue, textfile
 NOW = 1_795_831_800
 # Recorded on 2026-11-28 with squeue, sinfo and sdiag of 22.05.8; accounts, the second partition and its nodes are added.
 SQUEUE = """\
-train|vision|PENDING|Resources|0-9%2|1795831740|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|
-train,dev|vision|PENDING|Priority|N/A|1795831700|2|16|cpu=16,mem=1M,node=1,billing=16|N/A|N/A|gres:gpu:1|N/A|
-train|speech|PENDING|BeginTime|N/A|1795835303|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
-train|speech|PENDING|JobHeldUser|N/A|N/A|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
-train|speech|RUNNING|None|N/A|1795831703|1|1|cpu=1,node=1,billing=1|gres:gpu:3|N/A|N/A|N/A|
-train|(null)|RUNNING|None|N/A|1795831703|2|2|cpu=2,node=2,billing=2,gres/gpu=8,gres/gpu:h100=8|N/A|gres:gpu:4|N/A|N/A|
+train|vision|PENDING|Resources|0-9%2|1795831600|1795831740|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|
+train,dev|vision|PENDING|Priority|N/A|1795831600|1795831700|2|16|cpu=16,mem=1M,node=1,billing=16|N/A|N/A|gres:gpu:1|N/A|
+train|speech|PENDING|BeginTime|N/A|1795831600|1795835303|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
+train|speech|PENDING|JobHeldUser|N/A|1795831600|N/A|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
+train|speech|RUNNING|None|N/A|1795831600|1795831703|1|1|cpu=1,node=1,billing=1|gres:gpu:3|N/A|N/A|N/A|
+train|(null)|RUNNING|None|N/A|1795831600|1795831703|2|2|cpu=2,node=2,billing=2,gres/gpu=8,gres/gpu:h100=8|N/A|gres:gpu:4|N/A|N/A|
 """
 SINFO = """\
 gpu-a|train|mixed|gpu:8|gpu:7|none|
@@ -85,6 +85,15 @@ def test_partitions_have_jobs_gpus_and_waits(answers: Path) -> None:
     assert of("gpu_fleet_slurm_gpus", state="unusable") == "20"
 
 
+def test_an_array_that_the_scheduler_has_not_looked_at_yet_waits_since_it_was_submitted(answers: Path) -> None:
+    row = f"train|vision|PENDING|None|0-4|{NOW - 30}|N/A|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|"
+    (answers / "squeue.txt").write_text(f"{row}\n")  # recorded with 22.05.8
+    found = said(answers)
+    assert found['slurm_partition_jobs_hold{partition="train"}'] == "0"
+    assert found['gpu_fleet_slurm_partition_gpus_pending{partition="train"}'] == "40"
+    assert found['gpu_fleet_slurm_partition_wait_seconds{partition="train",quantile="1"}'] == "30"
+
+
 def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
     found = said(answers)
     accounts = {name: value for name, value in found.items() if name.startswith("gpu_fleet_slurm_account_gpus")}
@@ -131,14 +140,14 @@ def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
 )
 def test_a_job_that_idle_nodes_cannot_start_is_held(answers: Path, reason: str, eligible: str, use: str) -> None:
     """Otherwise SlurmQueueStuck would call a queue stuck in which each job waits for its own user's limit."""
-    (answers / "squeue.txt").write_text(f"train|vision|PENDING|{reason}|N/A|{eligible}|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n")
+    (answers / "squeue.txt").write_text(f"train|vision|PENDING|{reason}|N/A|1795831600|{eligible}|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n")
     found = said(answers)
     assert found[f'gpu_fleet_slurm_account_jobs{{account="vision",state="{use}"}}'] == "1"
 
 
 def test_reasons_are_whole_sentences_without_names_of_nodes(answers: Path) -> None:
     for reason in ("launch failed requeued held", "ReqNodeNotAvail, UnavailableNodes:gpu-[001-002]"):
-        row = f"train|vision|PENDING|{reason}|N/A|1795831700|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
+        row = f"train|vision|PENDING|{reason}|N/A|1795831600|1795831700|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
         (answers / "squeue.txt").write_text(row)
         assert said(answers)[f'gpu_fleet_slurm_jobs_pending{{reason="{reason.partition(",")[0]}"}}'] == "1"
 
