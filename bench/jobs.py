@@ -93,11 +93,10 @@ class Outcome:
                 yield f"{early:+.1f} to {late:+.1f} s, {sorted(gpus)} of {owners}, instead of {job}"
 
     def unseen(self) -> list[Job]:
-        """Jobs that ran: one that Slurm gave to a node just before that node went away never did."""
-        return [job for job in self.jobs if job.uuids and not self.of(job)]
+        return [job for job in self.jobs if not self.of(job)]
 
     def of_lost_nodes(self) -> set[str]:
-        """Slurm holds their GPUs until it finds that the node is gone, minutes later; on the node nothing has them."""
+        """They may have had no second on the node: Slurm holds their GPUs until it finds that it is gone, minutes later."""
         return {job.job_id for job in self.jobs if job.state.startswith("NODE_FAIL")}
 
     def seconds(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:

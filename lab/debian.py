@@ -17,11 +17,9 @@ from typing import Final
 
 from gpu_fleet.toolchain import Cache
 from gpu_fleet.toolchain.progress import Progress
-from lab.hosts.image import mirror
+from lab.mirrors import mirror
 
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-DEFAULT_MIRROR: Final = "https://deb.debian.org/debian"
-_APT = Path("/etc/apt")
 
 
 class NoPackages(Exception):
@@ -66,8 +64,9 @@ class Packages:
             )
         for name in ("lists/partial", "archives/partial", "sources", "packages"):
             (directory / name).mkdir(parents=True)
+        url = mirror("debian", self.suite)
         (directory / "sources/debian.sources").write_text(
-            f"Types: deb\nURIs: {used_mirror()}\nSuites: {self.suite}\nComponents: {self.component}\nSigned-By: {KEYRING}\n"
+            f"Types: deb\nURIs: {url}\nSuites: {self.suite}\nComponents: {self.component}\nSigned-By: {KEYRING}\n"
         )
         settings = {
             "Dir::Etc::sourcelist": "/dev/null",
@@ -100,13 +99,9 @@ class Packages:
         done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             said = "; ".join((done.stdout + done.stderr).strip().splitlines()[-5:])
+            url = mirror("debian", self.suite)
             raise NoPackages(
-                f"{' '.join(self.names)} of Debian {self.suite}, {self.component}, are not available from {used_mirror()}: set a "
-                f"mirror that has them in /etc/apt, or https_proxy. {command[0]} said: {said}"
+                f"{' '.join(self.names)} of Debian {self.suite}, {self.component}, are not available from {url}: set a mirror "
+                f"that has them in /etc/apt, or https_proxy. {command[0]} said: {said}"
             )
         return done.stdout
-
-
-def used_mirror() -> str:
-    """The one that this machine itself uses, or Debian's own."""
-    return (mirror(_APT) or [DEFAULT_MIRROR])[0].rstrip("/")

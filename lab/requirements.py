@@ -22,8 +22,8 @@ from gpu_fleet.toolchain.locate import located
 from gpu_fleet.toolchain.progress import Progress
 from lab.gpu.amd import real as amd_tools
 from lab.gpu.nvml import real as nvidia_smi
-from lab.hosts.image import mirror
 from lab.hosts.needs import unified_cgroups
+from lab.mirrors import mirror
 
 _OF_HOSTS: Final = ("debootstrap", "systemd-nspawn", "ip", "ssh", "mkfs.ext4", "mkfs.xfs", "losetup")
 PROGRAMS: Final = ("shellcheck", "chromium", "gcc", *_OF_HOSTS)
@@ -31,8 +31,6 @@ PROGRAMS: Final = ("shellcheck", "chromium", "gcc", *_OF_HOSTS)
 # processes with Mimir, Loki, Pulumi and a few hosts each took 8 GiB of memory (free, 2026-11-23). The disk space for builds is an
 # estimate: Go's caches hold the modules of Alloy.
 _CACHE_GB, _BUILDS_GB, _TEMPORARY_GB, _MEMORY_GIB = 5, 15, 5, 8
-_APT = Path("/etc/apt")
-_DEBIAN = "https://deb.debian.org/debian"  # debootstrap's own default
 _REACH_S = 10
 # Each in namespaces of its own, so that nothing stays. What it shows -> the command, and how to get it.
 _KERNEL: Final = {
@@ -110,8 +108,8 @@ def _memory_gib() -> float:
 def _of_sources() -> Iterator[str]:
     """Only what is still to be fetched: a machine that has everything needs no network. Small packages are fetched at once."""
     if not (Cache().root / "hosts").is_dir():
-        [url] = mirror(_APT) or [_DEBIAN]
-        if reason := unreachable(f"{url.rstrip('/')}/dists/bookworm/InRelease"):
+        url = mirror("debian", "bookworm")
+        if reason := unreachable(f"{url}/dists/bookworm/InRelease"):
             yield f"a Debian mirror, from which the hosts are made: {url} {reason}; set a mirror in /etc/apt, or https_proxy"
     if not all(located(name) for name in TOOLS):
         github = unreachable("https://github.com")

@@ -13,21 +13,21 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from gpu_fleet.toolchain import Cache
 from gpu_fleet.toolchain.progress import Progress
+from lab.debian import NoPackages, Packages
 from lab.hosts.errors import HostsError
+from lab.mirrors import mirror
 
 LOGINS = {"ops": "sudo without a password", "careful": "sudo asks for the password", "guest": "no sudo"}
 SUDO_PASSWORD = "the-lab's-sudo-password"  # noqa: S105  of throw-away hosts that only this machine reaches
-_APT = Path("/etc/apt")
+_UBUNTU_KEYS = Packages(suite="trixie", component="main", names=("ubuntu-keyring",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,12 @@ MACHINE = Layer(
 # A systemd that is three years younger: 257 says of units that they changed on disk where 252 does not. Both sudos.
 NEWER_BASE = replace(BASE, name="newer-base", suite="trixie", packages=(*BASE.packages, "sudo-rs", "libpam-google-authenticator"))
 NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=NEWER_BASE)
+# What other machines have: from Python 3.8 and systemd 245 to 26.04's sudo and coreutils, which are written in Rust.
+UBUNTU = {"ubuntu-20.04": "focal", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble", "ubuntu-26.04": "resolute"}
+OTHERS = {
+    name: replace(BASE, name=name, suite=suite, packages=(*BASE.packages, *MACHINE.packages), setup=BASE.setup + MACHINE.setup)
+    for name, suite in {"debian-11": "bullseye", **UBUNTU}.items()
+}
 # An idle containerd looks for garbage again after 49 times what it took last, which is every millisecond where there is none:
 # 1.6 % of a core for as long as the host is up. Without a threshold it does so when something was deleted.
 DOCKER = Layer(
@@ -221,7 +227,7 @@ def _build(layer: Layer, progress: Progress) -> None:
     for name in ("root", "work", "merged"):
         (partial / name).mkdir(parents=True)
     log = directory() / f"{layer.name}.log"
-    title = f"Debian root: {layer.name}"
+    title = f"root of hosts: {layer.name}"
     inside = {name: value for name, value in os.environ.items() if name != "TMPDIR"}  # a directory that the root does not have
     with progress.step(title, "installing packages", expected_s=50 if layer.below is None else 7) as step:
         for command in _commands(layer, partial):
@@ -253,7 +259,7 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
     private = ["unshare", "--mount", "--propagation", "private", "sh", "-euc"]
     if layer.below is None:
         include = f"--include={','.join(layer.packages)}"
-        fetch = ["debootstrap", "--variant=minbase", include, layer.suite, root, *mirror(_APT)]
+        fetch = ["debootstrap", "--variant=minbase", include, *_source(layer, root)]
         return [fetch, [*private, _INSIDE, "sh", root, layer.setup + _CLEAN]]
     below = ":".join(str(_root(each)) for each in layer.below.stack())
     overlay = f"lowerdir={below},upperdir={root},workdir={partial / 'work'}"
@@ -262,14 +268,20 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
     return [[*private, mount + _INSIDE, "sh", str(partial / "merged"), install + layer.setup + _CLEAN]]
 
 
+def _source(layer: Layer, root: str) -> list[str]:
+    if layer.suite not in UBUNTU.values():
+        return [layer.suite, root, mirror("debian", layer.suite)]
+    try:
+        keys = _UBUNTU_KEYS.ensure() / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+    except NoPackages as error:
+        raise HostsError(str(error)) from None
+    # An older debootstrap than the suite does not know its name; all of Ubuntu's are made in one way.
+    script = "/usr/share/debootstrap/scripts/jammy"
+    options = ["--components=main,universe", f"--keyring={keys}"]
+    return [*options, layer.suite, root, mirror("ubuntu", layer.suite), script]
+
+
 _CLEAN = "rm -rf /var/cache/apt/* /var/lib/apt/lists/*\n"  # without apt, which a root may have lost by now
-
-
-def mirror(apt: Path) -> list[str]:
-    """The Debian mirror that this machine itself uses; nothing (debootstrap knows Debian's own) where it is no Debian."""
-    texts = [file.read_text() for file in (apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))) if file.is_file()]
-    addresses = re.findall(r"^(?:deb\s+(?:\[[^]]*\]\s+)?|URIs:\s*)(https?://\S+)", "\n".join(texts), re.MULTILINE)
-    return [address for address in addresses if urlsplit(address).path.rstrip("/").endswith("/debian")][:1]
 
 
 @contextlib.contextmanager

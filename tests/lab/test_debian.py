@@ -28,10 +28,12 @@ def test_packages_that_cannot_be_had_leave_nothing_and_say_what_to_do(
     suite: str, component: str, mirror: str | None, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mirror:
-        monkeypatch.setattr(debian, "used_mirror", lambda: mirror)
+        monkeypatch.setattr(debian, "mirror", lambda *_: mirror)
     with pytest.raises(NoPackages) as error:
         Packages(suite=suite, component=component, names=("nvidia-smi",)).ensure()
-    assert f"nvidia-smi of Debian {suite}, {component}, are not available from {debian.used_mirror()}" in str(error.value)
+    assert f"nvidia-smi of Debian {suite}, {component}, are not available from {debian.mirror('debian', suite)}" in str(
+        error.value
+    )
     assert "set a mirror that has them in /etc/apt, or https_proxy" in str(error.value)
     assert not list(cache.glob("debian/*")) and not list(cache.glob("partial/*"))
 
@@ -41,6 +43,6 @@ def test_a_repository_that_debian_did_not_sign_is_refused(cache: Path, tmp_path:
     (mirror / "non-free/binary-amd64").mkdir(parents=True)
     (mirror / "non-free/binary-amd64/Packages").touch()
     (mirror / "Release").write_text("Suite: bookworm\nCodename: bookworm\nComponents: non-free\nArchitectures: amd64\n")
-    monkeypatch.setattr(debian, "used_mirror", lambda: f"file://{tmp_path}/mirror")
+    monkeypatch.setattr(debian, "mirror", lambda *_: f"file://{tmp_path}/mirror")
     with pytest.raises(NoPackages, match="is not signed"):
         Packages(suite="bookworm", component="non-free", names=("nvidia-smi",)).ensure()
