@@ -22,6 +22,7 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
 TOGETHER = {
     "tests/hosts/test_slurm.py": "hosts of Slurm",
     "tests/hosts/test_sacct.py": "hosts of Slurm with sacct",
+    "tests/hosts/test_distributions.py": "hosts of other distributions",
     "tests/hosts/test_ssh_faults.py": "hosts of all kinds",
     "tests/hosts/test_rename.py": "hosts of all kinds",
     "tests/hosts/test_scrape.py": "hosts of all kinds",

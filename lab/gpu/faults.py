@@ -47,7 +47,7 @@ _HEALTHY = {
 
 
 def healthy() -> dict:
-    return {name: value.copy() if isinstance(value, dict | list) else value for name, value in _HEALTHY.items()}
+    return {name: value.copy() if isinstance(value, (dict, list)) else value for name, value in _HEALTHY.items()}
 
 
 def none() -> dict:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ import asyncssh
 
 from gpu_fleet import toolchain
 from lab import gpu
-from lab.hosts import gpus, journal
+from lab.hosts import gpus, image, journal
 from lab.hosts.cgroup import Group
 from lab.hosts.errors import HostsError
 from lab.hosts.network import Network
@@ -30,6 +31,7 @@ UP_S = 300  # 2 s on an idle machine; CI machines are rarely idle
 PRESENT = {name: f"/usr/local/lib/gpu-lab-bin/{name}" for name in ("alloy", "mimir", "loki", "caddy")}
 SERVERS = "servers"  # the group of processes of a site that belong to no host
 LOGINS = Path("/run/gpu-fleet-lab-logins")  # sockets, SITE-INDEX
+_LIBC = "/usr/local/lib/gpu-lab-bin/libc"
 _NSPAWN_REBOOT = 133
 _CONTAINERS = ("docker", "containers")  # where Docker and Podman keep them, below /var/lib
 
@@ -268,9 +270,7 @@ class Host:
         ]
         if self.variant.scenario:
             command.append(f"--bind={self.gpu_state}:{gpus.STATE_INSIDE}")
-        for name, path in PRESENT.items():
-            if found := toolchain.located(name):
-                command.append(f"--bind-ro={found.path.resolve()}:{path}")
+        command += self._present()
         if self.variant.seems == "metal":
             command.append("--setenv=container=")
         if self.variant.has_systemd:
@@ -279,6 +279,19 @@ class Host:
             binds = (f"--bind={self.directory / name}:/var/lib/{name}" for name in _CONTAINERS)
             command += [*binds, "--system-call-filter=keyctl bpf"]
         return [*command, *(["--boot"] if self.variant.has_systemd else ["--as-pid2", "/usr/local/sbin/start-host"])]
+
+    def _present(self) -> Iterator[str]:
+        """The toolchain's programs; with the C library that they were built for where the host's is older."""
+        old = self.variant.layer in image.OLD_LIBC
+        if old:
+            libraries = "usr/lib/x86_64-linux-gnu"
+            yield f"--bind-ro={image.debian_root() / libraries}:{_LIBC}"
+        for name, path in PRESENT.items():
+            if found := toolchain.located(name):
+                yield f"--bind-ro={found.path.resolve()}:{path}{'.program' if old else ''}"
+                if old:
+                    start = f'exec {_LIBC}/ld-linux-x86-64.so.2 --library-path {_LIBC} {path}.program "$@"'
+                    self._place(path.lstrip("/"), f"#!/bin/sh\n{start}\n", 0o755)
 
     def _place(self, path: str, text: str, mode: int = 0o644) -> None:
         """A file over the root's. Directories made on the way get the mode that the root has for all of them: 0755."""

@@ -87,11 +87,30 @@ MACHINE = Layer(
 NEWER_BASE = replace(BASE, name="newer-base", suite="trixie", packages=(*BASE.packages, "sudo-rs", "libpam-google-authenticator"))
 NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=NEWER_BASE)
 # What other machines have: from Python 3.8 and systemd 245 to 26.04's sudo and coreutils, which are written in Rust.
-UBUNTU = {"ubuntu-20.04": "focal", "ubuntu-22.04": "jammy", "ubuntu-24.04": "noble", "ubuntu-26.04": "resolute"}
+# networkd of 245 waits for udev, which containers have not, where nothing says that it is in one.
+_OLD_NETWORKD = r"""
+mkdir -p /etc/systemd/system/systemd-networkd.service.d
+printf '[Service]\nExecStartPost=+/bin/sh -c "ip link set host0 up; %s"\n' \
+  'ip address add $$(sed -n s/^Address=//p /etc/systemd/network/10-host0.network) dev host0' \
+  >/etc/systemd/system/systemd-networkd.service.d/lab.conf
+"""
 OTHERS = {
-    name: replace(BASE, name=name, suite=suite, packages=(*BASE.packages, *MACHINE.packages), setup=BASE.setup + MACHINE.setup)
-    for name, suite in {"debian-11": "bullseye", **UBUNTU}.items()
+    name: replace(
+        BASE,
+        name=name,
+        suite=suite,
+        packages=(*BASE.packages, *MACHINE.packages, *more),
+        setup=BASE.setup + MACHINE.setup + setup,
+    )
+    for name, suite, more, setup in (
+        ("debian-11", "bullseye", (), ""),
+        ("ubuntu-20.04", "focal", (), _OLD_NETWORKD),
+        ("ubuntu-22.04", "jammy", (), ""),
+        ("ubuntu-24.04", "noble", (), ""),
+        ("ubuntu-26.04", "resolute", ("sudo-rs",), "update-alternatives --set sudo /usr/lib/cargo/bin/sudo\n"),
+    )
 }
+OLD_LIBC = (OTHERS["debian-11"], OTHERS["ubuntu-20.04"])  # 2.31: programs that are built on Debian 12 need 2.34
 # An idle containerd looks for garbage again after 49 times what it took last, which is every millisecond where there is none:
 # 1.6 % of a core for as long as the host is up. Without a threshold it does so when something was deleted.
 DOCKER = Layer(
@@ -129,6 +148,10 @@ chown slurm:slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/log/slurm
 """,
 )
 NEWER_SLURM = replace(SLURM, name="newer-slurm", below=NEWER_MACHINE)
+# Of Debian unstable, whatever that is today: Slurm with metrics of its own (26.05).
+NEWEST_BASE = replace(NEWER_BASE, name="newest-base", suite="sid")
+NEWEST_MACHINE = replace(MACHINE, name="newest-machine", below=NEWEST_BASE)
+NEWEST_SLURM = replace(SLURM, name="newest-slurm", below=NEWEST_MACHINE)
 # Slurm's own record of jobs, which sacct reads: lab/hosts/slurm.py starts it on the controller.
 SLURM_ACCOUNTING = Layer(
     name="slurm-accounting",
@@ -269,7 +292,7 @@ def _commands(layer: Layer, partial: Path) -> list[list[str]]:
 
 
 def _source(layer: Layer, root: str) -> list[str]:
-    if layer.suite not in UBUNTU.values():
+    if not layer.name.startswith("ubuntu-"):
         return [layer.suite, root, mirror("debian", layer.suite)]
     try:
         keys = _UBUNTU_KEYS.ensure() / "usr/share/keyrings/ubuntu-archive-keyring.gpg"

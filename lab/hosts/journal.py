@@ -17,7 +17,7 @@ _LEAD_US = 100_000
 
 
 def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0) -> None:
-    """`root`: the live file system of a host with journald. Raises HostsError.
+    """`root`: the live file system of a host with journald, /proc/PID/root. Raises HostsError.
 
     `facility`: 0 is the kernel's; 1 (user) is what journald stores of a line that a program wrote to /dev/kmsg.
     """
@@ -44,7 +44,8 @@ def add_kernel_lines(root: Path, lines: Sequence[str], *, facility: int = 0) -> 
         entries.append(b"".join(_field(name, str(value).encode()) for name, value in fields.items()) + b"\n")
     partial = f"/var/log/kernel-{now_us}.journal"
     done = subprocess.run(
-        ["chroot", os.fspath(root), _REMOTE, "--output", partial, "-"],
+        # 258 and newer look below /proc for their own files, so the process is one of the host's.
+        ["nsenter", f"--target={root.parent.name}", "--mount", "--pid", "--root", _REMOTE, "--output", partial, "-"],
         input=b"".join(entries),
         capture_output=True,
         check=False,

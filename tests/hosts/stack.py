@@ -207,7 +207,7 @@ find / -xdev \( -type d \( -path /proc -o -path /sys -o -path /dev -o -path /tmp
     -o -path /var/cache -o -path /var/log/journal -o -path /var/lib/systemd -o -path /var/lib/sudo -o -path /var/lib/docker \
     -o -path /var/lib/containerd -o -path /var/lib/gpu-lab -o -path /var/lib/rpm -o -path /var/lib/dnf \
     -o -path /usr/local/lib/gpu-lab-bin \) \
-  -o ! -type d \( -path '/var/log/?tmp' -o -path /var/log/lastlog \
+  -o ! -type d \( -path '/var/log/?tmp' -o -path /var/log/lastlog -o -path /var/log/faillog \
     -o -path '/etc/*' \( -name .pwd.lock -o -name '*-' -o -regex '/etc/[a-z]*\.\(lock\|[0-9]+\)' \) \) \) -prune \
   -o \( -type f -cnewer /etc/machine-id -fprint0 "$changed" -false \) \
   -o -type d -printf '%p %m %U:%G\n' -o ! -type d -printf '%p %y %m %U:%G %l\n'

@@ -33,7 +33,7 @@ class Cluster(NamedTuple):
         return found
 
 
-@pytest.fixture(scope="module", params=["slurm", "newer-slurm"])
+@pytest.fixture(scope="module", params=["slurm", "newer-slurm", "newest-slurm"])
 def cluster(request: pytest.FixtureRequest, artifacts: Path) -> Iterator[Cluster]:
     with Site.up(dict.fromkeys(("slurm-a", "slurm-b"), VARIANTS[request.param])) as site:
         nodes = list(site.hosts.values())

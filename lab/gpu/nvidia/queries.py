@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lab.gpu.nvidia.answering import Rows
 
-Cells = dict[str, str | None]
+    Cells = dict[str, str | None]
 
 # The first five name the GPU.
 _GPU_FIELDS = dict.fromkeys(("timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid"), "")
@@ -34,7 +34,7 @@ def rows(machine: Machine, switch: str, fields: str, form: str | None) -> Rows:
     else:
         units = _APPS
         names = [_ALIASES.get(name.strip(), name.strip()) for name in fields.split(",")]
-    for asked, name in zip(fields.split(","), names, strict=True):
+    for asked, name in zip(fields.split(","), names):
         if name not in units:
             raise Refused(f'Field "{asked.strip()}" is not a valid field to query.')
 

@@ -44,7 +44,7 @@ def _temperatures(gpu: Gpu) -> list[tuple[str, str]]:
         ("GPU Current Temp", f"{answers['temperature.gpu']} C"),
         (f"GPU {'Current ' if major >= 610 else ''}T.Limit Temp", f"{margin} C" if margins else "N/A"),
     ]
-    lines += [(f"GPU {name} {kind}", f"{celsius} C") for name, celsius in zip(_LIMITS, limits, strict=True)]
+    lines += [(f"GPU {name} {kind}", f"{celsius} C") for name, celsius in zip(_LIMITS, limits)]
     return [
         *lines,
         ("GPU Target Temperature" + (" Specification" if major >= 610 else ""), "N/A"),
