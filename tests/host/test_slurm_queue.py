@@ -140,7 +140,9 @@ def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
 )
 def test_a_job_that_idle_nodes_cannot_start_is_held(answers: Path, reason: str, eligible: str, use: str) -> None:
     """Otherwise SlurmQueueStuck would call a queue stuck in which each job waits for its own user's limit."""
-    (answers / "squeue.txt").write_text(f"train|vision|PENDING|{reason}|N/A|1795831600|{eligible}|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n")
+    (answers / "squeue.txt").write_text(
+        f"train|vision|PENDING|{reason}|N/A|1795831600|{eligible}|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
+    )
     found = said(answers)
     assert found[f'gpu_fleet_slurm_account_jobs{{account="vision",state="{use}"}}'] == "1"
 
