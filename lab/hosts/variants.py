@@ -44,8 +44,8 @@ VARIANTS = {
         ),
         Variant(name="slurm", text="Debian 12 on bare metal with 8 H100 and Slurm 22.05", layer=image.SLURM),
         Variant(name="newer-slurm", text="Debian 13 on bare metal with 8 H100 and Slurm 24.11", layer=image.NEWER_SLURM),
-        Variant(name="newest-slurm", text="Debian unstable on bare metal with 8 H100 and Slurm 26.05", layer=image.NEWEST_SLURM),
         Variant(name="slurm-accounting", text="the same with slurmdbd and MariaDB", layer=image.SLURM_ACCOUNTING),
+        Variant(name="newest-slurm", text="Debian unstable on bare metal with 8 H100 and Slurm 26.05", layer=image.NEWEST_SLURM),
         Variant(name="amd", text="Debian 13 on bare metal with 4 MI300X", layer=image.NEWER_MACHINE, scenario="mi300x4"),
         *(
             Variant(name=name, text=f"{name.replace('-', ' ').title()} on bare metal with 8 H100", layer=layer)

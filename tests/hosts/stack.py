@@ -217,7 +217,7 @@ find / -xdev \( -type d \( -path /proc -o -path /sys -o -path /dev -o -path /tmp
 } |
   sort -zu | xargs -0 sha256sum
 rm "$changed"
-find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*'
+find /tmp /var/tmp /run -xdev -iname '*gpu?fleet*' ! -path '/run/systemd/propagate/*' # which systemd 249 leaves of any unit
 getent passwd; getent group
 for directory in system system.control transient generator generator.early generator.late; do
   [ ! -d "/run/systemd/$directory" ] || find "/run/systemd/$directory" -mindepth 1 -printf '%P %l\n'

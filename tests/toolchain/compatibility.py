@@ -178,7 +178,7 @@ def rows() -> list[Row]:
         Row(
             "Slurm",
             "-",
-            "22.05 and 24.11 of Debian, for `gpu-fleet:jobs` and `gpu-fleet:readiness`",
+            "22.05, 24.11 and 26.05 of Debian, for `gpu-fleet:jobs` and `gpu-fleet:readiness`",
             "-",
             "-",
         ),
