@@ -1,7 +1,7 @@
 """A real Slurm on hosts of the lab: slurmctld on the first, slurmd on each, with the GPUs that the lab simulates as its devices.
 
-Debian's packages (22.05, 24.11, 26.05). The device files are those of /dev/null: nothing opens them. Their minor numbers are not in
-the driver's order, as on real machines: position, minor and index of a GPU are three numbers.
+Debian's packages (22.05, 24.11, 26.05). The device files are those of /dev/null: nothing opens them. Their minor numbers are not
+in the driver's order, as on real machines: position, minor and index of a GPU are three numbers.
 """
 
 from __future__ import annotations

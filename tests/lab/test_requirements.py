@@ -43,7 +43,7 @@ def test_a_bare_machine_is_told_everything_at_once(
             ("network namespaces", "NET_ADMIN"),
             ("mounts, and overlay", "SYS_ADMIN"),
             ("loop devices", "modprobe loop"),
-            (f"disk space: {tmp_path} has 1.0 GB free, 20 GB are needed", "set XDG_CACHE_HOME"),
+            (f"disk space: {tmp_path} has 1.0 GB free, 22 GB are needed", "set XDG_CACHE_HOME"),
             ("disk space: ", "set TMPDIR"),
             ("memory: 1.0 GiB are available", "larger machine"),
             ("a Debian mirror", "set a mirror in /etc/apt"),

@@ -83,14 +83,15 @@ def test_docker_s_names_make_sixteen_streams_at_most(tmp_path: Path) -> None:
     assert len({tuple(sorted(line.labels.items())) for line in lines}) == 16
     assert {line.line for line in lines if line.metadata["container"] == names[7]} == {f"said by {names[7]}"}
     assert not any("container" in line.labels for line in lines)
-    # A container that has run for weeks when Alloy first sees it, or that is started again (grafana/alloy issue 7026): Loki refuses lines
-    # that are a week old, or an hour older than the newest of their stream, and LogsLost would count them.
+    # A container that has run for weeks when Alloy first sees it, or that is started again (grafana/alloy issue 7026): Loki
+    # refuses lines that are a week old, or an hour older than the newest of their stream, and LogsLost would count them.
     assert not any("said long ago" in line.line for line in lines)
 
 
 @contextmanager
 def docker(socket: Path, names: list[str]) -> Iterator[None]:
-    """As much of Docker's interface as Alloy asks of it: containers with a terminal, each of which printed one line, and one eight hours ago."""
+    """As much of Docker's interface as Alloy asks of it: containers with a terminal, each of which printed one line, and one
+    eight hours ago."""
 
     class Daemon(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
