@@ -170,6 +170,31 @@ def test_positions_that_a_power_cut_left_damaged_do_not_keep_alloy_from_starting
     assert ("is damaged" in done.stdout) != is_kept
 
 
+@pytest.mark.parametrize(
+    ("names", "is_kept"),
+    [
+        (["00000000"], True),
+        (["00000007", "00000008", "00000009", "00000010", "checkpoint.00000006"], True),
+        (["checkpoint.00000006", "checkpoint.00000009.tmp", "lost+found"], True),
+        ([], True),
+        (["00000001", "00000003"], False),  # grafana/alloy issue 6165
+        (["00000000.repair", "00000001"], False),  # prometheus issue 6080: it died while it repaired
+    ],
+)
+def test_a_write_ahead_log_with_a_gap_does_not_keep_alloy_from_starting(prefix: Path, names: list[str], is_kept: bool) -> None:
+    """Alloy 1.11.0 ends at each start: "segments are not sequential", "open WAL segment 0: no such file or directory"."""
+    log = prefix / "var/lib/gpu-fleet/alloy/prometheus.remote_write.mimir/wal"
+    for directory in (log, log.with_name("wal.damaged")):  # of an earlier time
+        directory.mkdir(parents=True)
+    for name in names:
+        (log / name).touch()
+    done = run(prefix, "alloy")
+    assert done.returncode == 0, done.stderr
+    assert log.exists() == is_kept
+    assert is_kept or sorted(path.name for path in log.with_name("wal.damaged").iterdir()) == sorted(names)
+    assert ("is damaged" in done.stdout) != is_kept
+
+
 @pytest.mark.parametrize(("status", "exit_code"), [(200, 0), (400, 1)])
 def test_a_reload_that_alloy_refuses_fails_with_alloy_s_words(prefix: Path, status: int, exit_code: int) -> None:
     asked = []
