@@ -69,14 +69,13 @@ def measure(seconds: float) -> list[dict[str, Any]]:
         host = site.hosts["gpu-1"]
         gather(Path(directory, "artifacts"), PROGRAMS, present=PRESENT)
         answer_from_files(host, Path(directory, "tools"))
-        for unit in UNITS:
-            _give_slice(host, unit)
         url = f"http://{site.relay(port)}"
         settings = {"GPU_FLEET_METRICS_URL": f"{url}/api/v1/push", "GPU_FLEET_LOGS_URL": f"{url}/loki/api/v1/push"}
         options = {"readiness": Readiness(table=alerts.readiness.table())}
         errors = PlacedHost(host, Path(directory, "artifacts"), settings=settings, options=options).apply().errors
         if errors:
             raise RuntimeError(f"{host.name} could not be set up: {errors}")
+        _give_slices(host)
         time.sleep(_SETTLE_S)
         return list(_rows(_watched(host, seconds), seconds))
 
@@ -118,10 +117,13 @@ def _row(name: str, units: Sequence[Unit], seconds: float) -> dict[str, Any]:
     }
 
 
-def _give_slice(host: Host, unit: str) -> None:
-    directory = host.inside / f"run/systemd/system/gpu-fleet-{unit}.service.d"
-    directory.mkdir(parents=True)
-    (directory / "bench.conf").write_text(f"[Service]\nSlice=benchhost-{unit.replace('-', '_')}.slice\n")
+def _give_slices(host: Host) -> None:
+    for unit in UNITS:
+        directory = host.inside / f"run/systemd/system/gpu-fleet-{unit}.service.d"
+        directory.mkdir(parents=True)
+        (directory / "bench.conf").write_text(f"[Service]\nSlice=benchhost-{unit.replace('-', '_')}.slice\n")
+    services = " ".join(f"gpu-fleet-{unit}.service" for unit in UNITS)
+    host.ssh(f"systemctl daemon-reload; systemctl stop {services}; systemctl restart {services}")
 
 
 def _group(host: Host, below: str) -> Path:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Sequence
 
+from . import loop
 from .files import replace, text_of
 from .metrics import Metrics
 from .samples import Sample, fetched, parse
@@ -21,6 +22,7 @@ from .samples import Sample, fetched, parse
 PASS, WARN, FAIL, UNKNOWN = "pass", "warn", "fail", "unknown"
 STATES = (PASS, WARN, FAIL, UNKNOWN)  # the number of a state is its metric's value and the exit status
 OLD_S = 60
+INTERVAL_S = 30
 WITHIN_S = 10  # nvidia_gpu_exporter runs nvidia-smi when it is asked
 MOST_REASONS = 32
 BLANK = 1e6  # from here on a code or a count is a library's word for "no value"
@@ -205,9 +207,9 @@ def current(prefix: str) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(Path(prefix + "/var/lib/gpu-fleet/ready/ready.json").read_text())
         age_s = time.time() - report["time"]
     except (OSError, ValueError, KeyError, TypeError):
-        return _unknown(0, "nothing has been evaluated since the host was set up: systemctl status gpu-fleet-ready.timer")
+        return _unknown(0, "nothing has been evaluated since the host was set up: systemctl status gpu-fleet-ready")
     if not -OLD_S <= age_s <= OLD_S:
-        return _unknown(report["time"], f"the last evaluation was {age_s:.0f} s ago: systemctl status gpu-fleet-ready.timer")
+        return _unknown(report["time"], f"the last evaluation was {age_s:.0f} s ago: systemctl status gpu-fleet-ready")
     return report
 
 
@@ -216,10 +218,12 @@ def _unknown(when: int, text: str) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """`[--json]`: the last evaluation; the exit status is its number. `service`: evaluates."""
+    """`[--json]`: the last evaluation; the exit status is its number. `service`: evaluates once, `loop`: every 30 s."""
     prefix = os.environ.get("GPU_FLEET_PREFIX", "")
     if arguments == ["service"]:
         return service(prefix, os.environ)
+    if arguments == ["loop"]:
+        loop.every(INTERVAL_S, lambda: service(prefix, os.environ), ["ready", "loop"], lambda: False)
     report = current(prefix)
     if arguments == ["--json"]:
         print(json.dumps(report, indent=2))

@@ -1,7 +1,6 @@
 """Runs every collector of this host and writes its samples to gpu_COLLECTOR.prom in node_exporter's textfile directory.
 
-Once (started by systemd's timer), or every 15 s with the argument `loop`. Files are replaced atomically. When a collector fails,
-its file has no GPU series and ..._success is 0: stale values would look like a healthy GPU. When even the writing stops,
+Once, or every 15 s with the argument `loop`. Files are replaced atomically. When a collector fails, its file has no GPU series and ..._success is 0: stale values would look like a healthy GPU. When even the writing stops,
 ..._timestamp_seconds no longer changes.
 """
 
@@ -10,10 +9,10 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
+from . import loop
 from .files import replace
 from .metrics import Metrics
 from .tools import CollectError, Stopped, Tools
@@ -29,21 +28,14 @@ def main(arguments: list[str]) -> int:
     # After the tool at work: a user who has a process cannot be removed, and supervisor does not stop other sessions.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: setattr(tools, "stopping", True))
-    began = time.monotonic()
     try:
-        write_all(directory, tools)
+        if arguments == ["loop"]:
+            loop.every(INTERVAL_S, lambda: write_all(directory, tools), ["textfile", "loop"], lambda: tools.stopping)
+        else:
+            write_all(directory, tools)
     except Stopped:
-        return 0
-    if arguments != ["loop"]:
-        return 0
-    until = max(began + INTERVAL_S, time.monotonic() + 1)
-    while time.monotonic() < until:
-        time.sleep(max(0.0, min(0.5, until - time.monotonic())))
-        if tools.stopping:
-            return 0
-    # As a new process, because the collectors may have changed.
-    again = [sys.executable, "-I", "-S", "-B", str(Path(__file__).parents[1]), "textfile", "loop"]
-    os.execv(sys.executable, again)  # noqa: S606
+        pass
+    return 0
 
 
 def write_all(directory: Path, tools: Tools) -> None:

@@ -66,8 +66,8 @@ BY_HAND: dict[str, list[str]] = {
     ],
     # A directory that passes its group on, which is not ours to change: what is placed in it again still belongs to root:root.
     f"chgrp adm {UNITS}; chmod g+s {UNITS};"
-    f"sed -i s/OnUnitActiveSec=15/OnUnitActiveSec=1500/ {UNITS}/gpu-fleet-textfile.timer; systemctl daemon-reload": [
-        f"file {UNITS}/gpu-fleet-textfile.timer: content differs",
+    f"sed -i s/RestartSec=15/RestartSec=1500/ {UNITS}/gpu-fleet-textfile.service; systemctl daemon-reload": [
+        f"file {UNITS}/gpu-fleet-textfile.service: content differs",
     ],
     f"rm {UNITS}/gpu-fleet-check.timer; systemctl mask --quiet --now gpu-fleet-check.timer": [
         f"file {UNITS}/gpu-fleet-check.timer: is a symbolic link",

@@ -64,13 +64,13 @@ def test_a_host_is_ready_until_its_driver_says_that_a_gpu_is_lost_and_again_afte
         host.ssh("systemctl start gpu-fleet-alloy")
 
 
-def test_a_timer_that_was_stopped_makes_it_unknown_and_without_the_section_nothing_of_it_is_left(
+def test_a_service_that_was_stopped_makes_it_unknown_and_without_the_section_nothing_of_it_is_left(
     placed: PlacedHost, eventually: Callable[..., None]
 ) -> None:
     host = placed.host
-    host.ssh(f'systemctl stop gpu-fleet-ready.timer; sed -i \'s/"time": [0-9]*/"time": 1700000000/\' {STATE}/ready.json')
+    host.ssh(f'systemctl stop gpu-fleet-ready; sed -i \'s/"time": [0-9]*/"time": 1700000000/\' {STATE}/ready.json')
     done = host.ssh(AS_ANYBODY, check=False)
-    assert done.returncode == 3 and "systemctl status gpu-fleet-ready.timer" in done.stdout
+    assert done.returncode == 3 and "systemctl status gpu-fleet-ready" in done.stdout
     assert "service gpu-fleet-ready: is not running (dead)" in placed.check().drift
 
     assert PlacedHost(host, placed.artifacts).apply().errors == {}

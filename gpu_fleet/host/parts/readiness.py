@@ -40,6 +40,6 @@ class Readiness:
                 File(path=TABLE, content=self.table.encode()),
             ),
             settings={"GPU_FLEET_READY_SLURM": self.slurm, "GPU_FLEET_READY_MOST_DRAINED": f"{self.most_drained:g}"},
-            units=(Unit(name="gpu-fleet-ready", timer=True, restart_on=("settings", START)),),
+            units=(Unit(name="gpu-fleet-ready", restart_on=("settings", START)),),
             checks=(FileCheck(path=f"{STATE}/ready.json", contains='"state"'),),
         )

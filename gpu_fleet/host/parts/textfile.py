@@ -53,7 +53,7 @@ class Textfile:
                 # Root writes there too (drift.py), and owns it, because a directory's owner may delete any file in it.
                 directories=(Directory(path=DIRECTORY, mode=0o775, group=USER, contents="runtime"),),
                 files=(File.from_rootfs(START), File.from_rootfs(MAINTENANCE), *(File.python(module) for module in MODULES)),
-                units=(Unit(name="gpu-fleet-textfile", timer=True, restart_on=("settings", START)),),
+                units=(Unit(name="gpu-fleet-textfile", restart_on=("settings", START)),),
             ),
             _exporter("nvidia"),
             _exporter("amd"),

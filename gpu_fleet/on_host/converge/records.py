@@ -84,7 +84,8 @@ class Placed:
         self.exists = True
 
     def forget(self, records: Iterable[Record]) -> None:
-        self.update(drop=[record.name for record in records])
+        """But for those that others of the same kind and key have replaced."""
+        self.update(drop=[record.name for record in records if self._records.get(record.name) == record])
 
     def were_lost(self) -> bool:
         """Then what has our name and no record may be ours."""

@@ -33,6 +33,7 @@ class Wanted:
         self._host = host
         self.causes: dict[str, str] = {name: sha256(settings.cause(name)) for name in ("settings", "identity")}
         self.things: set[tuple[str, str]] = set()
+        self._unit_types: dict[str, str] = {}
         self.paths: dict[str, None] = {}
         self.groups: list[str] = []
         self.values = self._values(settings, placed)
@@ -80,6 +81,7 @@ class Wanted:
                 self._place("dir", directory.path)
         self.things.update(("user", user.name) for user in part.users)
         self.things.update(("unit", unit.name) for unit in part.units)
+        self._unit_types.update((unit.name, unit.type) for unit in part.units)
 
     def _place(self, kind: str, path: str) -> None:
         self.things.add((kind, path))
@@ -94,7 +96,13 @@ class Wanted:
         """Packages stay until the host is removed. Shared directories are left to the sweep."""
         if record.kind in ("with", "format", "package") or (record.kind == "dir" and record.a != "runtime"):
             return False
-        return record.name not in self.things or (record.kind == "unit" and record.b != self.manager)
+        if record.name not in self.things:
+            return True
+        return record.kind == "unit" and (record.b != self.manager or self._was_timer(record))
+
+    def _was_timer(self, record: Record) -> bool:
+        """Or the other way round. Supervisor has no timers: to it both are one program."""
+        return self.manager == "systemd" and record.a != self._unit_types[record.key]
 
     def needs_place_of(self, record: Record) -> bool:
         """Is something wanted at its path, or at the path of its directory?"""
