@@ -1,5 +1,5 @@
-"""What a program of ours does every few seconds, in one process: to start Python and to import its modules takes several times the
-CPU time of the work, and systemd as much again for each start of a sandboxed unit."""
+"""What a program of ours does every few seconds, in one process: to start Python and to import its modules takes several times
+the CPU time of the work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _WAKES_S = 0.5  # signals do not interrupt Python's sleep
 
 
 def every(interval_s: float, once: Callable[[], object], program: Sequence[str], is_stopping: Callable[[], bool]) -> None:
-    """Until it is stopped. `once` may take LONGEST_S: SIGALRM ends what hangs, and the service manager starts it again. `program`:
-    our name and arguments, to start over when our code has changed."""
+    """Until it is stopped. `once` may take LONGEST_S: SIGALRM ends what hangs, and the service manager starts it again.
+    `program`: our name and arguments, to start over when our code has changed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     code = _code()
     while not is_stopping():

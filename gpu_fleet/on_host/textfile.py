@@ -1,7 +1,8 @@
 """Runs every collector of this host and writes its samples to gpu_COLLECTOR.prom in node_exporter's textfile directory.
 
-Once, or every 15 s with the argument `loop`. Files are replaced atomically. When a collector fails, its file has no GPU series and ..._success is 0: stale values would look like a healthy GPU. When even the writing stops,
-..._timestamp_seconds no longer changes.
+Once, or every 15 s with the argument `loop`. Files are replaced atomically. When a collector fails, its file has no GPU series
+and ..._success is 0: stale values would look like a healthy GPU. When even the writing stops, ..._timestamp_seconds no longer
+changes.
 """
 
 from __future__ import annotations

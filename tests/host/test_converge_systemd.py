@@ -250,6 +250,32 @@ def test_a_drop_in_of_others_that_changes_what_ours_does_is_named_and_stays(
     assert apply.result["changed"] == 0 and host.at(path).read_text() == text
 
 
+def _units(tmp_path: Path) -> dict[str, tuple[bool, str]]:
+    """Enabled, and active."""
+    return {name: (unit["enabled"], unit["active"]) for name, unit in json.loads((tmp_path / "state").read_text()).items()}
+
+
+def test_a_timer_becomes_a_service_of_the_same_name(host: SimulatedHost, tmp_path: Path) -> None:
+    host.apply([_job(host, timer=True)])
+    assert _units(tmp_path)[f"{UNIT}.timer"] == (True, "active")
+    apply = host.apply([_job(host)])
+    assert f"timer {UNIT}: no longer wanted" in apply.changes("job")
+    assert _units(tmp_path)[f"{UNIT}.timer"] == (False, "inactive"), "a link to a file that is gone would be left"
+    assert _units(tmp_path)[f"{UNIT}.service"] == (True, "active")
+    assert not host.at(f"/etc/systemd/system/{UNIT}.timer").exists()
+    assert host.check().code == 0 and host.apply([_job(host)]).result["changed"] == 0
+
+
+def test_a_service_that_does_not_start_leaves_the_timer_that_it_was_to_replace(host: SimulatedHost, tmp_path: Path) -> None:
+    host.apply([_job(host, timer=True)])
+    apply = host.run("apply", [_job(host, "/bin/false")])
+    assert apply.error("job")["message"].endswith("the previous version runs again")
+    assert _units(tmp_path)[f"{UNIT}.timer"] == (True, "active")
+    assert _units(tmp_path)[f"{UNIT}.service"][0] is False, "what the timer starts is not started at boot"
+    assert host.at(f"/etc/systemd/system/{UNIT}.timer").exists()
+    assert host.run("apply", [_job(host, timer=True)]).code == 0
+
+
 @pytest.mark.parametrize("drift", ["enabled", "masked"])
 def test_a_unit_whose_links_changed_alone_is_read_once_more(host: SimulatedHost, drift: str) -> None:
     host.apply([_job(host)])

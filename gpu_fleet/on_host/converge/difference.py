@@ -177,7 +177,9 @@ class Differences:
         for record in self._on.placed.of(found.part.name):
             if self._on.wanted.is_obsolete(record):
                 found.obsolete.append(record)
-                found.add(f"{words.get(record.kind, record.kind)} {record.key}: {self.obsolete_why}", "drop", record.key)
+                is_type = record.kind == "unit" and record.name in self._on.wanted.things and record.b == self._on.wanted.manager
+                word = record.a if is_type else words.get(record.kind, record.kind)
+                found.add(f"{word} {record.key}: {self.obsolete_why}", "drop", record.key)
 
     def _units(self, found: Difference, regrouped: str) -> None:
         causes = self._causes(found)
