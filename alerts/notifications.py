@@ -18,8 +18,8 @@ HOST: Final = ("datacenter", "cluster", "instance")
 # Pages are sent immediately and separately, whatever the grouping of other alerts: one per GPU, or per host for what is not about
 # one GPU. A failure of a second GPU or host is a page of its own and not an update of the first one.
 PAGE_GROUP: Final = (*HOST, "pci", "uuid")
-# Long enough for the gravest code of a burst to be the one that pages, short enough to page within a minute.
-PAGE_WAIT: Final = "5s"
+# Long enough for the gravest code of a burst to be the one that pages: not less than from one evaluation in Loki to the next.
+PAGE_WAIT: Final = "3s"
 PAGE_INTERVAL: Final = "1m"
 
 # The texts of Slack, email and pager notifications, in the template language that Alertmanager and Grafana share.

@@ -25,7 +25,7 @@ AMD_ALERT: Final = "GpuAmdEvent"
 # Less than a minute from the kernel log line to the verdict: scrape 15 s, remote write 5 s, counting and evaluation 10 s each.
 INTERVAL: Final = "10s"
 # The page itself is Loki's: Alloy sends a line within a second, so this and the group_wait of pages are most of its latency.
-LOKI_INTERVAL: Final = "5s"
+LOKI_INTERVAL: Final = "3s"
 
 # Groups are ranges of codes, so a new row never moves another code to another group.
 CODES_PER_GROUP: Final = 20

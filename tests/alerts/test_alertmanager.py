@@ -39,7 +39,7 @@ def test_a_page_is_grouped_by_gpu_and_sent_at_once():
     (page,) = config()["route"]["routes"]
     assert page["matchers"] == ['severity="critical"']
     assert page["group_by"] == list(PAGE_GROUP)
-    assert page["group_wait"] == "5s", "an injected XID has to be at the receiver within a minute"
+    assert page["group_wait"] == "3s", "an injected XID has to be at the receiver within a minute"
     assert "receiver" not in page, "the page goes to the receiver of the route's other alerts"
 
 
@@ -53,7 +53,7 @@ def test_routes_keep_their_order_and_each_has_its_own_branch_for_pages():
         routes=(Route(receiver="oncall", matchers=("severity=critical",)), Route(receiver="lab", matchers=("cluster=a",)))
     )["route"]["routes"]
     assert [route.get("receiver") for route in routes] == ["oncall", "lab", None]
-    assert routes[0]["routes"][0]["group_wait"] == "5s"
+    assert routes[0]["routes"][0]["group_wait"] == "3s"
 
 
 def test_the_grouping_of_a_route_applies_to_pages_too():
