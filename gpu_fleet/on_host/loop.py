@@ -19,12 +19,18 @@ def every(interval_s: float, once: Callable[[], object], program: Sequence[str],
     """Until it is stopped. `once` may take LONGEST_S: SIGALRM ends what hangs, and the service manager starts it again.
     `program`: our name and arguments, to start over when our code has changed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    code = _code()
+    code, said = _code(), ""
     while not is_stopping():
-        began = time.monotonic()
+        began, failed = time.monotonic(), ""
         signal.alarm(LONGEST_S)
-        once()
+        try:
+            once()
+        except OSError as error:  # a full disk, or a directory that somebody removed: the old times in the files show it
+            failed = str(error)
         signal.alarm(0)
+        if failed and failed != said:
+            print(f"{program[0]}: {failed}", file=sys.stderr, flush=True)
+        said = failed
         until = max(began + interval_s, time.monotonic() + 1)
         while not is_stopping() and time.monotonic() < until:
             time.sleep(max(0.0, min(_WAKES_S, until - time.monotonic())))
