@@ -34,9 +34,9 @@ from lab.gpu.machine import KERNEL_LOG
 
 STATE: Final = DEV / "gpus" / "state"
 _MOST_FIRING: Final = 10
+_SENT_S: Final = 9
 _WITHIN_S: Final = 120
-_GAP_S: Final = (1.0, 4.0)  # random, so that they fall anywhere between two evaluations
-_VALUES: Final = 40
+_GAP_S: Final = (0.5, 4.0)  # random, so that they fall anywhere between two evaluations
 _VALUE_GAP_S: Final = (16.0, 31.0)  # longer than from one scrape to the next
 _DRIVER: Final = 580
 _SERIES: Final = "nvidia_smi_ecc_errors_corrected_volatile_total"
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     with _others(given.hosts):
         values: list[float] = []
-        asking = threading.Thread(target=lambda: values.extend(_until_queryable()))
+        asking = threading.Thread(target=lambda: values.extend(_until_queryable(given.injections // 8)))
         asking.start()
         rows = list(_of_lines(given.injections))
         asking.join()
@@ -90,11 +90,13 @@ def _of_lines(injections: int) -> Iterator[dict[str, Any]]:
 def _injected(count: int) -> Iterator[Injection]:
     chosen = random.Random(1)  # noqa: S311
     codes = [code for code, xid in CATALOGUE.items() if xid.severity is Severity.CRITICAL and code != 154]
+    run = f"{1 + int(time.time()) % 0xFFFF:04x}"  # incidents of an earlier run last
     for number in range(count):
         if number % _MOST_FIRING == 0:
+            time.sleep(_SENT_S)  # or the page of the one before is cancelled
             _log("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05")
             time.sleep(chosen.uniform(*_GAP_S))
-        pci = f"0000:{1 + number // 32:02x}:{number % 32:02x}"
+        pci = f"{run}:{1 + number // 32:02x}:{number % 32:02x}"
         code = chosen.choice(codes)
         at = time.time()
         _log(*kernel.xid_lines(code, pci=pci, gpu=0, pid=20_000, process="python3", link=6, driver_major=_DRIVER))
@@ -108,12 +110,12 @@ def _log(*lines: str) -> None:
         file.write("".join(f"{kernel.stamp(time.monotonic(), line)}\n" for line in lines))
 
 
-def _until_queryable() -> Iterator[float]:
+def _until_queryable(count: int) -> Iterator[float]:
     """Corrected memory errors of one GPU, which nothing but this changes."""
     chosen = random.Random(2)  # noqa: S311
     mimir = endpoints_of_stack()["MIMIR_URL"]
     asked = f'max({_SERIES}{{uuid=~".*"}})'
-    for _ in range(_VALUES):
+    for _ in range(count):
         time.sleep(chosen.uniform(*_VALUE_GAP_S))
         before = _value(mimir, asked)
         at = time.monotonic()
