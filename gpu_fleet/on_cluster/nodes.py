@@ -6,13 +6,12 @@ whole: a change names the version of the node that it was made from, and where s
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
 import ssl
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,12 +76,13 @@ class Api:
     """Every method raises ApiError."""
 
     def __init__(self, environment: Mapping[str, str], prefix: str = "") -> None:
-        host = environment["KUBERNETES_SERVICE_HOST"]
-        self._server = f"https://{f'[{host}]' if ':' in host else host}:{environment['KUBERNETES_SERVICE_PORT']}"
+        self._host, self._port = environment["KUBERNETES_SERVICE_HOST"], int(environment["KUBERNETES_SERVICE_PORT"])
+        self._connection: http.client.HTTPSConnection | None = None
         self._account = Path(prefix + ACCOUNT)
 
     def nodes(self, *, newest: bool = False) -> dict[str, Node]:
         """All of them, by name: from the API server's memory, which may be a moment behind, or the `newest`."""
+        self._close()  # one connection for a round: the server ends those that are idle, and its authority may be renewed
         listed = self._request("GET", "/api/v1/nodes" + ("" if newest else "?resourceVersion=0"))
         return {node.name: node for node in map(node_of, listed["items"])}
 
@@ -110,24 +110,34 @@ class Api:
         return False
 
     def _request(self, method: str, path: str, body: Json | None = None, content: str = "application/json") -> Any:
-        # Read again each time: the kubelet renews the token every hour, and may renew the authority.
-        tls = ssl.create_default_context(cafile=os.fspath(self._account / "ca.crt"))
+        # Read again each time: the kubelet renews the token every hour.
         token = (self._account / "token").read_text().strip()
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": content}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._server + path, data=data, method=method, headers=headers)  # noqa: S310 - https
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
         try:
-            with opener.open(request, timeout=ANSWER_S) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise ApiError(error.code, _message(error)) from None
-        except (OSError, ValueError) as error:
-            raise ApiError(0, f"the API server does not answer: {getattr(error, 'reason', error)}") from None
+            if self._connection is None:
+                self._connection = self._connected()
+            self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = self._connection.getresponse()
+            text = answer.read()
+            if answer.status >= 300:
+                raise ApiError(answer.status, _message(answer.status, text))
+            return json.loads(text)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self._close()
+            raise ApiError(0, f"the API server does not answer: {error}") from None
+
+    def _connected(self) -> http.client.HTTPSConnection:
+        tls = ssl.create_default_context(cafile=os.fspath(self._account / "ca.crt"))
+        return http.client.HTTPSConnection(self._host, self._port, timeout=ANSWER_S, context=tls)
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _message(status: int, text: bytes) -> str:
     try:
-        return str(json.load(error)["message"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"the API server answers {error.code}"
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the API server answers {status}"
