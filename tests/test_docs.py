@@ -48,7 +48,7 @@ def test_every_make_target_of_a_sentence_exists(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (REPO / "docs/README.md").read_text()
     assert [
-        page.name for page in PAGES if page.parent.name == "docs" and page.name != "README.md" and page.name not in index
+        page.name for page in PAGES if page.parent == REPO / "docs" and page.name != "README.md" and page.name not in index
     ] == []
 
 

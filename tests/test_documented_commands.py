@@ -121,7 +121,6 @@ def test_each_secret_that_a_page_sets_is_known_or_named_by_a_receiver() -> None:
 STACK_FILE = "Pulumi.s.yaml"
 # What the person types at the prompt or has in a file; `monitoring.key` is made by a command of the same page.
 FILES = ("key-file", "key.pem", "kubeconfig", "token-file")
-LAST_LOGIN = "pulumi login file://$HOME/pulumi-state"
 
 
 @pytest.fixture(scope="module")
@@ -162,8 +161,6 @@ def test_the_commands_that_a_person_types_one_after_another_work_as_they_are_doc
                 for other in ("eu-central-training", "rented"):
                     (place.project / f"Pulumi.{other}.yaml").unlink()
             typed(place, text)
-            if name == LAST_LOGIN:
-                typed(place, "pulumi stack init s")  # the stack that most pages are about
 
 
 def typed(place: Place, text: str) -> None:
