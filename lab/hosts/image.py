@@ -148,8 +148,13 @@ chown slurm:slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/log/slurm
 """,
 )
 NEWER_SLURM = replace(SLURM, name="newer-slurm", below=NEWER_MACHINE)
-# Of Debian unstable, whatever that is today: Slurm with metrics of its own (26.05).
-NEWEST_BASE = replace(NEWER_BASE, name="newest-base", suite="sid")
+# Of Debian unstable, whatever that is today: Slurm with metrics of its own (26.05). Mirrors may be weeks behind, which apt refuses.
+NEWEST_BASE = replace(
+    NEWER_BASE,
+    name="newest-base",
+    suite="sid",
+    setup=NEWER_BASE.setup + """echo 'Acquire::Check-Valid-Until "false";' >/etc/apt/apt.conf.d/lab\n""",
+)
 NEWEST_MACHINE = replace(MACHINE, name="newest-machine", below=NEWEST_BASE)
 NEWEST_SLURM = replace(SLURM, name="newest-slurm", below=NEWEST_MACHINE)
 # Slurm's own record of jobs, which sacct reads: lab/hosts/slurm.py starts it on the controller.
