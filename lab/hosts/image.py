@@ -148,7 +148,7 @@ chown slurm:slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/log/slurm
 """,
 )
 NEWER_SLURM = replace(SLURM, name="newer-slurm", below=NEWER_MACHINE)
-# Of Debian unstable, whatever that is today: Slurm with metrics of its own (26.05). Mirrors may be weeks behind, which apt refuses.
+# Of Debian unstable: Slurm with metrics of its own (26.05). Mirrors may be weeks behind, which apt refuses to read.
 NEWEST_BASE = replace(
     NEWER_BASE,
     name="newest-base",
