@@ -95,7 +95,7 @@ def _injected(count: int) -> Iterator[Injection]:
         if number % _MOST_FIRING == 0:
             time.sleep(_SENT_S)  # or the page of the one before is cancelled
             _log("NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05")
-            time.sleep(chosen.uniform(*_GAP_S))
+            time.sleep(2)  # an event in the second of that line counts as ended by it
         pci = f"{run}:{1 + number // 32:02x}:{number % 32:02x}"
         code = chosen.choice(codes)
         at = time.time()
