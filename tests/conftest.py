@@ -35,6 +35,7 @@ TOGETHER = {
     "tests/hosts/test_package.py": "hosts of a fleet",
     "tests/hosts/test_without_lab.py": "hosts of a fleet",
     "tests/hosts/test_monitoring_server.py": "hosts with Docker",
+    "tests/hosts/test_both.py": "hosts with Docker",
     "tests/hosts/test_dcgm.py": "hosts with Docker",
     "tests/hosts/test_dcgm_registry.py": "hosts with Docker",
     "tests/e2e/test_dev_datacenter.py": "datacenter",
