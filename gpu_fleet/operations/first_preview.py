@@ -21,7 +21,7 @@ _ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
 # pulumi 3.259.0, pkg/backend/display/diff.go: the line that opens a resource. It is followed by its URN.
 _OPENING: Final = re.compile(r"^ *(\S*) *[\w-]+(?::[\w./-]+)+: \(([\w-]+)\)")
 _URN: Final = re.compile(r"^ *\[urn=.*::(.*)\]$")
-_MOST_NAMED: Final = 60  # of one type
+_MOST_NAMED: Final = 100  # of one type: all groups of rules, which are 60 and one of the stack itself
 _PASSPHRASES: Final = ("PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE")
 
 

@@ -193,7 +193,7 @@ def test_a_preview_shows_all_of_what_changes_and_the_names_of_what_is_new() -> N
     shown = [line.rstrip("\n") for line in first_preview.named(f"{line}\n" for line in [*changed, *removed, *new, *end])]
     assert shown[:6] == [*changed, *removed]
     assert shown[6] == "\x1b[32m+ gpu-fleet:host:Host: (create)\x1b[0m gpu-0"
-    assert shown[-3:] == ["    and 340 more that are new", *end] and len(shown) == 6 + 60 + 3
+    assert shown[-3:] == ["    and 300 more that are new", *end] and len(shown) == 6 + 100 + 3
 
 
 @pytest.mark.parametrize(("salt", "given"), [(True, False), (True, True), (False, False)])
