@@ -73,6 +73,11 @@ class ClusterApi:
     def get(self, path: str) -> Any:
         return self._request("GET", path)
 
+    @classmethod
+    def at(cls, place: Mapping[str, str] | None) -> ClusterApi | None:
+        """By a resource's own input: the provider's configuration has lost the cluster when the section is removed."""
+        return None if place is None else cls(file=place.get("kubeconfig"), context=place.get("context"))
+
     def text(self, path: str) -> str:
         """What is not an object of the API: the answer of a service that the API server is a proxy for."""
         return self._answer("GET", path, accept="*/*").decode(errors="replace")

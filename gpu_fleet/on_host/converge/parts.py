@@ -129,8 +129,8 @@ class Parts:
         say(f"{part.name}: restoring the previous version")
         before = undo.placed()
         now = self._on.placed.of(part.name)
-        had = {(*record.name, record.a if record.kind == "unit" else "") for record in before}
-        made = [record for record in now if (*record.name, record.a if record.kind == "unit" else "") not in had]
+        had = {record.thing for record in before}
+        made = [record for record in now if record.thing not in had]
         with contextlib.suppress(Failure, OSError):
             self._drop(made, ("unit",), None)
         with contextlib.suppress(Failure, OSError):

@@ -24,6 +24,11 @@ class Record(NamedTuple):
         return self.kind, self.key
 
     @property
+    def thing(self) -> tuple[str, str, str]:
+        """Its name, and of a unit its type: a service that was a timer is another thing."""
+        return (*self.name, self.a if self.kind == "unit" else "")
+
+    @property
     def line(self) -> str:
         return "\t".join(field or "-" for field in self)
 

@@ -129,12 +129,7 @@ class Cluster:
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
         """Everything else has been deleted by now. Helm never deletes the CRDs of a chart; if the stack file says so, this
         does."""
-        names, place = inputs.get("removeCrds") or (), inputs.get("place")
-        api = self._api
-        if (
-            api is None and place is not None
-        ):  # the section was removed from the stack file, and from the provider's configuration with it
-            api = ClusterApi(file=place.get("kubeconfig"), context=place.get("context"))
+        names, api = inputs.get("removeCrds") or (), self._api or ClusterApi.at(inputs.get("place"))
         if not names:
             return
         if api is None:

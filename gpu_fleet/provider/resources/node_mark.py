@@ -42,9 +42,7 @@ class NodeMark:
         return {}
 
     async def delete(self, id_: str, inputs: Inputs, outputs: Inputs, call: Call) -> None:
-        api, place, what = self._api, inputs.get("place"), f"the {inputs['kind']} {inputs['mark']}"
-        if api is None and place is not None:  # the section was removed from the stack file
-            api = ClusterApi(file=place.get("kubeconfig"), context=place.get("context"))
+        api, what = self._api or ClusterApi.at(inputs.get("place")), f"the {inputs['kind']} {inputs['mark']}"
         if api is None:
             call.warning(f"{what} stays on the nodes that have it, since the stack file no longer names the cluster")
             return
