@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +32,10 @@ from tests.hosts.placed import PlacedHost
 USERS = {"alice": "vision", "bob": "vision", "carol": "speech"}
 LOST = 20  # one of so many prologs, and epilogs, never runs
 LATE_S = 35  # from the end of a job: two sweeps, the first of which may come before the controller knows
-_HOOK = '#!/bin/sh\n[ "$(($(od -An -N1 -tu1 /dev/urandom) % {lost}))" = 0 ] || exec {hook}\n'
+_HOOK = """#!/bin/sh
+[ "$(($(od -An -N1 -tu1 /dev/urandom) % {lost}))" = 0 ] || exec {hook}
+: >"/var/truth/$SLURM_JOB_ID.lost"
+"""
 _SHOWN = re.compile(
     r'^gpu_fleet_job_info\{uuid="([^"]*)".*?job_id="(\d+)",user="([^"]*)",account="([^"]*)"', re.MULTILINE
 )  # as Held
@@ -54,7 +57,8 @@ class Shown:
 
 @dataclass(frozen=True)
 class Job:
-    """As sacct has it. `uuids`: as its own environment had them; none where it was killed before it could say."""
+    """As sacct has it. `uuids`: as its own environment had them; none where it was killed before it could say.
+    `lost`: its prolog or its epilog never ran."""
 
     job_id: str
     user: str
@@ -65,6 +69,13 @@ class Job:
     gpus: int
     node: str
     uuids: frozenset[str]
+    lost: bool
+
+    @property
+    def is_disturbed(self) -> bool:
+        """By a lost prolog or epilog, the killed slurmd or the reboot: it may be shown a sweep late, which is as much as its
+        whole time. Slurm ends jobs of a lost node minutes after it went: nothing needs to be shown of them."""
+        return self.lost or self.state != "COMPLETED"
 
 
 @dataclass(frozen=True)
@@ -95,24 +106,17 @@ class Outcome:
     def unseen(self) -> list[Job]:
         return [job for job in self.jobs if not self.of(job)]
 
-    def of_lost_nodes(self) -> set[str]:
-        """They may have had no second on the node: Slurm holds their GPUs until it finds that it is gone, minutes later."""
-        return {job.job_id for job in self.jobs if job.state.startswith("NODE_FAIL")}
-
-    def seconds(self) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-        """GPU-seconds by user and account, without jobs of lost nodes: of sacct, and shown."""
+    def seconds(self, jobs: Collection[Job]) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+        """GPU-seconds of these jobs by user and account: of sacct, and shown."""
         truth, shown = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        lost = self.of_lost_nodes()
-        for job in self.jobs:
-            if job.job_id in lost:
-                continue
+        for job in jobs:
             truth[job.user, job.account] += round(job.gpus * (job.ended - job.began))
+        chosen = {job.job_id for job in jobs}
         for of_node in self.shown.values():
             for before, after in pairwise(of_node):
                 for _, job_id, user, account in before.held:
-                    if job_id in lost:
-                        continue
-                    shown[user, account] += round(1000 * (after.at - before.at))
+                    if job_id in chosen:
+                        shown[user, account] += round(1000 * (after.at - before.at))
         return truth, Counter({whose: milliseconds // 1000 for whose, milliseconds in shown.items()})
 
 
@@ -165,7 +169,7 @@ def _submit(slurm: Slurm, jobs: int) -> None:
     options = "--output=/dev/null --no-requeue --nodes=1"
     for user in slurm.users:
         lines = [
-            f"sbatch {options} --gpus={chosen.choice((1, 1, 2, 4))} --wrap '{script} {chosen.randint(1, 20)}'"
+            f"sbatch {options} --gpus={chosen.choice((1, 1, 2, 4))} --wrap '{script} {chosen.randint(3, 20)}'"
             for _ in range(jobs // len(slurm.users))
         ]
         slurm.controller.ssh(f"cd /tmp && runuser -u {user} -- sh >/dev/null", stdin="\n".join(lines), timeout_s=600)
@@ -192,7 +196,8 @@ def _recorded(slurm: Slurm) -> Iterator[Job]:
         if gpus:  # it began
             node = next(node for node in slurm.nodes if node.name == name)
             truth = frozenset(_gpus(node, job_id))
-            yield Job(job_id, user, account, state, float(began), float(ended), int(gpus[1]), name, truth)
+            lost = (node.inside / f"var/truth/{job_id}.lost").exists()
+            yield Job(job_id, user, account, state, float(began), float(ended), int(gpus[1]), name, truth, lost)
 
 
 def _gpus(node: Host, job_id: str) -> set[str]:
@@ -211,9 +216,10 @@ def report(outcome: Outcome) -> Iterator[str]:
     ):
         median, p99 = (values[len(values) * share // 100] for share in (50, 99))
         yield f"{what}: median {median:.1f} s, p99 {p99:.1f} s, most {values[-1]:.1f} s"
-    truth, shown = outcome.seconds()
-    for whose, seconds in truth.items():
-        yield f"{' '.join(whose)}: {seconds} GPU-seconds, shown {shown[whose]}"
+    for name, chosen in (("all", outcome.jobs), ("undisturbed", [job for job in outcome.jobs if not job.is_disturbed])):
+        truth, shown = outcome.seconds(chosen)
+        for whose, seconds in truth.items():
+            yield f"{name}: {' '.join(whose)}: {seconds} GPU-seconds, shown {shown[whose]}"
     yield from wrong
 
 

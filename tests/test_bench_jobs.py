@@ -8,7 +8,7 @@ import pytest
 
 from bench.jobs import LATE_S, Job, Outcome, Shown
 
-JOB = Job("7", "alice", "vision", "COMPLETED", 100, 160, 2, "a", frozenset({"GPU-1", "GPU-2"}))
+JOB = Job("7", "alice", "vision", "COMPLETED", 100, 160, 2, "a", frozenset({"GPU-1", "GPU-2"}), lost=False)
 HELD = frozenset((uuid, "7", "alice", "vision") for uuid in JOB.uuids)
 SHOWN = [Shown(at, HELD if 101 <= at < 162 else frozenset()) for at in range(90, 220)]
 
@@ -19,7 +19,7 @@ def outcome(job: Job = JOB) -> Outcome:
 
 def test_a_job_that_is_shown_as_sacct_has_it_is_right() -> None:
     assert list(outcome().wrong()) == [] and outcome().unseen() == []
-    assert outcome().seconds() == ({("alice", "vision"): 120}, {("alice", "vision"): 122})
+    assert outcome().seconds([JOB]) == ({("alice", "vision"): 120}, {("alice", "vision"): 122})
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_a_difference_is_named(job: Job) -> None:
 def test_a_job_that_was_never_shown_is_named_apart() -> None:
     never = replace(JOB, job_id="8")
     assert outcome(never).unseen() == [never] and list(outcome(never).wrong()) == []
+
+
+def test_jobs_that_a_lost_hook_or_a_kill_disturbed_are_no_measure_of_gpu_hours() -> None:
+    assert not JOB.is_disturbed
+    assert replace(JOB, lost=True).is_disturbed and replace(JOB, state="FAILED").is_disturbed
+    assert outcome().seconds([]) == ({}, {}), "nor is what is shown of them"

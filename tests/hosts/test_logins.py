@@ -49,6 +49,7 @@ ACCOUNTS = {
     "locked": "",
     "barred": "",
 }
+# A restart returns when sshd listens again, a reload before.
 ARRANGE = """
 useradd --shell /usr/sbin/nologin shellless
 usermod --expiredate 1 expired; chage --lastday 0 stale; passwd --lock locked
@@ -58,7 +59,7 @@ cp /etc/pam.d/sshd /root/pam.sshd
 sed -i '1i account required pam_listfile.so item=user sense=deny file=/etc/barred onerr=succeed' /etc/pam.d/sshd
 echo barred >/etc/barred
 install -d -o home -g home /home/home/.ssh; cp /etc/ssh/matrix_keys /home/home/.ssh/authorized_keys; chmod -R go+w /home/home
-systemctl reload ssh
+systemctl restart ssh
 """
 CLOUD = 'Please login as the user \\"ubuntu\\" rather than the user \\"cloud\\".'  # as cloud-init writes it for root
 
@@ -297,7 +298,7 @@ def host(site: Site, keys: Keys) -> Iterator[Host]:
     host.ssh(ARRANGE)
     yield host
     host.ssh("rm -r /etc/ssh/matrix_* /etc/ssh/sshd_config.d/matrix.conf /etc/barred; mv /root/pam.sshd /etc/pam.d/sshd")
-    host.ssh(f"systemctl reload ssh; for login in {' '.join(ACCOUNTS)}; do userdel --remove --force $login; done", check=False)
+    host.ssh(f"systemctl restart ssh; for login in {' '.join(ACCOUNTS)}; do userdel --remove --force $login; done", check=False)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import alerts
-from bench.jobs import LOST, Outcome, run
+from bench.jobs import Outcome, run
 from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.usage import hours
 from lab.showcase import rules
@@ -48,7 +48,8 @@ def store(outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def series(outcome: Outcome, began: float, start: float, seconds: int) -> dict[Labels, list[tuple[float, float | None]]]:
-    """Of each node its sixteen GPUs at work, and who has them."""
+    """Of each node its sixteen GPUs at work, and who has them: a lost prolog or epilog, a killed slurmd and a reboot are a large
+    share of a few minutes, and nothing of a month."""
     found: dict[Labels, list[tuple[float, float]]] = {}
 
     def add(name: str, second: int, value: float, **labels: str) -> None:
@@ -63,8 +64,8 @@ def series(outcome: Outcome, began: float, start: float, seconds: int) -> dict[L
             for gpu, uuid in enumerate(sorted(known)):
                 add("gpu:info", second, 1, instance=node, uuid=uuid, gpu=str(gpu), model="H100")
                 add("gpu:utilization:ratio", second, 0.9, instance=node, uuid=uuid, gpu=str(gpu), model="H100")
-        lost = outcome.of_lost_nodes()
-        at_second = {int(one.at - began): [held for held in one.held if held[1] not in lost] for one in shown}
+        disturbed = {job.job_id for job in outcome.jobs if job.is_disturbed}
+        at_second = {int(one.at - began): [held for held in one.held if held[1] not in disturbed] for one in shown}
         for second, held in at_second.items():
             for uuid, job_id, user, account in held:
                 about = {"job_id": job_id, "user": user, "account": account, "partition": "train"}
@@ -77,9 +78,10 @@ def test_every_job_is_shown_on_its_gpus_while_sacct_says_that_it_ran(outcome: Ou
     assert {(job.user, job.account) for job in outcome.jobs} == {("alice", "vision"), ("bob", "vision"), ("carol", "speech")}
     assert {job.state.split()[0] for job in outcome.jobs} >= {"COMPLETED"} and len({job.node for job in outcome.jobs}) == 2
     assert list(outcome.wrong()) == []
-    unseen = [job for job in outcome.unseen() if job.job_id not in outcome.of_lost_nodes()]
-    assert len(unseen) <= JOBS / LOST * 2, "only some of those whose prolog was lost"
-    assert [job for job in unseen if job.ended - job.began > 25] == [], "a sweep finds them: one comes every 15 s"
+    unseen = outcome.unseen()
+    assert [job for job in unseen if not job.is_disturbed] == []
+    of_lost_prologs = [job for job in unseen if job.lost and job.state == "COMPLETED"]
+    assert [job for job in of_lost_prologs if job.ended - job.began > 25] == [], "a sweep finds them: one comes every 15 s"
 
 
 def test_the_gpu_hours_of_make_usage_are_those_of_sacct(
@@ -91,9 +93,11 @@ def test_the_gpu_hours_of_make_usage_are_those_of_sacct(
     for (_, state, account, user, _), of_days in used.items():
         if state in ("job", "idle"):
             shown[user, account] += sum(of_days.values())
-    truth, _ = outcome.seconds()
+    undisturbed = [job for job in outcome.jobs if not job.is_disturbed]
+    assert len(undisturbed) >= JOBS / 2
+    truth, _ = outcome.seconds(undisturbed)
     expected = {whose: seconds * SLOWER / 3600 for whose, seconds in truth.items()}
-    # Lost prologs and epilogs, a killed slurmd and a reboot are a large share of a few minutes, and nothing of hours.
-    assert dict(shown) == pytest.approx(expected, rel=0.1), (expected, used)
+    # Each job lasts 10 s on average, and hosts are read twice a second.
+    assert dict(shown) == pytest.approx(expected, rel=0.15), (expected, used)
     total = sum(sum(of_days.values()) for of_days in used.values())
     assert total == pytest.approx(inventory, rel=0.005), "job, idle and unallocated GPUs are the inventory"

@@ -148,10 +148,10 @@ def test_a_host_key_is_known_by_file_by_entry_or_by_authority(stack_of: StackOf,
     stack.write()
     try:
         host.ssh("cat >/etc/ssh/host-cert.pub", stdin=certificate.export_certificate().decode())
-        host.ssh("echo 'HostCertificate /etc/ssh/host-cert.pub' >/etc/ssh/sshd_config.d/ca.conf; systemctl reload ssh")
+        host.ssh("echo 'HostCertificate /etc/ssh/host-cert.pub' >/etc/ssh/sshd_config.d/ca.conf; systemctl restart ssh")
         output = stack.pulumi("preview", "--diff", PLAN="hosts")
     finally:
-        host.ssh("rm -f /etc/ssh/host-cert.pub /etc/ssh/sshd_config.d/ca.conf; systemctl reload ssh")
+        host.ssh("rm -f /etc/ssh/host-cert.pub /etc/ssh/sshd_config.d/ca.conf; systemctl restart ssh")
     for name in ("metal-b", "docker", "amd"):
         assert re.search(rf"{name}: \d+ of \d+ parts would change", output), f"{name} was not let in:\n{output}"
 
