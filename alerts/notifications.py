@@ -254,6 +254,12 @@ INHIBITIONS: Final = (
         equal=(*HOST, "uuid"),
     ),
     Inhibition(
+        reason="An incident of the GPU that pages includes the error of its link.",
+        source=('alertname=~"GpuXid|GpuAmdEvent"', 'severity="critical"'),
+        target=('alertname="GpuPcieUncorrectableError"',),
+        equal=(*HOST, "pci"),
+    ),
+    Inhibition(
         reason="A missing GPU of a host with an incident that pages belongs to it.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=('alertname="GpuMissing"',),
@@ -271,7 +277,7 @@ INHIBITIONS: Final = (
             "|HostInfinibandPortDown|HostInfinibandNotMeasured|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
             "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuMetricsMissing|GpuCountBelowInventory|GpuMissing"
             "|GpuNotAllocatable|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
-            "|GpuNvlinkDown|GpuNvlinkSlow|FabricServiceDown"
+            "|GpuNvlinkDown|GpuNvlinkSlow|GpuPcieUncorrectableError|FabricServiceDown"
             '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',
         ),
     ),

@@ -66,6 +66,21 @@ NO_NIC_EVENTS = [
     "[ 39.100004] infiniband rdma[4711]: segfault at 0 in infiniband rdmap0s6: The device didn't send any completion[5,1]",
     "[ 39.100005] usb 1-1: Product: mlx5_core 0000:18:00.0: synd 0x8: unrecoverable hardware error",
 ]
+# As in public reports of GPUs that were lost, and of one that never logged an XID.
+PCIE_ERRORS = {
+    "[ 39.200000] nvidia 0000:03:00.0: AER: can't recover (no error_detected callback)": "0000:03:00",
+    "[ 39.200001] nvidia 0000:02:00.0: device has no AER-aware driver": "0000:02:00",
+    "[ 39.200002] nvidia 0008:06:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)": "0008:06:00",
+    "[ 39.200003] nvidia 0000:0a:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer": "0000:0a:00",
+    "[ 39.200004] amdgpu 0000:84:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer, (Receiver ID)": "0000:84:00",
+}
+NO_PCIE_ERRORS = [
+    "[ 39.300000] nvidia 0000:0b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+    "[ 39.300001] nvidia 0000:0b:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)",
+    "[ 39.300002] snd_hda_intel 0000:0b:00.1: AER: can't recover (no error_detected callback)",
+    "[ 39.300003] pcieport 0000:00:03.0: AER: Uncorrected (Fatal) error received: 0000:00:03.0",
+    "[ 39.300004] nvidia 0000:0b:[4711]: segfault at 0 in nvidia 0000:0b:00.0: AER: can't recover[55d0,1000]",
+]
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
 # AMD's driver, as recorded (AMD's node-scraper, ROCm issues, bug reports) or as its source prints it; see alerts/amd_events.csv.
@@ -174,6 +189,8 @@ LINES = [
     *EVENTS,
     *NIC_EVENTS,
     *NO_NIC_EVENTS,
+    *PCIE_ERRORS,
+    *NO_PCIE_ERRORS,
     NOISE,
     *AMD_EVENTS,
     *NO_AMD_EVENTS,
@@ -324,6 +341,12 @@ def test_failures_of_network_adapters_are_counted_with_the_time_of_the_last(allo
     counted = dict.fromkeys(expected, 1.0)
     alloy.receiver.wait_until(lambda: values(alloy, "gpu_fleet_nic_events_total", "nic_event", "nic"), counted)
     times_of(alloy, "gpu_fleet_nic_last_timestamp_seconds", "nic_event", "nic", expected=expected)
+
+
+def test_uncorrectable_pcie_errors_of_gpus_have_the_time_of_the_last(alloy: RunningAlloy) -> None:
+    times_of(alloy, "gpu_fleet_pcie_error_last_timestamp_seconds", "pci", expected={(pci,) for pci in PCIE_ERRORS.values()})
+    assert {text: line(alloy, text).metadata.get("pci") for text in PCIE_ERRORS} == PCIE_ERRORS
+    assert [text for text in NO_PCIE_ERRORS if "pci" in line(alloy, text).metadata] == []
 
 
 def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) -> None:
