@@ -70,9 +70,9 @@ NO_NIC_EVENTS = [
 PCIE_ERRORS = {
     "[ 39.200000] nvidia 0000:03:00.0: AER: can't recover (no error_detected callback)": "0000:03:00",
     "[ 39.200001] nvidia 0000:02:00.0: device has no AER-aware driver": "0000:02:00",
-    "[ 39.200002] nvidia 0008:06:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)": "0008:06:00",
+    "[ 39.200002] nvidia 0008:06:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer": "0008:06:00",
     "[ 39.200003] nvidia 0000:0a:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer": "0000:0a:00",
-    "[ 39.200004] amdgpu 0000:84:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer, (Receiver ID)": "0000:84:00",
+    "[ 39.200004] amdgpu 0000:84:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer": "0000:84:00",
 }
 NO_PCIE_ERRORS = [
     "[ 39.300000] nvidia 0000:0b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
