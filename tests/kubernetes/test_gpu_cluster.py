@@ -22,9 +22,9 @@ import yaml
 from gpu_fleet import toolchain
 from lab.kubernetes import Cluster
 from lab.kubernetes.chart_packages import package
+from tests.checkout import REPO
 from tests.hosts.stack import Stack
 from tests.signals.custom import examples
-from tests.standins.running import REPO
 
 NAMESPACE = "gpu-monitoring"
 PASSWORD = "planted-secret"

@@ -11,7 +11,7 @@ from typing import Any
 from gpu_fleet.stackfile.stand_ins import LAB_STACKS
 from gpu_fleet.toolchain import find
 from lab.standins import programs
-from tests.standins.running import REPO
+from tests.checkout import REPO
 
 
 class Project:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 import typing
 from collections.abc import Iterator
-from typing import Any
 
 import pulumi
 import pytest
@@ -17,7 +15,6 @@ from lab.standins.command import LocalCommand
 from lab.standins.grafana.plugin import RESOURCES
 from lab.standins.plugin import ResourceType
 from lab.standins.schema import ListOf, MapOf, Object, Property, Type
-from tests.standins.running import RunningPlugin
 
 # What the stand-ins leave out: using it is refused.
 LEFT_OUT = {
@@ -91,10 +88,3 @@ def test_nested_types_have_the_inputs_of_the_sdk(resource: type[ResourceType]) -
         left_out = LEFT_OUT.get(nested.name, set())
         ours = {key: property_.required for key, property_ in nested.properties.items()}
         assert ours == {key: needed for key, needed in theirs.items() if key not in left_out}, nested.name
-
-
-def test_the_grafana_schema_names_what_is_secret(grafana: RunningPlugin) -> None:
-    schema: dict[str, Any] = json.loads(grafana.schema())
-    source = schema["resources"]["grafana:oss/dataSource:DataSource"]
-    assert source["inputProperties"]["secureJsonDataEncoded"]["secret"]
-    assert "type" in source["requiredInputs"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
@@ -107,7 +106,6 @@ DEFAULT_STATES = {"noDataState": "NoData", "execErrState": "Alerting"}
 MODEL_DEFAULTS = {"intervalMs": 1000, "maxDataPoints": 43200}
 GONE = "[GET /v1/provisioning/folder/{FolderUID}/rule-groups/{Group}][404] getAlertRuleGroupNotFound"
 RETRY_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 120, 0.5, 10
-RETRY_VARIABLE = "GPU_FLEET_STANDIN_RETRY_S"  # for tests: the official plugin's two minutes cannot be changed
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -195,7 +193,7 @@ def retried(call: Call, change: Callable[[], None]) -> None:
     growing pauses, and then ends with the last answer. Source: terraform-provider-grafana 4.44.0, putAlertRuleGroup.
     """
     ended = threading.Event()
-    until, pause_s = time.monotonic() + float(os.environ.get(RETRY_VARIABLE, RETRY_S)), FIRST_PAUSE_S
+    until, pause_s = time.monotonic() + RETRY_S, FIRST_PAUSE_S
     with call.ending(ended.set):
         while True:
             try:
