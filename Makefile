@@ -175,9 +175,8 @@ machine: .venv/installed-dev # everything that this machine lacks for the tests,
 bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones also Ansible's (root); .dev/bench.json
 	@$(PYTHON) -m bench
 
-scorecard: lab-setup ## replay fault tapes through the real stack, write lab/scorecard/README.md: make scorecard TAPES='xid-*' MODES=dcgm,smi RULES=DIR AT_ONCE=80
-	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" $(foreach file,$(FILE),--file "$(file)") $(foreach set,$(RULES),--rules "$(set)") \
-	  --at-once $(or $(AT_ONCE),80) $(if $(KEEP),--keep "$(KEEP)") $(if $(LIST),--list)
+scorecard: lab-setup ## replay fault tapes through the real stack and score what is notified: make scorecard TAPES='xid-*' MODES=dcgm,smi AT_ONCE=80
+	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" --at-once $(or $(AT_ONCE),80) $(if $(KEEP),--keep "$(KEEP)")
 
 bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to docs/bench.md
 	@$(PYTHON) -m bench.rules $(if $(GPUS),--gpus "$(GPUS)") --write

@@ -26,7 +26,6 @@ TOGETHER = {
     "tests/hosts/test_ssh_faults.py": "hosts of all kinds",
     "tests/hosts/test_rename.py": "hosts of all kinds",
     "tests/hosts/test_scrape.py": "hosts of all kinds",
-    "tests/hosts/test_lab_hosts.py": "hosts of all kinds",
     "tests/hosts/test_logins.py": "hosts of all kinds",
     "tests/hosts/test_sudo.py": "hosts of all kinds",
     "tests/kubernetes/": "cluster",

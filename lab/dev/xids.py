@@ -58,7 +58,7 @@ def xids() -> None:
         return verdicts.get(labels["pci"], (-1, 0))[0], int(labels["xid"])
 
     if firing := {code for _, code in map(about, query.active_alerts(endpoints["ALERTMANAGER_URL"])) if code}:
-        raise DevError(f"XIDs are firing already ({_listed(firing)}): `python -m lab.gpu inject clear` ends them")
+        raise DevError(f"XIDs are firing already ({_listed(firing)}): `make dev` ends them")
 
     seen = len(query.received_alerts(endpoints["RECEIVER_URL"]))
     start = time.monotonic()

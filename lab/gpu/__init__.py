@@ -4,7 +4,7 @@ knows it.
 A *state directory* is the machine: `machine.json` (what is built in, compiled from a scenario), `faults.json` (what is
 broken at the moment) and `kernel.log` (the driver's messages). The programs in `bin/` are the vendor's tools and exporters
 over that directory; what they report is a function of the machine, its faults and the time, so nothing has to run between
-two calls. `python -m lab.gpu --help` is the same for people.
+two calls.
 
 The functions below are what other rooms of the lab use. They import what they need when called: every run of the
 simulated nvidia-smi imports this package, and there are thousands. pathlib and typing alone would take half of one.

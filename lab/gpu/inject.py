@@ -1,4 +1,4 @@
-"""Injects faults into a simulated GPU: the functions behind `python -m lab.gpu inject`.
+"""Injects faults into a simulated GPU.
 
 Every function writes the kernel lines that the real driver would write, changes what the tools report from now on, and
 returns the kernel lines. XIDs with lasting damage cause it: after 79 the GPU is lost, after 48 it counts an uncorrected

@@ -56,7 +56,7 @@ class Machine:
         try:
             text = json.loads(Path(state, MACHINE_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise NoMachine(f"no simulated machine in {state}: make one with `python -m lab.gpu init --state {state}`") from None
+            raise NoMachine(f"no simulated machine in {state}: make one with lab.gpu.ensure") from None
         return cls(state, text, faults_.read(os.fspath(state)), clock(), work.read(os.fspath(state)))
 
     @property

@@ -46,7 +46,7 @@ def place_tools(*, state: Path, bin_directory: Path) -> list[str]:
         _write(
             bin_directory / name,
             "#!/bin/sh\n"
-            "# Made by `python -m lab.gpu init`: a simulated GPU machine, no real driver.\n"
+            "# Made by lab.gpu: a simulated GPU machine, no real driver.\n"
             f"export {STATE_VARIABLE}={shlex.quote(str(state.resolve()))}\n"
             f'exec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(PROGRAMS / name))} "$@"\n',
             mode=0o755,

@@ -69,9 +69,7 @@ def free(taken: Container[int]) -> Network:
         network = Network(number)
         if number not in taken and f"10.213.{number}." not in used and network.bridge not in _interfaces():
             return network
-    raise HostsError(
-        "All of 10.213.0.0/16 is in use on this machine; `.venv/bin/python -m lab.hosts down` frees what the lab has of it."
-    )
+    raise HostsError("All of 10.213.0.0/16 is in use on this machine; the hosts of the lab need a part of it.")
 
 
 def _interfaces() -> set[str]:

@@ -44,18 +44,16 @@ class Site:
     boots_on_use: bool = False
 
     @classmethod
-    def up(
-        cls, hosts: Mapping[str, Variant], *, owned: bool = True, boots_on_use: bool = False, progress: Progress | None = None
-    ) -> Site:
+    def up(cls, hosts: Mapping[str, Variant], *, boots_on_use: bool = False, progress: Progress | None = None) -> Site:
         """Makes the hosts (name -> variant) and waits until each is there. Raises HostsError, leaving nothing.
 
-        `owned`: it belongs to this process, and whoever makes a site later takes it down when this process is gone.
+        It belongs to this process: whoever makes a site later takes it down when this process is gone.
         """
         progress = progress or Progress()
         needs.require(progress)
         reap()
         layers = {variant.layer: image.ensure(variant.layer, progress) for variant in hosts.values()}
-        site = cls._claim(hosts, owned=owned, boots_on_use=boots_on_use)
+        site = cls._claim(hosts, boots_on_use=boots_on_use)
         try:
             site._make_login()
             for host in site.hosts.values():
@@ -73,7 +71,7 @@ class Site:
         return site
 
     @classmethod
-    def _claim(cls, hosts: Mapping[str, Variant], *, owned: bool, boots_on_use: bool) -> Site:
+    def _claim(cls, hosts: Mapping[str, Variant], *, boots_on_use: bool) -> Site:
         with _lock():
             numbers = {int(each.directory.name) for each in all_sites()}
             number = network.free(numbers).number
@@ -85,7 +83,7 @@ class Site:
                 network.run("mount", "--types", "tmpfs", "--options", "mode=0700", "gpu-fleet-lab", str(site.directory))
                 about = {
                     "hosts": {name: variant.name for name, variant in hosts.items()},
-                    "owner": [os.getpid(), _started(os.getpid())] if owned else None,
+                    "owner": [os.getpid(), _started(os.getpid())],
                 }
                 (site.directory / "site.json").write_text(json.dumps(about))
                 site.network.create()  # until then the number looks free to those with another cache
@@ -155,17 +153,13 @@ class Site:
             for host in self.hosts.values()
         }
 
-    def is_owned(self) -> bool:
-        """A running process has it."""
-        return not self.is_abandoned() and self._about()["owner"] is not None
-
     def is_abandoned(self) -> bool:
         """Its owner is gone, or it was never completed enough to say whose it is."""
         try:
             owner = self._about()["owner"]
         except (OSError, ValueError):
             return True
-        return owner is not None and _started(owner[0]) != owner[1]
+        return _started(owner[0]) != owner[1]
 
     def down(self) -> None:
         """Ends its processes, then removes its network and its files; what is gone already is no error."""

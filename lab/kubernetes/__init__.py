@@ -5,9 +5,9 @@
         cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", ...})
         subprocess.run(["helm", "list"], env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)})
 
-`python -m lab.kubernetes` is the same for people. Pods are scheduled and become Running, Jobs complete, but no image is pulled
-and no container runs; stages/ says what happens to a pod. Everything listens on 127.0.0.1 and ends with the starting process.
-It needs neither root nor Docker, about 570 MB of memory and 4 s.
+Pods are scheduled and become Running, Jobs complete, but no image is pulled and no container runs; stages/ says what happens to a
+pod. Everything listens on 127.0.0.1 and ends with the starting process. It needs neither root nor Docker, about 570 MB of memory
+and 4 s.
 """
 
 from __future__ import annotations

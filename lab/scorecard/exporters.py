@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import subprocess
 import sys
@@ -36,12 +35,10 @@ class Hangs(Exception):
 
 class GpuExporter:
     """The GPU exporter of one host. `values`: regular expression of a series -> its value, whatever the machine says; None: the
-    series is gone; a text: the series has this name. `seed`: the labels come in another order.
-    """
+    series is gone; a text: the series has this name."""
 
-    def __init__(self, mode: str, state: Path, seed: int | None = None) -> None:
+    def __init__(self, mode: str, state: Path) -> None:
         self.values: dict[str, float | str | None] = {}
-        self._seed = seed
         self._state = state
         body = MODES[mode].body
         assert body is not None
@@ -60,8 +57,7 @@ class GpuExporter:
                 # Without a driver DCGM has no GPU to report.
                 self._text = "" if self._is_dcgm and now["driver"] else self._read()
             self._read_s = time.monotonic()
-        body = edited(self._text, self.values)
-        return body if self._seed is None else shuffled(body, self._seed)
+        return edited(self._text, self.values)
 
 
 def edited(body: str, values: dict[str, float | str | None]) -> str:
@@ -73,20 +69,6 @@ def edited(body: str, values: dict[str, float | str | None]) -> str:
         else:
             body = re.sub(rf"^({pattern}) \S+$", rf"\1 {value:g}", body, flags=re.MULTILINE)
     return body
-
-
-_LABEL: Final = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\]|\\.)*"')
-
-
-def shuffled(body: str, seed: int) -> str:
-    """The same page with the labels of every series in another order."""
-
-    def reordered(found: re.Match[str]) -> str:
-        labels = _LABEL.findall(found[0])
-        random.Random(f"{seed}{len(labels)}").shuffle(labels)
-        return "{" + ",".join(labels) + "}"
-
-    return re.sub(r"(?<=[a-zA-Z0-9_:])\{.*\}(?= )", reordered, body)
 
 
 def _smi(state: Path) -> Callable[[], str]:

@@ -91,7 +91,7 @@ class SimulatedHost:
         self.gpus = len(machine(self._state).gpus)
         textfiles = Textfiles(self._state, directory, MODES[mode].collectors)
         self._node = NodeExporter(name, textfiles, machine(self._state).booted_s)
-        self._gpu = GpuExporter(mode, self._state, tape.seed) if MODES[mode].body else None
+        self._gpu = GpuExporter(mode, self._state) if MODES[mode].body else None
         self._servers: dict[str, ThreadingHTTPServer] = {}
         self._alloy: subprocess.Popen[bytes] | None = None
         # Only a host whose connection a tape cuts goes through relays.

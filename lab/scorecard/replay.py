@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -18,7 +17,7 @@ from lab.gpu.scenario import compile_scenario
 from lab.scorecard.host import SimulatedHost
 from lab.scorecard.relay import Relays
 from lab.scorecard.score import Score, episodes, score
-from lab.scorecard.stores import RuleSet, Stores
+from lab.scorecard.stores import Stores
 from lab.scorecard.tape import Tape
 
 # From the last host's first sample to the first fault: every alert about the beginning of a host has had its time.
@@ -36,12 +35,9 @@ class ReplayFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """`rules`: the name of a rule set, empty for ours."""
-
     tape: Tape
     mode: str
     score: Score
-    rules: str = ""
 
 
 def batches(chosen: Sequence[tuple[Tape, str]], size: int) -> Iterator[list[tuple[Tape, str]]]:
@@ -55,27 +51,20 @@ def host_name(tape: Tape, mode: str) -> str:
     return f"{tape.name}--{mode}"
 
 
-def replay(
-    batch: Sequence[tuple[Tape, str]], rules: Sequence[RuleSet], keep: Path | None, longest_s: float | None
-) -> list[Result]:
-    """Of each rule set on the same replays. `keep`: where the notifications are written. `longest_s`: tapes are cut off there.
-
-    Raises ReplayFailed, BadRules.
-    """
+def replay(batch: Sequence[tuple[Tape, str]], keep: Path | None = None, longest_s: float | None = None) -> list[Result]:
+    """`keep`: where the notifications are written. `longest_s`: tapes are cut off there. Raises ReplayFailed."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-scorecard-") as directory:
-        return _replay(batch, rules, keep, longest_s, Path(directory))
+        return _replay(batch, keep, longest_s, Path(directory))
 
 
-def _replay(
-    batch: Sequence[tuple[Tape, str]], rules: Sequence[RuleSet], keep: Path | None, longest_s: float | None, directory: Path
-) -> list[Result]:
+def _replay(batch: Sequence[tuple[Tape, str]], keep: Path | None, longest_s: float | None, directory: Path) -> list[Result]:
     relays = Relays()
     hosts: list[SimulatedHost] = []
     stores: Stores | None = None
     try:
         names = [host_name(*one) for one in batch]
         expected = {host_name(*one): len(compile_scenario(one[0].scenario)["gpus"]) for one in batch if one[0].is_listed}
-        stores = Stores(directory, rules, expected)
+        stores = Stores(directory, expected)
         for number, (tape, mode) in enumerate(batch):
             path = directory / names[number]
             path.mkdir()
@@ -98,10 +87,7 @@ def _replay(
         _wait_until_ready(hosts)
         time.sleep(_WARM_UP_S)
         begun = _play(hosts, longest_s)
-        for each in rules:
-            if each.name and (blind := each.blind(stores.series())):
-                print(f"{each.name}: alerts about metrics that no host of this batch has: {', '.join(blind)}", file=sys.stderr)
-        return _scored(hosts, begun, stores, keep, rules)
+        return _scored(hosts, begun, stores, keep)
     finally:
         with ThreadPoolExecutor(16) as pool:  # a server takes a second to stop
             list(pool.map(SimulatedHost.stop, hosts))
@@ -155,20 +141,17 @@ def _play(hosts: Sequence[SimulatedHost], longest_s: float | None) -> dict[str, 
     return begun
 
 
-def _scored(
-    hosts: Sequence[SimulatedHost], begun: dict[str, float], stores: Stores, keep: Path | None, rules: Sequence[RuleSet]
-) -> list[Result]:
+def _scored(hosts: Sequence[SimulatedHost], begun: dict[str, float], stores: Stores, keep: Path | None) -> list[Result]:
     results = []
     for host in hosts:
         expected = host.tape.expected
-        for each in rules:
-            found = episodes(stores.inbox.posts, host.name, begun[host.name], each.name)
-            results.append(Result(host.tape, host.mode, score(expected, found, host.names_of(expected.gpu)), each.name))
-            if keep:
-                lines: list[dict[str, Any]] = [
-                    {"start": round(one.start_s, 1), "end": one.end_s and round(one.end_s, 1), "page": one.is_page, **one.alert}
-                    for one in found
-                ]
-                (keep / each.name).mkdir(parents=True, exist_ok=True)
-                (keep / each.name / f"{host.name}.json").write_text(json.dumps(lines, indent=1))
+        found = episodes(stores.inbox.posts, host.name, begun[host.name])
+        results.append(Result(host.tape, host.mode, score(expected, found, host.names_of(expected.gpu))))
+        if keep:
+            lines: list[dict[str, Any]] = [
+                {"start": round(one.start_s, 1), "end": one.end_s and round(one.end_s, 1), "page": one.is_page, **one.alert}
+                for one in found
+            ]
+            keep.mkdir(parents=True, exist_ok=True)
+            (keep / f"{host.name}.json").write_text(json.dumps(lines, indent=1))
     return results

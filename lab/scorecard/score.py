@@ -9,13 +9,6 @@ from typing import Any, Final
 
 from lab.scorecard.tape import ACTION_LABELS, ACTIONS, Expected
 
-# Values of the label `severity` for which public rule sets wake somebody.
-_PAGES: Final = frozenset({"critical", "page", "error", "emergency", "high", "fatal"})
-# Alerts that are shown and notify nobody.
-_SHOWN: Final = frozenset({"info", "none"})
-# Of alerts of another rule set; ours have no such label.
-RULE_SET: Final = "rule_set"
-
 
 @dataclass(frozen=True)
 class Post:
@@ -87,12 +80,12 @@ class Score:
         return self.verdict == "right"
 
 
-def episodes(posts: Iterable[Post], host: str, start_s: float, rule_set: str = "") -> list[Episode]:
-    """What one rule set notified about one host. `start_s`: Unix seconds of the tape's second 0. `rule_set`: empty for ours."""
+def episodes(posts: Iterable[Post], host: str, start_s: float) -> list[Episode]:
+    """What was notified about one host. `start_s`: Unix seconds of the tape's second 0."""
     found: list[Episode] = []
     open_: dict[tuple[str, bool], Episode] = {}
     for post in posts:
-        about = [alert for alert in post.alerts if _is_about(alert, host) and alert["labels"].get(RULE_SET, "") == rule_set]
+        about = [alert for alert in post.alerts if host in alert["labels"].values()]
         for is_page in (True, False):
             of_kind = [alert for alert in about if _is_page(alert) == is_page]
             firing = [alert for alert in of_kind if alert["status"] == "firing"]
@@ -171,10 +164,4 @@ def _name(episode: Episode) -> str:
 
 
 def _is_page(alert: Mapping[str, Any]) -> bool:
-    return str(alert["labels"].get("severity", "")).lower() in _PAGES
-
-
-def _is_about(alert: Mapping[str, Any], host: str) -> bool:
-    """Other rule sets keep some of our labels: the host's name is in instance and cluster."""
-    labels = alert["labels"]
-    return host in labels.values() and str(labels.get("severity", "")).lower() not in _SHOWN
+    return alert["labels"].get("severity") == "critical"

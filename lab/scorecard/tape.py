@@ -95,9 +95,8 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Tape:
-    """`kind`: its file. `read`: the day on which the source was read. `driver`: instead of the scenario's. `seed`: of the order
-    of labels in the exporter's output; None: as it is. `is_listed`: the stack's inventory has the host.
-    """
+    """`kind`: its file. `read`: the day on which the source was read. `driver`: instead of the scenario's. `is_listed`: the
+    stack's inventory has the host."""
 
     name: str
     kind: str
@@ -111,16 +110,12 @@ class Tape:
     length_s: float
     expected: Expected
     driver: str | None = None
-    seed: int | None = None
     is_listed: bool = True
 
 
 def read(directory: Path = HERE) -> list[Tape]:
-    """Every written tape, by file and place. Raises BadTape."""
-    return read_files(sorted(directory.glob("*.yaml")))
-
-
-def read_files(files: Sequence[Path]) -> list[Tape]:
+    """Every tape, by file and place. Raises BadTape."""
+    files = sorted(directory.glob("*.yaml"))
     tapes = [tape for file in files for tape in _file(file)]
     names = [tape.name for tape in tapes]
     if twice := sorted({name for name in names if names.count(name) > 1}):

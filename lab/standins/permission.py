@@ -14,7 +14,7 @@ from pathlib import Path
 from gpu_fleet.stackfile import stand_ins
 from gpu_fleet.stackfile.stand_ins import StandInsRefused, is_of_lab
 
-LAB_CLUSTER = "the lab's (`python -m lab.kubernetes`)"
+LAB_CLUSTER = "the lab's (`lab.kubernetes`)"
 
 
 @functools.cache

@@ -31,7 +31,6 @@ from tests.host.parts.places import defaults, parts_of, place
 from tests.host.parts.textfiles import PYTHON, tool
 
 LIBEXEC = "opt/gpu-fleet/libexec"
-AWKS = [name for name in ("mawk", "gawk", "original-awk", "busybox") if shutil.which(name)]
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
 
 # Answers in the forms that nvidia-smi, amd-smi and rocm-smi print, with fractions wherever these have them.
@@ -302,25 +301,6 @@ def test_a_hostile_environment_changes_nothing(what: Callable[[Machine], None], 
         what(machine)
     clean, hostile = (machine.result() for machine in machines)
     assert hostile == clean
-
-
-@pytest.mark.parametrize("awk", AWKS)
-def test_every_awk_reads_fractions_under_a_decimal_comma(awk: str, tmp_path: Path, hostile: dict[str, str]) -> None:
-    """The field's case: 26.562 GB/s were read as 26, and every healthy H100 seemed to have slow links."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "awk").symlink_to(shutil.which(awk))
-    for what in (nvidia, amd_smi):
-        machine = Machine(tmp_path / what.__name__, hostile, 0o077, programs=programs)
-        what(machine)
-        text = "".join(machine.result().values())
-        if what is nvidia:
-            assert 'node_gpu_nvlink_speed_bytes_per_second{gpu="0"} 26562000000\n' in text
-            assert 'node_gpu_nvlink_transmit_bytes_total{gpu="0",link="0"} 20480000001024\n' in text
-            assert 'node_gpu_power_draw_watts{gpu="0"} 651.42\n' in text
-        else:
-            assert 'node_gpu_memory_used_bytes{gpu="0"} 297009152\n' in text  # 283.25 * 2^20
-            assert 'node_gpu_memory_total_bytes{gpu="0"} 206142177280\n' in text  # 196592.5 * 2^20
 
 
 def test_a_host_is_converged_in_a_hostile_environment(tmp_path: Path, hostile: dict[str, str]) -> None:

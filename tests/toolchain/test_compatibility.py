@@ -1,24 +1,64 @@
-"""docs/compatibility.md is what versions.yaml and the lock files say."""
+"""docs/compatibility.md has the versions of versions.yaml and the lock file; `make setup` takes the Pythons that it names."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from gpu_fleet.toolchain.versions import FILE, read_charts, read_images, read_releases
+from gpu_fleet.toolchain.programs import PROGRAMS
+from gpu_fleet.toolchain.versions import FILE, chart, read_charts, read_images, read_releases, release
+from lab.hosts.variants import VARIANTS
 from tests.checkout import REPO
-from tests.toolchain import compatibility
 
 PAGE = REPO / "docs/compatibility.md"
+PROGRAM_OF_ROW = {
+    "Pulumi": "pulumi",
+    "pulumi-command": "pulumi-resource-command",
+    "pulumi-kubernetes": "pulumi-resource-kubernetes",
+    "pulumiverse-grafana": "pulumi-resource-grafana",
+    "Helm": "helm",
+    "Alloy": "alloy",
+    "Mimir": "mimir",
+    "Loki": "loki",
+    "Prometheus, as store": "prometheus",
+    "VictoriaMetrics, as store": "victoria-metrics",
+    "Grafana": "grafana",
+    "Caddy": "caddy",
+    "node_exporter": "node_exporter",
+    "nvidia_gpu_exporter": "nvidia_gpu_exporter",
+    "Kubernetes": "kube-apiserver",
+}
 
 
-def test_the_page_has_the_pinned_versions(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--regen"):
-        PAGE.write_text(compatibility.page())
-    assert PAGE.read_text() == compatibility.page(), f"run pytest {__file__} --regen and review the diff"
+def rows() -> dict[str, list[str]]:
+    """By program: what is pinned, and what it was tested with."""
+    found = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")][1:]
+    return {name: cells for name, *cells in found}
+
+
+def test_the_page_has_the_pinned_versions_and_says_where_another_one_is_built() -> None:
+    of_page = rows()
+    for name, program in PROGRAM_OF_ROW.items():
+        version, built = release(program).version, PROGRAMS[program].go
+        pinned, tested = of_page[name][:2]
+        assert pinned == ("-" if "as store" in name else version)
+        assert tested.startswith(version)
+        if built and built.differs:
+            assert f"({built.differs})" in tested, f"{name}: what is built where it cannot be downloaded is another version"
+    for name, row in of_page.items():
+        if name.startswith("chart "):
+            assert row[0] == chart(name.removeprefix("chart ")).version
+    locked = re.search(r"(?m)^pulumi==([\d.]+)", (REPO / "requirements.txt").read_text())
+    assert locked and of_page["pulumi (Python SDK)"][0] == locked[1]
+
+
+def test_every_distribution_of_the_lab_is_named() -> None:
+    tested = rows()["hosts"][1]
+    for variant in VARIANTS.values():
+        if variant.has_systemd:
+            assert re.split(r" on bare metal|:", variant.text)[0] in tested
 
 
 def test_everything_that_a_stack_uses_has_a_row() -> None:

@@ -24,9 +24,7 @@ def main(arguments: list[str]) -> int:
     state = os.environ.get(STATE_VARIABLE)
     try:
         if not state:
-            raise NoMachine(
-                f"{STATE_VARIABLE} is not set; start it through the wrapper that `python -m lab.gpu init --bin` makes"
-            )
+            raise NoMachine(f"{STATE_VARIABLE} is not set; start it through the wrapper that lab.gpu.ensure makes")
         return _run(Machine.load(state), arguments)
     except NoMachine as missing:
         print(f"simulated amd-smi: {missing}")

@@ -169,9 +169,7 @@ def main(arguments: list[str]) -> int:
     try:
         state = os.environ.get(STATE_VARIABLE)
         if not state:
-            raise NoMachine(
-                f"{STATE_VARIABLE} is not set: start it through the wrapper that `python -m lab.gpu init --bin` makes"
-            )
+            raise NoMachine(f"{STATE_VARIABLE} is not set: start it through the wrapper that lab.gpu.ensure makes")
         if Machine.load(state).vendor != "amd":
             raise NoMachine("this machine has no AMD GPU")
         path = Path(options["amd-metrics-config"])

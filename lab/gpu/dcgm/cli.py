@@ -131,7 +131,7 @@ class _Collection:
 def _serve(options: dict[str, str | bool], generation: str) -> None:
     state = os.environ.get(STATE_VARIABLE)
     if not state:
-        raise NoMachine(f"{STATE_VARIABLE} is not set: start it through the wrapper that `python -m lab.gpu init --bin` makes")
+        raise NoMachine(f"{STATE_VARIABLE} is not set: start it through the wrapper that lab.gpu.ensure makes")
     _reach_host_engine(str(options["remote-hostengine-info"]))
     collectors = Path(str(options["collectors"])) if options["collectors"] else None
     body = renderer(

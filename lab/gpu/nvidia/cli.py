@@ -43,9 +43,7 @@ HELP = """This is a simulated nvidia-smi of gpu-fleet's lab: a stand-in over sim
 def main(arguments: list[str]) -> int:
     state = os.environ.get(STATE_VARIABLE)
     if not state:
-        print(
-            f"simulated nvidia-smi: {STATE_VARIABLE} is not set; start it through a wrapper that `python -m lab.gpu init` makes"
-        )
+        print(f"simulated nvidia-smi: {STATE_VARIABLE} is not set; start it through a wrapper that lab.gpu.ensure makes")
         return DRIVER_NOT_LOADED
     try:
         machine = Machine.load(state)
