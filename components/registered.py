@@ -108,7 +108,7 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
     setattr(pulumi.Config, "require_secret", lambda self, key: _unknown())  # noqa: B010
     setattr(pulumi.Config, "get_secret", lambda self, key, default=None: _unknown())  # noqa: B010
     os.environ.setdefault("GRAFANA_AUTH", UNKNOWN)  # whoever deploys may have it there instead of in the stack file
-    os.environ["GPU_FLEET_COMPARED_ONLY"] = "1"  # components/kubernetes/releases.py
+    os.environ["GPU_FLEET_COMPARED_ONLY"] = "1"  # gpu_fleet/stackfile/validation/subject.py
     os.chdir(directory)
     sys.path[0] = str(directory)
     error = None

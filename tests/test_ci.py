@@ -49,13 +49,16 @@ def test_the_public_ci_installs_what_the_tests_need_of_the_machine(workflow: str
     assert [package for package in wanted if package not in installed and package != "chromium"] == []
 
 
+_CALL = r"""\bmake (?:--silent )?(?:-C "\$STACK_FILES" )?([^>;|\n]+)"""
+
+
 def _calls() -> list[tuple[str, str]]:
     """Where, and the words after `make` of each call of the public CIs."""
     scripts = [(file.name, text) for file in WORKFLOWS for text in _texts(yaml.safe_load(file.read_text()), "run")]
     scripts += [(f".ci/{file.name}", file.read_text()) for file in (REPOSITORY / ".ci").iterdir()]
     scripts += [(".gitlab-ci.yml", line) for job in GITLAB.values() if isinstance(job, dict) for line in job.get("script", [])]
     scripts += [("the pipeline of deploy", line) for line in pipeline(["s"], "", {})["deploy s"]["script"]]
-    found = [(where, words) for where, text in scripts for words in re.findall(r"\bmake (?:--silent )?([^>;|\n]+)", text)]
+    found = [(where, words) for where, text in scripts for words in re.findall(_CALL, text)]
     return found
 
 
@@ -202,6 +205,6 @@ def test_a_report_replaces_its_own_comment_and_no_other_workflow_s(tmp_path: Pat
     gh.write_text(f"#!/bin/sh\ncase $* in *--paginate*) printf '%s' '{found}';; *) echo \"$*\" >>calls;; esac\n")
     gh.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GITHUB_REPOSITORY": "o/r"}
-    subprocess.run([REPOSITORY / ".github/comment.sh", "7"], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([REPOSITORY / ".github/comment.sh", "7", "build/comment.md"], cwd=tmp_path, env=environment, check=True)
     [line] = (tmp_path / "calls").read_text().splitlines()
     assert line.startswith(call) and MARK in (REPOSITORY / ".github/comment.sh").read_text(), line

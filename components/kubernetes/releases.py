@@ -19,12 +19,10 @@ from components.kubernetes.charts import MONITORS, Chart, ChartError, ChartNotFe
 from components.kubernetes.values import ClusterPlan, Values
 from gpu_fleet.stackfile.kubernetes import Charts, Kubernetes
 from gpu_fleet.stackfile.naming import PROJECT
+from gpu_fleet.stackfile.validation.subject import COMPARED_ONLY
 
 _OPERATOR: Final = "kube-prometheus-stack"
 _HIDDEN: Final = "(not shown)"
-# Set where two commits are compared and nothing is deployed (components/registered.py): without a network the values of a chart
-# that cannot be fetched are still compared.
-COMPARED_ONLY: Final = "GPU_FLEET_COMPARED_ONLY"
 
 
 class ReleaseErrors(Exception):

@@ -407,7 +407,7 @@ def _errors_of_units(part: Part, unit_files: Sequence[tuple[str, File]], causes:
             if path not in shipped:
                 yield f"unit {unit.name} has no file rootfs{path}"
         for cause in (*unit.restart_on, *unit.reload_on):
-            if cause not in causes:
+            if cause not in causes and not cause.startswith("setting/"):
                 yield f"unit {unit.name}: restart_on {cause!r} is placed by neither this part nor one before it"
     for path in sorted(shipped):
         if path.endswith(".conf"):

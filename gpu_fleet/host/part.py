@@ -99,8 +99,9 @@ class Unit:
     rootfs/etc/gpu-fleet/supervisor.d/<name>.conf, a [program:<name>]; the bundle contains both without listing them among the
     part's files, and the host's service manager uses its own. A change of that file always restarts the unit.
     `restart_on`: what restarts it when it changes: paths of files or downloads of this part or an earlier one, or the names
-    "identity" (the host's name, datacenter and cluster), "settings" (all other settings) and "secrets/<name>". `reload_on`: the
-    same, for a reload instead. `systemd_only`: its part is wanted only on hosts with systemd, so it has no file for supervisor.
+    "identity" (the host's name, datacenter and cluster), "settings" (all other settings), "setting/<NAME>" (one of them, for a
+    service whose restart is noticed) and "secrets/<name>". `reload_on`: the same, for a reload instead.
+    `systemd_only`: its part is wanted only on hosts with systemd, so it has no file for supervisor.
     """
 
     name: str

@@ -7,7 +7,10 @@ there: with `main: ../gpu-fleet` they would start in the checkout (pulumi 3.259.
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +32,7 @@ sys.path.insert(0, str(checkout))
 runpy.run_path(str(checkout / "__main__.py"), run_name="__main__")
 '''
 
+_WORKFLOW: Final = ".github/workflows/gpu-fleet.yml"
 _MAKEFILE: Final = """# Every make target of GPU Fleet, for the stacks of this directory; `make help` lists them.
 GPU_FLEET ?= {checkout}
 
@@ -56,8 +60,47 @@ def prepare(directory: Path) -> Iterator[str]:
             if not (directory / name).exists():
                 (directory / name).write_text(text)
                 yield f"wrote {directory / name}"
+        if workflow := _workflow(directory.resolve()):
+            file, text = workflow
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            yield f"wrote {file}"
     except OSError as error:
         raise OperationError(f"STACKS: cannot write to {directory}: {error.strerror}") from None
+
+
+def _workflow(directory: Path) -> tuple[Path, str] | None:
+    """The checkout's report.yml, for pull requests of the repository that has the directory or will have it as its root.
+    None where that has one or is the checkout, and where nothing says from where GitHub could clone the checkout."""
+    top, checkout = Path(_git(directory, "rev-parse", "--show-toplevel") or directory), ROOT.resolve()
+    file = top / _WORKFLOW
+    is_submodule = _git(checkout, "rev-parse", "--show-superproject-working-tree") == str(top)
+    url = _without_login(_git(checkout, "remote", "get-url", "origin"))
+    if file.exists() or top == checkout or not (is_submodule or url):
+        return None
+    values = {"STACK_FILES": os.path.relpath(directory, top), "CHECKOUT": os.path.relpath(checkout, top)}
+    if not is_submodule:
+        values |= {"CHECKOUT_URL": url, "CHECKOUT_COMMIT": _git(checkout, "rev-parse", "HEAD")}
+    text = (ROOT / ".github/workflows/report.yml").read_text()
+    for name, value in values.items():
+        before, after = re.split(rf"(?m)^  {name}: .*$", text)
+        text = f"{before}  {name}: {json.dumps(value)}{after}"
+    return file, text
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    """What git prints; empty where it fails or is missing."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _without_login(url: str) -> str:
+    """A runner has no SSH key, and a token in the URL is a secret: git@github.com:o/r.git -> https://github.com/o/r.git"""
+    url = re.sub(r"^(?:ssh://)?git@([^:/]+)[:/]", r"https://\1/", url)
+    return re.sub(r"^(https?://)[^/@]*@", r"\1", url)
 
 
 def _project(checkout: Path) -> dict[str, Any]:

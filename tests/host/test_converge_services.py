@@ -128,6 +128,28 @@ def test_a_changed_setting_restarts_the_services_that_read_it(host: SimulatedHos
     assert _process(host) != process
 
 
+def test_a_service_that_reads_one_setting_goes_on_when_another_changes(host: SimulatedHost) -> None:
+    unit = web(host).units[0]
+    reads_one = web(host, units=(replace(unit, restart_on=("setting/WEB_COLOUR",)),))
+    host.settings["WEB_COLOUR"] = "blue"
+    host.apply([reads_one])
+    process = _process(host)
+    host.settings["OTHER"] = "new"
+    apply = host.apply([reads_one])
+    assert apply.statuses == {"host": "changed", "web": "unchanged"} and _process(host) == process
+    host.settings["WEB_COLOUR"] = "red"
+    assert host.run("plan", [reads_one]).changes("web") == [
+        "service gpu-fleet-web: to be restarted, because setting/WEB_COLOUR changed"
+    ]
+    host.apply([reads_one])
+    assert _process(host) != process
+    process = _process(host)
+    file = host.at("/etc/gpu-fleet/gpu-fleet.env")
+    file.write_text(file.read_text().replace('"red"', '"by hand"'))
+    host.apply([reads_one])
+    assert _process(host) != process, "it may have been started with what was there"
+
+
 def test_a_file_of_an_earlier_part_that_appears_or_disappears_restarts_the_service(host: SimulatedHost) -> None:
     rules = File(path="/etc/rules/a", content=b"a")
     extra = page(name="extra", files=(rules,), directories=(), when={"EXTRA": ("yes",)}, settings={"EXTRA": "no"})

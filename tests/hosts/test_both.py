@@ -79,6 +79,14 @@ def test_a_second_run_changes_nothing(stack: Stack, host: Host) -> None:
     assert running(host) == before, "no service was restarted"
 
 
+def test_a_setting_of_its_gpu_half_restarts_nothing_of_the_server(stack: Stack, host: Host) -> None:
+    before = running(host)
+    change(stack, host, role="both", gpus=8, exporter="nvidia_gpu_exporter", ports={"gpuExporter": 9401})
+    now = running(host)
+    assert {unit for unit in before if now[unit] != before[unit]} >= GPU
+    assert {unit for unit in before if now[unit] != before[unit]} & SERVER == set(), "Mimir would replay for a minute"
+
+
 def test_without_its_gpu_half_the_server_goes_on(stack: Stack, host: Host, eventually: Callable[..., None]) -> None:
     gpus = f'count(nvidia_smi_utilization_gpu_ratio{{instance="{host.name}"}})'
     eventually("its own GPUs in its own Mimir", lambda: [each["value"][1] for each in query(stack, host, gpus)] == ["8"])

@@ -26,7 +26,7 @@ _EACH = 5  # leaves of a type of resource in a stack
 
 @pytest.fixture(scope="module")
 def examples() -> dict[str, Picture]:
-    return pictures(checkout.REPO)
+    return pictures(checkout.REPO, {checkout.stack_of(file): str(file.relative_to(checkout.REPO)) for file in checkout.EXAMPLES})
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ import pytest
 from gpu_fleet.operations import policies
 from gpu_fleet.operations.pr_report.pictures import Picture, pictures
 from gpu_fleet.policy.checks import POLICIES, UNKNOWN, Grouped, findings
-from tests.checkout import REPO
+from tests.checkout import EXAMPLES, REPO, stack_of
 
 HOST, BUNDLE, RELEASE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle", "kubernetes:helm.sh/v3:Release"
 COMMAND, GROUP = "command:local:Command", "gpu-fleet:ruler:RuleGroup"
@@ -120,12 +120,11 @@ def test_a_known_hosts_file_of_the_provider_serves_every_host() -> None:
 
 @pytest.fixture(scope="module")
 def examples() -> dict[str, Picture]:
-    """Without stack files of its own, a checkout is compared by its examples."""
-    return pictures(REPO)
+    return pictures(REPO, {stack_of(file): str(file.relative_to(REPO)) for file in EXAMPLES})
 
 
 def test_every_example_can_be_deployed_but_for_its_secrets(examples: dict[str, Picture]) -> None:
-    assert len(examples) == len(list(REPO.glob("examples/**/Pulumi.*.yaml"))) == 5
+    assert len(examples) == len(EXAMPLES) == 5
     assert {stack: one.error for stack, one in examples.items() if one.error} == {}
     assert all(one.resources for one in examples.values())
 

@@ -26,10 +26,10 @@ from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
 from gpu_fleet.stackfile.hosts import Ports
 from gpu_fleet.stackfile.new_stack import new_stack
 from gpu_fleet.stackfile.settings import host_settings, shared_settings
+from tests.checkout import STACK_FILES
 from tests.stackfile.stacks import HOST_KEY, REMOVED, problems, stack, write_known_hosts, write_private
 
 ROOT = Path(__file__).parents[2]
-STACK_FILES = sorted([*ROOT.glob("Pulumi.*.yaml"), *ROOT.glob("examples/**/Pulumi.*.yaml")])
 
 
 def load(base: Path, *, secrets: set[str] = frozenset(), **changes: object) -> StackConfig:

@@ -12,6 +12,7 @@ import yaml
 from gpu_fleet.stackfile.__main__ import SCHEMA_FILE
 from gpu_fleet.stackfile.new_stack import new_stack
 from gpu_fleet.stackfile.schema import editor_schema
+from tests.checkout import STACK_FILES
 from tests.stackfile.stacks import stack
 
 ROOT = Path(__file__).parents[2]
@@ -34,9 +35,7 @@ def test_the_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(editor_schema())
 
 
-@pytest.mark.parametrize(
-    "file", sorted([*ROOT.glob("Pulumi.*.yaml"), *ROOT.glob("examples/**/Pulumi.*.yaml")]), ids=lambda file: file.name
-)
+@pytest.mark.parametrize("file", STACK_FILES, ids=lambda file: file.name)
 def test_stack_files_of_the_repository_pass_and_name_the_schema(file: Path) -> None:
     text = file.read_text()
     VALIDATOR.validate(yaml.safe_load(text))

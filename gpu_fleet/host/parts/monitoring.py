@@ -56,13 +56,13 @@ class Monitoring:
                 fatal=True,
                 files=(File.from_rootfs(_BACKUP), File.python("on_host/monitoring")),
             ),
-            self._server("mimir", MIMIR_CONFIG_PATH, "http://127.0.0.1:9009/ready"),
-            self._server("loki", LOKI_CONFIG_PATH, "http://127.0.0.1:3100/ready"),
+            self._server("mimir", MIMIR_CONFIG_PATH, "http://127.0.0.1:9009/ready", ("URL", "METRICS_LATE", "METRICS_RETENTION")),
+            self._server("loki", LOKI_CONFIG_PATH, "http://127.0.0.1:3100/ready", ("LOGS_RETENTION",)),
             *grafana,
             self._proxy(),
         )
 
-    def _server(self, name: str, config: str, ready: str) -> Part:
+    def _server(self, name: str, config: str, ready: str, settings: tuple[str, ...]) -> Part:
         program, start = f"/opt/gpu-fleet/bin/{name}", f"/opt/gpu-fleet/libexec/start-{name}"
         return Part(
             name=name,
@@ -70,7 +70,7 @@ class Monitoring:
             users=(User(name=f"gpu-fleet-{name}"),),
             files=(File.from_rootfs(start), File.from_rootfs(config)),
             downloads=(Download(path=program, sources=self.programs[name]),),
-            units=(_unit(name, program, start, config),),
+            units=(_unit(name, settings, program, start, config),),
             # Mimir replays what it had in memory; seen: 12 s when empty, 45 s on a machine that was compiling at the same time.
             checks=(HttpCheck(url=ready, contains="ready", within_s=300),),
         )
@@ -85,7 +85,7 @@ class Monitoring:
             downloads=(Download(path=_GRAFANA_ARCHIVE, sources=_whole(self.programs[GRAFANA]), mode=0o644),),
             # Not on the password: Grafana reads it only when it creates its database.
             secrets=(GRAFANA_PASSWORD,),
-            units=(_unit("grafana", start, _GRAFANA_ARCHIVE),),
+            units=(_unit("grafana", ("URL",), start, _GRAFANA_ARCHIVE),),
             checks=(HttpCheck(url="http://127.0.0.1:3000/api/health", contains="database", within_s=300),),
         )
 
@@ -106,14 +106,25 @@ class Monitoring:
             downloads=(Download(path=program, sources=self.programs["caddy"]),),
             secrets=secrets,
             units=(
-                _unit("monitoring-proxy", program, start, _CADDYFILE, _CERTIFICATE, *(f"secrets/{name}" for name in secrets)),
+                _unit(
+                    "monitoring-proxy",
+                    ("PORT",),
+                    program,
+                    start,
+                    _CADDYFILE,
+                    _CERTIFICATE,
+                    *(f"secrets/{name}" for name in secrets),
+                ),
             ),
             checks=(HttpCheck(url="http://127.0.0.1:2020/ready", contains="ready"),),
         )
 
 
-def _unit(name: str, *causes: str) -> Unit:
-    return Unit(name=f"gpu-fleet-{name}", restart_on=(*causes, "settings"), systemd_only=True)
+def _unit(name: str, settings: tuple[str, ...], *causes: str) -> Unit:
+    """`settings`: those that it reads, without GPU_FLEET_MONITORING_. On a host that is a GPU host too, the settings of its
+    exporters and agent change more often, and Mimir replays for a minute what it had in memory."""
+    read = (f"setting/GPU_FLEET_MONITORING_{setting}" for setting in settings)
+    return Unit(name=f"gpu-fleet-{name}", restart_on=(*causes, *read), systemd_only=True)
 
 
 def _whole(sources: Mapping[str, Source]) -> dict[str, Source]:

@@ -18,6 +18,7 @@ _IDENTITY = re.compile("GPU_FLEET_(INSTANCE|DATACENTER|CLUSTER)")
 _UNREAD = re.compile("GPU_FLEET_(STACK|PULL_[A-Z]*)")  # by any service
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _SPECIAL = re.compile(r'["\\$`]')
+ONE = "setting/"
 _HEADER = "# Written by gpu-fleet from the stack file and the facts of this host; the next apply overwrites changes made here."
 
 
@@ -75,7 +76,9 @@ class Settings:
 
     def cause(self, name: str) -> bytes:
         """`identity`: the lines whose change restarts only the units that read them. `settings`: all other lines that a service
-        reads."""
+        reads. `setting/NAME`: one line."""
+        if name.startswith(ONE):
+            return encode("".join(line for key, line in self._quoted if key == name[len(ONE) :]))
         if name == "identity":
             return encode("".join(line for key, line in self._quoted if _IDENTITY.fullmatch(key)))
         read_by_services = (line for key, line in self._quoted if not _IDENTITY.fullmatch(key) and not _UNREAD.fullmatch(key))
@@ -100,13 +103,14 @@ class Settings:
 
 
 def changed_causes(path: str, settings: Settings) -> list[str]:
-    """Which of the causes `settings` and `identity` does the environment file, as it is now, differ in?"""
+    """Which of the causes `settings`, `identity` and `setting/NAME` does the environment file, as it is now, differ in?"""
     lines = read_or_empty(path).splitlines(keepends=True)
     names = [(line.partition("=")[0], line) for line in lines]
     identity = "".join(line for name, line in names if _IDENTITY.fullmatch(name))
     others = "".join(line for name, line in names if not _IDENTITY.fullmatch(name) and not _UNREAD.fullmatch(name))
     found = {"settings": encode(others), "identity": encode(identity)}
-    return [cause for cause, content in found.items() if content != settings.cause(cause)]
+    changed = [cause for cause, content in found.items() if content != settings.cause(cause)]
+    return changed + [f"{ONE}{name}" for name in changed_names(path, settings.environment_file)]
 
 
 def changed_names(path: str, new: bytes) -> list[str]:

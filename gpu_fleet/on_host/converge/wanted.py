@@ -9,7 +9,7 @@ from .disk import sha256
 from .host import ENV_FILE, GROUP, SECRETS_DIRECTORY, Host, secret_group
 from .manifest import Part
 from .records import Placed, Record
-from .settings import Settings
+from .settings import ONE, Settings
 
 
 class Value(NamedTuple):
@@ -31,7 +31,8 @@ class Wanted:
         self.names = {part.name for part in self.parts}
         self.manager = manager
         self._host = host
-        self.causes: dict[str, str] = {name: sha256(settings.cause(name)) for name in ("settings", "identity")}
+        read = {cause for part in self.parts for _, cause in (*part.restart, *part.reload) if cause.startswith(ONE)}
+        self.causes: dict[str, str] = {name: sha256(settings.cause(name)) for name in ("settings", "identity", *read)}
         self.things: set[tuple[str, str]] = set()
         self._unit_types: dict[str, str] = {}
         self.paths: dict[str, None] = {}

@@ -60,6 +60,9 @@ def checkout(commit: str) -> Iterator[Path]:
     """The commit's files in a directory of their own: of this checkout, or of the user's directory of stack files, whose program
     is this checkout's at both commits. Raises OperationError."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-base-") as directory:
+        if _is_new(commit):
+            yield Path(directory)
+            return
         archive = subprocess.run(["git", "archive", commit], cwd=project(), capture_output=True, check=False)
         if archive.returncode != 0:
             reason = archive.stderr.decode(errors="replace").strip()
@@ -69,6 +72,17 @@ def checkout(commit: str) -> Iterator[Path]:
             )
         subprocess.run(["tar", "-x", "-C", directory], input=archive.stdout, check=True)
         yield Path(directory)
+
+
+def _is_new(commit: str) -> bool:
+    """Whether the stack files' directory, below the root of its repository, is not in the commit."""
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *arguments], cwd=project(), capture_output=True, text=True, check=False)
+
+    prefix = git("rev-parse", "--show-prefix").stdout.strip()
+    is_readable = git("cat-file", "-e", f"{commit}^{{tree}}").returncode == 0
+    return bool(prefix) and is_readable and git("cat-file", "-e", f"{commit}:{prefix}").returncode != 0
 
 
 def changed_files(commit: str) -> list[str]:

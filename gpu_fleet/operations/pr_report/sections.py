@@ -41,8 +41,15 @@ def hosts(old: Picture, new: Picture) -> Iterator[str]:
             different[said].append(now)
     for said, names in sorted(different.items()):
         yield f"- {_named(names)}: {said}"
-    if different and (units := _restarted(new, {"settings"})):
+    if different and (units := _restarted(new, {"settings", *_changed_settings(before, after)})):
         yield f"- On {_count(sum(map(len, different.values())))}, of these services those that run may restart: {units}"
+
+
+def _changed_settings(before: Mapping[str, Resource], after: Mapping[str, Resource]) -> Iterator[str]:
+    """As a unit names them that restarts on one alone (gpu_fleet/host/part.py)."""
+    for name in before.keys() & after.keys():
+        old, new = before[name].inputs["settings"], after[name].inputs["settings"]
+        yield from (f"setting/{key}" for key in {*old, *new} if old.get(key) != new.get(key))
 
 
 def _address(host: Resource) -> str:
@@ -127,7 +134,7 @@ def _count(hosts: int) -> str:
 
 
 def _restarted(picture: Picture, changed: Set[str]) -> str:
-    """The services that restart when one of these files, or "settings", changes: the manifest's lines say so."""
+    """The services that restart when one of these files, or "settings" or "setting/NAME", changes, by the manifest."""
     lines = [
         line.split("\t")
         for one in picture.of_type(values.BUNDLE).values()

@@ -67,7 +67,7 @@ def _kubeconfig(stack: Stack, section: Kubernetes) -> Iterator[Problem]:
     if "kubeconfig" in stack.secrets_set:
         fix = f"remove it, or `pulumi config rm {PROJECT}:kubeconfig`"
         yield problem("kubernetes.kubeconfig", f"{PROJECT}:kubeconfig is set too", "a file or the secret", fix)
-    elif not stack.listing.local_path(section.kubeconfig).is_file():
+    elif stack.is_deployed_from_here and not stack.listing.local_path(section.kubeconfig).is_file():
         yield problem(
             "kubernetes.kubeconfig",
             f"{section.kubeconfig} does not exist",

@@ -17,7 +17,7 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _secrets(stack)
     if "ssh" not in stack.broken:
         yield from _known_hosts(stack)
-    if "sshPrivateKey" not in stack.secrets_set:
+    if "sshPrivateKey" not in stack.secrets_set and stack.is_deployed_from_here:
         yield from _private_keys(stack)
 
 

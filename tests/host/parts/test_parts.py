@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -10,7 +11,9 @@ from gpu_fleet.host.bundle import Bundle
 from gpu_fleet.host.part import Part
 from gpu_fleet.host.parts import HostOptions, standard_parts
 from gpu_fleet.host.parts.dcgm_exporter import DcgmExporter
+from gpu_fleet.host.parts.monitoring import GRAFANA, SERVERS, Monitoring
 from gpu_fleet.stackfile.counters import counters
+from tests.checkout import REPO
 from tests.host.parts.places import NO_PROGRAMS, parts_of
 
 FLAGS = ("metrics_login", "logs", "logs_login", "docker_logs")
@@ -88,3 +91,14 @@ def test_everything_listens_on_loopback_unless_a_setting_says_otherwise() -> Non
         if name.endswith("_LISTEN")
     }
     assert listens and all(value.startswith("127.0.0.1:") for value in listens)
+
+
+def test_a_server_restarts_on_each_setting_that_it_reads_and_on_no_other() -> None:
+    """On a host that is a GPU host too, a new port of its exporter must not make Mimir replay what it had in memory."""
+    rootfs = REPO / "gpu_fleet/host/rootfs"
+    parts = Monitoring(programs={name: {} for name in (*SERVERS, GRAFANA)}, certificate="").parts()
+    for unit in [unit for part in parts for unit in part.units]:
+        service = (rootfs / f"etc/systemd/system/{unit.name}.service").read_text()
+        texts = [service, *((rootfs / cause[1:]).read_text() for cause in unit.restart_on if (rootfs / cause[1:]).is_file())]
+        read = {name for text in texts for name in re.findall(r"GPU_FLEET_(?!PREFIX\b)\w+", text)}
+        assert {cause.partition("/")[2] for cause in unit.restart_on if cause.startswith("setting")} == read, unit.name
