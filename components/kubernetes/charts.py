@@ -284,7 +284,7 @@ def _require_helm_3() -> None:
     if done.stdout.startswith("v") and not done.stdout.startswith("v3."):
         raise ChartError(
             f"helm on the PATH is {done.stdout.strip()}; expected Helm 3, which Pulumi's Kubernetes provider uses. "
-            "`make preview` and `make shell` put the pinned one first on the PATH (docs/upgrading/charts.md)"
+            "`make preview` and `make shell` put the pinned one first on the PATH (docs/upgrading.md)"
         )
 
 

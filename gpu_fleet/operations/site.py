@@ -30,7 +30,6 @@ _PAGES: Final = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "reporting-a-vulnerability.md",
     "docs/README.md": "tasks.md",
-    "docs/adr/README.md": "adr/index.md",
     "docs/pictures/README.md": "pictures/index.md",
     "alerts/README.md": "reference/rules.md",
     "gpu_fleet/toolchain/README.md": "reference/toolchain.md",

@@ -91,6 +91,7 @@ _WHY: Mapping[str, str] = {
 }
 
 _ALL = "every exporter"
+_ALL_BUT = "all but "
 _HEAD = """\
 # Panels by exporter
 
@@ -117,9 +118,18 @@ def empty_panels(page: str, mode: str) -> set[tuple[str, str]]:
         for one in panels.split("; "):
             named, _, panel = one.rpartition(": ")
             board = named or board
-            if modes == _ALL or MODES[mode].words in modes.split("; "):
+            words = modes.removeprefix(_ALL_BUT).split("; ")
+            if modes == _ALL or (MODES[mode].words in words) != modes.startswith(_ALL_BUT):
                 found.add((_PREFIX + board, panel))
     return found
+
+
+def _named(modes: set[str]) -> str:
+    """Those that are empty, or the fewer that are not."""
+    listed = {kind: "; ".join(mode.words for name, mode in MODES.items() if (name in modes) is kind) for kind in (True, False)}
+    if modes == set(MODES):
+        return _ALL
+    return f"{_ALL_BUT}{listed[False]}" if len(modes) > len(MODES) / 2 else listed[True]
 
 
 def written(empty: Mapping[tuple[str, str], set[str]]) -> str:
@@ -127,8 +137,7 @@ def written(empty: Mapping[tuple[str, str], set[str]]) -> str:
     dashboard before the first of its panels."""
     alike: dict[tuple[str, str], dict[str, list[str]]] = {}
     for (board, panel), modes in empty.items():
-        named = _ALL if modes == set(MODES) else "; ".join(mode.words for name, mode in MODES.items() if name in modes)
-        alike.setdefault((named, why_empty(panel)), {}).setdefault(board.removeprefix(_PREFIX), []).append(panel)
+        alike.setdefault((_named(modes), why_empty(panel)), {}).setdefault(board.removeprefix(_PREFIX), []).append(panel)
     lines = [["Panels", "Empty with", "Why"], ["---"] * 3]
     for key, boards in alike.items():
         lines.append(["; ".join(f"{board}: {'; '.join(panels)}" for board, panels in boards.items()), *key])

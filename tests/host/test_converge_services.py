@@ -147,7 +147,7 @@ def test_a_service_that_reads_one_setting_goes_on_when_another_changes(host: Sim
     file = host.at("/etc/gpu-fleet/gpu-fleet.env")
     file.write_text(file.read_text().replace('"red"', '"by hand"'))
     host.apply([reads_one])
-    assert _process(host) != process, "it may have been started with what was there"
+    assert _process(host) != process, "the service may have been started with that"
 
 
 def test_a_file_of_an_earlier_part_that_appears_or_disappears_restarts_the_service(host: SimulatedHost) -> None:
