@@ -6,7 +6,7 @@ On a host, one line is written to a file that Alloy reads: it becomes a log line
 GpuFleetTestAlert, and Mimir's Alertmanager notifies the receivers of that severity. For a stack without hosts that can be
 reached from here (Kubernetes, pull mode) the line is pushed to Loki, with the login of gpu-fleet:logs: that tests Loki's ruler,
 Alertmanager and the receivers, and not the agents. The alert resolves by itself. operator_alert.py has the start of an alert in a
-cluster that evaluates our rules itself.
+cluster that evaluates our rules itself, prometheus_alert.py a Prometheus that does.
 
 Not done here: alerts that Grafana evaluates are followed as far as Mimir.
 """
@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import yaml
 
-from gpu_fleet.operations import operator_alert
+from gpu_fleet.operations import operator_alert, prometheus_alert
 from gpu_fleet.operations.cluster import cluster_api
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import Server, login_of
@@ -203,6 +203,21 @@ def operator_stages(test: Test) -> Iterator[Stage]:
     yield Stage("the receivers are notified", test.notified, "Alertmanager's log: a request failed or was not sent yet")
 
 
+def prometheus_stages(test: Test, host: HostSpec) -> Iterator[Stage]:
+    server = test.mimir
+    hint = f"on {host.name}: journalctl -u gpu-fleet-alloy; and the URL and the login of {PROJECT}:metrics"
+    yield Stage("the metric is in Prometheus", test.metric_in_mimir, hint)
+    hint = f"{server.url}/api/v1/rules shows the health and last error of the group test-alert"
+    yield Stage("the alert fires in Prometheus", lambda: test.fires_in(server), hint)
+    hint = "`alerting` of prometheus.yml, and Prometheus's log: the alerts do not reach Alertmanager"
+    yield Stage("Alertmanager has the alert", test.at_alertmanager, hint)
+    yield Stage("the receivers are notified", test.notified, "Alertmanager's log: a request failed or was not sent yet")
+
+
+def evaluated_by_prometheus(config: StackConfig) -> bool:
+    return config.rulers is None or config.rulers.mimir is None
+
+
 def evaluated_by_operator(config: StackConfig) -> bool:
     """As components/kubernetes/wiring.py decides where the rules are deployed."""
     section = config.kubernetes
@@ -286,11 +301,7 @@ def push(loki: Server, path: str, labels: Mapping[str, str]) -> int:
 def prepared(config: StackConfig, stack: str, host: HostSpec | None, severity: str) -> Test:
     """Raises OperationError for what would make the test pointless."""
     rulers = config.rulers
-    if rulers is None or rulers.mimir is None:
-        raise OperationError(
-            f"the stack {stack} has no {PROJECT}:rulers.mimir: its Alertmanager is queried there. Add to the stack file:\n"
-            f"  {PROJECT}:rulers: {{mimir: {{url: https://mimir.example.com}}}}"
-        )
+    assert rulers and rulers.mimir
     servers = {
         name: Server(ruler.url, *login_of(ruler, "rulers", config, stack), name)
         for name, ruler in (("Mimir", rulers.mimir), ("Loki", rulers.loki if config.logs else None))
@@ -312,6 +323,21 @@ def prepared(config: StackConfig, stack: str, host: HostSpec | None, severity: s
         )
     _remember(test)
     return test
+
+
+def prepared_for_prometheus(config: StackConfig, stack: str, host: HostSpec | None, severity: str) -> tuple[Test, HostSpec]:
+    """Raises OperationError for what would make the test pointless."""
+    server = prometheus_alert.found_by(config, stack)
+    if host is None:
+        raise OperationError(f"no host of the stack {stack} can be reached from here, and a test alert starts on one")
+    if not has_rule(server):
+        raise OperationError(
+            f"the Prometheus at {server.url} has no rule {ALERT}: `make rules FOR=prometheus STACK={stack}` writes it, for its "
+            "rule_files (docs/import-by-hand.md)"
+        )
+    test = Test(_labels(config, host.name, severity), server)
+    _remember(test)
+    return test, host
 
 
 def prepared_for_operator(config: StackConfig, api: ClusterApi, severity: str) -> Test:
@@ -375,10 +401,15 @@ def _on(host: HostSpec, line: list[str], config: StackConfig, stack: str, found:
 
 def in_rulers(config: StackConfig, stack: str, found: Configuration, options: argparse.Namespace) -> tuple[Test, bool]:
     host = host_of(config, options.host)
-    test = prepared(config, stack, host, options.severity)
+    if evaluated_by_prometheus(config):
+        test, host = prepared_for_prometheus(config, stack, host, options.severity)
+        passed = prometheus_stages(test, host)
+    else:
+        test = prepared(config, stack, host, options.severity)
+        passed = stages(test, config, host)
     send(test, config, stack, found, host)
     try:
-        return test, follow(list(stages(test, config, host)), time.monotonic())
+        return test, follow(list(passed), time.monotonic())
     finally:
         if host:
             _on(host, removal(host, test.started), config, stack, found)
