@@ -205,6 +205,8 @@ class Fleet:
         for job, samples in jobs.items():
             for metric, labels, number in samples(host, at_s, since_s):
                 yield _labels(metric, labels.items(), host, job), number
+        for metric, labels, number in about_host.readiness(host, at_s, is_sick=False):
+            yield _labels(metric, labels.items(), host, "textfile"), number
         for job in (*jobs, "gpu-exporter"):
             yield _labels("up", (), host, job), 1.0
         if self._has_jobs:

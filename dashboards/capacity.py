@@ -190,13 +190,16 @@ def _trend() -> tuple[Any, ...]:
             "GPUs by use",
             q.gpus_by_use(CLUSTER),
             "{{state}}",
-            "Every GPU of the inventory, stacked: with a job or pod, allocated and idle, unallocated, broken, or unknown "
-            "because its host's clock is behind. make usage sums them over a month.",
+            "Every GPU of the inventory, stacked: with a job or pod, allocated and idle, unallocated, powered down by Slurm, "
+            "broken, or unknown because its host's clock is behind. make usage sums them over a month.",
             "short",
             width=24,
             fill=30,
             is_stacked=True,
-            colors={"job": "green", "idle": "yellow", "unallocated": "blue", "broken": "red", "unknown": "gray"},
+            colors={
+                **{"job": "green", "idle": "yellow", "unallocated": "blue", "powered_down": "gray"},
+                **{"broken": "red", "unknown": "purple"},
+            },
             if_none="no cluster has gpu-fleet:jobs, or pods with GPUs",
         ),
         _course(

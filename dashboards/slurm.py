@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dashboards.layout import Row, build
-from dashboards.panels import NO_THRESHOLDS, Column, Query, one_number, rows, time_series
+from dashboards.panels import NO_THRESHOLDS, Column, Query, in_words, one_number, rows, time_series
 from dashboards.queries import slurm as q
 from dashboards.queries import work
 from dashboards.queries.common import CLUSTER
 
-NONE: Final = "no host of the cluster asks Slurm: jobs.queueHosts"
-_STATES: Final = {"idle": "green", "allocated": "blue", "unusable": "red"}
+NONE: Final = "Slurm does not answer, or no host asks it (jobs.queueHosts)"
+NONE_FOUND: Final = f"none; or {NONE}"
+_STATES: Final = {"idle": "green", "allocated": "blue", "unusable": "red", "powered_down": "gray"}
 _NODE_STATES: Final = {
     **{"idle": "green", "allocated": "blue", "mixed": "light-blue", "planned": "super-light-blue", "completing": "purple"},
     **{"drained": "red", "draining": "orange", "down": "dark-red", "maint": "yellow", "reserved": "light-yellow"},
+    **{"powered_down": "gray", "powering_up": "super-light-green"},
 }
 _READY: Final = {"0": ("pass", "green"), "1": ("warn", "yellow"), "2": ("FAIL", "red"), "3": ("unknown", "orange")}
 _HOST: Final = "/d/gpu-fleet-host?var-instance=${__value.raw}&${__url_time_range}"
@@ -37,12 +39,28 @@ def dashboard() -> dict[str, Any]:
 
 def _number(title: str, query: str, description: str, unit: str = "short", thresholds: Any = NO_THRESHOLDS) -> Any:
     return one_number(
-        title, Query(query, title), description=description, unit=unit, thresholds=thresholds, width=4, if_none=NONE
+        title, Query(query, title), description=description, unit=unit, thresholds=thresholds, width=3, if_none=NONE
     )
 
 
 def _now() -> tuple[Any, ...]:
     return (
+        in_words(
+            "Controller",
+            Query(q.answers(CLUSTER), "{{cluster}}"),
+            description="Whether slurmctld has answered a host that asks it within five minutes. What the other panels show is "
+            "its last answer.",
+            words={1: ("answers", "green"), 0: ("NO ANSWER", "red")},
+            width=3,
+            if_none="no host asks Slurm: jobs.queueHosts",
+        ),
+        _number(
+            "Scheduler cycle",
+            q.scheduler_cycle(CLUSTER),
+            "The last one of the main scheduler. Where they take more than a second, jobs start late.",
+            "s",
+            ((None, "green"), (1, "orange")),
+        ),
         _number("Running jobs", q.total("gpu_fleet_slurm_account_jobs", CLUSTER, "running"), "With and without GPUs."),
         _number(
             "Pending jobs",
@@ -59,7 +77,8 @@ def _now() -> tuple[Any, ...]:
         _number(
             "Unusable GPUs",
             q.total("gpu_fleet_slurm_gpus", CLUSTER, "unusable"),
-            "They have no job, and their node takes none: it is drained, down or in maintenance.",
+            "They have no job, and their node takes none: it is drained, down or in maintenance. Not those of nodes that Slurm "
+            "has powered down, and starts for a job.",
             thresholds=((None, "green"), (1, "orange")),
         ),
     )
@@ -72,7 +91,7 @@ def _partitions() -> Any:
             Query(q.by_partition("slurm_partition_jobs_running", CLUSTER), ""),
             Query(q.by_partition("slurm_partition_jobs_pending", CLUSTER), ""),
             Query(q.by_partition("slurm_partition_jobs_hold", CLUSTER), ""),
-            *(Query(q.gpus_of_partitions(CLUSTER, state), "") for state in ("allocated", "idle", "unusable")),
+            *(Query(q.gpus_of_partitions(CLUSTER, state), "") for state in ("allocated", "idle", "unusable", "powered_down")),
             Query(q.by_partition("gpu_fleet_slurm_partition_gpus_pending", CLUSTER), ""),
             Query(q.wait(CLUSTER, "0.5"), ""),
             Query(q.wait(CLUSTER, "1"), ""),
@@ -90,22 +109,24 @@ def _partitions() -> Any:
             "Value #D": Column(heading="GPUs allocated"),
             "Value #E": Column(heading="GPUs idle"),
             "Value #F": Column(heading="GPUs unusable"),
-            "Value #G": Column(heading="GPUs asked for"),
-            "Value #H": Column(heading="Median wait", unit="s"),
-            "Value #I": Column(heading="Longest wait", unit="s"),
+            "Value #G": Column(heading="GPUs powered down"),
+            "Value #H": Column(heading="GPUs asked for"),
+            "Value #I": Column(heading="Median wait", unit="s"),
+            "Value #J": Column(heading="Longest wait", unit="s"),
         },
         sort_by="GPUs asked for",
         if_none=NONE,
     )
 
 
-def _node_table(title: str, nodes: str, description: str, *, width: int, if_none: str, has_reason: bool = True) -> Any:
+def _node_table(title: str, nodes: str, description: str, *, width: int, has_reason: bool = True) -> Any:
     return rows(
         title,
         [Query(nodes, ""), Query(q.critical_alerts(CLUSTER, nodes), ""), Query(q.readiness(CLUSTER, nodes), "")],
         description=description,
         width=width,
         columns={
+            "cluster": Column(heading="Cluster", width=120),
             "node": Column(heading="Node", link=_HOST, width=150),
             "state": Column(heading="State", width=90),
             **({"reason": Column(heading="Reason", is_text=True)} if has_reason else {}),
@@ -114,7 +135,7 @@ def _node_table(title: str, nodes: str, description: str, *, width: int, if_none
         },
         sort_by="Node",
         descending=False,
-        if_none=if_none,
+        if_none=NONE_FOUND,
     )
 
 
@@ -125,7 +146,6 @@ def _nodes() -> tuple[Any, ...]:
             q.sick_and_schedulable(CLUSTER),
             "Slurm starts jobs there, although a critical alert fires for the host or it is not ready: drain them.",
             width=10,
-            if_none="none, or no host asks Slurm",
             has_reason=False,
         ),
         _node_table(
@@ -133,14 +153,12 @@ def _nodes() -> tuple[Any, ...]:
             q.healthy_and_drained(CLUSTER),
             "No job can start there, and nothing is known against their GPUs: resume them, or find out who drained them and why.",
             width=14,
-            if_none="none, or no host asks Slurm",
         ),
         _node_table(
             "Nodes out of service",
             q.nodes_out(CLUSTER),
             "Nodes on which Slurm starts no job, with the reason that somebody gave.",
             width=24,
-            if_none="none, or no host asks Slurm",
         ),
     )
 

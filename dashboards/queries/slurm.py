@@ -19,7 +19,15 @@ def by_partition(series: str, selector: str) -> str:
 
 
 def answers(selector: str) -> str:
-    return f"max by ({ONE_CLUSTER}) (gpu_fleet_slurm_success{{{selector}}})"
+    """1 while a host has an answer of the last five minutes; 0 also where the hosts no longer ask."""
+    here, asked = f"{ONE_CLUSTER}, instance", f"gpu_fleet_slurm_timestamp_seconds{{{selector}}}"
+    success = f"gpu_fleet_slurm_success{{{selector}}}"
+    return f"max by ({ONE_CLUSTER}) ({success} * on ({here}) (timestamp({asked}) - {asked} < bool 300))"
+
+
+def scheduler_cycle(selector: str) -> str:
+    """Seconds."""
+    return f"max(slurm_schedule_cycle_last{{{selector}}}) / 1e6"
 
 
 def total(series: str, selector: str, state: str = "") -> str:

@@ -106,13 +106,13 @@ SLURM: dict[str, Metric] = {
     "slurm_schedule_cycle_last": Metric("gauge", (), "Microseconds of the last cycle of the scheduler."),
     "slurm_server_thread_cnt": Metric("gauge", (), "Threads of slurmctld at work."),
     "gpu_fleet_slurm_partition_gpus": Metric(
-        "gauge", ("partition", "state"), "GPUs: allocated, idle, or unusable: without a job where Slurm starts none."
+        "gauge", ("partition", "state"), "GPUs: allocated, idle, powered_down, or unusable: no job, where Slurm starts none."
     ),
     "gpu_fleet_slurm_partition_gpus_pending": Metric("gauge", _PARTITION, "GPUs that waiting jobs ask for, without held ones."),
     "gpu_fleet_slurm_partition_wait_seconds": Metric(
         "gauge", ("partition", "quantile"), "How long the jobs that wait have been eligible: the median, and the longest."
     ),
-    "gpu_fleet_slurm_gpus": Metric("gauge", ("state",), "GPUs of the cluster: allocated, idle, unusable."),
+    "gpu_fleet_slurm_gpus": Metric("gauge", ("state",), "GPUs of the cluster: allocated, idle, powered_down, unusable."),
     "gpu_fleet_slurm_account_jobs": Metric("gauge", ("account", "state"), "Jobs: running, pending, held."),
     "gpu_fleet_slurm_account_gpus": Metric("gauge", ("account", "state"), "GPUs that these jobs have, or ask for."),
     "gpu_fleet_slurm_jobs_pending": Metric("gauge", ("reason",), "Jobs by the reason for which they wait."),

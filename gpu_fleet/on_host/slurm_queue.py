@@ -86,9 +86,9 @@ class Node(NamedTuple):
 
     @property
     def gpus_by_state(self) -> Mapping[str, int]:
-        """A GPU that has no job is unusable where Slurm starts none."""
-        out = ("down", "powered_down", "powering_up", "draining", "drained", "maint", "reboot_issued")
-        free = "unusable" if self.state in out else "idle"
+        """A GPU that has no job is unusable where Slurm starts none; a node that is powered down is started for a job."""
+        out = dict.fromkeys(("down", "draining", "drained", "maint", "reboot_issued"), "unusable")
+        free = {**out, "powered_down": "powered_down", "powering_up": "powered_down"}.get(self.state, "idle")
         return {"allocated": self.used, free: max(0, self.gpus - self.used)}
 
 
@@ -229,7 +229,7 @@ def _gpus_by_state(of_nodes: Sequence[Node]) -> Mapping[str, int]:
     total = dict.fromkeys(("allocated", "idle", "unusable"), 0)
     for node in of_nodes:
         for state, count in node.gpus_by_state.items():
-            total[state] += count
+            total[state] = total.get(state, 0) + count
     return total
 
 

@@ -32,6 +32,8 @@ from gpu_fleet.stackfile.prices import Prices
 PER_HOUR: Final = 60  # samples: the interval of the rules
 _DAY_S: Final = 86400
 _BY: Final = ("model", "state", "account", "user", "namespace")
+_MODEL, _STATE = _BY.index("model"), _BY.index("state")
+_UNBILLED: Final = "powered_down"  # no cloud bills an instance that is stopped
 HEAD: Final = ("month", "datacenter", "cluster", *_BY, "gpu_hours", "cost", "currency")
 # Larger differences have an alert, GpuHoursDoNotAddUp.
 _MOST_APART: Final = 0.005
@@ -86,9 +88,9 @@ def tariff(config: StackConfig) -> Tariff | None:
 
 
 def rows(config: StackConfig, month: str, used: Hours, costs_as: Tariff | None) -> Iterator[tuple[str, ...]]:
-    prices = costs_as.prices if costs_as else None
     for key, of_days in sorted(used.items()):
-        costs = [count * price for day, count in of_days.items() if prices and (price := prices.at(key[0], day)) is not None]
+        prices = costs_as.prices if costs_as and key[_STATE] != _UNBILLED else None
+        costs = [count * price for day, count in of_days.items() if prices and (price := prices.at(key[_MODEL], day)) is not None]
         money = (f"{sum(costs):.2f}", costs_as.currency) if costs_as and costs else ("", "")
         yield (month, config.datacenter, config.cluster, *key, f"{sum(of_days.values()):.2f}", *money)
 
@@ -108,8 +110,8 @@ def notes(
         free: dict[str, float] = {}
         for key, of_days in used.items():
             for day, count in of_days.items():
-                if costs_as.prices.at(key[0], day) is None:
-                    free[key[0]] = free.get(key[0], 0) + count
+                if key[_STATE] != _UNBILLED and costs_as.prices.at(key[_MODEL], day) is None:
+                    free[key[_MODEL]] = free.get(key[_MODEL], 0) + count
         for model, count in sorted(free.items()):
             yield f"{count:,.1f} GPU-hours of {model or 'GPUs of unknown model'} have no price in grafana.costPerGpuHour."
 

@@ -37,7 +37,7 @@ MODES: Final = {
 class Host:
     """`fault`: injected when the incidents begin. `is_cut_off`: it sends nothing from then on.
 
-    `expected_gpus`: None for as many as it has. `containers`: "docker" or "pods" write logs.
+    `is_ready`: whether work may start on it nevertheless. `containers`: "docker" or "pods" write logs.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Host:
     mode: str
     scenario: str
     fault: Fault | None = None
+    is_ready: bool = True
     is_cut_off: bool = False
     containers: str | None = None
 
@@ -101,6 +102,7 @@ def _lab(mode: str, scenario: str, fault: Fault, containers: str | None = "docke
         mode=mode,
         scenario=scenario,
         fault=fault,
+        is_ready=False,
         containers=containers,
     )
 
@@ -114,6 +116,7 @@ HOSTS: Final = (
         mode="dcgm-4.9",
         scenario="h100x8",
         fault=_falls_off_the_bus(3),
+        is_ready=False,
     ),
     Host(name="gpu-node-003", datacenter="us-west", cluster="training", mode="dcgm-4.9", scenario="h100x8", fault=_hot(5)),
     Host(name="train-01", datacenter="eu-north", cluster="training", mode="dcgm-4.8", scenario="a100x8"),
@@ -126,6 +129,7 @@ HOSTS: Final = (
         mode="smi-exec",
         scenario="l40sx2",
         fault=_falls_off_the_bus(1),
+        is_ready=False,
         containers="docker",
     ),
     _lab("dcgm-4.8", "a100x8", _and_its_fabric),

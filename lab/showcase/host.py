@@ -5,11 +5,13 @@ tests/dashboards holds the names against the real programs' (alerts/catalogue). 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from math import pi, sin
 
+from gpu_fleet.on_host import slurm_queue as slurm
 from lab.gpu.scenario import compile_scenario
 from lab.showcase.fleet import Host
 
@@ -69,10 +71,13 @@ def node_exporter(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:
     yield "gpu_fleet_bundle_info", {"bundle": "5d41402abc4b"}, 1
     yield "gpu_fleet_check_success", {}, 1
     yield "gpu_fleet_check_timestamp_seconds", {}, at_s - at_s % 900
-    yield "gpu_fleet_ready_state", {}, 2 if host.fault else 0
-    yield "gpu_fleet_ready_timestamp_seconds", {}, at_s - at_s % 30
     for part, items in (("alloy", 0), ("node-exporter", 2 if host.name == "gpu-node-003" or host.containers else 0)):
         yield "gpu_fleet_drift_items", {"part": part}, items
+
+
+def readiness(host: Host, at_s: float, *, is_sick: bool) -> Iterator[Sample]:
+    yield "gpu_fleet_ready_state", {}, 0 if host.is_ready or not is_sick else 2
+    yield "gpu_fleet_ready_timestamp_seconds", {}, at_s - at_s % 30
 
 
 def jobs(host: Host) -> Iterator[Sample]:
@@ -86,36 +91,63 @@ def jobs(host: Host) -> Iterator[Sample]:
     yield "gpu_fleet_jobs_success", {}, 1
 
 
-def slurm_queue(host: Host, at_s: float, nodes: Sequence[Host]) -> Iterator[Sample]:
-    """As the first host of a cluster asks it. A healthy node is drained, a spare one has no monitoring; sick ones take jobs."""
-    count, healthy = len(nodes), next((node.name for node in nodes if not node.fault), "")
-    asked = round(_wave(host, at_s, 8, 40))
-    for partition, pending, hold, running in (("train", 5, 1, 2), ("dev", 1, 0, 1)):
-        for name, value in (("pending", pending + hold), ("hold", hold), ("running", running)):
-            yield f"slurm_partition_jobs_{name}", {"partition": partition}, value
-        for name, value in (("idle", 1), ("drained", 1), ("planned", 0), ("resv", 0), ("maint", 0)):
-            yield f"slurm_partition_nodes_{name}", {"partition": partition}, value
-        for state, gpus in (("allocated", 6 * count), ("idle", 2 * count), ("unusable", 8)):
-            yield "gpu_fleet_slurm_partition_gpus", {"partition": partition, "state": state}, gpus
-        yield "gpu_fleet_slurm_partition_gpus_pending", {"partition": partition}, asked if partition == "train" else 4
-        for quantile, wait in (("0.5", 20 * asked), ("1", 3 * 3600)):
-            yield "gpu_fleet_slurm_partition_wait_seconds", {"partition": partition, "quantile": quantile}, wait
-    for state, gpus in (("allocated", 6 * count), ("idle", 2 * count), ("unusable", 8)):
-        yield "gpu_fleet_slurm_gpus", {"state": state}, gpus
-    for account, gpus in (("vision", 4 * count), ("speech", 2 * count)):
-        for state, jobs_of, gpus_of in (("running", count, gpus), ("pending", 3, asked // 2), ("held", 1, 8)):
-            yield "gpu_fleet_slurm_account_jobs", {"account": account, "state": state}, jobs_of
-            yield "gpu_fleet_slurm_account_gpus", {"account": account, "state": state}, gpus_of
-    for reason, jobs_of in (("Resources", asked // 8), ("Priority", 3), ("Dependency", 1), ("JobHeldUser", 1)):
-        yield "gpu_fleet_slurm_jobs_pending", {"reason": reason}, jobs_of
-    states = {node.name: ("draining", "fan 3, ticket 812") if node.name == healthy else ("mixed", "") for node in nodes}
-    for name, (state, reason) in {**states, "spare-01": ("drained", "PSU, until Friday")}.items():
-        yield "gpu_fleet_slurm_node_info", {"node": name, "state": state, "reason": reason}, 1
-    yield "slurm_sdiag_jobs_started", {}, at_s // 300
-    yield "slurm_schedule_cycle_last", {}, 4e4 * _wave(host, at_s, 0.5, 1)
-    yield "slurm_server_thread_cnt", {}, 3
-    yield "gpu_fleet_slurm_success", {}, 1
-    yield "gpu_fleet_slurm_timestamp_seconds", {}, at_s - at_s % 60
+def slurm_queue(host: Host, at_s: float, nodes: Sequence[Host], *, is_sick: bool) -> Iterator[Sample]:
+    """As the first host of a cluster asks it: what the collector makes of such a queue and such nodes."""
+    text = slurm.metrics(_jobs_of(host, at_s, len(nodes)), _nodes_of(nodes, is_sick=is_sick), _controller(host, at_s), at_s)
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            series, _, value = line.rpartition(" ")
+            yield series.partition("{")[0], dict(re.findall(r'(\w+)="([^"]*)"', series)), float(value)
+
+
+def _controller(host: Host, at_s: float) -> dict[str, int]:
+    cycle_us = round(4e4 * _wave(host, at_s, 0.5, 1))
+    return {
+        "slurm_sdiag_jobs_started": int(at_s % 86_400 // 300),
+        "slurm_schedule_cycle_last": cycle_us,
+        "slurm_server_thread_cnt": 3,
+    }
+
+
+def _nodes_of(nodes: Sequence[Host], *, is_sick: bool) -> list[slurm.Node]:
+    """Somebody drained the first node of a large cluster, and the health check those that broke; in others these take jobs."""
+    has_checks = len(nodes) > 2
+    found = []
+    for node in nodes:
+        gpus = len(_uuids(node))
+        flags, reason = {"mixed"}, ""
+        if has_checks and node == nodes[0]:
+            flags, reason = {"mixed", "drain"}, "fan 3, ticket 812"
+        elif has_checks and is_sick and not node.is_ready:
+            flags, reason = {"mixed", "drain"}, "gpu-fleet: GPU 0000:63:00: XID 79: Drain the node and reboot it."
+        elif node.is_cut_off and is_sick:
+            flags, reason = {"down", "not_responding"}, "Not responding"
+        found.append(slurm.Node(node.name, ["train"], frozenset(flags), gpus, min(6, gpus), reason))
+    more = (
+        ("spare-01", "train", {"idle", "drain"}, 0, "PSU, until Friday"),
+        ("spare-02", "train", {"idle", "planned"}, 0, ""),
+        ("dev-01", "dev", {"allocated"}, 8, ""),
+        ("dev-02", "dev", {"idle"}, 0, ""),
+        ("cloud-01", "cloud", {"idle", "powered_down"}, 0, ""),
+    )
+    return [*found, *(slurm.Node(name, [where], frozenset(flags), 8, used, why) for name, where, flags, used, why in more)]
+
+
+def _jobs_of(host: Host, at_s: float, count: int) -> list[slurm.Jobs]:
+    asked = round(_wave(host, at_s, 1, 6))
+    since_s = at_s % 3600
+    return [
+        slurm.Jobs(["train"], "vision", "running", "None", 1, 4 * count, 0),
+        slurm.Jobs(["train"], "speech", "running", "None", 1, 2 * count, 0),
+        slurm.Jobs(["dev"], "speech", "running", "None", 1, 8, 0),
+        slurm.Jobs(["train"], "vision", "pending", "Resources", 1, 16, 7200 + since_s),
+        slurm.Jobs(["train"], "vision", "pending", "Priority", asked, 4, since_s),
+        slurm.Jobs(["train", "dev"], "robotics", "pending", "Priority", asked // 2, 2, since_s / 2),
+        slurm.Jobs(["dev"], "robotics", "pending", "Resources", 1, 1, 90),
+        slurm.Jobs(["train"], "speech", "held", "Dependency", 2, 8, 0),
+        slurm.Jobs(["train"], "vision", "held", "QOSMaxGRESPerUser", asked // 3, 8, 0),
+        slurm.Jobs(["train"], "speech", "held", "JobHeldUser", 1, 4, 0),
+    ]
 
 
 def alloy(host: Host, at_s: float, since_s: float) -> Iterator[Sample]:

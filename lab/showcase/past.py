@@ -86,7 +86,9 @@ class Past:
         nodes = [one for one in HOSTS if (one.datacenter, one.cluster) == (host.datacenter, host.cluster)]
         series: dict[Labels, list[tuple[float, float]]] = {}
         for at_s in self._moments(host):
+            is_sick = at_s >= self.incidents_s
             samples = [("node-exporter", sample) for sample in about_host.node_exporter(host, at_s, self.start_s)]
+            samples += [("textfile", sample) for sample in about_host.readiness(host, at_s, is_sick=is_sick)]
             samples += [("alloy", sample) for sample in about_host.alloy(host, at_s, self.start_s)]
             samples += [(job, ("up", {}, 1.0)) for job in jobs]
             if host.containers == "pods":
@@ -94,12 +96,13 @@ class Past:
             else:
                 samples += [("textfile", sample) for sample in about_host.jobs(host)]
                 if host == nodes[0]:
-                    samples += [("textfile", sample) for sample in about_host.slurm_queue(host, at_s, nodes)]
+                    samples += [("textfile", sample) for sample in about_host.slurm_queue(host, at_s, nodes, is_sick=is_sick)]
             for job, (name, labels, value) in samples:
                 whose = {**host.labels, "instance": job} if job == "kube-state-metrics" else host.labels
                 key = _key(name, {**labels, **whose, "job": job})
                 series.setdefault(key, []).append((at_s, value))
-        self.series |= series
+        for labels, samples in series.items():
+            self.series[labels] = samples if host.is_cut_off else list(ended(samples, STEP_S, self.end_s))
         if host.containers:
             self.streams.append(_printed(host, self._moments(host)))
 

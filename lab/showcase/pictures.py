@@ -46,6 +46,7 @@ SCENES: Final = (
     Scene("incident", "incident", _host("gpu-node-002")),
     Scene("workloads", "workloads", {"datacenter": [MODES_DATACENTER], "cluster": ["kubernetes"]}),
     Scene("jobs", "jobs", {"datacenter": ["us-west"], "cluster": ["training"]}),
+    Scene("slurm", "slurm", _REAL),
     Scene("inference", "inference", _host("kubernetes-host")),
     Scene("capacity", "capacity", {}),
     Scene("pipeline", "pipeline", _REAL),
@@ -107,6 +108,7 @@ silent, and on infer-02 the exporter cannot read the GPUs because one of them is
 | XIDs and health | [picture](xid-1280.png) | [picture](xid-1920.png) |
 | Pods and namespaces | [picture](workloads-1280.png) | [picture](workloads-1920.png) |
 | Jobs | [picture](jobs-1280.png) | [picture](jobs-1920.png) |
+| Slurm queue | [picture](slurm-1280.png) | [picture](slurm-1920.png) |
 | Inference | [picture](inference-1280.png) | [picture](inference-1920.png) |
 | Capacity and cost | [picture](capacity-1280.png) | [picture](capacity-1920.png) |
 | Pipeline health | [picture](pipeline-1280.png) | [picture](pipeline-1920.png) |

@@ -55,6 +55,7 @@ _WHY: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
+            *("Controller", "Scheduler cycle"),
             *("Running jobs", "Pending jobs", "GPUs asked for", "Longest wait", "Idle GPUs", "Unusable GPUs", "Partitions"),
             *("Sick nodes that take jobs", "Nodes out of service", "GPUs by state"),
             *("Nodes by state", "GPUs that pending jobs ask for", "Waiting jobs by reason", "Median wait"),

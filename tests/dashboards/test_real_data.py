@@ -70,6 +70,19 @@ def test_a_panel_has_data_in_some_mode(empty: dict[tuple[str, str], set[str]]) -
     assert nowhere == {"Lost GPUs", "Failed rule evaluations", "In-memory series", "Healthy nodes that are drained"}
 
 
+def test_every_panel_about_slurm_has_data_where_nodes_are_healthy_sick_and_drained(showcase: Showcase) -> None:
+    chosen = {"datacenter": "us-west|eu-north", "cluster": ".*"}
+    panels = [panel for panel in all_panels(BOARDS["gpu-fleet-slurm"]) if "targets" in panel]
+    questions = {panel["title"]: [Question.of(panel, target, chosen) for target in panel["targets"]] for panel in panels}
+    found = ask(showcase, [question for of_panel in questions.values() for question in of_panel])
+    assert {title for title, of_panel in questions.items() if not any(found[one] for one in of_panel)} == set()
+    tables = ("Healthy nodes that are drained", "Sick nodes that take jobs", "Nodes out of service")
+    nodes = {title: {labels["node"] for labels in found[questions[title][0]]} for title in tables}
+    assert nodes["Healthy nodes that are drained"] == {"gpu-node-001"}
+    assert nodes["Sick nodes that take jobs"] == {"infer-02"}
+    assert nodes["Nodes out of service"] == {"gpu-node-001", "gpu-node-002", "spare-01", "train-02"}
+
+
 @pytest.mark.parametrize("name", ["gpu", "host", "incident"])
 def test_a_lost_gpu_is_the_first_row_of_the_pages_that_an_alert_opens(showcase: Showcase, name: str) -> None:
     first = next(panel for panel in all_panels(BOARDS[f"gpu-fleet-{name}"]) if panel["type"] != "row")

@@ -181,7 +181,9 @@ def test_a_node_that_slurm_has_powered_down_is_not_down(answers: Path) -> None:
         (answers / "sinfo.txt").write_text(f"n1|cloud|{slurm}|gpu:8|gpu:0|none|\n")
         found = said(answers)
         assert found[f'gpu_fleet_slurm_node_info{{node="n1",state="{state}",reason=""}}'] == "1"
-        assert found['gpu_fleet_slurm_gpus{state="unusable"}'] == "8"
+        free = "unusable" if state == "down" else "powered_down"
+        gpus = {one: found.get(f'gpu_fleet_slurm_gpus{{state="{one}"}}') for one in ("unusable", "powered_down")}
+        assert gpus == {"unusable": "0", "powered_down": None, free: "8"}, "jobs start there: Slurm powers it up"
 
 
 def test_many_partitions_accounts_and_nodes_have_a_bounded_number_of_series(answers: Path) -> None:

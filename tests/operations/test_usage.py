@@ -105,6 +105,15 @@ def test_without_a_price_there_is_no_money_and_a_difference_is_named(tmp_path: P
     assert "differ by more than 0.5 %" in differs
 
 
+def test_a_node_that_slurm_has_powered_down_has_hours_and_no_cost(tmp_path: Path) -> None:
+    used = {("H100", state, "", "", ""): {"2026-10-01": 8.0} for state in ("powered_down", "unallocated")}
+    used["L4", "powered_down", "", "", ""] = {"2026-10-01": 3.0}
+    priced = config(tmp_path, costPerGpuHour={"H100": 3})
+    found = {(row[3], row[4]): row[-3:] for row in rows(priced, "2026-10", used, tariff(priced))}
+    assert found["H100", "powered_down"] == ("8.00", "", "") and found["H100", "unallocated"] == ("8.00", "24.00", "USD")
+    assert list(notes(used, 19, 24, [(0, 24 * HOUR)], tariff(priced))) == ["19.0 GPU-hours of 19.0 in the inventory"]
+
+
 def test_a_model_without_a_price_is_named(tmp_path: Path) -> None:
     used = {
         ("H100", "job", "", "", "team-a"): {"2026-10-01": 10.0, "2026-10-02": 1.0},
