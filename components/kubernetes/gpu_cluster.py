@@ -25,6 +25,9 @@ _READINESS: Mapping[str, type[pulumi.CustomResource]] = {
     "ServiceAccount": kubernetes.core.v1.ServiceAccount,
     "ClusterRole": kubernetes.rbac.v1.ClusterRole,
     "ClusterRoleBinding": kubernetes.rbac.v1.ClusterRoleBinding,
+    "Lease": kubernetes.coordination.v1.Lease,
+    "Role": kubernetes.rbac.v1.Role,
+    "RoleBinding": kubernetes.rbac.v1.RoleBinding,
     "ConfigMap": kubernetes.core.v1.ConfigMap,
     "Deployment": kubernetes.apps.v1.Deployment,
 }
@@ -83,6 +86,7 @@ class GpuCluster(pulumi.ComponentResource):
     def _cluster(self, name: str) -> resources.Cluster:
         section, args = self._section, self._args
         exporter = next((release.values for release in args.releases if release.name in ("dcgm-exporter", "gpu-operator")), {})
+        does = args.plan.readiness.kubernetes if args.plan.readiness else ""
         return resources.Cluster(
             f"{name}-cluster",
             namespace=section.namespace,
@@ -98,6 +102,8 @@ class GpuCluster(pulumi.ComponentResource):
             prometheus_operator=section.prometheus_operator,
             dra=section.dra,
             min_driver=section.min_driver,
+            taint=TAINT if does == "taint" else None,
+            lease=does in ("condition", "taint"),
             releases=[release.name for release in args.releases],
             remove_crds=[crd for release in args.releases for crd in release.crds],
             place=args.place,
@@ -187,6 +193,8 @@ class GpuCluster(pulumi.ComponentResource):
         for one in readiness.objects(plan):
             body = {_snake(key): value for key, value in one.items() if key not in ("apiVersion", "kind")}
             opts = self._child(after)
+            if one["kind"] == "Lease":  # the pods write it
+                opts.ignore_changes = ["spec"]
             if one["kind"] == "Deployment":  # Pulumi waits until the pod is ready
                 opts.custom_timeouts = pulumi.CustomTimeouts(
                     create=f"{self._section.timeout}s", update=f"{self._section.timeout}s"

@@ -12,16 +12,26 @@ from alerts.readiness import cluster_table
 from components.kubernetes.values import SECRET, SECRETS_DIRECTORY, ClusterPlan, Values, access, needs_files
 from gpu_fleet.on_cluster import nodes
 from gpu_fleet.on_cluster.__main__ import PORT
+from gpu_fleet.on_cluster.lease import LEASE
 from gpu_fleet.toolchain.versions import image
 
 NAME: Final = "gpu-fleet-ready"
 LIBRARY: Final = "/opt/gpu-fleet"
 _SOURCES: Final = Path(nodes.__file__).parents[2]
-_MODULES: Final = ("on_cluster/__main__", "on_cluster/marks", "on_cluster/nodes", "on_cluster/verdict", "on_host/metrics")
+_MODULES: Final = (
+    *("on_cluster/__main__", "on_cluster/lease", "on_cluster/marks", "on_cluster/nodes", "on_cluster/verdict"),
+    "on_host/metrics",
+)
 _TABLE: Final = "gpu_fleet/on_cluster/table.json"
 _LABELS: Final = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME, "app.kubernetes.io/part-of": "gpu-fleet"}
 _NOBODY: Final = 65534
 _RBAC: Final = "rbac.authorization.k8s.io"
+
+
+_RENEWS: Final = {
+    **{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]},
+    **{"resourceNames": [LEASE], "verbs": ["get", "patch"]},
+}
 
 
 def program_files(plan: ClusterPlan) -> dict[str, str]:
@@ -61,6 +71,16 @@ def objects(plan: ClusterPlan) -> Iterator[Values]:
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
     }
+    if plan.readiness.kubernetes != "dry-run":
+        yield {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": here, "spec": {}}
+        yield {"apiVersion": f"{_RBAC}/v1", "kind": "Role", "metadata": here, "rules": [_RENEWS]}
+        yield {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": here,
+            "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": NAME},
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+        }
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": here, "data": {_key(path): text for path, text in files.items()}}
     yield {
         "apiVersion": "apps/v1",
@@ -135,8 +155,9 @@ def _environment(plan: ClusterPlan) -> list[Values]:
     }
     if plan.metrics.username:
         fixed["GPU_FLEET_METRICS_PASSWORD_FILE"] = f"{SECRETS_DIRECTORY}/metrics-password"
-    address = {"name": "GPU_FLEET_READY_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    return [address, *({"name": name, "value": value} for name, value in fixed.items())]
+    of_pod = {"GPU_FLEET_READY_ADDRESS": "status.podIP", "GPU_FLEET_READY_POD": "metadata.name"}
+    fields = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in of_pod.items()]
+    return [*fields, *({"name": name, "value": value} for name, value in fixed.items())]
 
 
 def _key(path: str) -> str:

@@ -13,6 +13,7 @@ class Cluster(pulumi.CustomResource):
 
     `node_terms`: labels of the nodes that the exporter runs on, one of these sets must match; empty: every node.
     `tolerations`, `runtime_class`, `host_paths`: of the exporter's pods; None: it is not this stack's.
+    `taint`: of the readiness program. `lease`: whether it has one.
     `remove_crds`: CustomResourceDefinitions removed with this. `kubelet_certificates`: None where Alloy scrapes no kubelet.
     `place`: kubeconfig (a path) and context; None: they are in a secret. `gpus`, `version`: None until the cluster answers
     a preview.
@@ -39,6 +40,8 @@ class Cluster(pulumi.CustomResource):
         prometheus_operator: str,
         dra: bool,
         min_driver: str | None,
+        taint: str | None,
+        lease: bool,
         releases: Sequence[str],
         remove_crds: Sequence[str],
         place: Mapping[str, str] | None,
@@ -58,6 +61,8 @@ class Cluster(pulumi.CustomResource):
             "prometheusOperator": prometheus_operator,
             "dra": dra,
             "minDriver": min_driver,
+            "taint": taint,
+            "lease": lease,
             "releases": list(releases),
             "removeCrds": list(remove_crds),
             "place": None if place is None else dict(place),

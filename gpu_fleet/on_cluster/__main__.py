@@ -1,8 +1,8 @@
 """Readiness of the nodes of a Kubernetes cluster: every 30 s, for the scheduler, people and Prometheus.
 
 One pod for the whole cluster, so that one place counts how many nodes are tainted, and no GPU node holds a token that may change
-the others. Two pods at once (the node of the first lost its network) decide the same, and a taint is set with the version of the
-node that was read; so there is no lease.
+the others. While there are two (a node that lost its network keeps its pod), their stores may differ, and each would taint as
+many nodes as it may: the one that holds a Lease writes, the other only looks.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from ..on_host.metrics import READINESS, Metrics
+from .lease import LEASE, Lease
 from .marks import Plan, Settings, plan, tainted_at, with_taint, without_taint
 from .nodes import Api, ApiError, Node
 from .verdict import STATES, UNKNOWN, Reason, Store, StoreError, state_of, summary, verdicts
@@ -36,14 +37,15 @@ TABLE = Path(__file__).with_name("table.json")
 class Program:
     """`text`: what Prometheus reads. `tried_at`: when the last round began, by the monotonic clock."""
 
-    def __init__(self, api: Api, store: Any, table: Mapping[str, Any], settings: Settings) -> None:
-        self._api, self._store, self._table, self._settings = api, store, table, settings
+    def __init__(self, api: Api, store: Any, table: Mapping[str, Any], settings: Settings, lease: Lease) -> None:
+        self._api, self._store, self._table, self._settings, self._lease = api, store, table, settings, lease
         self._said: dict[str, str] = {}
         self.text, self.tried_at = "", time.monotonic()
 
     def round(self, now: float) -> None:
         """Raises ApiError when the nodes cannot be read; what is served then grows old."""
         self.tried_at = time.monotonic()
+        writes = self._settings.does != "dry-run" and self._holds(now)
         listed = self._api.nodes()
         try:
             known = verdicts(listed, self._table, self._store)
@@ -59,10 +61,20 @@ class Program:
             nodes = {name: newest[name] for name in nodes if name in newest}
             wanted = plan(nodes, known, self._settings, now)
         refused = set(wanted.refused)
-        self._announce(wanted, nodes, known)
-        if self._settings.does != "dry-run":
+        if writes or self._settings.does == "dry-run":
+            self._announce(wanted, nodes, known)
+        if writes:
             self._write(wanted, nodes)
         self.text = rendered(nodes, known, refused, now)
+
+    def _holds(self, now: float) -> bool:
+        try:
+            holder = self._lease.taken(now)
+        except ApiError as error:
+            self._say("lease", f"nothing is written: the Lease {LEASE} cannot be had: {error}")
+            return False
+        self._say("lease", f"nothing is written: {holder} holds the Lease {LEASE}" if holder else "")
+        return not holder
 
     def _write(self, wanted: Plan, nodes: Mapping[str, Node]) -> None:
         steps: list[Any] = [(name, lambda name=name: self._condition(name, wanted)) for name in wanted.conditions]
@@ -165,7 +177,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _stop)  # the first process of a container has no default for it
     environment, prefix = os.environ, os.environ.get("GPU_FLEET_PREFIX", "")
     settings = Settings(environment["GPU_FLEET_READY_DOES"], float(environment["GPU_FLEET_READY_MOST_DRAINED"]))
-    program = Program(Api(environment, prefix), Store(environment, prefix), json.loads(TABLE.read_text()), settings)
+    api = Api(environment, prefix)
+    lease = Lease(api, environment["GPU_FLEET_READY_POD"])
+    program = Program(api, Store(environment, prefix), json.loads(TABLE.read_text()), settings, lease)
     serve(program, environment["GPU_FLEET_READY_ADDRESS"], PORT)
     while True:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, as far as readiness reads and writes them. Uses the pod's own service account.
+"""The nodes of a cluster, and one Lease, as far as readiness reads and writes them. Uses the pod's own service account.
 
 A condition is merged by its type, so the kubelet's and all the other ones stay. Taints are one list that everybody rewrites as a
 whole: a change names the version of the node that it was made from, and where somebody was faster it is made again from theirs.
@@ -108,6 +108,18 @@ class Api:
             else:
                 return True
         return False
+
+    def lease(self, name: str) -> Json:
+        found: Json = self._request("GET", self._lease(name))
+        return found
+
+    def set_lease(self, name: str, change: Json) -> None:
+        """Status 409: it is no longer the version that the change names."""
+        self._request("PATCH", self._lease(name), change, "application/merge-patch+json")
+
+    def _lease(self, name: str) -> str:
+        namespace = (self._account / "namespace").read_text().strip()
+        return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
 
     def _request(self, method: str, path: str, body: Json | None = None, content: str = "application/json") -> Any:
         # Read again each time: the kubelet renews the token every hour.

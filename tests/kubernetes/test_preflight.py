@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpu_fleet.on_cluster.nodes import TAINT
 from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
 from gpu_fleet.provider.resources.cluster import Cluster as ClusterResource
 from gpu_fleet.provider.resources.cluster import Node, Seen, _kubelets_sign_themselves, look, notes, problems
@@ -304,6 +305,33 @@ def test_existing_exporters_are_seen_and_our_own_are_not(cluster: Cluster, names
     ]
     ours = look(api(cluster.kubeconfig), {**INPUTS, "namespace": namespace})
     assert ours.exporters["the GPU Operator"] == []
+
+
+def test_who_would_not_start_again_on_a_node_that_we_taint_is_named(cluster: Cluster, namespace: str) -> None:
+    """An exporter that is gone keeps its node unknown, and unknown removes no taint."""
+    ours = {"key": TAINT, "operator": "Exists"}
+    of = {
+        "exporter": ({"app": "nvidia-dcgm-exporter"}, "r.example/exporter:1", [{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+        "by-image": ({"app": "mine"}, "r.example/dcgm-exporter:4", [{"key": TAINT, "operator": "Exists", "effect": "NoExecute"}]),
+        "plugin": ({"name": "nvidia-device-plugin-ds"}, "r.example/plugin:1", []),
+        "tolerates": ({"app": "nvidia-dcgm-exporter"}, "r.example/exporter:1", [ours]),
+        "tolerates-all": ({"app": "nvidia-dcgm-exporter"}, "r.example/exporter:1", [{"operator": "Exists"}]),
+        "another": ({"app": "logs"}, "r.example/logs:1", []),
+    }
+    for name, (labels, image, tolerations) in of.items():
+        spec = {"containers": [{"name": "c", "image": image}], "tolerations": tolerations, "nodeSelector": {"none": "such"}}
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        daemons = {"selector": {"matchLabels": labels}, "template": template}
+        metadata = {"name": name, "namespace": namespace}
+        cluster.apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": daemons})
+    tainting = {**INPUTS, "taint": TAINT}
+    seen = look(api(cluster.kubeconfig), tainting)
+    strict = [name.partition("/")[2] for name in seen.strict if name.startswith(f"{namespace}/")]
+    assert sorted(strict) == ["by-image", "exporter", "plugin"]
+    (note,) = notes(replace(GOOD, strict=["theirs/exporter"]), tainting)
+    assert note.startswith("theirs/exporter would not start again on a node with the taint gpu-fleet/not-ready")
+    assert note.endswith("add {key: gpu-fleet/not-ready, operator: Exists} to the tolerations there")
+    assert look(api(cluster.kubeconfig), INPUTS).strict == [], "nothing taints"
 
 
 def test_a_server_that_does_not_answer_is_named(cluster: Cluster, tmp_path: Path) -> None:

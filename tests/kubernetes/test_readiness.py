@@ -17,6 +17,7 @@ import pytest
 from components.kubernetes import readiness
 from components.kubernetes.values import ClusterPlan
 from gpu_fleet.on_cluster.__main__ import Program
+from gpu_fleet.on_cluster.lease import LEASE_S, Lease
 from gpu_fleet.on_cluster.marks import HEARTBEAT_S, Settings
 from gpu_fleet.on_cluster.nodes import ACCOUNT, CONDITION, TAINT, Api, ApiError
 from gpu_fleet.on_cluster.verdict import Store
@@ -116,11 +117,12 @@ class Running:
     def __init__(self, cluster: Cluster, wanted: ClusterPlan, url: str, directory: Path) -> None:
         self.cluster, self.directory = cluster, directory
         cluster.apply(*(one for one in readiness.objects(wanted) if one["kind"] != "Deployment"))
-        namespace = wanted.section.namespace
+        self.namespace = namespace = wanted.section.namespace
         account = directory / ACCOUNT.lstrip("/")
         account.mkdir(parents=True)
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{readiness.NAME}/token"
+        (account / "namespace").write_text(namespace)
         (account / "token").write_text(cluster.api.request("POST", path, request)["status"]["token"])
         (account / "ca.crt").write_bytes((cluster.directory / "ca.crt").read_bytes())
         address = urllib.parse.urlsplit(cluster.url)
@@ -139,7 +141,14 @@ class Running:
         self.program = self.started()
 
     def started(self) -> Program:
-        return Program(self.api, Store(self.environment, str(self.directory)), self.table, self.settings)
+        store = Store(self.environment, str(self.directory))
+        return Program(self.api, store, self.table, self.settings, Lease(self.api, "pod-a"))
+
+    def beside(self, answers: Answers) -> Program:
+        """Another pod, whose store gives other answers."""
+        api = Api(self.environment, str(self.directory))
+        store = lambda query: [(one["metric"], float(one["value"][1])) for one in answers(query)]  # noqa: E731
+        return Program(api, store, self.table, self.settings, Lease(api, "pod-b"))
 
     def round(self, later_s: float = 0) -> None:
         self.program.round(time.time() + later_s)
@@ -303,6 +312,54 @@ def test_taints_of_somebody_else_at_the_same_moment_stay(
     between("example.com/second")
     here.round(405)
     assert here.taints(sick) == ["nvidia.com/gpu", "example.com/first", "example.com/second"]
+
+
+def test_of_two_pods_whose_stores_differ_one_writes_and_the_share_holds(
+    running: Callable[..., Running], store: tuple[str, Answers], five: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that lost its network keeps its pod while the Deployment makes another; a store may have replicas that differ."""
+    here, now = running(most=20), time.time()
+    first, answers = store[1], Answers(here.table)
+    second = here.beside(answers)
+    answers.fresh = set(five)
+    first.failing = answers.failing = {five[0]: "79", five[3]: "79"}
+    here.program.round(now)
+    first.failing, answers.failing = {five[0]: "79"}, {five[3]: "79"}
+    request = here.api._request
+
+    def slow(method: str, path: str, *rest: Any) -> Any:
+        if method == "PATCH" and "/nodes/" in path and not path.endswith("/status"):
+            monkeypatch.setattr(here.api, "_request", request)
+            second.round(now + 70)  # after the first has counted the taints, and before it sets one
+        return request(method, path, *rest)
+
+    monkeypatch.setattr(here.api, "_request", slow)
+    here.program.round(now + 70)
+    tainted = lambda: [name for name in five if TAINT in here.taints(name)]  # noqa: E731
+    assert tainted() == [five[0]], "of seven nodes one is 20 percent"
+
+    for later_s in range(100, 70 + LEASE_S, 30):
+        second.round(now + later_s)
+    assert here.condition(five[0])["status"] == "False", "the first may still be writing"
+    second.round(now + 70 + LEASE_S)
+    assert [here.condition(five[place])["status"] for place in (0, 3)] == ["True", "False"], "the first is gone"
+    here.program.round(now + 75 + LEASE_S)
+    assert here.condition(five[0])["status"] == "True", "the first is back, and only looks"
+    second.round(now + 480 + LEASE_S)
+    second.round(now + 510 + LEASE_S)
+    assert tainted() == [five[3]]
+
+
+def test_without_its_lease_nothing_is_written(
+    running: Callable[..., Running], store: tuple[str, Answers], five: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = running()
+    lease = here.cluster.api.read("coordination.k8s.io/v1", "Lease", readiness.NAME, here.namespace)
+    here.cluster.api.delete(lease)
+    here.round()
+    here.round(30)
+    assert here.condition(five[0]) == {} and f'gpu_fleet_ready_state{{instance="{five[0]}"}} 0' in here.program.text
+    assert capsys.readouterr().out.count("nothing is written: the Lease gpu-fleet-ready cannot be had: ") == 1
 
 
 def test_a_cordon_of_somebody_else_is_left_and_needs_no_taint(

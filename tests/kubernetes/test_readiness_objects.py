@@ -14,6 +14,7 @@ import pytest
 
 from components.kubernetes import readiness, values
 from gpu_fleet.on_cluster.__main__ import PORT
+from gpu_fleet.on_cluster.lease import LEASE
 from gpu_fleet.on_cluster.nodes import TAINT
 from gpu_fleet.toolchain.versions import image
 from lab.ports import free_ports
@@ -44,6 +45,9 @@ def test_the_program_may_do_with_nodes_what_the_stack_file_asks_for(does: str, v
         for resource in rule["resources"]:
             found.setdefault(resource, set()).update(rule["verbs"])
     assert found == verbs
+    of_namespace = [one["rules"] for one in readiness.objects(plan(readiness={"kubernetes": does})) if one["kind"] == "Role"]
+    lease = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [LEASE], "verbs": ["get", "patch"]}
+    assert of_namespace == ([] if does == "dry-run" else [[lease]])
     given = pod(kubernetes=does)
     (container,) = given["containers"]
     security = container["securityContext"]

@@ -49,6 +49,9 @@ _MADE: Final = (
     ("rbac.authorization.k8s.io", "clusterroles", False),
     ("rbac.authorization.k8s.io", "clusterrolebindings", False),
     ("networking.k8s.io", "networkpolicies", True),
+    ("rbac.authorization.k8s.io", "roles", True),
+    ("rbac.authorization.k8s.io", "rolebindings", True),
+    ("coordination.k8s.io", "leases", True),
 )
 
 
@@ -84,6 +87,9 @@ class Seen:
     unlabelled_exporters: Sequence[
         str
     ] = ()  # DaemonSets with dcgm-exporter's image that Alloy finds by no label, "namespace/name"
+    strict: Sequence[
+        str
+    ] = ()  # DaemonSets of GPU nodes, of other installations, that do not tolerate our taint, "namespace/name"
     runtime_class: str = (
         ""  # by which NVIDIA's device plugin runs; empty: none, so the default runtime gives containers the driver
     )
@@ -192,7 +198,11 @@ def look(api: ClusterApi, inputs: Inputs, added: Sequence[str] = ()) -> Seen:
     major, minor = (re.match(r"\d+", version[part]) for part in ("major", "minor"))
     exists = api.find(f"/api/v1/namespaces/{namespace}") is not None
     nodes = nodes_of(api)
-    wanted = {"namespaces": not exists, "networkpolicies": inputs.get("networkPolicies", False)}
+    has_lease = bool(inputs.get("lease"))
+    wanted = {
+        **{"namespaces": not exists, "networkpolicies": inputs.get("networkPolicies", False)},
+        **dict.fromkeys(("roles", "rolebindings", "leases"), has_lease),
+    }
     made = [entry for entry in _MADE if wanted.get(entry[1], True)]
     try:
         daemons = list(api.list("/apis/apps/v1/daemonsets"))
@@ -208,11 +218,8 @@ def look(api: ClusterApi, inputs: Inputs, added: Sequence[str] = ()) -> Seen:
         ],
         has_monitors="ServiceMonitor" in api.resources(_MONITORS),
         exporters={who: _pods_of_others(api, selector, namespace) for selector, who in _EXPORTERS.items()},
-        unlabelled_exporters=[
-            f"{one['metadata']['namespace']}/{one['metadata']['name']}"
-            for one in daemons
-            if _is_unlabelled_exporter(one, namespace)
-        ],
+        unlabelled_exporters=[_name_of(one) for one in daemons if _is_unlabelled_exporter(one, namespace)],
+        strict=[_name_of(one) for one in daemons if _needs_toleration(one, namespace, inputs.get("taint"))],
         runtime_class=next(filter(None, map(_runtime_class_of_plugin, daemons)), ""),
         node_exporters=_pods_of_others(api, _NODE_EXPORTER, namespace),
         interrupted=_interrupted(api, namespace, inputs.get("releases") or ()) if exists else {},
@@ -262,20 +269,42 @@ def _pod_of(daemon: Manifest) -> tuple[Mapping[str, str], Mapping[str, Any]]:
     return template.get("metadata", {}).get("labels") or {}, template.get("spec") or {}
 
 
+def _name_of(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}/{manifest['metadata']['name']}"
+
+
 def _is_unlabelled_exporter(daemon: Manifest, ours: str) -> bool:
-    labels, spec = _pod_of(daemon)
-    known = [selector.partition("=")[::2] for selector in _EXPORTERS]
-    images = [container.get("image", "") for container in spec.get("containers") or ()]
-    is_exporter = any(map(_EXPORTER_IMAGE.search, images))
-    return is_exporter and daemon["metadata"]["namespace"] != ours and not any(labels.get(key) == value for key, value in known)
+    return _is_exporter(daemon) and daemon["metadata"]["namespace"] != ours and not _is_labelled_exporter(daemon)
+
+
+def _is_exporter(daemon: Manifest) -> bool:
+    _, spec = _pod_of(daemon)
+    return any(_EXPORTER_IMAGE.search(container.get("image", "")) for container in spec.get("containers") or ())
+
+
+def _is_labelled_exporter(daemon: Manifest) -> bool:
+    labels, _ = _pod_of(daemon)
+    return any(labels.get(key) == value for key, value in (selector.split("=") for selector in _EXPORTERS))
+
+
+def _is_plugin(daemon: Manifest) -> bool:
+    """NVIDIA's device plugin: its chart, its static manifest or the GPU Operator installed it."""
+    labels, _ = _pod_of(daemon)
+    values = {labels.get("app.kubernetes.io/name"), labels.get("name"), labels.get("app")}
+    return bool(values & {"nvidia-device-plugin", "nvidia-device-plugin-ds", "nvidia-device-plugin-daemonset"})
 
 
 def _runtime_class_of_plugin(daemon: Manifest) -> str:
-    """Its name, where this is NVIDIA's device plugin: its chart, its static manifest or the GPU Operator installed it."""
-    labels, spec = _pod_of(daemon)
-    values = {labels.get("app.kubernetes.io/name"), labels.get("name"), labels.get("app")}
-    is_plugin = values & {"nvidia-device-plugin", "nvidia-device-plugin-ds", "nvidia-device-plugin-daemonset"}
-    return str(spec.get("runtimeClassName") or "") if is_plugin else ""
+    _, spec = _pod_of(daemon)
+    return str(spec.get("runtimeClassName") or "") if _is_plugin(daemon) else ""
+
+
+def _needs_toleration(daemon: Manifest, ours: str, taint: str | None) -> bool:
+    if not taint or daemon["metadata"]["namespace"] == ours:
+        return False
+    _, spec = _pod_of(daemon)
+    is_of_gpus = _is_exporter(daemon) or _is_labelled_exporter(daemon) or _is_plugin(daemon)
+    return is_of_gpus and not _is_tolerated({"key": taint, "effect": "NoSchedule"}, spec.get("tolerations") or ())
 
 
 def _pods_of_others(api: ClusterApi, selector: str, ours: str) -> list[str]:
@@ -422,6 +451,11 @@ def notes(seen: Seen, inputs: Inputs) -> Iterator[str]:
     yield from (text for is_error, text in _not_covered(seen, inputs) if not is_error)
     if virtual := [node.name for node in seen.nodes if node.runs_no_daemons]:
         yield f"not monitored, since no DaemonSet runs on Fargate and virtual nodes: {_some(virtual)}"
+    if seen.strict:
+        yield (
+            f"{_some(seen.strict)} would not start again on a node with the taint {inputs['taint']}, and without it the node "
+            f"stays unknown, and tainted: add {{key: {inputs['taint']}, operator: Exists}} to the tolerations there"
+        )
     if windows := [node.name for node in seen.nodes if node.is_windows and not node.gpus]:
         yield f"not monitored, since Alloy and node_exporter are installed on Linux nodes: {_some(windows)}"
 
