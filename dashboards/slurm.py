@@ -11,6 +11,7 @@ from dashboards.queries import work
 from dashboards.queries.common import CLUSTER
 
 NONE: Final = "Slurm does not answer, or no host asks it (jobs.queueHosts)"
+NONE_BEGAN: Final = f"no job began within an hour; or {NONE}"
 NONE_FOUND: Final = f"none; or {NONE}"
 _STATES: Final = {"idle": "green", "allocated": "blue", "unusable": "red", "powered_down": "gray"}
 _NODE_STATES: Final = {
@@ -194,12 +195,34 @@ def _over_time() -> tuple[Any, ...]:
             "Slurm's reason: Priority and Resources wait for room; the others rarely start by themselves.",
         ),
         _course(
-            "Median wait",
+            "Median wait of pending jobs",
             [Query(q.wait(CLUSTER, "0.5"), "{{partition}}")],
             "Of the jobs that are pending at the time, by partition.",
             "s",
             fill=0,
             is_stacked=False,
+        ),
+        _course(
+            "Waits of jobs that began",
+            [
+                Query(q.start_wait(CLUSTER, 0.5), "{{partition}}, median"),
+                Query(q.start_wait(CLUSTER, 0.95), "{{partition}}, 95 %"),
+            ],
+            "How long jobs that began within the hour had been eligible, by partition: estimated from the counts up to a minute, "
+            "ten minutes, 1, 4, 12 and 24 hours.",
+            "s",
+            fill=0,
+            is_stacked=False,
+            if_none=NONE_BEGAN,
+        ),
+        _course(
+            "Mean wait of jobs that began, by account",
+            [Query(q.mean_start_wait(CLUSTER), "{{account}}")],
+            "Of jobs that began within the hour; the ten accounts that waited longest.",
+            "s",
+            fill=0,
+            is_stacked=False,
+            if_none=NONE_BEGAN,
         ),
         _course(
             "GPUs of running jobs by account",

@@ -74,8 +74,9 @@ _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six 
 _READINESS: Final = 6
 _JOBS: Final = 4
 _JOB: Final = "gpu:job:info"
-# Of a host that asks Slurm: a series per node, and what two partitions, ten accounts and eight reasons have.
-_QUEUE: Final = 120
+# Of a host that asks Slurm: a series per node, and what two partitions, ten accounts and eight reasons have. Each partition has
+# nine for the waits of jobs that began, each account two.
+_QUEUE: Final = 160
 # Recorded of a host to count the GPU-hours: inventory, model, what a listed GPU counts; and whether it is available.
 _USAGE: Final = 4
 

@@ -45,6 +45,22 @@ def wait(selector: str, quantile: str) -> str:
     return by_partition("gpu_fleet_slurm_partition_wait_seconds", f'{selector}, quantile="{quantile}"')
 
 
+def start_wait(selector: str, quantile: float) -> str:
+    """Of the jobs that began within an hour; of a cluster's hosts that ask, each has counted all of them."""
+    buckets = f"increase(gpu_fleet_slurm_start_wait_seconds_bucket{{{selector}}}[1h])"
+    return f"histogram_quantile({quantile}, max by ({ONE_CLUSTER}, partition, le) ({buckets}))"
+
+
+def mean_start_wait(selector: str) -> str:
+    """Of the ten accounts whose jobs waited longest, of those that began within an hour."""
+    waited = _of_hour("gpu_fleet_slurm_account_start_wait_seconds_total", selector)
+    return f"topk(10, {waited} / ({_of_hour('gpu_fleet_slurm_account_starts_total', selector)} > 0))"
+
+
+def _of_hour(series: str, selector: str) -> str:
+    return f"max by ({ONE_CLUSTER}, account) (increase({series}{{{selector}}}[1h]))"
+
+
 def gpus_of_partitions(selector: str, state: str) -> str:
     return by_partition("gpu_fleet_slurm_partition_gpus", f'{selector}, state="{state}"')
 

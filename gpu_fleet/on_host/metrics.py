@@ -112,6 +112,16 @@ SLURM: dict[str, Metric] = {
     "gpu_fleet_slurm_partition_wait_seconds": Metric(
         "gauge", ("partition", "quantile"), "How long the jobs that wait have been eligible: the median, and the longest."
     ),
+    "gpu_fleet_slurm_start_wait_seconds_bucket": Metric(
+        "counter", ("partition", "le"), "Jobs that had been eligible for at most so many seconds when they began."
+    ),
+    "gpu_fleet_slurm_start_wait_seconds_sum": Metric("counter", _PARTITION, "How long they had been eligible, in all."),
+    "gpu_fleet_slurm_start_wait_seconds_count": Metric("counter", _PARTITION, "Jobs that began."),
+    "gpu_fleet_slurm_account_start_wait_seconds_total": Metric(
+        "counter", ("account",), "How long the account's jobs had been eligible when they began, in all."
+    ),
+    "gpu_fleet_slurm_account_starts_total": Metric("counter", ("account",), "Jobs of the account that began."),
+    "gpu_fleet_slurm_start_wait_timestamp_seconds": Metric("gauge", (), "Until when starts of jobs are counted."),
     "gpu_fleet_slurm_gpus": Metric("gauge", ("state",), "GPUs of the cluster: allocated, idle, powered_down, unusable."),
     "gpu_fleet_slurm_account_jobs": Metric("gauge", ("account", "state"), "Jobs: running, pending, held."),
     "gpu_fleet_slurm_account_gpus": Metric("gauge", ("account", "state"), "GPUs that these jobs have, or ask for."),

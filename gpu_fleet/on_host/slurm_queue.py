@@ -18,9 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from .files import replace
+from .files import replace, text_of
 from .metrics import Metrics
 from .slurm_tools import SlurmError, run
+from .slurm_waits import Started, counted
 
 MOST_NODES = 5000
 MOST_ACCOUNTS, MOST_PARTITIONS, MOST_REASONS = 100, 64, 16
@@ -28,9 +29,13 @@ MOST_TEXT = 100
 OTHER = "other"
 # Of all types of the options --gpus..., tres-alloc has what is needed where AccountingStorageTRES has gres/gpu.
 _JOB = (
-    *("Partition", "Account", "State", "Reason", "ArrayTaskID", "SubmitTime", "EligibleTime", "NumNodes", "NumTasks"),
-    *("tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"),
+    *("Partition", "Account", "State", "Reason", "ArrayTaskID", "SubmitTime", "EligibleTime", "StartTime", "BatchHost"),
+    *("NumNodes", "NumTasks", "tres-alloc", "tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket"),
 )
+# Slurm still shows them for a while (MinJobAge).
+_ENDED = {
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
+}
 _NODE = ("NodeHost", "PartitionName", "StateComplete", "Gres", "GresUsed", "Reason")
 # Why a job waits that idle nodes may start: anything else is somebody's decision, or a limit of its own user, account or licence.
 _SCHEDULERS = {"None", "Resources", "Priority", "Prolog", "Cleaning"}
@@ -45,8 +50,8 @@ _SDIAG = {
 class Jobs(NamedTuple):
     """Jobs that squeue shows in one row: one job, or those of an array that have not begun.
 
-    `use`: running, pending, or held: by somebody or by a limit, until a time, or until another job ends. `waited`: seconds for
-    which a pending one could have begun.
+    `use`: running, ended, pending, or held: by somebody or by a limit, until a time, or until another job ends. `waited`: seconds
+    for which it could have begun, until it did. `began`: 0: not yet, or it was cancelled before.
     """
 
     partitions: Sequence[str]
@@ -56,6 +61,7 @@ class Jobs(NamedTuple):
     number: int
     gpus: int
     waited: float
+    began: float = 0
 
 
 class Node(NamedTuple):
@@ -93,25 +99,35 @@ class Node(NamedTuple):
 
 
 def jobs(now: float) -> list[Jobs]:
-    """All that wait or run. Raises SlurmError."""
-    return [_job(row, now) for row in _rows("squeue", "--local", "--all", "--noheader", _columns(_JOB), count=len(_JOB))]
+    """All that wait or run, and those that ended a while ago. Raises SlurmError."""
+    asked = ("squeue", "--local", "--all", "--states=all", "--noheader", _columns(_JOB))
+    return [_job(row, now) for row in _rows(*asked, count=len(_JOB))]
 
 
 def _job(row: Sequence[str], now: float) -> Jobs:
-    partitions, account, state, reason, array, submitted, eligible, nodes, tasks, *tres = row
+    partitions, account, state, reason, array, submitted, eligible, start, first_node, nodes, tasks, *tres = row
     waits = state == "PENDING"
-    since = eligible if eligible.isdigit() else submitted  # N/A also until the scheduler has looked at an array
-    waited = now - float(since)
+    since = float(eligible if eligible.isdigit() else submitted)  # N/A also until the scheduler has looked at an array
+    # A job that waits may have the time that is planned, and one that was cancelled before it began that of its end.
+    began = float(start) if not waits and start.isdigit() and first_node not in ("", "n/a") else 0.0
+    waited = (began or now) - since
     text = (re.match(r"[\w ]+", reason) or ["None"])[0]
     return Jobs(
         partitions=[_text(name) for name in partitions.split(",")],
         account=_text(account) if account not in ("N/A", "(null)") else "",
-        use=("held" if waited < 0 or text not in _SCHEDULERS else "pending") if waits else "running",
+        use=_use(state, reason=text, waited=waited),
         reason=_text(text),
         number=_tasks(array) if waits else 1,
         gpus=_gpus_of_job(tres, _number(nodes), _number(tasks)),
         waited=waited,
+        began=began,
     )
+
+
+def _use(state: str, *, reason: str, waited: float) -> str:
+    if state != "PENDING":
+        return "ended" if state in _ENDED else "running"
+    return "held" if waited < 0 or reason not in _SCHEDULERS else "pending"
 
 
 def _gpus_of_job(tres: Sequence[str], nodes: int, tasks: int) -> int:
@@ -185,6 +201,7 @@ def metrics(of_jobs: Sequence[Jobs], of_nodes: Sequence[Node], of_controller: Ma
     found = Metrics.of_slurm()
     for name, value in of_controller.items():
         found.add(name, value)
+    of_jobs = [one for one in of_jobs if one.use != "ended"]
     partitions = dict.fromkeys(name for node in of_nodes for name in node.partitions)
     for name in list(partitions)[:MOST_PARTITIONS]:
         its_jobs = [one for one in of_jobs if name in one.partitions]
@@ -263,10 +280,14 @@ def _text(value: str) -> str:
 def main(_: Sequence[str]) -> int:
     """Status 0 also where Slurm does not answer: the metrics say it."""
     file = Path(os.environ.get("GPU_FLEET_PREFIX", "") + "/var/lib/gpu-fleet/textfile/slurm_queue.prom")
+    waits = file.with_name("slurm_queue_waits.prom")
     os.environ.update(SLURM_TIME_FORMAT="%s", SLURM_BITSTR_LEN="0")  # seconds; arrays whole
     try:
         now = time.time()
-        text = metrics(jobs(now), nodes(), controller(), now)
+        found = jobs(now)
+        text = metrics(found, nodes(), controller(), now)
+        started = [Started(one.partitions[0], one.account, one.began, one.waited) for one in found if one.began]
+        replace(waits, counted(text_of(waits), started, now))
     except SlurmError as error:
         failed = Metrics.of_slurm()
         failed.add("gpu_fleet_slurm_success", 0)

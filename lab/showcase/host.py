@@ -12,6 +12,7 @@ from functools import cache
 from math import pi, sin
 
 from gpu_fleet.on_host import slurm_queue as slurm
+from gpu_fleet.on_host import slurm_waits
 from lab.gpu.scenario import compile_scenario
 from lab.showcase.fleet import Host
 
@@ -94,10 +95,20 @@ def jobs(host: Host) -> Iterator[Sample]:
 def slurm_queue(host: Host, at_s: float, nodes: Sequence[Host], *, is_sick: bool) -> Iterator[Sample]:
     """As the first host of a cluster asks it: what the collector makes of such a queue and such nodes."""
     text = slurm.metrics(_jobs_of(host, at_s, len(nodes)), _nodes_of(nodes, is_sick=is_sick), _controller(host, at_s), at_s)
-    for line in text.splitlines():
+    for line in (text + _began_until(int(at_s // 300))).splitlines():
         if not line.startswith("#"):
             series, _, value = line.rpartition(" ")
             yield series.partition("{")[0], dict(re.findall(r'(\w+)="([^"]*)"', series)), float(value)
+
+
+@cache
+def _began_until(turn: int) -> str:
+    """Every five minutes a job begins, whose wait is another one each time."""
+    if turn % 288 == 0:
+        return slurm_waits.counted("", [], turn * 300)
+    where, account = (("train", "vision"), ("train", "speech"), ("dev", "robotics"))[turn % 3]
+    job = slurm_waits.Started(where, account, turn * 300 - 20, (40, 900, 5400, 200, 20_000)[turn % 5])
+    return slurm_waits.counted(_began_until(turn - 1), [job], turn * 300)
 
 
 def _controller(host: Host, at_s: float) -> dict[str, int]:

@@ -159,8 +159,8 @@ def test_a_host_that_asks_slurm_reports_the_whole_cluster() -> None:
     hosts = [host(exporter="textfile"), host(exporter="textfile")]
     _, without = summary(hosts, STANDARD, "standard", jobs=True)
     text, total = summary(hosts, STANDARD, "standard", jobs=True, queue_hosts=1)
-    assert total.sent - without.sent == 120 + 2 and total.recorded == without.recorded
-    assert "1 host with Slurm's queue: 122 more each" in text
+    assert total.sent - without.sent == 160 + 2 and total.recorded == without.recorded
+    assert "1 host with Slurm's queue: 162 more each" in text
 
 
 def test_a_stack_without_hosts_has_no_estimate_of_series():

@@ -10,14 +10,14 @@ import pytest
 from gpu_fleet.on_host import slurm_queue, textfile
 
 NOW = 1_795_831_800
-# Recorded on 2026-11-28 with squeue, sinfo and sdiag of 22.05.8; accounts, the second partition and its nodes are added.
+# Recorded on 2026-11-28 with squeue, sinfo and sdiag of 22.05.8; accounts, starts, the second partition and its nodes are added.
 SQUEUE = """\
-train|vision|PENDING|Resources|0-9%2|1795831600|1795831740|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|
-train,dev|vision|PENDING|Priority|N/A|1795831600|1795831700|2|16|cpu=16,mem=1M,node=1,billing=16|N/A|N/A|gres:gpu:1|N/A|
-train|speech|PENDING|BeginTime|N/A|1795831600|1795835303|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
-train|speech|PENDING|JobHeldUser|N/A|1795831600|N/A|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
-train|speech|RUNNING|None|N/A|1795831600|1795831703|1|1|cpu=1,node=1,billing=1|gres:gpu:3|N/A|N/A|N/A|
-train|(null)|RUNNING|None|N/A|1795831600|1795831703|2|2|cpu=2,node=2,billing=2,gres/gpu=8,gres/gpu:h100=8|N/A|gres:gpu:4|N/A|N/A|
+train|vision|PENDING|Resources|0-9%2|1795831600|1795831740|N/A|n/a|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|
+train,dev|vision|PENDING|Priority|N/A|1795831600|1795831700|N/A|n/a|2|16|cpu=16,mem=1M,node=1,billing=16|N/A|N/A|gres:gpu:1|N/A|
+train|speech|PENDING|BeginTime|N/A|1795831600|1795835303|N/A|n/a|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
+train|speech|PENDING|JobHeldUser|N/A|1795831600|N/A|N/A|n/a|1|1|cpu=1,mem=1M,node=1,billing=1|gres:gpu:2|N/A|N/A|N/A|
+train|speech|RUNNING|None|N/A|1795831600|1795831703|1795831760|gpu-b|1|1|cpu=1,node=1,billing=1|gres:gpu:3|N/A|N/A|N/A|
+train|(null)|RUNNING|None|N/A|1795831600|1795831703|1795831703|gpu-b|2|2|cpu=2,node=2,billing=2,gres/gpu=8,gres/gpu:h100=8|N/A|gres:gpu:4|N/A|N/A|
 """
 SINFO = """\
 gpu-a|train|mixed|gpu:8|gpu:7|none|
@@ -86,7 +86,7 @@ def test_partitions_have_jobs_gpus_and_waits(answers: Path) -> None:
 
 
 def test_an_array_that_the_scheduler_has_not_looked_at_yet_waits_since_it_was_submitted(answers: Path) -> None:
-    row = f"train|vision|PENDING|None|0-4|{NOW - 30}|N/A|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|"
+    row = f"train|vision|PENDING|None|0-4|{NOW - 30}|N/A|N/A|n/a|1|1|cpu=1,mem=1M,node=1,billing=1|N/A|gres:gpu:8|N/A|N/A|"
     (answers / "squeue.txt").write_text(f"{row}\n")  # recorded with 22.05.8
     found = said(answers)
     assert found['slurm_partition_jobs_hold{partition="train"}'] == "0"
@@ -141,7 +141,7 @@ def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
 def test_a_job_that_idle_nodes_cannot_start_is_held(answers: Path, reason: str, eligible: str, use: str) -> None:
     """Otherwise SlurmQueueStuck would call a queue stuck in which each job waits for its own user's limit."""
     (answers / "squeue.txt").write_text(
-        f"train|vision|PENDING|{reason}|N/A|1795831600|{eligible}|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
+        f"train|vision|PENDING|{reason}|N/A|1795831600|{eligible}|N/A|n/a|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
     )
     found = said(answers)
     assert found[f'gpu_fleet_slurm_account_jobs{{account="vision",state="{use}"}}'] == "1"
@@ -149,7 +149,7 @@ def test_a_job_that_idle_nodes_cannot_start_is_held(answers: Path, reason: str, 
 
 def test_reasons_are_whole_sentences_without_names_of_nodes(answers: Path) -> None:
     for reason in ("launch failed requeued held", "ReqNodeNotAvail, UnavailableNodes:gpu-[001-002]"):
-        row = f"train|vision|PENDING|{reason}|N/A|1795831600|1795831700|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
+        row = f"train|vision|PENDING|{reason}|N/A|1795831600|1795831700|N/A|n/a|1|1|cpu=1|gres:gpu:8|N/A|N/A|N/A|\n"
         (answers / "squeue.txt").write_text(row)
         assert said(answers)[f'gpu_fleet_slurm_jobs_pending{{reason="{reason.partition(",")[0]}"}}'] == "1"
 
@@ -184,6 +184,52 @@ def test_a_node_that_slurm_has_powered_down_is_not_down(answers: Path) -> None:
         free = "unusable" if state == "down" else "powered_down"
         gpus = {one: found.get(f'gpu_fleet_slurm_gpus{{state="{one}"}}') for one in ("unusable", "powered_down")}
         assert gpus == {"unusable": "0", "powered_down": None, free: "8"}, "jobs start there: Slurm powers it up"
+
+
+def began(at: int, waited: int, state: str = "RUNNING", account: str = "vision", node: str = "gpu-a") -> str:
+    """As 24.11 shows jobs."""
+    return f"train|{account}|{state}|None|N/A|{at - waited - 9}|{at - waited}|{at}|{node}|1|1|cpu=1|gres:gpu:1|N/A|N/A|N/A|\n"
+
+
+def waits(answers: Path, now: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(slurm_queue.time, "time", lambda: now)
+    said(answers)
+    text = (answers / "var/lib/gpu-fleet/textfile/slurm_queue_waits.prom").read_text()
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name.removeprefix("gpu_fleet_slurm_"): value for name, value in found.items()}
+
+
+def test_jobs_that_began_are_counted_once_with_their_wait(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, never = began(NOW - 100, 5000), began(NOW + 20, 9000, "CANCELLED", node="n/a")
+    (answers / "squeue.txt").write_text(before)
+    assert waits(answers, NOW, monkeypatch) == {"start_wait_timestamp_seconds": str(NOW - 15)}, "began before we looked"
+    just = began(NOW + 50, 86400)
+    (answers / "squeue.txt").write_text(before + began(NOW, 60) + began(NOW + 30, 61, "COMPLETED", account='a"b') + never + just)
+    found = waits(answers, NOW + 60, monkeypatch)
+    assert found['start_wait_seconds_count{partition="train"}'] == "2", "the last one may be one of several of that second"
+    assert found['start_wait_seconds_sum{partition="train"}'] == "121"
+    assert found['account_starts_total{account="a\\"b"}'] == found['account_starts_total{account="vision"}'] == "1"
+    assert found['account_start_wait_seconds_total{account="vision"}'] == "60"
+    buckets = {le: found[f'start_wait_seconds_bucket{{partition="train",le="{le}"}}'] for le in ("60", "600", "86400", "+Inf")}
+    assert buckets == {"60": "1", "600": "2", "86400": "2", "+Inf": "2"}
+    found = waits(answers, NOW + 120, monkeypatch)
+    assert found['start_wait_seconds_count{partition="train"}'] == "3"
+    assert found['start_wait_seconds_bucket{partition="train",le="86400"}'] == "3"
+    assert found['account_starts_total{account="a\\"b"}'] == "1"
+
+
+def test_counters_of_waits_stay_while_the_controller_is_away_and_miss_nothing(
+    answers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (answers / "squeue.txt").write_text("")
+    waits(answers, NOW, monkeypatch)
+    answer = (answers / "squeue").read_text()
+    (answers / "squeue").write_text("#!/bin/sh\nexit 1\n")
+    away = waits(answers, NOW + 60, monkeypatch)
+    assert away == {"start_wait_timestamp_seconds": str(NOW - 15)}
+    (answers / "squeue").write_text(answer)
+    (answers / "squeue.txt").write_text(began(NOW + 30, 7) + began(NOW + 200, 8))
+    assert waits(answers, NOW + 240, monkeypatch)['start_wait_seconds_sum{partition="train"}'] == "15"
 
 
 def test_many_partitions_accounts_and_nodes_have_a_bounded_number_of_series(answers: Path) -> None:

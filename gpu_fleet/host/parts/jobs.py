@@ -31,7 +31,7 @@ class Jobs:
             name="slurm-queue",
             when={ASKS_QUEUE: ("yes",)},
             settings={ASKS_QUEUE: "no"},
-            files=(File.from_rootfs(_QUEUE), File.python("on_host/slurm_queue")),
+            files=(File.from_rootfs(_QUEUE), File.python("on_host/slurm_queue"), File.python("on_host/slurm_waits")),
             units=(Unit(name="gpu-fleet-slurm-queue", timer=True, restart_on=("settings", _QUEUE)),),
             checks=(FileCheck(path=QUEUE_SAID, contains="gpu_fleet_slurm_timestamp_seconds", fresh_s=120),),
         )
