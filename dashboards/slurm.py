@@ -11,6 +11,7 @@ from dashboards.queries import work
 from dashboards.queries.common import CLUSTER
 
 NONE: Final = "Slurm does not answer, or no host asks it (jobs.queueHosts)"
+PARTITION: Final = "{{datacenter}} / {{cluster}} / {{partition}}"
 NONE_BEGAN: Final = f"no job began within an hour; or {NONE}"
 NONE_FOUND: Final = f"none; or {NONE}"
 _STATES: Final = {"idle": "green", "allocated": "blue", "unusable": "red", "powered_down": "gray"}
@@ -40,7 +41,7 @@ def dashboard() -> dict[str, Any]:
 
 def _number(title: str, query: str, description: str, unit: str = "short", thresholds: Any = NO_THRESHOLDS) -> Any:
     return one_number(
-        title, Query(query, title), description=description, unit=unit, thresholds=thresholds, width=3, if_none=NONE
+        title, Query(query, title), description=description, unit=unit, thresholds=thresholds, width=6, if_none=NONE
     )
 
 
@@ -48,11 +49,10 @@ def _now() -> tuple[Any, ...]:
     return (
         in_words(
             "Controller",
-            Query(q.answers(CLUSTER), "{{cluster}}"),
-            description="Whether slurmctld has answered a host that asks it within five minutes. What the other panels show is "
-            "its last answer.",
+            Query(q.answers(CLUSTER), "Controller"),
+            description="Whether slurmctld has answered a host that asks it within five minutes, in every cluster chosen.",
             words={1: ("answers", "green"), 0: ("NO ANSWER", "red")},
-            width=3,
+            width=6,
             if_none="no host asks Slurm: jobs.queueHosts",
         ),
         _number(
@@ -102,6 +102,7 @@ def _partitions() -> Any:
         width=24,
         height=6,
         columns={
+            "datacenter": Column(heading="Datacenter"),
             "cluster": Column(heading="Cluster"),
             "partition": Column(heading="Partition"),
             "Value #A": Column(heading="Running"),
@@ -120,14 +121,16 @@ def _partitions() -> Any:
     )
 
 
-def _node_table(title: str, nodes: str, description: str, *, width: int, has_reason: bool = True) -> Any:
+def _node_table(title: str, nodes: str, description: str, *, height: int, has_reason: bool = True) -> Any:
     return rows(
         title,
         [Query(nodes, ""), Query(q.critical_alerts(CLUSTER, nodes), ""), Query(q.readiness(CLUSTER, nodes), "")],
         description=description,
-        width=width,
+        width=24,
+        height=height,
         columns={
-            "cluster": Column(heading="Cluster", width=120),
+            "datacenter": Column(heading="Datacenter", width=110),
+            "cluster": Column(heading="Cluster", width=110),
             "node": Column(heading="Node", link=_HOST, width=150),
             "state": Column(heading="State", width=90),
             **({"reason": Column(heading="Reason", is_text=True)} if has_reason else {}),
@@ -146,20 +149,20 @@ def _nodes() -> tuple[Any, ...]:
             "Sick nodes that take jobs",
             q.sick_and_schedulable(CLUSTER),
             "Slurm starts jobs there, although a critical alert fires for the host or it is not ready: drain them.",
-            width=10,
+            height=5,
             has_reason=False,
         ),
         _node_table(
             "Healthy nodes that are drained",
             q.healthy_and_drained(CLUSTER),
             "No job can start there, and nothing is known against their GPUs: resume them, or find out who drained them and why.",
-            width=14,
+            height=5,
         ),
         _node_table(
             "Nodes out of service",
             q.nodes_out(CLUSTER),
             "Nodes on which Slurm starts no job, with the reason that somebody gave.",
-            width=24,
+            height=8,
         ),
     )
 
@@ -186,7 +189,7 @@ def _over_time() -> tuple[Any, ...]:
         ),
         _course(
             "GPUs that pending jobs ask for",
-            [Query(q.by_partition("gpu_fleet_slurm_partition_gpus_pending", CLUSTER), "{{partition}}")],
+            [Query(q.by_partition("gpu_fleet_slurm_partition_gpus_pending", CLUSTER), PARTITION)],
             "By partition; those of held jobs are not among them.",
         ),
         _course(
@@ -196,7 +199,7 @@ def _over_time() -> tuple[Any, ...]:
         ),
         _course(
             "Median wait of pending jobs",
-            [Query(q.wait(CLUSTER, "0.5"), "{{partition}}")],
+            [Query(q.wait(CLUSTER, "0.5"), PARTITION)],
             "Of the jobs that are pending at the time, by partition.",
             "s",
             fill=0,
@@ -205,8 +208,8 @@ def _over_time() -> tuple[Any, ...]:
         _course(
             "Waits of jobs that began",
             [
-                Query(q.start_wait(CLUSTER, 0.5), "{{partition}}, median"),
-                Query(q.start_wait(CLUSTER, 0.95), "{{partition}}, 95 %"),
+                Query(q.start_wait(CLUSTER, 0.5), f"{PARTITION}, median"),
+                Query(q.start_wait(CLUSTER, 0.95), f"{PARTITION}, 95 %"),
             ],
             "How long jobs that began within the hour had been eligible, by partition: estimated from the counts up to a minute, "
             "ten minutes, 1, 4, 12 and 24 hours.",

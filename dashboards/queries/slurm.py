@@ -19,10 +19,10 @@ def by_partition(series: str, selector: str) -> str:
 
 
 def answers(selector: str) -> str:
-    """1 while a host has an answer of the last five minutes; 0 also where the hosts no longer ask."""
+    """1 while in each cluster a host has an answer of the last five minutes; 0 also where the hosts no longer ask."""
     here, asked = f"{ONE_CLUSTER}, instance", f"gpu_fleet_slurm_timestamp_seconds{{{selector}}}"
     success = f"gpu_fleet_slurm_success{{{selector}}}"
-    return f"max by ({ONE_CLUSTER}) ({success} * on ({here}) (timestamp({asked}) - {asked} < bool 300))"
+    return f"min(max by ({ONE_CLUSTER}) ({success} * on ({here}) (timestamp({asked}) - {asked} < bool 300)))"
 
 
 def scheduler_cycle(selector: str) -> str:
