@@ -58,7 +58,7 @@ def mean_start_wait(selector: str) -> str:
 
 
 def _of_hour(series: str, selector: str) -> str:
-    return f"max by ({ONE_CLUSTER}, account) (increase({series}{{{selector}}}[1h]))"
+    return f"sum by (account) (max by ({ONE_CLUSTER}, account) (increase({series}{{{selector}}}[1h])))"
 
 
 def gpus_of_partitions(selector: str, state: str) -> str:

@@ -71,7 +71,7 @@ class Program:
         try:
             holder = self._lease.taken(now)
         except ApiError as error:
-            self._say("lease", f"nothing is written: the Lease {LEASE} cannot be had: {error}")
+            self._say("lease", f"nothing is written: the Lease {LEASE} is not available: {error}")
             return False
         self._say("lease", f"nothing is written: {holder} holds the Lease {LEASE}" if holder else "")
         return not holder

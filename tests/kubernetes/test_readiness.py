@@ -359,7 +359,7 @@ def test_without_its_lease_nothing_is_written(
     here.round()
     here.round(30)
     assert here.condition(five[0]) == {} and f'gpu_fleet_ready_state{{instance="{five[0]}"}} 0' in here.program.text
-    assert capsys.readouterr().out.count("nothing is written: the Lease gpu-fleet-ready cannot be had: ") == 1
+    assert capsys.readouterr().out.count("nothing is written: the Lease gpu-fleet-ready is not available: ") == 1
 
 
 def test_a_cordon_of_somebody_else_is_left_and_needs_no_taint(
