@@ -28,12 +28,12 @@ from typing import Any, Final
 
 from alerts.xid import CATALOGUE, Severity
 from bench.rules import GPUS_PER_HOST, Fleet, hosts_of
-from gpu_fleet.host.parts.exporter_choice import ExporterChoice
 from gpu_fleet.operations.table import table
+from gpu_fleet.stackfile.config import StackConfig
 from lab import gpu
 from lab.dev import query
 from lab.dev.up import endpoints_of_stack
-from lab.dev.workspace import DEV
+from lab.dev.workspace import DEV, REPO, STACK
 from lab.gpu import inject, kernel
 from lab.gpu.machine import KERNEL_LOG
 
@@ -146,7 +146,8 @@ class Values(threading.Thread):
     def __init__(self, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self._stop_now, self._mimir = stop, endpoints_of_stack()["MIMIR_URL"]
-        self._page = f"http://{ExporterChoice().listen}/metrics"
+        (host,) = StackConfig.from_file(REPO / f"Pulumi.{STACK}.yaml").hosts.values()
+        self._page = f"http://127.0.0.1:{host.ports.gpu_exporter}/metrics"
         self._parts: list[tuple[float, float, float]] = []  # seconds to the exporter's page, the scrape, and a query
 
     def run(self) -> None:
