@@ -16,6 +16,8 @@ if __name__ == "__main__":
 
 def main() -> int:
     arguments = _parser().parse_args()
+    if os.environ.get("NO_STAND_INS") == "1":
+        sys.exit("grafana: NO_STAND_INS=1 refuses the lab's stand-in; Grafana itself is not on the PATH")
     # Not before: `--version`, by which a program on the PATH is known for Grafana's own, ends above, without 0.3 s for aiohttp.
     from lab.grafana.access import Access
     from lab.grafana.app import serve

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -14,29 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from dashboards import LOKI_UID, MIMIR_UID, Price, all_dashboards
+from lab.grafana import process
 from lab.ports import free_ports
 from lab.showcase.showcase import Showcase
 
 USER, PASSWORD = "admin", "showcase"  # on loopback, with simulated data
-_PROGRAM = Path(__file__).parents[1] / "grafana" / "bin" / "grafana"
-_READY_S = 300
 
 
 class Board:
-    """`url`: of the stand-in."""
+    """`url`: of Grafana, or its stand-in."""
 
     def __init__(self, showcase: Showcase, directory: Path) -> None:
         [port] = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
-        settings = {
-            "GF_SERVER_HTTP_ADDR": "127.0.0.1",
-            "GF_SERVER_HTTP_PORT": str(port),
-            "GF_PATHS_DATA": str(directory),
-            "GF_SECURITY_ADMIN_PASSWORD": PASSWORD,
-        }
-        self._process = subprocess.Popen([_PROGRAM, "server"], env={**os.environ, **settings})
+        self._process = process.start(directory, port, PASSWORD)
         try:
-            self._wait()
             self._fill(showcase)
         except BaseException:
             self.close()
@@ -60,17 +49,6 @@ class Board:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait()
-
-    def _wait(self) -> None:
-        deadline = time.monotonic() + _READY_S
-        while True:
-            try:
-                urllib.request.urlopen(f"{self.url}/api/health", timeout=5).close()  # noqa: S310  always http to loopback
-                return
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
 
     def _post(self, path: str, body: Mapping[str, Any]) -> None:
         login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,8 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in STANDINS:
+        if os.environ.get("NO_STAND_INS") == "1":
+            sys.exit(f"{name}: NO_STAND_INS=1 refuses the lab's stand-in; the official one is not on the PATH")
         keep_the_sdk_out()
         sys.exit(importlib.import_module(STANDINS[name]).main(sys.argv[2:]))
     sys.exit(importlib.import_module("lab.standins.commands").main(sys.argv[1:]))

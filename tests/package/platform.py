@@ -13,7 +13,6 @@ import yaml
 from components.package.schema import package_schema
 from gpu_fleet.provider.schema import schema
 from gpu_fleet.stackfile.stand_ins import LAB_STACKS
-from lab.standins.programs import environment
 from tests.checkout import REPO
 from tests.places import OBEDIENT, artifacts_of_nothing
 from tests.provider.ruler_server import RulerServer
@@ -29,9 +28,7 @@ class Platform(Project):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        lab = environment("platform")
-        self.environment |= {key: lab[key] for key in ("PULUMI_HOME", "GPU_FLEET_CHECKOUT", LAB_STACKS)}
-        self.environment["PATH"] = lab["PATH"]
+        self.environment[LAB_STACKS] = "platform"
         shutil.copytree(EXAMPLES / "python", directory, dirs_exist_ok=True)
         shutil.copy(REPO / "tests/package/pulumi_gpu_fleet.py", directory)
         (directory / "schema.json").write_text(json.dumps(package_schema(schema())))

@@ -1,21 +1,16 @@
-"""The lab's Grafana as a process, as `pulumi up` starts it, and a client of its API that shares no code with it."""
+"""Grafana as a process, or its stand-in where it is not installed, and a client of its API."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from lab.grafana import process
 from lab.ports import free_ports
-
-PROGRAM = Path(__file__).parents[2] / "lab" / "grafana" / "bin" / "grafana"
-READY_S = 120
 
 
 class GrafanaServer:
@@ -28,17 +23,7 @@ class GrafanaServer:
         self.start()
 
     def start(self) -> None:
-        settings = {
-            "GF_SERVER_HTTP_ADDR": "127.0.0.1",
-            "GF_SERVER_HTTP_PORT": str(self.port),
-            "GF_PATHS_DATA": str(self.directory),
-            "GF_SECURITY_ADMIN_PASSWORD": self.auth.partition(":")[2],
-        }
-        self._process = subprocess.Popen([PROGRAM, "server", "--homepath", "/nowhere"], env={**os.environ, **settings})
-        deadline = time.monotonic() + READY_S
-        while self.ask("GET", "/api/health")[0] != 200:
-            assert self._process.poll() is None and time.monotonic() < deadline, "the stand-in of Grafana did not start"
-            time.sleep(0.02)
+        self._process = process.start(self.directory, self.port, self.auth.partition(":")[2])
 
     def stop(self) -> None:
         self._process.terminate()

@@ -1,4 +1,4 @@
-"""A Pulumi project whose stack is run by the real engine with the stand-ins."""
+"""A Pulumi project whose stack is run by the real engine, with stand-ins for the plugins that are not installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gpu_fleet.stackfile.stand_ins import LAB_STACKS
 from gpu_fleet.toolchain import find
 from lab.standins import programs
 from tests.checkout import REPO
@@ -27,19 +26,14 @@ class Project:
         (directory / "Pulumi.yaml").write_text(
             "name: standins\nruntime: {name: python, options: {toolchain: pip, virtualenv: .venv}}\n"
         )
-        stand_ins = REPO / "lab" / "standins" / "bin"  # on the PATH: an official plugin never takes their place here
         self.environment = {
             **os.environ,
-            "PATH": os.pathsep.join([str(find("pulumi").parent), str(stand_ins), os.environ["PATH"]]),
-            "PULUMI_HOME": str(directory / "home"),
-            LAB_STACKS: "test",
+            **programs.environment("test"),
             "PULUMI_BACKEND_URL": f"file://{directory}/state",
             "PULUMI_CONFIG_PASSPHRASE": "a passphrase",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
-        (directory / "home").mkdir()
-        programs.keep_no_logs(directory / "home")
 
     def create(self, stack: str = "test") -> Project:
         self.run("stack", "init", stack)

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_fleet import toolchain
 from gpu_fleet.host.artifacts import INDEX, SIMULATED
 from gpu_fleet.host.parts import PROGRAMS
 from gpu_fleet.stackfile.artifacts import permit_artifacts
 from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.stand_ins import LAB_STACKS, StandInsRefused
-from gpu_fleet.toolchain import ToolchainError
 from gpu_fleet.toolchain.versions import release
 from lab.kubernetes.certificates import Authority
 from lab.standins import permission, programs
@@ -138,18 +136,6 @@ def test_pulumi_runs_in_the_lab_without_a_log_of_every_property(project: Project
     assert (project.directory / "home" / "logs").is_file()
     logs = Path(programs.environment("test")["PULUMI_HOME"], "logs")
     assert logs.is_file(), "the directory that an earlier version left is removed"
-
-
-def test_no_stand_in_is_used_where_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `make test OFFICIAL=1` sets it: the nightly run must fail rather than test a stand-in."""
-    monkeypatch.setattr(toolchain, "located", lambda name: None)
-    assert programs.find("grafana") == programs.STAND_INS["grafana"]
-    monkeypatch.setenv(programs.REFUSED, "1")
-    for use in (programs.in_use, programs.environment, lambda: programs.find("grafana")):
-        with pytest.raises(
-            ToolchainError, match=r"NO_STAND_INS=1 refuses stand-ins.*pulumi-language-python.*\n.*--retry-upstream"
-        ):
-            use()
 
 
 def test_make_preview_names_the_program_that_is_missing_for_the_stack_and_how_to_install_it(tmp_path: Path) -> None:
