@@ -89,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     artifacts = verbs.add_parser("artifacts", help="a directory of artifacts for simulated hosts")
     artifacts.add_argument("directory", type=Path, metavar="DIRECTORY")
     artifacts.add_argument("--stack", default="", help="one that has a monitoring server needs its programs too")
+    artifacts.add_argument("--arch", action="append", choices=[architecture()], help="the only one that there is")
     kit = verbs.add_parser("offline-kit", help="an offline kit for trying out, with what there is on this machine")
     kit.add_argument("--stack", default="")
     kit.add_argument("--python", action="append")

@@ -207,3 +207,27 @@ def test_a_number_without_data_is_unknown_and_not_green(board, panel):
     assert [result["color"] for result in of_null] == ["#808080"]
     assert of_null[0]["text"] not in ("", "0", "none")
     assert [one["expr"] for one in targets(panel) if "vector(" in one["expr"]] == [], "a zero that nothing measured"
+
+
+# The panels of the guide for textfile collectors (seed 001): color steps, fill in percent, and the color of a dashed line.
+GUIDE = [
+    ("CPU utilization", [], 25, ""),
+    ("Memory used", [], 70, "text"),
+    ("GPU utilization", [0.7, 0.9], 0, ""),
+    ("GPU memory used", [], 30, "red"),
+    ("GPU temperature", [70, 80, 85], 0, ""),
+    ("GPU power", [], 70, "red"),
+    ("Disk usage", [0.7, 0.85], None, ""),
+    ("Network", [], 0, ""),
+]
+
+
+@pytest.mark.parametrize(("title", "steps", "fill", "dashed"), GUIDE, ids=[title for title, *_ in GUIDE])
+def test_the_host_dashboard_looks_as_the_guide_s_did(title, steps, fill, dashed):
+    [panel] = [one for one in all_panels(dashboards.all_dashboards()[dashboards.uid("host")]) if one["title"] == title]
+    shown, overridden = panel["fieldConfig"]["defaults"], panel["fieldConfig"]["overrides"]
+    assert [step["value"] for step in shown["thresholds"]["steps"] if step["value"]] == steps
+    assert shown.get("custom", {}).get("fillOpacity") == fill
+    styles = [{one["id"]: one["value"] for one in override["properties"]} for override in overridden]
+    lines = [style["color"]["fixedColor"] for style in styles if style.get("custom.lineStyle", {}).get("fill") == "dash"]
+    assert lines == ([dashed] if dashed else [])
