@@ -22,25 +22,6 @@ PASSWORD = "planted-password"
 LOCAL = {"here": {}, "there": {"gpuExporter": 9401, "nodeExporter": 9101, "alloy": 12346}}
 
 
-@pytest.mark.parametrize(
-    ("section", "where", "words"),
-    [
-        ({"tls": TLS}, "scrape.username", "is missing"),
-        ({"username": "prometheus"}, "scrape.tls", "is missing"),
-        ({**SECTION, "tls": {"certificateFile": "/a"}}, "scrape.tls.keyFile", "is missing"),
-        ({**SECTION, "tls": {**TLS, "keyFile": "host.key"}}, "scrape.tls.keyFile", "start it with /"),
-        ({**SECTION, "address": "eth0"}, "scrape.address", "0.0.0.0"),
-        ({**SECTION, "nodeExporterPort": 9111}, "scrape.gpuExporterPort", "9111 is nodeExporterPort too"),
-        ({**SECTION, "nodeExporterPort": 9100}, "scrape.nodeExporterPort", "used on loopback already, on gpu-node-001"),
-    ],
-)
-def test_an_error_is_reported_where_it_is(section: dict, where: str, words: str, base: Path) -> None:
-    errors = problems(stack(scrape=section), base, {"scrapePassword"})
-    assert errors is not None
-    assert [problem.where for problem in errors.problems] == [f"gpu-fleet:{where}"], str(errors)
-    assert words in str(errors)
-
-
 def test_hosts_that_share_this_machine_cannot_share_its_ports(base: Path) -> None:
     local = {name: {"connection": "local", "prefix": f".dev/{name}", "ports": ports} for name, ports in LOCAL.items()}
     one = {"scrape": SECTION, "hosts": {"here": local["here"]}}

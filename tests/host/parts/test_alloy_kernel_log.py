@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.host.parts.conftest import RunningAlloy, kernel_log_facts, running_alloy
 from tests.host.parts.receiver import LogLine
@@ -30,142 +33,17 @@ LOADED = "[ 1855.000001] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64
 SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
 NIC_HEALTH = "[ 39.000000] mlx5_core 0000:18:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
-NIC_EVENTS = {
-    NIC_HEALTH: ("health_compromised", "0000:18:00.0"),
-    "[ 39.000001] mlx5_core 0000:19:00.0: print_health_info:431:(pid 0): synd 0x8: unrecoverable hardware error": (
-        "unrecoverable_error",
-        "0000:19:00.0",
-    ),
-    "[ 39.000002] mlx5_core 0000:1a:00.0: wait_func:1151:(pid 2671): QUERY_VPORT_COUNTER(0x770) timeout. Will cause a leak of a "
-    "command resource": ("command_timeout", "0000:1a:00.0"),
-    "[ 39.000003] mlx5_core 0000:1b:00.0 ens27f0np0: TX timeout detected": ("tx_timeout", "0000:1b:00.0"),
-    "[ 39.000004] NETDEV WATCHDOG: eth2 (mlx5_core): transmit queue 7 timed out": ("tx_timeout", "eth2"),
-    "[ 39.000005] mlx5_core 0000:1c:00.0 eth3: NETDEV WATCHDOG: CPU: 5: transmit queue 0 timed out 5032 ms": (
-        "tx_timeout",
-        "0000:1c:00.0",
-    ),
-    "[ 39.000006] mlx5_core 0000:1d:00.0 eth4: RX timeout on channel: 3, ICOSQ: 0x1a, RQ: 0x2b, CQ: 0x3c": (
-        "rx_timeout",
-        "0000:1d:00.0",
-    ),
-    "[ 39.000007] mlx5_core 0000:1e:00.0: Port module event[error]: module 0, Cable error, High Temperature": (
-        "high_temperature",
-        "0000:1e:00.0",
-    ),
-    "[ 39.000008] infiniband rdmap0s6: The device didn't send any completion for admin cmd Create-QP(1) status 0": (
-        "command_timeout",
-        "rdmap0s6",
-    ),
-    "[ 39.000009] efa 0000:00:06.0: Device isn't ready, abort com init": ("health_compromised", "0000:00:06.0"),
-}
-NO_NIC_EVENTS = [
-    "[ 39.100000] mlx5_core 0000:18:00.1: Port module event: module 1, Cable unplugged",
-    "[ 39.100001] mlx5_core 0000:18:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power on the PCIe slot (27W).",
-    "[ 39.100002] mlx5_core 0000:[4711]: segfault at 0 ip 55d0 in x: device's health compromised - reached miss count[55d0,1]",
-    "[ 39.100003] NETDEV WATCHDOG[4711]: segfault at 0 ip 55d0 error 4 in (mlx5_core): transmit queue 7 timed out[55d0,1000]",
-    "[ 39.100004] infiniband rdma[4711]: segfault at 0 in infiniband rdmap0s6: The device didn't send any completion[5,1]",
-    "[ 39.100005] usb 1-1: Product: mlx5_core 0000:18:00.0: synd 0x8: unrecoverable hardware error",
-]
-# As in public reports of GPUs that were lost, and of one that never logged an XID.
-PCIE_ERRORS = {
-    "[ 39.200000] nvidia 0000:03:00.0: AER: can't recover (no error_detected callback)": "0000:03:00",
-    "[ 39.200001] nvidia 0000:02:00.0: device has no AER-aware driver": "0000:02:00",
-    "[ 39.200002] nvidia 0008:06:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer": "0008:06:00",
-    "[ 39.200003] nvidia 0000:0a:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer": "0000:0a:00",
-    "[ 39.200004] amdgpu 0000:84:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer": "0000:84:00",
-}
-NO_PCIE_ERRORS = [
-    "[ 39.300000] nvidia 0000:0b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
-    "[ 39.300001] nvidia 0000:0b:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Transmitter ID)",
-    "[ 39.300002] snd_hda_intel 0000:0b:00.1: AER: can't recover (no error_detected callback)",
-    "[ 39.300003] pcieport 0000:00:03.0: AER: Uncorrected (Fatal) error received: 0000:00:03.0",
-    "[ 39.300004] nvidia 0000:0b:[4711]: segfault at 0 in nvidia 0000:0b:00.0: AER: can't recover[55d0,1000]",
-]
+_GIVEN: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("kernel_log.yaml").read_text())
+NIC_EVENTS = {text: tuple(event) for text, event in _GIVEN["NIC_EVENTS"].items()}
+NO_NIC_EVENTS = _GIVEN["NO_NIC_EVENTS"]
+PCIE_ERRORS = _GIVEN["PCIE_ERRORS"]
+NO_PCIE_ERRORS = _GIVEN["NO_PCIE_ERRORS"]
 NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
-# AMD's driver, as recorded (AMD's node-scraper, ROCm issues, bug reports) or as its source prints it; see alerts/amd_events.csv.
-AMD_EVENTS = {
-    AMD: "uncorrectable",
-    "kern  :err   : 2024-11-24T17:53:23,028841-06:00 amdgpu 0000:68:00.0: {15}Poison is created": "poison_created",
-    **{
-        f"[ 60.0000{number:02}] amdgpu 0000:83:00.0: {text}": event
-        for number, (text, event) in enumerate(
-            [
-                (
-                    "amdgpu: socket: 4, die: 0 1 correctable hardware errors detected in total in gfx block, no user …",
-                    "correctable",
-                ),
-                ("amdgpu: {3}socket: 0, die: 1, 2 new deferred hardware errors detected in umc block", "poison_created"),
-                ("amdgpu: 1 uncorrectable hardware errors detected in xgmi_wafl block", "xgmi_error"),
-                ("1 uncorrectable errors detected in umc block", "uncorrectable"),  # before Linux 5.10
-                ("3 correctable errors detected in gfx block", "correctable"),
-                ("{1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
-                # AMD's RAS core, which replaces the driver's own in 2026: a blank after the braces, blocks in capitals.
-                ("amdgpu: {7} Uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
-                ("amdgpu: uncorrectable hardware error (ERREVENT_ATHUB_INTERRUPT) detected!", "uncorrectable"),
-                ("amdgpu: {7} socket: 0, die: 1, 1 new uncorrectable hardware errors detected in UMC block", "uncorrectable"),
-                ("amdgpu: {7} socket: 0, die: 1, 1 new uncorrectable hardware errors detected in XGMI_WAFL block", "xgmi_error"),
-                ("amdgpu: {7} socket: 0, die: 1, 2 new deferred hardware errors detected in UMC block", "poison_created"),
-                ("amdgpu: {7} socket: 0, die: 1, 2 new poison consumption detected in GFX block", "poison_contained"),
-                ("amdgpu: {7} socket: 0, die: 1, 4 new correctable hardware errors detected in UMC block", "correctable"),
-                ("amdgpu: RAS records:12 exceed error threshold", "bad_page_threshold"),
-                ("amdgpu: VF is in an unrecoverable state. Runtime Services are halted.", "bad_page_threshold"),  # of a guest
-                ("{14}poison is consumed by client 12, kick off gpu reset flow", "poison_consumed"),
-                ("amdgpu: RAS poison consumption, unmap queue flow succeeded: client id 27", "poison_contained"),
-                ("amdgpu: Saved bad pages 176 reaches threshold value 128", "bad_page_threshold"),
-                ("amdgpu: RAS records:116 exceeds 90% of threshold:128", "bad_pages_near_threshold"),
-                ("amdgpu: ring comp_1.0.0 timeout, signaled seq=51, emitted seq=53", "ring_timeout"),
-                ("[drm] *ERROR* ring sdma0 timeout, signaled seq=51, emitted seq=53", "ring_timeout"),
-                ("amdgpu: Ring gfx_0.0.0 reset failed", "ring_timeout"),
-                ("amdgpu: MES failed to respond to msg=REMOVE_QUEUE", "ring_timeout"),
-                ("amdgpu: MES(1) failed to respond to msg=MISC (WAIT_REG_MEM)", "ring_timeout"),
-                ("[drm:mes_v11_0_submit_pkt_and_poll_completion [amdgpu]] *ERROR* MES failed to response msg=14", "ring_timeout"),
-                ("amdgpu: GPU reset begin!. Source:  1", "gpu_reset"),
-                ("amdgpu: GPU reset(2) succeeded!", "reset_succeeded"),
-                ("amdgpu: GPU reset end with ret = -62", "reset_failed"),
-                ("amdgpu: GPU reset(3) failed", "reset_failed"),
-                ("device lost from bus!", "lost"),
-                ("amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32770)", "page_fault"),
-                ("amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)", "page_fault"),
-                ("amdgpu: WARN: GPU is throttled, expect performance decrease. PPT and HBM.", "thermal_throttle"),
-                ("amdgpu: socket: 0, aid: 1, fw_status: 0x1f, xgmi link training failed", "xgmi_error"),
-                ("amdgpu: socket: 0, aid: 1, hbm: 0, fw_status: 0x1f, memory training failed", "init_failed"),
-                ("amdgpu: ERROR: GPU over temperature range(SW CTF) detected!", "over_temperature"),
-            ]
-        )
-    },
-}
-NO_AMD_EVENTS = [
-    "[ 61.000000] amdgpu 0000:83:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
-    "[ 61.000009] amdgpu 0000:83:00.0: amdgpu: {7}[Hardware Error]: Accelerator Check Architecture events logged",
-    "[ 61.000001] amdgpu 0000:83:00.0: amdgpu: WARN: GPU is throttled, expect performance decrease. PPT.",
-    "[ 61.000002] amdgpu 0000:83:00.0: amdgpu: ring gfx_0.0.0 uses VM inv eng 0 on hub 0",
-    "[ 61.000006] amdgpu 0000:83:00.0: amdgpu: Starting comp_1.0.1 ring reset",
-    "[ 61.000007] amdgpu 0000:83:00.0: amdgpu: Ring comp_1.0.1 reset succeeded",
-    "[ 61.000008] amdgpu 0000:83:00.0: [drm] device wedged, but recovered through reset",
-    "[ 61.000003] amdgpu 0000:83:00.0: amdgpu:  for process GPU reset(1) failed pid 7 thread GPU reset(1) failed pid 7)",
-    "[ 61.000004] amdgpu 0000:83:[4711]: segfault at 0 ip 55d0 in amdgpu 0000:83:00.0: amdgpu: GPU reset(1) failed[55d0,1000]",
-    '[ 61.000005] audit: type=1400 comm="x" name="amdgpu 0000:83:00.0: amdgpu: GPU reset(1) failed"',
-]
-# Text of users in a kernel log: the name of a crashing program (15 bytes at the start of a line) and of its file (of any length),
-# names in audit records, and shapes that no driver writes.
-FORGED_IN_KERNEL_LINES = [
-    "[ 50.000001] NVRM: Xid (PCI:[4711]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (PCI:0000:4b:00): 79, pid[55d0,1000]",
-    "[ 50.000002] NVRM: Xid (0000[4712]: segfault at 0 ip 55d0 sp 7ffd error 4 in NVRM: Xid (0000:4b:00): 79, pid=1[55d0,1000]",
-    '[ 50.000003] audit: type=1400 audit(1.0:1): apparmor="DENIED" comm="x" name="NVRM: Xid (PCI:0000:4b:00): 63, Row"',
-    "[ 50.000004] usb 1-1: Product: NVRM: Xid (PCI:0000:4b:00): 79, pid=1",
-    "[ 50.000005] NVRM: Xid (PCI:0000:4b:00): 7979, pid=1, more digits than a code has",
-    "[ 50.000006] NVRM: Xid (PCI:0000:4b:00:and:more): 79, an address that no bus has",
-    "[ 50.000007] NVRM: Xid (PCI:0000:4b:00): 79!, what follows a code is a comma",
-    "[ 50.000008] x[4713]: segfault at 0 ip 55d0 error 4 in nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal[55d0,1000]",
-    "[ 50.000009] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 200340000, Fatal, Link 30 LTSSM Fault Up",
-    "[ 50.000010] Linux version 6[4714]: segfault at 0 ip 55d0 sp 7ffd error 4 in Linux version 6.8.0[55d0,1000]",
-]
-FORGED_BY_PROGRAMS = [
-    "Jan 18 11:38:05 node ops: NVRM: Xid (PCI:0000:4b:00): 79, pid=1, name=x, GPU has fallen off the bus.",
-    "Jan 18 11:38:05 node dockerd[99]: [ 12.300000] NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
-    "2026-01-18T11:38:05.123456+00:00 node ops[1]: kernel: NVRM: Xid (PCI:0000:4b:00): 79, GPU has fallen off the bus.",
-]
+AMD_EVENTS = _GIVEN["AMD_EVENTS"]
+NO_AMD_EVENTS = _GIVEN["NO_AMD_EVENTS"]
+FORGED_IN_KERNEL_LINES = _GIVEN["FORGED_IN_KERNEL_LINES"]
+FORGED_BY_PROGRAMS = _GIVEN["FORGED_BY_PROGRAMS"]
 LAST = "[ 99.000000] NVRM: the last line of this log"
 FLOODED = "0000:f7:00"  # a GPU of which only the flood speaks
 EVENTS = [
