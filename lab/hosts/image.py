@@ -50,6 +50,14 @@ class Layer:
         return [self, *(self.below.stack() if self.below else [])]
 
 
+def shell(name: str) -> str:
+    """A script of setup/, for a layer, without the lines before the first command."""
+    text = (Path(__file__).parent / "setup" / f"{name}.sh").read_text()
+    while text.startswith("#"):
+        text = text.partition("\n")[2]
+    return f"\n{text}"
+
+
 _LOGINS_AND_SSHD = f"""
 for login in {" ".join(LOGINS)}; do useradd --create-home --shell /bin/bash "$login"; done
 echo "careful:{SUDO_PASSWORD}" | chpasswd
@@ -63,12 +71,7 @@ echo 'en_US.UTF-8' >/etc/locale.conf
 : >/etc/machine-id
 """
 # A login's user manager stays: starting one for each login is two thirds of what a login costs (0.19 s of CPU against 0.07).
-_SYSTEMD_SETUP = """
-systemctl enable systemd-networkd >/dev/null 2>&1
-mkdir -p /var/log/journal /etc/systemd/logind.conf.d
-printf '[Login]\\nUserStopDelaySec=1h\\n' >/etc/systemd/logind.conf.d/lab.conf
-: >/etc/machine-id
-"""
+_SYSTEMD_SETUP = shell("systemd")
 
 # gzip, sed, awk and the like are essential packages; python3 is what our programs and the simulated GPU tools need.
 BASE = Layer(
@@ -88,12 +91,7 @@ NEWER_BASE = replace(BASE, name="newer-base", suite="trixie", packages=(*BASE.pa
 NEWER_MACHINE = replace(MACHINE, name="newer-machine", below=NEWER_BASE)
 # What other machines have: from Python 3.8 and systemd 245 to 26.04's sudo and coreutils, which are written in Rust.
 # networkd of 245 waits for udev, which containers have not, where nothing says that it is in one.
-_OLD_NETWORKD = r"""
-mkdir -p /etc/systemd/system/systemd-networkd.service.d
-printf '[Service]\nExecStartPost=+/bin/sh -c "ip link set host0 up; %s"\n' \
-  'ip address add $$(sed -n s/^Address=//p /etc/systemd/network/10-host0.network) dev host0' \
-  >/etc/systemd/system/systemd-networkd.service.d/lab.conf
-"""
+_OLD_NETWORKD = shell("old-networkd")
 OTHERS = {
     name: replace(
         BASE,
@@ -133,19 +131,7 @@ SLURM = Layer(
     name="slurm",
     below=MACHINE,
     packages=("munge", "slurmctld", "slurmd", "slurm-client"),
-    setup="""
-systemctl disable munge slurmctld slurmd >/dev/null 2>&1
-echo 'the key of all hosts of the lab, of no other host' >/etc/munge/munge.key
-chown munge:munge /etc/munge/munge.key
-chmod 0400 /etc/munge/munge.key
-case $(slurmd -V) in # neither looks for groups, which nspawn has of both versions
-  *22.05*) plugin=cgroup/v1 ;;
-  *) plugin=disabled ;;
-esac
-echo "CgroupPlugin=$plugin" >/etc/slurm/cgroup.conf
-mkdir -p /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /var/log/slurm
-chown slurm:slurm /var/lib/slurm /var/lib/slurm/slurmctld /var/log/slurm
-""",
+    setup=shell("slurm"),
 )
 NEWER_SLURM = replace(SLURM, name="newer-slurm", below=NEWER_MACHINE)
 # Of Debian unstable: Slurm with metrics of its own (26.05). Mirrors may be weeks behind, which apt refuses to read.
@@ -169,41 +155,14 @@ RPM = Layer(
     name="rpm",
     below=MACHINE,
     packages=("rpm", "dnf", "createrepo-c", "gnupg", "gawk"),
-    setup=r"""
-mkdir -p /etc/rpm /etc/yum.repos.d /etc/pki/rpm-gpg
-echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros
-printf '%s\n' '[main]' gpgcheck=1 installonly_limit=3 clean_requirements_on_remove=True best=True skip_if_unavailable=False \
-  >/etc/dnf/dnf.conf
-""",
+    setup=shell("rpm"),
 )
 # Of the RHEL family as far as programs can see: what it calls itself, rpm and dnf alone, bash as sh, gawk as awk. No SELinux.
 RHEL = Layer(
     name="rhel",
     below=RPM,
     packages=(),
-    setup=r"""
-ln -sf bash /bin/sh
-rm -rf /etc/apt /etc/debian_version /usr/bin/apt* /usr/bin/dpkg*
-printf '%s\n' 'NAME="Rocky Linux"' 'VERSION="9.6 (Blue Onyx)"' 'ID="rocky"' 'ID_LIKE="rhel centos fedora"' 'VERSION_ID="9.6"' \
-  'PLATFORM_ID="platform:el9"' 'PRETTY_NAME="Rocky Linux 9.6 (Blue Onyx), of gpu-fleet lab"' >/usr/lib/os-release
-cat >/tmp/rocky-release.spec <<'END'
-Name: rocky-release
-Version: 9.6
-Release: 1
-Summary: What makes dnf know the release
-License: none
-BuildArch: noarch
-Provides: system-release = %{version}, /bin/sh
-%description
-Stand-in of gpu-fleet's lab.
-%files
-END
-rpmbuild --quiet -bb --define '_topdir /tmp/rpmbuild' /tmp/rocky-release.spec
-rpm --install /tmp/rpmbuild/RPMS/noarch/*.rpm
-rm -rf /tmp/rpmbuild /tmp/rocky-release.spec
-mkdir -p /etc/containers/containers.conf.d
-printf '[containers]\npids_limit = 0\n[engine]\nruntime = "runc"\n' >/etc/containers/containers.conf.d/lab.conf
-""",
+    setup=shell("rhel"),
 )
 # Not a host's root: the packages that a host without Docker would install, and needrestart, as files in PACKAGE_FILES.
 PACKAGE_FILES = "var/packages"
