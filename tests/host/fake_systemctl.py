@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     else:
         unit = state.setdefault(rest[-1], fresh())
         if verb == "is-enabled":
-            print("masked" if unit["masked"] else "enabled" if unit["enabled"] else "disabled")
+            print(unit_file_state(unit))
         elif verb == "unmask":
             unit["masked"] = False
         elif verb == "reset-failed":
@@ -83,10 +83,16 @@ def on_disk(unit: str) -> str | None:
         return file.read()
 
 
+def unit_file_state(unit: dict) -> str:
+    """`enabled`: a boolean, or another word of systemctl's."""
+    known = {True: "enabled", False: "disabled"}
+    return "masked" if unit["masked"] else known.get(unit["enabled"], unit["enabled"])
+
+
 def show(name: str, unit: dict) -> None:
     load = "masked" if unit["masked"] else "not-found" if unit["loaded"] is None else "loaded"
     print(f"LoadState={load}")
-    print(f"UnitFileState={'masked' if unit['masked'] else 'enabled' if unit['enabled'] else 'disabled'}")
+    print(f"UnitFileState={unit_file_state(unit)}")
     print(f"ActiveState={unit['active']}")
     print(f"SubState={ {'active': 'running', 'inactive': 'dead'}.get(unit['active'], unit['active']) }")
     stale = unit["loaded"] is not None and on_disk(name) != unit["loaded"]

@@ -168,6 +168,8 @@ DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
     "stopped": (lambda host: _change(host, active="inactive"), f"service {UNIT}: is not running (dead)"),
     "failed": (lambda host: _change(host, active="failed"), f"service {UNIT}: is not running (failed)"),
     "disabled": (lambda host: _change(host, enabled=False), f"service {UNIT}: is disabled"),
+    "enabled until the next boot": (lambda host: _change(host, enabled="enabled-runtime"), f"service {UNIT}: is enabled-runtime"),
+    "disabled, with an alias": (lambda host: _change(host, enabled="indirect"), f"service {UNIT}: is indirect"),
     "masked": (lambda host: _change(host, masked=True), f"service {UNIT}: is masked"),
     "disabled and stopped": (
         lambda host: _change(host, enabled=False, active="inactive"),

@@ -10,6 +10,7 @@ import signal
 from typing import Iterable, NamedTuple
 
 from .disk import Disk
+from .events import say
 from .host import Host, has_our_name
 from .manifest import User
 from .processes import has_user, is_of_prefix, pids, send
@@ -39,18 +40,15 @@ def has_group(name: str) -> bool:
     return True
 
 
-def _group_names(entry: pwd.struct_passwd) -> list[str]:
-    names = []
-    for gid in os.getgrouplist(entry.pw_name, entry.pw_gid):
-        try:
-            names.append(grp.getgrgid(gid).gr_name)
-        except KeyError:
-            names.append(str(gid))
-    return names
-
-
 def _is_local(file: str, name: str) -> bool:
     return any(line.startswith(f"{name}:") for line in read_or_empty(f"/etc/{file}").split("\n"))
+
+
+def _groups_of(name: str) -> list[str]:
+    """Those of /etc/group that it is a member of. usermod changes no others: of a group that only a directory service or the
+    image of an ostree system has (/usr/lib/group) it reports success, and does nothing."""
+    entries = (line.split(":") for line in read_or_empty("/etc/group").split("\n"))
+    return [entry[0] for entry in entries if name in entry[-1].split(",")]
 
 
 class Accounts:
@@ -80,7 +78,11 @@ class Accounts:
             return Difference("missing")
         if self.is_lost("user", wanted.name):
             return Difference("exists without a record, to be adopted")
-        has, wants = _group_names(entry), _present(wanted.groups)
+        try:
+            primary = grp.getgrgid(entry.pw_gid).gr_name
+        except KeyError:
+            primary = ""
+        has, wants = {primary, *_groups_of(wanted.name)} - {""}, _present(wanted.groups)
         text = ""
         for group in wants:
             if group not in has:
@@ -88,16 +90,14 @@ class Accounts:
         regrouped = bool(text)
         if not self._placed.get("user", wanted.name):
             return Difference(text, regrouped)
-        for group in has:
+        for group in sorted(has):
             if group not in (wanted.name, *wants):
                 text, regrouped = f"is in group {group}", True
         if entry.pw_dir != wanted.home:
             text = f"home is {entry.pw_dir}, not {wanted.home}"
         if entry.pw_shell != self._no_login:
             text = f"login shell is {entry.pw_shell}, not {self._no_login}"
-        try:
-            grp.getgrgid(entry.pw_gid)
-        except KeyError:
+        if not primary:
             text = "its group does not exist"
         return Difference(text, regrouped)
 
@@ -114,6 +114,9 @@ class Accounts:
                 f"cannot create user {name}",
                 *("useradd", "--system", "--no-create-home", group, "--home-dir", wanted.home, "--shell", self._no_login, name),
             )
+        for group in wanted.groups:
+            if has_group(group) and not _is_local("group", group):
+                say(f"user {name}: /etc/group does not have group {group}, so add it where the group is defined, if it needs it")
         groups = ",".join(_present(wanted.groups))
         if not self._placed.get("user", name):
             if groups:
@@ -149,10 +152,8 @@ class Accounts:
             return
         if _is_local("group", name):
             must(f"cannot remove group {name}", "groupdel", name)
-        for line in read_or_empty("/etc/group").split("\n"):
-            group, _, members = line.partition(":")
-            if name in members.rpartition(":")[2].split(","):
-                must(f"cannot remove user {name} from group {group}", "gpasswd", "--delete", name, group)
+        for group in _groups_of(name):
+            must(f"cannot remove user {name} from group {group}", "gpasswd", "--delete", name, group)
 
     def _end_processes(self, uid: int) -> None:
         """Of ours, for which userdel would refuse. supervisord ends a program's process group; timeout, and the nvidia-smi that
@@ -174,4 +175,4 @@ class Accounts:
 
 
 def _present(groups: Iterable[str]) -> list[str]:
-    return [group for group in groups if has_group(group)]
+    return [group for group in groups if _is_local("group", group)]

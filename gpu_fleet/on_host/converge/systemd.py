@@ -23,6 +23,8 @@ _PROPERTIES = [
     "NRestarts",
     "DropInPaths",
 ]  # NRestarts: by systemd
+# Links of /run, and links by another name: after a reboot such a unit stays stopped. Source: systemctl(1), read 2026-11-28.
+_NOT_AT_BOOT = ("disabled", "enabled-runtime", "indirect")
 _ROOTS = (
     "/etc/systemd/system",
     "/etc/systemd/system.control",
@@ -81,8 +83,8 @@ class Systemd(Services):
             found = "is masked"
         elif load == "not-found":
             return "is not set up"
-        elif file == "disabled":
-            found = "is disabled"
+        elif file in _NOT_AT_BOOT:
+            found = f"is {file}"
         elif now["NeedDaemonReload"] == "yes":
             found = "has a unit file that systemd has not read"
         if now["ActiveState"] not in ("active", "reloading"):

@@ -1,0 +1,75 @@
+"""Users and groups, as the files of /etc and a directory service have them."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from pathlib import Path
+
+import pytest
+
+from gpu_fleet.on_host.converge import accounts
+from gpu_fleet.on_host.converge.disk import Disk
+from gpu_fleet.on_host.converge.host import Host
+from gpu_fleet.on_host.converge.manifest import User
+from gpu_fleet.on_host.converge.records import Placed, Record
+
+NAME = "gpu-fleet-textfile"
+WANTED = User(NAME, "/nonexistent", ("video", "render", "docker"))
+
+
+class Site:
+    """Of `files` is /etc/group; of a directory service, or of the image of an ostree system, is `directory`: group -> members."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.files: dict[str, list[str]] = {NAME: [], "video": [NAME]}
+        self.directory: dict[str, list[str]] = {}
+        self.ran: list[str] = []
+        (directory / "state").mkdir()
+        self.placed = Placed(str(directory / "state"), Disk())
+        self.placed.update([Record("user", NAME, "textfile")])
+        host = Host("apply", str(directory), owners=True)
+        self.accounts = accounts.Accounts(host, Disk(), self.placed)
+        entry = pwd.struct_passwd((NAME, "x", 990, 1000, "", "/nonexistent", self.accounts._no_login))
+        monkeypatch.setattr(pwd, "getpwnam", {NAME: entry}.__getitem__)
+        monkeypatch.setattr(grp, "getgrnam", lambda name: self._groups()[name])
+        monkeypatch.setattr(grp, "getgrgid", lambda gid: next(group for group in self._groups().values() if group.gr_gid == gid))
+        monkeypatch.setattr(
+            "os.getgrouplist", lambda *_: [each.gr_gid for each in self._groups().values() if NAME in each.gr_mem]
+        )
+        monkeypatch.setattr(accounts, "read_or_empty", self._read)
+        monkeypatch.setattr(accounts, "must", lambda _, *command: self.ran.append(" ".join(command)))
+
+    def _groups(self) -> dict[str, grp.struct_group]:
+        every = [*self.files.items(), *self.directory.items()]
+        return {name: grp.struct_group((name, "x", 1000 + at, members)) for at, (name, members) in enumerate(every)}
+
+    def _read(self, path: str) -> str:
+        assert path in ("/etc/group", "/etc/passwd")
+        return "".join(f"{name}:x:1:{','.join(members)}\n" for name, members in self.files.items())
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
+    return Site(monkeypatch, tmp_path)
+
+
+def test_a_group_that_etc_does_not_have_is_no_drift_that_an_apply_could_repair(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of shadow 4.13 and libnss-extrausers: `usermod --groups render` ends with 0, and the user is in no other group than before.
+    pyinfra issue 1008, shadow issue 169."""
+    site.directory["render"] = []
+    assert site.accounts.user_difference(WANTED).text == "", "each apply would restart the exporter, and change nothing"
+    site.accounts.place_user(WANTED, "textfile")
+    assert f"--groups video --shell {site.accounts._no_login} {NAME}" in site.ran[-1]
+    assert "/etc/group does not have group render" in capsys.readouterr().err
+    site.directory["render"] = [NAME]
+    assert site.accounts.user_difference(WANTED).text == "", "as this was solved where the group is defined"
+
+
+def test_membership_in_a_group_of_etc_is_watched_in_both_directions(site: Site) -> None:
+    site.files["video"].clear()
+    assert site.accounts.user_difference(WANTED) == ("is not in group video", True)
+    site.files |= {"video": [NAME], "adm": ["syslog", NAME]}
+    assert site.accounts.user_difference(WANTED) == ("is in group adm", True)
