@@ -10,6 +10,7 @@ import pytest
 
 from gpu_fleet.on_host.converge import accounts
 from gpu_fleet.on_host.converge.disk import Disk
+from gpu_fleet.on_host.converge.errors import Failure
 from gpu_fleet.on_host.converge.host import Host
 from gpu_fleet.on_host.converge.manifest import User
 from gpu_fleet.on_host.converge.records import Placed, Record
@@ -58,12 +59,12 @@ def test_a_group_that_etc_does_not_have_is_no_drift_that_an_apply_could_repair(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of shadow 4.13 and libnss-extrausers: `usermod --groups render` ends with 0, and the user is in no other group than before.
-    pyinfra issue 1008, shadow issue 169."""
+    pyinfra issue 1008, rpm-ostree issue 1318."""
     site.directory["render"] = []
     assert site.accounts.user_difference(WANTED).text == "", "each apply would restart the exporter, and change nothing"
     site.accounts.place_user(WANTED, "textfile")
     assert f"--groups video --shell {site.accounts._no_login} {NAME}" in site.ran[-1]
-    assert "/etc/group does not have group render" in capsys.readouterr().err
+    assert "cannot be added to group render, which /etc/group does not have" in capsys.readouterr().err
     site.directory["render"] = [NAME]
     assert site.accounts.user_difference(WANTED).text == "", "as this was solved where the group is defined"
 
@@ -73,3 +74,19 @@ def test_membership_in_a_group_of_etc_is_watched_in_both_directions(site: Site) 
     assert site.accounts.user_difference(WANTED) == ("is not in group video", True)
     site.files |= {"video": [NAME], "adm": ["syslog", NAME]}
     assert site.accounts.user_difference(WANTED) == ("is in group adm", True)
+
+
+def test_a_locked_file_of_accounts_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hosts that are hardened: shadow says that it cannot open the file, not why."""
+
+    def refuse(what: str, *_: str) -> None:
+        raise Failure("internal", f"{what}: useradd: cannot open /etc/group")
+
+    monkeypatch.setattr(accounts, "must", refuse)
+    monkeypatch.setattr(accounts.attributes, "_flags", lambda path: 0x10 if path == "/etc/group" else 0)
+    with pytest.raises(Failure) as caught:
+        site.accounts.place_group("gpu-fleet-new", "host")
+    assert caught.value.code == "no-write", "an internal error asks for a report"
+    assert caught.value.message.endswith(
+        "/etc/group is locked against changes (chattr +i): unlock it (chattr -i) and apply again"
+    )

@@ -15,6 +15,12 @@ import pytest
 
 from gpu_fleet import toolchain
 from gpu_fleet.host.part import Directory, Download, File, Source
+from gpu_fleet.on_host.converge import attributes
+from gpu_fleet.on_host.converge.disk import Disk
+from gpu_fleet.on_host.converge.errors import Failure
+from gpu_fleet.on_host.converge.files import Files
+from gpu_fleet.on_host.converge.host import Host
+from gpu_fleet.on_host.converge.records import Placed
 from tests.host.hosts import SimulatedHost, golden, page, snapshot
 
 
@@ -395,3 +401,63 @@ def test_on_a_host_with_selinux_each_new_directory_is_labelled_before_anything_i
     assert f"{host.prefix}/opt/gpu-fleet/libexec: " in labelled and f"{host.prefix}/etc/page: " in labelled
     host.apply([page("good bye\n")])
     assert (host.directory / "labelled").read_text().splitlines() == labelled, "labels that others set are kept"
+
+
+_READ_ONLY = """
+import os
+access, statvfs = os.access, os.statvfs
+class ReadOnly:
+    f_flag = os.ST_RDONLY
+os.access = lambda path, mode: access(path, mode) and not (mode == os.W_OK and path.endswith("/opt"))
+os.statvfs = lambda path: ReadOnly if path.endswith("/opt") else statvfs(path)
+"""
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_a_read_only_file_system_is_named_before_anything_is_changed(host: SimulatedHost, verb: str) -> None:
+    """The images of ostree and bootc: /opt is read-only, /etc and /var are not."""
+    host.at("/opt").mkdir()
+    host.run_first(_READ_ONLY)
+    error = host.run(verb, [page()]).error("host")
+    assert error["code"] == "no-write"
+    assert f"{host.prefix}/opt is on a read-only file system" in error["message"]
+    assert not list(host.at("/opt").iterdir()) and not host.at("/etc").exists()
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["to a directory", "to nowhere yet"])
+def test_a_link_to_another_disk_is_the_administrators(host: SimulatedHost, exists: bool) -> None:
+    disk = host.directory / "disk"
+    if exists:
+        disk.mkdir()
+    host.at("/opt").mkdir()
+    host.at("/opt/gpu-fleet").symlink_to(disk)
+    host.apply([page()])
+    assert host.apply([page()]).result["changed"] == 0
+    assert (disk / "libexec/greet").exists() and host.check().code == 0
+    assert host.remove().code == 0
+    assert host.at("/opt/gpu-fleet").is_symlink() and not list(disk.iterdir())
+
+
+def test_the_lock_of_a_directory_that_is_not_ours_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlocked: list[str] = []
+    monkeypatch.setattr(attributes, "_flags", lambda _: 0x10)
+    monkeypatch.setattr(
+        attributes.fcntl, "ioctl", lambda descriptor, *_: unlocked.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    )
+    host = Host("apply", "", prefix=str(tmp_path))
+    files = Files(host, Disk(), Placed(f"{tmp_path}/state", Disk()))
+    for path in ("/etc/systemd/system", "/opt/gpu-fleet/bin"):
+        (tmp_path / path[1:]).mkdir(parents=True)
+        file = f"{path}/gpu-fleet-alloy.service"
+        (tmp_path / file[1:]).touch()
+        files.unusual |= dict.fromkeys((path, file), "is locked against changes (chattr +i)")
+        files.unlock(file)
+    assert unlocked == [
+        f"{tmp_path}/etc/systemd/system/gpu-fleet-alloy.service",
+        f"{tmp_path}/opt/gpu-fleet/bin/gpu-fleet-alloy.service",
+        f"{tmp_path}/opt/gpu-fleet/bin",
+    ]
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(Failure, match=r"/etc/systemd/system is locked against changes \(chattr \+i\)$"):
+        files.refuse_unwritable("/etc/systemd/system/gpu-fleet-alloy.service")
+    files.refuse_unwritable("/opt/gpu-fleet/bin/gpu-fleet-alloy.service")

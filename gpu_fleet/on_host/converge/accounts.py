@@ -9,13 +9,17 @@ import pwd
 import signal
 from typing import Iterable, NamedTuple
 
+from . import attributes
 from .disk import Disk
+from .errors import Failure
 from .events import say
 from .host import Host, has_our_name
 from .manifest import User
 from .processes import has_user, is_of_prefix, pids, send
 from .programs import must, pause, read_or_empty
 from .records import Placed, Record
+
+_FILES = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc")
 
 
 class Difference(NamedTuple):
@@ -110,35 +114,38 @@ class Accounts:
         if user(name) is None:
             self._placed.update([Record("user", name, part)])
             group = f"--gid={name}" if has_group(name) else "--user-group"
-            must(
+            self._change(
                 f"cannot create user {name}",
                 *("useradd", "--system", "--no-create-home", group, "--home-dir", wanted.home, "--shell", self._no_login, name),
             )
         for group in wanted.groups:
             if has_group(group) and not _is_local("group", group):
-                say(f"user {name}: /etc/group does not have group {group}, so add it where the group is defined, if it needs it")
+                say(
+                    f"user {name} cannot be added to group {group}, which /etc/group does not have; if it needs it, add it where "
+                    f"the group is defined, or copy the group (getent group {group} >>/etc/group) and apply again"
+                )
         groups = ",".join(_present(wanted.groups))
         if not self._placed.get("user", name):
             if groups:
-                must(f"cannot add user {name} to groups {groups}", "usermod", "--append", "--groups", groups, name)
+                self._change(f"cannot add user {name} to groups {groups}", "usermod", "--append", "--groups", groups, name)
             return False
         entry = user(name)
         # useradd writes one file after the other: power that fails in between leaves a user without its group.
         if not has_group(name):
             gid = entry.pw_gid if entry else 0
-            must(f"cannot create group {name}", "groupadd", "--system", "--gid", str(gid), name)
-        must(f"cannot change user {name}", "usermod", "--gid", name, "--groups", groups, "--shell", self._no_login, name)
+            self._change(f"cannot create group {name}", "groupadd", "--system", "--gid", str(gid), name)
+        self._change(f"cannot change user {name}", "usermod", "--gid", name, "--groups", groups, "--shell", self._no_login, name)
         entry = user(name)
         return entry is not None and entry.pw_dir != wanted.home
 
     def move_home(self, wanted: User) -> None:
-        must(f"cannot change the home of user {wanted.name}", "usermod", "--home", wanted.home, wanted.name)
+        self._change(f"cannot change the home of user {wanted.name}", "usermod", "--home", wanted.home, wanted.name)
 
     def place_group(self, name: str, part: str) -> None:
         self._flush_etc()
         self._placed.update([Record("group", name, part)])
         if not has_group(name):
-            must(f"cannot create group {name}", "groupadd", "--system", name)
+            self._change(f"cannot create group {name}", "groupadd", "--system", name)
 
     def drop_user(self, name: str) -> None:
         """With its own group, and out of other groups. userdel writes /etc/passwd first and /etc/group last: a run that was
@@ -147,13 +154,13 @@ class Accounts:
         entry = user(name)
         if entry is not None:
             self._end_processes(entry.pw_uid)
-            must(f"cannot remove user {name}", "userdel", name)
+            self._change(f"cannot remove user {name}", "userdel", name)
         if not has_our_name(name):
             return
         if _is_local("group", name):
-            must(f"cannot remove group {name}", "groupdel", name)
+            self._change(f"cannot remove group {name}", "groupdel", name)
         for group in _groups_of(name):
-            must(f"cannot remove user {name} from group {group}", "gpasswd", "--delete", name, group)
+            self._change(f"cannot remove user {name} from group {group}", "gpasswd", "--delete", name, group)
 
     def _end_processes(self, uid: int) -> None:
         """Of ours, for which userdel would refuse. supervisord ends a program's process group; timeout, and the nvidia-smi that
@@ -167,7 +174,15 @@ class Accounts:
     def drop_group(self, name: str) -> None:
         if has_group(name):
             self._flush_etc()
-            must(f"cannot remove group {name}", "groupdel", name)
+            self._change(f"cannot remove group {name}", "groupdel", name)
+
+    def _change(self, what: str, *command: str) -> None:
+        try:
+            must(what, *command)
+        except Failure as failure:
+            for path, why in attributes.survey(self._host, _FILES).items():
+                raise Failure("no-write", f"{failure.message}; {path} {why}: unlock it (chattr -i) and apply again") from failure
+            raise
 
     def _flush_etc(self) -> None:
         """The tools for accounts flush their files, not the directory in which they rename them."""

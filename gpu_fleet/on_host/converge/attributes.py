@@ -63,9 +63,9 @@ def _flags(path: str) -> int:
         os.close(descriptor)
 
 
-def unlock(host: Host, unusual: dict[str, str], path: str) -> None:
-    """Clears the attributes that prevent changes to the path and its directory."""
-    for each in (path, os.path.dirname(path)):
+def unlock(host: Host, unusual: dict[str, str], paths: Iterable[str]) -> None:
+    """Clears the attributes that prevent changes to these."""
+    for each in paths:
         if "chattr" not in unusual.get(each, ""):
             continue
         flags = _flags(host.at(each))

@@ -107,6 +107,10 @@ class Differences:
             self._ports(found)
         if part.checks and not found.changes:
             self._work(found)
+        if self._on.host.verb != "check":
+            for action in found.actions:
+                if action.operation in ("dir", "file", "download"):
+                    self._on.files.refuse_unwritable(action.key)
         return found
 
     def former(self, name: str) -> Difference:

@@ -12,7 +12,7 @@ from typing import Iterable
 from . import attributes
 from .disk import Content, Disk, copy_exactly, create, exists, remove_tree, sha256_of
 from .errors import Failure, attempt
-from .host import Host
+from .host import Host, has_our_name
 from .programs import has, run
 from .records import Placed, Record
 
@@ -75,9 +75,30 @@ class Files:
 
     # --- placing ----------------------------------------------------------------------------------------------------------------
 
+    def _is_ours(self, directory: str) -> bool:
+        return has_our_name(directory) or self._placed.get("dir", directory) is not None
+
     def unlock(self, path: str) -> None:
+        """Also its directory, unless that is not ours."""
+        parent = os.path.dirname(path)
         with contextlib.suppress(OSError):
-            attributes.unlock(self._host, self.unusual, path)
+            attributes.unlock(self._host, self.unusual, (path, parent) if self._is_ours(parent) else (path,))
+
+    def refuse_unwritable(self, path: str) -> None:
+        """Where it is to be placed: on a read-only file system, such as the image of an ostree system, or in a directory that
+        somebody has locked. Asked before anything is changed."""
+        directory = os.path.realpath(self._host.at(path))
+        while not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        if os.access(directory, os.W_OK):
+            return
+        name = directory[len(self._host.prefix) :]
+        why = self.unusual.get(name) or "cannot be written by this user"
+        if os.statvfs(directory).f_flag & os.ST_RDONLY:
+            why = "is on a read-only file system; mount a writable one there, or make our directory below it a link to one"
+        elif self._is_ours(name):
+            return  # `unlock` comes before
+        raise Failure("no-write", f"{path} cannot be placed: {directory} {why}")
 
     def new_name(self, path: str) -> str:
         """Where the next version of a file is written. Always the same name, so that a run after an interrupted one overwrites
@@ -125,11 +146,12 @@ class Files:
                         os.chmod(each, mode)  # chown clears set-id bits
 
     def missing_parents(self, path: str) -> list[str]:
-        """Those directories above it that do not exist, the deepest first."""
+        """Directories above it that do not exist, the deepest first. Not links to nowhere: `place_directory` follows them."""
         missing = []
         parent = os.path.dirname(path)
         while parent != "/" and parent and not os.path.isdir(self._host.at(parent)):
-            missing.append(parent)
+            if not os.path.islink(self._host.at(parent)):
+                missing.append(parent)
             parent = os.path.dirname(parent)
         return missing
 
@@ -167,7 +189,7 @@ class Files:
                 _unlink(at)
             self.make_parents(path)
             with attempt(f"cannot create the directory {at}"):
-                os.mkdir(at, mode)
+                os.mkdir(os.path.realpath(at), mode)  # at may be an administrator's link to nowhere
                 os.chmod(at, mode)
             self._label(path)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from .difference import STARTS, Difference
 from .disk import exists
 from .manifest import Part
@@ -35,8 +37,9 @@ class Recording:
             if not self._on.wanted.is_of_manager(directory.manager):
                 continue
             # A directory that we create, also one that we created for a file of an earlier part, belongs to the part that
-            # declares it.
-            if directory.path in made or "/gpu-fleet/" in f"{directory.path}/":
+            # declares it. A link in its place is an administrator's, who has another disk for it.
+            is_theirs = directory.contents != "runtime" and os.path.islink(self._on.host.at(directory.path))
+            if directory.path in made or ("/gpu-fleet/" in f"{directory.path}/" and not is_theirs):
                 records.append(Record("dir", directory.path, part.name, directory.contents))
         records += [Record("unit", unit.name, part.name, unit.type, self._on.wanted.manager) for unit in part.units]
         for download in part.downloads:
