@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 import subprocess
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 from gpu_fleet import toolchain
 from gpu_fleet.host.part import Directory, Download, File, Source
 from gpu_fleet.on_host.converge import attributes
-from gpu_fleet.on_host.converge.disk import Disk
+from gpu_fleet.on_host.converge.disk import Disk, create
 from gpu_fleet.on_host.converge.errors import Failure
 from gpu_fleet.on_host.converge.files import Files
 from gpu_fleet.on_host.converge.host import Host
@@ -461,3 +462,30 @@ def test_the_lock_of_a_directory_that_is_not_ours_stays(tmp_path: Path, monkeypa
     with pytest.raises(Failure, match=r"/etc/systemd/system is locked against changes \(chattr \+i\)$"):
         files.refuse_unwritable("/etc/systemd/system/gpu-fleet-alloy.service")
     files.refuse_unwritable("/opt/gpu-fleet/bin/gpu-fleet-alloy.service")
+
+
+def test_the_copy_of_the_bundle_has_no_attributes_of_temporary_files(host: SimulatedHost) -> None:
+    """SELinux keeps its label in one: files of /tmp have user_tmp_t, and those of /var/lib var_lib_t."""
+    mark = "os.setxattr(os.path.dirname(sys.argv[1]) + name, 'user.label', b'user_tmp_t')"
+    host.run_first(f"import os, sys\nfor name in '/manifest', '/lib': {mark}\n")
+    host.apply([page()])
+    current = host.at("/var/lib/gpu-fleet/current")
+    assert [os.listxattr(path) for path in (current / "manifest", current / "lib")] == [[], []]
+    assert (current / "manifest").stat().st_mode & 0o777 == 0o644 and os.access(current / "converge", os.R_OK)
+
+
+def test_an_access_control_list_of_a_secret_is_drift_and_is_not_inherited(tmp_path: Path) -> None:
+    """`setfacl -m u:1234:r` on a secret leaves its mode as it is; `setfacl -d` on /etc gives it to each new file below."""
+    of_a_user = ((1, 6, -1), (2, 4, 1234), (4, 4, -1), (16, 4, -1), (32, 0, -1))  # tag, permissions, id: acl_ea.h of Linux
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in of_a_user)
+    os.setxattr(tmp_path, "system.posix_acl_default", acl)
+    secret, page = tmp_path / "secret", tmp_path / "page"
+    create(str(secret), b"password", 0o640)
+    create(str(page), b"hello", 0o644)
+    assert not [name for name in os.listxattr(secret) if "acl" in name]
+    for file in (secret, page):
+        os.setxattr(file, "system.posix_acl_access", acl)
+    page.chmod(0o644)
+    assert oct(secret.stat().st_mode)[-3:] == "640", "the mode does not show it"
+    host = Host("check", "", prefix=str(tmp_path), owners=True)
+    assert attributes.survey(host, ["/secret", "/page"]) == {"/secret": "has an access control list (see getfacl)"}

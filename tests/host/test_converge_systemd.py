@@ -336,6 +336,19 @@ def test_what_kept_systemd_from_starting_a_program_is_in_the_error(
     assert error["message"].startswith(f"service {UNIT} does not keep running: {words}")
 
 
+def test_a_label_of_selinux_that_keeps_systemd_from_starting_a_program_is_in_the_error(
+    host: SimulatedHost, tmp_path: Path
+) -> None:
+    """node_exporter issue 2738: a path for which the policy has no label of programs, as of a link to another disk."""
+    (tmp_path / "journal").write_text(EXEC)
+    programs = tmp_path / "programs"
+    (programs / "journalctl").write_text(f'#!/bin/sh\ncase "$*" in *_TRANSPORT=stdout*) ;; *) cat {tmp_path}/journal ;; esac\n')
+    host.run_first("import os\nos.getxattr = lambda *_, **more: b'system_u:object_r:default_t:s0\\0'\n")
+    error = host.run("apply", [_job(host, "/bin/false 203")]).error("job")
+    assert "(status 203/EXEC); SELinux: " in error["message"]
+    assert "/opt/gpu-fleet/libexec/run has the label default_t, expected bin_t: restorecon" in error["message"]
+
+
 def test_a_unit_that_starts_again_and_again_is_not_waited_for_as_long_as_a_slow_one(host: SimulatedHost) -> None:
     slow = HttpCheck(url="http://127.0.0.1:9/", within_s=600)
     apply = host.run("apply", [replace(_job(host, "/bin/loops"), checks=(slow,))])  # which ends after two minutes at most

@@ -1,6 +1,6 @@
-"""What a file can have besides content, mode and owner: capabilities, which give a program some of root's privileges, and
-attributes that prevent changing or replacing it. Asked of the kernel: hardly any file has them, and getcap and lsattr are two
-more programs."""
+"""What a file can have besides content, mode and owner: capabilities, which give a program some of root's privileges, an access
+control list, by which others read a secret, and attributes that prevent changing or replacing it. Asked of the kernel: hardly any
+file has them, and getcap, getfacl and lsattr are three more programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _unusual(path: str) -> str:
         mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             return ""
-        if stat.S_ISREG(mode) and _has_capabilities(path):
+        if stat.S_ISREG(mode) and not mode & stat.S_IROTH and _has(path, "system.posix_acl_access"):
+            return "has an access control list (see getfacl)"
+        if stat.S_ISREG(mode) and _has(path, "security.capability"):
             words = run("getcap", path).stdout.split()
             return f"has unexpected capabilities ({words[-1] if words else 'see getcap'})"
         flags = _flags(path)
@@ -43,9 +45,9 @@ def _unusual(path: str) -> str:
     return ""
 
 
-def _has_capabilities(path: str) -> bool:
+def _has(path: str, attribute: str) -> bool:
     try:
-        return bool(os.getxattr(path, "security.capability", follow_symlinks=False))
+        return bool(os.getxattr(path, attribute, follow_symlinks=False))
     except OSError:
         return False
 

@@ -82,6 +82,8 @@ def create(path: str, content: Content, mode: int = 0o600) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with contextlib.suppress(OSError):
+        os.removexattr(descriptor, "system.posix_acl_access")  # which a directory may pass on
     with open(descriptor, "wb") as file:
         if isinstance(content, bytes):
             file.write(content)

@@ -119,13 +119,13 @@ def _store_bundle(host: Host, disk: Disk, digest: str) -> None:
     if not is_intact(copy) or read_or_empty(f"{copy}/SHA256SUMS") != sums:
         remove_tree(f"{copy}.new")
         remove_tree(f"{copy}.old")
-        os.makedirs(bundles, exist_ok=True)
-        shutil.copytree(host.bundle, f"{copy}.new")
-        for directory, _, names in os.walk(f"{copy}.new"):
-            os.chmod(directory, 0o755)  # noqa: S103
+        # Without the attributes of files in /tmp: SELinux would keep their label (user_tmp_t).
+        for directory, _, names in os.walk(host.bundle):
+            below = f"{copy}.new{directory[len(host.bundle) :]}"
+            os.makedirs(below)
             for name in names:
-                file = os.path.join(directory, name)
-                os.chmod(file, 0o755 if os.stat(file).st_mode & 0o111 else 0o644)
+                source = os.path.join(directory, name)
+                create(f"{below}/{name}", source, 0o755 if os.stat(source).st_mode & 0o111 else 0o644)
         sync_tree(f"{copy}.new")
         if exists(copy):
             os.rename(copy, f"{copy}.old")

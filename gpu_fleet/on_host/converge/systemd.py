@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from typing import Sequence
 
@@ -170,9 +171,23 @@ class Systemd(Services):
                     why = f"{said} "
                 if said.startswith("Main process exited"):
                     how = re.sub(".*status=", "status ", said)
-        mounted = run("findmnt", "-n", "-o", "OPTIONS", "-T", "/opt/gpu-fleet").stdout
-        noexec = "; /opt/gpu-fleet is on a file system that is mounted noexec" if status == "203" and "noexec" in mounted else ""
-        return f"{why}({how}){noexec}"
+        return f"{why}({how}){self._why_no_program_starts() if status == '203' else ''}"
+
+    def _why_no_program_starts(self) -> str:
+        """systemd's own words are `Permission denied`."""
+        if "noexec" in run("findmnt", "-n", "-o", "OPTIONS", "-T", "/opt/gpu-fleet").stdout:
+            return "; /opt/gpu-fleet is on a file system that is mounted noexec"
+        starter = self._host.at("/opt/gpu-fleet/libexec/run")
+        try:
+            label = os.getxattr(starter, "security.selinux").decode().split(":")[2]
+        except (OSError, IndexError):
+            return ""
+        if label == "bin_t":
+            return ""
+        return (
+            f"; SELinux: {starter} has the label {label}, expected bin_t: restorecon -Rv /opt/gpu-fleet, after semanage fcontext "
+            "where that is a link to another path"
+        )
 
     def override_directories(self, unit: str, type: str) -> list[str]:
         """Also those for all units whose names begin as ours do, such as gpu-fleet-.service.d, and of a timer those of the
