@@ -183,6 +183,10 @@ def test_the_controller_is_asked_only_for_what_is_missing(host: SimulatedHost, m
     assert host.run("needs", parts).stdout == ""
     host.at(PATH).chmod(0o644)
     assert host.run("needs", parts).stdout == "", "a mode is repaired without sending the program again"
+    host.artifacts = {}
+    host.apply(parts)
+    assert host.at(PATH).stat().st_mode & 0o777 == 0o755 and host.at(PATH).read_bytes() == TOOL
+    assert host.check().code == 0 and not list(host.at(PATH).parent.glob(".*"))
 
 
 def test_an_artifact_directory_of_the_controller_is_read_in_place(host: SimulatedHost, tmp_path: Path) -> None:

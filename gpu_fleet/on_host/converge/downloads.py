@@ -33,6 +33,9 @@ class Downloads:
         self._placed = placed
 
     def difference(self, download: Download) -> str:
+        return self.content_difference(download) or self._files.meta_difference(download.path, download.mode, "root", "root")
+
+    def content_difference(self, download: Download) -> str:
         """The record of what was placed has the source of a file, because the checksum of an archive's member is not known
         beforehand; its inode, size and ctime avoid reading hundreds of megabytes."""
         kind = self._files.kind_difference(download.path)
@@ -42,33 +45,41 @@ class Downloads:
         record = self._placed.get("bin", download.path)
         if record is None or record.b != download.source:
             return "another version"
-        if fingerprint(at) != record.c and sha256_of(at) != record.a:
-            return "content differs"
-        return self._files.meta_difference(download.path, download.mode, "root", "root")
+        return "content differs" if fingerprint(at) != record.c and sha256_of(at) != record.a else ""
 
     def place(self, download: Download, part: str) -> None:
         self._files.make_parents(download.path)
         self._files.unlock(download.path)
         new, at = self._files.new_name(download.path), self._host.at(download.path)
-        source, name = self._find_source(download, part)
         try:
-            if download.member:
-                from .archives import unpack
-
-                _verify(source, download.sha256, name)
-                unpack(source, download.member, download.url, new)
-                placed_sum = sha256_of(new)
-            else:
-                with attempt(f"cannot write {at}"):
-                    create(new, source)
-                _verify(new, download.sha256, name)
-                placed_sum = download.sha256
+            placed_sum = self._write(download, part, new)
             self._files.swap_in(download.path, download.mode, "root", "root")
         except Failure:
             if os.path.exists(new):
                 os.unlink(new)
             raise
         self._placed.update([Record("bin", download.path, part, placed_sum, download.source, fingerprint(at))])
+
+    def _write(self, download: Download, part: str, new: str) -> str:
+        """Returns its sha256."""
+        at, record = self._host.at(download.path), self._placed.get("bin", download.path)
+        if record and not self.content_difference(
+            download
+        ):  # its mode or owner is wrong, and the controller has not sent it again
+            with attempt(f"cannot write {at}"):
+                create(new, at)
+            return record.a
+        source, name = self._find_source(download, part)
+        if download.member:
+            from .archives import unpack
+
+            _verify(source, download.sha256, name)
+            unpack(source, download.member, download.url, new)
+            return sha256_of(new)
+        with attempt(f"cannot write {at}"):
+            create(new, source)
+        _verify(new, download.sha256, name)
+        return download.sha256
 
     def _find_source(self, download: Download, part: str) -> tuple[str, str]:
         """A local file that should have this checksum, and its name in messages."""

@@ -92,10 +92,8 @@ class Run:
             downloads = Downloads(self.host, Files(self.host, self.disk, placed), placed)
             for part in wanted.parts:
                 for download in part.downloads:
-                    if download.arch == self.host.arch and not download.url:
-                        difference = downloads.difference(download)
-                        if difference and not difference.startswith(("mode is ", "owner is ")):
-                            needed.add(download.sha256)
+                    if download.arch == self.host.arch and not download.url and downloads.content_difference(download):
+                        needed.add(download.sha256)
         except (Failure, FatalProbe, OSError):
             raise Ended(0) from None
         for digest in sorted(needed):
