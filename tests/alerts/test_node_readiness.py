@@ -11,9 +11,12 @@ from typing import Any
 import yaml
 
 import alerts
+from alerts.readiness import _TEXTS as READINESS_TEXTS
 from alerts.readiness import OLD_S, RULES_OLD_S, cluster_table
+from dashboards.parts import RECOVERY_ACTIONS
 from gpu_fleet import toolchain
 from gpu_fleet.on_cluster.nodes import TAINT
+from gpu_fleet.on_host.collect.nvidia import _RECOVERY as RECOVERY_WORDS
 
 TABLE = json.loads(cluster_table("d", "c"))
 FRESH = {one["code"]: one["query"] for one in TABLE["fresh"]}
@@ -105,6 +108,12 @@ def test_every_query_reads_what_a_rule_records_or_a_scrape_has_by_itself() -> No
     for query in (*FRESH.values(), *SIGNALS.values()):
         names = set(re.findall(r"([a-z_:]+)\{", query))
         assert names and names <= recorded | {"up"}, query
+
+
+def test_every_action_that_a_driver_asks_for_has_a_text_here_and_on_the_dashboards() -> None:
+    codes = {code for _, code in RECOVERY_WORDS}
+    assert {str(code) for code in codes} <= READINESS_TEXTS["recovery_action"].keys()
+    assert codes <= RECOVERY_ACTIONS.keys()
 
 
 def test_our_taint_is_no_maintenance_that_would_silence_the_alerts_of_the_node(tmp_path: Path) -> None:

@@ -274,6 +274,23 @@ def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, 
     assert "gpu_fleet_ready_drain_refused 0\n" in slurm.metrics(tmp_path)
 
 
+# In a federation it lists the nodes of all clusters, unless it is asked about its own.
+FEDERATED = """#!/bin/sh
+cat nodes
+case " $* " in
+  *" --local "*) ;;
+  *) for number in $(seq 200); do echo "sibling-$number|idle|none"; done ;;
+esac
+"""
+
+
+def test_nodes_of_other_clusters_of_a_federation_do_not_raise_the_limit(controller: Path, tmp_path: Path) -> None:
+    (controller / "nodes").write_text("gpu-001|drained|gpu-fleet: XID 79\n" + "gpu-002|idle|none\n")
+    (controller / "sinfo").write_text(FEDERATED)
+    said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
+    assert said.startswith("not drained: of 2 nodes no more than 1")
+
+
 LATE = """#!/bin/sh
 cat nodes
 { cat nodes; printf 'gpu-001|drained|gpu-fleet: XID 79\\ngpu-003|drained|gpu-fleet: XID 79\\n'; } >late

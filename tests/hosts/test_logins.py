@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpu_fleet.provider.host import HostError, Hosts, Place, SudoPasswords
 from gpu_fleet.provider.settings import Settings
@@ -148,124 +149,11 @@ class Case:
     differs: str = ""
 
 
-LENIENT = "asyncssh reads what libcrypto refuses"
-SHA_256 = "of both that sshd announces, for all users together, asyncssh signs with SHA-256 and ssh with SHA-512"
 OTHERS = tuple(f"other{number}" for number in range(7))
-CASES = (
-    # forms of a named key
-    *(Case(name=f"a named key, {key}", key=key) for key in ("ed25519", "rsa", "ecdsa", "rsa-pem", "ecdsa-pem", "pkcs8")),
-    Case(name="a named key with the ends of lines of Windows", key="crlf", differs=LENIENT),
-    Case(name="a named key without its last newline", key="unended", differs=LENIENT),
-    Case(name="a named key that is not there", key="nowhere", error="nowhere cannot be read: No such file or directory"),
-    Case(name="a named key that others read", key="open", error="open can be read by others (mode 0644); `chmod 600"),
-    Case(name="a key of PuTTY", key="putty", error="PuTTY's format"),
-    Case(name="a security key", key="fido", error="is on a security key (FIDO2), which is touched for each login"),
-    Case(
-        name="a key that is not authorized",
-        account="unauthorized",
-        key="ed25519",
-        error="refused the login of unauthorized with the key",
-    ),
-    # passphrases and agents
-    *(
-        Case(name=f"{key} in the agent", key=key, agent=(held,))
-        for key, held in (
-            ("ed25519-locked", "ed25519"),
-            ("alone-locked", "ed25519"),
-            ("rsa-pem-locked", "rsa-pem"),
-            ("pkcs8-locked", "pkcs8"),
-            ("ed25519.pub", "ed25519"),
-            ("token", "hidden"),
-        )
-    ),
-    Case(name="a passphrase and no agent", key="ed25519-locked", error="has a passphrase, and there is no ssh-agent"),
-    Case(
-        name="a passphrase and an agent without the key",
-        key="ed25519-locked",
-        agent=("rsa",),
-        error="does not hold it; add it with",
-    ),
-    Case(name="a public key and no agent", key="ed25519.pub", error="ed25519.pub is a public key, and there is no ssh-agent"),
-    Case(name="a key of the agent alone", agent=("rsa",)),
-    Case(
-        name="an agent that refuses to sign",
-        agent=("rsa",),
-        options=("-c",),
-        error="refused the login of plain with any key of the ssh-agent",
-    ),
-    Case(name="the named key of an agent of eight", key="ed25519-locked", agent=(*OTHERS, "ed25519")),
-    Case(name="the named public key of an agent of eight", key="ed25519.pub", agent=(*OTHERS, "ed25519")),
-    Case(name="a named key beside an agent of seven others", key="ed25519", agent=OTHERS),
-    Case(name="an agent of eight, the last one the default key", home=("id_ed25519",), agent=(*OTHERS, "ed25519")),
-    Case(
-        name="an agent of eight strangers",
-        account="few",
-        agent=OTHERS,
-        error="it gave up after 3 keys: name one by `privateKeyFile`",
-    ),
-    Case(name="an agent of two strangers and a default key", account="few", agent=OTHERS[:2], home=("id_ed25519",)),
-    Case(name="a default key", home=("id_rsa", "id_ed25519")),
-    Case(
-        name="a default key with a passphrase", home=("id_rsa-locked",), error="with any key of ~/.ssh, and there is no ssh-agent"
-    ),
-    Case(name="no key at all", error="refused the login of plain with any key of ~/.ssh"),
-    Case(name="the secret key, and a file that is elsewhere", key="nowhere", secret="ed25519", differs="it has no secrets"),
-    # certificates
-    Case(name="a certificate beside the key", account="certified", key="signed"),
-    Case(name="a certificate of an RSA key", account="certified", key="signed-rsa"),
-    Case(name="a certificate whose key the agent holds", account="certified", key="signed-held", agent=("signed",)),
-    Case(name="a certificate that is over", account="certified", key="outdated", error="outdated-cert.pub: Certificate expired"),
-    Case(
-        name="a certificate of somebody else",
-        account="certified",
-        key="misnamed",
-        error="misnamed-cert.pub: Certificate principal mismatch",
-    ),
-    Case(name="a certificate that is not wanted", key="signed"),
-    # algorithms
-    Case(name="RSA with SHA-2 of 512 bits", account="newrsa", key="rsa", error="refused the login of newrsa", differs=SHA_256),
-    Case(name="RSA with SHA-2 of 256 bits in the agent", account="oldrsa", key="rsa.pub", agent=("rsa",), differs=SHA_256),
-    Case(
-        name="RSA where Ed25519 alone is accepted", account="modern", key="rsa", error="refused the login of modern with the key"
-    ),
-    # accounts
-    Case(name="a banner", account="banner", key="ed25519"),
-    Case(name="a banner and a key that is refused", account="banner", key="token.pub", agent=("rsa",), error="does not hold it"),
-    Case(name="an account without shell", account="shellless", key="ed25519", error="This account is currently not available."),
-    Case(name="an account that has expired", account="expired", key="ed25519", error="Your account has expired"),
-    Case(
-        name="a password that must be changed",
-        account="stale",
-        key="ed25519",
-        error="Password change required but no TTY available.",
-    ),
-    Case(name="a locked password", account="locked", key="ed25519"),
-    Case(name="an account that PAM bars", account="barred", key="ed25519", error="ended the login of barred: "),
-    Case(name="an account that is denied", account="shut", key="ed25519", error="refused the login of shut with the key"),
-    Case(
-        name="an account that does not exist",
-        account="nobody-here",
-        key="ed25519",
-        error="refused the login of nobody-here with the key",
-    ),
-    Case(
-        name="a key for another address", account="elsewhere", key="ed25519", error="refused the login of elsewhere with the key"
-    ),
-    Case(name="a key that is over", account="past", key="ed25519", error="refused the login of past with the key"),
-    Case(
-        name="the wrong user of a cloud image",
-        account="cloud",
-        key="ed25519",
-        error='Please login as the user "ubuntu" rather than the user "cloud".',
-    ),
-    Case(name="keys that others can write", account="home", key="ed25519", error="refused the login of home with the key"),
-    Case(name="a forced command", account="forced", key="ed25519", error="This server is for backups alone."),
-    # second factors
-    Case(name="a code after the key", account="code", key="ed25519", error="requires an answer (keyboard-interactive) besides"),
-    Case(name="a password after the key", account="both", key="ed25519", error="requires a password besides"),
-    Case(name="two keys", account="twokeys", agent=("rsa", "ed25519")),
-    Case(name="a password alone", account="onlypassword", key="ed25519", error="refused the login of onlypassword with the key"),
-)
+CASES = [
+    Case(**{key: tuple(value) if isinstance(value, list) else value for key, value in one.items()})
+    for one in yaml.safe_load(Path(__file__).with_name("logins.yaml").read_text())
+]
 
 
 @pytest.fixture(scope="module")
