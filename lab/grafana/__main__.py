@@ -24,10 +24,7 @@ def main() -> int:
     from lab.grafana.store import Store
 
     host, _, port = arguments.listen.rpartition(":")
-    if arguments.auth_file:
-        access = Access.from_file(arguments.auth_file)
-    else:
-        access = Access.of_admin(os.environ.get("GF_SECURITY_ADMIN_PASSWORD", "admin"))
+    access = Access.of_admin(os.environ.get("GF_SECURITY_ADMIN_PASSWORD", "admin"))
     try:
         store = Store(arguments.data / "grafana-stand-in.json")
     except (OSError, ValueError) as error:
@@ -44,12 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     listen = f"{address}:{os.environ.get('GF_SERVER_HTTP_PORT', '3000')}"
     parser.add_argument("--listen", default=listen, metavar="HOST:PORT", help="default: %(default)s")
     parser.add_argument("--data", default=os.environ.get("GF_PATHS_DATA", "data"), type=Path, metavar="DIR")
-    parser.add_argument(
-        "--auth-file",
-        type=Path,
-        metavar="FILE",
-        help="lines `user:password` or a token; default: admin with GF_SECURITY_ADMIN_PASSWORD",
-    )
     return parser
 
 

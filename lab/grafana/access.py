@@ -7,7 +7,6 @@ import binascii
 import hmac
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -19,10 +18,6 @@ class Access:
     @classmethod
     def of_admin(cls, password: str) -> Access:
         return cls([f"admin:{password}"])
-
-    @classmethod
-    def from_file(cls, file: Path) -> Access:
-        return cls([line.strip() for line in file.read_text().splitlines() if line.strip()])
 
     def allows(self, header: str) -> bool:
         """`header`: the value of Authorization; empty when there is none."""

@@ -59,7 +59,7 @@ class Evaluator:
                     "file": self.store.data["folders"][group["folderUid"]]["title"],
                     "folderUid": group["folderUid"],
                     "interval": group["interval"],
-                    "rules": [await self._rule(session, rule) for rule in group["rules"] if not rule.get("record")],
+                    "rules": [await self._rule(session, rule) for rule in group["rules"]],
                 }
                 for group in groups
             ]

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lab.gpu.machine import MACHINE_FILE
 from lab.hosts.errors import HostsError
@@ -25,42 +26,8 @@ _DRIVER_SEEN = """
 mkdir -p /etc/systemd/system/service.d
 printf '[Service]\\nProtectKernelTunables=no\\nProtectControlGroups=no\\n' >/etc/systemd/system/service.d/lab.conf
 """
-_CONF = """\
-ClusterName=lab
-SlurmctldHost={controller}
-AuthType=auth/munge
-MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-GresTypes=gpu
-ReturnToService=2
-SlurmUser=slurm
-StateSaveLocation=/var/lib/slurm/slurmctld
-SlurmdSpoolDir=/var/lib/slurm/slurmd
-SlurmctldLogFile=/var/log/slurm/slurmctld.log
-SlurmdLogFile=/var/log/slurm/slurmd.log
-SlurmctldPidFile=/run/slurmctld.pid
-SlurmdPidFile=/run/slurmd.pid
-SlurmdParameters=config_overrides
-PrologFlags=Alloc
-MinJobAge=300
-KillWait=5
-{more}
-{nodes}
-PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
-_DBD_CONF = """\
-AuthType=auth/munge
-DbdHost={controller}
-SlurmUser=slurm
-StorageType=accounting_storage/mysql
-StorageUser=slurm
-StorageLoc=slurm_acct_db
-LogFile=/var/log/slurm/slurmdbd.log
-PidFile=/run/slurmdbd.pid
-"""
+_PARTITION = "PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+_CONF, _DBD_CONF = (Path(__file__).with_name(name) for name in ("slurm.conf", "slurmdbd.conf"))
 
 
 @dataclass(frozen=True)
@@ -79,8 +46,9 @@ class Slurm:
         if any(self.users.values()):
             record = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": self.controller.name}
             settings = {**settings, **record, "AccountingStorageTRES": "gres/gpu"}
-        more = "\n".join(f"{name}={value}" for name, value in settings.items())
-        conf = _CONF.format(controller=f"{self.controller.name}({self.controller.address})", more=more, nodes="\n".join(lines))
+        lines = [f"{name}={value}" for name, value in settings.items()] + lines
+        lines = [f"SlurmctldHost={self.controller.name}({self.controller.address})", *lines, _PARTITION]
+        conf = _CONF.read_text() + "".join(f"{line}\n" for line in lines)
         # Consecutive minors of one line would be put in their order.
         gres = "".join(f"Name=gpu File=/dev/nvidia{minor}\n" for minor in ORDER)
         for node in self.nodes:
@@ -105,9 +73,8 @@ class Slurm:
         grant = "CREATE USER slurm@localhost; GRANT ALL ON slurm_acct_db.* TO slurm@localhost; CREATE DATABASE slurm_acct_db"
         self.controller.ssh(f"systemctl start mariadb && mariadb --execute '{grant}'")
         file = "/etc/slurm/slurmdbd.conf"
-        self.controller.ssh(
-            f"cat >{file} && chown slurm {file} && chmod 600 {file}", stdin=_DBD_CONF.format(controller=self.controller.name)
-        )
+        conf = f"{_DBD_CONF.read_text()}DbdHost={self.controller.name}\n"
+        self.controller.ssh(f"cat >{file} && chown slurm {file} && chmod 600 {file}", stdin=conf)
         self.controller.ssh("systemctl start slurmdbd")
         deadline = time.monotonic() + _READY_S
         while self.controller.ssh("sacctmgr --immediate add cluster lab", check=False).returncode != 0:

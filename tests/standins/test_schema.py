@@ -22,11 +22,12 @@ LEFT_OUT = {
         *("addPreviousOutputInEnv", "archivePaths", "assetPaths", "dir", "interpreter", "stdin", "triggers", "update"),
     },
     "grafana:alerting/contactPoint:ContactPoint": {
-        *("alertmanagers", "dingdings", "discords", "googlechats", "jiras", "kafkas", "lines", "oncalls", "pushovers"),
-        *("sensugos", "sns", "telegrams", "threemas", "victorops", "webexes", "wecoms"),
+        *("alertmanagers", "dingdings", "discords", "googlechats", "jiras", "kafkas", "lines", "oncalls", "opsgenies"),
+        *("pushovers", "sensugos", "sns", "teams", "telegrams", "threemas", "victorops", "webexes", "wecoms"),
     },
     "grafana:alerting/ContactPointWebhook:ContactPointWebhook": {"hmacConfig", "httpConfig", "payload", "tlsConfig"},
-    "grafana:alerting/RuleGroupRuleNotificationSettings:RuleGroupRuleNotificationSettings": {"policy"},
+    "grafana:alerting/RuleGroupRule:RuleGroupRule": {"notificationSettings", "record"},
+    "grafana:oss/folder:Folder": {"parentFolderUid"},
     "grafana:oss/dataSource:DataSource": {"privateDataSourceConnectNetworkId"},  # Grafana Cloud alone has such networks
 }
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDKs warn about their own old classes

@@ -24,10 +24,8 @@ class Integration:
 
 INTEGRATIONS = {
     "email": Integration({"addresses": "could not find addresses in settings"}),
-    "opsgenie": Integration({"apiKey": "could not find api key property in settings"}, ("apiKey",)),
     "pagerduty": Integration({"integrationKey": "could not find integration key property in settings"}, ("integrationKey",)),
     "slack": Integration({}, ("token", "url")),
-    "teams": Integration({"url": "could not find url property in settings"}, ("url",)),
     "webhook": Integration({"url": "required field 'url' is not specified"}, ("password", "authorization_credentials")),
 }
 
@@ -80,12 +78,6 @@ class ContactPoints:
                 "Contact point is currently referenced by a notification policy.",
                 messageId="alerting.notifications.contact-points.referenced",
             )
-        if is_last and self._is_used_by_a_rule(point["name"]):
-            raise ApiError(
-                409,
-                "Contact point is currently used in the notification settings of one or many alert rules.",
-                messageId="alerting.notifications.contact-points.used-by-rule",
-            )
         self._points.remove(point)
         self._store.save()
         return Answer({"message": "contactpoint deleted"}, 202)
@@ -95,10 +87,6 @@ class ContactPoints:
             if point["uid"] == uid:
                 return point
         raise ApiError(404, f"contact point with uid '{uid}' not found")
-
-    def _is_used_by_a_rule(self, name: str) -> bool:
-        rules = [rule for group in self._store.data["rule_groups"].values() for rule in group["rules"]]
-        return any(rule.get("notification_settings", {}).get("receiver") == name for rule in rules)
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ class Folders:
             Route("GET", "/api/folders/{uid}", self.one),
             Route("PUT", "/api/folders/{uid}", self.update),
             Route("DELETE", "/api/folders/{uid}", self.delete),
-            Route("POST", "/api/folders/{uid}/move", self.move),
             Route("GET", "/api/access-control/folders/{uid}", self.permissions),
             Route("POST", "/api/access-control/folders/{uid}", self.set_permissions),
         ]
@@ -75,17 +74,6 @@ class Folders:
         if not given.get("overwrite") and given.get("version") != folder["version"]:
             raise ApiError(412, "the folder has been changed by someone else", status="version-mismatch")
         folder.update(title=given["title"], version=folder["version"] + 1, updated=now())
-        self._store.save()
-        return Answer(_shown(folder))
-
-    def move(self, call: Call) -> Answer:
-        folder, parent = self.find(call.path["uid"]), call.document().get("parentUid") or ""
-        above = parent
-        while above:
-            if above == folder["uid"]:
-                raise ApiError(400, "folder cannot be parent of itself")
-            above = self.find(above)["parentUid"]
-        folder.update(parentUid=parent, updated=now())
         self._store.save()
         return Answer(_shown(folder))
 

@@ -95,7 +95,7 @@ class Rules:
             del self._groups[key]
 
     def _checked(self, rule: Mapping[str, Any], folder: str, group: str, provenance: str) -> dict[str, Any]:
-        queries, record = rule.get("data") or [], rule.get("record")
+        queries = rule.get("data") or []
         if not queries:
             raise _invalid("no queries or expressions are found")
         if not rule.get("title"):
@@ -103,9 +103,8 @@ class Rules:
         for query in queries:
             self._check_source(query)
         names = [query.get("refId") for query in queries]
-        wanted = record.get("from") if record else rule.get("condition")
-        if wanted not in names:
-            raise _invalid(f"condition {wanted} does not exist, must be one of {names}")
+        if rule.get("condition") not in names:
+            raise _invalid(f"condition {rule.get('condition')} does not exist, must be one of {names}")
         waits = {name: durations.seconds(rule.get(name) or "0s") for name in ("for", "keep_firing_for")}
         for name, wait_s in waits.items():
             if wait_s is None:
@@ -127,13 +126,10 @@ class Rules:
             "annotations": rule.get("annotations") or {},
             "isPaused": bool(rule.get("isPaused")),
             "provenance": provenance,
-            "notification_settings": self._checked_settings(rule.get("notification_settings")),
-            "record": record,
             "missingSeriesEvalsToResolve": rule.get("missingSeriesEvalsToResolve"),
-            # A recording rule has none of these; Grafana clears them.
-            "condition": "" if record else rule["condition"],
-            "noDataState": "" if record else _one_of(rule, "noDataState", NO_DATA_STATES, "NoData state"),
-            "execErrState": "" if record else _one_of(rule, "execErrState", ERROR_STATES, "error state"),
+            "condition": rule["condition"],
+            "noDataState": _one_of(rule, "noDataState", NO_DATA_STATES, "NoData state"),
+            "execErrState": _one_of(rule, "execErrState", ERROR_STATES, "error state"),
         }
         return {name: value for name, value in checked.items() if value is not None}
 
@@ -150,17 +146,6 @@ class Rules:
     def _check_annotations(self, annotations: Mapping[str, str]) -> None:
         if annotations.get("__panelId__") and not annotations.get("__dashboardUid__"):
             raise _invalid("cannot have Panel ID without a Dashboard UID")
-
-    def _checked_settings(self, settings: Any) -> Any:
-        if not settings:
-            return None
-        names = {point["name"] for point in self._store.data["contact_points"]}
-        if settings.get("receiver") not in names:
-            raise _invalid(f"invalid notification settings: receiver '{settings.get('receiver')}' does not exist")
-        for timing in [*settings.get("mute_time_intervals", []), *settings.get("active_time_intervals", [])]:
-            if timing not in self._store.data["mute_timings"]:
-                raise _invalid(f"invalid notification settings: time interval '{timing}' does not exist")
-        return settings
 
 
 def _query(query: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """grafana:alerting/contactPoint:ContactPoint: one name, any number of integrations behind it.
 
-Of the official plugin's integrations those that GPU fleets use: email, Opsgenie, PagerDuty, Slack, Teams, webhook.
+Of the official plugin's integrations those of our receivers: email, PagerDuty, Slack, webhook.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ def _texts(*names: str) -> dict[str, Property]:
     return dict.fromkeys(names, Property())
 
 
-RESPONDER = Object(
-    "grafana:alerting/ContactPointOpsgenyResponder:ContactPointOpsgenyResponder",
-    {"type": Property(required=True), **_texts("id", "name", "username")},
-)
 INTEGRATIONS = {
     "emails": Integration(
         "email",
@@ -55,18 +51,6 @@ INTEGRATIONS = {
             **_texts("message", "subject"),
         },
         {},
-    ),
-    "opsgenies": Integration(
-        "opsgenie",
-        "Opsgeny",
-        {
-            "apiKey": Property(required=True, secret=True),
-            "autoClose": FLAG,
-            "overridePriority": FLAG,
-            "responders": Property(type=ListOf(RESPONDER)),
-            **_texts("url", "message", "description", "sendTagsAs"),
-        },
-        {"url": "apiUrl"},
     ),
     "pagerduties": Integration(
         "pagerduty",
@@ -88,12 +72,6 @@ INTEGRATIONS = {
             **_texts("mentionChannel", "mentionUsers", "mentionGroups"),
         },
         {"iconEmoji": "icon_emoji", "iconUrl": "icon_url"},
-    ),
-    "teams": Integration(
-        "teams",
-        "Team",
-        {"url": Property(required=True, secret=True), **_texts("message", "title", "sectionTitle")},
-        {"sectionTitle": "sectiontitle"},
     ),
     "webhooks": Integration(
         "webhook",

@@ -15,7 +15,6 @@ from lab.standins.schema import ListOf, Object, Problem, Property
 FOLDER = {
     "title": Property(required=True),
     "uid": Property(replaces=True),
-    "parentFolderUid": Property(),
     "preventDestroyIfNotEmpty": Property(type="boolean", default=False),
     "orgId": ORGANISATION,
 }
@@ -52,7 +51,7 @@ class Folder(GrafanaResource):
 
     def create(self, call: Call, inputs: Properties) -> tuple[str, Properties]:
         organisation = self.grafana.organisation(inputs)
-        body = {"title": inputs["title"], "uid": inputs.get("uid", ""), "parentUid": inputs.get("parentFolderUid", "")}
+        body = {"title": inputs["title"], "uid": inputs.get("uid", "")}
         try:
             made = self.grafana.change("POST", "/api/folders", organisation, body)
         except Failure as failure:
@@ -62,8 +61,6 @@ class Folder(GrafanaResource):
     def update(self, call: Call, id: str, olds: Properties, news: Properties) -> Properties:
         organisation, uid = parts_of(id)
         path = f"/api/folders/{quoted(uid)}"
-        if olds.get("parentFolderUid", "") != news.get("parentFolderUid", ""):
-            self.grafana.change("POST", f"{path}/move", organisation, {"parentUid": news.get("parentFolderUid", "")})
         return self._outputs(self.grafana.change("PUT", path, organisation, {"title": news["title"], "overwrite": True}))
 
     def read(self, call: Call, id: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
@@ -71,7 +68,7 @@ class Folder(GrafanaResource):
         found = self.grafana.find(f"/api/folders/{quoted(uid)}", organisation)
         if found is None:
             return None
-        live = {"title": found["title"], "parentFolderUid": found.get("parentUid", "")}
+        live = {"title": found["title"]}
         if not inputs or "uid" in inputs:
             live["uid"] = found["uid"]
         return self.refreshed(inputs, live), {**live, **self._outputs(found)}

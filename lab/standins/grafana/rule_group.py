@@ -31,22 +31,6 @@ DATA = Object(
         "relativeTimeRange": Property(type=TIME_RANGE, required=True),
     },
 )
-SETTINGS = Object(
-    f"{OF}NotificationSettings:RuleGroupRuleNotificationSettings",
-    {
-        "contactPoint": Property(),
-        "groupBies": Property(type=ListOf("string")),
-        "groupWait": Property(),
-        "groupInterval": Property(),
-        "repeatInterval": Property(),
-        "muteTimings": Property(type=ListOf("string")),
-        "activeTimings": Property(type=ListOf("string")),
-    },
-)
-RECORD = Object(
-    f"{OF}Record:RuleGroupRuleRecord",
-    {"metric": Property(required=True), "from": Property(required=True), "targetDatasourceUid": Property()},
-)
 RULE = Object(
     f"{OF}:RuleGroupRule",
     {
@@ -62,8 +46,6 @@ RULE = Object(
         "labels": Property(type=MapOf("string")),
         "annotations": Property(type=MapOf("string")),
         "isPaused": Property(type="boolean"),
-        "notificationSettings": Property(type=SETTINGS),
-        "record": Property(type=RECORD),
     },
 )
 INPUTS = {
@@ -89,18 +71,7 @@ RULE_FIELDS = {
     "annotations": "annotations",
     "isPaused": "isPaused",
 }
-SETTINGS_FIELDS = {
-    "contactPoint": "receiver",
-    "groupBies": "group_by",
-    "groupWait": "group_wait",
-    "groupInterval": "group_interval",
-    "repeatInterval": "repeat_interval",
-    "muteTimings": "mute_time_intervals",
-    "activeTimings": "active_time_intervals",
-}
-RECORD_FIELDS = {"metric": "metric", "from": "from", "targetDatasourceUid": "target_datasource_uid"}
-# What a recording rule has none of; of an alert rule the state that Grafana takes when none is named.
-ONLY_ALERTING = ("for", "keepFiringFor", "missingSeriesEvalsToResolve", "noDataState", "execErrState", "condition")
+# The states that Grafana takes when none is named.
 DEFAULT_STATES = {"noDataState": "NoData", "execErrState": "Alerting"}
 # Grafana writes these into a model that does not have them.
 MODEL_DEFAULTS = {"intervalMs": 1000, "maxDataPoints": 43200}
@@ -238,8 +209,7 @@ def _comparable_rule(rule: Any) -> Any:
     if not isinstance(rule, dict):
         return rule
     rule = {**rule, "for": duration_s(rule.get("for")), "keepFiringFor": duration_s(rule.get("keepFiringFor"))}
-    if "record" not in rule:
-        rule = {**DEFAULT_STATES, **rule}
+    rule = {**DEFAULT_STATES, **rule}
     if isinstance(rule.get("datas"), list):
         rule["datas"] = [{**data, "model": _model(data["model"])} for data in rule["datas"]]
     return rule
@@ -253,19 +223,9 @@ def _model(text: str) -> str:
 
 
 def _rule(rule: Properties, folder: str, group: str) -> dict[str, Any]:
-    if "record" in rule:
-        for name in ONLY_ALERTING:
-            if rule.get(name):
-                raise Failure(f'conflicting fields "record" and "{name}"')
-    elif not rule.get("condition"):
+    if not rule.get("condition"):
         raise Failure('"condition" is required')
-    sent = {field: rule[name] for name, field in RULE_FIELDS.items() if name in rule}
-    if "record" in rule:
-        sent["record"] = _renamed(rule["record"], RECORD_FIELDS)
-    else:
-        sent = {**DEFAULT_STATES, **sent}
-    if "notificationSettings" in rule:
-        sent["notification_settings"] = _renamed(rule["notificationSettings"], SETTINGS_FIELDS)
+    sent = {**DEFAULT_STATES, **{field: rule[name] for name, field in RULE_FIELDS.items() if name in rule}}
     queries = [{**data, "queryType": data.get("queryType", ""), "model": json.loads(data["model"])} for data in rule["datas"]]
     times = {"for": sent.get("for") or "0s", "keep_firing_for": sent.get("keep_firing_for") or "0s"}
     return {**sent, **times, "data": queries, "folderUID": folder, "ruleGroup": group, "orgID": 1}
@@ -278,14 +238,4 @@ def _shown(rule: dict[str, Any]) -> Properties:
         | {"model": _model(compact(query["model"]))}
         for query in rule["data"]
     ]
-    for name, field, fields in (
-        ("record", "record", RECORD_FIELDS),
-        ("notificationSettings", "notification_settings", SETTINGS_FIELDS),
-    ):
-        if rule.get(field):
-            shown[name] = {ours: rule[field].get(theirs) for ours, theirs in fields.items()}
     return shown
-
-
-def _renamed(given: Properties, fields: dict[str, str]) -> dict[str, Any]:
-    return {fields[name]: value for name, value in given.items()}

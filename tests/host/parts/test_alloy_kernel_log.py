@@ -32,7 +32,6 @@ BOOTED = "Jan 18 11:38:01 node kernel: [    0.000000] Linux version 6.8.0-60-gen
 LOADED = "[ 1855.000001] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
 SXID_FATAL = "[ 38.178720] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
 SXID_DETAIL = "[ 38.178721] nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 20034, Data {0x50610002, 0x10100030}"
-NIC_HEALTH = "[ 39.000000] mlx5_core 0000:18:00.0: poll_health:800:(pid 0): device's health compromised - reached miss count"
 _GIVEN: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("kernel_log.yaml").read_text())
 NIC_EVENTS = {text: tuple(event) for text, event in _GIVEN["NIC_EVENTS"].items()}
 NO_NIC_EVENTS = _GIVEN["NO_NIC_EVENTS"]

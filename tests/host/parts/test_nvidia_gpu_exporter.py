@@ -185,6 +185,8 @@ def test_an_exporter_that_starts_before_the_driver_has_all_signals_once_it_is_lo
     exporter.start()
     page = exporter.wait_for("^nvidia_smi_last_collect_success 0$")
     assert not names(page) & {"gpu_info", "temperature_gpu"}, "the failure is seen, and nothing is made up"
+    log = (exporter.prefix / "log").read_text()
+    assert log.count("NVIDIA-SMI has failed") == 1, f"said at the start, and not again when the exporter asks:\n{log}"
     exporter.load_driver()
     page = exporter.wait_for(r"^nvidia_smi_gpu_info\{")
     assert names(page) >= USED, "recovery action, remapped rows and slowdown reasons among them"
