@@ -114,7 +114,7 @@ pull-bundle: .venv/installed ## write what hosts in pull mode fetch: make pull-b
 new-stack: .venv/installed ## write a stack file, create its stack and secrets: make new-stack DATACENTER=us-west CLUSTER=training
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2
 	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.new_stack --datacenter "$(DATACENTER)" --cluster "$(CLUSTER)" \
-	  --metrics-url "$(METRICS_URL)" --logs-url "$(LOGS_URL)" --push-user "$(PUSH_USER)"
+	  --metrics-url "$(METRICS_URL)" --logs-url "$(LOGS_URL)" --push-user "$(PUSH_USER)" --logs-user "$(LOGS_USER)"
 
 known-hosts: .venv/installed ## collect the hosts' SSH keys for review: make known-hosts STACK=us-west-training
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet pulumi >&2

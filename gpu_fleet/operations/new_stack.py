@@ -1,7 +1,7 @@
 """`make new-stack`: a commented stack file, its stack in the backend, and the secrets that it needs.
 
     python -m gpu_fleet.operations.new_stack --datacenter us-west --cluster training [--metrics-url URL --logs-url URL --push-user
-    NAME]
+    NAME --logs-user NAME]
 
 `make new-stack STACKS=DIR` prepares DIR first, a directory of the user's own (docs/own-directory.md), if it has no Pulumi.yaml.
 A file that exists is never written. Values that are not given are prompted for on a terminal; elsewhere the file has examples.
@@ -121,7 +121,7 @@ def main(arguments: list[str]) -> int:
     )
     for option in ("datacenter", "cluster"):
         parser.add_argument(f"--{option}", required=True)
-    for option in ("metrics-url", "logs-url", "push-user"):
+    for option in ("metrics-url", "logs-url", "push-user", "logs-user"):
         parser.add_argument(f"--{option}", default="")
     given = parser.parse_args(arguments)
     is_terminal = sys.stdin.isatty()
@@ -140,7 +140,8 @@ def main(arguments: list[str]) -> int:
             )
             given.logs_url = given.logs_url or input("Loki's push URL [https://loki.example.com/loki/api/v1/push]: ")
             given.push_user = given.push_user or input("User name for both (empty: no login): ")
-        options = {"metrics_url": given.metrics_url, "logs_url": given.logs_url, "username": given.push_user}
+        options = {"metrics_url": given.metrics_url, "logs_url": given.logs_url}
+        options |= {"username": given.push_user, "logs_username": given.logs_user}
         file = written(name, _with_schema(new_stack(given.datacenter, given.cluster, **options)))
         print(f"wrote {file.name}")
         if not (given.metrics_url and given.logs_url):

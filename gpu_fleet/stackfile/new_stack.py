@@ -22,19 +22,23 @@ _NO_RULER = """\
 _LOKI, _LOKI_PUSH = "https://loki.example.com", "/loki/api/v1/push"
 
 
-def new_stack(datacenter: str, cluster: str, *, metrics_url: str = "", logs_url: str = "", username: str = "") -> str:
+def new_stack(
+    datacenter: str, cluster: str, *, metrics_url: str = "", logs_url: str = "", username: str = "", logs_username: str = ""
+) -> str:
     """The text of the file. Default: example URLs, and no login. `username`: of Mimir and Loki, whose passwords are secrets.
+    `logs_username`: Loki's, where it is another one (Grafana Cloud).
 
     Raises ConfigErrors when a value is not accepted.
     """
-    login = {"username": username} if username else {}
+    users = (username, logs_username or username)
+    login, logs_login = ({"username": user} if user else {} for user in users)
     values: dict[str, object] = {
         "datacenter": datacenter,
         "cluster": cluster,
         "metrics": {"url": metrics_url or _MIMIR + _MIMIR_PUSH, **login},
-        "logs": {"url": logs_url or _LOKI + _LOKI_PUSH, **login},
+        "logs": {"url": logs_url or _LOKI + _LOKI_PUSH, **logs_login},
     }
-    StackConfig.load(values, ROOT, {"metricsPassword", "logsPassword"} if username else frozenset())
+    StackConfig.load(values, ROOT, {"metricsPassword", "logsPassword"} if any(users) else frozenset())
     text = TEMPLATE.read_text()
     for key, value in {"datacenter": datacenter, "cluster": cluster}.items():
         text = _replaced(text, f"  {PROJECT}:{key}: .*", f"  {PROJECT}:{key}: {json.dumps(value)}")
@@ -44,8 +48,13 @@ def new_stack(datacenter: str, cluster: str, *, metrics_url: str = "", logs_url:
         text = text.replace(_MIMIR, ruler) if ruler else _RULERS.sub(_NO_RULER, text)
     if logs_url:
         text = text.replace(_LOKI + _LOKI_PUSH, logs_url).replace(_LOKI, logs_url.removesuffix(_LOKI_PUSH))
+    remaining = iter(users)  # metrics come before logs
+    text = re.sub(
+        r"    # username: writer\n",
+        lambda line: f"    username: {json.dumps(user)}\n" if (user := next(remaining)) else line[0],
+        text,
+    )
     if username:
-        text = text.replace("    # username: writer\n", f"    username: {json.dumps(username)}\n")
         text = re.sub(r"(    mimir: \{url: [^}]*)\}", rf"\1, username: {json.dumps(username)}}}", text, count=1)
     return text
 

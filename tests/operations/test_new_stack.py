@@ -105,6 +105,13 @@ def test_a_store_that_is_no_mimir_gets_a_ruler_only_where_it_has_one(url: str, r
     assert ("make rules FOR=prometheus" in text) is (ruler is None), "the recording rules come by a file"
 
 
+def test_grafana_cloud_has_a_user_for_metrics_and_rules_and_another_for_logs() -> None:
+    text = new_stack("us-west", "training", metrics_url="https://p.grafana.net/api/prom/push", username="12", logs_username="34")
+    config = yaml.safe_load(text)["config"]
+    users = config["gpu-fleet:metrics"]["username"], config["gpu-fleet:logs"]["username"]
+    assert (*users, config["gpu-fleet:rulers"]["mimir"]["username"]) == ("12", "34", "12")
+
+
 def test_what_is_not_given_is_listed_with_its_command(project: Project) -> None:
     done = project.run("--datacenter", "a", "--cluster", "b", "--push-user", "writer", METRICS_PASSWORD="planted")
     assert done.returncode == 0, done.stderr
