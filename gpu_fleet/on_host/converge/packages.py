@@ -12,6 +12,7 @@ import sys
 import time
 from typing import Sequence
 
+from ..distribution import family
 from . import proxies
 from .disk import Disk, create
 from .errors import Failure
@@ -31,17 +32,8 @@ _NOT_FOUND = re.compile("Failed to fetch |Curl error |Failed to download metadat
 _LATER = re.compile("^(dpkg: error|E: Sub-process) ", re.MULTILINE)
 
 
-def family() -> str:
-    """debian, rhel or what /etc/os-release says."""
-    words: list[str] = []
-    for line in read_or_empty("/etc/os-release").split("\n"):
-        name, _, value = line.partition("=")
-        if name in ("ID", "ID_LIKE"):
-            words += value.replace('"', " ").split()
-    for known, names in (("debian", ("debian", "ubuntu")), ("rhel", ("rhel", "fedora", "centos"))):
-        if any(name in words for name in names):
-            return known
-    return "".join(words) or "unknown"
+def _family() -> str:
+    return family(read_or_empty("/etc/os-release"))
 
 
 def _status(name: str) -> str:
@@ -78,7 +70,7 @@ class Packages:
     def missing(self, part: Part) -> list[str]:
         if not part.packages:
             return []
-        here = family()
+        here = _family()
         families = sorted({known for known, _ in part.packages})
         if here not in families:
             raise Failure(
@@ -97,7 +89,7 @@ class Packages:
             )
         say(f"{part}: installing package {name}")
         try:
-            code = self._transact(part, family(), "install", [name])
+            code = self._transact(part, _family(), "install", [name])
         except _Unfinished as unfinished:  # the next run settles it
             raise unfinished.failure from unfinished
         errors, refused = self._read("stderr"), self._read("refused").split("\n")[0]
@@ -247,7 +239,7 @@ class Packages:
         installed = self._placed.of(name, "package")
         if not installed:
             return []
-        here = family()
+        here = _family()
         manual = run("apt-mark", "showmanual").stdout.split() if here == "debian" else []
         asked = [package for _, package in part.packages]
         changes, names, purge = [], [], []

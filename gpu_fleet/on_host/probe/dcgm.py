@@ -13,10 +13,11 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from ..distribution import family
 from ..files import text_of
 from . import runtimes
 from .host import Host
-from .install import family, obstacle
+from .install import obstacle
 
 UNSUPPORTED, UNREACHABLE = 12, 13
 REGISTRY_S = 10  # to connect; the whole choice must take well under a minute even where no server responds

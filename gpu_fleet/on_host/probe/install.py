@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Sequence
 
+from ..distribution import family
 from .host import Host
 
 if TYPE_CHECKING:
@@ -19,14 +20,6 @@ MOST = 200  # characters of a reason
 _OURS = "gpu-fleet-nvidia.list"
 
 Ask = Callable[..., "Answer"]
-
-
-def family(os_release: str) -> str:
-    """debian, rhel or unknown, of the text of /etc/os-release."""
-    names = " ".join(re.findall(r"^ID(?:_LIKE)?=(.*)", os_release, re.MULTILINE)).replace('"', " ").split()
-    if {"debian", "ubuntu"} & {*names}:
-        return "debian"
-    return "rhel" if {"rhel", "fedora", "centos"} & {*names} else "unknown"
 
 
 def obstacle(host: Host, repository: str, packages: Sequence[str]) -> str:
