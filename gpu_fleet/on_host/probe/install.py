@@ -67,10 +67,13 @@ def _of_apt(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> t
 
 
 def _of_dnf(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> tuple[str, Sequence[str]]:
+    tool = next(filter(host.has, ("dnf", "yum")), "")
+    if not tool:
+        return "this host has neither dnf nor yum", ()  # an image, such as Fedora CoreOS
     added = (f"--repofrompath=gpu-fleet-asked,{repository}", "--nogpgcheck") if repository else ()
     # Without -q, which would hide the address that failed. A mirror is tried four times.
     options = (*added, "--assumeno", "--setopt=timeout=10", "--setopt=*.skip_if_unavailable=1")
-    answer = ask("dnf" if host.has("dnf") else "yum", "install", *options, *packages)
+    answer = ask(tool, "install", *options, *packages)
     for cache in ("/var/cache/dnf", "/var/cache/libdnf5"):
         for left in host.path(cache).glob("gpu-fleet-asked*"):
             if left.is_dir():

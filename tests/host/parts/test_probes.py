@@ -326,6 +326,12 @@ def choice(root: Path, host: dict[str, str]) -> Outcome:
             "nvidia_gpu_exporter",
             "which cannot be installed here (another version of container-selinux would have to be installed)",
         ),
+        (
+            ("curl",),
+            {"system": ROCKY},
+            "nvidia_gpu_exporter",
+            "which cannot be installed here (this host has neither dnf nor yum)",
+        ),
         (("curl",), {"system": "ID=arch\n"}, "nvidia_gpu_exporter", "bare metal without Docker or Podman"),
         (
             DOCKER,
