@@ -188,8 +188,8 @@ def fires_after(alert: str, said: str) -> float | None:
         done = subprocess.run(
             [find("promtool"), "test", "rules", "test.yaml"], cwd=directory, capture_output=True, text=True, check=False
         )
-        silent = {int(found) for found in re.findall(r"time: (\d+)m", done.stdout + done.stderr)}
-        silent |= {60 * int(hours) + int(rest) for hours, rest in re.findall(r"time: (\d+)h(\d+)m", done.stdout + done.stderr)}
+        found = re.findall(r"time: (?:(\d+)h)?(?:(\d+)m)?", done.stdout + done.stderr)
+        silent = {60 * int(hours or 0) + int(rest or 0) for hours, rest in found}
         return next((float(minute) for minute in minutes if minute not in silent), None)
 
 

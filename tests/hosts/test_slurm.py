@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from alerts.readiness import table
-from gpu_fleet.host.parts.jobs import ASKS_QUEUE, COMMAND, HOOKS, QUEUE_SAID, SAID, STORE, Jobs
+from gpu_fleet.host.parts.jobs import ASKS_QUEUE, COMMAND, HOOKS, QUEUE_SAID, QUEUE_WAITS, SAID, STORE, Jobs
 from gpu_fleet.host.parts.readiness import SLURM, Readiness
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.slurm import USER, Slurm
@@ -112,6 +112,13 @@ def test_the_queue_is_that_of_the_controller_and_gone_while_it_is_away(cluster: 
         eventually("all is reported", lambda: expected.items() <= reported().items(), within_s=SEEN_S, shown=reported)
         drained = 'gpu_fleet_slurm_node_info{node="slurm-b",state="drained",reason="fan | 3"}'
         assert drained in node.ssh(f"cat {QUEUE_SAID}").stdout
+
+        def counted() -> bool:
+            reported()
+            starts = r'^gpu_fleet_slurm_start_wait_seconds_count\{partition="train"\} [1-9]'
+            return re.search(starts, node.ssh(f"cat {QUEUE_WAITS}").stdout, re.MULTILINE) is not None
+
+        eventually("its start is counted", counted, within_s=SEEN_S)
     finally:
         slurm.ask(f"scancel {job} {waiting} {held}; scontrol update nodename=slurm-b state=resume")
 
@@ -191,7 +198,8 @@ def test_without_the_section_nothing_of_it_is_left(cluster: Cluster, eventually:
     for placed in cluster.placed:
         placed.options.clear()
         assert placed.apply().errors == {}
-        pattern = f"{COMMAND} {STORE} {' '.join(HOOKS)} {SAID} {QUEUE_SAID} /etc/systemd/system/gpu-fleet-{{jobs,slurm-queue}}.*"
+        files = " ".join((COMMAND, STORE, *HOOKS, SAID, QUEUE_SAID, QUEUE_WAITS))
+        pattern = f"{files} /etc/systemd/system/gpu-fleet-{{jobs,slurm-queue}}.*"
         ls = f"bash -c 'ls -d {pattern} 2>/dev/null'"
         left = lambda ls=ls, host=placed.host: host.ssh(ls, check=False).stdout  # noqa: E731
         eventually("nothing is left", lambda left=left: left() == "", within_s=120, shown=left)

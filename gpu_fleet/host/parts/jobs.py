@@ -16,6 +16,7 @@ SAID = "/var/lib/gpu-fleet/textfile/jobs.prom"
 ASKS_QUEUE = "GPU_FLEET_SLURM_QUEUE"
 _QUEUE = "/opt/gpu-fleet/libexec/start-slurm-queue"
 QUEUE_SAID = "/var/lib/gpu-fleet/textfile/slurm_queue.prom"
+QUEUE_WAITS = "/var/lib/gpu-fleet/textfile/slurm_queue_waits.prom"
 
 
 @dataclass(frozen=True, kw_only=True)
