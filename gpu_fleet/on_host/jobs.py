@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from . import slurm_gpus
+from . import loop, slurm_gpus
 from .files import replace
 from .metrics import Metrics
 from .slurm_gpus import Gpu
@@ -213,19 +213,26 @@ def corrected(store: Store, before: Store, changes: Mapping[str, Job | None]) ->
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`prolog`, `epilog`: status 0 whatever happens. `sweep`: once. Without an argument: shows who has which GPU."""
+    """`prolog`, `epilog`: status 0 whatever happens. `sweep`: once, `loop`: every 15 s. Without an argument: shows who has which
+    GPU."""
     prefix = os.environ.get("GPU_FLEET_PREFIX", "")
     directory = Path(prefix + "/run/gpu-fleet/jobs")
     textfile = Path(prefix + "/var/lib/gpu-fleet/textfile/jobs.prom")
     if not arguments:
         print(listed(read(directory / "jobs.json"), time.time()), end="")
         return 0
+    if list(arguments) == ["loop"]:
+        loop.every(INTERVAL_S, lambda: _write("sweep", directory, textfile), ["jobs", "loop"], lambda: False)
+    _write(arguments[0], directory, textfile)
+    return 0
+
+
+def _write(verb: str, directory: Path, textfile: Path) -> None:
     try:
-        store = _done(arguments[0], directory)
+        store = _done(verb, directory)
         replace(textfile, metrics(store, time.time()))
     except (OSError, SlurmError) as error:
-        _log(f"{arguments[0]}: {error}")
-    return 0
+        _log(f"{verb}: {error}")
 
 
 def _done(verb: str, directory: Path) -> Store:

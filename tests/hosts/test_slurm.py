@@ -79,9 +79,10 @@ def test_a_node_on_which_a_job_has_no_process_keeps_it(cluster: Cluster, eventua
     node = cluster.placed[1].host
     assert "slurm-a" in slurm.ask(f"squeue --noheader --job={job} --format=%B"), "the batch script runs on the first"
     # One sweep may come before the job is asked about.
-    node.ssh("systemctl stop gpu-fleet-jobs.timer; sleep 11; systemctl start gpu-fleet-jobs.service gpu-fleet-jobs.service")
+    sweep = "/opt/gpu-fleet/libexec/run jobs"
+    node.ssh(f"systemctl stop gpu-fleet-jobs; sleep 11; {sweep}; {sweep}")
     assert cluster.shown(1) == {job: slurm.gpus_of(job, node)}
-    node.ssh("systemctl start gpu-fleet-jobs.timer")
+    node.ssh("systemctl start gpu-fleet-jobs")
     slurm.ask(f"scancel {job}")
     eventually("it is over", lambda: cluster.shown(0) == cluster.shown(1) == {}, within_s=SEEN_S)
 

@@ -46,6 +46,6 @@ class Jobs:
                 *map(File.from_rootfs, (COMMAND, START, *HOOKS)),
                 *(File.python(module) for module in MODULES),
             ),
-            units=(Unit(name="gpu-fleet-jobs", timer=True, restart_on=("settings", START)),),
+            units=(Unit(name="gpu-fleet-jobs", restart_on=("settings", START)),),
             checks=(FileCheck(path=SAID, contains="gpu_fleet_jobs_timestamp_seconds"),),
         )
