@@ -18,7 +18,7 @@ from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.stand_ins import LAB_STACKS, StandInsRefused
 from gpu_fleet.toolchain.versions import release
 from lab.kubernetes.certificates import Authority
-from lab.standins import permission, programs
+from lab.standins import permission
 from tests.stackfile.stacks import HOST_KEY
 from tests.standins.project import REPO, Project
 
@@ -127,15 +127,6 @@ def test_simulated_artifacts_are_refused_for_real_hosts_and_used_by_those_of_the
         permit_artifacts(config, "train")
     monkeypatch.setenv(LAB_STACKS, "other,train")
     assert permit_artifacts(config, "train") == ""
-
-
-def test_pulumi_runs_in_the_lab_without_a_log_of_every_property(project: Project) -> None:
-    """Which an update of Pulumi may end: by a failure, or by another name of the log."""
-    assert "Current stack is test" in project.run("stack")
-    assert [path.name for path in (project.directory / "home").iterdir() if "log" in path.name] == ["logs"]
-    assert (project.directory / "home" / "logs").is_file()
-    logs = Path(programs.environment("test")["PULUMI_HOME"], "logs")
-    assert logs.is_file(), "the directory that an earlier version left is removed"
 
 
 def test_make_preview_names_the_program_that_is_missing_for_the_stack_and_how_to_install_it(tmp_path: Path) -> None:
