@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import yaml
 from lab.dev import query
 from lab.ports import free_ports
 from tests.checkout import copy_to
+from tests.waiting import eventually
 
 
 class Datacenter:
@@ -128,14 +128,6 @@ class Datacenter:
 def preview(datacenter: Datacenter) -> str:
     """What `make preview STACK=dev` prints of the running datacenter, without its set-up."""
     return datacenter.make("preview")
-
-
-def eventually(what: str, holds: Any, within_s: float = 240, shown: Any = lambda: "") -> None:
-    """`shown`: what a failure shows."""
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {within_s} s: {shown()}"
-        time.sleep(0.5)
 
 
 def interrupt(process: subprocess.Popen[str]) -> str:

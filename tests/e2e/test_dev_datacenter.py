@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 
 from lab.dev import query
-from tests.e2e.conftest import Datacenter, eventually
+from tests.e2e.conftest import Datacenter
+from tests.waiting import eventually
 
 
 def test_mimir_has_the_utilization_of_8_gpus_with_the_four_labels(datacenter: Datacenter) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.e2e.conftest import Datacenter, eventually, interrupt
+from tests.e2e.conftest import Datacenter, interrupt
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import pytest
 from lab.dev import slurm
 from lab.dev.workspace import DevError
 from lab.hosts.errors import HostsError
-from tests.e2e.conftest import Datacenter, eventually
+from tests.e2e.conftest import Datacenter
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,9 @@ from gpu_fleet import toolchain
 from lab.dev import query
 from tests.checkout import REPO
 from tests.documents import blocks, commands
-from tests.e2e.conftest import Datacenter, eventually
+from tests.e2e.conftest import Datacenter
 from tests.signals.custom import examples
+from tests.waiting import eventually
 
 HOST = "dev-gpu-host"
 

@@ -16,8 +16,9 @@ from gpu_fleet.signals import catalogue
 from gpu_fleet.signals.rules import read_rules, with_records
 from gpu_fleet.stackfile.counters import counters
 from lab.dev import query
-from tests.e2e.conftest import Datacenter, eventually
+from tests.e2e.conftest import Datacenter
 from tests.host.test_series import OTHER_HARDWARE, within_a_tenth
+from tests.waiting import eventually
 
 HOST = 'instance="dev-gpu-host"'
 WRONG = """\

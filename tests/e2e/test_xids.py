@@ -22,7 +22,8 @@ from dashboards import LOKI_UID, MIMIR_UID
 from lab.dev import query
 from lab.dev.xids import COMMON
 from lab.gpu import inject
-from tests.e2e.conftest import Datacenter, eventually
+from tests.e2e.conftest import Datacenter
+from tests.waiting import eventually
 
 VERDICTS = {gpu: codes[0] for gpu, codes in COMMON.items()}
 HOST = {"datacenter": "dev", "cluster": "elsewhere"}

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from gpu_fleet.host.part import File, HttpCheck, PortCheck
 from gpu_fleet.on_host.converge.ports import inodes
 from lab.ports import free_ports
 from tests.host.hosts import SUPERVISORD, SimulatedHost, golden, page, snapshot, web
+from tests.waiting import eventually
 
 URL = "http://127.0.0.1:${WEB_PORT}/"
 
@@ -61,20 +61,13 @@ def _kill_supervisord(host: SimulatedHost) -> None:
     """Returns when it has ended, which a busy machine takes a moment for."""
     process = _supervisord(host)
     os.kill(process, signal.SIGKILL)
-    _wait_for("the end of supervisord", lambda: not _command_line(process))
+    eventually("the end of supervisord", lambda: not _command_line(process))
 
 
 def _add_to_unit_file(host: SimulatedHost, line: str) -> None:
     """In what the next bundle is made from."""
     unit = host.directory / "rootfs/etc/gpu-fleet/supervisor.d/gpu-fleet-web.conf"
     unit.write_text(unit.read_text() + line)
-
-
-def _wait_for(what: str, holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within 120 s"
-        time.sleep(0.05)
 
 
 def test_what_the_verbs_print_for_a_service(host: SimulatedHost, regen: bool) -> None:
@@ -300,7 +293,7 @@ def test_a_plan_fails_where_an_apply_would_not_get_its_port_and_a_check_says_who
     _kill_supervisord(host)
     assert host.run("plan", [web(host)]).code == 0, "so is what a killed supervisord has left"
     os.kill(int(_process(host)), signal.SIGKILL)
-    _wait_for("its end", lambda: not inodes(int(host.settings["WEB_PORT"])))
+    eventually("its end", lambda: not inodes(int(host.settings["WEB_PORT"])))
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", int(host.settings["WEB_PORT"])))
@@ -322,7 +315,7 @@ def test_an_answer_of_another_program_on_the_port_is_not_taken_for_ours(host: Si
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", int(host.settings["WEB_PORT"]))) == 0
 
-        _wait_for("the other program", listens)
+        eventually("the other program", listens)
         part = web(host, checks=(HttpCheck(url=URL, within_s=2),))
         assert host.run("apply", [part]).error("web")["code"] == "port-taken"
     finally:
@@ -487,7 +480,7 @@ def test_a_service_that_runs_and_does_not_answer_is_drift_and_restarted(host: Si
     assert check.drift("web") == [f"service gpu-fleet-web: http://127.0.0.1:{host.settings['WEB_PORT']}/ does not respond"]
     assert check.statuses["page"] == "unchanged"
     os.kill(process, signal.SIGKILL)  # a stopped process does not end by itself; supervisord starts another one
-    _wait_for("another process of the service", lambda: _responds(host))
+    eventually("another process of the service", lambda: _responds(host))
     os.kill(int(_process(host)), signal.SIGSTOP)
     assert host.apply([web(host), page()]).statuses["web"] == "changed"
     assert host.check().code == 0

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpu_fleet.on_host import loop
+from tests.waiting import eventually
 
 PROGRAM = """
 import sys
@@ -58,18 +59,11 @@ class Running:
         return self._said.read_text()
 
 
-def _wait(holds: Callable[[], bool], within_s: float = 30) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     running = Running(tmp_path)
     try:
-        _wait(lambda: running.passes("one") > 0)
+        eventually("the first passes", lambda: running.passes("one") > 0)
         yield running
     finally:
         running.process.kill()
@@ -78,18 +72,18 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 def test_code_that_was_replaced_is_what_runs_next_in_the_same_process(running: Running) -> None:
     running.write("two")
-    _wait(lambda: running.passes("two") > 1)
+    eventually("passes of the second", lambda: running.passes("two") > 1)
     assert running.process.poll() is None, "the service manager need not start it again"
 
 
 def test_a_directory_that_is_missing_is_said_once_and_ends_nothing(running: Running) -> None:
     away = running.state.rename(running.state.with_name("away"))
-    _wait(lambda: "counter: [Errno 2]" in running.said())
+    eventually("the error", lambda: "counter: [Errno 2]" in running.said())
     time.sleep(2.5)  # two more passes
     assert running.said().count("\n") == 1
     before = (away / "passes").read_text()
     away.rename(running.state)
-    _wait(lambda: (running.state / "passes").read_text() != before)
+    eventually("the next pass", lambda: (running.state / "passes").read_text() != before)
 
 
 def test_a_pass_that_hangs_is_ended_for_the_service_manager_to_start_it_again(running: Running) -> None:

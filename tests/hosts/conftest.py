@@ -11,9 +11,9 @@ import hashlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +31,7 @@ from lab.hosts.packages import build_stand_ins
 from lab.ports import free_ports
 from lab.standins import programs
 from lab.standins.programs import gather
+from tests import waiting
 from tests.checkout import REPO
 from tests.hosts.stack import Backend
 
@@ -146,12 +147,5 @@ def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ba
 
 
 @pytest.fixture
-def eventually() -> Callable[..., None]:
-    def wait(what: str, holds: Callable[[], object], within_s: float = 240, shown: Callable[[], object] = lambda: "") -> None:
-        """`shown`: what a failure shows."""
-        deadline = time.monotonic() + within_s
-        while not holds():
-            assert time.monotonic() < deadline, f"{what}: not within {within_s} s: {shown()}"
-            time.sleep(0.5)
-
-    return wait
+def eventually() -> Callable[..., Any]:
+    return waiting.eventually

@@ -21,7 +21,8 @@ from tests.helm import helm
 from tests.kubernetes.agents import agent
 from tests.kubernetes.plans import plan
 from tests.kubernetes.test_readiness import Running, cleared
-from tests.kubernetes.test_scraping import asked, eventually, install, mimir_server
+from tests.kubernetes.test_scraping import asked, install, mimir_server
+from tests.waiting import eventually
 
 NODES = ("gpu-node-1", "gpu-node-2")
 GROUPS = ("gpu-info", "gpu-memory-errors", "xid-reported")

@@ -37,6 +37,7 @@ from tests.helm import helm
 from tests.host.parts.conftest import serve_metrics
 from tests.kubernetes.agents import agent
 from tests.kubernetes.plans import plan
+from tests.waiting import eventually
 
 VOCABULARY = ("gpu-info", "gpu-usage", "gpu-profiling")
 TOLERATIONS = [{"operator": "Exists"}]
@@ -123,15 +124,6 @@ def asked(url: str, query: str) -> list[dict[str, Any]]:
             return json.load(answer)["data"]["result"]
     except OSError:
         return []
-
-
-def eventually(what: str, holds: Callable[[], Any], shown: Callable[[], Any] = lambda: "", within_s: float = 240) -> Any:
-    """The first true value. `shown`: what a failure shows."""
-    deadline = time.monotonic() + within_s
-    while not (found := holds()):
-        assert time.monotonic() < deadline, f"{what}: not within {within_s} s: {shown()}"
-        time.sleep(0.3)
-    return found
 
 
 def test_a_pods_gpus_carry_its_name_in_the_vocabulary(
