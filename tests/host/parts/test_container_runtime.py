@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from gpu_fleet.host.parts.container_runtime import IN_USE, ContainerRuntime
+from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.parts.container_runtime import IN_USE, START, ContainerRuntime
 from gpu_fleet.on_host.probe import Outcome, outcome
 from tests.host.parts.textfiles import tool
 
@@ -133,3 +135,23 @@ def test_what_came_with_our_docker_is_ours_when_another_package_of_ours_is_gone(
     (tmp_path / "var/lib/gpu-fleet/placed").write_text(records)
     done = asked("container-runtime-docker", tmp_path)
     assert (done.code, done.answer) == (0, ""), done.answer
+
+
+@pytest.mark.parametrize(
+    ("docker", "restarts"),
+    [("0 false", True), ("3 true", True), ("3 false", False), ("", False)],
+    ids=["no container", "they outlive a restart", "three would end", "no answer"],
+)
+def test_an_upgraded_toolkit_ends_no_container(tmp_path: Path, docker: str, restarts: bool) -> None:
+    tools, asked_for = tmp_path / "tools", tmp_path / "asked"
+    tools.mkdir()
+    (tools / "nvidia-container-runtime-hook").write_text("#!/bin/sh\n")  # younger than Docker's process
+    (tools / "docker").write_text(f"#!/bin/sh\necho '{docker}'\n")
+    started = "Mon 2020-01-06 00:00:00 UTC"
+    (tools / "systemctl").write_text(f'#!/bin/sh\ncase $1 in show) echo "{started}" ;; *) echo "$*" >>{asked_for} ;; esac\n')
+    for program in tools.iterdir():
+        program.chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "GPU_FLEET_PREFIX": "", "GPU_FLEET_DCGM_RUN": "docker"}
+    done = subprocess.run(["sh", ROOTFS / START.lstrip("/")], env=environment, capture_output=True, text=True, check=True)
+    assert (asked_for.read_text() if asked_for.exists() else "") == ("restart docker.service\n" if restarts else "")
+    assert ("not restarted, because containers run in it" in done.stderr) == (not restarts)
