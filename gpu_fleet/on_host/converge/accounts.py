@@ -45,13 +45,13 @@ def has_group(name: str) -> bool:
 
 
 def _is_local(file: str, name: str) -> bool:
-    return any(line.startswith(f"{name}:") for line in read_or_empty(f"/etc/{file}").split("\n"))
+    return f"\n{name}:" in "\n" + read_or_empty(f"/etc/{file}")
 
 
 def _groups_of(name: str) -> list[str]:
     """Those of /etc/group that it is a member of. usermod changes no others: of a group that only a directory service or the
     image of an ostree system has (/usr/lib/group) it reports success, and does nothing."""
-    entries = (line.split(":") for line in read_or_empty("/etc/group").split("\n"))
+    entries = (line.split(":") for line in read_or_empty("/etc/group").split("\n") if name in line)
     return [entry[0] for entry in entries if name in entry[-1].split(",")]
 
 
