@@ -11,7 +11,7 @@ from dashboards.queries import work
 from dashboards.queries.common import CLUSTER
 
 NONE: Final = "Slurm does not answer, or no host asks it (jobs.queueHosts)"
-PARTITION: Final = "{{datacenter}} / {{cluster}} / {{partition}}"
+PARTITION: Final = "{{partition}}, {{cluster}}"
 NONE_BEGAN: Final = f"no job began within an hour; or {NONE}"
 NONE_FOUND: Final = f"none; or {NONE}"
 _STATES: Final = {"idle": "green", "allocated": "blue", "unusable": "red", "powered_down": "gray"}
@@ -208,8 +208,8 @@ def _over_time() -> tuple[Any, ...]:
         _course(
             "Waits of jobs that began",
             [
-                Query(q.start_wait(CLUSTER, 0.5), f"{PARTITION}, median"),
-                Query(q.start_wait(CLUSTER, 0.95), f"{PARTITION}, 95 %"),
+                Query(q.start_wait(CLUSTER, 0.5), f"median {PARTITION}"),
+                Query(q.start_wait(CLUSTER, 0.95), f"95 % {PARTITION}"),
             ],
             "How long jobs that began within the hour had been eligible, by partition: estimated from the counts up to a minute, "
             "ten minutes, 1, 4, 12 and 24 hours.",
