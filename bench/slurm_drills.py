@@ -133,11 +133,6 @@ class Lab:
         with self._configured("SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=-1,defer"):
             self.slurm.submit("sleep 1")
             yield self._fault("SlurmQueueStuck", lambda said: re.search(waits, said) is not None)
-        with self._configured("SchedulerParameters=default_queue_depth=2000,sched_max_job_start=1"):
-            self.slurm.submit("sleep 1000", "--array=0-999", "--exclusive")
-            self.slurm.ask("systemctl set-property --runtime slurmctld CPUQuota=1%")
-            yield self._fault("SlurmControllerSlow", lambda said: float(_value(said, "slurm_schedule_cycle_last")) > 1e6)
-            self.slurm.ask("systemctl set-property --runtime slurmctld CPUQuota=")
         self.slurm.ask("systemctl stop slurmctld")
         yield self._fault("SlurmNotAnswering", lambda said: _value(said, "gpu_fleet_slurm_success") == "0")
 
