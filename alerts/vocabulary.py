@@ -763,6 +763,14 @@ count by ({_HOST}) (
             meaning="Share of cycles in which the tensor cores were active.",
             sources=(dcgm("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE|DCGM_FI_PROF_TENSOR_UTIL_RATIO", unless=_PROFILING_STOPPED),),
         ),
+        *(
+            Series(
+                name=f"gpu:{kind.lower()}_active:ratio",
+                meaning=f"Share of cycles in which the {kind} pipe was active.",
+                sources=(dcgm(f"DCGM_FI_PROF_PIPE_{kind}_ACTIVE|DCGM_FI_PROF_{kind}_UTIL_RATIO", unless=_PROFILING_STOPPED),),
+            )
+            for kind in ("FP64", "FP32", "FP16")
+        ),
         Series(
             name="gpu:dram_active:ratio",
             meaning="Share of cycles in which the memory interface was active.",

@@ -310,6 +310,13 @@ def _profiling() -> tuple[Any, ...]:
                 "Warps resident on the SMs, of the most they can hold. High is not always fast.",
             ),
             ("Tensor core activity", "gpu:tensor_active:ratio", "Share of cycles in which the tensor cores were active."),
+            ("FP64 pipe activity", "gpu:fp64_active:ratio", "Share of cycles in which the FP64 pipe was active."),
+            ("FP32 pipe activity", "gpu:fp32_active:ratio", "Share of cycles in which the FP32 pipe was active."),
+            (
+                "FP16 pipe activity",
+                "gpu:fp16_active:ratio",
+                "Share of cycles in which the FP16 pipe was active; not the tensor cores.",
+            ),
             ("DRAM activity", "gpu:dram_active:ratio", "Share of cycles in which the memory interface was active."),
             (
                 "Graphics engine activity",

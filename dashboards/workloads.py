@@ -149,14 +149,22 @@ def _busiest() -> tuple[Any, ...]:
             "Used memory of a pod's GPUs; the ten highest.",
             "bytes",
         ),
-        _course(
-            "Pods by tensor core activity",
-            q.of_pods("gpu:tensor_active:ratio", SELECTOR),
-            POD,
-            "Share of cycles in which the tensor cores of a pod's GPUs were active; the ten highest. Requires profiling "
-            "counters.",
-            "percentunit",
-            1,
+        *(
+            _course(
+                f"Pods by {what}",
+                q.of_pods(series, SELECTOR),
+                POD,
+                f"{meaning} of a pod's GPUs; the ten highest. Requires profiling counters.",
+                "percentunit",
+                1,
+            )
+            for what, series, meaning in (
+                ("SM occupancy", "gpu:sm_occupancy:ratio", "Warps resident on the SMs, of the most that they can hold,"),
+                ("tensor core activity", "gpu:tensor_active:ratio", "Share of cycles in which the tensor cores were active,"),
+                ("FP64 pipe activity", "gpu:fp64_active:ratio", "Share of cycles in which the FP64 pipe was active,"),
+                ("FP32 pipe activity", "gpu:fp32_active:ratio", "Share of cycles in which the FP32 pipe was active,"),
+                ("FP16 pipe activity", "gpu:fp16_active:ratio", "Share of cycles in which the FP16 pipe was active,"),
+            )
         ),
         _course(
             "Pods by GPU power",

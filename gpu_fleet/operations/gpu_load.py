@@ -36,6 +36,9 @@ BUSY: Final = {
     1002: "gpu:sm_active:ratio",
     1004: "gpu:tensor_active:ratio",
     1005: "gpu:dram_active:ratio",
+    1006: "gpu:fp64_active:ratio",
+    1007: "gpu:fp32_active:ratio",
+    1008: "gpu:fp16_active:ratio",
 }
 _ENGINE: Final = ("gpu:graphics_engine_active:ratio", "gpu:utilization:ratio")  # the first needs profiling counters
 _RISE: Final = 0.3  # least increase that counts as the load; idle GPUs vary by a few hundredths
