@@ -61,6 +61,7 @@ CAUSES: Final[Mapping[str, str]] = {
     "flood": "too much output",
     "stopped": "stopped",
     "held-back": "held back",
+    "gpus-in-use": "GPUs in use",
     "internal": "internal error",
 }
 # What a verb that ended early may have left, and what to run next.

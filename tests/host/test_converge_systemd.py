@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
@@ -26,6 +27,8 @@ def host(host: SimulatedHost, tmp_path: Path) -> SimulatedHost:
     programs.mkdir()
     fake = Path(__file__).with_name("fake_systemctl.py")
     (programs / "systemctl").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {fake} "$@"\n')
+    # Which containers a daemon-reload would harm is asked in a unit of its own; tests/hosts has the real answers.
+    (programs / "systemd-run").write_text(f"#!/bin/sh\ncat {tmp_path}/containers 2>/dev/null || :\n")
     (programs / "journalctl").write_text('#!/bin/sh\necho "journal of $*"\n')
     # Whether a unit runs steadily is seen by looking twice; here nothing changes in between. Without a pause, waiting is work.
     (programs / "sleep").write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 0.05\n")
@@ -77,13 +80,13 @@ def _asked(host: SimulatedHost) -> list[str]:
 def _change(host: SimulatedHost, unit: str = f"{UNIT}.service", **values: object) -> None:
     store = host.directory / "state"
     state = json.loads(store.read_text())
-    state[unit] |= values
+    state[unit] |= {"said": "", **values}
     store.write_text(json.dumps(state))
 
 
 def test_a_first_apply_enables_and_starts_and_a_second_asks_nothing(host: SimulatedHost) -> None:
     host.apply([_job(host)])
-    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", "daemon-reload", f"restart {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.service", f"restart {UNIT}.service"]
     assert host.apply([_job(host)]).result["changed"] == 0
     assert _asked(host) == []
     assert host.check().code == 0
@@ -95,7 +98,7 @@ def test_a_changed_unit_file_is_read_and_its_unit_restarted(host: SimulatedHost)
     host.apply([_job(host)])
     _asked(host)
     host.apply([_job(host, "/opt/gpu-fleet/libexec/job --more")])
-    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", "daemon-reload", f"restart {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.service", "daemon-reload", f"restart {UNIT}.service"]
 
 
 def test_a_changed_program_restarts_without_a_daemon_reload(host: SimulatedHost) -> None:
@@ -103,7 +106,7 @@ def test_a_changed_program_restarts_without_a_daemon_reload(host: SimulatedHost)
     _asked(host)
     part = _job(host)
     host.apply([Part(name="job", files=(File(path=part.files[0].path, content=b"new"), part.files[1]), units=part.units)])
-    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.service", f"restart {UNIT}.service"]
 
 
 def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
@@ -111,7 +114,7 @@ def test_a_file_that_is_reloaded_reloads(host: SimulatedHost) -> None:
     _asked(host)
     part = _job(host)
     host.apply([Part(name="job", files=(part.files[0], File(path="/etc/job/rules", content=b"new")), units=part.units)])
-    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.service", f"reload-or-restart {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.service", f"reload-or-restart {UNIT}.service"]
 
 
 def test_a_new_name_restarts_what_reads_the_name_alone(host: SimulatedHost) -> None:
@@ -147,7 +150,7 @@ def test_a_reload_that_fails_fails_its_part_and_the_old_file_comes_back(host: Si
 
 def test_a_timer_is_enabled_instead_of_its_service(host: SimulatedHost) -> None:
     host.apply([_job(host, timer=True)])
-    assert _asked(host) == [f"--quiet --no-reload enable {UNIT}.timer", "daemon-reload", f"restart {UNIT}.timer"]
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.timer", f"restart {UNIT}.timer"]
     timer = host.at(f"/etc/systemd/system/{UNIT}.timer")
     timer.write_text(timer.read_text().replace("hourly", "yearly"))
     assert host.check().drift("job") == [
@@ -170,7 +173,7 @@ DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
     "disabled": (lambda host: _change(host, enabled=False), f"service {UNIT}: is disabled"),
     "enabled until the next boot": (lambda host: _change(host, enabled="enabled-runtime"), f"service {UNIT}: is enabled-runtime"),
     "disabled, with an alias": (lambda host: _change(host, enabled="indirect"), f"service {UNIT}: is indirect"),
-    "masked": (lambda host: _change(host, masked=True), f"service {UNIT}: is masked"),
+    "masked": (lambda host: _change(host, masked=True, **{"mask known": True}), f"service {UNIT}: is masked"),
     "disabled and stopped": (
         lambda host: _change(host, enabled=False, active="inactive"),
         f"service {UNIT}: is disabled and is not running (dead)",
@@ -208,6 +211,7 @@ def test_an_override_of_all_our_services_is_removed_and_all_of_them_restart(host
     override.parent.mkdir(parents=True)
     override.write_text("[Service]\nUser=root\n")
     path = f"/{override.relative_to(host.prefix)}"
+    _change(host, **{"drop-in": str(override)})  # which systemd has read
     assert host.check().drift("job") == [f"file {path}: foreign file in our directory"]
     host.apply([_job(host)])
     assert _asked(host)[1:] == ["daemon-reload", f"restart {UNIT}.service"], "the process that runs was started as root"
@@ -278,14 +282,96 @@ def test_a_service_that_does_not_start_leaves_the_timer_that_it_was_to_replace(h
     assert host.run("apply", [_job(host, timer=True)]).code == 0
 
 
-@pytest.mark.parametrize("drift", ["enabled", "masked"])
-def test_a_unit_whose_links_changed_alone_is_read_once_more(host: SimulatedHost, drift: str) -> None:
+def test_a_disabled_unit_is_enabled_without_a_reload(host: SimulatedHost) -> None:
     host.apply([_job(host)])
     _asked(host)
-    _change(host, **{drift: drift == "masked"})
+    _change(host, enabled=False)
+    assert host.check().drift("job") == [f"service {UNIT}: is disabled"]
     host.apply([_job(host)])
-    unmasks = [f"--no-reload unmask {UNIT}.service", f"--no-reload unmask --runtime {UNIT}.service"] if drift == "masked" else []
-    assert _asked(host) == [*unmasks, f"--quiet --no-reload enable {UNIT}.service", "daemon-reload", f"start {UNIT}.service"]
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.service", f"start {UNIT}.service"]
+    assert host.check().code == 0, "systemd repeats what it once said"
+
+
+def test_a_masked_unit_is_read_once_more(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    _change(host, masked=True, **{"mask known": True})
+    host.apply([_job(host)])
+    unmasks = [f"--root=/ unmask {UNIT}.service", f"--root=/ unmask --runtime {UNIT}.service"]
+    assert _asked(host) == [*unmasks, f"--quiet --root=/ enable {UNIT}.service", "daemon-reload", f"start {UNIT}.service"]
+
+
+def test_what_systemd_reports_of_all_units_is_no_drift_of_ours(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _asked(host)
+    (host.directory / "all-changed").touch()  # 255 and newer, after `systemctl --no-reload enable` of any unit
+    assert host.check().code == 0 and host.apply([_job(host)]).result["changed"] == 0
+    host.apply([_job(host, "/opt/gpu-fleet/libexec/job --more")])
+    assert "daemon-reload" in _asked(host)
+
+
+TRAINING = "Docker container 062d7d650a30 (training-7)"
+
+
+def _harm(host: SimulatedHost, *containers: str) -> None:
+    (host.directory / "containers").write_text("".join(f"{each}\n" for each in containers))
+
+
+def test_a_reload_that_would_take_the_gpus_of_a_container_is_left_to_the_site(host: SimulatedHost) -> None:
+    unit, program = host.at(f"/etc/systemd/system/{UNIT}.service"), host.at("/opt/gpu-fleet/libexec/job")
+    _harm(host, TRAINING)
+    host.apply([_job(host), page()])
+    assert "daemon-reload" not in _asked(host), "a first installation needs none"
+    before = json.loads((host.directory / "state").read_text())[f"{UNIT}.service"]["run"]
+    newer = [_job(host, "/opt/gpu-fleet/libexec/job --more", text=b"newer"), page("changed\n")]
+    runs_on = f"service {UNIT}: runs on as it is, because `systemctl daemon-reload` would take the GPUs from {TRAINING}"
+    assert host.run("plan", newer).changes("job")[-1] == runs_on
+    apply = host.run("apply", newer)
+    error = apply.error("job")
+    assert error["code"] == "gpus-in-use" and f"would take the GPUs from {TRAINING}: " in error["message"], error
+    assert "Run `sudo systemctl daemon-reload`" in error["message"] and "`up` again" in error["message"]
+    assert apply.statuses["page"] == "changed", "everything else of the host goes on"
+    assert unit.read_text() == "[Service]\nExecStart=/opt/gpu-fleet/libexec/job --more\n"
+    assert program.read_bytes() == b"job", "the service that runs keeps all that it had"
+    assert _asked(host) == []
+    assert host.check().drift("job")[-1] == f"service {UNIT}: has a unit file that systemd has not read"
+    again = host.run("apply", newer)
+    assert again.error("job") == error and _asked(host) == []
+    subprocess.run(["systemctl", "daemon-reload"], env={"PATH": host.path, **host.environment}, check=True)  # the site's own
+    _asked(host)
+    host.apply(newer)
+    assert _asked(host) == [f"--quiet --root=/ enable {UNIT}.service", f"restart {UNIT}.service"]
+    assert program.read_bytes() == b"newer" and host.check().code == 0
+    assert json.loads((host.directory / "state").read_text())[f"{UNIT}.service"]["run"] != before
+
+
+def test_a_removal_never_takes_the_gpus_of_a_container(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    subprocess.run(["systemctl", "daemon-reload"], env={"PATH": host.path, **host.environment}, check=True)
+    _asked(host)
+    _harm(host, TRAINING)
+    removed = host.remove()
+    assert removed.code == 0 and "daemon-reload" not in _asked(host)
+    assert f"would take the GPUs from {TRAINING}" in removed.stderr
+    assert snapshot(host.prefix).keys() == {"etc", "etc/systemd", "etc/systemd/system"}
+
+
+def test_our_own_exporters_container_is_started_again_after_a_reload(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    _harm(host, "Docker container 0123456789ab (gpu-fleet-dcgm-exporter)")
+    _asked(host)
+    host.apply([_job(host, "/opt/gpu-fleet/libexec/job --more")])
+    assert _asked(host)[1:] == ["daemon-reload", "try-restart gpu-fleet-dcgm-exporter.service", f"restart {UNIT}.service"]
+
+
+def test_a_host_that_cannot_be_asked_is_not_reloaded(host: SimulatedHost) -> None:
+    host.apply([_job(host)])
+    asks = host.directory / "programs/systemd-run"
+    asks.write_text("#!/bin/sh\necho 'Failed to start transient service unit: Connection timed out' >&2\nexit 1\n")
+    _asked(host)
+    error = host.run("apply", [_job(host, "/opt/gpu-fleet/libexec/job --more")]).error("job")
+    assert "looking for them failed (Failed to start transient service unit: Connection timed out)" in error["message"]
+    assert _asked(host) == []
 
 
 def test_a_unit_that_does_not_start_is_put_back_and_named_with_its_journal(host: SimulatedHost) -> None:
@@ -394,7 +480,7 @@ def test_remove_disables_stops_and_takes_the_unit_away(host: SimulatedHost) -> N
     host.apply([_job(host)])
     _asked(host)
     assert host.remove().code == 0
-    assert _asked(host) == [f"--quiet --no-reload disable --now {UNIT}.service", "daemon-reload"]
+    assert _asked(host) == [f"--quiet --root=/ disable {UNIT}.service", f"--quiet stop {UNIT}.service"]
     assert snapshot(host.prefix).keys() == {"etc", "etc/systemd", "etc/systemd/system"}
 
 

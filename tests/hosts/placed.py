@@ -61,6 +61,12 @@ class PlacedHost:
         programs = program_sources("controller", PROGRAMS, url=None, directory=self.artifacts)
         return standard_parts(HostOptions(programs=programs, metrics_login=True, logs_login=True, **self.options))
 
+    def bundle(self, parts: Sequence[Part]) -> Bundle:
+        return Bundle.of(parts)
+
+    def plan(self) -> Run:
+        return self.run(f"sh {ENVELOPE}/bundle/converge", "plan", f"--envelope {ENVELOPE}")
+
     def apply(self, parts: Sequence[Part] | None = None) -> Run:
         return self.run(f"sh {ENVELOPE}/bundle/converge", "apply", f"--envelope {ENVELOPE} --artifacts {ARTIFACTS}", parts)
 
@@ -71,8 +77,8 @@ class PlacedHost:
         return self.run(CONVERGE, "remove")
 
     def run(self, converge: str, verb: str, arguments: str = "", parts: Sequence[Part] | None = None) -> Run:
-        if verb == "apply":
-            self._bring(Bundle.of(parts or self.parts()), {**self._usual_settings(), **self.settings})
+        if verb in ("plan", "apply"):
+            self._bring(self.bundle(parts or self.parts()), {**self._usual_settings(), **self.settings})
         done = self.host.ssh(f"{converge} {verb} --prefix '' {arguments}", check=False, timeout_s=600)
         return Run(done.returncode, [json.loads(line) for line in done.stdout.splitlines()])
 

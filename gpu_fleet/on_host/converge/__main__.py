@@ -1,4 +1,5 @@
-"""Started as `python3 -I -S -B BUNDLE/lib/converge.pyz VERB ...` by the script `converge`; `transaction`: by packages.py."""
+"""Started as `python3 -I -S -B BUNDLE/lib/converge.pyz VERB ...` by the script `converge`; `transaction`: by packages.py,
+`gpu-containers`: by gpu_containers.py."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ def _main(arguments: list[str]) -> int:
     bundle = os.path.dirname(os.path.dirname(program))
     if arguments[:1] == ["transaction"]:
         done: int = importlib.import_module("on_host.converge.transaction").main(arguments[1:])
+        return done
+    if arguments == ["gpu-containers"]:
+        done = importlib.import_module("on_host.converge.gpu_containers").main()
         return done
     try:
         importlib.import_module("on_host.converge.compiled").use(program, arguments)

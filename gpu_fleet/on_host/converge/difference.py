@@ -15,7 +15,7 @@ from .records import Placed, Record
 from .settings import changed_causes, changed_names
 from .things import Things
 
-_OF_UNIT = re.compile(r"/etc/systemd/system/|/etc/gpu-fleet/supervisor\.d/|.*\.(service|timer)\.d/")
+OF_UNIT = re.compile(r"/etc/systemd/system/|/etc/gpu-fleet/supervisor\.d/|.*\.(service|timer)\.d/")
 STARTS = ("start", "restart", "reload")
 _ADOPTED = "exists without a record, to be adopted"
 
@@ -54,7 +54,7 @@ class Difference:
     ) -> None:
         self.changes.append(text)
         self.actions.append(Action(operation, key, thing))
-        if _OF_UNIT.match(key) or "has a unit file that systemd has not read" in text:
+        if OF_UNIT.match(key) or "has a unit file that systemd has not read" in text:
             self.definitions_change = True
 
     @property
@@ -105,6 +105,8 @@ class Differences:
         self._units(found, regrouped)
         if self._on.host.verb in ("plan", "check"):
             self._ports(found)
+        if self._on.host.verb == "plan":
+            self._pending(found)
         if part.checks and not found.changes:
             self._work(found)
         if self._on.host.verb != "check":
@@ -259,6 +261,18 @@ class Differences:
             raise failure
         if failure:
             found.changes.append(f"check: {failure.message}")
+
+    def _pending(self, found: Difference) -> None:
+        """What an apply will leave to a later one."""
+        harm = self._on.services.harm(found.part.units) if found.definitions_change else ""
+        if harm:
+            found.changes.append(
+                f"service {', '.join(unit.name for unit in found.part.units)}: runs on as it is, because `systemctl "
+                f"daemon-reload` would take the GPUs from {harm}"
+            )
+        harm = self._on.packages.harm() if any(action.operation == "package" for action in found.actions) else ""
+        if harm:
+            found.changes.append(f"packages: not installed, because that would take the GPUs from {harm}")
 
     def _work(self, found: Difference) -> None:
         """Everything is in place and running, but does it work? Asked only then: any other difference explains a failure."""

@@ -40,6 +40,10 @@ class Failure(Exception):
         return cls("internal", f"{what}: {reason}")
 
 
+class Pending(Failure):
+    """The part cannot be finished now: what was placed stays, what runs goes on, and a later run finishes it."""
+
+
 def explained(error: Failure | OSError) -> Failure:
     return error if isinstance(error, Failure) else Failure.of(f"cannot use {error.filename or 'this host'}", error)
 

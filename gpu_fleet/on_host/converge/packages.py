@@ -17,6 +17,7 @@ from . import proxies
 from .disk import Disk, create
 from .errors import Failure
 from .events import say
+from .gpu_containers import at_risk
 from .host import PROGRAM, Host
 from .manifest import Part
 from .packages_in_use import adopted_by_others, can_purge, stop_services, used_by
@@ -87,6 +88,14 @@ class Packages:
                 "unsupported",
                 f"package {name} is missing, and only root can install it; install it and apply again, or apply as root",
             )
+        harm = self.harm()
+        if harm:
+            raise Failure(
+                "gpus-in-use",
+                f"package {name} is missing, and its installation makes systemd read its unit files again, which would take the "
+                f"GPUs from {harm}. Install {name} when they may lose them, or recreate them with CDI or --device, and then `up` "
+                "again",
+            )
         say(f"{part}: installing package {name}")
         try:
             code = self._transact(part, _family(), "install", [name])
@@ -113,6 +122,10 @@ class Packages:
         failure = Failure.saying("download", f"cannot install package {name}", f"{errors}{cause}")
         failure.log = errors.split("\n")[:-1]
         raise failure
+
+    def harm(self) -> str:
+        """Whom a transaction would harm: hooks of packages make systemd read its unit files again."""
+        return str(at_risk(self._host)) if os.path.isdir("/run/systemd/system") else ""
 
     # --- transactions: once started, never cut short by the end of this run, see transaction.py --------------------------------
 
@@ -254,7 +267,9 @@ class Packages:
             purge.append(f"{record.key}/remove" if record.a == "remove" else record.key)
         if not names:
             return changes
-        why = used_by(self._host, part) or adopted_by_others(here, names)
+        harm = self.harm()
+        why = f"its removal would take the GPUs from {harm}" if harm else ""
+        why = why or used_by(self._host, part) or adopted_by_others(here, names)
         if not why and not can_purge(here, names):
             why = "other packages need it"
         if not why:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Iterable, Sequence
 
-from .difference import STARTS, Action, Difference, Differences, FileToPlace, is_saved_first
+from .difference import OF_UNIT, STARTS, Action, Difference, Differences, FileToPlace, is_saved_first
 from .disk import Content
-from .errors import Failure
+from .errors import Failure, Pending
 from .events import say
 from .host import ENV_FILE, GROUP
 from .manifest import Directory, Download, Part, Unit, User
@@ -41,13 +41,13 @@ class Parts:
             return
         say(f"{part.name}: {len(difference.changes)} changes")
         undo.begin(self._on.placed, part.name)
-        self._on.services.definitions_change = difference.definitions_change
+        self._begin(difference)
         try:
             self._change(difference, undo, changes)
             self._on.readiness.wait(part)
         except (Failure, OSError) as error:
             failure = error if isinstance(error, Failure) else Failure.of(f"cannot change {error.filename or part.name}", error)
-            if part.name != "host":
+            if part.name != "host" and not isinstance(failure, Pending):
                 self._put_back(part, undo, failure)
             raise failure from error
         self._recording.units(part)
@@ -57,6 +57,10 @@ class Parts:
         self._differences.changed.update(difference.keys)
         if part.name != "host":
             undo.end()  # the old values are needed until the last part is done
+
+    def _begin(self, difference: Difference) -> None:
+        self._on.services.definitions_change = difference.definitions_change
+        self._on.services.has_read = False
 
     def _change(self, difference: Difference, undo: Undo, changes: list[str]) -> None:
         """Performs the actions in the order of their dependencies."""
@@ -68,6 +72,8 @@ class Parts:
                 say(f"{action.key} existed before: a copy is kept in {self._on.host.state}/saved, and a removal restores it")
                 self._on.foreign.save(action.key)
         self._recording.declare(difference)
+        if difference.definitions_change and self._on.services.harm(part.units):
+            self._place_units_alone(difference, undo, changes)
         stopped = self._perform(difference, ("group", "package", "user", "dir", "foreign"), undo, changes)
         # A program that is replaced by one of another name exists until its successor does: it may be what runs us again.
         in_the_way = [record for record in difference.obsolete if self._on.wanted.needs_place_of(record)]
@@ -80,13 +86,27 @@ class Parts:
         for action in starting:
             if isinstance(action.thing, Unit):
                 self._on.services.enable(*action.thing)
-        if self._on.services.definitions_change:
-            self._on.services.definitions()
+        self._on.services.definitions([action.thing for action in starting if isinstance(action.thing, Unit)])
         if part.units:
             self._on.readiness.free_ports(part)
             for action in starting:
                 if isinstance(action.thing, Unit):
                     getattr(self._on.services, action.operation)(*action.thing)
+
+    def _place_units_alone(self, difference: Difference, undo: Undo, changes: list[str]) -> None:
+        """With them, the service that runs still has all that it had, and it is started again with the rest. Unit files of an
+        earlier run that nobody has read, and that are no longer wanted, give way to those that systemd has read, whose time is
+        what it looks at."""
+        is_unread = self._on.services.has_unread(difference.part.units)
+        alone = [action for action in difference.actions if action.operation in ("foreign", "file") and OF_UNIT.match(action.key)]
+        later = [action for action in difference.actions if action not in alone]
+        difference.actions = alone
+        self._perform(difference, ("foreign", "file"), undo, changes)
+        if is_unread:
+            files = (action.thing for action in alone)
+            undo.restore_files(like={file.path: file.sha256 for file in files if isinstance(file, FileToPlace)})
+        difference.actions = later
+        self._on.services.definitions(difference.part.units)
 
     def _perform(self, difference: Difference, operations: Sequence[str], undo: Undo, changes: list[str]) -> list[Action]:
         """In the order of the manifest. Returns the starts of units that had to be stopped meanwhile."""
@@ -149,7 +169,7 @@ class Parts:
             with contextlib.suppress(Failure):
                 self._on.services.enable(*unit)
         with contextlib.suppress(Failure):
-            self._on.services.definitions()
+            self._on.services.definitions(units)
         if units:
             end = "the previous version runs again" if self._runs_as_before(units) else "the previous version does not run either"
         else:
@@ -193,13 +213,13 @@ class Parts:
         difference = self._differences.former(name)
         part = parts.get(name, Part(name))
         obsolete = self._keep(part, difference, changes)
-        self._on.services.definitions_change = difference.definitions_change
+        self._begin(difference)
         self._drop(obsolete, ("unit",), None)
         if name == "host":
             self._on.services.leave()
         self._drop(obsolete, ("file",), None)
         # A removal ends with the part `host`; the service manager then forgets all units at once.
-        if self._on.host.verb != "remove" and self._on.services.definitions_change:
+        if self._on.host.verb != "remove":
             self._on.services.definitions()
         self._drop(obsolete, ("bin", "dir", "user", "group"), None)
         self._on.placed.forget([*obsolete, *self._on.placed.of(name, "with")])

@@ -35,13 +35,14 @@ class Waiting:
 
 class Services(abc.ABC):
     """Units are named without suffix; `type` is `service` or `timer`. `started`: this run started the manager, and with it all
-    units. `definitions_change`: what `definitions` has to read."""
+    units. `definitions_change`: this part has changed what `definitions` reads, `has_read`: and it has read that."""
 
     name = ""
 
     def __init__(self) -> None:
         self.started = False
         self.definitions_change = False
+        self.has_read = False
 
     @abc.abstractmethod
     def missing(self, changing: Sequence[str]) -> str:
@@ -52,8 +53,9 @@ class Services(abc.ABC):
         """Starts it."""
 
     @abc.abstractmethod
-    def definitions(self) -> None:
-        """Makes it read changed unit files."""
+    def definitions(self, units: Sequence[tuple[str, str]] = ()) -> None:
+        """Makes it read the changed unit files of these units, and forget those that were removed. Raises Pending where that
+        would harm somebody."""
 
     @abc.abstractmethod
     def difference(self, unit: str, type: str) -> str:
@@ -64,7 +66,7 @@ class Services(abc.ABC):
 
     @abc.abstractmethod
     def enable(self, unit: str, type: str) -> None:
-        """Before the three below; sets definitions_change where `definitions` has to come between."""
+        """Before the three below; `definitions` comes between."""
 
     @abc.abstractmethod
     def start(self, unit: str, type: str) -> None: ...
@@ -96,6 +98,14 @@ class Services(abc.ABC):
     def override_directories(self, unit: str, type: str) -> list[str]:
         """Drop-in directories, where other files could change the unit; these are removed."""
         return []
+
+    def harm(self, units: Sequence[tuple[str, str]]) -> str:
+        """Whom reading changed unit files of these units would harm, after `difference`."""
+        return ""
+
+    def has_unread(self, units: Sequence[tuple[str, str]]) -> bool:
+        """Are the files of these units newer than what it has read?"""
+        return False
 
     def overrides(self, unit: str, type: str) -> list[Override]:
         """What else changes the unit, after `difference`."""

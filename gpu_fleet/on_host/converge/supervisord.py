@@ -149,9 +149,10 @@ class Supervisord(Services):
                 found = send(pid, number) or found
         return found
 
-    def definitions(self) -> None:
+    def definitions(self, units: Sequence[tuple[str, str]] = ()) -> None:
         """Reports a broken file in supervisor.d here, instead of when some other program is started."""
-        self.definitions_change = False
+        if not self.definitions_change:
+            return
         self._reread()
         for program, change in list((self._changes or {}).items()):
             if change == "disappeared":

@@ -5,10 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import re
+import time
 from typing import Sequence
 
 from .disk import Disk
-from .errors import Failure
+from .errors import Failure, Pending
+from .events import say
+from .gpu_containers import OURS, AtRisk, at_risk
 from .host import Host
 from .programs import must, pause, read_or_empty, run
 from .services import MOST_RESTARTS, End, Override, Services, Waiting, last_words
@@ -26,6 +29,7 @@ _PROPERTIES = [
 ]  # NRestarts: by systemd
 # Links of /run, and links by another name: after a reboot such a unit stays stopped. Source: systemctl(1), read 2026-11-28.
 _NOT_AT_BOOT = ("disabled", "enabled-runtime", "indirect")
+_RISK_S = 5.0  # how long what `at_risk` found is taken for true: a part asks twice
 _ROOTS = (
     "/etc/systemd/system",
     "/etc/systemd/system.control",
@@ -59,6 +63,10 @@ class Systemd(Services):
         self._host = host
         self._disk = disk
         self._dropins: list[str] = []  # of the unit that `difference` asked for last
+        self._known: set[tuple[str, str]] = set()  # units that systemd knew before this run changed them
+        self._stopped: set[str] = set()
+        self._risk = AtRisk([], False)
+        self._looked_s = -_RISK_S
 
     def missing(self, changing: Sequence[str]) -> str:
         return ""
@@ -66,9 +74,56 @@ class Systemd(Services):
     def prepare(self) -> None:
         pass
 
-    def definitions(self) -> None:
+    def definitions(self, units: Sequence[tuple[str, str]] = ()) -> None:
+        """A unit that systemd does not know needs no reload: it reads the file when it starts the unit."""
+        unread = [unit for unit, type in units if self.has_read or self._is_unread(unit, type)]
+        left = [name for name in sorted(self._stopped) if self._properties(*name.rsplit(".", 1))["LoadState"] != "not-found"]
+        if not unread and not left:
+            return
+        risk = self._at_risk()
+        if risk.containers and unread:
+            raise Pending(
+                "gpus-in-use",
+                f"systemd has to read the changed unit file of {', '.join(unread)}, and `systemctl daemon-reload` would take the "
+                f"GPUs from {risk}: the file is in place, and the service runs on as it was. Run `sudo systemctl daemon-reload` "
+                "when they may lose them, or recreate them with CDI or --device, and then `up` again",
+            )
+        if risk.containers:
+            say(f"systemd keeps the names of removed units until its next reload, which would take the GPUs from {risk}")
+            return
         must("systemd did not read the unit files", "systemctl", "daemon-reload")
-        self.definitions_change = False
+        self._stopped.clear()
+        self.has_read = True
+        if risk.ours:
+            run("systemctl", "try-restart", f"{OURS}.service")
+
+    def _is_unread(self, unit: str, type: str) -> bool:
+        """Does systemd know another definition than that on disk?"""
+        for name in dict.fromkeys((type, "service")):  # of a timer also what it starts
+            now = self._properties(unit, name)
+            if now["LoadState"] != "loaded":  # masked until now; 245 does not look again for what another unit names
+                return True
+            if now["NeedDaemonReload"] == "yes" and not self._says_so_of_all():
+                return True
+            if now["NeedDaemonReload"] == "yes" and self.definitions_change and (unit, type) in self._known:
+                return True
+        return False
+
+    def _says_so_of_all(self) -> bool:
+        """255 and newer report all units as changed, also those without a file, once somebody has enabled one of them without a
+        reload."""
+        return self._properties("-", "slice")["NeedDaemonReload"] == "yes"
+
+    def has_unread(self, units: Sequence[tuple[str, str]]) -> bool:
+        return any(self._is_unread(*unit) for unit in units)
+
+    def harm(self, units: Sequence[tuple[str, str]]) -> str:
+        return str(self._at_risk()) if self._known.intersection(units) else ""
+
+    def _at_risk(self) -> AtRisk:
+        if time.monotonic() - self._looked_s > _RISK_S:
+            self._risk, self._looked_s = at_risk(self._host), time.monotonic()
+        return self._risk
 
     def _properties(self, unit: str, type: str) -> dict[str, str]:
         asked = [argument for name in _PROPERTIES for argument in ("-p", name)]
@@ -79,14 +134,16 @@ class Systemd(Services):
         now = self._properties(unit, type)
         self._dropins = now["DropInPaths"].split()
         load, file = now["LoadState"], now["UnitFileState"]
+        if load != "not-found":
+            self._known.add((unit, type))
         found = ""
         if load == "masked" or file.startswith("masked"):
             found = "is masked"
         elif load == "not-found":
             return "is not set up"
-        elif file in _NOT_AT_BOOT:
+        elif file in _NOT_AT_BOOT and self._state(unit, type) in _NOT_AT_BOOT:
             found = f"is {file}"
-        elif now["NeedDaemonReload"] == "yes":
+        elif now["NeedDaemonReload"] == "yes" and not self._says_so_of_all():
             found = "has a unit file that systemd has not read"
         if now["ActiveState"] not in ("active", "reloading"):
             found += f"{' and ' if found else ''}is not running{' (' + now['SubState'] + ')' if now['SubState'] else ''}"
@@ -95,20 +152,21 @@ class Systemd(Services):
     def is_running(self, unit: str, type: str) -> bool:
         return self._properties(unit, type)["ActiveState"] not in ("inactive", "failed", "")
 
+    def _state(self, unit: str, type: str) -> str:
+        """Its UnitFileState on disk: until the next reload, `show` repeats what it once said."""
+        return run("systemctl", "is-enabled", f"{unit}.{type}").stdout.strip()
+
     def enable(self, unit: str, type: str) -> None:
-        """Reloading all unit files, which enable, disable and unmask do by themselves, takes a second on a host with hundreds of
-        units: it is left to `definitions`, once per part. Without it systemd 255 and newer would keep reporting that an enabled
-        unit changed on disk."""
+        """With `--root=/` systemctl makes the links by itself. systemd would reload all unit files, or, from 255 on, report every
+        unit of the host as changed on disk until somebody does."""
         self._flush_links()
         name = f"{unit}.{type}"
-        state = run("systemctl", "is-enabled", name).stdout.strip()
-        if state != "enabled":
-            self.definitions_change = True
-        if state.startswith("masked"):
-            run("systemctl", "--no-reload", "unmask", name)
-            run("systemctl", "--no-reload", "unmask", "--runtime", name)
+        if self._state(unit, type).startswith("masked"):
+            run("systemctl", "--root=/", "unmask", name)
+            run("systemctl", "--root=/", "unmask", "--runtime", name)
         run("systemctl", "reset-failed", name)  # a unit that failed too often is not started again before this
-        must(f"{name} cannot be enabled", "systemctl", "--quiet", "--no-reload", "enable", name)
+        must(f"{name} cannot be enabled", "systemctl", "--quiet", "--root=/", "enable", name)
+        self._stopped.difference_update((name, f"{unit}.service"))
 
     def start(self, unit: str, type: str) -> None:
         must(f"{unit}.{type} did not start", "systemctl", "start", f"{unit}.{type}")
@@ -127,7 +185,9 @@ class Systemd(Services):
 
     def stop(self, unit: str, type: str) -> None:
         self._flush_links()
-        run("systemctl", "--quiet", "--no-reload", "disable", "--now", f"{unit}.{type}")
+        run("systemctl", "--quiet", "--root=/", "disable", f"{unit}.{type}")
+        run("systemctl", "--quiet", "stop", f"{unit}.{type}")
+        self._stopped.update((f"{unit}.{type}", f"{unit}.service"))
         if type == "timer":  # its service may be running
             run("systemctl", "stop", f"{unit}.service")
         run("systemctl", "reset-failed", f"{unit}.service")

@@ -11,8 +11,9 @@ import contextlib
 import glob
 import os
 import shutil
+from typing import Mapping
 
-from .disk import Disk, copy_exactly, create, exists, remove_empty, remove_tree
+from .disk import Disk, copy_exactly, create, exists, remove_empty, remove_tree, sha256_of
 from .errors import Failure, attempt
 from .files import Files
 from .host import Host
@@ -75,9 +76,12 @@ class Undo:
         with open(f"{self._directory}/list", "ab") as file:
             file.write(f"{path}\t{name}\n".encode("utf-8", "surrogateescape"))
 
-    def restore_files(self) -> None:
+    def restore_files(self, like: Mapping[str, str] | None = None) -> None:
+        """All; or only those that are `like` these, sha256 by path."""
         for path, name in _entries(self._directory):
             at = self._host.at(path)
+            if like is not None and (name == "-" or sha256_of(f"{self._directory}/{name}") != like.get(path)):
+                continue
             if name == "-":
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(at)
