@@ -96,9 +96,12 @@ def test_the_gpu_hours_of_make_usage_are_those_of_sacct(
             shown[user, account] += sum(of_days.values())
     undisturbed = [job for job in outcome.jobs if not job.is_disturbed]
     truth, seen = outcome.seconds(undisturbed)
-    # Seconds of the store are whole. Hosts are late by seconds, as jobs are short, where the machine of the tests is busy.
     expected = {whose: shown_s * SLOWER / 3600 for whose, shown_s in seen.items()}
-    assert dict(shown) == pytest.approx(expected, rel=0.05), used
-    assert len(undisturbed) >= JOBS / 2 and dict(seen) == pytest.approx(dict(truth), rel=0.25)
+    assert dict(shown) == pytest.approx(expected, rel=0.1), (used, "seconds of the store are whole, those of hosts are not")
+    assert len(undisturbed) >= JOBS / 2
+    late = Counter[tuple[str, str]]()  # a prolog takes seconds where the machine of the tests is busy, and so does an epilog
+    for job in undisturbed:
+        late[job.user, job.account] += 5 * job.gpus
+    assert {whose: (truth[whose], seen[whose]) for whose in truth if abs(truth[whose] - seen[whose]) > late[whose]} == {}
     total = sum(sum(of_days.values()) for of_days in used.values())
     assert total == pytest.approx(inventory, rel=0.005), "job, idle and unallocated GPUs are the inventory"

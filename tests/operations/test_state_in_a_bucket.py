@@ -76,7 +76,8 @@ class Bucket(Stack):
         dry = ["make", "--dry-run", "--no-print-directory", "STAND_INS=1", *shlex.split(target)]
         printed = subprocess.run(dry, cwd=self.directory, capture_output=True, text=True, check=True).stdout
         command = printed.replace("\\\n", "").splitlines()[-1]
-        variables = {**os.environ, **self._environment(), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", **environment}
+        variables = {**os.environ, **self._environment(), "STAND_INS": "1", **environment}  # which the Makefile exports
+        variables["PATH"] = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         done = subprocess.run(
             ["sh", "-c", command],
             cwd=self.directory,

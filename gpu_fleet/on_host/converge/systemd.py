@@ -29,6 +29,8 @@ _PROPERTIES = [
 ]  # NRestarts: by systemd
 # Links of /run, and links by another name: after a reboot such a unit stays stopped. Source: systemctl(1), read 2026-11-28.
 _NOT_AT_BOOT = ("disabled", "enabled-runtime", "indirect")
+_WANTED_BY = re.compile(r"^WantedBy=(.*)$", re.MULTILINE)
+_OF_A_BOOT = {"multi-user.target", "timers.target"}
 _RISK_S = 5.0  # how long what `at_risk` found is taken for true: a part asks twice
 _ROOTS = (
     "/etc/systemd/system",
@@ -75,10 +77,12 @@ class Systemd(Services):
         pass
 
     def definitions(self, units: Sequence[tuple[str, str]] = ()) -> None:
-        """A unit that systemd does not know needs no reload: it reads the file when it starts the unit."""
+        """A unit that systemd does not know needs no reload: it reads the file when it starts the unit. Only of what another unit
+        is to start it with, it then does not know."""
         unread = [unit for unit, type in units if self.has_read or self._is_unread(unit, type)]
+        unlinked = [unit for unit, type in units if self._is_unlinked(unit, type)]
         left = [name for name in sorted(self._stopped) if self._properties(*name.rsplit(".", 1))["LoadState"] != "not-found"]
-        if not unread and not left:
+        if not unread and not unlinked and not left:
             return
         risk = self._at_risk()
         if risk.containers and unread:
@@ -89,7 +93,8 @@ class Systemd(Services):
                 "when they may lose them, or recreate them with CDI or --device, and then `up` again",
             )
         if risk.containers:
-            say(f"systemd keeps the names of removed units until its next reload, which would take the GPUs from {risk}")
+            names = ", ".join([*unlinked, *left])
+            say(f"systemd learns what starts and stops {names} at its next reload, which would take the GPUs from {risk}")
             return
         must("systemd did not read the unit files", "systemctl", "daemon-reload")
         self._stopped.clear()
@@ -108,6 +113,15 @@ class Systemd(Services):
             if now["NeedDaemonReload"] == "yes" and self.definitions_change and (unit, type) in self._known:
                 return True
         return False
+
+    def _is_unlinked(self, unit: str, type: str) -> bool:
+        """Has systemd not read that another unit, beside the targets of a boot, wants it?"""
+        name = f"{unit}.{type}"
+        wanted = _WANTED_BY.search(read_or_empty(self._host.at(f"/etc/systemd/system/{name}")))
+        others = set(wanted.group(1).split()) - _OF_A_BOOT if wanted else set()
+        return bool(others) and not others <= set(
+            run("systemctl", "show", "--value", "-p", "WantedBy", "--", name).stdout.split()
+        )
 
     def _says_so_of_all(self) -> bool:
         """255 and newer report all units as changed, also those without a file, once somebody has enabled one of them without a
