@@ -197,10 +197,7 @@ def operator_stages(test: Test) -> Iterator[Stage]:
     hint = "the operator's log: it loads a new PrometheusRule within two minutes, unless another one is invalid"
     yield Stage("Prometheus evaluates the rule of the test", test.metric_in_mimir, hint)
     hint = f"kubectl get --raw '{server.url}/api/v1/rules': health and last error of the group test-alert"
-    yield Stage("the alert fires in Prometheus", lambda: test.fires_in(server), hint)
-    hint = "spec.alerting of the Prometheus, and its log: the alerts do not reach Alertmanager"
-    yield Stage("Alertmanager has the alert", test.at_alertmanager, hint)
-    yield Stage("the receivers are notified", test.notified, "Alertmanager's log: a request failed or was not sent yet")
+    yield from _from_prometheus(test, hint, "spec.alerting of the Prometheus, and its log")
 
 
 def prometheus_stages(test: Test, host: HostSpec) -> Iterator[Stage]:
@@ -208,9 +205,13 @@ def prometheus_stages(test: Test, host: HostSpec) -> Iterator[Stage]:
     hint = f"on {host.name}: journalctl -u gpu-fleet-alloy; and the URL and the login of {PROJECT}:metrics"
     yield Stage("the metric is in Prometheus", test.metric_in_mimir, hint)
     hint = f"{server.url}/api/v1/rules shows the health and last error of the group test-alert"
-    yield Stage("the alert fires in Prometheus", lambda: test.fires_in(server), hint)
-    hint = "`alerting` of prometheus.yml, and Prometheus's log: the alerts do not reach Alertmanager"
-    yield Stage("Alertmanager has the alert", test.at_alertmanager, hint)
+    yield from _from_prometheus(test, hint, "`alerting` of prometheus.yml, and Prometheus's log")
+
+
+def _from_prometheus(test: Test, rules: str, alerting: str) -> Iterator[Stage]:
+    """`rules`, `alerting`: where to look when the alert does not fire, and when it does not reach Alertmanager."""
+    yield Stage("the alert fires in Prometheus", lambda: test.fires_in(test.mimir), rules)
+    yield Stage("Alertmanager has the alert", test.at_alertmanager, f"{alerting}: the alerts do not reach Alertmanager")
     yield Stage("the receivers are notified", test.notified, "Alertmanager's log: a request failed or was not sent yet")
 
 
