@@ -789,3 +789,14 @@ def test_a_line_in_a_crontab_of_others_is_left_and_named(tmp_path: Path) -> None
     found = old_collector(tmp_path, replace="yes")
     assert found["GPU_FLEET_OLD_COLLECTOR"] == "none"
     assert "from /var/spool/cron/crontabs/root: remove that line by hand" in found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+
+
+@pytest.mark.parametrize("replace", ["no", "yes"])
+def test_a_service_that_runs_it_instead_of_cron_is_left_and_named(tmp_path: Path, replace: str) -> None:
+    """The guide proposes a timer of systemd for more than one reading a minute."""
+    written(tmp_path / "etc/systemd/system/gpu-metrics.service", "[Service]\nExecStart=/usr/local/bin/get_gpu_metrics.sh\n")
+    written(tmp_path / "etc/systemd/system/gpu-metrics.timer", "[Timer]\nOnUnitActiveSec=15s\n")
+    found = old_collector(tmp_path, replace=replace)
+    assert found["GPU_FLEET_OLD_COLLECTOR"] == "none", "nothing that we replace"
+    notice = found["GPU_FLEET_OLD_COLLECTOR_NOTICE"]
+    assert "from /etc/systemd/system/gpu-metrics.service: disable that unit and its timer by hand" in notice
