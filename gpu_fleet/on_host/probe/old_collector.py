@@ -41,8 +41,9 @@ def decided(found: list[str], *, is_ours: bool, is_wanted: bool, is_adopted: boo
         return "replaced" if is_ours or ENTRY in found else "none", by_hand
     if ENTRY not in found:
         return "found" if is_ours else "none", by_hand
-    notice = f"cron runs get_gpu_metrics.sh ({ENTRY}), whose metrics gpu-fleet replaces: replaceOldCollector: true in the stack file"
-    return "found", "; ".join(filter(None, (f"{notice} disables it and keeps a copy", by_hand)))
+    what = "replaceOldCollector: true in the stack file disables it and keeps a copy"
+    notice = f"cron runs get_gpu_metrics.sh ({ENTRY}), whose metrics gpu-fleet replaces: {what}"
+    return "found", "; ".join(filter(None, (notice, by_hand)))
 
 
 def _by_hand(path: str) -> str:
