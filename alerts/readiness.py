@@ -1,30 +1,79 @@
 """What decides whether work may start on a host (gpu_fleet/on_host/ready.py), from the same tables as the alerts.
 
-Critical XIDs and events fail; of warnings those warn that are about the GPU and not about a program. Metrics are those of the
-vocabulary, of whichever exporter a host has.
+What pages about a GPU or a link fails (tests/alerts/test_readiness.py compares both); of warnings those warn that are about the
+GPU and not about a program. Metrics are those of the vocabulary, of whichever exporter a host has.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from alerts import amd
+from alerts import amd, nvlink_rules, rule_groups, sxid
 from alerts.vocabulary import SERIES
 from alerts.xid import CATALOGUE, LINES, Action, Severity
 
 PASS, WARN, FAIL = "pass", "warn", "fail"
 OLD_S: Final = 60  # of what is scraped, as on hosts
 RULES_OLD_S: Final = 120  # Mimir evaluates rules a minute late by default (ruler_evaluation_delay_duration)
-# Series -> state, code, and why, in words. `zero`: what fails is 0.
+
+
+class _Signal(NamedTuple):
+    """`values`: those that fail; none: all above 0. `unless`: events of the host that explain it: no more is to be done."""
+
+    series: str
+    state: str
+    code: str
+    text: str
+    values: tuple[int, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
 _SIGNALS: Final = (
-    ("gpu:recovery_action:code", FAIL, "recovery_action", "the driver reports a recovery action", False),
-    ("gpu:row_remap_failed:bool", FAIL, "row_remap_failed", "the remapping of a memory row failed", False),
-    ("gpu:row_remap_pending:bool", WARN, "row_remap_pending", "a memory row is remapped at the next reset", False),
-    ("gpu:pages_retired_pending:bool", WARN, "pages_pending", "a memory page is retired at the next reset", False),
-    ("gpu:sram_errors_exceeded:bool", FAIL, "sram_errors", "uncorrectable SRAM errors exceed the threshold", False),
-    ("gpu:vendor_health:bool", FAIL, "vendor_health", "AMD's exporter reports it as unhealthy", True),
+    _Signal("gpu:recovery_action:code", FAIL, "recovery_action", "the driver reports a recovery action"),
+    _Signal("gpu:row_remap_failed:bool", FAIL, "row_remap_failed", "the remapping of a memory row failed"),
+    _Signal("gpu:row_remap_pending:bool", WARN, "row_remap_pending", "a memory row is remapped at the next reset"),
+    _Signal("gpu:pages_retired_pending:bool", WARN, "pages_pending", "a memory page is retired at the next reset"),
+    _Signal("gpu:sram_errors_exceeded:bool", FAIL, "sram_errors", "uncorrectable SRAM errors exceed the threshold"),
+    _Signal("gpu:vendor_health:bool", FAIL, "vendor_health", "AMD's exporter reports it as unhealthy", (0,)),
+)
+# In a cluster the rules know better; what is left of their alerts is in _ALERTS.
+_ON_HOSTS: Final = (
+    *_SIGNALS,
+    _Signal(
+        *("gpu:ecc_uncorrected_volatile:total", FAIL, "ecc_uncorrected", "uncorrectable memory errors since the last reset"),
+        unless=("94", amd.RESET_SUCCEEDED),
+    ),
+    _Signal("gpu:fabric_state:code", FAIL, "fabric_not_ready", "not registered with the NVLink fabric", (1, 2, 4)),
+)
+_NIC_FAILED: Final = "Drain the node and reboot it; power-cycle it if the adapter does not come back."
+_PCIE_FAILED: Final = "Drain the node and reboot it. If the error returns, reseat the GPU, its riser or cable."
+
+
+class _Alert(NamedTuple):
+    """`by`: labels of a reason. `is_read`: from an exporter, so it is not known while that does not answer."""
+
+    name: str
+    state: str
+    code: str
+    text: str
+    by: str = ""
+    is_read: bool = False
+
+
+_ALERTS: Final = (
+    _Alert("GpuEccUncorrected", FAIL, "ecc_uncorrected", "uncorrectable memory errors since the last reset", "gpu, uuid", True),
+    _Alert("GpuFabricNotReady", FAIL, "fabric_not_ready", "GPUs are not registered with the NVLink fabric", "", True),
+    _Alert("GpuNvlinkDown", FAIL, "nvlinks_down", "NVLinks are down", "gpu, uuid", True),
+    _Alert("GpuPcieUncorrectableError", WARN, "pcie_error", f"uncorrectable PCIe error: {_PCIE_FAILED}", "pci"),
+    _Alert("NvswitchSxid", FAIL, "sxid", "fatal error of an NVSwitch"),
+    _Alert("FabricServiceDown", FAIL, "fabric_service_down", "Fabric Manager or IMEX stopped"),
+    _Alert("HostNicDriverError", FAIL, "nic_failed", "a network adapter failed"),
+    _Alert("HostInfinibandPortDown", FAIL, "infiniband_down", "an InfiniBand port is down"),
+    _Alert("HostInfinibandPortFlapping", FAIL, "infiniband_flapping", "an InfiniBand port went down repeatedly"),
+    _Alert("HostInfinibandPortFailing", FAIL, "infiniband_failing", "an InfiniBand port has errors that end jobs"),
+    _Alert("HostInfinibandPortDegraded", FAIL, "infiniband_degraded", "an InfiniBand port has too many errors"),
 )
 # What a value says that is more than the text of its signal.
 _TEXTS: Final = {
@@ -46,18 +95,20 @@ _NOT_THE_GPU: Final = frozenset(
 
 def table() -> str:
     """As JSON: `identity`, metrics that each listed GPU has; `signals`; `kernel`: code -> class of its line -> state, action;
-    `ends`: the event that ends others, and those that it does not."""
-    kept = {code: found for code, classes in _kernel().items() if (found := _without_pass(classes))}
+    `ends`: the event that ends others, and those that it does not; `nvlinks`: product -> how many its GPUs have."""
+    kernel = {**_kernel(), **_kernel_of_links()}
+    kept = {code: found for code, classes in kernel.items() if (found := _without_pass(classes))}
     return json.dumps(
         {
             "identity": list(_metrics("gpu:info")),
             "signals": [
                 {
-                    **{"state": state, "code": code, "text": text, "zero": zero},
-                    **{"texts": _TEXTS.get(code, {}), "metrics": list(_metrics(series))},
+                    **{"state": one.state, "code": one.code, "text": one.text, "values": one.values, "unless": one.unless},
+                    **{"texts": _TEXTS.get(one.code, {}), "metrics": list(_metrics(one.series))},
                 }
-                for series, state, code, text, zero in _SIGNALS
+                for one in _ON_HOSTS
             ],
+            "nvlinks": {product.model: product.links for product in nvlink_rules.PRODUCTS},
             "kernel": kept,
             "ends": {"event": amd.RESET_SUCCEEDED, "not": [amd.RETIRED]},
         },
@@ -88,12 +139,20 @@ def cluster_table(datacenter: str, cluster: str) -> str:
         },
         *(
             {
-                **{"state": state, "code": code, "text": text, "texts": _TEXTS.get(code, {}), "actions": {}},
+                **{"state": one.state, "code": one.code, "text": one.text, "texts": _TEXTS.get(one.code, {}), "actions": {}},
+                "query": _reading(one, here),
                 # The rules record a reading for five minutes after its last sample.
-                "query": f"max by (instance, gpu, uuid) ({series}{{{here}}}) {'== 0' if zero else '> 0'}",
                 "not_while": ["exporter_old", "rules_old"],
             }
-            for series, state, code, text, zero in _SIGNALS
+            for one in _SIGNALS
+        ),
+        *(
+            {
+                **{"state": alert.state, "code": alert.code, "text": alert.text, "texts": {}, "actions": {}},
+                "query": _of_rule(alert, json.dumps(datacenter), json.dumps(cluster)),
+                "not_while": ["exporter_old", "rules_old"] if alert.is_read else [],
+            }
+            for alert in _ALERTS
         ),
     ]
     fresh = [
@@ -113,6 +172,19 @@ def cluster_table(datacenter: str, cluster: str) -> str:
     return json.dumps({"fresh": fresh, "signals": signals}, indent=1, sort_keys=True)
 
 
+def _reading(signal: _Signal, here: str) -> str:
+    most = f"max by (instance, gpu, uuid) ({signal.series}{{{here}}})"
+    return " or ".join(f"{most} == {value}" for value in signal.values) or f"{most} > 0"
+
+
+def _of_rule(alert: _Alert, datacenter: str, cluster: str) -> str:
+    """Where the alert would fire; without its `for`: a node that fails is tainted later (gpu_fleet/on_cluster)."""
+    [rule, *_] = [rule for group in rule_groups("mimir") for rule in group.rules if rule.get("alert") == alert.name]
+    by = f"instance, {alert.by}" if alert.by else "instance"
+    here = f'label_replace(label_replace(vector(1), "datacenter", {datacenter}, "", ""), "cluster", {cluster}, "", "")'
+    return f"group by ({by}) (\n({rule['expr']}) and on (datacenter, cluster) {here}\n)"
+
+
 def _newest_up(here: str, job: str) -> str:
     """When this was last scraped with success. The time of a sample is that of a selector alone."""
     selector = f'up{{{here},job="{job}"}}'
@@ -129,6 +201,19 @@ def _kernel() -> dict[str, dict[str, tuple[str, str]]]:
     for event in amd.EVENTS:
         kernel[event.name] = {"": (_state(event.severity, event.action), amd.ACTION_TEXTS.get(event.action, ""))}
     return kernel
+
+
+def _kernel_of_links() -> dict[str, dict[str, tuple[str, str]]]:
+    """Of NVSwitches, network adapters and PCIe. The severity in an NVSwitch's line wins over the table's."""
+    reset = sxid.Action.RESET_GPU
+    found: dict[str, dict[str, tuple[str, str]]] = {"sxid": {"Fatal": (FAIL, reset.text)}}
+    for code, error in sxid.CATALOGUE.items():
+        if error.severity is Severity.CRITICAL:
+            action = error.action.text
+            found[f"sxid_{code}"] = {"": (FAIL, action), "Fatal": (FAIL, action), "Non-fatal": (PASS, "")}
+    for event in ("health_compromised", "unrecoverable_error", "command_timeout"):
+        found[event] = {"": (FAIL, _NIC_FAILED)}
+    return {**found, "pcie_error": {"": (WARN, _PCIE_FAILED)}}
 
 
 def _state(severity: Severity, action: Action) -> str:

@@ -27,12 +27,12 @@ WITHIN_S = 10  # nvidia_gpu_exporter runs nvidia-smi when it is asked
 MOST_REASONS = 32
 BLANK = 1e6  # from here on a code or a count is a library's word for "no value"
 TABLE = Path(__file__).with_name("ready_table.json")
-_KERNEL = r"gpu_fleet_(xid|amd_event)_last_timestamp_seconds"
+_KERNEL = r"gpu_fleet_(xid|sxid|amd_event|nic|pcie_error)_last_timestamp_seconds"
 _TEXTFILES = r"node_gpu_\w+|gpu_fleet_maintenance\w*"
 
 
 class Reason(NamedTuple):
-    """`code`: one word, for metrics. `gpu`: its index, or its PCI address for what the kernel log says; empty: the host's."""
+    """`code`: one word, for metrics. `gpu`: its index, or the PCI address of what the kernel log names; empty: the host's."""
 
     state: str
     code: str
@@ -68,12 +68,14 @@ def evaluated(facts: Facts, table: Mapping[str, Any]) -> list[Reason]:
     for sample in facts.samples:
         named.setdefault(sample.name, []).append(sample)
     reasons += _of_listing(facts, set(_by_gpu(named, table["identity"])), values)
+    events = {_event(sample.labels)[0] for sample in facts.kernel}
     for signal in table["signals"]:
         for gpu, value in _by_gpu(named, signal["metrics"]).items():
-            if value < BLANK and ((value == 0) if signal["zero"] else (value > 0)):
+            fails = value in signal["values"] if signal["values"] else 0 < value < BLANK
+            if fails and events.isdisjoint(signal["unless"]):
                 text = signal["texts"].get(f"{value:g}", signal["text"])
                 reasons.append(Reason(signal["state"], signal["code"], gpu, f"GPU {gpu}: {text}"))
-    return [*reasons, *_of_kernel(facts.kernel, table, values)]
+    return [*reasons, *_of_nvlinks(named, table), *_of_kernel(facts.kernel, table, values)]
 
 
 def _of_listing(facts: Facts, listed: AbstractSet[str], values: Mapping[str, float]) -> Iterator[Reason]:
@@ -99,22 +101,46 @@ def _by_gpu(named: Mapping[str, Sequence[Sample]], metrics: Sequence[str]) -> di
     return found
 
 
+def _of_nvlinks(named: Mapping[str, Sequence[Sample]], table: Mapping[str, Any]) -> Iterator[Reason]:
+    """GPUs of products that all have as many links as each other, with fewer than the best one of the host."""
+    texts = {text for name in table["identity"] for sample in named.get(name, ()) for text in sample.labels.values()}
+    product = max(
+        (links for model, links in table["nvlinks"].items() if any(re.fullmatch(model, text) for text in texts)), default=0
+    )
+    active = _by_gpu(named, ["node_gpu_nvlinks_active"])
+    for gpu, links in active.items():
+        if links < min(product, max(active.values())):
+            yield Reason(FAIL, "nvlinks_down", gpu, f"GPU {gpu}: only {links:g} NVLinks are active")
+
+
+def _event(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    """Of a line of the kernel: its key in the table, its name in words, and what it is about."""
+    pci = labels.get("pci", "")
+    if "xid" in labels:
+        return labels["xid"], f"XID {labels['xid']}", f"GPU {pci}"
+    if "sxid" in labels:
+        return f"sxid_{labels['sxid']}", f"SXid {labels['sxid']}", f"NVSwitch {pci}"
+    if "nic_event" in labels:
+        return labels["nic_event"], labels["nic_event"], f"network adapter {labels.get('nic', '')}"
+    return labels.get("event", "pcie_error"), labels.get("event", "uncorrectable PCIe error"), f"GPU {pci}"
+
+
 def _of_kernel(kernel: Sequence[Sample], table: Mapping[str, Any], values: Mapping[str, float]) -> Iterator[Reason]:
     """Lines since the last maintenance ended, which confirms that what was before is over; a reboot ends all."""
     over, ends = values.get("gpu_fleet_maintenance_end_timestamp_seconds", 0), table["ends"]
     resets = {s.labels.get("pci"): s.value for s in kernel if s.labels.get("event") == ends["event"]}
     for sample in kernel:
         labels = sample.labels
-        code = labels.get("xid") or labels.get("event", "")
+        code, name, about = _event(labels)
         repaired = resets.get(labels.get("pci"), 0) if "event" in labels and code not in ends["not"] else 0
         if sample.value <= max(over, repaired):
             continue
-        classes = table["kernel"].get(code, {})
-        state, action = classes.get(_class(labels.get("detail", "")), classes.get("", (PASS, "")))
+        classes = table["kernel"].get(code, table["kernel"]["sxid"] if "sxid" in labels else {})
+        kind = labels["sxid_severity"] if "sxid_severity" in labels else _class(labels.get("detail", ""))
+        state, action = classes.get(kind, classes.get("", (PASS, "")))
         if state != PASS:
-            what = f"XID {code}" if "xid" in labels else code
-            pci = labels.get("pci", "")
-            yield Reason(state, f"xid_{code}" if "xid" in labels else code, pci, f"GPU {pci}: {what}: {action}")
+            where = labels.get("pci") or labels.get("nic", "")
+            yield Reason(state, f"xid_{code}" if "xid" in labels else code, where, f"{about}: {name}: {action}")
 
 
 def _class(detail: str) -> str:

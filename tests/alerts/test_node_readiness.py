@@ -104,8 +104,11 @@ def test_a_sample_is_as_old_as_when_it_was_scraped(tmp_path: Path) -> None:
 
 
 def test_every_query_reads_what_a_rule_records_or_a_scrape_has_by_itself() -> None:
-    recorded = {rule["record"] for group in alerts.rule_groups("mimir") for rule in group.rules if "record" in rule}
+    rules = [rule for group in alerts.rule_groups("mimir") for rule in group.rules]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
     for query in (*FRESH.values(), *SIGNALS.values()):
+        if any(rule["expr"] in query for rule in rules if "alert" in rule):
+            continue
         names = set(re.findall(r"([a-z_:]+)\{", query))
         assert names and names <= recorded | {"up"}, query
 

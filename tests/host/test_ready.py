@@ -92,6 +92,59 @@ def test_a_line_of_the_kernel_counts_by_what_it_says(line: Sample, expected: set
     assert codes(evaluated(facts(body("dcgm-4.9"), line), TABLE)) == expected
 
 
+def last(kind: str, **labels: str) -> Sample:
+    return Sample(f"gpu_fleet_{kind}_last_timestamp_seconds", labels, NOW)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (last("sxid", sxid="20034", pci="0000:c1:00.0", sxid_severity="Fatal", detail="x"), {("fail", "sxid_20034")}),
+        (last("sxid", sxid="20034", pci="0000:c1:00.0", detail="x"), {("fail", "sxid_20034")}),
+        (last("sxid", sxid="20034", pci="0000:c1:00.0", sxid_severity="Non-fatal"), set()),
+        (last("sxid", sxid="99999", pci="0000:c1:00.0", sxid_severity="Fatal"), {("fail", "sxid_99999")}),
+        (last("sxid", sxid="99999", pci="0000:c1:00.0"), set()),
+        (last("sxid", sxid="12028", pci="0000:c1:00.0", sxid_severity="Fatal"), {("fail", "sxid_12028")}),
+        (last("nic", nic="0000:18:00.0", nic_event="health_compromised"), {("fail", "health_compromised")}),
+        (last("nic", nic="eth2", nic_event="tx_timeout"), set()),
+        (last("pcie_error", pci="0000:03:00"), {("warn", "pcie_error")}),
+    ],
+)
+def test_what_the_kernel_says_of_a_link_counts_until_a_maintenance_ends(line: Sample, expected: set[tuple[str, str]]) -> None:
+    reasons = evaluated(facts(body("dcgm-4.9"), line), TABLE)
+    assert codes(reasons) == expected and all((line.labels.get("pci") or line.labels["nic"]) in one.text for one in reasons)
+    ended = body("dcgm-4.9") + f"\ngpu_fleet_maintenance_end_timestamp_seconds {NOW + 1:.0f}\n"
+    assert codes(evaluated(facts(ended, line), TABLE)) == set()
+
+
+def test_a_memory_error_fails_unless_the_driver_contained_it_or_its_gpu_was_reset() -> None:
+    given = 'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 40\nDCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="0"} 2'
+    assert codes(evaluated(facts(given), TABLE)) == {("fail", "ecc_uncorrected")}
+    assert ("fail", "ecc_uncorrected") not in codes(evaluated(facts(given, xid("94")), TABLE))
+    assert codes(evaluated(facts(given, last("amd_event", event="reset_succeeded", pci="0000:05:00")), TABLE)) == set()
+
+
+@pytest.mark.parametrize(
+    ("model", "links", "expected"),
+    [
+        ("NVIDIA H200", (18, 17), {("fail", "nvlinks_down")}),
+        ("NVIDIA H200", (17, 17), set()),  # built that way
+        ("NVIDIA H200", (0, 0), set()),
+        ("NVIDIA H100 NVL", (12, 6), set()),  # as many as its bridges
+    ],
+)
+def test_a_gpu_with_fewer_links_than_the_others_fails(model: str, links: tuple[int, int], expected: set[Any]) -> None:
+    given = [f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",modelName="{model}"}} 40' for gpu in (0, 1)]
+    given += [f'node_gpu_nvlinks_active{{gpu="{gpu}"}} {number}' for gpu, number in enumerate(links)]
+    assert codes(evaluated(facts("\n".join(given)), TABLE)) == expected
+
+
+@pytest.mark.parametrize(("state", "fails"), [(0, False), (1, True), (2, True), (3, False), (4, True), (5, False)])
+def test_a_gpu_that_is_not_registered_with_the_fabric_fails(state: int, fails: bool) -> None:
+    given = f'nvidia_smi_gpu_info{{uuid="a",index="0"}} 1\nnvidia_smi_fabric_state{{uuid="a"}} {state}'
+    assert codes(evaluated(facts(given), TABLE)) == ({("fail", "fabric_not_ready")} if fails else set())
+
+
 def test_the_end_of_a_maintenance_confirms_what_was_before_and_amd_s_driver_its_own_resets() -> None:
     ended = body("dcgm-4.9") + f"\ngpu_fleet_maintenance_end_timestamp_seconds {NOW:.0f}\n"
     assert codes(evaluated(facts(ended, xid("79", at=NOW - 5)), TABLE)) == set()
