@@ -72,6 +72,7 @@ class GpuCluster(pulumi.ComponentResource):
             first.append(self._secret(name, first))
         if self._section.network_policies:
             first += [self._network_policy(policy, first) for policy in network_policies(args.plan)]
+        self._in_use = pulumi.ErrorHook(f"{name}-release-in-use", _name_the_way_on)
         made: dict[str, HelmRelease] = {}
         for release in args.releases:
             made[release.name] = self._release(release, [*first, *(made[other] for other in release.after)])
@@ -146,7 +147,9 @@ class GpuCluster(pulumi.ComponentResource):
             cleanup_on_fail=True,
             timeout=self._section.timeout,
             max_history=5,
-            opts=self._child(after),
+            opts=pulumi.ResourceOptions.merge(
+                self._child(after), pulumi.ResourceOptions(hooks=pulumi.ResourceHookBinding(on_error=[self._in_use]))
+            ),
         )
         # After the release: a preview shows both, and shows again what a failed run did not install.
         resources.Manifest(
@@ -203,6 +206,18 @@ class GpuCluster(pulumi.ComponentResource):
 
     def _child(self, after: Sequence[pulumi.Resource]) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self, provider=self._args.kubernetes, depends_on=list(after))
+
+
+def _name_the_way_on(failed: pulumi.ErrorHookArgs) -> bool:
+    """Helm's error does not say that a killed run of this stack has installed the release, and plain `pulumi up`, unlike `make
+    up`, does not look at what that left. Never asks for another attempt."""
+    if any("cannot re-use a name that is still in use" in error for error in failed.errors):
+        stack = pulumi.get_stack()
+        pulumi.log.error(
+            f"the Helm release {failed.name} is in the cluster and not in this stack's state. If a run that was killed installed "
+            f"it, `make up STACK={stack}` takes it into the state and completes it; if it is somebody else's, `make up` says so"
+        )
+    return False
 
 
 def _snake(key: str) -> str:

@@ -16,10 +16,9 @@ USAGE = "usage: gpu-fleet-maintenance start [--free-gpus] [REASON] | stop | stat
 STOPPED = Path("/run/gpu-fleet-maintenance")  # units, until the next boot, which starts them
 # DCGM keeps the GPUs open, and then the driver refuses a reset, another MIG mode and its own removal. The other exporters ask
 # nvidia-smi now and then. The timer of pull mode would start what is stopped here.
-HOLDERS = (
-    "gpu-fleet-pull.timer",
-    *(f"gpu-fleet-dcgm-exporter{how}.service" for how in ("", "-podman", "-host")),
-)
+FROM_PACKAGES = "gpu-fleet-dcgm-exporter-host.service"
+HOLDERS = ("gpu-fleet-pull.timer", "gpu-fleet-dcgm-exporter.service", "gpu-fleet-dcgm-exporter-podman.service", FROM_PACKAGES)
+HOST_ENGINE = "nvidia-dcgm.service"  # of DCGM's packages: it has them open for that exporter
 BEGUN = """\
 # HELP gpu_fleet_maintenance 1 while this host is out of service, with the reason.
 # TYPE gpu_fleet_maintenance gauge
@@ -76,20 +75,31 @@ def _collect_evidence(prefix: str, reason: str) -> None:
 
 
 def free_gpus() -> None:
-    """Stops what of ours keeps the GPUs open."""
-    for unit in HOLDERS:
-        if _systemctl("is-active", "--quiet", unit):
-            with STOPPED.open("a") as file:
-                file.write(f"{unit}\n")
-            if _systemctl("stop", unit):
-                print(f"stopped {unit} until `gpu-fleet-maintenance stop`", file=sys.stderr)
+    """Stops what keeps the GPUs open for us."""
+    stopped = [unit for unit in HOLDERS if _stop(unit)]
+    if FROM_PACKAGES in stopped:
+        # What needs the host engine stops with it.
+        asked = ("systemctl", "show", "--value", "--property=RequiredBy", "--property=BoundBy", HOST_ENGINE)
+        needing = subprocess.run(asked, stdout=subprocess.PIPE).stdout.decode().split()
+        for unit in (*needing, HOST_ENGINE):
+            _stop(unit)
+
+
+def _stop(unit: str) -> bool:
+    """Returns whether it ran."""
+    if not _systemctl("is-active", "--quiet", unit):
+        return False
+    with STOPPED.open("a") as file:
+        file.write(f"{unit}\n")
+    if _systemctl("stop", unit):
+        print(f"stopped {unit} until `gpu-fleet-maintenance stop`", file=sys.stderr)
+    return True
 
 
 def return_gpus() -> None:
     """Starts what was stopped."""
     for unit in text_of(STOPPED).split():
-        if unit in HOLDERS:
-            _systemctl("start", unit)
+        _systemctl("start", unit)
     if STOPPED.exists():
         STOPPED.unlink()
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from gpu_fleet.provider.envelope import Archive, Artifacts, Compressed, Envelope, Members
 from gpu_fleet.provider.lines import Lines
 from gpu_fleet.provider.outcome import Cleaner, Outcome
-from gpu_fleet.provider.sudo import QUIET_S, Sudo
+from gpu_fleet.provider.sudo import QUIET_S, SharedPassword, Sudo
 from gpu_fleet.provider.transport import LOST, Running, Session, Transport, TransportError
 
 # All that sudo writes to the host's log: the program itself comes on standard input. `dd` reads not one byte too many, as
@@ -69,6 +69,7 @@ _LEFT: Final[Mapping[str, str]] = {
     "apply": "what was changed until then stays, and the next `up` finishes it",
     "remove": "what was removed until then is gone, and the next `up` or `destroy` removes the rest",
 }
+_LOCKS_OUT: Final = "with accounts of a directory, each further refusal may lock the login out of every host"
 _NOTHING_LEFT: Final = "nothing was changed on the host"
 
 READY_TIMEOUT_S = 25.0  # from the login to the first line; sudo may ask a slow directory server, or for the host's own name
@@ -153,6 +154,7 @@ class Hosts:
         up."""
         self._local, self._ssh = local, cache(ssh)
         self._sudo_passwords = sudo_passwords
+        self._shared_password = SharedPassword()
         self._artifacts = Artifacts(artifacts) if artifacts else None
         self._cleaner = Cleaner(secrets)
         self._idle_s = idle_s
@@ -201,7 +203,8 @@ class Hosts:
         argv = start_command(verb, place, archive, artifacts)
         sudo = Sudo(*self._sudo_passwords.of(place.name)) if session.sudo else None
         running = await session.start(sudo.command(argv, has_secrets=bool(members)) if sudo else argv)
-        conversation = _Conversation(verb, running, sudo, self._cleaner, progress, self._idle_s)
+        shared = None if place.name in self._sudo_passwords.of_hosts else self._shared_password
+        conversation = _Conversation(verb, running, sudo, self._cleaner, progress, self._idle_s, place.name, shared)
         try:
             await conversation.until_ready()
             outcome = await conversation.work(archive)
@@ -238,15 +241,31 @@ async def _artifact(artifacts: Artifacts, digest: str) -> Compressed:
 
 
 class _Conversation:
-    """One exchange with bootstrap.sh. `outcome` is None until the host may have been changed."""
+    """One exchange with bootstrap.sh. `outcome` is None until the host may have been changed. `shared`: where sudo's password is
+    that of other hosts too."""
 
-    def __init__(self, verb: str, running: Running, sudo: Sudo | None, cleaner: Cleaner, progress: Progress, idle_s: float):
+    def __init__(
+        self,
+        verb: str,
+        running: Running,
+        sudo: Sudo | None,
+        cleaner: Cleaner,
+        progress: Progress,
+        idle_s: float,
+        host: str,
+        shared: SharedPassword | None,
+    ):
         self._verb = verb
         self._running = running
         self._sudo = sudo
         self._cleaner = cleaner
         self._progress = progress
         self._idle_s = idle_s
+        self._host = host
+        self._shared = shared
+        self._giving: asyncio.Task[None] | None = None
+        self._not_given = ""  # why
+        self._start = asyncio.timeout(READY_TIMEOUT_S)
         self._silence: asyncio.Timeout | None = None  # while the host is at work
         self._began_at = 0.0
         self._question: asyncio.TimerHandle | None = None
@@ -262,10 +281,12 @@ class _Conversation:
 
     async def until_ready(self) -> None:
         last = b""  # nologin and forced commands print there
+        is_ready = False
         try:
-            async with asyncio.timeout(READY_TIMEOUT_S):
+            async with self._start:
                 async for line in self._output:
                     if b'"ready"' in line:
+                        is_ready = True
                         return
                     if b'"recorded"' in line and self._sudo:
                         raise HostError("sudo", self._sudo.recorded())
@@ -276,7 +297,14 @@ class _Conversation:
             raise HostError("unreachable", self._stalled(), self._log_lines()) from None
         finally:
             self._cancel_question()
+            if self._giving:
+                self._giving.cancel()
+            if self._shared and self._sudo:
+                is_refused = not is_ready and self._sudo.is_wrong(self._log_lines())
+                self._shared.end(self, self._host, is_accepted=is_ready and self._giving is not None, is_refused=is_refused)
         log = self._log_lines()
+        if self._sudo and self._not_given:
+            raise HostError("sudo", f"the password of {self._sudo.key} was not given: {self._not_given}; {_LOCKS_OUT}")
         if self._sudo and self._sudo.has_begun and code != LOST:
             raise HostError("sudo", self._sudo.refusal(log or [self._shown(last)], code, self._shown), log[:-1])
         output = "; ".join(filter(None, [self._shown(last), *log[-1:]])) or "it gave no reason"
@@ -433,8 +461,18 @@ class _Conversation:
         if answer is None:
             self._running.interrupt()
         else:
-            self._log.clear()  # the lecture
-            self._running.stdin.write(answer)
+            self._giving = asyncio.create_task(self._give(answer, is_first=self._giving is None))
+
+    async def _give(self, answer: bytes, *, is_first: bool) -> None:
+        if self._shared and is_first:
+            self._start.reschedule(None)  # other hosts may be first
+            self._not_given = await self._shared.begin(self)
+            self._start.reschedule(asyncio.get_running_loop().time() + READY_TIMEOUT_S)
+        if self._not_given:
+            self._running.interrupt()
+            return
+        self._log.clear()  # the lecture
+        self._running.stdin.write(answer)
 
     def _is_flood(self, data: bytes) -> bool:
         """Whether the host has printed so much that it is stopped: it never falls silent."""

@@ -7,6 +7,7 @@ before sudo runs (start-up files of the shell, set -x) is never answered.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -33,12 +34,46 @@ _FOR_MORE: Final = re.compile(rb"(?i)one-?time|\b(?:otp|code|token|pin|new|retyp
 _WRONG: Final = re.compile(r"(?i)incorrect (?:password|authentication)|authentication fail|try again|no password was provided")
 
 
+class SharedPassword:
+    """The password that the hosts of a stack share. Until one of them has accepted it, it is given to one host at a time, and
+    after two refusals to none: with logins of a directory (sssd, FreeIPA, Active Directory) each refusal counts, and a wrong
+    password given to every host locks the login out of all (ansible issues 12754 and 76236)."""
+
+    MOST_REFUSALS: Final = 2
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._whose: object = None
+        self._is_accepted = False
+        self._refused_by: list[str] = []
+
+    async def begin(self, who: object) -> str:
+        """Waits until it may be given. Returns why it may not; `end` follows in any case."""
+        if self._is_accepted:
+            return ""
+        await self._turn.acquire()
+        if not self._is_accepted and len(self._refused_by) < self.MOST_REFUSALS:
+            self._whose = who
+            return ""
+        self._turn.release()
+        return "" if self._is_accepted else f"it was refused on {' and '.join(self._refused_by)}"
+
+    def end(self, who: object, host: str, *, is_accepted: bool, is_refused: bool) -> None:
+        """Neither: the host ended without an answer."""
+        self._is_accepted |= is_accepted
+        if is_refused:
+            self._refused_by.append(host)
+        if self._whose is who:
+            self._whose = None
+            self._turn.release()
+
+
 class Sudo:
     """One sudo. `key`: of the stack file, which holds the password."""
 
     def __init__(self, password: str | None, key: str):
         self._password = password
-        self._key = key
+        self.key = key
         self._marker = f"gpu-fleet starts sudo ({secrets.token_hex(4)})".encode()
         self._asked: list[bytes] = []
         self.has_begun = False
@@ -82,11 +117,17 @@ class Sudo:
             return f'it asks "{shown(self._asked[0])}", and can be given a password alone'
         if len(self._asked) > 1 and not _is_for_a_password(self._asked[-1]):
             return f'after the password it asks "{shown(self._asked[-1])}", and can be given a password alone'
-        if len(self._asked) > 1 or (self._asked and any(map(_WRONG.search, output))):
+        if self.is_wrong(output):
             whose = _OURS.search(self._asked[0])
             root = "; the password it asks for is root's (rootpw or targetpw)" if whose and whose["whose"] == b"root" else ""
-            return f"the password of {self._key} was refused{root}"
+            return f"the password of {self.key} was refused{root}"
         return (last.removeprefix("sudo: ").removeprefix("sudo-rs: ") or f"it ended with code {code}") + self._hint(last)
+
+    def is_wrong(self, output: Sequence[str]) -> bool:
+        """Whether the password was given and refused. `output` as for `refusal`."""
+        if not self._asked or not _is_for_a_password(self._asked[0]) or not _is_for_a_password(self._asked[-1]):
+            return False
+        return len(self._asked) > 1 or any(map(_WRONG.search, output))
 
     def recorded(self) -> str:
         return (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import grp
+import os
 import pwd
 from pathlib import Path
 
 import pytest
 
-from gpu_fleet.on_host.converge import accounts
+from gpu_fleet.on_host.converge import account_lock, accounts
 from gpu_fleet.on_host.converge.disk import Disk
 from gpu_fleet.on_host.converge.errors import Failure
 from gpu_fleet.on_host.converge.host import Host
@@ -90,3 +92,37 @@ def test_a_locked_file_of_accounts_is_named(site: Site, monkeypatch: pytest.Monk
     assert caught.value.message.endswith(
         "/etc/group is locked against changes (chattr +i): unlock it (chattr -i) and apply again"
     )
+
+
+OURSELVES = f"process {os.getpid()} ({Path('/proc/self/comm').read_text().strip()})"
+
+
+@pytest.mark.parametrize(
+    ("lock", "says"),
+    [
+        ("", "was locked by a program that was cut off: remove what it left (rm {0}.lock) and apply again"),
+        ("4194305\0", "was locked by a program that was cut off: remove what it left (rm {0}.lock) and apply again"),
+        (f"{os.getpid()}", f"is locked by {OURSELVES}: apply again once it has ended. If it has nothing to do with accounts, "),
+        (None, f"is locked by {OURSELVES}: apply again once it has ended"),
+    ],
+    ids=["by power that failed", "by one that ended", "by one that runs", "all files, by another tool"],
+)
+def test_who_has_locked_the_accounts_is_named_with_what_to_do(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lock: str | None, says: str
+) -> None:
+    """As vipw does, or a useradd that lost power. Public report: mystikos issue 1089."""
+    passwd, every = tmp_path / "passwd", tmp_path / ".pwd.lock"
+
+    def refuse(what: str, *_: str) -> None:
+        raise Failure("internal", f"{what}: useradd: cannot lock {passwd}; try again later.")
+
+    monkeypatch.setattr(accounts, "must", refuse)
+    monkeypatch.setattr(account_lock, "_OF_ALL", str(every))
+    if lock is not None:
+        (tmp_path / "passwd.lock").write_text(lock)
+    with every.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        with pytest.raises(Failure) as caught:
+            site.accounts.place_group("gpu-fleet-new", "host")
+    assert caught.value.code == "locked", "an internal error asks for a report"
+    assert caught.value.message.startswith(f"cannot create group gpu-fleet-new: {passwd} {says.format(passwd)}")

@@ -218,6 +218,40 @@ def test_an_override_of_all_our_services_is_removed_and_all_of_them_restart(host
     assert host.check().code == 0 and host.apply([_job(host)]).result["changed"] == 0
 
 
+def test_an_override_of_both_units_of_a_part_is_removed_once(host: SimulatedHost) -> None:
+    """As of Alloy's part, where the site's own exporters are adopted and no other part has units."""
+    part = _job(host)
+    both = replace(part, units=(*part.units, Unit(name="gpu-fleet-other", restart_on=())))
+    rootfs = host.directory / "rootfs"
+    for directory, kind in (("etc/gpu-fleet/supervisor.d", "conf"), ("etc/systemd/system", "service")):
+        text = (rootfs / directory / f"{UNIT}.{kind}").read_text()
+        (rootfs / directory / f"gpu-fleet-other.{kind}").write_text(text.replace(f":{UNIT}]", ":gpu-fleet-other]"))
+    host.apply([both])
+    override = host.at("/etc/systemd/system/gpu-fleet-.service.d/user.conf")
+    override.parent.mkdir()
+    override.write_text("[Service]\nUser=root\n")
+    assert host.check().drift("job") == ["file /etc/systemd/system/gpu-fleet-.service.d/user.conf: foreign file in our directory"]
+    host.apply([both])
+    assert host.check().code == 0
+
+
+def test_a_directory_of_overrides_that_is_a_link_goes_and_what_it_leads_to_stays(host: SimulatedHost, tmp_path: Path) -> None:
+    """As sites have them that keep their units in a checkout of their own."""
+    host.apply([_job(host)])
+    theirs = tmp_path / "site" / "user.conf"
+    theirs.parent.mkdir()
+    theirs.write_text("[Service]\nUser=root\n")
+    link = host.at(f"/etc/systemd/system/{UNIT}.service.d")
+    link.symlink_to(theirs.parent)
+    _change(host, **{"drop-in": str(link / "user.conf")})
+    _asked(host)
+    assert host.check().drift("job") == [f"file /etc/systemd/system/{UNIT}.service.d: foreign file in our directory"]
+    host.apply([_job(host)])
+    assert _asked(host)[1:] == ["daemon-reload", f"restart {UNIT}.service"]
+    assert not link.is_symlink() and theirs.read_text() == "[Service]\nUser=root\n", "it is the site's"
+    assert host.check().code == 0
+
+
 def test_an_override_of_the_service_of_a_timer_is_one(host: SimulatedHost) -> None:
     host.apply([_job(host, timer=True)])
     _override(host)

@@ -104,3 +104,8 @@ class DockerContainer(Container):
 def reloads(host: Host) -> int:
     """How many times systemd has read all its unit files again since it started."""
     return int(host.ssh("journalctl --quiet --boot _PID=1 | grep -c 'Reloading\\.'", check=False).stdout)
+
+
+def searches(host: Host) -> int:
+    """How many times a run of ours has looked for containers with GPUs since the host started."""
+    return int(host.ssh("journalctl --quiet --boot _PID=1 | grep -c 'Started .*program.pyz gpu-containers'", check=False).stdout)

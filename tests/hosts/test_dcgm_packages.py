@@ -54,12 +54,27 @@ def test_the_packages_come_serve_the_gpus_and_go(placed: PlacedHost) -> None:
     assert host.ssh("curl --silent http://127.0.0.1:9835/metrics").stdout.count("\nDCGM_FI_DEV_GPU_UTIL{") == 8
     assert host.ssh("systemctl show --property=User gpu-fleet-dcgm-exporter-host").stdout == "User=gpu-fleet-dcgm-exporter-host\n"
     assert placed.apply().changes == {} and placed.check().drift == []
+    _maintenance_frees_the_gpus(placed)
 
     removed = placed.remove()
     assert removed.code == 0, removed.events
     assert {f"package {name}: removed" for name in PACKAGES} <= set(removed.changes["dcgm-exporter-host"])
     assert _there(host) == before
     assert host.ssh("pgrep --full nv-hostengine", check=False).stdout == "", "it does not run on without its files"
+
+
+def _maintenance_frees_the_gpus(placed: PlacedHost) -> None:
+    """It is the host engine that has them open. What the site has made depend on that comes back with it."""
+    host, maintenance = placed.host, "/opt/gpu-fleet/bin/gpu-fleet-maintenance"
+    theirs = "[Unit]\nRequires=nvidia-dcgm.service\n[Service]\nExecStart=/bin/sleep infinity\n"
+    host.ssh("cat >/run/systemd/system/site-health.service; systemctl start site-health", stdin=theirs)
+    host.ssh(f"{maintenance} start --free-gpus reset")
+    assert host.ssh("pgrep --full nv-hostengine", check=False).stdout == ""
+    host.ssh(f"{maintenance} stop")
+    units = "gpu-fleet-dcgm-exporter-host nvidia-dcgm site-health"
+    assert host.ssh(f"systemctl is-active {units}", check=False).stdout.split() == ["active"] * 3
+    host.ssh("systemctl stop site-health; rm /run/systemd/system/site-health.service")
+    assert placed.check().drift == []
 
 
 def _dcgm_3_is_not_taken_away_for_them(placed: PlacedHost) -> None:

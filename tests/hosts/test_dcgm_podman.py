@@ -76,6 +76,12 @@ def test_podman_runs_it_by_cdi_its_containers_logs_reach_loki_and_nothing_of_it_
             host.ssh("podman kill gpu-fleet-dcgm-exporter")
             eventually("another container", lambda: _gpus(host) == 8)
 
+            maintenance = "/opt/gpu-fleet/bin/gpu-fleet-maintenance"
+            host.ssh(f"{maintenance} start --free-gpus reset")
+            assert host.ssh("podman ps --quiet").stdout == "", "the driver refuses a reset while DCGM has the GPUs open"
+            host.ssh(f"{maintenance} stop")
+            eventually("the exporter is back", lambda: _gpus(host) == 8)
+
             placed.settings["GPU_FLEET_EXPORTER"] = "nvidia_gpu_exporter"
             assert placed.apply().errors == {}
             assert host.ssh(LEFT, check=False).stdout == ""

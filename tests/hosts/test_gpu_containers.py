@@ -13,7 +13,7 @@ import pytest
 from gpu_fleet.host.bundle import ROOTFS, Bundle
 from gpu_fleet.host.part import File, Part, Unit
 from lab.hosts import VARIANTS, Host, Site
-from tests.hosts.gpus_of_containers import KEPT, LOST, Container, DockerContainer, reloads
+from tests.hosts.gpus_of_containers import KEPT, LOST, Container, DockerContainer, reloads, searches
 from tests.hosts.placed import PlacedHost
 
 JOB = "/opt/gpu-fleet/libexec/job"
@@ -139,9 +139,12 @@ def test_a_container_keeps_its_gpus_through_all_that_we_do(node: Node, container
 
 
 def test_packages_of_ours_wait_for_the_containers(node: Node, container: Container, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Node, "parts", lambda self: [Part(name="tools", packages={"debian": ("sl",)})])
-    before = reloads(node.host)
-    assert f"that would take the GPUs from {container.called}" in node.plan().changes["tools"][-1]
+    parts = [Part(name=name, packages={"debian": (package,)}) for name, package in (("tools", "sl"), ("more", "cowsay"))]
+    monkeypatch.setattr(Node, "parts", lambda self: parts)
+    before, looked = reloads(node.host), searches(node.host)
+    plan = node.plan().changes
+    assert all(f"that would take the GPUs from {container.called}" in plan[name][-1] for name in ("tools", "more"))
+    assert searches(node.host) == looked + 1, "one for all parts: it starts a unit and reads every process"
     refused = node.apply()
     assert "package sl is missing, and its installation makes systemd read its unit files again" in refused.errors["tools"]
     assert (container.gpus(), reloads(node.host)) == (KEPT, before)

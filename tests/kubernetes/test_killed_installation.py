@@ -102,6 +102,9 @@ def test_releases_that_were_installed_and_not_saved_are_taken_into_the_state(sta
     killed(stack, cluster)
     cluster.wait_for("the plugin to go on", lambda: set(records(cluster).values()) == {"deployed"})
     before = daemons(cluster)
+    plain = stack.pulumi(*UP, ok=False)
+    assert "cannot re-use a name that is still in use" in plain, plain
+    assert "`make up STACK=killed` takes it into the state and completes it" in plain, "Helm names no way on"
     output = make_up(stack)
     assert "dcgm-exporter" in output
     assert before.items() <= daemons(cluster).items(), "what runs is kept"

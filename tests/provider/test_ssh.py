@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import getpass
+import re
 import shlex
 import socket
 import time
@@ -362,6 +364,34 @@ def test_a_wrong_sudo_password_is_given_once(plugin: Plugin, sudo: Any, tmp_path
     with pytest.raises(Failure):
         create(plugin, sudo("asks", "wrong-password"))
     assert (tmp_path / "sudo.log.asked").read_text() == "asked\n", "each wrong password counts towards a lock-out"
+
+
+@pytest.mark.parametrize("password", ["wrong-password", "right-password"])
+def test_a_password_that_hosts_share_is_given_to_one_first_and_a_wrong_one_to_two(
+    plugin: Plugin, sudo: Any, tmp_path: Path, password: str
+) -> None:
+    """With accounts of a directory, each refusal of each host counts (ansible issues 12754 and 76236)."""
+    first, pending = sudo("asks", password), []
+    for number in range(12):
+        host = copy.copy(first)
+        host.name, host.prefix = f"node-{number}", tmp_path / f"host-{number}"
+        pending.append(plugin.start_create(HOST, plugin.checked(HOST, host.inputs())))
+    failures = []
+    for answer in pending:
+        try:
+            answer()
+        except Failure as failure:
+            failures.append(str(failure).partition(": ")[2])
+    asked = len((tmp_path / "sudo.log.asked").read_text().splitlines())
+    if password == "right-password":
+        assert (failures, asked) == ([], 12)
+        return
+    assert asked == 2
+    refused = [failure for failure in failures if "the password of gpu-fleet:sudoPassword was refused" in failure]
+    spared = [failure for failure in failures if failure not in refused]
+    assert len(refused) == 2 and len(spared) == 10
+    one, other = re.findall(r"it was refused on (node-\d+) and (node-\d+); with accounts of a directory", spared[0])[0]
+    assert one != other and spared[0].startswith("sudo: the password of gpu-fleet:sudoPassword was not given: ")
 
 
 @pytest.mark.parametrize(

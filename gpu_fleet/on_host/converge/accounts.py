@@ -9,7 +9,7 @@ import pwd
 import signal
 from typing import Iterable, NamedTuple
 
-from . import attributes
+from . import account_lock, attributes
 from .disk import Disk
 from .errors import Failure
 from .events import say
@@ -180,6 +180,9 @@ class Accounts:
         try:
             must(what, *command)
         except Failure as failure:
+            locked = account_lock.explained(failure.message)
+            if locked:
+                raise Failure("locked", f"{what}: {locked}") from failure
             for path, why in attributes.survey(self._host, _FILES).items():
                 raise Failure("no-write", f"{failure.message}; {path} {why}: unlock it (chattr -i) and apply again") from failure
             raise

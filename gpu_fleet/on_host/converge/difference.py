@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .disk import Content, exists
 from .events import say
 from .files import NEW
-from .host import ENV_FILE, Host
+from .host import ENV_FILE, Host, has_our_name
 from .manifest import Directory, Download, Part, Unit, User
 from .records import Placed, Record
 from .settings import changed_causes, changed_names
@@ -132,21 +132,22 @@ class Differences:
                 self._foreign(found, directory.path)
 
     def _foreign(self, found: Difference, directory: str) -> bool:
-        """Its entries that belong to no wanted part. Are there any?"""
+        """Its entries that belong to no wanted part, or a drop-in directory itself that is a link: what that leads to is not ours
+        to empty. Are there any?"""
+        at = self._on.host.at(directory)
         try:
-            names = sorted(os.listdir(self._on.host.at(directory)))
+            paths = [f"{directory}/{name}" for name in sorted(os.listdir(at)) if not name.endswith(NEW)]
         except OSError:
             return False
-        is_any = False
-        for name in names:
-            path = f"{directory}/{name}"
-            if name.endswith(NEW) or path in self._on.wanted.paths:
-                continue
-            # What we placed and no longer want is not foreign; it is reported as obsolete.
-            if not self._on.placed.get("file", path) and not self._on.placed.get("bin", path):
+        if directory.endswith(".d") and os.path.islink(at):
+            paths = [directory]
+        # What we placed and no longer want is not foreign; it is reported as obsolete.
+        ours = {*self._on.wanted.paths, *(path for path in paths for kind in ("file", "bin") if self._on.placed.get(kind, path))}
+        foreign = [path for path in paths if path not in ours]
+        for path in foreign:
+            if path not in found.keys:  # it may be for another unit of the part, too
                 found.add(f"file {path}: foreign file in our directory", "foreign", path)
-                is_any = True
-        return is_any
+        return bool(foreign)
 
     def _unless_ours(self, text: str, kind: str, path: str) -> str:
         """The thing matches the bundle but has no record: somebody else placed it, and we adopt it."""
@@ -287,8 +288,6 @@ class Differences:
 
 def is_saved_first(host: Host, placed: Placed, action: Action) -> bool:
     """A foreign file at a path of ours. Asked before our records name these paths: then they are ours."""
-    from .host import has_our_name
-
     if action.operation not in ("file", "download"):
         return False
     at = host.at(action.key)

@@ -17,6 +17,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 from typing import Iterator, NamedTuple, Sequence
 
 from .disk import create
@@ -27,6 +28,7 @@ from .programs import read_or_empty, run
 VERB = "gpu-containers"
 OURS = "gpu-fleet-dcgm-exporter"  # dcgm_container.py; starting it again is all that it takes
 _WITHIN_S = 60
+_TRUE_S = 5.0  # how long what was found is taken for true: a part asks several times
 _NAMED = 5  # in a message
 _ENGINES = {"docker": "Docker", "libpod": "Podman", "cri-containerd": "containerd", "nerdctl": "containerd", "crio": "CRI-O"}
 # Of the cgroup trees, those in which systemd has its units: version 2, its own of version 1, and that of devices.
@@ -47,7 +49,21 @@ class AtRisk(NamedTuple):
         return ", ".join(self.containers[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def at_risk(host: Host) -> AtRisk:
+class GpuContainers:
+    """Those of this host, for whatever makes its systemd read unit files."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._risk = AtRisk([], False)
+        self._looked_s = -_TRUE_S
+
+    def at_risk(self) -> AtRisk:
+        if time.monotonic() - self._looked_s > _TRUE_S:
+            self._risk, self._looked_s = _at_risk(self._host), time.monotonic()
+        return self._risk
+
+
+def _at_risk(host: Host) -> AtRisk:
     program = f"{host.scratch}/program.pyz"  # the bundle may lie in a /tmp that nobody else sees
     create(program, f"{host.bundle}/{PROGRAM}")
     unit = ("--quiet", "--collect", "--pipe", "--wait", f"--property=RuntimeMaxSec={_WITHIN_S}", "--property=TimeoutStopSec=5")

@@ -17,7 +17,7 @@ from . import proxies
 from .disk import Disk, create
 from .errors import Failure
 from .events import say
-from .gpu_containers import at_risk
+from .gpu_containers import GpuContainers
 from .host import PROGRAM, Host
 from .manifest import Part
 from .packages_in_use import adopted_by_others, can_purge, stop_services, used_by
@@ -61,10 +61,11 @@ class _Unfinished(Exception):
 class Packages:
     """`said`: what was repaired after a killed transaction, by part."""
 
-    def __init__(self, host: Host, disk: Disk, placed: Placed) -> None:
+    def __init__(self, host: Host, disk: Disk, placed: Placed, gpu_containers: GpuContainers) -> None:
         self._host = host
         self._disk = disk
         self._placed = placed
+        self._gpu_containers = gpu_containers
         self._directory = f"{host.state}/packages"
         self.said: dict[str, str] = {}
 
@@ -125,7 +126,7 @@ class Packages:
 
     def harm(self) -> str:
         """Whom a transaction would harm: hooks of packages make systemd read its unit files again."""
-        return str(at_risk(self._host)) if os.path.isdir("/run/systemd/system") else ""
+        return str(self._gpu_containers.at_risk()) if os.path.isdir("/run/systemd/system") else ""
 
     # --- transactions: once started, never cut short by the end of this run, see transaction.py --------------------------------
 

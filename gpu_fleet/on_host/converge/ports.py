@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import re
 from typing import NamedTuple
 
+from .processes import shown
 from .programs import read_or_empty
 
 
@@ -36,10 +36,7 @@ def holder(of: list[str]) -> Holder:
             with contextlib.suppress(OSError):
                 if os.readlink(path) == f"socket:[{inode}]":
                     pid = path.split("/")[2]
-                    # Only the name: the arguments of another program may contain secrets.
-                    # Any user can give a program a name with control characters.
-                    name = read_or_empty(f"/proc/{pid}/comm").replace("\n", "")
-                    return Holder(f"process {pid} ({re.sub('[^ -~]', '?', name)})", pid)
+                    return Holder(shown(pid), pid)
     return Holder("a process of another user", "")
 
 

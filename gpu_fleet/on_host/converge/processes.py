@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import signal
 from typing import Iterator
 
@@ -13,6 +14,12 @@ from .programs import read_or_empty
 def pids() -> Iterator[str]:
     for path in glob.glob("/proc/[0-9]*"):
         yield path[len("/proc/") :]
+
+
+def shown(pid: str) -> str:
+    """For people. Only the name: the arguments of another program may contain secrets."""
+    name = read_or_empty(f"/proc/{pid}/comm").replace("\n", "")
+    return f"process {pid} ({re.sub('[^ -~]', '?', name)})"  # any user can give a program a name with control characters
 
 
 def environment_of(pid: str) -> list[str]:

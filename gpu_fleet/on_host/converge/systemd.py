@@ -5,13 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import re
-import time
 from typing import Sequence
 
 from .disk import Disk
 from .errors import Failure, Pending
 from .events import say
-from .gpu_containers import OURS, AtRisk, at_risk
+from .gpu_containers import OURS, GpuContainers
 from .host import Host
 from .programs import must, pause, read_or_empty, run
 from .services import MOST_RESTARTS, End, Override, Services, Waiting, last_words
@@ -31,7 +30,6 @@ _PROPERTIES = [
 _NOT_AT_BOOT = ("disabled", "enabled-runtime", "indirect")
 _WANTED_BY = re.compile(r"^WantedBy=(.*)$", re.MULTILINE)
 _OF_A_BOOT = {"multi-user.target", "timers.target"}
-_RISK_S = 5.0  # how long what `at_risk` found is taken for true: a part asks twice
 _ROOTS = (
     "/etc/systemd/system",
     "/etc/systemd/system.control",
@@ -60,15 +58,14 @@ def refuse_too_old() -> None:
 class Systemd(Services):
     name = "systemd"
 
-    def __init__(self, host: Host, disk: Disk) -> None:
+    def __init__(self, host: Host, disk: Disk, gpu_containers: GpuContainers) -> None:
         super().__init__()
         self._host = host
         self._disk = disk
+        self._gpu_containers = gpu_containers
         self._dropins: list[str] = []  # of the unit that `difference` asked for last
         self._known: set[tuple[str, str]] = set()  # units that systemd knew before this run changed them
         self._stopped: set[str] = set()
-        self._risk = AtRisk([], False)
-        self._looked_s = -_RISK_S
 
     def missing(self, changing: Sequence[str]) -> str:
         return ""
@@ -84,7 +81,7 @@ class Systemd(Services):
         left = [name for name in sorted(self._stopped) if self._properties(*name.rsplit(".", 1))["LoadState"] != "not-found"]
         if not unread and not unlinked and not left:
             return
-        risk = self._at_risk()
+        risk = self._gpu_containers.at_risk()
         if risk.containers and unread:
             raise Pending(
                 "gpus-in-use",
@@ -132,12 +129,7 @@ class Systemd(Services):
         return any(self._is_unread(*unit) for unit in units)
 
     def harm(self, units: Sequence[tuple[str, str]]) -> str:
-        return str(self._at_risk()) if self._known.intersection(units) else ""
-
-    def _at_risk(self) -> AtRisk:
-        if time.monotonic() - self._looked_s > _RISK_S:
-            self._risk, self._looked_s = at_risk(self._host), time.monotonic()
-        return self._risk
+        return str(self._gpu_containers.at_risk()) if self._known.intersection(units) else ""
 
     def _properties(self, unit: str, type: str) -> dict[str, str]:
         asked = [argument for name in _PROPERTIES for argument in ("-p", name)]

@@ -10,6 +10,7 @@ from .disk import Disk
 from .downloads import Downloads
 from .files import Files
 from .foreign import Foreign
+from .gpu_containers import GpuContainers
 from .host import Host
 from .manifest import Part
 from .packages import Packages
@@ -42,11 +43,12 @@ class Things(NamedTuple):
 
 def things_of(host: Host, disk: Disk, parts: dict[str, Part], placed: Placed, settings: Settings, manager: str) -> Things:
     wanted = Wanted(host, parts, settings, placed, manager)
+    gpu_containers = GpuContainers(host)
     managers: dict[str, Services] = {}
 
     def by_name(name: str) -> Services:
         if name not in managers:
-            managers[name] = _manager(name, host, disk, settings, placed)
+            managers[name] = _manager(name, host, disk, settings, placed, gpu_containers)
         return managers[name]
 
     files = Files(host, disk, placed)
@@ -54,16 +56,22 @@ def things_of(host: Host, disk: Disk, parts: dict[str, Part], placed: Placed, se
     services = by_name(manager)
     return Things(
         *(host, parts, settings, wanted, placed, disk, files, Downloads(host, files, placed), Accounts(host, disk, placed)),
-        *(Packages(host, disk, placed), Foreign(host, disk, files), services, by_name, Readiness(host, settings, services)),
+        *(
+            Packages(host, disk, placed, gpu_containers),
+            Foreign(host, disk, files),
+            services,
+            by_name,
+            Readiness(host, settings, services),
+        ),
     )
 
 
-def _manager(name: str, host: Host, disk: Disk, settings: Settings, placed: Placed) -> Services:
+def _manager(name: str, host: Host, disk: Disk, settings: Settings, placed: Placed, gpu_containers: GpuContainers) -> Services:
     """Only the one that is needed is imported: XML-RPC takes a tenth of a second."""
     if name == "systemd":
         from .systemd import Systemd
 
-        return Systemd(host, disk)
+        return Systemd(host, disk, gpu_containers)
     from .supervisord import Supervisord
 
     return Supervisord(host, settings, placed)

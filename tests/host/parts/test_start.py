@@ -107,6 +107,16 @@ def test_node_exporter_has_no_series_per_container_and_few_per_cpu(prefix: Path)
     assert "--no-collector.xfs" in flags, "37 series per file system that nothing uses"
 
 
+def test_node_exporter_asks_no_file_system_of_the_network_or_of_a_user(prefix: Path) -> None:
+    """Public reports: systemd 18445 and netdata 2173 (automounts that never expire), node_exporter 3058 (a dead server)."""
+    name = "--collector.filesystem.fs-types-exclude="
+    left_out = re.compile(next(flag for flag in started(prefix, "node-exporter") if flag.startswith(name))[len(name) :])
+    of_network = ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "beegfs_nodev", "gpfs", "autofs"]
+    of_users = ["fuse", "fuse.sshfs", "fuse.x", "fuseblk", "overlay"]
+    assert [kind for kind in (*of_network, *of_users) if not left_out.search(kind)] == []
+    assert [kind for kind in ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "vfat", "f2fs"] if left_out.search(kind)] == []
+
+
 LISTEN = {"GPU_FLEET_SCRAPE_NODE_LISTEN": "0.0.0.0:9110", "GPU_FLEET_SCRAPE_GPU_LISTEN": "0.0.0.0:9110"}
 
 
