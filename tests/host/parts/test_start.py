@@ -163,6 +163,7 @@ def test_alloy_reads_the_whole_directory_and_reports_nothing_home(prefix: Path) 
         (b"", False),
         (b"\0" * 4096, False),
         (b"positions:\n  ? path: /a\0\0\0", False),
+        (b'positions:\n  ? path: /var/log/k\n    labels: "{}"\n  : "1', False),
         (b"\x01\x02garbage", False),
         (b"lost+found\n", False),
     ],
