@@ -71,6 +71,9 @@ class _NoHooks:
     def register_resource_hook(self, hook: object) -> None:
         pass
 
+    def register_error_hook(self, hook: object) -> None:
+        pass
+
 
 class _NothingDeployed(mocks.Mocks):
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""Who has locked a file of accounts, and what to do: useradd and its like say `cannot lock /etc/passwd; try again later`.
+"""Who has locked a file of accounts, and the fix. useradd and its like only say `cannot lock /etc/passwd; try again later`.
 
 They lock /etc/.pwd.lock, for which they wait 15 seconds (lckpwdf(3)), and FILE.lock, which holds their PID. They remove
 the latter where no process has that number any more, and leave one that is empty, as a power failure makes it. Source: shadow
