@@ -39,12 +39,11 @@ async def _answer(process: asyncssh.SSHServerProcess[bytes]) -> None:
     *_, verb, _prefix, _stack, _instance, size, _artifacts, program_size = shlex.split(process.command)
     process.stdout.write(b'{"event":"ready"}\n')
     await process.stdin.readexactly(int(program_size) + int(size))
-    if verb != "needs":
-        events = [
-            {"event": "facts", "facts": _FACTS},
-            *({"event": "part", "part": part, "status": _STATUS.get(verb, "unchanged")} for part in _PARTS),
-        ]
-        process.stdout.write("".join(json.dumps(event) + "\n" for event in events).encode())
+    events = [
+        {"event": "facts", "facts": _FACTS},
+        *({"event": "part", "part": part, "status": _STATUS.get(verb, "unchanged")} for part in _PARTS),
+    ]
+    process.stdout.write("".join(json.dumps(event) + "\n" for event in events).encode())
     process.stdout.write(json.dumps({"event": "result", "verb": verb, "ok": True}).encode() + b"\n")
     process.exit(0)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import re
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -81,7 +80,6 @@ _LONGEST_EVENT: Final = 4 << 20  # bytes; one event may carry the diff of a larg
 _LONGEST_LOG_LINE: Final = 16 << 10
 _MOST_OUTPUT: Final = 1 << 30  # bytes of one verb; a host prints some kilobytes
 _BETWEEN_PROGRESS_S: Final = 0.25
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 256 * 1024
 
 
@@ -162,11 +160,13 @@ class Hosts:
     async def apply(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
         members: dict[str, bytes | Compressed] = dict(envelope.members())
         async with self._session(place) as session:
-            if self._artifacts and not place.is_local:
-                needed = await self._converse(session, place, "needs", members, progress)
-                digests = [line for line in needed.lines if _SHA256.fullmatch(line)]
-                members |= {f"artifacts/{digest}": await _artifact(self._artifacts, digest) for digest in digests}
-            return _raise_failures(await self._converse(session, place, "apply", members, progress))
+            outcome = await self._converse(session, place, "apply", members, progress)
+            if outcome.needs:  # it has changed nothing yet
+                members |= {f"artifacts/{digest}": await self._artifact(digest) for digest in outcome.needs}
+                outcome = await self._converse(session, place, "apply", members, progress)
+            if outcome.needs:
+                raise HostError("internal", "the host asked for files again after they were sent", outcome=outcome)
+            return _raise_failures(outcome)
 
     async def plan(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
         """What `apply` would change. Failures are part of the answer, not an error."""
@@ -183,6 +183,15 @@ class Hosts:
         async with self._session(place) as session:
             outcome = await self._converse(session, place, "remove", {}, progress)
             return outcome if outcome.is_absent else _raise_failures(outcome)
+
+    async def _artifact(self, digest: str) -> Compressed:
+        if self._artifacts is None:
+            raise HostError("download", f"the host needs the file with sha256 {digest}, and there is no directory of artifacts")
+        try:
+            return await self._artifacts.compressed(digest)
+        except FileNotFoundError:
+            missing = f"the host needs the file with sha256 {digest}, which is not in {self._artifacts.directory}"
+            raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
 
     def close(self) -> None:
         if self._artifacts:
@@ -230,14 +239,6 @@ def _raise_failures(outcome: Outcome) -> Outcome:
     for name, other in others:
         log += [f"{name}: {CAUSES.get(other.code, other.code)}: {other.message}", *other.log]
     raise HostError(error.code, f"{first}: {error.message}", log, outcome)
-
-
-async def _artifact(artifacts: Artifacts, digest: str) -> Compressed:
-    try:
-        return await artifacts.compressed(digest)
-    except FileNotFoundError:
-        missing = f"the host needs the file with sha256 {digest}, which is not in {artifacts.directory}"
-        raise HostError("download", f"{missing}; `make artifacts` fetches it") from None
 
 
 class _Conversation:
@@ -353,10 +354,9 @@ class _Conversation:
         return outcome
 
     def explained(self, outcome: Outcome) -> Outcome:
-        """Raises the cause where the converge program gave no answer. Only its result says that it did its work; `needs`
-        prints lines instead."""
+        """Raises the cause where the converge program gave no answer. Only its result says that it did its work."""
         code = self._exit_code
-        if outcome.is_absent or outcome.has_result or (self._verb == "needs" and code == 0):
+        if outcome.is_absent or outcome.has_result or (outcome.needs and code == 0):
             return outcome
         log = self._log_lines()
         left = _LEFT.get(self._verb, _NOTHING_LEFT)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import deque
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,12 +19,12 @@ from gpu_fleet.safetext.terminal import printable_line
 _PARTS: Final = 200
 _FACTS: Final = 500
 _LISTED: Final = 500  # changes or differences of one part
-_LINES: Final = 1_000  # output that is not an event
-_LONGEST_LINE: Final = 200  # characters of one: the answer to `needs` is a sha256
+_NEEDED: Final = 200  # files that a host asks for
 _LONGEST_NAME: Final = 100
 _LARGEST_FACTS: Final = 16 << 10  # characters of all facts; a host with 16 GPUs has 4,000
 _LARGEST_LISTS: Final = 48 << 10  # of all changes and differences; the plan of a new host has 15,000
 _LARGEST_ERRORS: Final = 16 << 10  # of all errors with their logs
+_SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
 class Cleaner:
@@ -74,22 +74,22 @@ class PartReport:
 @dataclass
 class Outcome:
     """`has_result`: the program came to its end. `is_absent`: nothing of ours is on the host. `renamed_from`: the name in the
-    host's own record when this run came to give it another one. `is_first`: the host had no record of ours. `lines`: the last
-    lines of output that are not events."""
+    host's own record when this run came to give it another one. `is_first`: the host had no record of ours. `needs`: sha256
+    of the files without which it does not begin."""
 
     facts: dict[str, str] = field(default_factory=dict)
     parts: dict[str, PartReport] = field(default_factory=dict)
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_LINES))
     has_result: bool = False
     is_absent: bool = False
     renamed_from: str = ""
     is_first: bool = False
+    needs: tuple[str, ...] = ()
     _for_facts: _Room = field(default_factory=lambda: _Room(_LARGEST_FACTS))
     _for_lists: _Room = field(default_factory=lambda: _Room(_LARGEST_LISTS))
     _for_errors: _Room = field(default_factory=lambda: _Room(_LARGEST_ERRORS))
 
     def add(self, line: bytes, cleaner: Cleaner) -> None:
-        """One line of output. What is not an event, or lacks what an event of its kind has, is kept as a line."""
+        """One line of output. What is not an event, or lacks what an event of its kind has, is dropped."""
         event = _parsed(line)
         kind = event.get("event")
         if kind == "part" and (name := _name(event.get("part"))):
@@ -106,10 +106,10 @@ class Outcome:
             self.is_absent = True
         elif kind == "first":
             self.is_first = True
+        elif kind == "needs" and isinstance(files := event.get("files"), list):
+            self.needs = tuple(digest for digest in files[:_NEEDED] if isinstance(digest, str) and _SHA256.fullmatch(digest))
         elif kind == "renamed" and (name := _name(event.get("from"))):
             self.renamed_from = name
-        elif text := line[:_LONGEST_LINE].decode(errors="replace").strip():
-            self.lines.append(cleaner.message(text))
 
     def drift(self) -> list[str]:
         return [f"{name}: {line}" for name, report in self.parts.items() for line in report.drift]

@@ -142,9 +142,7 @@ def work_on(machine: Booted) -> str:
     for _, command in machine.processes():
         words = command.split("\0")
         for before, verb in pairwise(words):
-            if verb in ("needs", "apply", "remove") and (
-                before == "gpu-fleet" or before.endswith(("/converge", "/converge.pyz"))
-            ):
+            if verb in ("apply", "remove") and (before == "gpu-fleet" or before.endswith(("/converge", "/converge.pyz"))):
                 return verb
     return ""
 

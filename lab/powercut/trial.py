@@ -354,7 +354,7 @@ class Laboratory:
                 engine.kill(plugin if is_met and trial.cause == "plugin" else run.pid)
                 output, _ = finish(run, f"the run whose {trial.cause} was killed")
                 if not is_met or run.returncode == 0:
-                    return "too early" if verb == "needs" or (is_connected and not verb) else "too late"
+                    return "too early" if is_connected and not verb else "too late"
                 trial.reached = f"{verb} at work"
                 self.look_for_others(trial, at)
                 seen = self._after_engine(trial, machine, project, scenario, leave)

@@ -104,7 +104,8 @@ class Run:
 
 @dataclass
 class SimulatedHost:
-    """One prefix. `shell` is the command that reads the program; `path` replaces the PATH it runs with."""
+    """One prefix. `shell` is the command that reads the program; `path` replaces the PATH it runs with. `artifacts`: None before
+    the host was asked what it lacks."""
 
     directory: Path
     prefix: Path
@@ -112,7 +113,7 @@ class SimulatedHost:
     path: str = os.environ["PATH"]
     settings: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
-    artifacts: dict[str, bytes] = field(default_factory=dict)
+    artifacts: dict[str, bytes] | None = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -130,15 +131,16 @@ class SimulatedHost:
         envelope = self.directory / "envelope"
         shutil.rmtree(envelope, ignore_errors=True)
         (envelope / "secrets").mkdir(parents=True)
-        (envelope / "artifacts").mkdir()
         (envelope / "bundle.tar").write_bytes(bundle.tar)
         with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
             extract(tar, envelope / "bundle")
         (envelope / "settings").write_text("".join(f"{name}={value}\n" for name, value in self.settings.items()))
         for name, value in self.secrets.items():
             (envelope / "secrets" / name).write_text(value)
-        for name, content in self.artifacts.items():
-            (envelope / "artifacts" / name).write_bytes(content)
+        if self.artifacts is not None:
+            (envelope / "artifacts").mkdir()
+            for name, content in self.artifacts.items():
+                (envelope / "artifacts" / name).write_bytes(content)
         return envelope
 
     def command(self, verb: str, parts: Sequence[Part] | None = None) -> list[str]:

@@ -176,15 +176,20 @@ def test_the_controller_is_asked_only_for_what_is_missing(host: SimulatedHost, m
         Part(name="other", downloads=(other,)),
         Part(name="unwanted", downloads=(unwanted,), when={"UNWANTED": ("yes",)}, settings={"UNWANTED": "no"}),
     ]
-    assert host.run("needs", parts).stdout.split() == [_sum(TOOL)]
+    host.artifacts = None
+    asked = host.run("apply", parts)
+    assert (asked.code, asked.events[-1]) == (0, {"event": "needs", "files": [_sum(TOOL)]})
+    assert host.run("needs", parts).stdout.split() == [_sum(TOOL)], "as gpu-fleet-pull asks"
+    assert not host.at(PATH).exists() and not host.at("/opt").exists(), "nothing was done yet"
+    assert not (host.prefix / "var/lib/gpu-fleet/placed").exists()
     host.artifacts = {_sum(TOOL): TOOL}
     host.apply(parts)
     assert host.at(PATH).read_bytes() == TOOL
     assert host.run("needs", parts).stdout == ""
     host.at(PATH).chmod(0o644)
     assert host.run("needs", parts).stdout == "", "a mode is repaired without sending the program again"
-    host.artifacts = {}
-    host.apply(parts)
+    host.artifacts = None
+    assert host.apply(parts).result["ok"]
     assert host.at(PATH).stat().st_mode & 0o777 == 0o755 and host.at(PATH).read_bytes() == TOOL
     assert host.check().code == 0 and not list(host.at(PATH).parent.glob(".*"))
 

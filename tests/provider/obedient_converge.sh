@@ -62,11 +62,12 @@ case $verb in
     ;;
 esac
 
+needs=$(sed -n "s/^NEEDS=//p" "$settings")
+if [ "$verb:$do" = apply:insists ] || { [ "$verb" = apply ] && [ -n "$needs" ] && [ -z "$artifacts" ] && [ ! -d "$envelope/artifacts" ]; }; then
+  echo "{\"event\":\"needs\",\"files\":[\"$needs\"]}"
+  exit 0
+fi
 case $verb:$do in
-  needs:*)
-    sed -n "s/^NEEDS=//p" "$settings"
-    exit 0
-    ;;
   plan:only-failure)
     part driver failed ',"error":{"code":"no-driver","message":"no nvidia-smi here"}'
     result false 5

@@ -129,6 +129,19 @@ def test_only_artifacts_that_the_host_lacks_travel_in_the_same_login(
     assert len(server.logins) == 1
 
 
+def test_a_host_that_asks_again_for_what_it_was_sent_is_no_success(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
+    (tmp_path / ("b" * 64)).touch()
+    with pytest.raises(Failure, match=r"^node-1: internal error: the host asked for files again"):
+        create(plugin, configure(config={"artifactDirectory": str(tmp_path)}), settings={"DO": "insists", "NEEDS": "b" * 64})
+
+
+def test_a_host_that_asks_for_files_where_there_is_no_directory_of_them_is_no_success(
+    plugin: Plugin, configure: Configure
+) -> None:
+    with pytest.raises(Failure, match=r"^node-1: download: the host needs the file with sha256 bbb.*no directory"):
+        create(plugin, configure(), settings={"DO": "", "NEEDS": "b" * 64})
+
+
 def test_an_artifact_that_is_nowhere_is_reported(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
     host = configure(config={"artifactDirectory": str(tmp_path)})
     with pytest.raises(Failure, match=r"^node-1: download: the host needs the file with sha256 bbb.*make artifacts"):

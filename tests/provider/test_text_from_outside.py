@@ -185,7 +185,7 @@ class Host:
         record = prefix / "var/lib/gpu-fleet/current"
         record.mkdir(parents=True)
         (record / "converge").write_text(CONVERGE)
-        for verb in ("needs", "plan", "apply", "check", "remove"):
+        for verb in ("plan", "apply", "check", "remove"):
             self.says(verb)
 
     def says(self, verb: str, *events: dict[str, Any], errors: list[str] = [], fails: bool = False) -> None:  # noqa: B006

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
+from typing import Iterable
 
 from .disk import create, sha256_of
 from .errors import Failure, attempt
 from .events import say, without_password
 from .files import Files
 from .host import Host
-from .manifest import Download
+from .manifest import Download, Part
 from .records import Placed, Record
 
 MOST_DOWNLOAD_MIB = 4096  # the largest, an archive of dcgm-exporter's image, has about 1.5 GiB
@@ -46,6 +47,12 @@ class Downloads:
         if record is None or record.b != download.source:
             return "another version"
         return "content differs" if fingerprint(at) != record.c and sha256_of(at) != record.a else ""
+
+    def missing(self, parts: Iterable[Part]) -> list[str]:
+        """The sha256 of each file that this host does not have as it should be and that has no URL: who runs this sends it."""
+        downloads = (download for part in parts for download in part.downloads)
+        ours = (download for download in downloads if download.arch == self._host.arch and not download.url)
+        return sorted({download.sha256 for download in ours if self.content_difference(download)})
 
     def place(self, download: Download, part: str) -> None:
         self._files.make_parents(download.path)

@@ -82,21 +82,16 @@ class Run:
     # --- the verbs --------------------------------------------------------------------------------------------------------------
 
     def needs(self) -> None:
-        """The sha256 of each file that the controller has to send along; what is wrong, apply reports."""
-        needed = set()
+        """For gpu-fleet-pull: the sha256 of each file that it has to fetch; what is wrong, apply reports."""
         try:
             parts, placed, settings = self._read()
             run_probes(self.host, parts, settings)
             manager = self._choose_manager(settings)
             wanted = Wanted(self.host, parts, settings, placed, manager)
-            downloads = Downloads(self.host, Files(self.host, self.disk, placed), placed)
-            for part in wanted.parts:
-                for download in part.downloads:
-                    if download.arch == self.host.arch and not download.url and downloads.content_difference(download):
-                        needed.add(download.sha256)
+            missing = Downloads(self.host, Files(self.host, self.disk, placed), placed).missing(wanted.parts)
         except (Failure, FatalProbe, OSError):
             raise Ended(0) from None
-        for digest in sorted(needed):
+        for digest in missing:
             print(digest, flush=True)
         raise Ended(0)
 
@@ -128,6 +123,7 @@ class Run:
         state.clear_scratch(self.host)
         parts, placed, settings = self._read()
         known = self._look(parts, placed, settings)
+        self._ask_for_files(known)
         state.record_bundle(self.host, self.disk, settings, placed)
         known.things.packages.settle()
         self._converge(known, parts["host"])
@@ -209,6 +205,18 @@ class Run:
             emit({"event": "absent"})
             say("gpu-fleet is not installed on this host")
             raise Ended(3)
+
+    def _ask_for_files(self, known: Known) -> None:
+        """Ends the run before it changes anything where the controller has to send files along, and may not have known so."""
+        if not self.host.envelope or self.host.artifacts or os.path.isdir(f"{self.host.envelope}/artifacts"):
+            return
+        try:
+            missing = known.things.downloads.missing(known.things.wanted.parts)
+        except (Failure, OSError):  # said by the part that it is about
+            return
+        if missing:
+            emit({"event": "needs", "files": missing})
+            raise Ended(0)
 
     def _make_state(self) -> None:
         with contextlib.suppress(OSError):  # said once the manifest was read
