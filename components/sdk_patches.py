@@ -1,7 +1,7 @@
 """What this program replaces in Pulumi's Python SDK: two functions.
 
 Private names may go, or mean something else, with any release. So a patch is made only in the version it was written for, and
-only when what it replaces is there as it was read; otherwise the SDK stays as it is, and a warning says what that costs. For an
+only when what it replaces is there as it was read; otherwise it is not applied, and a warning says what that costs. For an
 upgrade of pulumi, read both places again, then change VERSION, or delete a patch that is not needed any more.
 """
 
@@ -41,7 +41,7 @@ def patch_sdk() -> None:
 
 
 def _warn(found: str, *sentences: str) -> None:
-    pulumi.log.warn(" ".join([f"Pulumi's SDK stays as it is: {found}.", *sentences]))
+    pulumi.log.warn(" ".join([f"SDK patches are not applied: {found}.", *sentences]))
 
 
 def _report_dependents_in_one_line() -> None:
@@ -63,7 +63,7 @@ def _report_dependents_in_one_line() -> None:
             try:
                 return await rpc_function(*arguments, **options)
             except failed as error:
-                raise pulumi.RunError(f"what depends on it was left as it is: {error}") from None
+                raise pulumi.RunError(f"dependents were not updated: {error}") from None
 
         return do_rpc(self, name, registered_or_not)
 

@@ -112,7 +112,7 @@ def test_a_host_is_who_the_stack_file_says_wherever_it_is(machines: tuple[Host, 
     alone.config["hosts"] = {"gpu-2": {"address": metal_b.address, "hostKey": metal_b.host_key}}
     alone.write()
     preview, output = alone.previewed_up()
-    expected = f"gpu-2: address {metal.address} → {metal_b.address}; the machine at {metal.address} is left as it is"
+    expected = f"gpu-2: address {metal.address} → {metal_b.address}; the machine at {metal.address} is not changed"
     assert expected in preview, preview
     [command] = set(re.findall(r"To clean it, run there: sudo (sh /var/lib/gpu-fleet/current/converge remove .*)", output))
     assert [name_on(host) for host in machines] == ["gpu-2", "gpu-2"], "who is at the old address now is not known from here"

@@ -161,7 +161,7 @@ def test_an_upgrade_that_does_not_come_up_is_rolled_back(stack: Stack, section: 
     section["timeout"] = 15  # the way back has as long
     stack.write()
     output = stack.up(ok=False)
-    assert "what depends on it was left as it is: resource dcgm-exporter" in output and "Traceback" not in output
+    assert "dependents were not updated: resource dcgm-exporter" in output and "Traceback" not in output
     assert " - " not in output.partition("Diagnostics:")[0], "what is not registered because of a failed release is not deleted"
     assert daemon_set(cluster)["spec"]["template"]["spec"]["containers"] == before["spec"]["containers"]
     section["timeout"] = 300

@@ -215,7 +215,7 @@ class Host:
             lines.append(f"{old['host']} → {new['host']} (same machine)")
         before, after = old["connection"].get("address"), new["connection"].get("address")
         if is_known(after) and before != after:
-            left = f"; the machine at {before} is left as it is, unless it is the same one" if new["host"] in self._left else ""
+            left = f"; the machine at {before} is not changed, unless it is the same one" if new["host"] in self._left else ""
             lines.append(f"{new['host']}: address {before} → {after}{left}")
         return lines
 
@@ -226,7 +226,7 @@ class Host:
             return
         name, stack = old["host"], old["settings"].get(_STACK_SETTING, "")
         call.warning(
-            f"{new['host']}: the machine at its new address is another one than before. The one at {before} was left as it is; "
+            f"{new['host']}: the machine at its new address is another one than before. The one at {before} was not changed; "
             f"if it still runs, it reports as {name} too. To clean it, run there: sudo sh /var/lib/gpu-fleet/current/converge "
             f"remove --prefix / --stack '{stack}' --instance '{name}'"
         )
