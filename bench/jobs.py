@@ -209,8 +209,8 @@ def _gpus(node: Host, job_id: str) -> set[str]:
 def report(outcome: Outcome) -> Iterator[str]:
     wrong, unseen = list(outcome.wrong()), outcome.unseen()
     missed = ", ".join(f"{job.job_id} ({job.state}, {job.ended - job.began:.0f} s)" for job in unseen)
-    undisturbed = sum(not job.is_disturbed for job in unseen)
-    yield f"{len(outcome.jobs)} jobs; wrong intervals: {len(wrong)}; never shown: {len(unseen)}, undisturbed {undisturbed}: {missed}"
+    yield f"{len(outcome.jobs)} jobs; wrong intervals: {len(wrong)}; never shown: {len(unseen)} {missed}"
+    yield f"never shown, with its prolog and epilog: {sum(not job.is_disturbed for job in unseen)}"
     seen = [(job, outcome.of(job)) for job in outcome.jobs if job not in unseen]
     for what, values in (
         ("shown after", sorted(shown[0][0] - job.began for job, shown in seen)),
