@@ -44,9 +44,14 @@ _PASSWORDS = {
     **dict.fromkeys(("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"), _SUDO),
     **dict.fromkeys(("ansible_password", "ansible_ssh_pass", "ansible_ssh_password"), _LOGIN),
 }
+# A program in place of ssh, such as Teleport's or gcloud's, is there to reach the host in another way.
+_PROGRAM, _PARAMIKO = "ansible_ssh_executable", "ansible_paramiko_proxy_command"
+_OF_OPENSSH = ("ssh", "/usr/bin/ssh", "/bin/ssh", "/usr/local/bin/ssh")
 _MEMBERSHIP = ("datacenter", "cluster_name")
 _PRIORITY = "ansible_group_priority"
-_READ = {name for names in (*_KEYS.values(), _MEMBERSHIP, _BECOME, _PASSWORDS, (_PRIORITY,)) for name in names}
+_READ = {
+    name for names in (*_KEYS.values(), _MEMBERSHIP, _BECOME, _PASSWORDS, (_PRIORITY, _PROGRAM, _PARAMIKO)) for name in names
+}
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
 _COLLECTIONS = re.compile(r"ansible\.(?:builtin|legacy)\.")  # of the names that plugins have since 2.10
 _CONTROLLER = ("localhost", "127.0.0.1", "::1")
@@ -484,6 +489,7 @@ def _listed(inventory: AnsibleInventory, host: str, variables: Variables) -> Lis
             values.pop(key, None)
     else:
         _read_ssh_arguments(variables, values, origins, inventory)
+        _refuse_other_routes(variables, inventory)
     for value in variables.values():
         _check(value, inventory)
     return Listed((host,), values, partial(_place_of, origins, inventory.listed_at[host]))
@@ -558,6 +564,16 @@ def _read_ssh_arguments(
                 inventory.warnings.append(f"{value.file}: {text} in {name} has no effect; host keys are always verified")
             elif not _WITHOUT_MEANING.fullmatch(option):
                 inventory.warnings.append(f"{value.file}: {text} in {name} has no effect here")
+
+
+def _refuse_other_routes(variables: Variables, inventory: AnsibleInventory) -> None:
+    program, command = variables.get(_PROGRAM), variables.get(_PARAMIKO)
+    fix = _ROUTING["proxycommand"]
+    if program and program.value and _is_plain(program, inventory) and program.value not in _OF_OPENSSH:
+        inventory.problem(program, f"found {shown(program.value)}, which decides how the host is reached", "OpenSSH's ssh", fix)
+    connection = variables.get("ansible_connection")
+    if command and command.value and connection and _plugin(connection).startswith("paramiko"):
+        inventory.problem(command, f"found {shown(command.value)}", "a jump host at most", fix)
 
 
 def _ssh_options(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:

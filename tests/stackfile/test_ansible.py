@@ -134,6 +134,28 @@ def test_what_routes_a_connection_otherwise_is_refused(base: Path, variable: str
     assert says in found[0][1]
 
 
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({"ansible_ssh_executable": "/opt/bin/gcloud-ssh"}, "ansible_ssh_executable"),
+        ({"ansible_ssh_executable": "ssh"}, ""),
+        (
+            {"ansible_connection": "paramiko", "ansible_paramiko_proxy_command": "nc -x proxy %h %p"},
+            "ansible_paramiko_proxy_command",
+        ),
+        ({"ansible_paramiko_proxy_command": "nc -x proxy %h %p"}, ""),  # Ansible does not read it
+    ],
+)
+def test_a_program_that_reaches_hosts_in_place_of_ssh_is_refused(base: Path, variables: dict[str, str], place: str) -> None:
+    """As for IAP of Google Cloud (ansible issues 66310 and 74052), and Teleport."""
+    text = yaml.safe_dump({"all": {"hosts": {"gpu1": {"ansible_host": "10.0.1.1", **variables}}}}, sort_keys=False)
+    if not place:
+        load(base, text)
+        return
+    ((where, said),) = errors(base, text)
+    assert where.endswith(f": gpu1.{place}") and "or in pull mode" in said
+
+
 def test_arguments_of_all_three_variables_count_and_the_first_of_an_option_wins(base: Path) -> None:
     write_private(base / "id", asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode())
     config = load(base, """\
