@@ -7,7 +7,7 @@ Panels are matched by title, and the remaining ones by id: those were renamed. W
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -226,10 +226,28 @@ def _fields(what: str, old: Model, new: Model, path: str = "") -> Iterator[Chang
         before, after = old.get(key), new.get(key)
         if key in _OF_GRAFANA or _alike(before, after) or _is_default(key, before, after):
             continue
-        if (isinstance(before, Mapping) and isinstance(after, Mapping)) or inner in ("fieldConfig", "options"):
+        if inner == "fieldConfig.overrides" and (found := list(_of_overrides(what, before or (), after or ()))):
+            yield from found
+        elif (isinstance(before, Mapping) and isinstance(after, Mapping)) or inner in ("fieldConfig", "options"):
             yield from _fields(what, before or {}, after or {}, inner)
         else:
             yield Change(what, _arrow(_WORDS.get(inner, inner), before, after))
+
+
+def _of_overrides(what: str, old: Sequence[Model], new: Sequence[Model]) -> Iterator[Change]:
+    """By the column or query that an override is of."""
+    before, after = (
+        {(str(one["matcher"].get("options")), each["id"]): each.get("value") for one in side for each in one["properties"]}
+        for side in (old, new)
+    )
+    for name in [*before, *(name for name in after if name not in before)]:
+        if not _alike(before.get(name), after.get(name)):
+            yield Change(what, _arrow(f'"{name[0]}" {name[1]}', *map(_steps, (before.get(name), after.get(name)))))
+
+
+def _steps(value: Any) -> Any:
+    """Of thresholds their steps: their mode is always the same."""
+    return value["steps"] if isinstance(value, Mapping) and "steps" in value and value.get("mode") == "absolute" else value
 
 
 def _is_default(key: str, before: Any, after: Any) -> bool:
@@ -280,4 +298,6 @@ def _shown(value: Any) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return "none"
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) and one.keys() == {"color", "value"} for one in value):
+        return ", ".join(f"{one['color']}" + (f" from {one['value']:g}" if one["value"] is not None else "") for one in value)
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -1,5 +1,5 @@
-"""`make check`: how every host, Helm release, rule group and Grafana resource of a stack differs from what was last deployed, as
-one table. It changes nothing.
+"""`make check`: how every host, Helm release, object of a cluster, rule group and Grafana resource of a stack differs from what
+was last deployed, as one table. It changes nothing.
 
     python -m gpu_fleet.operations.check --stack us-west-training
 
@@ -39,6 +39,7 @@ from gpu_fleet.stackfile.problems import listed
 
 _HOST, _RELEASE = "gpu-fleet:host:Host", "gpu-fleet:kubernetes:Manifest"
 _RULES, _ALERTMANAGER, _GRAFANA = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig", "grafana:"
+_OBJECT, _HELM = "kubernetes:", "kubernetes:helm.sh/"  # what a Helm release placed is checked as its Manifest
 _TARGETS = (*(f"**{type_}::**" for type_ in (_HOST, _RELEASE, _RULES, _ALERTMANAGER)), f"**${_GRAFANA}**::**")
 _PARALLEL = "200"
 _MOST_LINES = 5  # of a host's differences; the rest is counted
@@ -49,8 +50,8 @@ _WITH_EVENT_LOG = {"PULUMI_DEBUG_COMMANDS": "true"}
 
 @dataclass(frozen=True, kw_only=True)
 class HostState:
-    """`host`: its name, `release NAME` or `node NAME` of a cluster; in a store `rules NAMESPACE/NAME`, `alertmanager TENANT` or
-    `grafana NAME`.
+    """`host`: its name; `release NAME`, `node NAME` or `object KIND NAME` of a cluster; in a store `rules NAMESPACE/NAME`,
+    `alertmanager TENANT` or `grafana NAME`.
 
     `state`: ok, drift, silent (nothing of it arrives), partial (something of it does not), unreachable, failed (it could not be
     checked, or a check on it failed), not installed, lost, unknown.
@@ -129,12 +130,13 @@ def _state(name: str, outcome: _Outcome) -> HostState:
         return _failed(name, errors)
     drift = tuple(step["new"]["outputs"].get("drift") or ())
     if _is_stored(name) and step["op"] == "update":
-        drift = (f"changed on the server: {', '.join(step.get('diffs') or ()) or 'its content'}",)
+        differing = sorted(step.get("diffs") or step.get("detailedDiff") or ())
+        drift = (f"changed on the server: {', '.join(_first(differing)) or 'its content'}",)
     return HostState(host=name, state="drift" if drift else "ok", lines=drift)
 
 
 def _is_stored(name: str) -> bool:
-    return HostState(host=name, state="").kind in ("rules", "alertmanager", "grafana")
+    return HostState(host=name, state="").kind in ("rules", "alertmanager", "grafana", "object")
 
 
 def _failed(name: str, errors: Iterable[str]) -> HostState:
@@ -184,11 +186,11 @@ def _with_arrivals(one: HostState, hosts: Mapping[str, HostSpec], arrived: Arriv
 def report(found: list[HostState], stack: str) -> str:
     """The table with the worst hosts last, where a terminal ends; a count; and how to fix it."""
     if not found:
-        return f"The stack {stack} has no hosts, nodes, Helm releases, rules or dashboards."
+        return f"The stack {stack} has no hosts, nodes, Helm releases, objects, rules or dashboards."
     order = ("ok", "lost", "drift", "partial", "silent", "unknown", "failed", "not installed", "unreachable")
     rows = [
         (one.host, f"drift {len(one.lines)}" if one.state == "drift" else one.state, "\n".join(_first(one.lines)))
-        for one in sorted(found, key=lambda one: order.index(one.state))
+        for one in sorted(_folded(found), key=lambda one: order.index(one.state))
         if one.state != "ok" or one.kind in ("host", "release")  # the rest are many, and only counted
     ]
     count = Counter(one.state for one in found)
@@ -201,12 +203,24 @@ def report(found: list[HostState], stack: str) -> str:
     return "\n\n".join(paragraphs)
 
 
+def _folded(found: list[HostState]) -> Iterable[HostState]:
+    """With one row for objects that have the same to say, such as that the API server does not answer."""
+    same = Counter((one.state, one.lines) for one in found if one.kind == "object")
+    for one in found:
+        if one.kind != "object" or same[one.state, one.lines] <= _MOST_LINES:
+            yield one
+    for (state, lines), count in same.items():
+        if count > _MOST_LINES:
+            yield HostState(host=f"{count} objects", state=state, lines=lines)
+
+
 def _counted(found: list[HostState]) -> str:
     kinds = Counter(one.kind for one in found)
     nouns = {
         "host": "host",
         "node": "Kubernetes node",
         "release": "release",
+        "object": "object",
         "rules": "rule group",
         "alertmanager": "Alertmanager configuration",
     }
@@ -214,7 +228,7 @@ def _counted(found: list[HostState]) -> str:
     return listed([f"{kinds[kind]} {noun}{'s' if kinds[kind] > 1 else ''}" for kind, noun in nouns.items() if kinds[kind]], "and")
 
 
-def _first(lines: tuple[str, ...]) -> tuple[str, ...]:
+def _first(lines: Sequence[str]) -> Sequence[str]:
     return lines if len(lines) <= _MOST_LINES else (*lines[:_MOST_LINES], f"and {len(lines) - _MOST_LINES} more")
 
 
@@ -235,12 +249,21 @@ def _name(resource: Mapping[str, Any]) -> str:
         return f"rules {inputs['backend']} {inputs['namespace']}/{inputs['name']}"
     if type_ == _ALERTMANAGER:
         return f"alertmanager {inputs.get('tenant') or 'anonymous'}"
-    return f"grafana {resource['urn'].rpartition('::')[2]}" if type_.startswith(_GRAFANA) else ""
+    name = resource["urn"].rpartition("::")[2]
+    if type_.startswith(_OBJECT) and not type_.startswith(_HELM):
+        return f"object {type_.rpartition(':')[2]} {name}"
+    return f"grafana {name}" if type_.startswith(_GRAFANA) else ""
 
 
-def refresh_preview(stack: str) -> Refresh:
+def _targets(deployed: Mapping[str, str]) -> list[str]:
+    """Patterns of all that is checked: the URNs of 10,000 hosts would not fit on a command line."""
+    types = {urn.split("::")[2].rpartition("$")[2] for urn, name in deployed.items() if name.startswith("object ")}
+    return [*_TARGETS, *(f"**{type_}::**" for type_ in sorted(types))]
+
+
+def refresh_preview(stack: str, deployed: Mapping[str, str]) -> Refresh:
     """Raises OperationError when pulumi did not come as far as reading a resource."""
-    options = ["--preview-only", *(f"--target={urns}" for urns in _TARGETS), "--parallel", _PARALLEL, "--stack", stack]
+    options = ["--preview-only", *(f"--target={urns}" for urns in _targets(deployed)), "--parallel", _PARALLEL, "--stack", stack]
     with tempfile.TemporaryDirectory() as directory:  # 0700, as the log holds what the hosts report
         log = Path(directory, "events.json")
         done = pulumi("refresh", "--event-log", str(log), *options, **_WITH_EVENT_LOG)
@@ -288,7 +311,7 @@ def main(arguments: list[str]) -> int:
         configuration = deployed_configuration(stack)
         hosts = configuration.hosts().hosts
         deployed = deployed_resources(stack)
-        refresh = refresh_preview(stack) if deployed else Refresh(events=[])
+        refresh = refresh_preview(stack, deployed) if deployed else Refresh(events=[])
     except (OperationError, ConfigErrors) as error:
         print(error, file=sys.stderr)
         return 1

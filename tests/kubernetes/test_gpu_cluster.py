@@ -177,12 +177,15 @@ def test_manual_changes_are_found_by_a_check_and_reverted_by_the_next_run(stack:
     container["env"].append({"name": "BY_HAND", "value": "1"})
     cluster.api.patch(live, {"spec": {"template": {"spec": {"containers": [container]}}}})
     cluster.api.delete(identity("v1", "ConfigMap", "alloy"))
+    cluster.api.delete(identity("networking.k8s.io/v1", "NetworkPolicy", "gpu-fleet"))
     output = check(stack)
     assert "ConfigMap alloy: is missing" in output and "containers[exporter].env[BY_HAND]" in output
     assert "release node-exporter" in output and "2 drift" in output
+    assert re.search("object NetworkPolicy gpu-fleet +not installed", output), "no chart has it"
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is None, "a check changes nothing"
     stack.up("--refresh")
     assert cluster.api.read("v1", "ConfigMap", "alloy", NAMESPACE) is not None
+    assert cluster.api.read("networking.k8s.io/v1", "NetworkPolicy", "gpu-fleet", NAMESPACE) is not None
     assert "BY_HAND" not in json.dumps(daemon_set(cluster)["spec"])
     cluster.wait_for("both pods", lambda: daemon_set(cluster)["status"].get("numberReady") == 2)
 

@@ -218,6 +218,40 @@ def test_helm_releases_are_checked_too() -> None:
     assert "1 host and 2 releases: 1 ok, 1 drift, 1 unreachable." in report(hosts, "s")
 
 
+def test_objects_of_a_cluster_that_somebody_deleted_or_changed_are_named() -> None:
+    """Steps as pulumi-kubernetes has them; of an annotation that the operator adds it says nothing."""
+    place = "urn:pulumi:s::gpu-fleet::gpu-fleet:kubernetes:GpuCluster$kubernetes"
+    rules, monitor, dashboard = (
+        f"{place}:monitoring.coreos.com/v1:PrometheusRule::gpu-fleet-xid",
+        f"{place}:monitoring.coreos.com/v1:PodMonitor::gpu-fleet-gpu-exporter",
+        f"{place}:core/v1:ConfigMap::gpu-fleet-host-dashboard",
+    )
+    resources = [{"urn": one, "type": one.split("$")[1].split("::")[0]} for one in (rules, monitor, dashboard)]
+    deployed = {one["urn"]: check._name(one) for one in resources}
+    assert check._name({"urn": f"{place}:helm.sh/v3:Release::alloy", "type": "kubernetes:helm.sh/v3:Release"}) == ""
+    targets = check._targets(deployed)
+    assert "**kubernetes:core/v1:ConfigMap::**" in targets and "**kubernetes:monitoring.coreos.com/v1:PodMonitor::**" in targets
+    events = [outcome(rules, "update"), outcome(monitor, "delete"), outcome(dashboard)]
+    for event, one in zip(events, deployed, strict=True):
+        event["resOutputsEvent"]["metadata"]["urn"] = one
+    events[0]["resOutputsEvent"]["metadata"] |= {"diffs": None, "detailedDiff": {"spec.groups[0].interval": {}}}
+    found = states(deployed, Refresh(events=events), {})
+    assert [(one.host, one.state, one.lines) for one in found] == [
+        ("object ConfigMap gpu-fleet-host-dashboard", "ok", ()),
+        ("object PodMonitor gpu-fleet-gpu-exporter", "not installed", ("the server does not have it any more",)),
+        ("object PrometheusRule gpu-fleet-xid", "drift", ("changed on the server: spec.groups[0].interval",)),
+    ]
+    assert "3 objects: 1 ok, 1 drift, 1 not installed." in report(found, "s")
+
+
+def test_a_cluster_that_does_not_answer_is_one_row() -> None:
+    cause = ("https://10.0.0.1: connection refused",)
+    found = [HostState(host=f"object ConfigMap d{number}", state="failed", lines=cause) for number in range(40)]
+    text = report([HostState(host="gpu-1", state="ok"), *found], "s")
+    assert text.count(cause[0]) == 1 and "40 objects  failed  https://10.0.0.1" in text
+    assert "1 host and 40 objects: 1 ok, 40 failed." in text
+
+
 # --- with the real engine and plugin --------------------------------------------------------------------------------------
 
 
@@ -232,7 +266,7 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
 
 def checked(stack: Stack, *hosts: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     """By host. `hosts`: of the stack file."""
-    found = states(deployed_resources("test"), refresh_preview("test"), dict.fromkeys(hosts, False))
+    found = states(deployed_resources("test"), refresh_preview("test", {}), dict.fromkeys(hosts, False))
     return {one.host: (one.state, one.lines) for one in found}
 
 
@@ -285,7 +319,7 @@ def test_a_store_that_lost_its_disk_is_named_and_the_next_up_restores_it(stack: 
     stack.desired |= {"ruler": ruler.url, "rules": "name: xid\nrules: [{alert: A, expr: up == 0}]\n"}
     try:
         stack.up()
-        found = [*states(deployed_resources("test"), refresh_preview("test"), dict.fromkeys(("node-1", "node-2"), False))]
+        found = [*states(deployed_resources("test"), refresh_preview("test", {}), dict.fromkeys(("node-1", "node-2"), False))]
         assert report(found, "test").splitlines()[-1] == "2 hosts, 1 rule group and 1 Alertmanager configuration: 4 ok."
         ruler.groups.clear()
         ruler.alertmanagers[""] = ruler.alertmanagers[""].replace(PASSWORD, "by-hand")

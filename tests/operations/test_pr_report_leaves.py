@@ -150,6 +150,59 @@ def test_how_many_hosts_get_a_file_and_which_services_restart(examples: dict[str
     assert "gpu-fleet-alloy" not in text
 
 
+def with_files(picture: Picture, **files: str) -> Picture:
+    """With other texts of the bundle."""
+    [place] = [number for number, one in enumerate(picture.resources) if one.type == values.BUNDLE]
+    inputs = dict(picture.resources[place].inputs)
+    inputs["files"] = {**inputs["files"], **files}
+    resources = (*picture.resources[:place], replace(picture.resources[place], inputs=inputs), *picture.resources[place + 1 :])
+    return replace(picture, resources=resources)
+
+
+def test_a_program_is_named_with_its_versions_and_a_sum_that_should_have_changed(examples: dict[str, Picture]) -> None:
+    picture = examples["us-west-training"]
+    [files] = [one.inputs["files"] for one in picture.of_type(values.BUNDLE).values()]
+    [was] = [
+        line
+        for line in files["manifest"].splitlines()
+        if line.startswith("download\t") and "node_exporter" in line and "amd64" in line
+    ]
+    version = was.rpartition("node_exporter-")[2].split(".linux")[0]
+    fields = was.replace(version, "9.9.9").split("\t")
+    text = said(picture, with_files(picture, manifest=files["manifest"].replace(was, "\t".join(fields))))
+    name = "node_exporter-{}.linux-amd64.tar.gz"
+    assert f"`{name.format(version)}` → `{name.format('9.9.9')}`, **and the sha256 is that of the old one**" in text
+    fields[4] = "0" * 64
+    text = said(picture, with_files(picture, manifest=files["manifest"].replace(was, "\t".join(fields))))
+    assert f"→ `{name.format('9.9.9')}`\n" in text and "```" not in text, "one line says it"
+
+
+def test_only_what_reads_the_name_of_a_cluster_restarts_with_it(examples: dict[str, Picture]) -> None:
+    picture = examples["us-west-training"]
+    [files] = [one.inputs["files"] for one in picture.of_type(values.BUNDLE).values()]
+    settings = files["settings"].replace("GPU_FLEET_CLUSTER=training", "GPU_FLEET_CLUSTER=other")
+    text = said(picture, with_files(picture, settings=settings))
+    assert "18 hosts get these files; of these services those that run there restart: `gpu-fleet-alloy`\n" in text
+
+
+def test_a_port_and_a_rollout_are_named_as_the_stack_file_has_them(examples: dict[str, Picture]) -> None:
+    picture = examples["us-west-training"]
+    config = copy.deepcopy(dict(picture.config))
+    config["hosts"]["nested-gpu-node"]["ports"] = {"alloy": 12346}
+    config["rollout"]["pause"] = "50m"
+    resources = []
+    for one in picture.resources:
+        inputs = copy.deepcopy(dict(one.inputs))
+        if one.name == "nested-gpu-node":
+            inputs["settings"]["GPU_FLEET_ALLOY_LISTEN"] = "127.0.0.1:12346"
+        if "rollout" in inputs:
+            inputs["rollout"] = with_another(json.loads(inputs["rollout"]), ("pauseSeconds",))
+        resources.append(replace(one, inputs=inputs))
+    text = said(picture, replace(picture, config=config, resources=tuple(resources)))
+    assert "- `nested-gpu-node`: `hosts.nested-gpu-node.ports.alloy` unset → `12346`" in text
+    assert "- `rollout.pause`: `5m` → `50m`" in text and "pauseSeconds" not in text and "Everything else" not in text
+
+
 _EDITS = {
     "a rule": ("alerts/rules/gpu.yaml", "gpu:temperature_limit:celsius\n          ) >= 85", ") >= 88", "GpuTemperatureHigh"),
     "a runbook": ("alerts/runbooks/GpuMissing.md", "\n", "\nA sentence of this branch.\n", "A sentence of this branch"),

@@ -20,6 +20,10 @@ from gpu_fleet.safetext.markdown import block, code, plain, strong
 _MASKED: Final = re.compile(r"^(file\t.*\t)[0-9a-f]{64}$", re.MULTILINE)
 _MOST_NAMED = 12
 _SAID_ELSEWHERE: Final = ("settings.GPU_FLEET_INSTANCE", "settings.GPU_FLEET_SCRAPE_TARGETS", "settings.GPU_FLEET_SCRAPE_KEEP")
+_IDENTITY: Final = ("GPU_FLEET_INSTANCE", "GPU_FLEET_DATACENTER", "GPU_FLEET_CLUSTER")
+_UNREAD: Final = re.compile("GPU_FLEET_(STACK|PULL_[A-Z]*)")  # by any service (gpu_fleet/on_host/converge/settings.py)
+_DIGEST: Final = "/var/lib/gpu-fleet/textfile/fleet_bundle.prom"  # of everything else
+_LOOPBACK: Final = "127.0.0.1:"  # the stack file has ports alone
 _OF_RULES: Final = ("- `alerts.rules.", "- `alerts.labels.")  # not of whom to notify
 
 
@@ -35,21 +39,26 @@ def hosts(old: Picture, new: Picture) -> Iterator[str]:
         yield f"- {code(was)} is renamed to {code(now)} ({plain(_address(after[now]))}): an update, nothing is reinstalled"
     yield from _alike("added", (host for name, host in come.items() if name not in renamed.values()), _place)
     yield from _alike("removed, and what it got is removed from it", (h for n, h in gone.items() if n not in renamed), _place)
-    different, keys = defaultdict(list), _keys(old, new)
+    different, restarting, keys = defaultdict(list), defaultdict(list), _keys(old, new)
     for was, now in [(name, name) for name in before.keys() & after.keys()] + list(renamed.items()):
         if said := "; ".join(_configured(before[was], after[now], keys)):
             different[said].append(now)
+        if units := _restarted(new, frozenset(_causes(before[was].inputs["settings"], after[now].inputs["settings"]))):
+            restarting[units].append(now)
     for said, names in sorted(different.items()):
         yield f"- {_named(names)}: {said}"
-    if different and (units := _restarted(new, {"settings", *_changed_settings(before, after)})):
-        yield f"- On {_count(sum(map(len, different.values())))}, of these services those that run may restart: {units}"
+    for units, names in sorted(restarting.items()):
+        where = _count(len(names)) if len(names) > 1 else code(names[0])
+        yield f"- On {where}, of these services those that run restart: {units}"
 
 
-def _changed_settings(before: Mapping[str, Resource], after: Mapping[str, Resource]) -> Iterator[str]:
-    """As a unit names them that restarts on one alone (gpu_fleet/host/part.py)."""
-    for name in before.keys() & after.keys():
-        old, new = before[name].inputs["settings"], after[name].inputs["settings"]
-        yield from (f"setting/{key}" for key in {*old, *new} if old.get(key) != new.get(key))
+def _causes(was: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Of settings that differ: what restarts a unit, as gpu_fleet/host/part.py has it."""
+    for key in sorted({*was, *now}):
+        if was.get(key) != now.get(key) and not _UNREAD.fullmatch(key):
+            yield "identity" if key in _IDENTITY else f"setting/{key}"
+            if key not in _IDENTITY:
+                yield "settings"
 
 
 def _address(host: Resource) -> str:
@@ -80,7 +89,7 @@ def _named(names: list[str]) -> str:
 
 def _keys(old: Picture, new: Picture) -> dict[tuple[str, str], str]:
     """The key of the stack file whose value changed in the same way: a setting of a host is named by it."""
-    changed = [(".".join(path), (str(was), str(now))) for path, was, now in values.different(old.config, new.config)]
+    changed = [(".".join(path), (str(was), str(now))) for path, was, now in values.leaves(old.config, new.config)]
     return {change: key for key, change in changed if sum(other == change for _, other in changed) == 1}
 
 
@@ -90,6 +99,7 @@ def _configured(old: Resource, new: Resource, keys: Mapping[tuple[str, str], str
     for path, was, now in values.different(*inputs):
         if ".".join(path) not in _SAID_ELSEWHERE:
             label = ".".join(path[1:] or path).removeprefix("GPU_FLEET_").lower()
+            was, now = (value.removeprefix(_LOOPBACK) if isinstance(value, str) else value for value in (was, now))
             yield f"{code(keys.get((str(was), str(now)), label))} {values.arrow(was, now)}"
 
 
@@ -118,15 +128,39 @@ def files(old: Picture, new: Picture) -> Iterator[str]:
     manifests = [set(text.get("manifest", "").splitlines()) for text in texts]
     changed = {path for path in {*texts[0], *texts[1]} if texts[0].get(path) != texts[1].get(path)}
     changed |= {field for line in manifests[0] ^ manifests[1] for field in line.split("\t")[1:] if field.startswith("/")}
+    defaults = [dict(line.split("=", 1) for line in text.get("settings", "").splitlines()) for text in texts]
     if changed:
-        units = _restarted(new, changed)
+        units = _restarted(new, {*changed - {"settings"}, *_causes(*defaults)})
         yield f"- {_count(len(new.of_type(values.HOST)))} get these files; " + (
             f"of these services those that run there restart: {units}" if units else "no service restarts"
         )
+    yield from _downloads(*manifests)
     for text in texts:
-        text["manifest"] = _MASKED.sub(r"\1(sha256)", text.get("manifest", ""))
-    for path in sorted({*texts[0], *texts[1]}):
+        lines = _MASKED.sub(r"\1(sha256)", text.get("manifest", "")).splitlines()
+        text["manifest"] = "\n".join(line for line in lines if not line.startswith("download\t"))
+    for path in sorted({*texts[0], *texts[1]} - ({_DIGEST} if changed - {_DIGEST} else set())):
         yield from _diff(path, texts[0].get(path), texts[1].get(path))
+
+
+def _downloads(old: Set[str], new: Set[str]) -> Iterator[str]:
+    """Programs by the name of the release's file, which has the version."""
+    sides: list[dict[tuple[str, str], list[str]]] = [{}, {}]
+    for side, lines in zip(sides, (old, new), strict=True):
+        for _, path, mode, arch, *source in (line.split("\t") for line in lines if line.startswith("download\t")):
+            side[path, arch] = [mode, *source]
+    for key in sorted({*sides[0], *sides[1]}):
+        was, now = (side.get(key, []) for side in sides)
+        if was != now:
+            yield f"- {code(key[0])} ({plain(key[1])}): {_release(was, now)}"
+
+
+def _release(was: list[str], now: list[str]) -> str:
+    """`was`, `now`: mode, sha256, member and URL."""
+    names = [one[-1].rpartition("/")[2] if one else "none" for one in (was, now)]
+    if names[0] == names[1]:
+        return values.arrow(" ".join(was), " ".join(now))
+    stays = ", **and the sha256 is that of the old one**" if was and now and was[1] == now[1] else ""
+    return " → ".join(map(code, names)) + stays
 
 
 def _count(hosts: int) -> str:

@@ -19,6 +19,7 @@ HOST, BUNDLE = "gpu-fleet:host:Host", "gpu-fleet:host:Bundle"
 RULE_GROUP, ALERTMANAGER = "gpu-fleet:ruler:RuleGroup", "gpu-fleet:ruler:AlertmanagerConfig"
 GRAFANA_GROUP, DASHBOARD = "grafana:alerting/ruleGroup:RuleGroup", "grafana:oss/dashboard:Dashboard"
 PROMETHEUS_RULE, CONFIG_MAP = "kubernetes:monitoring.coreos.com/v1:PrometheusRule", "kubernetes:core/v1:ConfigMap"
+_PROVIDER = "pulumi:providers:gpu-fleet"
 RELEASE, OBJECTS = "kubernetes:helm.sh/v3:Release", "gpu-fleet:kubernetes:Manifest"
 _RULES, _DASHBOARDS, _HOSTS = "Rules and alerts", "Dashboards", "Hosts"
 _SECTIONS: Final = {
@@ -89,6 +90,17 @@ def different(old: Any, new: Any) -> Iterator[tuple[Path, Any, Any]]:
             yield (top, kept, None) if is_old else (top, None, kept)
 
 
+def leaves(old: Any, new: Any) -> Iterator[tuple[Path, Any, Any]]:
+    """As `different`, but what only one side has is named by its leaves where they are few."""
+    for path, was, now in different(old, new):
+        inner = flat(now if was is None else was)
+        if None in (was, now) and len(inner) <= _MOST_NAMED:
+            for rest, leaf in inner.items():
+                yield (*path, *rest), *((leaf, None) if now is None else (None, leaf))
+        else:
+            yield path, was, now
+
+
 def _at(value: Any, path: Path) -> Any:
     for key in path:
         value = dict(_elements(value) if isinstance(value, list) else ((str(k), item) for k, item in value.items()))[key]
@@ -112,7 +124,7 @@ def stack_file(old: Picture, new: Picture) -> Iterator[str]:
     """Every key that differs, by its name in the stack file. A secret is named, and neither of its values is shown."""
     if not old.config or not new.config:
         return
-    for path, was, now in different(old.config, new.config):
+    for path, was, now in leaves(old.config, new.config):
         key = code(".".join(path))
         if "secure" in path or any(map(is_secret_key, path)):
             yield f"- {key}: {'added' if was is None else 'removed' if now is None else 'set to another value'}"
@@ -143,6 +155,8 @@ def unsaid(old: Picture, new: Picture, said: Mapping[str, tuple[str, ...]]) -> I
 
 def _is_said(kind: str, path: Path, said: Mapping[str, tuple[str, ...]], titles: list[str]) -> bool:
     words = "\n".join(said.get(_SECTIONS.get(kind, ""), ()))
+    if kind == _PROVIDER and path[0] == "rollout":
+        return any(line.startswith("- `rollout") for line in said.get("Stack file", ()))
     if path[0] in _FOLLOWS.get(kind, ()) or path[0] in _SAID_WHOLE.get(kind, ()):
         return bool(said)
     if kind in (RULE_GROUP, PROMETHEUS_RULE) and "rules" in path[1:-1]:
