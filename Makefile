@@ -159,7 +159,7 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 
 # --- working on the project -----------------------------------------------------------------------------------------
 
-.PHONY: test machine release-notes gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures schema site
+.PHONY: test machine release-notes gitlab-note gitlab-issue gitlab-deployed gitlab-pipeline bench bench-rules scorecard powercut mutants lint style regen pin lock dashboards rules dashboards-diff pr-report dashboards-pull showcase pictures generate site
 test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
 test: machine style ## run lint and every test; OFFICIAL=1: with no stand-in
 	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m gpu_fleet.toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
@@ -259,5 +259,6 @@ site: .venv/installed-dev ## build the documents as a site, with the reference: 
 pictures: lab-setup ## save screenshots of every dashboard over the showcase to docs/pictures
 	@$(PYTHON) -m lab.showcase --pictures docs/pictures
 
-schema: .venv/installed ## write the JSON schema of the stack file
+generate: .venv/installed ## write what is derived from the tables and the sections: rules, and the JSON schema of the stack file
+	@$(PYTHON) -m alerts.generate
 	@$(PYTHON) -m gpu_fleet.stackfile schema

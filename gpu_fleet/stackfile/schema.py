@@ -74,7 +74,7 @@ def editor_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Stack file of gpu-fleet (Pulumi.<stack>.yaml)",
-        "description": "Written by `make schema` from stackfile; do not edit.",
+        "description": "Written by `make generate` from stackfile; do not edit.",
         "type": "object",
         "properties": {"config": {"type": "object", "properties": ours, "patternProperties": unknown}},
         "$defs": sections["$defs"],

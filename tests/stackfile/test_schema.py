@@ -28,7 +28,7 @@ def ours(raw: dict[str, object]) -> dict[str, object]:
 
 
 def test_the_checked_in_schema_is_current() -> None:
-    assert json.loads(SCHEMA_FILE.read_text()) == editor_schema(), "run `make schema` and review the diff"
+    assert json.loads(SCHEMA_FILE.read_text()) == editor_schema(), "run `make generate` and review the diff"
 
 
 def test_the_schema_is_a_schema() -> None:
