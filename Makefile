@@ -165,7 +165,7 @@ test: machine style ## run lint and every test; OFFICIAL=1: with no stand-in
 	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m gpu_fleet.toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
 	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
 	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
-	  $(PYTHON) -m pytest -n 6 --dist loadgroup --no-loadscope-reorder --durations=20; failed=$$?; \
+	  $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=20; failed=$$?; \
 	  $(if $(filter 1,$(OFFICIAL)),$(WITH_TOOLS) $(PYTHON) -m tests.kubernetes.official_charts || failed=1;) \
 	  wait $$mypy || failed=1; cat "$$types"; rm "$$types"; exit $$failed
 

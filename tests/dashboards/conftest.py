@@ -1,4 +1,4 @@
-"""One showcase for all tests that need real data: its making takes most of the time."""
+"""A showcase for the tests of each file that needs real data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lab.showcase import Showcase
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def showcase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Showcase]:
     with Showcase(tmp_path_factory.mktemp("showcase")) as running:
         yield running

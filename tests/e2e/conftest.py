@@ -124,7 +124,7 @@ class Datacenter:
         eventually("the end of all processes", lambda: not self.processes(), shown=self.processes)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def preview(datacenter: Datacenter) -> str:
     """What `make preview STACK=dev` prints of the running datacenter, without its set-up."""
     return datacenter.make("preview")
@@ -136,9 +136,9 @@ def interrupt(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=600)[0]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def datacenter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datacenter]:
-    """A running one, shared by the tests; each leaves it as it found it."""
+    """A running one, shared by the tests of a file; each leaves it as it found it."""
     made = Datacenter(tmp_path_factory.mktemp("datacenter"))
     try:
         made.run("lab.dev", "up")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import urllib.request
@@ -30,8 +29,6 @@ def host(host: SimulatedHost, tmp_path: Path) -> SimulatedHost:
     # Which containers a daemon-reload would harm is asked in a unit of its own; tests/hosts has the real answers.
     (programs / "systemd-run").write_text(f"#!/bin/sh\ncat {tmp_path}/containers 2>/dev/null || :\n")
     (programs / "journalctl").write_text('#!/bin/sh\necho "journal of $*"\n')
-    # Whether a unit runs steadily is seen by looking twice; here nothing changes in between. Without a pause, waiting is work.
-    (programs / "sleep").write_text(f"#!/bin/sh\nexec {shutil.which('sleep')} 0.05\n")
     for program in programs.iterdir():
         program.chmod(0o755)
     host.at("/etc/systemd/system").mkdir(parents=True)

@@ -1,7 +1,6 @@
 """A site of throw-away hosts with a real Mimir and a real Loki that the hosts can push to.
 
-A process of pytest-xdist has one, and tests/conftest.py says which tests share it; a kind of host is booted in it when a test
-first needs it, so that no process boots what only others use.
+A file of tests has one; a kind of host is booted in it when a test first needs it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tests.checkout import REPO
 from tests.hosts.stack import Backend
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """Each test leaves its hosts as they were: bare."""
     hosts = {kind: kind for kind in ("metal", "docker", "container", "amd", "broken", "rhel")} | {"metal-b": "metal"}
@@ -114,7 +113,7 @@ def dcgm_artifacts(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return made_once(tmp_path_factory, "artifacts-with-image", make)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def backend(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     mimir, mimir_grpc, loki, loki_grpc = free_ports(4)
     args = BackendArgs(
