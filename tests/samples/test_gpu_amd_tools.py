@@ -35,31 +35,6 @@ def test_rocm_smi_uses_only_recorded_keys(mi300x: Path) -> None:
     assert document["system"].keys() == json.loads((AMD / "rocm-smi-mi250-rocm6-short.json").read_text())["system"].keys()
 
 
-def test_the_table_of_rocm_smi_has_the_layout_of_the_recorded_one(mi300x: Path) -> None:
-    def masked(text: str) -> list[str]:
-        # Values are padded to the column: a longer number takes the blanks after it.
-        return [re.sub(r"[\d.]+(?:Mhz|%|W|°C) *", "9 ", line).rstrip() for line in text.splitlines() if line.strip()]
-
-    assert masked(run(mi300x, "rocm-smi")[0]) == masked((AMD / "rocm-smi-table-mi300x-x4.txt").read_text())
-
-
-def test_the_sections_of_rocm_smi_are_framed_as_recorded(mi300x: Path) -> None:
-    ours = [line for line in run(mi300x, "rocm-smi", *EVERYTHING)[0].splitlines() if line.startswith("=")]
-    theirs = set((AMD / "rocm-smi-a-mi300x-x4.txt").read_text().splitlines())
-    unframed = [line for line in ours if line not in theirs]
-    assert {line.strip("= ") for line in unframed} <= {
-        "Product Info",
-        "Memory Usage (Bytes)",
-        "Current Memory Use",
-        "% time GPU is busy",
-    }
-    lines = {shape(line) for line in theirs}
-    temperature = [
-        line for line in run(mi300x, "rocm-smi", "--showtemp", "--showpower")[0].splitlines() if line.startswith("GPU")
-    ]
-    assert {shape(line) for line in temperature} <= lines
-
-
 def test_amd_smi_lists_gpus_as_recorded(mi300x: Path) -> None:
     uuid = re.compile(r"[0-9a-f]{4}74a1-0000-1000-80[0-9a-f]{2}-[0-9a-f]{12}")
     theirs = {
@@ -69,16 +44,6 @@ def test_amd_smi_lists_gpus_as_recorded(mi300x: Path) -> None:
     }
     ours = {shape(uuid.sub("UUID", line)) for line in run(mi300x, "amd-smi", "list")[0].splitlines()}
     assert {line.strip() for line in ours} == {line.strip() for line in theirs}
-
-
-@pytest.mark.parametrize(
-    ("recording", "options"), [("amd-smi-mi300x-monitor-putm.txt", ["-putm"]), ("amd-smi-monitor-ptumv.txt", ["-ptumv"])]
-)
-def test_amd_smi_monitor_has_the_recorded_columns(recording: str, options: list[str], mi300x: Path) -> None:
-    theirs, ours = (AMD / recording).read_text().splitlines()[1:], run(mi300x, "amd-smi", "monitor", *options)[0].splitlines()
-    assert ours[0] == theirs[0]
-    assert {len(line) for line in ours} == {len(line) for line in theirs}
-    assert shape(re.sub(" +", " ", ours[1])) == shape(re.sub(" +", " ", theirs[1]))
 
 
 def sections(text: str) -> set[str]:
