@@ -1,10 +1,9 @@
-"""No text of this repository has a word of tests/words.yaml. `python -m tests.test_words` also reads what is not checked yet."""
+"""No text of this repository has a word of tests/words.yaml."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,38 +40,14 @@ def texts() -> Iterator[tuple[str, str]]:
                 yield path, content.decode(errors="replace")
 
 
-def findings() -> Iterator[tuple[str, str]]:
-    """Path, and the sentence about one finding."""
+def findings() -> Iterator[str]:
+    """A sentence about each."""
     exceptions = [entry["phrase"] for entry in LIST["exceptions"]]
     for path, text in texts():
         for line, word, say in sorted(found_in(text, exceptions)):
-            yield path, f"{path}:{line}: {word!r}; say: {say}"
-
-
-def is_checked(path: str) -> bool:
-    return not path.startswith(tuple(LIST["not_yet"]))
+            yield f"{path}:{line}: {word!r}; say: {say}"
 
 
 def test_no_text_has_a_word_of_the_list() -> None:
-    found = [sentence for path, sentence in findings() if is_checked(path)]
+    found = list(findings())
     assert not found, "\n".join(["", *found])
-
-
-def test_a_phrase_is_found_across_lines_and_an_exception_is_not() -> None:
-    text = "# Uses an exporter of\n# others. It takes up to 30 minutes.\n\nThe way in which it works, as we foretold.\n"
-    assert [(line, word) for line, word, _ in found_in(text, [])] == [(1, "of # others")]
-    assert list(found_in("the maker of a chip", ["maker of a chip"])) == []
-
-
-def test_every_exception_is_needed_and_has_a_reason() -> None:
-    everything = "\n".join(text for path, text in texts() if is_checked(path))
-    for entry in LIST["exceptions"]:
-        assert entry["reason"] and entry["phrase"] in everything, entry
-        assert list(found_in(entry["phrase"], [])), f"{entry['phrase']!r} has no word of the list"
-
-
-if __name__ == "__main__":
-    rest = list(findings())
-    print("\n".join(sentence for _, sentence in rest))
-    places = Counter(next((entry for entry in LIST["not_yet"] if path.startswith(entry)), "checked") for path, _ in rest)
-    print({entry: places[entry] for entry in ["checked", *LIST["not_yet"]]})

@@ -234,22 +234,6 @@ def test_the_host_dashboard_looks_as_the_guide_s_did(title, steps, fill, dashed)
     assert lines == ([dashed] if dashed else [])
 
 
-@pytest.mark.parametrize(
-    ("query", "instant", "expected"),
-    [
-        ('sum(a{b=~"$cluster"})', False, [('a{b=~".*"}', reading.RANGE_S)]),
-        ('a{instance=~"$instance"} > 1', True, [('a{instance=~"n1"}', 0)]),
-        ("rate(a[5m] offset 1d) / b", True, [("a", 300), ("b", 0)]),
-        ("max_over_time(a[$__range])", True, [("a", reading.RANGE_S)]),
-        ("max_over_time(sum(a)[1d:1h])", True, [("a", 86_400)]),
-    ],
-)
-def test_what_a_query_reads_is_known(query, instant, expected):
-    """By which the test of a large fleet's month counts."""
-    found = [(one.selector.replace("{}", ""), one.seconds) for one in reading.readings(query, instant, {"instance": "n1"})]
-    assert found == expected
-
-
 def test_each_use_of_a_gpu_has_a_colour_and_what_is_broken_alone_is_red():
     rules = [rule for group in rule_groups("mimir") for rule in group.rules if rule.get("record") == "cluster:gpus_by_use:count"]
     [panel] = [panel for panel in all_panels(BOARDS["gpu-fleet-capacity"]) if panel["title"] == "GPUs by use"]

@@ -101,12 +101,3 @@ def test_a_python_that_is_too_old_is_passed_over_for_one_that_is_not(tmp_path: P
     command = ["make", "setup", f"BASE_PYTHONS={old} {new}"]
     subprocess.run(command, cwd=checkout, env=environment, capture_output=True, check=False)
     assert (checkout / "asked").read_text() == "-m venv .venv\n"
-
-
-def test_the_systems_own_python_is_the_first_that_is_taken(tmp_path: Path) -> None:
-    for name in ("Makefile", "requirements.txt"):
-        shutil.copy(REPO / name, tmp_path)
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    command = ["make", "--dry-run", "setup"]
-    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert "for python in /usr/bin/python3 python3; do" in shown.stdout

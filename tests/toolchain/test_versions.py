@@ -34,10 +34,6 @@ def tool(tmp_path: Path):  # type: ignore[no-untyped-def]
     return read
 
 
-def test_every_release_can_be_read() -> None:
-    assert {"alloy", "node_exporter", "nvidia_gpu_exporter", "pulumi"} <= set(read_releases(versions.FILE))
-
-
 # No public copy of its sum was found (November 2026): an arm64 host that is to run it says so, `make pin` adds the sum.
 NOT_PUBLISHED = {("nvidia_gpu_exporter", "arm64")}
 
