@@ -34,7 +34,7 @@ HELP = """This is a simulated nvidia-smi of gpu-fleet's lab: a stand-in over sim
     nvidia-smi --help-query-gpu                 the fields of this driver
     nvidia-smi -q -d TEMPERATURE                temperatures and their limits
     nvidia-smi nvlink -s | -e | -gt d | -gt r | -g 0 (drivers before 470)
-    nvidia-smi dmon [-s SELECTION] [-c COUNT]   monitoring, one line per GPU
+    nvidia-smi dmon -s t [-c COUNT]             PCIe traffic, one line per GPU
     nvidia-smi --version
     -i GPU,...                                  only these: index, UUID or PCI bus id
 """
