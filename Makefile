@@ -163,7 +163,8 @@ test-alert: .venv/installed ## send a test alert from a host to the receivers an
 test: export NO_STAND_INS := $(filter 1,$(OFFICIAL))
 test: machine style ## run lint and every test; OFFICIAL=1: with no stand-in
 	@$(if $(filter 1,$(OFFICIAL)),$(PYTHON) -m gpu_fleet.toolchain install --all --retry-upstream,$(PYTHON) -m lab.standins install --quiet --all) >&2
-	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up.
+	@# Types are checked meanwhile. More processes than cores: most tests wait for a service to come up. A file stays in one process,
+	@# which starts its hosts, cluster or datacenter once; files begin in the order of their names.
 	@types=$$(mktemp); $(PYTHON) -m mypy --no-error-summary >"$$types" 2>&1 & mypy=$$!; \
 	  $(PYTHON) -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=20; failed=$$?; \
 	  $(if $(filter 1,$(OFFICIAL)),$(WITH_TOOLS) $(PYTHON) -m tests.kubernetes.official_charts || failed=1;) \
