@@ -15,7 +15,6 @@ from grafana_foundation_sdk.builders import text
 
 import dashboards
 from alerts import rule_groups
-from alerts.model import document
 from bench import panels as reading
 from dashboards import runbooks
 from dashboards.layout import SCHEMA_VERSION, Row, all_panels, build
@@ -53,14 +52,6 @@ def metric_names(expression: str) -> set[str]:
     bare = re.sub(r"\b(by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
     bare = re.sub(r"\[[^\]]*\]", "", bare)
     return {name for name in re.findall(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?!\s*\()\b(?!\()", bare) if name not in WORDS}
-
-
-def kept_of_alloy() -> re.Pattern[str]:
-    """Alloy's own metrics that are sent, as its configuration lists them."""
-    text = (ROOT / "gpu_fleet/host/rootfs/etc/gpu-fleet/alloy/collect_agent.alloy").read_text()
-    listed = re.search(r"string\.join\(\[(.*?)\]", text, re.DOTALL)
-    assert listed is not None
-    return re.compile("|".join(f"(?:{part})" for part in re.findall(r'"([^"]+)"', listed[1])))
 
 
 def test_uids_are_fixed():
@@ -164,20 +155,6 @@ def test_without_a_price_there_are_no_panels_about_cost():
     assert panels["Cost"]["targets"][0]["expr"].endswith("* 2.5")
     assert panels["Cost"]["fieldConfig"]["defaults"]["unit"] == "currency:USD "
     assert "2.5 USD per GPU-hour" in panels["Cost"]["description"]
-
-
-def test_rules_query_only_agent_metrics_that_are_sent():
-    alloy = kept_of_alloy()
-    asked = {
-        name
-        for file in ("pipeline", "xid-events")
-        for group in document(ROOT / f"alerts/rules/{file}.yaml")["groups"]
-        for rule in group["rules"]
-        for name in re.findall(r"\b(?:prometheus_remote|prometheus_tsdb|loki_write|alloy|process|gpu_fleet)_\w+", rule["expr"])
-    }
-    assert {name for name in asked if not alloy.fullmatch(name)} == set(), (
-        "such an alert would never fire, and the panels of such a record stay empty"
-    )
 
 
 # Of the sums of clusters and namespaces, of hosts, of Mimir itself, and of what is rare: alerts, and GPUs in a bad state.
