@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from alerts import nvlink_rules, sxid, sxid_rules
+from alerts import nvlink_rules, rule_groups, sxid, sxid_rules
 from alerts.sxid import CATALOGUE, Action
 from alerts.tables import CatalogueError
 from alerts.xid import Severity
@@ -61,3 +61,8 @@ def test_every_product_cites_its_source():
     assert all(product.source for product in nvlink_rules.PRODUCTS)
     models = [product.model for product in nvlink_rules.PRODUCTS]
     assert len(set(models)) == len(models)
+
+
+def test_products_that_always_have_links_are_the_same_for_dcgm_s_health_watch() -> None:
+    [rule] = [rule for group in rule_groups("mimir") for rule in group.rules if rule.get("alert") == "GpuDcgmHealthFailing"]
+    assert f'model!~"{"|".join(product.model for product in nvlink_rules.PRODUCTS)}"' in rule["expr"]
