@@ -277,9 +277,11 @@ class Systemd(Services):
         paths = list(self._dropins)
         if type != "service":
             paths += run("systemctl", "show", "--value", "-p", "DropInPaths", "--", f"{unit}.service").stdout.split()
+        # systemd names what a link leads to, and the link is removed.
+        linked = {os.path.realpath(at) for at in map(self._host.at, self.override_directories(unit, type)) if os.path.islink(at)}
         found = []
         for path in paths:
-            if _REMOVED.fullmatch(path):
+            if _REMOVED.fullmatch(path) or os.path.dirname(path) in linked:
                 continue
             settings: dict[str, None] = {}
             for line in read_or_empty(self._host.at(path)).split("\n"):
