@@ -97,6 +97,7 @@ class GpuCluster(pulumi.ComponentResource):
             runtime_class=exporter.get("runtimeClassName"),
             host_paths=[volume.get("hostPath", "") for volume in exporter.get("extraHostVolumes") or ()],
             exporter_namespaces=section.exporter_namespaces if section.exporter == "existing" else (),
+            monitor_labels=section.monitor_labels if section.prometheus_operator == "existing" else None,
             kubelet_certificates=None if args.plan.scrapes_by_operator else section.kubelet_certificates,
             network_policies=section.network_policies,
             node_exporter=section.node_exporter,

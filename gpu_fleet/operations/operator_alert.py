@@ -11,13 +11,13 @@ import time
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from alerts.model import NAMESPACE, RuleGroup
 from alerts.prometheus_rule import API_VERSION, prometheus_rule
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.mimir import Server
-from gpu_fleet.provider.kubernetes import ClusterApi, Manifest, Refused, Unreachable, object_path
+from gpu_fleet.provider.kubernetes import ClusterApi, Manifest, Refused, Unreachable, object_path, selects
 from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.naming import PROJECT
 
@@ -102,27 +102,11 @@ def _selects(prometheus: Manifest, section: Kubernetes, namespace: Manifest) -> 
     """As the operator does it: no selector of rules selects none, no selector of namespaces the Prometheus' own."""
     spec = prometheus["spec"]
     rules, namespaces = spec.get("ruleSelector"), spec.get("ruleNamespaceSelector")
-    if rules is None or not _matches(rules, section.monitor_labels):
+    if rules is None or not selects(rules, section.monitor_labels):
         return False
     if namespaces is None:
         return bool(prometheus["metadata"]["namespace"] == section.namespace)
-    return _matches(namespaces, namespace["metadata"].get("labels") or {})
-
-
-def _matches(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector matches. Source: Kubernetes API, LabelSelector."""
-    if any(labels.get(name) != value for name, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_holds(one, labels) for one in selector.get("matchExpressions") or ())
-
-
-def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values") or ()
-    return bool(
-        {"In": value in values, "NotIn": value not in values, "Exists": value is not None, "DoesNotExist": value is None}[
-            expression["operator"]
-        ]
-    )
+    return selects(namespaces, namespace["metadata"].get("labels") or {})
 
 
 def _not_selected(everywhere: Sequence[Manifest], section: Kubernetes, namespace: Manifest) -> str:

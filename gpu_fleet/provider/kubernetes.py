@@ -221,3 +221,19 @@ def object_path(resource: str, namespaced: bool, api_version: str, namespace: st
     if namespaced:
         steps = (*steps, "namespaces", quote(namespace))
     return "/" + "/".join(filter(None, (*steps, resource, quote(name))))
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector matches. Source: Kubernetes API, LabelSelector."""
+    if any(labels.get(name) != value for name, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_holds(one, labels) for one in selector.get("matchExpressions") or ())
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or ()
+    return bool(
+        {"In": value in values, "NotIn": value not in values, "Exists": value is not None, "DoesNotExist": value is None}[
+            expression["operator"]
+        ]
+    )

@@ -143,6 +143,26 @@ def test_a_good_cluster_is_left_alone() -> None:
     assert list(problems(replace(GOOD, kubelets_self_signed=True), {**INPUTS, "kubeletCertificates": "self-signed"})) == []
 
 
+def test_labels_that_no_prometheus_selects_are_named_with_those_that_it_selects() -> None:
+    chart = {"matchLabels": {"release": "kps"}}
+    prometheus = {
+        "metadata": {"namespace": "monitoring", "name": "kps"},
+        "spec": {"ruleSelector": chart, "podMonitorSelector": chart},
+    }
+    everything = {"metadata": {"namespace": "m", "name": "all"}, "spec": {"ruleSelector": {}, "podMonitorSelector": {}}}
+    seen = replace(GOOD, prometheuses=[prometheus])
+    inputs = {**INPUTS, "prometheusOperator": "existing", "monitorLabels": {"release": "kube-prometheus-stack"}}
+    (note,) = notes(seen, inputs)
+    assert (
+        "monitorLabels is {'release': 'kube-prometheus-stack'}" in note and "monitoring/kps ruleSelector {'matchLabels'" in note
+    )
+    assert not list(notes(seen, {**inputs, "monitorLabels": {"release": "kps"}}))
+    assert not list(notes(replace(GOOD, prometheuses=[prometheus, everything]), inputs)), "one is enough"
+    assert not list(notes(GOOD, inputs)), "which there are may not be readable for this login"
+    without_monitors = {**prometheus, "spec": {"ruleSelector": chart}}
+    assert list(notes(replace(GOOD, prometheuses=[without_monitors]), {**inputs, "monitorLabels": {"release": "kps"}}))
+
+
 def test_any_of_the_labels_marks_a_gpu_node() -> None:
     google = Node(name="g", gpus=1, labels={"cloud.google.com/gke-accelerator": "nvidia-h100"})
     assert list(problems(replace(GOOD, nodes=[google]), INPUTS)) == []

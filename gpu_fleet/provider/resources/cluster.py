@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpu_fleet.provider.helm import helm_releases
-from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Manifest, Refused, Unreachable
+from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Manifest, Refused, Unreachable, selects
 from gpu_fleet.provider.resources.resource import Call, Change, Checked, Current, Inputs, Outputs, ResourceError, changes
 from gpu_fleet.provider.schema import errors_of_inputs
 
@@ -90,6 +90,7 @@ class Seen:
     strict: Sequence[
         str
     ] = ()  # DaemonSets of GPU nodes, of other installations, that do not tolerate our taint, "namespace/name"
+    prometheuses: Sequence[Manifest] = ()  # objects of an existing operator, where our monitors need one that selects them
     runtime_class: str = (
         ""  # by which NVIDIA's device plugin runs; empty: none, so the default runtime gives containers the driver
     )
@@ -220,12 +221,20 @@ def look(api: ClusterApi, inputs: Inputs, added: Sequence[str] = ()) -> Seen:
         exporters={who: _pods_of_others(api, selector, namespace) for selector, who in _EXPORTERS.items()},
         unlabelled_exporters=[_name_of(one) for one in daemons if _is_unlabelled_exporter(one, namespace)],
         strict=[_name_of(one) for one in daemons if _needs_toleration(one, namespace, inputs.get("taint"))],
+        prometheuses=_prometheuses(api) if inputs.get("monitorLabels") is not None else [],
         runtime_class=next(filter(None, map(_runtime_class_of_plugin, daemons)), ""),
         node_exporters=_pods_of_others(api, _NODE_EXPORTER, namespace),
         interrupted=_interrupted(api, namespace, inputs.get("releases") or ()) if exists else {},
         taken=_taken(api, namespace, added) if exists else {},
         kubelets_self_signed=_kubelets_sign_themselves(api, nodes),
     )
+
+
+def _prometheuses(api: ClusterApi) -> list[Manifest]:
+    try:
+        return list(api.list(f"/apis/{_MONITORS}/prometheuses"))
+    except Refused:  # no permission, or no such kind: `problems` says it
+        return []
 
 
 def _kubelets_sign_themselves(api: ClusterApi, nodes: Sequence[Node]) -> bool:
@@ -449,6 +458,7 @@ def _not_covered(seen: Seen, inputs: Inputs) -> Iterator[tuple[bool, str]]:
 def notes(seen: Seen, inputs: Inputs) -> Iterator[str]:
     """What a run that goes on should say: machines that are not monitored."""
     yield from (text for is_error, text in _not_covered(seen, inputs) if not is_error)
+    yield from _not_selected(seen, inputs.get("monitorLabels") or {})
     if virtual := [node.name for node in seen.nodes if node.runs_no_daemons]:
         yield f"not monitored, since no DaemonSet runs on Fargate and virtual nodes: {_some(virtual)}"
     if seen.strict:
@@ -458,6 +468,22 @@ def notes(seen: Seen, inputs: Inputs) -> Iterator[str]:
         )
     if windows := [node.name for node in seen.nodes if node.is_windows and not node.gpus]:
         yield f"not monitored, since Alloy and node_exporter are installed on Linux nodes: {_some(windows)}"
+
+
+def _not_selected(seen: Seen, labels: Mapping[str, str]) -> Iterator[str]:
+    """Nothing fails, and nothing is ever scraped or evaluated. Namespaces are not compared: `make test-alert` does."""
+
+    def takes(one: Manifest, key: str) -> bool:
+        selector = one.get("spec", {}).get(key)
+        return selector is not None and selects(selector, labels)
+
+    keys = ("ruleSelector", "podMonitorSelector")
+    if seen.prometheuses and not any(all(takes(one, key) for key in keys) for one in seen.prometheuses):
+        wanted = [f"{_name_of(one)} {key} {one.get('spec', {}).get(key)}" for one in seen.prometheuses for key in keys]
+        yield (
+            f"no Prometheus of the cluster would read our rules and monitors: kubernetes.monitorLabels is {dict(labels)}, and "
+            f"these select others: {_some(wanted)}. Write the labels of one as kubernetes.monitorLabels"
+        )
 
 
 def _is_tolerated(taint: Mapping[str, str], tolerations: Sequence[Mapping[str, str]]) -> bool:
