@@ -21,6 +21,8 @@ RULE_TESTS = sorted((ALERTS / "tests").glob("*.test.yaml"))
 GROUPS = [(backend, group) for backend in ("mimir", "loki") for group in alerts.rule_groups(backend)]
 ALERT_RULES = [(backend, rule) for backend, group in GROUPS for rule in group.rules if "alert" in rule]
 
+UNITS = {"s": " second", "m": " minute", "h": " hour"}
+
 
 @pytest.fixture(scope="module")
 def generated():
@@ -89,6 +91,15 @@ def test_an_alert_says_what_where_and_what_to_do():
         assert all(annotations.values()), name
         if labels["scope"] not in ("cluster",) and rule["alert"] not in ("DriverVersionSkew", "RuleEvaluationFailing"):
             assert "$labels.instance" in annotations["summary"], f"{name}: the first question on call is: which host?"
+
+
+def test_a_summary_gives_the_duration_of_its_rule():
+    said = [
+        (rule["alert"], found[1], rule["for"])
+        for _, rule in ALERT_RULES
+        for found in re.finditer(r"for (\d+ (?:second|minute|hour))s?", rule["annotations"]["summary"])
+    ]
+    assert said and not [one for one in said if one[1] != re.sub("[smh]", lambda unit: UNITS[unit[0]], one[2])]
 
 
 def test_no_label_of_an_alert_is_made_of_its_value():
