@@ -56,7 +56,21 @@ def _gpus_on(job_id: str, node: str) -> list[int]:
         if node in expanded(nodes):
             for listed in re.findall(r"\bgpu\b[^(,]*\(IDX:([\d,-]+)\)", gres):
                 numbers += numbers_of(listed)
+            numbers += shared(gres)
     return numbers
+
+
+def shared(gres: str) -> list[int]:
+    """Slurm's numbers of the GPUs of which something is given as shards or by MPS.
+
+    `gres`: shard:3(0/4,2/4,1/4), how much of how much of each GPU; Slurm 22.05: shard:2(IDX:0). Of a GPU that is given as a
+    whole Slurm 26.05 has -/4. Source: run with 22.05, 24.11 and 26.05, 2026-11-28.
+    """
+    found: list[int] = []
+    for numbers, shares in re.findall(r"\b(?:shard|mps)\b[^(,]*(?:\(null\)[^(,]*)?\((?:IDX:([\d,-]+)|([\d/,-]+))\)", gres):
+        found += numbers_of(numbers)
+        found += [number for number, share in enumerate(shares.split(",")) if share.partition("/")[0].strip("-0")]
+    return found
 
 
 def numbers_of(text: str) -> list[int]:

@@ -20,6 +20,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from .files import replace, text_of
 from .metrics import Metrics
+from .slurm_job import shared
 from .slurm_tools import SlurmError, run
 from .slurm_waits import Started, counted
 
@@ -171,7 +172,7 @@ def nodes() -> list[Node]:
                 partitions=[_text(row[1]) for row in of_node],
                 flags=frozenset(re.findall(r"[a-z_]+", state.lower())),
                 gpus=_gpus(gres),
-                used=_gpus(used),
+                used=_gpus(used) + len(shared(used)),
                 reason="" if reason in ("none", "N/A") else _text(reason),
             )
         )

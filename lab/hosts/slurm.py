@@ -18,6 +18,7 @@ from lab.hosts.errors import HostsError
 from lab.hosts.host import Host
 
 USER = "ops"
+SHARDS = 4  # of each GPU
 ORDER = (2, 3, 0, 1, 6, 7, 4, 5)  # of the GPUs' minor numbers in gres.conf
 _READY_S = 180  # seconds on an idle machine
 
@@ -42,7 +43,8 @@ class Slurm:
     def start(self, settings: Mapping[str, str]) -> None:
         """`settings`: of slurm.conf: Prolog, Epilog. Returns when all nodes are idle. Raises HostsError."""
         gpus = len(ORDER)
-        lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=16 Gres=gpu:{gpus} State=UNKNOWN" for node in self.nodes]
+        gres = f"gpu:{gpus},shard:{gpus * SHARDS}"
+        lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=16 Gres={gres} State=UNKNOWN" for node in self.nodes]
         if any(self.users.values()):
             record = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": self.controller.name}
             settings = {**settings, **record, "AccountingStorageTRES": "gres/gpu"}
@@ -51,6 +53,7 @@ class Slurm:
         conf = _CONF.read_text() + "".join(f"{line}\n" for line in lines)
         # Consecutive minors of one line would be put in their order.
         gres = "".join(f"Name=gpu File=/dev/nvidia{minor}\n" for minor in ORDER)
+        gres += f"Name=shard Count={gpus * SHARDS}\n"
         for node in self.nodes:
             for file, text in (("slurm.conf", conf), ("gres.conf", gres)):
                 node.ssh(f"cat >/etc/slurm/{file}", stdin=text)

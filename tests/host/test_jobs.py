@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -134,13 +135,19 @@ def series(slurm: Path) -> list[str]:
 
 
 def controller_says(
-    slurm: Path, job_id: str, state: str = "RUNNING", nodes: str = "gpu-[001-002]", name: str = "x", comment: str = ""
+    slurm: Path,
+    job_id: str,
+    state: str = "RUNNING",
+    nodes: str = "gpu-[001-002]",
+    name: str = "x",
+    comment: str = "",
+    gres: str = "gpu:h100:2(IDX:0,2)",
 ) -> None:
     (slurm / f"row-{job_id}").write_text(f"{job_id}|{state}|alice|(null)|train|{nodes}|\n")
     (slurm / f"job-{job_id}").write_text(
         f"JobId={job_id} JobName={name} UserId=alice(1000) GroupId=alice(1000) Account=(null) JobState={state} Reason=None "
         f"Partition=train NodeList={nodes} BatchHost=gpu-001 JOB_GRES=gpu:h100:3   "
-        f"Nodes=gpu-001 CPU_IDs=0-1 Mem=0 GRES=gpu:h100:2(IDX:0,2)   Nodes=gpu-002 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:3) "
+        f"Nodes=gpu-001 CPU_IDs=0-1 Mem=0 GRES={gres}   Nodes=gpu-002 CPU_IDs=0 Mem=0 GRES=gpu:h100:1(IDX:3) "
         f"MinCPUsNode=1 Command=(null) Comment={comment}\n"
     )
 
@@ -230,6 +237,24 @@ def test_a_job_whose_prolog_was_not_seen_is_asked_for_once(slurm: Path, monkeypa
         (f'gpu_fleet_job_info{{uuid="{uuid(0)}"', True),
     ]
     assert (slurm / "asked").read_text().count("show job 88") == 1
+
+
+@pytest.mark.parametrize(
+    ("gres", "numbers"),
+    [
+        ("shard:6(2/4,4/4,0/4,0/4)", [0, 1]),  # 24.11 and 26.05
+        ("shard:2(IDX:3)", [3]),  # 22.05
+        ("mps:h100:50(0/100,0/100,50/100,0/100)", [2]),
+        ("gpu:h100:1(IDX:0),shard:0(-/4,0/4,0/4,0/4)", [0]),
+    ],
+)
+def test_a_sweep_finds_jobs_that_share_a_gpu(slurm: Path, monkeypatch: pytest.MonkeyPatch, gres: str, numbers: list[int]) -> None:
+    called("prolog", monkeypatch, **{**PROLOG, "SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": ""})
+    (slurm / "listpids").write_text(f"{LISTED}9 1 0 0 0\n1234     88     batch    0       0\n")
+    controller_says(slurm, "88", gres=gres)
+    called("sweep", monkeypatch, NOW + 15)
+    found = [re.search(r'uuid="([^"]*)"', line)[1] for line in series(slurm)]  # type: ignore[index]
+    assert sorted(found) == sorted(uuid((2, 3, 0, 1).index(number)) for number in numbers)
 
 
 @pytest.mark.parametrize(

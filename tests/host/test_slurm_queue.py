@@ -163,6 +163,11 @@ def test_reasons_are_whole_sentences_without_names_of_nodes(answers: Path) -> No
         ("gpu:(null):8(IDX:0-7),shard:(null):0(0/4,0/4,0/4,0/4,0/4,0/4,0/4,0/4)", 8),
         ("gpu:8(IDX:0-7),shard:0(-/4,-/4,-/4,-/4,-/4,-/4,-/4,-/4)", 8),
         ("gpu:0,shard:0,mps:0", 0),
+        # Jobs of 2, 6, 4 and 3 shards beside one of a GPU; 24.11, 26.05, and 22.05 with the first of them.
+        ("gpu:(null):1(IDX:2),shard:(null):15(4/4,4/4,0/4,4/4,3/4,0/4,0/4,0/4)", 5),
+        ("gpu:1(IDX:2),shard:15(4/4,4/4,-/4,4/4,3/4,0/4,0/4,0/4)", 5),
+        ("gpu:0,shard:(null):1(IDX:0)", 1),
+        ("gpu:0,mps:(null):150(100/100,50/100,0/100)", 2),
     ],
 )
 def test_gpus_in_use_whatever_else_a_node_shares(answers: Path, used: str, gpus: int) -> None:

@@ -13,7 +13,7 @@ from alerts.readiness import table
 from gpu_fleet.host.parts.jobs import ASKS_QUEUE, COMMAND, HOOKS, QUEUE_SAID, QUEUE_WAITS, SAID, STORE, Jobs
 from gpu_fleet.host.parts.readiness import SLURM, Readiness
 from lab.hosts import VARIANTS, Host, Site
-from lab.hosts.slurm import USER, Slurm
+from lab.hosts.slurm import USER, Slurm, uuids
 from tests.hosts.placed import PlacedHost
 
 SEEN_S = 90  # 20 on an idle machine (bench/jobs.py)
@@ -70,6 +70,21 @@ def test_a_job_that_ran_before_us_is_found_and_later_ones_by_their_prolog(
     slurm.ask(f"scancel {before} {job}")
     eventually("both are over", lambda: cluster.shown(0) == {}, within_s=SEEN_S, shown=lambda: cluster.shown(0))
     assert node.ssh("systemctl is-failed gpu-fleet-jobs.service", check=False).stdout.strip() != "failed"
+
+
+def test_jobs_that_share_gpus_are_shown_on_them(cluster: Cluster, eventually: Callable[..., None]) -> None:
+    slurm, node = cluster.slurm, cluster.placed[0].host
+    keeps = "echo $SLURM_JOB_GPUS >/tmp/gpus.$SLURM_JOB_ID; " + FOREVER
+    jobs = [slurm.submit(keeps, f"--gres=shard:{count}", "--nodelist=slurm-a") for count in (3, 1, 2)]
+    eventually("they run", lambda: node.ssh("ls /tmp/gpus.*", check=False).stdout.count("gpus") == len(jobs), within_s=120)
+    truth = {job: uuids(node, [int(node.ssh(f"cat /tmp/gpus.{job}").stdout)]) for job in jobs}
+    assert len(set.union(*truth.values())) < len(jobs), f"two of them share a GPU: {truth}"
+    shown = lambda: f"{cluster.shown(0)} instead of {truth}: {_said(node)}"  # noqa: E731
+    eventually("their prologs ran", lambda: cluster.shown(0) == truth, within_s=SEEN_S, shown=shown)
+    node.ssh(f"systemctl stop gpu-fleet-jobs; rm {STORE}/jobs.json; systemctl start gpu-fleet-jobs")
+    eventually("the sweep finds them", lambda: cluster.shown(0) == truth, within_s=SEEN_S, shown=shown)
+    slurm.ask(f"scancel {' '.join(jobs)}; rm /tmp/gpus.*")
+    eventually("they are over", lambda: cluster.shown(0) == {}, within_s=SEEN_S, shown=shown)
 
 
 def test_a_node_on_which_a_job_has_no_process_keeps_it(cluster: Cluster, eventually: Callable[..., None]) -> None:
