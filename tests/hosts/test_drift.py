@@ -25,8 +25,11 @@ def placed(site: Site, artifacts: Path) -> Iterator[PlacedHost]:
             assert placed.apply().errors == {}
             yield placed
         finally:
-            placed.host.ssh(f"rm -rf /root/elsewhere; chmod g-s {UNITS}; chgrp root {UNITS}")
-            placed.leave()
+            placed.leave()  # which puts the site's link back
+            placed.host.ssh(
+                f"rm -rf /root/elsewhere /srv/site.d {UNITS}/gpu-fleet-node-exporter.service.d /usr/local/lib/systemd; "
+                f"chmod g-s {UNITS}; chgrp root {UNITS}"
+            )
 
 
 @pytest.mark.parametrize("changes", BY_HAND.values(), ids=["each part", "each part again"])
@@ -37,6 +40,8 @@ def test_what_people_change_is_found_named_and_repaired(placed: PlacedHost, chan
     assert check.code == 4
     assert placed.apply().errors == {}
     assert placed.check().drift == []
+    for path in [one["stays"] for one in changes if "stays" in one]:
+        placed.host.ssh(f"test -s {path}")
 
 
 def test_a_host_that_nobody_touched_is_never_called_drifted(placed: PlacedHost) -> None:
