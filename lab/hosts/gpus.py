@@ -11,9 +11,6 @@ from lab.gpu.machine import MACHINE_FILE, STATE_VARIABLE
 
 STATE_INSIDE = "/var/lib/gpu-lab"  # the state directory is mounted there
 CODE_INSIDE = "/usr/local/lib/gpu-lab"
-# Each exporter starts a tool with every scrape; compiling it took a quarter of its CPU time. Not beside the code: tests look for
-# files that a run left.
-BYTECODE_INSIDE = "/run/gpu-lab-bytecode"
 _CODE = Path(setup.__file__).parent
 # Where the vendors' packages put them; exporters are brought by us, as on a real host.
 _TOOLS = {"nvidia": {"nvidia-smi": "/usr/bin"}, "amd": {"rocm-smi": "/opt/rocm/bin", "amd-smi": "/opt/rocm/bin"}}
@@ -37,6 +34,6 @@ def place(root: Path, *, state: Path, scenario: str, hostname: str) -> None:
             "#!/bin/sh\n"
             "# A simulated GPU machine (lab/gpu), no real driver.\n"
             f"export {STATE_VARIABLE}={STATE_INSIDE}\n"
-            f'exec /usr/bin/python3 -I -S -X pycache_prefix={BYTECODE_INSIDE} {CODE_INSIDE}/lab/gpu/bin/{tool} "$@"\n'
+            f'exec /usr/bin/python3 -I -S -B {CODE_INSIDE}/lab/gpu/bin/{tool} "$@"\n'
         )
         file.chmod(0o755)

@@ -30,7 +30,6 @@ UP_S = 300  # 2 s on an idle machine; CI machines are rarely idle
 # The toolchain's, by name, for artifacts that start them (lab.standins.programs.gather).
 PRESENT = {name: f"/usr/local/lib/gpu-lab-bin/{name}" for name in ("alloy", "mimir", "loki", "caddy")}
 SERVERS = "servers"  # the group of processes of a site that belong to no host
-LOGINS = Path("/run/gpu-fleet-lab-logins")  # sockets, SITE-INDEX
 _LIBC = "/usr/local/lib/gpu-lab-bin/libc"
 _NSPAWN_REBOOT = 133
 _CONTAINERS = ("docker", "containers")  # where Docker and Podman keep them, below /var/lib
@@ -93,7 +92,6 @@ class Host:
                 "etc/systemd/network/10-host0.network",
                 f"[Match]\nName=host0\n[Network]\nAddress={self.address}/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
             )
-            self._mask_generators(layers)
         else:
             self._place(
                 "usr/local/sbin/start-host",
@@ -132,7 +130,6 @@ class Host:
             if not self.group.is_alive() or time.monotonic() > deadline:
                 raise HostsError(f"{self.name} did not come up; its console ({self.console}) ends with:\n{self._console_end()}")
             time.sleep(0.05)
-        self._log_in()
         if self.variant.has_systemd:
             state = self.ssh("systemctl is-system-running --wait", check=False).stdout.strip()
             if state != "running":
@@ -143,7 +140,6 @@ class Host:
         """In an orderly way, from inside; returns when it is there again. Only hosts with systemd."""
         leader = self.leader
         self.ssh("systemctl reboot", check=False)
-        self._log_out()
         deadline = time.monotonic() + UP_S
         while Path(f"/proc/{leader}").exists():
             if time.monotonic() > deadline:
@@ -154,16 +150,13 @@ class Host:
     def stop(self) -> None:
         """Like pulling the plug: what its disk holds is still there at the next start."""
         self.group.end()
-        self._log_out()
 
     def ssh(
         self, command: str, *, user: str = "root", stdin: str | None = None, check: bool = True, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Runs sh's `command` over real ssh. Raises HostsError with what it printed when it fails and `check`."""
-        # Without that login, as of a host that was just cut off, ssh makes one of its own.
-        shared = ["-S", str(self._login)] if user == "root" else []
         done = subprocess.run(
-            [*self._ssh(), *shared, "-l", user, self.name, command],
+            ["ssh", "-F", str(self.directory.parent / "ssh_config"), "-l", user, self.name, command],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
@@ -175,37 +168,6 @@ class Host:
         if check and done.returncode != 0:
             raise HostsError(f"{self.name}: `{command}` exited {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
-
-    def _ssh(self) -> list[str]:
-        return ["ssh", "-F", str(self.directory.parent / "ssh_config")]
-
-    @property
-    def _login(self) -> Path:
-        """The socket of the login that root's commands share. Not in `directory`: a socket's path has at most 107 characters."""
-        return LOGINS / f"{self.network.number}-{self.index}"
-
-    def _log_in(self) -> None:
-        """A login takes 0.07 s of CPU time, a command in an existing one a tenth of it."""
-        self._log_out()
-        LOGINS.mkdir(mode=0o700, exist_ok=True)
-        of_the_site = Group(f"{self.network.number}/{SERVERS}")
-        of_the_site.create()
-        alive = ["-o", "ServerAliveInterval=10"]  # else a command would wait for a host that is gone
-        subprocess.run(
-            [*self._ssh(), "-M", "-N", "-f", *alive, "-S", str(self._login), "-l", "root", self.name],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=UP_S,
-            preexec_fn=of_the_site.entering(),
-            check=False,
-        )
-
-    def _log_out(self) -> None:
-        if self._login.exists():
-            end = [*self._ssh(), "-S", str(self._login), "-O", "exit", self.name]
-            subprocess.run(end, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
-            self._login.unlink(missing_ok=True)
 
     def copy(self, file: Path, target: str) -> None:
         """A file of this machine becomes `target` on the running host."""
@@ -301,15 +263,6 @@ class Host:
             (self._upper / parent).chmod(0o755)
         file.write_text(text)
         file.chmod(mode)
-
-    def _mask_generators(self, layers: list[Path]) -> None:
-        """A dozen programs that look for partitions, consoles and kernel parameters, and find none in a container: with them a
-        daemon-reload takes 0.30 s of CPU, without them 0.14 s."""
-        masks = self._upper / "etc/systemd/system-generators"
-        masks.mkdir()
-        masks.chmod(0o755)
-        for generator in {file.name for layer in layers for file in layer.glob("usr/lib/systemd/system-generators/*")}:
-            (masks / generator).symlink_to("/dev/null")
 
     def _greets(self) -> bool:
         try:
