@@ -70,9 +70,6 @@ def _environment(go: GoBuild, cache: Cache, scratch: Path) -> dict[str, str]:
         "GOCACHE": str(cache.go_builds),
         "GOTMPDIR": str(scratch),  # a small /tmp in memory is a common reason for a failed build
         "GOFLAGS": "-modcacherw",  # without it nobody can remove the module cache with plain rm; replaces the user's flags
-        # The compiler collects garbage less often while it has memory to spare: an eighth less time, measured with node_exporter.
-        "GOGC": "400",
-        "GOMEMLIMIT": "4GiB",
         "GOWORK": "off",
         "CGO_ENABLED": "1" if go.needs_c else "0",
     }
