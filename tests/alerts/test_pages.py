@@ -49,7 +49,7 @@ def test_a_query_of_a_page_names_what_there_is(query):
 
 
 def test_there_are_queries_for_a_scheduler():
-    assert len(QUERIES) >= 4
+    assert QUERIES, "else the test above compares nothing"
 
 
 def test_the_cost_on_the_page_is_what_a_preview_says():
