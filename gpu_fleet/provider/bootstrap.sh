@@ -1,6 +1,6 @@
 #!/bin/sh
 # What runs on a host around the converge program: takes the envelope, works, tidies up. host.py sends it by standard input.
-# Arguments: VERB PREFIX STACK INSTANCE SIZE ARTIFACTS; SIZE is that of the envelope on standard input, a compressed tar archive, 0 where there is none.
+# Arguments: VERB PREFIX STACK INSTANCE SIZE ARTIFACTS; SIZE is that of the envelope on standard input, a tar archive, 0 where there is none.
 # The environment comes before it: host.py sends libexec/environment, which every program on a host reads.
 # shellcheck disable=SC2317 # a trap calls `tidy`
 verb=$1 prefix=$2 stack=$3 instance=$4 size=$5 artifacts=$6
@@ -76,7 +76,8 @@ else
   exec 8<"$incoming" && flock -s 8 2>/dev/null
   {
     mkdir "$incoming/bundle" &&
-      head -c "$size" | gzip -dc | tar -xf - -C "$incoming" &&
+      head -c "$size" | tar -xf - -C "$incoming" &&
+      gzip -dc "$incoming/bundle.tar.gz" >"$incoming/bundle.tar" &&
       tar -xf "$incoming/bundle.tar" -C "$incoming/bundle"
   } || cannot_unpack
   [ "$verb" = apply ] || instance= # a plan shows the other name

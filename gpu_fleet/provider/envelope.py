@@ -1,7 +1,7 @@
-"""What is sent to a host: a tar archive as one gzip stream, whose members may have been compressed earlier.
+"""What is sent to a host: a tar archive whose large members are compressed.
 
-A gzip file may consist of several concatenated members (RFC 1952, section 2.2). So a 400 MB program is compressed once, and the
-bundle once per run; sending them to a thousand hosts costs no further compression and a third of the network time.
+A 400 MB program is compressed once, and the bundle once per run; sending them to a thousand hosts costs no further compression
+and a third of the network time. The host unpacks a program straight to its place.
 """
 
 from __future__ import annotations
@@ -34,18 +34,10 @@ class Envelope:
     def members(self) -> dict[str, bytes]:
         settings = "".join(f"{name}={value}\n" for name, value in sorted(self.settings.items()))
         secrets = {f"secrets/{name}": value.encode() for name, value in sorted(self.secrets.items())}
-        return {"bundle.tar": self.bundle, "settings": settings.encode(), **secrets}
+        return {"bundle.tar.gz": gzipped(self.bundle), "settings": settings.encode(), **secrets}
 
 
-@dataclass(frozen=True)
-class Compressed:
-    """A file that is already compressed. `size`: uncompressed, in bytes."""
-
-    file: Path
-    size: int
-
-
-Members = Mapping[str, bytes | Compressed]
+Members = Mapping[str, bytes | Path]
 
 
 class Artifacts:
@@ -54,11 +46,11 @@ class Artifacts:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self._making: dict[str, asyncio.Task[Compressed]] = {}
+        self._making: dict[str, asyncio.Task[Path]] = {}
         self._lock = threading.Lock()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
-    async def compressed(self, digest: str) -> Compressed:
+    async def compressed(self, digest: str) -> Path:
         """Raises FileNotFoundError."""
         if digest not in self._making:
             self._making[digest] = asyncio.create_task(asyncio.to_thread(self._compressed, self.directory / digest))
@@ -68,15 +60,16 @@ class Artifacts:
         if self._temporary:
             self._temporary.cleanup()
 
-    def _compressed(self, file: Path) -> Compressed:
-        size = file.stat().st_size
+    def _compressed(self, file: Path) -> Path:
+        if not file.exists():
+            raise FileNotFoundError(file)
         beside = file.with_name(f"{file.name}.gz")
         if beside.exists():
-            return Compressed(beside, size)
+            return beside
         try:
-            return Compressed(compress(file, beside), size)
+            return compress(file, beside)
         except OSError:  # the directory is read-only or full
-            return Compressed(compress(file, self._elsewhere() / beside.name), size)
+            return compress(file, self._elsewhere() / beside.name)
 
     def _elsewhere(self) -> Path:
         """One directory for all files. Each file has its own thread: two directories at once, and the first one, with the
@@ -95,9 +88,9 @@ def compress(file: Path, target: Path) -> Path:
         with (
             file.open("rb") as source,
             os.fdopen(descriptor, "wb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=_QUICKLY, mtime=0) as packed,
+            gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=_QUICKLY, mtime=0) as compressed,
         ):
-            shutil.copyfileobj(source, packed, _CHUNK)
+            shutil.copyfileobj(source, compressed, _CHUNK)
         return partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -129,13 +122,12 @@ class Archive:
         for name, content in self.members.items():
             info = tarfile.TarInfo(name)
             info.mode = 0o600
-            info.size = content.size if isinstance(content, Compressed) else len(content)
-            header, padding = info.tobuf(tarfile.USTAR_FORMAT), bytes(-info.size % _BLOCK)
-            pieces += [_packed(header), content.file if isinstance(content, Compressed) else _packed(content), _packed(padding)]
-        return [*pieces, _packed(bytes(2 * _BLOCK))] if pieces else []
+            info.size = len(content) if isinstance(content, bytes) else content.stat().st_size
+            pieces += [info.tobuf(tarfile.USTAR_FORMAT), content, bytes(-info.size % _BLOCK)]
+        return [*pieces, bytes(2 * _BLOCK)] if pieces else []
 
 
-@lru_cache(maxsize=256)
-def _packed(data: bytes) -> bytes:
-    """The bundle and the archive's trailer are the same for all hosts. Cached secrets live no longer than the process."""
+@lru_cache(maxsize=8)
+def gzipped(data: bytes) -> bytes:
+    """The bundle is the same for all hosts."""
     return gzip.compress(data, mtime=0)

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_fleet.provider.envelope import Archive, Artifacts, Compressed, Envelope, Members
+from gpu_fleet.provider.envelope import Archive, Artifacts, Envelope, Members
 from gpu_fleet.provider.lines import Lines
 from gpu_fleet.provider.outcome import Cleaner, Outcome
 from gpu_fleet.provider.sudo import QUIET_S, SharedPassword, Sudo
@@ -158,11 +158,11 @@ class Hosts:
         self._idle_s = idle_s
 
     async def apply(self, place: Place, envelope: Envelope, progress: Progress) -> Outcome:
-        members: dict[str, bytes | Compressed] = dict(envelope.members())
+        members: dict[str, bytes | Path] = dict(envelope.members())
         async with self._session(place) as session:
             outcome = await self._converse(session, place, "apply", members, progress)
             if outcome.needs:  # it has changed nothing yet
-                members |= {f"artifacts/{digest}": await self._artifact(digest) for digest in outcome.needs}
+                members |= {f"artifacts/{digest}.gz": await self._artifact(digest) for digest in outcome.needs}
                 outcome = await self._converse(session, place, "apply", members, progress)
             if outcome.needs:
                 raise HostError("internal", "the host asked for files again after they were sent", outcome=outcome)
@@ -184,7 +184,7 @@ class Hosts:
             outcome = await self._converse(session, place, "remove", {}, progress)
             return outcome if outcome.is_absent else _raise_failures(outcome)
 
-    async def _artifact(self, digest: str) -> Compressed:
+    async def _artifact(self, digest: str) -> Path:
         if self._artifacts is None:
             raise HostError("download", f"the host needs the file with sha256 {digest}, and there is no directory of artifacts")
         try:

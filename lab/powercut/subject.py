@@ -16,7 +16,7 @@ from gpu_fleet.host.bundle import Bundle
 from gpu_fleet.host.part import ROOTFS, Directory, Download, File, Part, Source, Unit, User, secret_group
 from gpu_fleet.host.parts.pull import Pull
 from gpu_fleet.host.pull.publish import Publication, SigningKey
-from gpu_fleet.provider.envelope import Archive, Envelope
+from gpu_fleet.provider.envelope import Archive, Envelope, gzipped
 from gpu_fleet.toolchain.upstream import extract
 
 STACK, INSTANCE = "lab-west/training", "cut-001"
@@ -131,13 +131,14 @@ def prepare(shared: Path, bootstrap: bytes) -> None:
             secrets={"metrics-password": PASSWORDS[version]},
         )
         program = _program(version)
-        members = {**envelope.members(), f"artifacts/{hashlib.sha256(program).hexdigest()}": program}
+        members = {**envelope.members(), f"artifacts/{hashlib.sha256(program).hexdigest()}.gz": gzipped(program)}
         directory = shared / f"envelope-{version}"
         for name, content in members.items():
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(content)
         with tarfile.open(fileobj=io.BytesIO(bundle.tar)) as tar:
             extract(tar, directory / "bundle")
+        (directory / "bundle.tar").write_bytes(bundle.tar)  # as the bootstrap leaves it
         (shared / f"digest-{version}").write_text(bundle.digest)
         (shared / f"archive-{version}").write_bytes(b"".join(Archive(members).chunks()))
         desired = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
 import http.server
 import io
@@ -200,6 +201,20 @@ def test_an_artifact_directory_of_the_controller_is_read_in_place(host: Simulate
     (artifacts / _sum(TOOL)).write_bytes(TOOL)
     assert host.run("apply", [_part(_sum(TOOL))], "--artifacts", str(artifacts)).code == 0
     assert host.at(PATH).read_bytes() == TOOL
+
+
+def test_a_program_that_was_compressed_for_the_way_is_unpacked_at_its_place(host: SimulatedHost) -> None:
+    sent = gzip.compress(TOOL)
+    host.artifacts = {f"{_sum(TOOL)}.gz": sent[: len(sent) // 2]}
+    apply = host.run("apply", [_part(_sum(TOOL))])
+    assert apply.error("tool")["code"] == "checksum" and not host.at(PATH).exists()
+    host.artifacts = {f"{_sum(TOOL)}.gz": b"no gzip"}
+    assert "cannot unpack" in host.run("apply", [_part(_sum(TOOL))]).error("tool")["message"]
+    assert not host.at(PATH).exists() and not list(host.at(PATH).parent.glob(".*"))
+    host.artifacts = {f"{_sum(TOOL)}.gz": sent}
+    host.apply([_part(_sum(TOOL))])
+    assert host.at(PATH).read_bytes() == TOOL and host.at(PATH).stat().st_mode & 0o777 == 0o755
+    assert host.check().code == 0
 
 
 def test_a_forged_artifact_is_refused(host: SimulatedHost) -> None:

@@ -139,7 +139,9 @@ case $verb:$do in
     place
     echo "alloy: writing files" >&2
     [ -z "$artifacts" ] || cp "$artifacts/"* "$prefix/etc/gpu-fleet/"
-    [ ! -d "$envelope/artifacts" ] || cp "$envelope/artifacts/"* "$prefix/etc/gpu-fleet/"
+    for file in "$envelope/artifacts/"*.gz; do
+      [ ! -f "$file" ] || gzip -dc "$file" >"$prefix/etc/gpu-fleet/$(basename "$file" .gz)"
+    done
     printf '%s' "$stack" >"$state/stack"
     tr '\0' '\n' </proc/$$/environ >"$state/environment"
     echo '{"event":"facts","facts":{"GPU_COUNT":"8","GPU_FLEET_INSTALL_TOOLKIT":"no"}}'

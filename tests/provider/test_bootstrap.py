@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_fleet.provider.envelope import Archive
+from gpu_fleet.provider.envelope import Archive, gzipped
 from gpu_fleet.provider.host import BOOTSTRAP, Place, start_command
 from tests.provider.plugin import CONVERGE, bundle_tar
 from tests.provider.test_host import is_gone_soon
@@ -37,7 +37,9 @@ def start(shell: str, directory: Path, verb: str, do: str = "", programs: str = 
             if not (Path(path) / applet).is_symlink():
                 (Path(path) / applet).symlink_to(shutil.which("busybox"))
     members = (
-        {"bundle.tar": bundle_tar(CONVERGE.read_text()), "settings": f"DO={do}\n".encode()} if verb in ("plan", "apply") else {}
+        {"bundle.tar.gz": gzipped(bundle_tar(CONVERGE.read_text())), "settings": f"DO={do}\n".encode()}
+        if verb in ("plan", "apply")
+        else {}
     )
     archive = Archive(members)
     place = Place(connection={"kind": "local", "prefix": str(directory / "a host")}, stack="us-west/training")

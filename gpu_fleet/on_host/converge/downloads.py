@@ -77,6 +77,12 @@ class Downloads:
                 create(new, at)
             return record.a
         source, name = self._find_source(download, part)
+        if source.endswith(".gz"):
+            from .archives import inflate
+
+            inflate(source, new)
+            _verify(new, download.sha256, name)
+            return download.sha256
         if download.member:
             from .archives import unpack
 
@@ -89,11 +95,11 @@ class Downloads:
         return download.sha256
 
     def _find_source(self, download: Download, part: str) -> tuple[str, str]:
-        """A local file that should have this checksum, and its name in messages."""
+        """A local file that should have this checksum, as NAME.gz once that is unpacked; and its name in messages."""
         for directory in (self._host.artifacts, self._host.envelope and f"{self._host.envelope}/artifacts"):
-            path = f"{directory}/{download.sha256}"
-            if directory and os.path.isfile(path):
-                return path, path
+            for path in (f"{directory}/{download.sha256}", f"{directory}/{download.sha256}.gz"):
+                if directory and os.path.isfile(path):
+                    return path, path
         if not download.url:
             raise Failure(
                 "download",
