@@ -43,8 +43,8 @@ class Slurm:
     def start(self, settings: Mapping[str, str]) -> None:
         """`settings`: of slurm.conf: Prolog, Epilog. Returns when all nodes are idle. Raises HostsError."""
         gpus = len(ORDER)
-        gres = f"gpu:{gpus},shard:{gpus * SHARDS}"
-        lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=16 Gres={gres} State=UNKNOWN" for node in self.nodes]
+        offered = f"gpu:{gpus},shard:{gpus * SHARDS}"
+        lines = [f"NodeName={node.name} NodeAddr={node.address} CPUs=16 Gres={offered} State=UNKNOWN" for node in self.nodes]
         if any(self.users.values()):
             record = {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": self.controller.name}
             settings = {**settings, **record, "AccountingStorageTRES": "gres/gpu"}
