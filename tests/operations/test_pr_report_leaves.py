@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpu_fleet.operations.pr_report import pictures as of_checkout
 from gpu_fleet.operations.pr_report import values
@@ -94,9 +95,9 @@ def parsed(one: Resource) -> dict[str, Any]:
 
 
 def written(one: Any, inputs: Any) -> Any:
-    """What was text is text again: JSON is YAML, so a group of rules can be JSON too."""
+    """What was text is text again: the same one if it says the same. JSON is YAML, so a group of rules can be JSON too."""
     if isinstance(one, str) and not isinstance(inputs, str):
-        return json.dumps(inputs)
+        return one if yaml.load(one, yaml.CSafeLoader) == inputs else json.dumps(inputs)
     return {key: written(one[key], value) for key, value in inputs.items()} if isinstance(inputs, dict) else inputs
 
 

@@ -128,7 +128,7 @@ def files(old: Picture, new: Picture) -> Iterator[str]:
     manifests = [set(text.get("manifest", "").splitlines()) for text in texts]
     changed = {path for path in {*texts[0], *texts[1]} if texts[0].get(path) != texts[1].get(path)}
     changed |= {field for line in manifests[0] ^ manifests[1] for field in line.split("\t")[1:] if field.startswith("/")}
-    defaults = [dict(line.split("=", 1) for line in text.get("settings", "").splitlines()) for text in texts]
+    defaults = [dict(line.partition("=")[::2] for line in text.get("settings", "").splitlines()) for text in texts]
     if changed:
         units = _restarted(new, {*changed - {"settings"}, *_causes(*defaults)})
         yield f"- {_count(len(new.of_type(values.HOST)))} get these files; " + (
