@@ -109,7 +109,6 @@ def _row(site: _Site, without: _Cost, recording: _Cost, everything: _Cost) -> di
         "series recorded per GPU": round((everything.stored - without.stored) / site.gpus, 1),
         "recording, series read/min": round(recording.series - without.series),
         "alerts, series read/min": round(everything.series - recording.series),
-        "all rules, samples read/min": round(everything.samples - without.samples),
         "slowest group, s": round(everything.slowest_s, 2),
         "missed evaluations": everything.missed,
     }
@@ -151,7 +150,6 @@ def _cost(before: str, after: str, minutes: float) -> _Cost:
     return _Cost(
         cpu_s=grown("process_cpu_seconds_total") / minutes,
         series=grown("cortex_ingester_queried_series_sum") / minutes,  # nobody else queries
-        samples=grown("cortex_ingester_queried_samples_sum") / minutes,
         stored=_sum(after, "cortex_ingester_memory_series"),
         slowest_s=max(_values(after, "cortex_prometheus_rule_group_last_duration_seconds"), default=0.0),
         missed=round(grown("cortex_prometheus_rule_group_iterations_missed_total")),
@@ -271,7 +269,6 @@ class _Cost:
 
     cpu_s: float
     series: float
-    samples: float
     stored: float
     slowest_s: float
     missed: int

@@ -299,5 +299,5 @@ def _text(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, list) and value and all(isinstance(one, Mapping) and one.keys() == {"color", "value"} for one in value):
-        return ", ".join(f"{one['color']}" + (f" from {one['value']:g}" if one["value"] is not None else "") for one in value)
+        return ", ".join(f"{one['color']}" + (f" from {one['value']}" if one["value"] is not None else "") for one in value)
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, sort_keys=True)

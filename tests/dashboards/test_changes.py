@@ -85,6 +85,12 @@ def test_a_changed_query_shows_both_versions() -> None:
             ['panel "GPU utilization": thresholds green, yellow from 0.7, red from 0.9 → green, yellow from 0.7'],
         ),
         (
+            lambda model: panel(model, "GPU utilization")["fieldConfig"]["defaults"]["thresholds"]["steps"][1].update(
+                value="75%"
+            ),
+            ['panel "GPU utilization": thresholds green, yellow from 0.7, red from 0.9 → green, yellow from 75%, red from 0.9'],
+        ),
+        (
             lambda model: model["templating"]["list"].pop(),
             ["variable $gpu: removed"],
         ),
@@ -93,7 +99,19 @@ def test_a_changed_query_shows_both_versions() -> None:
             ["refresh 30s → 5m"],
         ),
     ],
-    ids=["removed", "renamed", "renamed in code", "unit", "kind", "size", "query", "thresholds", "variable", "refresh"],
+    ids=[
+        "removed",
+        "renamed",
+        "renamed in code",
+        "unit",
+        "kind",
+        "size",
+        "query",
+        "thresholds",
+        "threshold of text",
+        "variable",
+        "refresh",
+    ],
 )
 def test_a_change_is_one_sentence(edit: Callable[[Model], object], says: list[str]) -> None:
     lines = changes_of(edit)
