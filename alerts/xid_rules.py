@@ -116,7 +116,7 @@ def log_groups() -> list[RuleGroup]:
     sxid_alert_labels, sxid_annotations = sxid_rules.texts(Severity.CRITICAL)
     adapter = '{job="kernel", nic_event=~"health_compromised|unrecoverable_error|command_timeout"}'
     adapter_labels = f"{_HOST}, nic, nic_event"
-    of_adapter = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |~ "mlx5_core|efa"'
+    of_adapter = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |~ "mlx5_core|bnxt_en|ionic|efa"'
     found = 'Log lines in Loki: {job="kernel", instance="{{ $labels.instance }}"} |= "NVRM"'
     severe_codes = {int(code) for code, _ in ranks}
     meaning = text_by_label({code: CATALOGUE[code].meaning for code in severe_codes}, "xid")
