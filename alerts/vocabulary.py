@@ -1076,7 +1076,7 @@ count by ({_HOST}) (
         Series(
             name="gpu:fabric_state:code",
             meaning="Registration with the NVLink fabric: 0 no fabric, 1 not started, 2 in progress, 3 completed, 4 failed.",
-            sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), smi("fabric_state")),
+            sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), links("fabric_state"), smi("fabric_state")),
         ),
     ),
 }

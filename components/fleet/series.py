@@ -67,6 +67,7 @@ _PARTS: Final = {DCGM_EXPORTER: 18, NVIDIA_GPU_EXPORTER: 14, TEXTFILE: 13}
 _CHECK: Final = 2
 _BUNDLE: Final = 2
 _TEXTFILES: Final = {DCGM_EXPORTER: 2, NVIDIA_GPU_EXPORTER: 2, TEXTFILE: 3}
+_ASKED: Final = 4  # what the textfile collector asks NVIDIA's driver for; AMD's one of it
 _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six of gpu-fleet-pull
 
 # Of sections of the stack file: their part in the own check, the time of each file, and what they say themselves; of jobs also
@@ -104,7 +105,7 @@ _NOT_BY_NVIDIA_SMI: Final = frozenset({"gpu:energy:joules_total", "gpu:pages_ret
 def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = False, pulls: bool = False) -> Series:
     """`mode`: as the label exporter_mode has it. `counters`: of dcgm-exporter. `pulls`: the host provisions itself."""
     rdma = 1 if shape.infiniband_ports else 0
-    links = 0 if is_amd else rdma + shape.gpus * (2 + (2 + 2 * shape.nvlinks if shape.nvlinks else 0))
+    links = 0 if is_amd else rdma + shape.gpus * (2 + (3 + 2 * shape.nvlinks if shape.nvlinks else 0))
     per_gpu = len(_given(counters)) + _of_health(counters) if mode == DCGM_EXPORTER else _PER_GPU[mode]
     if is_amd and mode == TEXTFILE:
         per_gpu -= _RECOVERY_BY_TEXTFILE
@@ -117,7 +118,8 @@ def of_host(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool = F
 def of_fleet(mode: str, *, is_amd: bool = False, pulls: bool = False) -> int:
     """Series about drift, the host's own runs, and the textfiles with them; AMD hosts have no links."""
     links = 2 if is_amd else 0
-    return _PARTS[mode] + _CHECK + _BUNDLE + _TEXTFILES[mode] + 1 - links + (_PULL if pulls else 0)
+    asked = 0 if mode != TEXTFILE else 1 if is_amd else _ASKED
+    return _PARTS[mode] + _CHECK + _BUNDLE + _TEXTFILES[mode] + 1 - links + asked + (_PULL if pulls else 0)
 
 
 def of_node_exporter(shape: HostShape) -> int:

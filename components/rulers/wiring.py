@@ -18,10 +18,15 @@ from components.fleet.monitoring import once_serving
 from components.rulers.resources import RulerServer
 from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
+from gpu_fleet.stackfile.config import StackConfig
+from gpu_fleet.stackfile.counters import counters
 from gpu_fleet.stackfile.sections import Ruler
 
 if TYPE_CHECKING:
     from components.backend.backend import Backend
+
+# By which the alert knows that a GPU has its profiling counters.
+_ENGINE = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
 
 
 def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> RulersArgs:
@@ -54,6 +59,7 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
                 gpus,
                 has_kubernetes=config.kubernetes is not None,
                 maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
+                is_profiling=_is_profiling(config),
             ),
         ],
         loki=_server(loaded, loki, backend, fleet) if loki else None,
@@ -62,6 +68,13 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
         alertmanager=_alertmanager(loaded) if section and section.receivers and evaluates else None,
         alertmanager_templates=templates(),
     )
+
+
+def _is_profiling(config: StackConfig) -> bool:
+    """Others' exporters have lists of their own."""
+    adopts = any(host.adopt for host in config.hosts.values())
+    is_ours = not adopts and (config.kubernetes is None or config.kubernetes.exporter == "install")
+    return is_ours and any(row.name in _ENGINE for row in counters(config.dcgm.counters, config.base).rows)
 
 
 def _server(loaded: LoadedConfig, ruler: Ruler, backend: Backend | None, fleet: Fleet | None) -> RulerServer:

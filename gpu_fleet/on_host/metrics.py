@@ -55,6 +55,11 @@ METRICS: dict[str, Metric] = {
         ("gpu", "cluster_uuid", "clique"),
         "Always 1; NVLink domain across hosts that the GPU belongs to, and its clique there.",
     ),
+    "fabric_state": Metric(
+        "gauge",
+        _GPU,
+        "Registration with the NVLink fabric: 1 not started, 2 in progress, 3 completed, 4 failed; absent without a fabric.",
+    ),
     "rdma_ports": Metric("gauge", (), "InfiniBand and RoCE ports of the host; absent where there are none."),
     "pcie_transmit_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic from the GPU, as sampled by the driver."),
     "pcie_receive_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic to the GPU, as sampled by the driver."),
@@ -63,6 +68,11 @@ METRICS: dict[str, Metric] = {
         "gauge",
         ("collector", "part"),
         "0 when a part of the last collection failed, though not all of it: readings, of GPUs that are listed.",
+    ),
+    "collector_asks": Metric(
+        "gauge",
+        ("collector", "field"),
+        "Always 1; what the last collection asked for, of the values that not every driver and release of the collector has.",
     ),
     "collector_duration_seconds": Metric("gauge", ("collector",), "How long the last collection took."),
     "collector_timestamp_seconds": Metric("gauge", ("collector",), "When the last collection ended."),

@@ -24,7 +24,12 @@ _LANGUAGES: Final[Mapping[alerts.Backend, str]] = {"mimir": "promql", "loki": "l
 _CUSTOM: Final[Mapping[alerts.Backend, str]] = {"mimir": "rules", "loki": "loki"}  # directories of a stack's own rules
 # Written per stack from its hosts, not by a rule file.
 _HOST: Final = frozenset({"datacenter", "cluster", "instance"})
-_INVENTORY: Final = {inventory.HOST: _HOST, inventory.GPUS: _HOST, inventory.MAINTENANCE: _HOST | {"reason"}}
+_INVENTORY: Final = {
+    inventory.HOST: _HOST,
+    inventory.GPUS: _HOST,
+    inventory.MAINTENANCE: _HOST | {"reason"},
+    inventory.PROFILING: frozenset({"datacenter", "cluster", "exporter_mode"}),
+}
 
 
 class SignalErrors(ConfigErrors):

@@ -143,6 +143,17 @@ def test_a_kubernetes_cluster_expects_the_physical_gpus_its_nodes_had_and_no_nod
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
+def test_a_cluster_whose_exporters_are_asked_for_profiling_counters_says_so() -> None:
+    with_it, without = (
+        {group.name: group for group in stack_inventory("d", "c", {"a": 8}, has_kubernetes=True, is_profiling=is_profiling)}
+        for is_profiling in (True, False)
+    )
+    [added] = set(with_it) - set(without)
+    [rule] = with_it[added].rules
+    labels = {"datacenter": "d", "cluster": "c", "exporter_mode": "dcgm-exporter"}
+    assert (rule["record"], rule["labels"]) == ("inventory:profiling:expected", labels)
+
+
 def test_a_host_that_the_stack_file_takes_out_of_service_is_recorded_with_its_reason():
     groups = stack_inventory("us-west", "training", {"a": 8, "b": 8}, has_kubernetes=False, maintenance={"b": 'costs $1 "today"'})
     (group,) = [group for group in groups if group.name == "inventory-us-west-training-maintenance"]

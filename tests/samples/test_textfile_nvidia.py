@@ -65,6 +65,22 @@ def test_the_nvlink_domain_of_a_gpu_is_reported_unless_its_fabric_is_one_host_or
     assert domains == [{"gpu": "0", "cluster_uuid": "7a4f0e2c-8b1d-4e35-9c60-2f1d3b5a7c90", "clique": "32766"}]
 
 
+def test_a_registration_with_the_fabric_that_is_complete_may_have_failed(tmp_path: Path) -> None:
+    """NVIDIA/NVSentinel issues 883 and 889: for 20 days nobody saw either of the two."""
+    uuid = "00000000-0000-0000-0000-000000000000"
+    rows = (
+        f"0, 0, {uuid}, Completed, Success\n"
+        f"1, 0, {uuid}, Completed, Unknown Error\n"
+        f"2, 0, {uuid}, In Progress, N/A\n"
+        f"3, 0, {uuid}, Not Started, Success\n"
+        "4, N/A, N/A, N/A, N/A\n"
+        f"5, 0, {uuid}, Not Supported, Success\n"
+        "6, [GPU requires reset], [GPU requires reset], [GPU requires reset], [GPU requires reset]\n"
+    )
+    found = link_metrics(tmp_path, {"nvlink -s": "", "nvlink": "", "--query-gpu=": rows})
+    assert by_gpu(found, "node_gpu_fabric_state") == {"0": 3, "1": 4, "2": 2, "3": 1}
+
+
 @pytest.mark.parametrize("listing", sorted(NVIDIA_SMI.glob("fields/help-query-gpu-*.txt")), ids=lambda path: path.stem)
 def test_recorded_drivers_know_every_queried_field(listing: Path) -> None:
     known = set(re.findall(r'"([\w.]+)"', listing.read_text()))

@@ -136,6 +136,7 @@ def collect(tools: Tools, metrics: Metrics) -> None:
             found = [values[source] for source in sources if source in values]
             if found:
                 metrics.add(metric, found[0], name)
+    metrics.add("collector_asks", 1, "amd", "ecc_uncorrected_total")
     readable = sum(gpus[name].is_readable for name in counted)
     metrics.part("amd", "readings", works=readable > 0)
     if readable:

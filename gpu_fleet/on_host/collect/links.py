@@ -4,7 +4,8 @@ NVLink: `nvlink -gt d` prints one line per direction, in KiB. Older drivers have
 line in KBytes, which counts only after an administrator has set counter 0 (`nvidia-smi nvlink -sc 0bz`).
 `nvlink -s` prints a speed per link in GB/s, or <inactive>; the number of active links and the slowest speed are reported per
 GPU.
-Domain: the fabric fields of --query-gpu, which drivers until 555 lack; a cluster UUID of zeros is a fabric within one host.
+Domain: the fabric fields of --query-gpu, which drivers until 555 lack; a cluster UUID of zeros is a fabric within one host. A
+registration that is complete may have failed: its status says so, and no exporter but DCGM's reads it.
 RDMA: the ports of /sys/class/infiniband, counted: node_exporter reports none where it cannot read one file of one adapter.
 PCIe: `dmon -s t` prints MB/s, with the names of the columns in its first line. Units are taken as printed: KiB are 1024 bytes;
 KBytes, MB and GB are powers of 1000.
@@ -23,6 +24,8 @@ from ..tools import CollectError, Tools
 
 PATIENCE_S = 3  # five runs within the interval of 15 s; dmon alone takes one second
 KB, KIB, MB, GB = 1e3, 2**10, 1e6, 1e9
+FABRIC = "index,fabric.cliqueId,fabric.clusterUuid,fabric.state,fabric.status"
+_STATES = {"not started": 1, "in progress": 2, "completed": 3}  # NVML's; 4 as in DCGM: failed
 Sample = Tuple[str, float, Tuple[str, ...]]  # metric, value, values of its labels
 
 
@@ -42,7 +45,7 @@ def collect(tools: Tools, metrics: Metrics) -> None:
     samples = [
         *parse_traffic(links),
         *parse_status(ask("nvlink", "-s")),
-        *parse_fabric(ask("--query-gpu=index,fabric.cliqueId,fabric.clusterUuid", "--format=csv,noheader")),
+        *parse_fabric(ask(f"--query-gpu={FABRIC}", "--format=csv,noheader")),
         *parse_pcie(ask("dmon", "-s", "t", "-c", "1")),
     ]
     if not samples:
@@ -84,9 +87,15 @@ def parse_status(text: str) -> Iterator[Sample]:
 
 def parse_fabric(text: str) -> Iterator[Sample]:
     for line in text.splitlines():
-        row = re.fullmatch(r"(\d+), (\d+), ([0-9a-fA-F-]*[1-9a-fA-F][0-9a-fA-F-]*)\s*", line)
-        if row:
-            yield "fabric_info", 1, (row[1], row[3], row[2])
+        gpu, clique, cluster, state, status = [*re.split(r" *, *", line.strip()), *[""] * 5][:5]
+        if not gpu.isdigit():
+            continue
+        if clique.isdigit() and re.fullmatch(r"[0-9a-fA-F-]*[1-9a-fA-F][0-9a-fA-F-]*", cluster):
+            yield "fabric_info", 1, (gpu, cluster, clique)
+        code = _STATES.get(state.lower())
+        if code:
+            has_failed = code == 3 and status.lower() not in ("success", "n/a", "[n/a]", "")
+            yield "fabric_state", 4 if has_failed else code, (gpu,)
 
 
 def parse_pcie(text: str) -> Iterator[Sample]:

@@ -95,6 +95,8 @@ def collect(tools: Tools, metrics: Metrics) -> None:
         for name, value in gpu.values.items():
             metrics.add(name, value, gpu.number)
     metrics.add("unreadable", query.unreadable)
+    for name in ("ecc_uncorrected_total", *(_METRICS[field] for field in optional)):
+        metrics.add("collector_asks", 1, "nvidia", name)
     is_read = any(gpu.is_readable for gpu in query.gpus)
     metrics.part("nvidia", "readings", works=is_read)
     if not is_read:
