@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from alerts import nvlink_rules, sxid_rules, vocabulary, xid_rules
+from alerts import model_servers, nvlink_rules, sxid_rules, vocabulary, xid_rules
 from alerts.model import RuleGroup, read_groups, rule_file
 
 HERE: Final = Path(__file__).parent
@@ -16,6 +16,7 @@ def generated_groups() -> Mapping[Path, tuple[str, list[RuleGroup]]]:
     """Each generated rule file with its source table and its groups."""
     return {
         HERE / "rules" / "vocabulary.yaml": ("vocabulary.py", vocabulary.groups()),
+        HERE / "rules" / "model-servers.yaml": ("model_servers.py", model_servers.metric_groups()),
         HERE / "rules" / "nvlink.yaml": ("nvlink.csv", nvlink_rules.metric_groups()),
         HERE / "rules" / "sxid.yaml": ("sxid.csv", sxid_rules.metric_groups()),
         HERE / "rules" / "xid-tables.yaml": ("xid.csv", xid_rules.table_groups()),

@@ -1,4 +1,4 @@
-"""Inference: the GPUs of a host beside the logs of its containers, on one time axis. Is the GPU the bottleneck, or the server?"""
+"""Inference: GPUs, model servers and container logs of a host on one time axis. Is the GPU the bottleneck, or the server?"""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dashboards.panels import (
     log_lines,
     log_rates,
     one_number,
+    states,
     time_series,
 )
 from dashboards.queries import work as q
@@ -24,17 +25,20 @@ from dashboards.queries.common import HOST, NAME, per_gpu
 ON_GPU = "GPU {{gpu}}, {{instance}}"
 CONTAINER = "{{container}}, {{instance}}"
 NO_LINES = "no log lines: container logs are not collected (logs.docker), or there are none"
+SERVER = "{{model}} {{server}}, {{instance}}"
+NO_SERVERS = "no model server is scraped (gpu-fleet:scrapeTargets)"
+NOT_SERVED = f"{NO_SERVERS}, or it does not report this"
 
 
 def dashboard() -> dict[str, Any]:
     return build(
         "inference",
         "GPU fleet / Inference",
-        "GPUs and containers of an inference host: load, free memory for another model, errors, container logs.",
+        "GPUs, model servers and containers of an inference host: load, free memory for another model, requests, latency, logs.",
         variables=("datacenter", "cluster", "exporter_mode", "instance"),
         one_host_first=True,
         search="Search in logs",
-        rows=(Row("Now", _now()), Row("GPUs", _gpus()), Row("Containers", _containers())),
+        rows=(Row("Now", _now()), Row("GPUs", _gpus()), Row("Model servers", _servers()), Row("Containers", _containers())),
     )
 
 
@@ -118,6 +122,80 @@ def _gpus() -> tuple[Any, ...]:
     )
 
 
+def _server(title: str, queries: list[Query], description: str, unit: str, *, width: int = 12, most: float | None = None) -> Any:
+    return time_series(
+        title,
+        queries,
+        description=description,
+        unit=unit,
+        thresholds=NO_THRESHOLDS,
+        fill=0,
+        width=width,
+        if_none=NOT_SERVED,
+        most=most,
+    )
+
+
+def _servers() -> tuple[Any, ...]:
+    return (
+        _server(
+            "Requests",
+            [Query(q.of_models("model:requests:rate5m", NAME), SERVER)],
+            "Requests per second over five minutes, with those that failed.",
+            "reqps",
+        ),
+        _server(
+            "Running and waiting requests",
+            [
+                Query(q.of_models("model:requests_running:count", NAME), f"{SERVER}: running"),
+                Query(q.of_models("model:requests_waiting:count", NAME), f"{SERVER}: waiting"),
+            ],
+            "Requests that wait while the KV cache is full or the GPU is busy: this server has more load than it can serve.",
+            "short",
+        ),
+        _server(
+            "Request latency",
+            [Query(q.times_of_models("model:request_latency:seconds", NAME), f"{SERVER}: {{{{statistic}}}}")],
+            "From a request's arrival to the end of its answer, over five minutes. Triton reports the mean, with "
+            "summary_latencies=true also p50 and p95.",
+            "s",
+        ),
+        _server(
+            "Time to first token",
+            [Query(q.times_of_models("model:time_to_first_token:seconds", NAME), f"{SERVER}: {{{{statistic}}}}")],
+            "From a request's arrival to its first token; of Triton with histogram_latencies=true to its first response.",
+            "s",
+        ),
+        _server(
+            "Generated tokens",
+            [Query(q.of_models("model:tokens:rate5m", NAME), SERVER)],
+            "Tokens per second over five minutes. None at all while requests run: the server has stalled.",
+            "suffix: tokens/s",
+        ),
+        _server(
+            "KV cache used",
+            [Query(q.of_models("model:kv_cache:ratio", NAME), SERVER)],
+            "Share of the KV cache in use. Near 100 % requests wait, or are preempted and computed again.",
+            "percentunit",
+            most=1,
+        ),
+        _server(
+            "Failed requests",
+            [Query(q.of_models("model:requests_failed:rate5m", NAME), SERVER)],
+            "Requests per second, over five minutes, that ended with an error or were aborted, by their client or the server.",
+            "reqps",
+        ),
+        states(
+            "Scrape targets",
+            Query(q.targets_up(NAME), "{{job}}, {{instance}}"),
+            description="Whether each scrape target of the host answers. One that does not is missing in the panels above.",
+            words={0: ("does not answer", "red"), 1: ("answers", "green")},
+            width=12,
+            if_none="no scrape targets on this host (gpu-fleet:scrapeTargets)",
+        ),
+    )
+
+
 def _containers() -> tuple[Any, ...]:
     return (
         log_counts(
@@ -139,7 +217,7 @@ def _containers() -> tuple[Any, ...]:
         log_lines(
             "Container logs",
             q.printed(HOST),
-            description="Logs of Docker containers or pods; filter them with a regular expression in the field above.",
+            description="Logs of containers (Docker, Podman) or pods; filter them with a regular expression in the field above.",
             width=24,
             if_none=NO_LINES,
         ),

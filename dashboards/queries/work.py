@@ -144,3 +144,24 @@ def printed_by_container(selector: str) -> str:
 def errors_by_container(selector: str) -> str:
     """LogQL: lines that report an error; the ten containers with the most."""
     return f"topk(10, sum by ({ONE_HOST}, container) (count_over_time({{{_CONTAINERS}, {selector}}} {_ERRORS} [$__interval])))"
+
+
+# --- model servers -------------------------------------------------------------------------------------------------
+
+# What the agents scrape besides (alloy/*.alloy): a scrape target of a stack cannot have these names.
+_OUR_JOBS: Final = 'job!~"alloy|gpu-exporter|node-exporter|textfile|kubelet|kube-state-metrics|cadvisor|gpu-fleet-ready"'
+
+
+def of_models(series: str, selector: str) -> str:
+    """Per server and model; the 20 highest."""
+    return f"topk(20, max by ({ONE_HOST}, server, model) ({series}{{{selector}}}))"
+
+
+def times_of_models(series: str, selector: str) -> str:
+    """Seconds, by `statistic`: p50, p95, or mean."""
+    return f"topk(20, max by ({ONE_HOST}, server, model, statistic) ({series}{{{selector}}}))"
+
+
+def targets_up(selector: str) -> str:
+    """Scrape targets of hosts: 1, or 0 where one does not answer."""
+    return f"max by ({ONE_HOST}, job) (up{{{selector}, {_OUR_JOBS}}})"

@@ -11,7 +11,7 @@ from typing import Final
 
 from lab.gpu import setup
 from lab.gpu.machine import KERNEL_LOG
-from lab.showcase import exporters
+from lab.showcase import exporters, models
 from lab.showcase import host as about_host
 from lab.showcase.fleet import HOSTS, Host
 from lab.showcase.remote_write import Labels, Samples, ended
@@ -101,6 +101,8 @@ class Past:
                 whose = {**host.labels, "instance": job} if job == "kube-state-metrics" else host.labels
                 key = _key(name, {**labels, **whose, "job": job})
                 series.setdefault(key, []).append((at_s, value))
+            for target, (name, labels, value) in models.samples(host, at_s, self.start_s):
+                series.setdefault(_key(name, {**labels, **target}), []).append((at_s, value))
         for labels, samples in series.items():
             self.series[labels] = samples if host.is_cut_off else list(ended(samples, STEP_S, self.end_s))
         if host.containers:

@@ -47,7 +47,7 @@ SCENES: Final = (
     Scene("workloads", "workloads", {"datacenter": [MODES_DATACENTER], "cluster": ["kubernetes"]}),
     Scene("jobs", "jobs", {"datacenter": ["us-west"], "cluster": ["training"]}),
     Scene("slurm", "slurm", _REAL),
-    Scene("inference", "inference", _host("kubernetes-host")),
+    Scene("inference", "inference", _host("infer-01")),
     Scene("capacity", "capacity", {}),
     Scene("pipeline", "pipeline", _REAL),
     *(

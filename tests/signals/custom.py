@@ -24,7 +24,7 @@ DASHBOARD = {
             "title": "Waiting requests",
             "gridPos": {"h": 8, "w": 12, "x": 0, "y": 0},
             "datasource": {"type": "prometheus", "uid": "${datasource}"},
-            "targets": [{"refId": "A", "expr": "sum by (model_name) (vllm:num_requests_waiting)"}],
+            "targets": [{"refId": "A", "expr": "sum by (language) (whisper_jobs_waiting)"}],
         }
     ],
 }

@@ -81,7 +81,7 @@ def test_make_dashboards_writes_those_of_the_stack_and_its_own(
 def test_a_metric_of_a_dashboard_or_rule_that_nothing_gives_is_an_error_at_the_file(base: Path) -> None:
     (base / "custom/metrics.txt").unlink()
     text = errors(base)
-    assert "custom/rules/models.yaml, alert ModelQueueLong (severity warning): no exporter and no rule gives" in text
+    assert "custom/rules/models.yaml, record model:requests_waiting:count: no exporter and no rule gives" in text
     assert 'dashboard our-models ("Models"), panel "Waiting requests", query A: no exporter and no rule gives' in text
 
 
@@ -115,7 +115,7 @@ def test_a_directory_elsewhere_is_named_by_its_whole_path(base: Path, tmp_path_f
     examples(other)
     assert errors(base, custom=str(other / "custom")) == ""
     (other / "custom/metrics.txt").unlink()
-    assert f"{other}/custom/rules/models.yaml, alert ModelQueueLong" in errors(base, custom=str(other / "custom"))
+    assert f"{other}/custom/rules/models.yaml, record model:requests_waiting:count" in errors(base, custom=str(other / "custom"))
 
 
 def test_two_dashboards_of_one_uid_are_refused(base: Path) -> None:
