@@ -260,6 +260,11 @@ INHIBITIONS: Final = (
         equal=(*HOST, "pci"),
     ),
     Inhibition(
+        reason="A model server that loses its GPU stalls.",
+        source=('alertname=~"GpuXid|GpuAmdEvent"', 'severity="critical"'),
+        target=('alertname="ModelServerStalled"',),
+    ),
+    Inhibition(
         reason="A missing GPU of a host with an incident that pages belongs to it.",
         source=('alertname="GpuXid"', 'severity="critical"'),
         target=('alertname="GpuMissing"',),
