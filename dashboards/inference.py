@@ -147,22 +147,22 @@ def _servers() -> tuple[Any, ...]:
         _server(
             "Running and waiting requests",
             [
-                Query(q.of_models("model:requests_running:count", NAME), f"{SERVER}: running"),
-                Query(q.of_models("model:requests_waiting:count", NAME), f"{SERVER}: waiting"),
+                Query(q.of_models("model:requests_running:count", NAME), f"running: {SERVER}"),
+                Query(q.of_models("model:requests_waiting:count", NAME), f"waiting: {SERVER}"),
             ],
             "Requests that wait while the KV cache is full or the GPU is busy: this server has more load than it can serve.",
             "short",
         ),
         _server(
             "Request latency",
-            [Query(q.times_of_models("model:request_latency:seconds", NAME), f"{SERVER}: {{{{statistic}}}}")],
+            [Query(q.of_models("model:request_latency:seconds", NAME, "statistic"), f"{{{{statistic}}}} {SERVER}")],
             "From a request's arrival to the end of its answer, over five minutes. Triton reports the mean, with "
             "summary_latencies=true also p50 and p95.",
             "s",
         ),
         _server(
             "Time to first token",
-            [Query(q.times_of_models("model:time_to_first_token:seconds", NAME), f"{SERVER}: {{{{statistic}}}}")],
+            [Query(q.of_models("model:time_to_first_token:seconds", NAME, "statistic"), f"{{{{statistic}}}} {SERVER}")],
             "From a request's arrival to its first token; of Triton with histogram_latencies=true to its first response.",
             "s",
         ),

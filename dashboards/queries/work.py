@@ -152,14 +152,10 @@ def errors_by_container(selector: str) -> str:
 _OUR_JOBS: Final = 'job!~"alloy|gpu-exporter|node-exporter|textfile|kubelet|kube-state-metrics|cadvisor|gpu-fleet-ready"'
 
 
-def of_models(series: str, selector: str) -> str:
-    """Per server and model; the 20 highest."""
-    return f"topk(20, max by ({ONE_HOST}, server, model) ({series}{{{selector}}}))"
-
-
-def times_of_models(series: str, selector: str) -> str:
-    """Seconds, by `statistic`: p50, p95, or mean."""
-    return f"topk(20, max by ({ONE_HOST}, server, model, statistic) ({series}{{{selector}}}))"
+def of_models(series: str, selector: str, *labels: str) -> str:
+    """Per server and model, of whose name or path the last part fits a legend, and per `labels`; the 20 highest."""
+    named = f'label_replace({series}{{{selector}}}, "model", "$1", "model", ".*/(.+)")'
+    return f"topk(20, max by ({', '.join((ONE_HOST, 'server', 'model', *labels))}) ({named}))"
 
 
 def targets_up(selector: str) -> str:
