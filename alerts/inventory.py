@@ -2,8 +2,8 @@
 
 Recorded as `inventory:host:expected` (always 1); if the stack file has a host's GPU count, as `inventory:gpus_expected:count`; if
 it takes the host out of service, as `inventory:host:maintenance` (label `reason`). All have the labels datacenter, cluster and
-instance. Where our dcgm-exporter is asked for profiling counters, `inventory:profiling:expected` says so of the whole cluster
-(label `exporter_mode`). The alerts are in rules/inventory.yaml.
+instance. What our dcgm-exporter is asked for, `inventory:counters:expected` says of the whole cluster, by series of the
+vocabulary (labels `exporter_mode`, `series`). The alerts are in rules/inventory.yaml.
 
 A Kubernetes cluster has its own inventory: its nodes are expected as long as they exist in the API server, with the most GPUs
 that their exporter has reported since they were last in maintenance.
@@ -12,7 +12,7 @@ that their exporter has reported since they were last in maintenance.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from alerts.model import Rule, RuleGroup
@@ -20,7 +20,7 @@ from alerts.model import Rule, RuleGroup
 HOST: Final = "inventory:host:expected"
 GPUS: Final = "inventory:gpus_expected:count"
 MAINTENANCE: Final = "inventory:host:maintenance"
-PROFILING: Final = "inventory:profiling:expected"
+COUNTERS: Final = "inventory:counters:expected"
 
 # As kube-state-metrics writes nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.10gb and amd.com/gpu.
 GPU_RESOURCES: Final = "nvidia_com_gpu|nvidia_com_gpu_shared|nvidia_com_mig_.+|amd_com_gpu"
@@ -37,18 +37,16 @@ def stack_inventory(
     *,
     has_kubernetes: bool,
     maintenance: Mapping[str, str] | None = None,
-    is_profiling: bool = False,
+    counted: Collection[str] = (),
 ) -> list[RuleGroup]:
     """Every inventory group of one stack: its hosts, and its Kubernetes cluster if it has one. `gpus`: see inventory_groups.
 
-    `maintenance`: hosts out of service, with the reason. `is_profiling`: whether all dcgm-exporters are ours and are asked for
-    profiling counters.
+    `maintenance`: hosts out of service, with the reason. `counted`: series of the vocabulary that the dcgm-exporters are asked
+    for, each of them.
     """
     groups = inventory_groups(datacenter, cluster, gpus)
-    if is_profiling:
-        labels = {"datacenter": datacenter, "cluster": cluster, "exporter_mode": "dcgm-exporter"}
-        rule: Rule = {"record": PROFILING, "expr": "vector(1)\n", "labels": labels}
-        groups.append(RuleGroup(name=f"inventory-{datacenter}-{cluster}-profiling", interval=INTERVAL, rules=(rule,)))
+    if counted:
+        groups.append(_counters_group(datacenter, cluster, counted))
     if maintenance:
         groups.append(_maintenance_group(datacenter, cluster, maintenance))
     return [*groups, kubernetes_inventory_group(datacenter, cluster)] if has_kubernetes else groups
@@ -78,6 +76,16 @@ def _maintenance_group(datacenter: str, cluster: str, reasons: Mapping[str, str]
         "labels": {"datacenter": datacenter, "cluster": cluster},
     }
     return RuleGroup(name=f"inventory-{datacenter}-{cluster}-maintenance", interval=INTERVAL, rules=(rule,))
+
+
+def _counters_group(datacenter: str, cluster: str, counted: Collection[str]) -> RuleGroup:
+    series = (f'label_replace(vector(1), "series", {json.dumps(name)}, "", "")' for name in sorted(counted))
+    rule = {
+        "record": COUNTERS,
+        "expr": "\nor\n".join(series) + "\n",
+        "labels": {"datacenter": datacenter, "cluster": cluster, "exporter_mode": "dcgm-exporter"},
+    }
+    return RuleGroup(name=f"inventory-{datacenter}-{cluster}-counters", interval=INTERVAL, rules=(rule,))
 
 
 def _literal(text: str) -> str:

@@ -139,7 +139,7 @@ def of_node_exporter(shape: HostShape) -> int:
 # the most of its NVLinks and of their speed, each twice.
 _REMEMBERED: Final = 4
 _REMEMBERED_OF_LINKS: Final = 4
-_RECORDED_OF_HOST: Final = 42  # 18 of them about what its GPUs are measured to give
+_RECORDED_OF_HOST: Final = 44  # 20 of them about what its GPUs are measured to give
 
 
 def _given(counters: Counters) -> frozenset[str]:
@@ -177,6 +177,12 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
 
 def _is_of_links(metrics: Iterable[str]) -> bool:
     return any(name.startswith(("node_gpu_pcie_", "node_gpu_nvlink")) for name in metrics)
+
+
+def gives(counters: Counters, word: str) -> bool:
+    """Whether dcgm-exporter with this list gives a series of the vocabulary, of a GPU that has it."""
+    numbers = {row.number for row in counters.rows if row.kind != "label"}
+    return any(source.exporter == DCGM_EXPORTER and _any_number(source.metrics) & numbers for source in SERIES[word].sources)
 
 
 def _any_number(metrics: Iterable[str]) -> set[int | None]:

@@ -15,6 +15,7 @@ from components.backend.once_up import once_up
 from components.custom import customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
+from components.fleet.series import gives
 from components.rulers.resources import RulerServer
 from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
@@ -25,8 +26,13 @@ from gpu_fleet.stackfile.sections import Ruler
 if TYPE_CHECKING:
     from components.backend.backend import Backend
 
-# By which the alert knows that a GPU has its profiling counters.
-_ENGINE = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
+# What GpuMetricsMissing knows of a GPU's model.
+_FAMILIES = (
+    "gpu:ecc_uncorrected_volatile:total",
+    "gpu:row_remap_failed:bool",
+    "gpu:throttled:bool",
+    "gpu:graphics_engine_active:ratio",
+)
 
 
 def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> RulersArgs:
@@ -59,7 +65,7 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
                 gpus,
                 has_kubernetes=config.kubernetes is not None,
                 maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
-                is_profiling=_is_profiling(config),
+                counted=_counted(config),
             ),
         ],
         loki=_server(loaded, loki, backend, fleet) if loki else None,
@@ -70,11 +76,13 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
     )
 
 
-def _is_profiling(config: StackConfig) -> bool:
-    """Others' exporters have lists of their own."""
+def _counted(config: StackConfig) -> list[str]:
+    """Series that every dcgm-exporter of the stack is asked for; existing ones have lists of their own."""
     adopts = any(host.adopt for host in config.hosts.values())
-    is_ours = not adopts and (config.kubernetes is None or config.kubernetes.exporter == "install")
-    return is_ours and any(row.name in _ENGINE for row in counters(config.dcgm.counters, config.base).rows)
+    if adopts or (config.kubernetes is not None and config.kubernetes.exporter != "install"):
+        return []
+    listed = counters(config.dcgm.counters, config.base)
+    return [name for name in _FAMILIES if gives(listed, name)]
 
 
 def _server(loaded: LoadedConfig, ruler: Ruler, backend: Backend | None, fleet: Fleet | None) -> RulerServer:

@@ -28,7 +28,7 @@ _INVENTORY: Final = {
     inventory.HOST: _HOST,
     inventory.GPUS: _HOST,
     inventory.MAINTENANCE: _HOST | {"reason"},
-    inventory.PROFILING: frozenset({"datacenter", "cluster", "exporter_mode"}),
+    inventory.COUNTERS: frozenset({"datacenter", "cluster", "exporter_mode", "series"}),
 }
 
 

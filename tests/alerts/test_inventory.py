@@ -143,15 +143,19 @@ def test_a_kubernetes_cluster_expects_the_physical_gpus_its_nodes_had_and_no_nod
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_a_cluster_whose_exporters_are_asked_for_profiling_counters_says_so() -> None:
+def test_what_the_exporters_of_a_cluster_are_asked_for_is_recorded_by_series() -> None:
     with_it, without = (
-        {group.name: group for group in stack_inventory("d", "c", {"a": 8}, has_kubernetes=True, is_profiling=is_profiling)}
-        for is_profiling in (True, False)
+        {group.name: group for group in stack_inventory("d", "c", {"a": 8}, has_kubernetes=True, counted=counted)}
+        for counted in (["gpu:b", "gpu:a"], [])
     )
     [added] = set(with_it) - set(without)
     [rule] = with_it[added].rules
     labels = {"datacenter": "d", "cluster": "c", "exporter_mode": "dcgm-exporter"}
-    assert (rule["record"], rule["labels"]) == ("inventory:profiling:expected", labels)
+    assert (rule["record"], rule["labels"]) == ("inventory:counters:expected", labels)
+    assert [line for line in rule["expr"].splitlines() if line != "or"] == [
+        'label_replace(vector(1), "series", "gpu:a", "", "")',
+        'label_replace(vector(1), "series", "gpu:b", "", "")',
+    ]
 
 
 def test_a_host_that_the_stack_file_takes_out_of_service_is_recorded_with_its_reason():

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from components.fleet.series import HostShape, of_host, of_node_exporter, summary
+from components.fleet.series import HostShape, gives, of_host, of_node_exporter, summary
 from gpu_fleet import toolchain
 from gpu_fleet.host.part import ROOTFS
 from gpu_fleet.on_host import nvidia_gpu_exporter
@@ -71,6 +71,18 @@ def test_nvidia_gpu_exporter_s_series(tmp_path, monkeypatch):
 def test_the_textfile_collectors_series_with_all_links():
     given = len(samples((FIXTURES / "textfile-nvidia.prom").read_text()))
     assert within_a_tenth(of_exporter("textfile", 4, nvlinks=18), given)
+
+
+def test_profiling_counters_are_expected_of_lists_that_have_them(tmp_path):
+    engine, memory = "gpu:graphics_engine_active:ratio", "gpu:ecc_uncorrected_volatile:total"
+    own = tmp_path / "own.csv"
+    own.write_text("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO, gauge, as DCGM 4.6 names it\nDCGM_FI_DEV_GPU_TEMP, gauge, heat\n")
+    lists = ("standard", "profiling", str(own))
+    assert [[gives(counters(name), word) for word in (engine, memory)] for name in lists] == [
+        [False, True],
+        [True, True],
+        [True, False],
+    ]
 
 
 def test_amd_s_textfile_series():

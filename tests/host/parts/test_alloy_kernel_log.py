@@ -37,7 +37,10 @@ NIC_EVENTS = {text: tuple(event) for text, event in _GIVEN["NIC_EVENTS"].items()
 NO_NIC_EVENTS = _GIVEN["NO_NIC_EVENTS"]
 PCIE_ERRORS = _GIVEN["PCIE_ERRORS"]
 NO_PCIE_ERRORS = _GIVEN["NO_PCIE_ERRORS"]
-NOISE = "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready"
+NOISE = {
+    "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
+    "[ 40.000001] gim info:(mailbox_msg_rcv:882) read mmMAILBOX_MSGBUF_RCV_DW0: 0x1",  # ten in a second
+}
 AMD = "[ 41.000000] amdgpu 0000:83:00.0: amdgpu: 1 uncorrectable hardware errors detected in umc block"
 AMD_EVENTS = _GIVEN["AMD_EVENTS"]
 NO_AMD_EVENTS = _GIVEN["NO_AMD_EVENTS"]
@@ -68,14 +71,14 @@ LINES = [
     *NO_NIC_EVENTS,
     *PCIE_ERRORS,
     *NO_PCIE_ERRORS,
-    NOISE,
+    *NOISE,
     *AMD_EVENTS,
     *NO_AMD_EVENTS,
     *FORGED_IN_KERNEL_LINES,
     *FORGED_BY_PROGRAMS,
     LAST,
 ]
-SENT = set(LINES) - {NOISE, *FORGED_BY_PROGRAMS}
+SENT = set(LINES) - {*NOISE, *FORGED_BY_PROGRAMS}
 # Code and detail.
 XIDS: set[tuple[str | None, ...]] = {
     ("79", None),
@@ -227,7 +230,7 @@ def test_uncorrectable_pcie_errors_of_gpus_have_the_time_of_the_last(alloy: Runn
 
 
 def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) -> None:
-    assert not [sent for sent in alloy.receiver.lines if sent.line == NOISE], "Loki is paid by volume"
+    assert not [sent for sent in alloy.receiver.lines if sent.line in NOISE], "Loki is paid by volume"
 
 
 def test_lines_from_before_the_first_start_are_not_sent(alloy: RunningAlloy) -> None:
