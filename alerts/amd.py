@@ -6,11 +6,11 @@ Not done here: rules (xid_rules.py), which are those of XIDs: an event of either
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from alerts.tables import rows
+from alerts.tables import entries
 from alerts.xid import Action, Severity
 
 TABLE: Final = Path(__file__).with_name("amd_events.csv")
@@ -52,18 +52,17 @@ class Event:
     rank: int
 
 
+def _event(row: Mapping[str, str]) -> Event:
+    severity, action = Severity(row["severity"]), Action(row["action"])
+    return Event(name=row["event"], severity=severity, action=action, meaning=row["meaning"], rank=0)
+
+
 def _read(file: Path) -> tuple[Event, ...]:
-    found = rows(file.read_text().splitlines())
+    found = entries(file, _event)
     base = {Severity.CRITICAL: 60, Severity.WARNING: 18}  # below an unknown XID, 30
     return tuple(
-        Event(
-            name=row["event"],
-            severity=(severity := Severity(row["severity"])),
-            action=Action(row["action"]),
-            meaning=row["meaning"],
-            rank=base[severity] + len(found) - number if severity in base else 0,
-        )
-        for number, row in enumerate(found)
+        replace(event, rank=base[event.severity] + len(found) - number) if event.severity in base else event
+        for number, event in enumerate(found)
     )
 
 

@@ -11,12 +11,13 @@ started. There DCGM's health watch decides, for the same products, and never abo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from alerts.model import Rule, RuleGroup
-from alerts.tables import rows
+from alerts.tables import entries
 
 TABLE_FILE: Final = Path(__file__).with_name("nvlink.csv")
 
@@ -34,19 +35,12 @@ class Product:
     source: str
 
 
-def _read() -> tuple[Product, ...]:
-    return tuple(
-        Product(
-            model=row["model"],
-            links=int(row["links"]),
-            speed=int(row["speed_mb_per_s"]) * 1_000_000,
-            source=row["source"],
-        )
-        for row in rows(TABLE_FILE.read_text().splitlines())
-    )
+def _product(row: Mapping[str, str]) -> Product:
+    links, speed = int(row["links"]), int(row["speed_mb_per_s"]) * 1_000_000
+    return Product(model=row["model"], links=links, speed=speed, source=row["source"])
 
 
-PRODUCTS: Final = _read()
+PRODUCTS: Final = tuple(entries(TABLE_FILE, _product))
 
 
 def metric_groups() -> list[RuleGroup]:

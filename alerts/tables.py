@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 
@@ -16,37 +17,54 @@ class Entry(Protocol):
 
 
 Known = TypeVar("Known", bound=Entry)
+Row = TypeVar("Row")
 
 
-class CatalogueError(ValueError):
-    """A table of codes is invalid; the message lists every invalid row."""
+class CatalogueError(SystemExit):
+    """A table is invalid; the message lists every invalid row. Tables are read on import, by nearly every command: whoever edits
+    one gets this message from each, and no traceback."""
 
 
-def rows(lines: Iterable[str]) -> list[dict[str, str]]:
-    """Of a CSV with comment lines."""
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
-def catalogue(file: str, lines: Iterable[str], entry: Callable[[Mapping[str, str]], Known]) -> dict[int, Known]:
-    """The entries of a CSV by their code. `file`: its name, for errors. `entry`: raises ValueError for an invalid row.
+def entries(file: Path, entry: Callable[[Mapping[str, str]], Row]) -> list[Row]:
+    """Of a CSV with comment lines. `entry`: raises ValueError for an invalid row.
 
     Raises:
         CatalogueError: with every invalid row at once.
     """
+    found, errors = _read(file.read_text().splitlines(keepends=True), entry)
+    _refuse(file.name, errors)
+    return found
+
+
+def catalogue(file: str, lines: Iterable[str], entry: Callable[[Mapping[str, str]], Known]) -> dict[int, Known]:
+    """The same by their code, of which each is there once. `file`: its name, for errors. Raises CatalogueError."""
+    listed, errors = _read(lines, entry)
     found: dict[int, Known] = {}
-    errors: list[str] = []
-    for row in rows(lines):
-        try:
-            known = entry(row)
-        except ValueError as error:
-            errors.append(f"code {row['code']}: {error}")
-            continue
+    for known in listed:
         if known.code in found:
             errors.append(f"code {known.code}: is listed twice ({found[known.code].name}, {known.name}); remove one row")
         found[known.code] = known
-    if errors:
-        raise CatalogueError(f"{file} is invalid:\n  " + "\n  ".join(errors))
+    _refuse(file, errors)
     return found
+
+
+def _read(lines: Iterable[str], entry: Callable[[Mapping[str, str]], Row]) -> tuple[list[Row], list[str]]:
+    table = csv.DictReader(line for line in lines if not line.startswith("#"))
+    columns = list(table.fieldnames or ())
+    found, errors = [], []
+    for row in table:
+        try:
+            if None in row or None in row.values():
+                raise ValueError(f"expected {len(columns)} fields: {', '.join(columns)}")
+            found.append(entry(row))
+        except ValueError as error:
+            errors.append(f"{columns[0]} {row[columns[0]]}: {error}")
+    return found, errors
+
+
+def _refuse(file: str, errors: Sequence[str]) -> None:
+    if errors:
+        raise CatalogueError(f"alerts/{file} is invalid:\n  " + "\n  ".join(errors))
 
 
 def text_by_label(texts: Mapping[Any, str], label: str, other: str = "") -> str:

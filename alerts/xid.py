@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from alerts.tables import catalogue, rows
+from alerts.tables import catalogue, entries
 
 CATALOGUE_FILE: Final = Path(__file__).with_name("xid.csv")
 
@@ -177,17 +177,14 @@ class Line:
     action: Action
 
 
-def _lines(file: Path) -> tuple[Line, ...]:
-    return tuple(
-        Line(
-            code=int(row["code"]),
-            kind=row["class"],
-            severity=_member(Severity, "severity", row["severity"]),
-            action=_member(Action, "action", row["action"]),
-        )
-        for row in rows(file.read_text().splitlines())
+def _line(row: Mapping[str, str]) -> Line:
+    return Line(
+        code=int(row["code"]),
+        kind=row["class"],
+        severity=_member(Severity, "severity", row["severity"]),
+        action=_member(Action, "action", row["action"]),
     )
 
 
-LINES: Final = _lines(Path(__file__).with_name("xid_lines.csv"))
+LINES: Final = tuple(entries(Path(__file__).with_name("xid_lines.csv"), _line))
 CATALOGUE: Final[Mapping[int, Xid]] = read(CATALOGUE_FILE.read_text().splitlines(keepends=True))

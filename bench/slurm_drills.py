@@ -37,7 +37,7 @@ from gpu_fleet.host.parts.readiness import SLURM, Readiness
 from gpu_fleet.toolchain import find
 from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.host import PRESENT
-from lab.hosts.slurm import ORDER, Slurm
+from lab.hosts.slurm import ORDER, USER, Slurm
 from lab.standins.programs import gather
 from tests.hosts.placed import PlacedHost
 from tests.prometheus_server import PrometheusServer
@@ -133,6 +133,8 @@ class Lab:
         with self._configured("SchedulerType=sched/builtin", "SchedulerParameters=sched_interval=-1,defer"):
             self.slurm.submit("sleep 1")
             yield self._fault("SlurmQueueStuck", lambda said: re.search(waits, said) is not None)
+        with self._slow_submissions():
+            yield self._fault("SlurmControllerSlow", lambda said: float(_value(said, "gpu_fleet_slurm_duration_seconds")) > 5)
         self.slurm.ask("systemctl stop slurmctld")
         yield self._fault("SlurmNotAnswering", lambda said: _value(said, "gpu_fleet_slurm_success") == "0")
 
@@ -144,6 +146,21 @@ class Lab:
                 return Fault(alert, waited, fires_after(alert, said), said)
             time.sleep(1)
         return Fault(alert, None, None, said)
+
+    @contextmanager
+    def _slow_submissions(self) -> Iterator[None]:
+        """A site's script that is run for each job that is submitted, with slurmctld's locks held. With many more submitters the
+        collector's own calls time out after ten seconds: SlurmNotAnswering."""
+        script = (
+            "function slurm_job_submit() os.execute('sleep 2') return 0 end function slurm_job_modify() return 0 end return 0"
+        )
+        self.slurm.ask(f'echo "{script}" >/etc/slurm/job_submit.lua')
+        submits = f"cd /tmp; while sleep 0.2; do timeout 60 runuser -u {USER} -- sbatch --output=/dev/null --wrap true; done"
+        with self._configured("JobSubmitPlugins=lua"):
+            node = self.slurm.nodes[-1]
+            node.ssh(f"for n in 1 2 3; do systemd-run --quiet --unit=submits-$n sh -c '{submits}'; done")
+            yield
+            node.ssh("systemctl stop 'submits-*'")
 
     @contextmanager
     def _configured(self, *lines: str) -> Iterator[None]:

@@ -102,7 +102,12 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
     """Must be called in a process of its own: the program is imported, and Pulumi's SDK keeps what it is given."""
     engine, monitor = _Engine(), _Monitor()
     stack = Path(file).name.removeprefix("Pulumi.").removesuffix(".yaml")
-    values, secrets, environments = _configuration(directory, directory / file, engine.warnings)
+    try:
+        project, content = (_mapping(directory, name) for name in ("Pulumi.yaml", file))
+    except ValueError as unreadable:
+        empty: dict[str, Any] = {"resources": [], "outputs": {}, "config": {}, "secrets": {}, "warnings": []}
+        return {"file": file, **empty, "environments": None, "error": str(unreadable)}
+    values, secrets, environments = _configuration(project, content, directory, engine.warnings)
     os.environ["PULUMI_CONFIG"] = json.dumps(
         {**{key: _text(value) for key, value in values.items()}, **dict.fromkeys(secrets, UNKNOWN)}
     )
@@ -126,7 +131,7 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
         "resources": monitor.registered,
         "outputs": monitor.outputs,
         "config": {key.removeprefix(f"{PROJECT}:"): value for key, value in values.items()},
-        "secrets": _secrets(directory / file),
+        "secrets": _secrets(content),
         "environments": environments,
         "warnings": engine.warnings,
         "error": error or "\n".join(engine.errors) or None,
@@ -148,11 +153,26 @@ def _program() -> None:
     runpy.run_path("__main__.py", run_name="__main__")
 
 
-def _configuration(directory: Path, stack_file: Path, warnings: list[str]) -> tuple[dict[str, Any], list[str], str | None]:
+def _mapping(directory: Path, name: str) -> dict[str, Any]:
+    """Raises ValueError, without the text of the file: it may hold a secret."""
+    try:
+        content = yaml.safe_load((directory / name).read_text()) or {}
+        if isinstance(content, dict) and isinstance(content.get("config") or {}, dict):
+            return content
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} is not a text file") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"{name}{where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+    raise ValueError(f"{name}: expected a mapping, with a mapping below config")
+
+
+def _configuration(
+    project: Mapping[str, Any], file: Mapping[str, Any], directory: Path, warnings: list[str]
+) -> tuple[dict[str, Any], list[str], str | None]:
     """The stack file over what Pulumi.yaml gives every stack, as Pulumi reads them; the keys whose values are encrypted; and the
     ESC environments."""
-    project = yaml.safe_load((directory / "Pulumi.yaml").read_text())
-    file = yaml.safe_load(stack_file.read_text()) or {}
     environments = _text(file["environment"]) if file.get("environment") else None
     values: dict[str, Any] = {}
     for key, entry in (project.get("config") or {}).items():
@@ -168,10 +188,9 @@ def _configuration(directory: Path, stack_file: Path, warnings: list[str]) -> tu
     return {key: value for key, value in values.items() if key not in encrypted}, encrypted, environments
 
 
-def _secrets(stack_file: Path) -> dict[str, str]:
+def _secrets(file: Mapping[str, Any]) -> dict[str, str]:
     """Key -> digest of the encrypted value, which changes whenever a value is set, also to the same as before. The key "" stands
     for what encrypts them all: a passphrase's salt or the key of a service."""
-    file = yaml.safe_load(stack_file.read_text()) or {}
     encrypted = {
         key.removeprefix(f"{PROJECT}:"): value["secure"]
         for key, value in (file.get("config") or {}).items()

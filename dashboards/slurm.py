@@ -39,9 +39,11 @@ def dashboard() -> dict[str, Any]:
     )
 
 
-def _number(title: str, query: str, description: str, unit: str = "short", thresholds: Any = NO_THRESHOLDS) -> Any:
+def _number(
+    title: str, query: str, description: str, unit: str = "short", thresholds: Any = NO_THRESHOLDS, width: int = 6
+) -> Any:
     return one_number(
-        title, Query(query, title), description=description, unit=unit, thresholds=thresholds, width=6, if_none=NONE
+        title, Query(query, title), description=description, unit=unit, thresholds=thresholds, width=width, if_none=NONE
     )
 
 
@@ -61,6 +63,15 @@ def _now() -> tuple[Any, ...]:
             "The last one of the main scheduler. Where they take more than a second, jobs start late.",
             "s",
             ((None, "green"), (1, "orange")),
+            width=3,
+        ),
+        _number(
+            "Answers take",
+            q.answers_take(CLUSTER),
+            "How long slurmctld took for squeue, sinfo and sdiag. Each is given up after ten seconds.",
+            "s",
+            ((None, "green"), (5, "orange")),
+            width=3,
         ),
         _number("Running jobs", q.total("gpu_fleet_slurm_account_jobs", CLUSTER, "running"), "With and without GPUs."),
         _number(

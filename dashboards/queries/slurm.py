@@ -25,6 +25,11 @@ def answers(selector: str) -> str:
     return f"min(max by ({ONE_CLUSTER}) ({success} * on ({here}) (timestamp({asked}) - {asked} < bool 300)))"
 
 
+def answers_take(selector: str) -> str:
+    """Seconds."""
+    return f"max(gpu_fleet_slurm_duration_seconds{{{selector}}})"
+
+
 def scheduler_cycle(selector: str) -> str:
     """Seconds."""
     return f"max(slurm_schedule_cycle_last{{{selector}}}) / 1e6"

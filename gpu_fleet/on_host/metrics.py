@@ -137,6 +137,7 @@ SLURM: dict[str, Metric] = {
     "gpu_fleet_slurm_account_gpus": Metric("gauge", ("account", "state"), "GPUs that these jobs have, or ask for."),
     "gpu_fleet_slurm_jobs_pending": Metric("gauge", ("reason",), "Jobs by the reason for which they wait."),
     "gpu_fleet_slurm_node_info": Metric("gauge", ("node", "state", "reason"), "Always 1; the state of a node."),
+    "gpu_fleet_slurm_duration_seconds": Metric("gauge", (), "How long the answers of Slurm's controller took."),
     "gpu_fleet_slurm_success": Metric("gauge", (), "1 when Slurm's controller answered."),
     "gpu_fleet_slurm_timestamp_seconds": Metric("gauge", (), "When it was last asked."),
 }

@@ -198,7 +198,7 @@ def _rows(*command: str, count: int) -> Iterator[Sequence[str]]:
             yield (*row[:-1], row[-1][:-1].strip())
 
 
-def metrics(of_jobs: Sequence[Jobs], of_nodes: Sequence[Node], of_controller: Mapping[str, int], now: float) -> str:
+def metrics(of_jobs: Sequence[Jobs], of_nodes: Sequence[Node], of_controller: Mapping[str, float], now: float) -> str:
     found = Metrics.of_slurm()
     for name, value in of_controller.items():
         found.add(name, value)
@@ -286,7 +286,7 @@ def main(_: Sequence[str]) -> int:
     try:
         now = time.time()
         found = jobs(now)
-        text = metrics(found, nodes(), controller(), now)
+        text = metrics(found, nodes(), {**controller(), "gpu_fleet_slurm_duration_seconds": round(time.time() - now, 1)}, now)
         started = [Started(one.partitions[0], one.account, one.began, one.waited) for one in found if one.began]
         replace(waits, counted(text_of(waits), started, now))
     except SlurmError as error:

@@ -216,7 +216,7 @@ def alert_list() -> str:
 
 
 def xids() -> str:
-    rows = tables.rows((_REPO / "alerts/xid.csv").read_text().splitlines())
+    rows = tables.entries(_REPO / "alerts/xid.csv", dict)
     names = list(rows[0])
     text = [
         "# XIDs",
@@ -225,7 +225,7 @@ def xids() -> str:
         "[GpuXid](../runbooks/GpuXid.md).",
         "",
     ]
-    return "\n".join([*text, *_table(names, [[_cell(row[name] or "") for name in names] for row in rows])])
+    return "\n".join([*text, *_table(names, [[_cell(row[name]) for name in names] for row in rows])])
 
 
 def vocabulary() -> str:

@@ -6,23 +6,25 @@ Not done here: downloading. Hosts fetch what gpu_fleet/host/artifacts.py says, t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
 
 FILE = Path(__file__).with_name("versions.yaml")
 ARCHITECTURES = ("amd64", "arm64")
 UNPINNED = "unpinned"
+_NAME: Final = "gpu_fleet/toolchain/versions.yaml"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _Entry = TypeVar("_Entry")
 
 
-class VersionsError(Exception):
-    """versions.yaml lacks an entry; the text names the key and the next step."""
+class VersionsError(SystemExit):
+    """versions.yaml is no YAML, lacks an entry or has an invalid one; the text names the key and the next step. It is read on
+    import, by nearly every command: whoever edits it gets this message from each, and no traceback."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +120,29 @@ def repository(name: str) -> Repository:
 
 
 def _content(file: Path) -> Any:
-    # In every run: the pure Python loader takes ten times as long.
-    return yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+    try:
+        # In every run: the pure Python loader takes ten times as long.
+        return yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise VersionsError(f"{_NAME}{line}: not valid YAML: {error.problem}") from None
+
+
+def _read(file: Path, section: str, entry: Callable[[str, Any], _Entry]) -> dict[str, _Entry]:
+    entries = _content(file).get(section, {})
+    found = {}
+    for name in entries:
+        try:
+            found[name] = entry(name, entries[name])
+        except (KeyError, TypeError, AttributeError) as error:
+            lacks = f"has no {error.args[0]}" if isinstance(error, KeyError) else "has a value of another type than the others"
+            raise VersionsError(f"{_NAME}: {section}.{name} {lacks}.") from None
+    return found
 
 
 def read_releases(file: Path) -> dict[str, Release]:
     """Every program of a versions file. Raises VersionsError with the key of the first error."""
-    programs = _content(file)["programs"]
-    return {name: _release(name, entry) for name, entry in programs.items()}
+    return _read(file, "programs", _release)
 
 
 @cache
@@ -140,15 +157,12 @@ def _releases(file: Path) -> dict[str, Release]:
 
 def read_images(file: Path) -> dict[str, Image]:
     """Every container image of a versions file."""
-    images = _content(file).get("images", {})
-    return {
-        name: Image(
-            repository=entry["repository"],
-            tag=entry["tag"],
-            digest=None if entry["digest"] == UNPINNED else entry["digest"],
-        )
-        for name, entry in images.items()
-    }
+    return _read(file, "images", _image)
+
+
+def _image(_: str, entry: Mapping[str, Any]) -> Image:
+    digest = None if entry["digest"] == UNPINNED else entry["digest"]
+    return Image(repository=entry["repository"], tag=entry["tag"], digest=digest)
 
 
 @cache
@@ -158,28 +172,27 @@ def _charts(file: Path) -> dict[str, Chart]:
 
 def read_charts(file: Path) -> dict[str, Chart]:
     """Every Helm chart of a versions file. Raises VersionsError with the key of the first error."""
-    charts = _content(file).get("charts", {})
-    return {
-        name: Chart(
-            name=name,
-            chart=entry["chart"],
-            version=str(entry["version"]),
-            repository=entry["repository"],
-            sha256=_sha256(f"charts.{name}.sha256", str(entry["sha256"])),
-        )
-        for name, entry in charts.items()
-    }
+    return _read(file, "charts", _chart)
+
+
+def _chart(name: str, entry: Mapping[str, Any]) -> Chart:
+    return Chart(
+        name=name,
+        chart=entry["chart"],
+        version=str(entry["version"]),
+        repository=entry["repository"],
+        sha256=_sha256(f"charts.{name}.sha256", str(entry["sha256"])),
+    )
 
 
 @cache
 def _repositories(file: Path) -> dict[str, Repository]:
-    repositories = _content(file)["repositories"]
-    return {name: Repository(url=entry["url"], key_sha256=entry["key_sha256"]) for name, entry in repositories.items()}
+    return _read(file, "repositories", lambda _, entry: Repository(url=entry["url"], key_sha256=entry["key_sha256"]))
 
 
 def _section(section: str, name: str, entries: Mapping[str, _Entry]) -> _Entry:
     if name not in entries:
-        raise VersionsError(f"gpu_fleet/toolchain/versions.yaml has no {section}.{name}; it has: {', '.join(sorted(entries))}.")
+        raise VersionsError(f"{_NAME} has no {section}.{name}; it has: {', '.join(sorted(entries))}.")
     return entries[name]
 
 
@@ -206,7 +219,5 @@ def _sha256(key: str, value: str) -> str | None:
     if value == UNPINNED:
         return None
     if not _SHA256.fullmatch(value):
-        raise VersionsError(
-            f"gpu_fleet/toolchain/versions.yaml: {key} is {value!r}; it must be 64 hexadecimal digits or {UNPINNED!r}."
-        )
+        raise VersionsError(f"{_NAME}: {key} is {value!r}; it must be 64 hexadecimal digits or {UNPINNED!r}.")
     return value

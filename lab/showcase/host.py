@@ -111,12 +111,13 @@ def _began_until(turn: int) -> str:
     return slurm_waits.counted(_began_until(turn - 1), [job], turn * 300)
 
 
-def _controller(host: Host, at_s: float) -> dict[str, int]:
+def _controller(host: Host, at_s: float) -> dict[str, float]:
     cycle_us = round(4e4 * _wave(host, at_s, 0.5, 1))
     return {
         "slurm_sdiag_jobs_started": int(at_s % 86_400 // 300),
         "slurm_schedule_cycle_last": cycle_us,
         "slurm_server_thread_cnt": 3,
+        "gpu_fleet_slurm_duration_seconds": round(cycle_us / 1e5, 1),
     }
 
 

@@ -114,6 +114,7 @@ def test_accounts_reasons_nodes_and_the_controller(answers: Path) -> None:
     ]
     controller = ("slurm_sdiag_jobs_started", "slurm_schedule_cycle_last", "slurm_server_thread_cnt")
     assert [found[name] for name in controller] == ["2", "666", "3"]
+    assert 0 <= float(found["gpu_fleet_slurm_duration_seconds"]) < 10
     # Without --local a federation that shows itself (fed_display) has the jobs and nodes of its other clusters too.
     assert (answers / "asked").read_text().splitlines() == ["squeue --local %s 0", "sinfo --local %s 0", "sdiag  %s 0"]
 
