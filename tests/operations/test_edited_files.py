@@ -1,4 +1,4 @@
-"""Files of the checkout that users edit, with a mistake in them: a command says where it is, and none ends with a traceback."""
+"""Files of the checkout that users edit, with an error in them: a command says where it is, and none ends with a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests import checkout
 
 # File: what is replaced, by what, and what is said.
-_MISTAKES = {
+_ERRORS = {
     "a sum that is no sum": (
         "gpu_fleet/toolchain/versions.yaml",
         r"amd64: [0-9a-f]{64}",
@@ -57,14 +57,14 @@ def ran(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 _REPORT = ("gpu_fleet.operations.pr_report", "--base", "main")
-_COMMANDS = [(what, _REPORT) for what in _MISTAKES] + [
-    (what, ("alerts.generate",)) for what, of in _MISTAKES.items() if "alerts" in of[0]
+_COMMANDS = [(what, _REPORT) for what in _ERRORS] + [
+    (what, ("alerts.generate",)) for what, of in _ERRORS.items() if "alerts" in of[0]
 ]
 
 
 @pytest.mark.parametrize(("what", "command"), _COMMANDS)
-def test_a_mistake_is_named_and_is_no_traceback(project: Path, what: str, command: tuple[str, ...]) -> None:
-    name, old, new, said = _MISTAKES[what]
+def test_an_error_is_named_and_is_no_traceback(project: Path, what: str, command: tuple[str, ...]) -> None:
+    name, old, new, said = _ERRORS[what]
     file = project / name
     text = file.read_text()
     changed = re.sub(old, new, text, count=1)
