@@ -20,6 +20,10 @@ from alerts.xid_rules import ALERT as XID
 # Not `==` and `!=`: what they compare with is a state.
 _COMPARED: Final = re.compile(r"(?:>=|<=|>|<)\s*(?P<number>\d+(?:\.\d+)?)(?![\w.])")
 _LOG_CODES: Final = re.compile(r'\{job="kernel", xid=~"([\d|]+)"\}')
+# The window of a rate of counters; those in hours are longer than any.
+_RATES: Final = re.compile(r"(?P<of>\b(?:rate|irate|increase|delta|deriv)\([^][()]+)\[(?P<count>\d+)(?P<unit>[sm])\]")
+_NEWEST: Final = re.compile(r"(\btime\(\) - host:newest_sample:timestamp_seconds > )(\d+)")
+_NEWEST_LATE_S: Final = 105  # the record's age, the wait of the rule that reads it, and 15 s to be sent
 _COMPARISONS: Final = (">=", "<=", ">", "<")
 _MARK: Final = 987654321.0  # no rule compares with it
 
@@ -39,12 +43,14 @@ class Override:
 class Customization:
     """`overrides`: by the name of an alert, or by a name that `names_of` gives to some of its rules. `labels`: of every alert.
 
-    `files`: rule files of the stack's own, by backend (rules, loki), which are loaded beside ours.
+    `files`: rule files of the stack's own, by backend (rules, loki), which are loaded beside ours. `scrape_interval_s`: the
+    longest of the hosts that send to these rulers; 0: the rules as they are written.
     """
 
     overrides: Mapping[str, Override] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    scrape_interval_s: int = 0
 
 
 NO_CUSTOMIZATION: Final = Customization()
@@ -60,9 +66,28 @@ def names_of(rule: Rule) -> tuple[str, ...]:
 def customized(groups: Iterable[RuleGroup], custom: Customization) -> Iterator[RuleGroup]:
     """Our groups with the overrides applied. A group without rules is left out."""
     for group in groups:
-        rules = _merged(overridden(rule, custom.overrides) for rule in group.rules) if custom.overrides else group.rules
-        if rules:
-            yield replace(group, rules=tuple(rules))
+        rules: Iterable[Rule] = [for_interval(rule, custom.scrape_interval_s) for rule in group.rules]
+        if custom.overrides:
+            rules = _merged(overridden(rule, custom.overrides) for rule in rules)
+        if kept := tuple(rules):
+            yield replace(group, rules=kept)
+
+
+def for_interval(rule: Rule, scrape_interval_s: int) -> Rule:
+    """A rule for hosts that are scraped every `scrape_interval_s` seconds. The rules are written for 15 s, which changes nothing.
+
+    A rate needs two samples, and four scrapes so that one may fail. Whether the newest sample of a host is late is asked of a
+    record that is up to a minute old, by a rule that is evaluated each minute.
+    """
+    expression = _RATES.sub(lambda found: _raised(found, 4 * scrape_interval_s), rule["expr"])
+    expression = _NEWEST.sub(lambda found: f"{found[1]}{max(int(found[2]), scrape_interval_s + _NEWEST_LATE_S)}", expression)
+    return rule if expression == rule["expr"] else {**rule, "expr": expression}
+
+
+def _raised(found: re.Match[str], least_s: int) -> str:
+    """A rate over `least_s` or more."""
+    window_s = int(found["count"]) * {"s": 1, "m": 60}[found["unit"]]
+    return found[0] if window_s >= least_s else f"{found['of']}[{least_s // 60}m]"
 
 
 def labelled(group: RuleGroup, labels: Mapping[str, str]) -> RuleGroup:

@@ -15,7 +15,7 @@ from alerts.vocabulary import SERIES
 from alerts.xid import CATALOGUE, LINES, Action, Severity
 
 PASS, WARN, FAIL = "pass", "warn", "fail"
-OLD_S: Final = 60  # of what is scraped, as on hosts
+LATE_S: Final = 45  # how much later than its interval a scrape may be
 RULES_OLD_S: Final = 120  # Mimir evaluates rules a minute late by default (ruler_evaluation_delay_duration)
 
 
@@ -117,13 +117,14 @@ def table() -> str:
     )
 
 
-def cluster_table(datacenter: str, cluster: str) -> str:
+def cluster_table(datacenter: str, cluster: str, scrape_interval_s: int) -> str:
     """As JSON, for the nodes of a Kubernetes cluster (gpu_fleet/on_cluster/verdict.py): queries of what the rules have recorded.
 
     `fresh`: what must be at most so many seconds old, or the node is unknown; the query gives the age by `instance`. `signals`:
     one reason for each series of the answer, `not_while` any of these are old; `actions`: code -> class of its line -> action.
     """
     here = f"datacenter={json.dumps(datacenter)},cluster={json.dumps(cluster)}"
+    old_s = scrape_interval_s + LATE_S
     gravest = {code: {kind: text for kind, (_, text) in found.items()} for code, found in _kernel().items()}
     signals = [
         {
@@ -158,8 +159,8 @@ def cluster_table(datacenter: str, cluster: str) -> str:
     fresh = [
         {"code": code, "text": text, "most_s": most_s, "query": f"time() - max by (instance) ({newest})"}
         for code, text, most_s, newest in (
-            ("exporter_old", "the GPU exporter has not answered for a minute", OLD_S, _newest_up(here, "gpu-exporter")),
-            ("agent_old", "Alloy, which reads the kernel log, has not reported for a minute", OLD_S, _newest_up(here, "alloy")),
+            ("exporter_old", "the GPU exporter has not answered for a minute", old_s, _newest_up(here, "gpu-exporter")),
+            ("agent_old", "Alloy, which reads the kernel log, has not reported for a minute", old_s, _newest_up(here, "alloy")),
             ("rules_old", "the store's ruler has recorded no GPU lately", RULES_OLD_S, f"timestamp(gpu:info{{{here}}})"),
             (
                 "events_old",

@@ -34,6 +34,7 @@ def customization(config: StackConfig) -> Customization:
             for name, rule in (section.rules if section else {}).items()
         },
         labels=section.labels if section else {},
+        scrape_interval_s=config.scrape_interval_s,
         files={kind: config.custom_files(kind) for kind in CONTENT if kind != "dashboards"} if section else {},
     )
 

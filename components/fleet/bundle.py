@@ -45,6 +45,7 @@ def bundle(config: StackConfig) -> Bundle:
         dcgm_runtime=config.dcgm.runtime,
         scrape=_scrape(config),
         scrape_targets=bool(config.scrape_targets),
+        scrape_interval_s=config.scrape_interval_s,
         monitoring=_monitoring(config, source, url=url, directory=directory),
         readiness=_readiness(config),
         jobs=Jobs() if config.jobs else None,

@@ -87,7 +87,7 @@ def scrape_config(config: StackConfig, facts: Mapping[str, Mapping[str, str]]) -
             "scheme": "https",
             "basic_auth": login.copy(),
             "tls_config": {"ca_file": "gpu-fleet-ca.pem"},
-            "scrape_interval": "15s",
+            "scrape_interval": f"{config.scrape_interval_s}s",
             "static_configs": hosts,
         }
         for job, hosts in targets.items()

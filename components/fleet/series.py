@@ -14,6 +14,7 @@ from typing import Final
 from alerts.vocabulary import SERIES
 from gpu_fleet.host.dcgm.fields import known_fields
 from gpu_fleet.host.parts.exporter_choice import DCGM_EXPORTER, NVIDIA_GPU_EXPORTER, TEXTFILE
+from gpu_fleet.host.scrape_interval import DEFAULT_S
 from gpu_fleet.stackfile.counters import Counters
 from gpu_fleet.stackfile.hostspec import HostSpec
 
@@ -197,10 +198,12 @@ def summary(
     readiness: bool = False,
     jobs: bool = False,
     queue_hosts: int = 0,
+    interval_s: int = DEFAULT_S,
 ) -> tuple[str, Series] | None:
     """The estimate in words, and its sum where each host gives the most that it may; None without hosts.
 
     `readiness`, `jobs`: whether the stack has the section. Every GPU is taken to have a job. `queue_hosts`: how many ask Slurm.
+    `interval_s`: of scrapes.
     """
     kinds = Counter((host.exporter, host.vendor, host.gpus, host.connection == "pull") for host in hosts if not host.lost)
     if not kinds:
@@ -227,8 +230,9 @@ def summary(
         lines.append(f"{_counted(queue_hosts, 'host')} with Slurm's queue: {queue:,} more each")
     sums = f"{total.sent:,} sent by {_counted(sum(kinds.values()), 'host')}, and {total.recorded:,} recorded from them"
     node = f"{of_node_exporter(usual):,} of them, on a server with {usual.cpus} CPU threads"
-    text = "\n  ".join([f"Series in Mimir, estimated: up to {sums}.", *lines, f"Each host's node_exporter gives {node}."])
-    return text, total
+    samples = f"{total.sent / interval_s:,.0f} samples per second, {60 / interval_s:g} per series and minute"
+    ends = [f"Each host's node_exporter gives {node}.", f"Scraped every {interval_s} s, they are {samples}."]
+    return "\n  ".join([f"Series in Mimir, estimated: up to {sums}.", *lines, *ends]), total
 
 
 def _modes(exporter: str, vendor: str) -> Iterator[str]:

@@ -72,6 +72,7 @@ def estimated_series(config: StackConfig) -> dict[str, int]:
         readiness=config.readiness is not None,
         jobs=config.jobs is not None,
         queue_hosts=len(asking(config.jobs)) if config.jobs else 0,
+        interval_s=config.scrape_interval_s,
     )
     if estimate is None:
         return {"sent": 0, "recorded": 0}

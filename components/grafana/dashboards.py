@@ -28,6 +28,7 @@ class DataSource:
     uid: str
     name: str
     type: str  # Grafana's plugin id: prometheus, loki
+    scrape_interval_s: int | None = None  # None: Grafana's own default, 15 s
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     username: str | None = None
@@ -156,7 +157,9 @@ def _headers(source: DataSource) -> dict[str, pulumi.Input[str]] | None:
 def _settings(source: DataSource) -> str | None:
     """Grafana's names: https://grafana.com/docs/grafana/latest/administration/provisioning/#json-data, read 2026-11-22."""
     settings = {"tlsAuthWithCACert": bool(source.ca), "tlsAuth": bool(source.certificate)}
-    used = {name: True for name, is_used in settings.items() if is_used}
+    used: dict[str, bool | str] = {name: True for name, is_used in settings.items() if is_used}
+    if source.scrape_interval_s is not None:
+        used["timeInterval"] = f"{source.scrape_interval_s}s"
     return json.dumps(used) if used else None
 
 

@@ -18,6 +18,7 @@ from components.grafana.alerting import AlertingArgs
 from components.grafana.dashboards import DashboardsArgs, DataSource
 from components.grafana.ownership import Owner
 from components.stack import LoadedConfig
+from gpu_fleet.host.scrape_interval import DEFAULT_S
 from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.sections import Ruler, Rulers, Server
 
@@ -89,6 +90,7 @@ def _data_source(loaded: LoadedConfig, server: Server, secrets: str, url: str, u
         uid=uid,
         name=name,
         type=kind,
+        scrape_interval_s=None if kind == "loki" or config.scrape_interval_s == DEFAULT_S else config.scrape_interval_s,
         url=url,
         headers={**({"X-Scope-OrgID": server.tenant} if server.tenant else {}), **server.headers},
         username=server.username,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpu_fleet.host.part import ROOTFS
+from gpu_fleet.host.scrape_interval import DEFAULT_S, scraped_every
 from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.sections import Logs, Metrics
 
@@ -23,9 +24,17 @@ def alloy_files(
     return tuple(_files(section, metrics, logs, has_readiness))
 
 
-def alloy_config(section: Kubernetes, metrics: Metrics | None, logs: Logs | None, *, has_readiness: bool = False) -> str:
+def alloy_config(
+    section: Kubernetes,
+    metrics: Metrics | None,
+    logs: Logs | None,
+    *,
+    has_readiness: bool = False,
+    scrape_interval_s: int = DEFAULT_S,
+) -> str:
     """The whole configuration as one file, for Alloy's chart."""
-    return "\n".join(file.read_text() for file in alloy_files(section, metrics, logs, has_readiness=has_readiness))
+    text = "\n".join(file.read_text() for file in alloy_files(section, metrics, logs, has_readiness=has_readiness))
+    return scraped_every(text, scrape_interval_s)
 
 
 def _files(section: Kubernetes, metrics: Metrics | None, logs: Logs | None, has_readiness: bool) -> Iterator[Path]:

@@ -37,7 +37,7 @@ _RENEWS: Final = {
 def program_files(plan: ClusterPlan) -> dict[str, str]:
     """What is mounted below LIBRARY, by path."""
     files = {f"gpu_fleet/{module}.py": (_SOURCES / f"gpu_fleet/{module}.py").read_text() for module in _MODULES}
-    return {**files, _TABLE: cluster_table(plan.datacenter, plan.cluster)}
+    return {**files, _TABLE: cluster_table(plan.datacenter, plan.cluster, plan.scrape_interval_s)}
 
 
 def rules(does: str) -> list[Values]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from components.kubernetes.alloy_config import alloy_config
 from components.kubernetes.scaling import adapter_rules
+from gpu_fleet.host.scrape_interval import DEFAULT_S
 from gpu_fleet.on_cluster.nodes import TAINT
 from gpu_fleet.stackfile.counters import Counters
 from gpu_fleet.stackfile.kubernetes import Kubernetes
@@ -30,6 +31,8 @@ ADAPTER_AUTH_KEY: Final = "adapter-kubeconfig"
 GRAFANA_USER_KEY: Final = "grafana-admin-user"
 GRAFANA_PASSWORD_KEY: Final = "grafana-admin-password"  # noqa: S105
 ALLOY_PORT: Final = 12345
+# Default of scrapeInterval of the operator's Prometheus (API reference of monitoring.coreos.com/v1, read 2026-11-28).
+_OPERATOR_S: Final = 30
 
 # How many nodes at once an upgrade may leave without an exporter or agent. One at a time takes hours on a thousand nodes.
 _AT_ONCE: Final = "10%"
@@ -67,6 +70,7 @@ class ClusterPlan:
     logs: Logs | None
     counters: Counters
     readiness: Readiness | None = None
+    scrape_interval_s: int = DEFAULT_S
     workloads: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
     @property
@@ -190,7 +194,7 @@ def _service_monitor(plan: ClusterPlan) -> Values:
     return {
         "enabled": True,
         # The interval of hosts; the exporter itself reads the GPUs every 30 s.
-        "interval": "15s",
+        "interval": f"{plan.scrape_interval_s}s",
         "scrapeTimeout": "10s",
         # pod, namespace and container are of the pod that holds the GPU, not of the exporter.
         "honorLabels": True,
@@ -233,7 +237,7 @@ def alloy(plan: ClusterPlan) -> Values:
     if plan.scrapes_by_operator:
         monitor |= {
             "additionalLabels": dict(section.monitor_labels),
-            "interval": "15s",
+            "interval": f"{plan.scrape_interval_s}s",
             "relabelings": relabelings(plan, "alloy"),
             "metricRelabelings": [{"action": "keep", "sourceLabels": ["__name__"], "regex": _OF_ALLOY}],
         }
@@ -276,7 +280,9 @@ def alloy(plan: ClusterPlan) -> Values:
 
 
 def _alloy_config(plan: ClusterPlan) -> str:
-    return alloy_config(plan.section, plan.metrics, plan.logs, has_readiness=plan.readiness is not None)
+    return alloy_config(
+        plan.section, plan.metrics, plan.logs, has_readiness=plan.readiness is not None, scrape_interval_s=plan.scrape_interval_s
+    )
 
 
 def _as_helm_literal(text: str) -> str:
@@ -382,6 +388,7 @@ def node_exporter(plan: ClusterPlan) -> Values:
         monitor |= {
             "additionalLabels": dict(plan.section.monitor_labels),
             "relabelings": relabelings(plan, "node-exporter"),
+            **_of_operator(plan),
         }
     return {
         "tolerations": _EVERYWHERE,
@@ -393,12 +400,17 @@ def node_exporter(plan: ClusterPlan) -> Values:
     }
 
 
+def _of_operator(plan: ClusterPlan) -> Values:
+    """What is about the nodes and the cluster is scraped as often as the operator does by itself, every 30 s, or less often."""
+    return {"interval": f"{plan.scrape_interval_s}s"} if plan.scrape_interval_s > _OPERATOR_S else {}
+
+
 def kube_state_metrics(plan: ClusterPlan) -> Values:
     monitor: Values = {"enabled": plan.scrapes_by_operator}
     if plan.scrapes_by_operator:
         monitor |= {
             "additionalLabels": dict(plan.section.monitor_labels),
-            "http": {"honorLabels": True, "relabelings": _of_cluster(plan, "kube-state-metrics")},
+            "http": {"honorLabels": True, "relabelings": _of_cluster(plan, "kube-state-metrics"), **_of_operator(plan)},
         }
     return {"nodeSelector": dict(_LINUX), "prometheus": {"monitor": monitor}}
 
@@ -452,7 +464,7 @@ def monitors(plan: ClusterPlan) -> list[Values]:
         if installed != "existing":
             continue
         endpoint: Values = {
-            "interval": "15s",
+            "interval": f"{plan.scrape_interval_s}s",
             "scrapeTimeout": "10s",
             # pod, namespace and container are of the pod that the series is about, not of the exporter.
             "honorLabels": True,

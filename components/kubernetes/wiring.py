@@ -50,6 +50,7 @@ def cluster_plan(config: StackConfig) -> ClusterPlan:
         logs=config.logs,
         counters=counters(config.dcgm.counters, config.base),
         readiness=config.readiness,
+        scrape_interval_s=config.scrape_interval_s,
     )
 
 

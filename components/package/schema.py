@@ -19,7 +19,18 @@ HOST: Final = f"{PROJECT}:index:Host"
 RULE_GROUP: Final = f"{PROJECT}:ruler:RuleGroup"
 # Servers on the machine that runs Pulumi: for trying out this repository.
 _NOT_OFFERED: Final = ("backend",)
-OF_HOST: Final = ("datacenter", "cluster", "ssh", "metrics", "logs", "scrape", "scrapeTargets", "artifacts", "dcgm")
+OF_HOST: Final = (
+    "datacenter",
+    "cluster",
+    "ssh",
+    "metrics",
+    "logs",
+    "scrapeInterval",
+    "scrape",
+    "scrapeTargets",
+    "artifacts",
+    "dcgm",
+)
 SECRETS_OF_HOST: Final = tuple(
     name for name in SECRETS if name.startswith(("ssh", "sudo", "metrics", "logs", "scrape")) and name != "sudoPasswords"
 )

@@ -42,8 +42,8 @@ METRIC: Final = "gpu_fleet_test_alert_timestamp_seconds"
 SEVERITIES: Final = ("critical", "warning")
 INSTANCE_WITHOUT_HOST: Final = "make-test-alert"
 # Typical: 30 s for critical alerts, a minute for warnings, which wait for others of their group. A Mimir with default settings
-# evaluates a minute late.
-WITHIN_S: Final = 240
+# evaluates a minute late. And a scrape.
+WITHIN_S: Final = 225
 # The operator writes a ConfigMap, which a kubelet brings to the pod within a minute and a half; then the reloader reads it.
 OPERATOR_WITHIN_S: Final = 360
 _POLL_S: Final = 1.0
@@ -410,7 +410,7 @@ def in_rulers(config: StackConfig, stack: str, found: Configuration, options: ar
         passed = stages(test, config, host)
     send(test, config, stack, found, host)
     try:
-        return test, follow(list(passed), time.monotonic())
+        return test, follow(list(passed), time.monotonic(), WITHIN_S + config.scrape_interval_s)
     finally:
         if host:
             _on(host, removal(host, test.started), config, stack, found)

@@ -49,7 +49,7 @@ _PREVIEW_FLAGS = ("--diff", "--parallel", "200")
 SAVED_ONCE = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 _CANNOT_BE_CREATED_TWICE = {"kubernetes", "grafana", "backend", "monitoring"}
 
-_DATA_WITHIN_S = 90  # DCGM needs half a minute for its first reading; Alloy scrapes every 15 s
+_DATA_WITHIN_S = 75  # and a scrape: DCGM needs half a minute for its first reading
 _DATA_PAUSE_S = 3
 
 # What a host needs, as patterns of resource URNs: its component, the bundle and the provider, which may have to be created first;
@@ -201,7 +201,8 @@ def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], 
         config = configuration.load()
         if not hosts or config.metrics is None or config.metrics.queries is None:
             return
-        store, until = Mimir.of(config, stack), time.monotonic() + _DATA_WITHIN_S
+        within_s = _DATA_WITHIN_S + config.scrape_interval_s
+        store, until = Mimir.of(config, stack), time.monotonic() + within_s
         print("Waiting for the hosts' samples in the metrics store.", file=sys.stderr, flush=True)
         specs = [config.hosts[name] for name in hosts if name in config.hosts]
         while True:
@@ -218,7 +219,7 @@ def _await_data(configuration: Configuration, stack: str, hosts: Sequence[str], 
         print(f"Whether the hosts' samples arrive is not known: {error}")
         return
     if lacking:
-        print(f"Of {_hosts(len(lacking))} not everything arrived within {_DATA_WITHIN_S} s; docs/when-up-fails.md lists causes:")
+        print(f"Of {_hosts(len(lacking))} not everything arrived within {within_s} s; docs/when-up-fails.md lists causes:")
         for name, lines in list(lacking.items())[:10]:
             print(f"  {name}: {'; '.join(lines)}")
         if len(lacking) > 10:

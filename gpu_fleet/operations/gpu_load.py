@@ -42,7 +42,7 @@ BUSY: Final = {
 }
 _ENGINE: Final = ("gpu:graphics_engine_active:ratio", "gpu:utilization:ratio")  # the first needs profiling counters
 _RISE: Final = 0.3  # least increase that counts as the load; idle GPUs vary by a few hundredths
-_ARRIVAL_S: Final = 120  # exporter 30 s, scrape 15 s, recording rule 15 s, and the same again
+_READING_S: Final = 45  # exporter 30 s, recording rule 15 s
 _PULL_S: Final = 600  # of the image, on a host
 _POLL_S: Final = 2.0
 
@@ -224,9 +224,10 @@ def run_test(mimir: Mimir, config: StackConfig, test: int, load: Callable[[], st
     started = time.time()
     labels = f"{here}, {load()}"
     ended = time.monotonic()
+    within_s = 2 * (_READING_S + config.scrape_interval_s)
     while True:
         found = readings(mimir, test, labels, int(time.time() - started) + 1)
-        if is_visible(test, found) or time.monotonic() - ended > _ARRIVAL_S:
+        if is_visible(test, found) or time.monotonic() - ended > within_s:
             return found
         time.sleep(_POLL_S)
 

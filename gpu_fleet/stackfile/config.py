@@ -57,7 +57,7 @@ from gpu_fleet.stackfile.sections import (
 )
 from gpu_fleet.stackfile.validation import check_all
 from gpu_fleet.stackfile.validation.subject import Stack
-from gpu_fleet.stackfile.values import local_path
+from gpu_fleet.stackfile.values import duration_s, local_path
 
 __all__ = [
     "ROOT",
@@ -86,6 +86,7 @@ class StackConfig:
     monitoring: Monitoring | None
     metrics: Metrics | None
     logs: Logs | None
+    scrape_interval_s: int
     scrape: Scrape | None
     scrape_targets: Targets | None
     artifacts: Artifacts
@@ -127,6 +128,7 @@ class StackConfig:
             monitoring=file.monitoring,
             metrics=file.metrics,
             logs=file.logs,
+            scrape_interval_s=round(duration_s(file.scrape_interval) or 0),
             scrape=file.scrape,
             scrape_targets=file.scrape_targets,
             artifacts=file.artifacts,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpu_fleet.host.scrape_interval import DEFAULT_S
 from gpu_fleet.stackfile.alerts import Alerts
 from gpu_fleet.stackfile.custom import Custom
 from gpu_fleet.stackfile.evidence import Evidence
@@ -32,6 +33,7 @@ from gpu_fleet.stackfile.values import (
     Name,
     Port,
     QueryUrl,
+    ScrapeInterval,
     Section,
     Sha256,
     Share,
@@ -300,6 +302,8 @@ class StackFile(Section):
     """Where metrics go; needed with hosts. Default: the monitoring server."""
     logs: Logs | None = None
     """Where logs go. Default: the monitoring server. Without either, XIDs are seen only through the exporter."""
+    scrape_interval: ScrapeInterval = f"{DEFAULT_S}s"
+    """How often exporters are scraped. In a stack with rules or dashboards of several sites: the longest interval of these."""
     scrape: Scrape | None = None
     """Lets a Prometheus of yours fetch the hosts' metrics. Default: exporters answer on loopback only."""
     scrape_targets: Targets | None = None

@@ -26,7 +26,7 @@ def host_settings(host: HostSpec, stack: StackConfig) -> dict[str, str]:
 def shared_settings(stack: StackConfig) -> dict[str, str]:
     """The settings of a host of which the stack file says nothing but that it exists."""
     everywhere = {job: target for job, target in (stack.scrape_targets or {}).items() if not target.hosts}
-    targets = scrape_targets.settings(everywhere) if stack.scrape_targets else {}
+    targets = scrape_targets.settings(everywhere, stack.scrape_interval_s) if stack.scrape_targets else {}
     return _named({**_of_stack(stack), **_of_host(HostEntry()), **targets})
 
 
@@ -34,7 +34,7 @@ def _targets_of(host: HostSpec, stack: StackConfig) -> dict[str, str]:
     if not stack.scrape_targets:
         return {}
     here = {job: target for job, target in stack.scrape_targets.items() if scrape_targets.on_host(target, host)}
-    return scrape_targets.settings(here)
+    return scrape_targets.settings(here, stack.scrape_interval_s)
 
 
 def _jobs_of(host: HostSpec, stack: StackConfig) -> dict[str, str]:

@@ -16,7 +16,8 @@ from pydantic.config import JsonDict, JsonValue
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from gpu_fleet.stackfile.problems import shown
+from gpu_fleet.host.scrape_interval import ALLOWED_S
+from gpu_fleet.stackfile.problems import listed, shown
 
 LONGEST_NAME = 40  # a datacenter or cluster is part of Grafana uids and Kubernetes names, which end at 40 and 63 characters
 
@@ -473,3 +474,24 @@ def rule_duration(shortest: str, longest: str, example: str) -> TextType:
         return found
 
     return AfterValidator(strict), field
+
+
+_SCRAPE_INTERVALS = [f"{seconds}s" for seconds in ALLOWED_S]
+
+
+def _scrape_interval(text: str) -> str:
+    if text in _SCRAPE_INTERVALS:
+        return text
+    seconds, fix = duration_s(text), "write one of them"
+    if seconds is not None and seconds < ALLOWED_S[0]:
+        fix = f"write {_SCRAPE_INTERVALS[0]}: exporters read the GPUs as often, and more scrapes send the same values again"
+    elif seconds is not None and f"{seconds:g}s" in _SCRAPE_INTERVALS:
+        fix = f"write {seconds:g}s"
+    elif seconds is not None and seconds > ALLOWED_S[-1]:
+        fix = f"write {_SCRAPE_INTERVALS[-1]}: rules look back five minutes, in which some scrapes may fail"
+    raise refuse(f"found {shown(text)}", expected=listed(_SCRAPE_INTERVALS), fix=fix)
+
+
+ScrapeInterval = Annotated[
+    str, *text_type(_scrape_interval, listed(_SCRAPE_INTERVALS), *_SCRAPE_INTERVALS, enum=list(_SCRAPE_INTERVALS))
+]

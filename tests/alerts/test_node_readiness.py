@@ -12,13 +12,14 @@ import yaml
 
 import alerts
 from alerts.readiness import _TEXTS as READINESS_TEXTS
-from alerts.readiness import OLD_S, RULES_OLD_S, cluster_table
+from alerts.readiness import LATE_S, RULES_OLD_S, cluster_table
 from dashboards.parts import RECOVERY_ACTIONS
 from gpu_fleet import toolchain
 from gpu_fleet.on_cluster.nodes import TAINT
 from gpu_fleet.on_host.collect.nvidia import _RECOVERY as RECOVERY_WORDS
 
-TABLE = json.loads(cluster_table("d", "c"))
+SCRAPED_S = 15
+TABLE = json.loads(cluster_table("d", "c", SCRAPED_S))
 FRESH = {one["code"]: one["query"] for one in TABLE["fresh"]}
 SIGNALS = {one["code"]: one["query"] for one in TABLE["signals"]}
 
@@ -100,7 +101,7 @@ def test_a_sample_is_as_old_as_when_it_was_scraped(tmp_path: Path) -> None:
     given += [gpu("DCGM_FI_DEV_GPU_TEMP", "40x20 _x40", "away", "0")]
     cases: list[Any] = [(FRESH[code], "7m", [('{instance="away"}', 120.0)]) for code in ("exporter_old", "agent_old")]
     answers(tmp_path, given, cases)
-    assert OLD_S == 60 and OLD_S < RULES_OLD_S < 300
+    assert 3 * SCRAPED_S < SCRAPED_S + LATE_S < RULES_OLD_S < 300
 
 
 def test_every_query_reads_what_a_rule_records_or_a_scrape_has_by_itself() -> None:

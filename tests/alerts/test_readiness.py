@@ -73,7 +73,7 @@ def test_what_a_host_cannot_know_is_an_alert() -> None:
 def test_a_node_fails_where_an_alert_pages_about_its_gpus_or_links(tmp_path: Path, file: str) -> None:
     fails = {}
     for place in (("d", "c"), ("us-west", "training")):
-        signals = json.loads(cluster_table(*place))["signals"]
+        signals = json.loads(cluster_table(*place, 15))["signals"]
         fails[place] = "\nor\n".join(f"group by (instance) ({one['query']})" for one in signals if one["state"] == FAIL)
     tests = [
         {
@@ -101,7 +101,7 @@ def test_a_pcie_error_that_the_driver_could_not_handle_warns() -> None:
     said = Sample("gpu_fleet_pcie_error_last_timestamp_seconds", {"pci": "0000:03:00"}, 600)
     on_host = evaluated(Facts("", 0, [Sample("node_gpu_info", {"gpu": "0"}, 1)], [said]), json.loads(table()))
     assert [(one.state, one.code) for one in on_host] == [(WARN, "pcie_error")]
-    in_cluster = [one for one in json.loads(cluster_table("d", "c"))["signals"] if one["code"] == "pcie_error"]
+    in_cluster = [one for one in json.loads(cluster_table("d", "c", 15))["signals"] if one["code"] == "pcie_error"]
     assert [one["state"] for one in in_cluster] == [WARN]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from components.kubernetes.values import ClusterPlan
+from gpu_fleet.host.scrape_interval import DEFAULT_S
 from gpu_fleet.stackfile.counters import counters
 from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.readiness import Readiness
@@ -20,6 +21,7 @@ def plan(
     logs: dict[str, Any] | None = LOKI,
     dcgm: str = "standard",
     readiness: dict[str, Any] | None = None,
+    scrape_interval_s: int = DEFAULT_S,
     **section: Any,
 ) -> ClusterPlan:
     """`section`: keys of the stack file's section `kubernetes`."""
@@ -31,4 +33,5 @@ def plan(
         logs=Logs.model_validate(logs) if logs else None,
         counters=counters(dcgm),
         readiness=None if readiness is None else Readiness.model_validate(readiness),
+        scrape_interval_s=scrape_interval_s,
     )

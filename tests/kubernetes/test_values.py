@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,36 @@ def test_exporters_are_scraped_in_our_namespace_and_existing_ones_also_where_the
     existing = namespaces(namespace="gpus", exporter="existing", exporterNamespaces=["nvidia"])
     assert existing["GPU_FLEET_GPU_EXPORTER_NAMESPACES"] == "gpus|nvidia"
     assert existing["GPU_FLEET_NODE_EXPORTER_NAMESPACES"] == "gpus", "that one is ours"
+
+
+def intervals_s(config: str) -> list[int]:
+    return sorted(int(seconds) for seconds in re.findall(r'scrape_interval\s*=\s*"(\d+)s"', config))
+
+
+def test_alloy_scrapes_in_the_interval_of_the_stack_file_and_some_things_less_often() -> None:
+    def config(**given: int) -> str:
+        return values.alloy(plan(readiness={}, **given))["alloy"]["configMap"]["content"]
+
+    usual, kube_state, kubelet = 15, 30, 60
+    assert set(intervals_s(config())) == {usual, kube_state, kubelet}
+    assert set(intervals_s(config(scrape_interval_s=30))) == {30, kubelet}
+    assert set(intervals_s(config(scrape_interval_s=60))) == {60}
+
+
+def test_so_does_the_prometheus_of_an_operator() -> None:
+    def monitored(interval_s: int) -> dict[str, str | None]:
+        of = plan(readiness={}, exporter="existing", prometheusOperator="existing", scrape_interval_s=interval_s)
+        ours = plan(prometheusOperator="existing", scrape_interval_s=interval_s)
+        pods = {one["metadata"]["name"]: one["spec"]["podMetricsEndpoints"][0]["interval"] for one in values.monitors(of)}
+        return pods | {
+            "dcgm": values.dcgm_exporter(ours)["serviceMonitor"]["interval"],
+            "operator's dcgm": values.gpu_operator(ours)["dcgmExporter"]["serviceMonitor"]["interval"],
+            "alloy": values.alloy(ours)["serviceMonitor"]["interval"],
+            "nodes": values.node_exporter(ours)["prometheus"]["monitor"].get("interval"),
+            "state": values.kube_state_metrics(ours)["prometheus"]["monitor"]["http"].get("interval"),
+        }
+
+    by_itself = {"nodes": None, "state": None}  # every 30 s
+    assert monitored(15) == {**dict.fromkeys(monitored(15), "15s"), **by_itself}
+    assert monitored(30) == {**dict.fromkeys(monitored(30), "30s"), **by_itself}
+    assert set(monitored(60).values()) == {"60s"}

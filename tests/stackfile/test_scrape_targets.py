@@ -28,3 +28,13 @@ def test_a_stack_without_targets_gives_its_hosts_no_further_settings(base: Path)
     config = StackConfig.load(stack(), base)
     for host in config.hosts.values():
         assert not [name for name in host_settings(host, config) if "SCRAPE" in name]
+
+
+def test_a_target_without_an_interval_is_scraped_no_more_often_than_the_hosts(base: Path) -> None:
+    def intervals(**sections: object) -> dict[str, str]:
+        targets = {"vllm": {"url": URL, "interval": "10s"}, "whisper": {"url": URL}}
+        settings = shared_settings(StackConfig.load(stack(scrapeTargets=targets, **sections), base))
+        return {one["job"]: one["__scrape_interval__"] for one in json.loads(settings["GPU_FLEET_SCRAPE_TARGETS"])}
+
+    assert intervals() == intervals(scrapeInterval="15s") == {"vllm": "10s", "whisper": "30s"}
+    assert intervals(scrapeInterval="60s") == {"vllm": "10s", "whisper": "60s"}, "what the stack file says of a target holds"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpu_fleet.host.part import Part, Source
 from gpu_fleet.host.parts.adoption import Adoption
@@ -27,6 +27,7 @@ from gpu_fleet.host.parts.readiness import Readiness
 from gpu_fleet.host.parts.scrape import Scrape
 from gpu_fleet.host.parts.scrape_targets import scrape_targets
 from gpu_fleet.host.parts.textfile import Textfile
+from gpu_fleet.host.scrape_interval import DEFAULT_S, scraped_every
 
 PROGRAMS = ("node_exporter", "nvidia_gpu_exporter", "alloy")
 
@@ -37,7 +38,8 @@ class HostOptions:
 
     `programs`: name in PROGRAMS -> architecture -> where it comes from. `docker_logs` needs `logs`. `dcgm_source` and
     `dcgm_runtime`: how dcgm-exporter is run; `containers`: what is installed for that. `scrape`: None: nothing listens beyond
-    loopback. `scrape_targets`: whether hosts have further exporters. `monitoring`: what the host with that role runs.
+    loopback. `scrape_targets`: whether hosts have further exporters. `scrape_interval_s`: how often Alloy scrapes.
+    `monitoring`: what the host with that role runs.
     `readiness`: None: it is not evaluated. `jobs`: None: they are not recorded. `evidence`: None: it is not collected.
     """
 
@@ -55,6 +57,7 @@ class HostOptions:
     containers: ContainerRuntime = field(default_factory=ContainerRuntime)
     scrape: Scrape | None = None
     scrape_targets: bool = False
+    scrape_interval_s: int = DEFAULT_S
     monitoring: Monitoring | None = None
     readiness: Readiness | None = None
     jobs: Jobs | None = None
@@ -100,6 +103,15 @@ def standard_parts(options: HostOptions) -> list[Part]:
     readiness = (options.readiness.part(),) if options.readiness else ()
     jobs = options.jobs.parts() if options.jobs else ()
     evidence = (options.evidence.part(),) if options.evidence else ()
-    parts = [*before_alloy, *monitoring, alloy.part(), *readiness, *jobs, *evidence, *scrape]
+    unscraped = [*before_alloy, *monitoring, alloy.part(), *readiness, *jobs, *evidence, *scrape]
+    parts = [_scraped_every(part, options.scrape_interval_s) for part in unscraped]
     pull = Pull().part()
     return [*parts, Drift(others=[*parts, pull]).part(), pull]
+
+
+def _scraped_every(part: Part, interval_s: int) -> Part:
+    config = {file.path: scraped_every(file.content.decode(), interval_s) for file in part.files if file.path.endswith(".alloy")}
+    return replace(
+        part,
+        files=tuple(replace(file, content=config[file.path].encode()) if file.path in config else file for file in part.files),
+    )

@@ -51,7 +51,7 @@ def alloy(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
         "vllm": ScrapeTarget(url=server, interval="5s", keep=("vllm:*", "process_open_fds"), labels=labels),
         "whisper": ScrapeTarget(url=f"{server}/stt/metrics", interval="5s"),
     }
-    values = {f"GPU_FLEET_{name}": value for name, value in settings(targets).items()}
+    values = {f"GPU_FLEET_{name}": value for name, value in settings(targets, 15).items()}
     facts = {"GPU_FLEET_EXPORTER_MODE": "textfile", **values}
     with running_alloy(tmp_path_factory.mktemp("host"), facts, scrape_targets=True) as running:
         running.receiver.wait_for(
