@@ -321,7 +321,7 @@ def test_a_run_says_whether_samples_of_the_hosts_arrive(
 
     monkeypatch.setattr(deploy, "arrivals", arrivals)
     monkeypatch.setattr(deploy, "_DATA_PAUSE_S", 0)
-    monkeypatch.setattr(deploy, "_DATA_WITHIN_S", 60 if len(answers) > 1 else -60)
+    monkeypatch.setattr(deploy, "_DATA_WITHIN_S", 60 if len(answers) > 1 else -15)
     monkeypatch.setattr(deploy.time, "time", lambda: 10_000.0)
     deploy._await_data(configuration, "s", ["a", "b"], 9_950)
     assert capsys.readouterr().out.startswith(said)
