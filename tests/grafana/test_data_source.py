@@ -1,4 +1,4 @@
-"""What Grafana is told about the store of metrics."""
+"""The scrape interval in Grafana's data source of metrics."""
 
 from __future__ import annotations
 
