@@ -32,8 +32,23 @@ OF_PROGRAMS = [
 ]
 
 LIES = _GIVEN["LIES"]
+_RECORD = 976  # bytes of text in one record of the kernel's log
 EVENT_LABELS = {"xid", "sxid", "event", "nic_event"}
 OF_EVENTS = {"pci", "detail", "nic", "booted", "loaded", "sxid_severity"}
+
+
+def oom_records(cpuset: str, path: str, comm: str, broken_at: int) -> list[str]:
+    """The records that the kernel makes of its line of an OOM, which it prints in pieces. A new one begins with the piece that no
+    longer fits, cut to one record's length, and where another CPU has printed in between. Source: mm/oom_kill.c, mm/memcontrol.c,
+    kernel/cgroup/cpuset.c and kernel/printk/printk.c of Linux 6.12, read 2026-11-28."""
+    pieces = ["oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)", ",cpuset=", cpuset[:255], ",mems_allowed=0-1"]
+    pieces += [",oom_memcg=", path, ",task_memcg=", path, f",task={comm},pid=7,uid=1000"]
+    records = [""]
+    for number, piece in enumerate(pieces):
+        if number == broken_at or len(records[-1]) + len(piece) > _RECORD:
+            records.append("")
+        records[-1] += piece[:_RECORD]
+    return records
 
 
 def forgeries(seed: int, *, newlines: bool) -> list[str]:
@@ -61,6 +76,7 @@ def forgeries(seed: int, *, newlines: bool) -> list[str]:
             f"Memory cgroup stats for {path}:",
             f"Tasks in {path} are going to be killed due to memory.oom.group set",
             f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg={path},task_memcg={path},task={comm},pid=7,uid=1000",
+            *oom_records(lie, path * chance.choice([1, 1, 4, 40]), comm, chance.randrange(10)),
             f"cgroup: fork rejected by pids controller in {path}",
             f"{comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
             f"{comm}[4711]: segfault at 0 ip 000055d0 sp 00007ffd error 4 in {name}[55d0,1000]",
@@ -77,8 +93,8 @@ def forgeries(seed: int, *, newlines: bool) -> list[str]:
         record = chance.choice(records)
         if newlines and chance.random() < 0.4:
             record = f"{comm}[4711]: segfault at 0 ip 55d0 error 4 in a\n{name}\n{lie}[55d0,1000]"
-        # The number makes each of them findable.
-        found.append(f"{record} nvidia {seed}-{number}")
+        # The number makes each of them findable; one of a list of nodes where a record ends with it.
+        found.append(f"{record},{seed}{number}" if record.endswith("mems_allowed=0-1") else f"{record} nvidia {seed}-{number}")
     return found
 
 
