@@ -48,6 +48,8 @@ CAUSES: Final[Mapping[str, str]] = {
     "checksum": "checksum",
     "disk-full": "disk full",
     "no-write": "no write permission",
+    "packages": "package manager",
+    "limit": "out of resources",
     "port-taken": "port taken",
     "service-failed": "service did not start",
     "unsupported": "not supported",
@@ -265,6 +267,7 @@ class _Conversation:
         self._host = host
         self._shared = shared
         self._giving: asyncio.Task[None] | None = None
+        self._is_shared = False  # it has begun to be given with regard to other hosts
         self._not_given = ""  # why
         self._start = asyncio.timeout(READY_TIMEOUT_S)
         self._silence: asyncio.Timeout | None = None  # while the host is at work
@@ -300,7 +303,7 @@ class _Conversation:
             self._cancel_question()
             if self._giving:
                 self._giving.cancel()
-            if self._shared and self._sudo:
+            if self._shared and self._sudo and self._is_shared:
                 is_refused = not is_ready and self._sudo.is_wrong(self._log_lines())
                 self._shared.end(self, self._host, is_accepted=is_ready and self._giving is not None, is_refused=is_refused)
         log = self._log_lines()
@@ -464,7 +467,8 @@ class _Conversation:
             self._giving = asyncio.create_task(self._give(answer, is_first=self._giving is None))
 
     async def _give(self, answer: bytes, *, is_first: bool) -> None:
-        if self._shared and is_first:
+        if self._shared and is_first and self._sudo and self._sudo.is_of_directory:
+            self._is_shared = True
             self._start.reschedule(None)  # other hosts may be first
             self._not_given = await self._shared.begin(self)
             self._start.reschedule(asyncio.get_running_loop().time() + READY_TIMEOUT_S)

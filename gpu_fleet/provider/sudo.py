@@ -14,10 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 QUIET_S: Final = 1.0  # until an unfinished line that is not our prompt counts as a question: sudo prints errors word by word
+# Whether the password is checked on this host alone: the account is in /etc/passwd, and PAM asks no directory, where one may
+# have the same name. sssd's module is in every stack of RHEL, and asks nobody where sssd does not run.
+_LOCAL: Final = (
+    'is_local=; if grep -q "^$(id -un):" /etc/passwd && '
+    '! grep -Eqs "^[^#]*pam_(krb5|ldap|winbind|radius|tacplus)" /etc/pam.d/* && '
+    '! { [ -S /var/lib/sss/pipes/pam ] && grep -Eqs "^[^#]*pam_sss" /etc/pam.d/*; }; then is_local=" for a local account"; fi; '
+)
 # The same language everywhere, and sh in place of the login's shell, which may be fish or tcsh. Not -p: it hides what PAM asks.
 _ANNOUNCED: Final = (
     "export LC_ALL=C SUDO_PROMPT='gpu-fleet asks for the sudo password of %p:'; "  # %p: root with rootpw and targetpw
-    'echo "$0" >&2; exec "$@"'
+    f'{_LOCAL}echo "$0$is_local" >&2; exec "$@"'
 )
 # sudo passes its own standard input on unless it records it; before 1.9.13 a pty of `use_pty` is in between, too.
 _UNLESS_RECORDED: Final = (
@@ -35,9 +42,10 @@ _WRONG: Final = re.compile(r"(?i)incorrect (?:password|authentication)|authentic
 
 
 class SharedPassword:
-    """The password that the hosts of a stack share. Until one of them has accepted it, it is given to one host at a time, and
-    after two refusals to none: with logins of a directory (sssd, FreeIPA, Active Directory) each refusal counts, and a wrong
-    password given to every host locks the login out of all (ansible issues 12754 and 76236)."""
+    """The password of a login of a directory (sssd, FreeIPA, Active Directory), which hosts of a stack share. Until one of them
+    has accepted it, it is given to one host at a time, and after two refusals to none: each refusal counts, and a wrong password
+    given to every host locks the login out of all (ansible issues 12754 and 76236). That of a local account is given to every
+    host, once: a refusal is that host's alone, which may be the only one with another password."""
 
     MOST_REFUSALS: Final = 2
 
@@ -76,6 +84,7 @@ class Sudo:
         self.key = key
         self._marker = f"gpu-fleet starts sudo ({secrets.token_hex(4)})".encode()
         self._asked: list[bytes] = []
+        self._is_local = False
         self.has_begun = False
 
     def command(self, argv: Sequence[str], *, has_secrets: bool) -> list[str]:
@@ -85,9 +94,17 @@ class Sudo:
 
     def begins(self, line: bytes) -> bool:
         """Whether the line says that sudo begins: standard error before it is the login's, after it sudo's."""
-        is_it = not self.has_begun and line.endswith(self._marker)
+        is_local = line.endswith(self._marker + b" for a local account")
+        is_it = not self.has_begun and (is_local or line.endswith(self._marker))
         self.has_begun |= is_it
+        self._is_local |= is_it and is_local
         return is_it
+
+    @property
+    def is_of_directory(self) -> bool:
+        """Whether the password that was asked for last may be checked by others than the host. root's never is."""
+        whose = _OURS.search(self._asked[-1]) if self._asked else None
+        return not self._is_local and not (whose and whose["whose"] == b"root")
 
     def is_prompt(self, line: bytes) -> bool:
         """Whether the unfinished line is our own prompt, also within a text of sudo-rs."""

@@ -379,12 +379,17 @@ def test_a_wrong_sudo_password_is_given_once(plugin: Plugin, sudo: Any, tmp_path
     assert (tmp_path / "sudo.log.asked").read_text() == "asked\n", "each wrong password counts towards a lock-out"
 
 
-@pytest.mark.parametrize("password", ["wrong-password", "right-password"])
-def test_a_password_that_hosts_share_is_given_to_one_first_and_a_wrong_one_to_two(
-    plugin: Plugin, sudo: Any, tmp_path: Path, password: str
+@pytest.mark.parametrize(
+    ("account", "password"), [("alice", "wrong-password"), ("alice", "right-password"), ("root", "wrong-password")]
+)
+def test_a_password_of_a_directory_that_hosts_share_is_given_to_one_first_and_a_wrong_one_to_two(
+    plugin: Plugin, sudo: Any, tmp_path: Path, account: str, password: str
 ) -> None:
-    """With accounts of a directory, each refusal of each host counts (ansible issues 12754 and 76236)."""
+    """With accounts of a directory, each refusal of each host counts (ansible issues 12754 and 76236). A local account's is that
+    host's alone, and two hosts with another password, which come first, keep it from no other host."""
     first, pending = sudo("asks", password), []
+    (tmp_path / "programs/id").write_text(f"#!/bin/sh\necho {account}\n")  # alice is not in /etc/passwd
+    (tmp_path / "programs/id").chmod(0o755)
     for number in range(12):
         host = copy.copy(first)
         host.name, host.prefix = f"node-{number}", tmp_path / f"host-{number}"
@@ -398,6 +403,9 @@ def test_a_password_that_hosts_share_is_given_to_one_first_and_a_wrong_one_to_tw
     asked = len((tmp_path / "sudo.log.asked").read_text().splitlines())
     if password == "right-password":
         assert (failures, asked) == ([], 12)
+        return
+    if account == "root":
+        assert asked == len(failures) == 12 and all("sudoPassword was refused" in failure for failure in failures)
         return
     assert asked == 2
     refused = [failure for failure in failures if "the password of gpu-fleet:sudoPassword was refused" in failure]
