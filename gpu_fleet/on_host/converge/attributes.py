@@ -10,14 +10,11 @@ import stat
 import struct
 from typing import Iterable
 
+from .causes import APPEND_ONLY, IMMUTABLE, flags_of
 from .host import Host
 from .programs import run
 
-# Of <linux/fs.h>, on 64-bit machines.
-_GET_FLAGS = 0x80086601
-_SET_FLAGS = 0x40086602
-_IMMUTABLE = 0x10
-_APPEND_ONLY = 0x20
+_SET_FLAGS = 0x40086602  # of <linux/fs.h>, on 64-bit machines
 
 
 def survey(host: Host, paths: Iterable[str]) -> dict[str, str]:
@@ -37,11 +34,11 @@ def _unusual(path: str) -> str:
         if stat.S_ISREG(mode) and _has(path, "security.capability"):
             words = run("getcap", path).stdout.split()
             return f"has unexpected capabilities ({words[-1] if words else 'see getcap'})"
-        flags = _flags(path)
+        flags = flags_of(path)
     except OSError:
         return ""
-    if flags & (_IMMUTABLE | _APPEND_ONLY):
-        return f"is locked against changes (chattr +{'i' if flags & _IMMUTABLE else 'a'})"
+    if flags & (IMMUTABLE | APPEND_ONLY):
+        return f"is locked against changes (chattr +{'i' if flags & IMMUTABLE else 'a'})"
     return ""
 
 
@@ -52,27 +49,14 @@ def _has(path: str, attribute: str) -> bool:
         return False
 
 
-def _flags(path: str) -> int:
-    """0 on file systems that know none."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    try:
-        buffer = bytearray(8)
-        fcntl.ioctl(descriptor, _GET_FLAGS, buffer)
-        return int(struct.unpack("L", buffer)[0])
-    except OSError:
-        return 0
-    finally:
-        os.close(descriptor)
-
-
 def unlock(host: Host, unusual: dict[str, str], paths: Iterable[str]) -> None:
     """Clears the attributes that prevent changes to these."""
     for each in paths:
         if "chattr" not in unusual.get(each, ""):
             continue
-        flags = _flags(host.at(each))
+        flags = flags_of(host.at(each))
         descriptor = os.open(host.at(each), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
-            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("L", flags & ~(_IMMUTABLE | _APPEND_ONLY)))
+            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("L", flags & ~(IMMUTABLE | APPEND_ONLY)))
         finally:
             os.close(descriptor)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import contextmanager
 from typing import Iterator, Sequence
 
-_FULL = ("No space left on device", "Disk quota exceeded")
-_DENIED = ("Permission denied", "Read-only file system", "Operation not permitted")
+from . import causes
 
 
 class Failure(Exception):
@@ -21,23 +19,22 @@ class Failure(Exception):
 
     @classmethod
     def saying(cls, code: str, what: str, said: str) -> Failure:
-        """With the last line of the output of a program; a full disk and a denied write have codes of their own."""
-        lines = [line for line in said.split("\n") if line.strip(" ")]
-        last = lines[-1] if lines else ""
-        if any(word in said for word in _FULL):
-            return cls("disk-full", f"{what}: {last}; free some space and apply again")
-        if any(word in said for word in _DENIED):
-            return cls("no-write", f"{what}: {last}")
-        return cls(code, f"{what}: {last or 'no reason was given'}")
+        """With the line of a program's output that names what the host lacks or denies, else with its last line."""
+        lines = [line.strip() for line in said.split("\n") if line.strip(" ")]
+        for line in lines:
+            cause = causes.of_line(line)
+            if cause:
+                return cls(cause.code, _joined(f"{what}: {line}", cause.fix))
+        return cls(code, f"{what}: {lines[-1] if lines else 'no reason was given'}")
 
     @classmethod
     def of(cls, what: str, error: OSError) -> Failure:
-        reason = error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return cls("disk-full", f"{what}: {reason}; free some space and apply again")
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            return cls("no-write", f"{what}: {reason}")
-        return cls("internal", f"{what}: {reason}")
+        cause = causes.of_error(error) or causes.Cause("internal")
+        return cls(cause.code, _joined(f"{what}: {error.strerror or error}", cause.fix))
+
+
+def _joined(what: str, fix: str) -> str:
+    return f"{what}; {fix}" if fix else what
 
 
 class Pending(Failure):

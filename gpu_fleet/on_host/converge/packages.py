@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import time
 from typing import Sequence
 
 from ..distribution import family
-from . import proxies
+from . import package_failure, proxies
 from .disk import Disk, create
 from .errors import Failure
 from .events import say
@@ -29,8 +28,6 @@ from .records import Placed, Record
 # installations.
 _AWAIT_LONGEST_S = 7200
 _UNIT = "gpu-fleet-packages.service"
-_NOT_FOUND = re.compile("Failed to fetch |Curl error |Failed to download metadata |nothing provides ")
-_LATER = re.compile("^(dpkg: error|E: Sub-process) ", re.MULTILINE)
 
 
 def _family() -> str:
@@ -103,9 +100,10 @@ class Packages:
         except _Unfinished as unfinished:  # the next run settles it
             raise unfinished.failure from unfinished
         errors, refused = self._read("stderr"), self._read("refused").split("\n")[0]
+        failure = package_failure.of(_family(), name, self._read) if code != 0 else None
         said = [line for line in self._read("said").split("\n") if line]
         self._record(part)
-        if code == 0:
+        if failure is None:
             return said
         if refused:
             raise Failure(
@@ -114,14 +112,6 @@ class Packages:
                 f"nvidia_gpu_exporter`, which needs no packages, for this host, or install {name} yourself",
                 errors.split("\n")[:-1],
             )
-        # The package managers end with what was not found; what could not be downloaded explains it, but nothing that went wrong
-        # later.
-        cause = ""
-        if not _LATER.search(errors):
-            lines = (line for line in errors.split("\n") if _NOT_FOUND.search(line))
-            cause = re.sub("^ *- *", "", next(lines, ""))
-        failure = Failure.saying("download", f"cannot install package {name}", f"{errors}{cause}")
-        failure.log = errors.split("\n")[:-1]
         raise failure
 
     def harm(self) -> str:

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from . import causes
 from .errors import Failure
 
 
@@ -44,6 +45,9 @@ def run(
             cwd=directory,
         )
     except OSError as error:
+        cause = causes.of_error(error)
+        if cause and cause.code == "limit":  # not a program that is missing
+            raise Failure.of(f"cannot start {command[0]}", error) from error
         return Done(NOT_FOUND, "", f"{command[0]}: {error.strerror}")
     try:
         output, errors = process.communicate()

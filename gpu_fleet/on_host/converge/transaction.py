@@ -13,6 +13,7 @@ DIRECTORY: environment  the proxy settings of the run that started this, for sh
            names        what this transaction installed, NAME TAB HOW: how it is uninstalled, purge or remove
            said         what was repaired first, for people
            stderr       of the package manager
+           attempt      all that its last attempt printed, and updated: when it fetched its lists
            status       exit code, written last
 """
 

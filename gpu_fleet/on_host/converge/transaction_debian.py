@@ -9,9 +9,8 @@ import sys
 import time
 from typing import Iterator
 
-from .transaction_shared import Transaction, lines_of, output_of
+from .transaction_shared import PATIENCE_S, Transaction, lines_of, output_of
 
-_APT_PATIENCE_S = 900
 _HALF = ("half-installed", "half-configured", "unpacked")
 _ABSENT = ("", "not-installed", "config-files")
 
@@ -76,15 +75,14 @@ class Debian(Transaction):
         command += ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
         command += ["-o", f"DPkg::{guard}", "-o", "DPkg::Tools::Options::env::Version=3"]
         while True:
-            logged = len(self.read("log"))
+            logged = len(self.read_bytes("log"))
             code = self.run(*command, *arguments, errors="attempt", fresh=True)
             said = self.read("attempt")
-            if code == 0 or "Could not get lock " not in said or waited_s >= _APT_PATIENCE_S:
-                # dpkg's own error, which apt prints among its output, says more than apt's about it.
-                lines = self.read("log")[logged:].replace("\r", "").split("\n")
-                why = [f"{line}{' '.join(('', lines[at + 1].lstrip())) if at + 1 < len(lines) else ''}\n"
-                       for at, line in enumerate(lines) if line.startswith("dpkg: error processing ")]  # fmt: skip
-                self.append("stderr", said + "".join(why[:1]))
+            if code == 0 or "Could not get lock " not in said or waited_s >= PATIENCE_S:
+                # apt prints what dpkg says among its output.
+                with open(self.at("attempt"), "ab") as file:
+                    file.write(b"\n" + self.read_bytes("log")[logged:])
+                self.append("stderr", said)
                 return code
             time.sleep(2)
             waited_s += 2
@@ -103,6 +101,7 @@ class Debian(Transaction):
             return code
         self._clear("stderr")
         self._apt("update")  # a fresh Debian image has no package lists yet; one repository that fails may not matter
+        os.rename(self.at("attempt"), self.at("updated"))
         return self._apt("install", *names)
 
     def _clear(self, name: str) -> None:

@@ -6,10 +6,11 @@ import glob
 import os
 import re
 import shutil
+import time
 from typing import Iterable, Iterator
 
 from .programs import run
-from .transaction_shared import Transaction, lines_of, output_of
+from .transaction_shared import PATIENCE_S, Transaction, lines_of, output_of
 
 
 class Rhel(Transaction):
@@ -17,9 +18,22 @@ class Rhel(Transaction):
         return run("rpm", "--query", "--file", path).ok  # rpm itself detects a conflict
 
     def _dnf(self, *arguments: str, output: str) -> int:
+        """dnf waits for another dnf, but not for an rpm at work, such as a configuration manager's."""
         # Without -q, which would hide the address that failed.
         tool = "dnf" if shutil.which("dnf") else "yum"
-        return self.run(tool, "-y", "--setopt=*.skip_if_unavailable=1", *arguments, output=output)
+        command = (tool, "-y", "--setopt=*.skip_if_unavailable=1", *arguments)
+        waited_s = 0
+        while True:
+            logged = len(self.read_bytes(output))
+            code = self.run(*command, output=output, errors="attempt", fresh=True)
+            said = self.read("attempt")
+            if code == 0 or "can't create transaction lock " not in said or waited_s >= PATIENCE_S:
+                with open(self.at("attempt"), "ab") as file:
+                    file.write(b"\n" + self.read_bytes(output)[logged:])
+                self.append("stderr", said)
+                return code
+            time.sleep(2)
+            waited_s += 2
 
     def install(self, names: list[str]) -> int:
         """In two steps, so that the list of what will be installed is on disk before the first package is."""

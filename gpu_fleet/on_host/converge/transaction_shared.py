@@ -10,6 +10,8 @@ from typing import Iterator
 from .disk import sync
 from .programs import read_or_empty, run
 
+PATIENCE_S = 900  # for another installer's locks
+
 
 def lines_of(text: str) -> list[str]:
     return [line for line in text.split("\n") if line]
@@ -33,6 +35,10 @@ class Transaction:
 
     def read(self, name: str) -> str:
         return read_or_empty(self.at(name))
+
+    def read_bytes(self, name: str) -> bytes:
+        with open(self.at(name), "rb") as file:
+            return file.read()
 
     def append(self, name: str, text: str) -> None:
         with open(self.at(name), "a", encoding="utf-8", errors="surrogateescape") as file:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Sequence
 
+from .. import package_errors
 from ..distribution import family
 from .host import Host
 
@@ -62,7 +63,8 @@ def _of_apt(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> t
         simulation = ("--simulate", "--no-install-recommends", "--no-remove", "install", *packages)
         simulated = ask("apt-get", *options, *simulation)
     if simulated.status != 0:
-        return complaint(updated.text + simulated.text), ()
+        held = ask("apt-mark", "showhold").text.split()
+        return _why("debian", packages, simulated.text, updated.text, held), ()
     return "", replaced_by_apt(simulated.text)
 
 
@@ -82,22 +84,17 @@ def _of_dnf(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> t
                 left.unlink()
     # The prompt was reached and answered with no: everything was found.
     if answer.status != 0 and "Operation aborted" not in answer.text:
-        return complaint(answer.text), ()
+        return _why("rhel", packages, answer.text), ()
     return "", tuple(replaced_by_dnf(answer.text))
 
 
-def complaint(text: str) -> str:
-    """The first error, without the tool's prefix; a failed download first, because it explains why a package was not found."""
-    for pattern in (
-        r"^(?:[EW]: Failed to fetch .*|.*(?:Curl error |Failed to download metadata ).*)",
-        r"^(?:.*nothing provides .*|(?:E|Error|Errors|No match)[: ] *[^ \n].*)",
-    ):
-        found = re.search(pattern, text, re.MULTILINE)
-        if found:
-            words = re.sub(r"^[A-Za-z]*: *", "", found[0])
-            words = re.sub(r"^ *- *", "", re.sub(r"^Failed to fetch ", "", words))
-            return re.sub(r" +", " ", words)[:MOST]
-    return f"no answer within {PATIENCE_S} s"
+def _why(family: str, packages: Sequence[str], said: str, updated: str = "", held: Sequence[str] = ()) -> str:
+    if not f"{said}{updated}".strip():
+        return f"no answer within {PATIENCE_S} s"
+    reason = package_errors.reason(family, packages[0], said, updated, held)
+    # The repositories that were asked are not all the host's own.
+    fix = "" if reason.code == "download" else reason.fix
+    return f"{reason.what[:MOST]}{'; ' if fix else ''}{fix}"
 
 
 def replaced_by_apt(text: str) -> Sequence[str]:

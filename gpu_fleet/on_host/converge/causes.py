@@ -1,0 +1,180 @@
+"""What an error of the system means on this host: its code, where the limit is, and the command that shows or removes it. The
+host is asked once something has failed."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import struct
+from typing import Iterator, NamedTuple, Sequence
+
+GET_FLAGS = 0x80086601  # of <linux/fs.h>, on 64-bit machines
+IMMUTABLE = 0x10
+APPEND_ONLY = 0x20
+
+_FEW_INODES = 16  # some are free again once what failed was deleted
+_FEW_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EROFS, errno.EPERM)
+_BROKEN = (errno.EIO, errno.EUCLEAN)
+_LIMITS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+# Of a lock, EAGAIN has the same text.
+_FORK = re.compile(r"(?i)fork.*Resource temporarily unavailable|^[\w./-]+: Resource temporarily unavailable$|can(?:no|')t fork")
+_PATH = re.compile(r"(?<![\w.])\.?(/[^\s'\":;,()\[\]]*)")
+
+
+class Cause(NamedTuple):
+    """`fix`: where the limit is and what to do, in words; may be empty."""
+
+    code: str
+    fix: str = ""
+
+
+def of_error(error: OSError) -> Cause | None:
+    """None: it is none of those that a host's administrator can do something about."""
+    paths = [os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
+    return _of(error.errno or 0, paths, is_fork=error.errno == errno.EAGAIN and not paths)
+
+
+def of_line(line: str) -> Cause | None:
+    """Of a line that a program printed."""
+    paths = [found.rstrip(".") for found in _PATH.findall(line)]
+    if _FORK.search(line):
+        return _of(errno.EAGAIN, paths, is_fork=True)
+    for number in (*_FULL, *_DENIED, *_BROKEN, *_LIMITS):
+        if os.strerror(number) in line:
+            return _of(number, paths)
+    return None
+
+
+def _of(number: int, paths: Sequence[str], *, is_fork: bool = False) -> Cause | None:
+    places = list(dict.fromkeys(place for path in paths for place in _existing(path)))
+    if number in _FULL:
+        return Cause("disk-full", _of_quota(places) if number == errno.EDQUOT else of_full(places))
+    if number in _DENIED:
+        return Cause("no-write", _of_denied(places, paths))
+    if number in _BROKEN:
+        return Cause("no-write", "the disk or its file system is damaged: `dmesg` says more")
+    if is_fork or number in _LIMITS:
+        return Cause("limit", _of_limit(number))
+    return None
+
+
+def _existing(path: str) -> Iterator[str]:
+    """The path itself, or the nearest directory of it that exists."""
+    while path not in ("", "/") and not os.path.lexists(path):
+        path = os.path.dirname(path)
+    if path:
+        yield path
+
+
+def of_full(places: Sequence[str]) -> str:
+    """Is it space or inodes?"""
+    for place in places:
+        status = _file_system(place)
+        if status and status.f_files and status.f_favail < _FEW_INODES and status.f_bavail * status.f_frsize > _FEW_BYTES:
+            return (
+                f"there is space, but no inode is left on the file system of {place} (df -i {place}): delete files there "
+                f"(du --inodes -x {_mount(place)} | sort -n | tail shows where they are) and apply again"
+            )
+    for place in places:
+        status = _file_system(place)
+        if status and status.f_bavail * status.f_frsize <= _FEW_BYTES:
+            return f"the file system of {place} is full (df -h {place}); free some space and apply again"
+    return "free some space and apply again"
+
+
+def _of_quota(places: Sequence[str]) -> str:
+    where = f" on {_mount(places[0])}" if places else ""
+    shown = "`quota -vs`, on XFS `xfs_quota -xc report`"
+    return f"the quota of this user, group or project{where} is used up, whatever df says: {shown}"
+
+
+def of_read_only(place: str) -> Cause | None:
+    status = _file_system(place)
+    if not status or not status.f_flag & os.ST_RDONLY:
+        return None
+    mount = _mount(place)
+    return Cause(
+        "no-write",
+        f"{mount} is mounted read-only (findmnt {mount}); if the kernel made it so after an error, `dmesg` says why. Make it "
+        "writable and apply again",
+    )
+
+
+def _of_denied(places: Sequence[str], paths: Sequence[str]) -> str:
+    for place in places:
+        cause = of_read_only(place)
+        if cause:
+            return cause.fix
+    for place in places:
+        for each in (place, os.path.dirname(place)):
+            flags = flags_of(each)
+            if flags & (IMMUTABLE | APPEND_ONLY):
+                letter = "i" if flags & IMMUTABLE else "a"
+                return f"{each} is locked against changes (chattr +{letter}); unlock it (chattr -{letter} {each}) and apply again"
+    for place in places:
+        status = _file_system(place)
+        if status and status.f_flag & os.ST_NOEXEC and any(path.startswith(place) for path in paths):
+            mount = _mount(place)
+            return f"{mount} is mounted noexec, so that no program in it starts: mount -o remount,exec {mount}"
+    return _of_policies() if os.geteuid() == 0 else "run as root (sudo)"
+
+
+def _of_policies() -> str:
+    """What denies things to root."""
+    if os.path.exists("/run/fapolicyd"):
+        return "fapolicyd is active and may deny it: `ausearch -m fanotify -ts recent` shows what it denied"
+    try:
+        with open("/sys/fs/selinux/enforce", encoding="ascii") as file:
+            if file.read(1) == "1":
+                return "SELinux is enforcing and may deny it: `ausearch -m avc -ts recent` shows what it denied"
+    except OSError:
+        pass
+    if os.path.exists("/sys/kernel/security/apparmor/profiles"):
+        return "AppArmor may deny it: `journalctl -k --grep apparmor=.DENIED` shows what"
+    return ""
+
+
+def _of_limit(number: int) -> str:
+    if number in (errno.EMFILE, errno.ENFILE):
+        limits = "`ulimit -n` of this login, or fs.file-max of the host (sysctl fs.file-nr)"
+        return f"too many files are open: {limits}; raise it and apply again"
+    if number == errno.ENOMEM:
+        return "the host, or the slice of this login, has no memory left (free -m); free some and apply again"
+    return (
+        "no process can be started: the limit of this login (ulimit -u), of its slice (systemctl status user-$(id -u).slice: "
+        "Tasks) or of the host (sysctl kernel.pid_max) is reached; end what has so many and apply again"
+    )
+
+
+def _file_system(path: str) -> os.statvfs_result | None:
+    try:
+        return os.statvfs(path)
+    except OSError:
+        return None
+
+
+def _mount(path: str) -> str:
+    path = os.path.realpath(path)
+    while not os.path.ismount(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def flags_of(path: str) -> int:
+    """0 on file systems that know none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return 0
+    try:
+        buffer = bytearray(8)
+        fcntl.ioctl(descriptor, GET_FLAGS, buffer)
+        return int(struct.unpack("L", buffer)[0])
+    except OSError:
+        return 0
+    finally:
+        os.close(descriptor)
