@@ -85,7 +85,7 @@ def test_a_locked_file_of_accounts_is_named(site: Site, monkeypatch: pytest.Monk
         raise Failure("internal", f"{what}: useradd: cannot open /etc/group")
 
     monkeypatch.setattr(accounts, "must", refuse)
-    monkeypatch.setattr(accounts.attributes, "_flags", lambda path: 0x10 if path == "/etc/group" else 0)
+    monkeypatch.setattr(accounts.attributes, "flags_of", lambda path: 0x10 if path == "/etc/group" else 0)
     with pytest.raises(Failure) as caught:
         site.accounts.place_group("gpu-fleet-new", "host")
     assert caught.value.code == "no-write", "an internal error asks for a report"

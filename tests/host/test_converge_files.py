@@ -441,7 +441,7 @@ def test_a_link_to_another_disk_is_the_administrators(host: SimulatedHost, exist
 
 def test_the_lock_of_a_directory_that_is_not_ours_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unlocked: list[str] = []
-    monkeypatch.setattr(attributes, "_flags", lambda _: 0x10)
+    monkeypatch.setattr(attributes, "flags_of", lambda _: 0x10)
     monkeypatch.setattr(
         attributes.fcntl, "ioctl", lambda descriptor, *_: unlocked.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
     )
