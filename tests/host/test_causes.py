@@ -47,6 +47,14 @@ def test_a_failed_write_says_which_limit_it_met(
     assert failure.code == code and said.format(tmp_path) in failure.message
 
 
+def test_a_write_without_a_path_in_its_error_is_explained_by_what_was_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", status(f_favail=0))
+    failure = Failure.of(f"cannot write {tmp_path}/start-alloy", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert f"no inode is left on the file system of {tmp_path} " in failure.message
+
+
 def test_a_line_of_a_program_is_explained_by_the_path_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it is that line which is shown, not the last."""
     monkeypatch.setattr(causes, "flags_of", lambda path: causes.IMMUTABLE if path == str(tmp_path) else 0)

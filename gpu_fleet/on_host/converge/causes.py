@@ -32,21 +32,27 @@ class Cause(NamedTuple):
     fix: str = ""
 
 
-def of_error(error: OSError) -> Cause | None:
-    """None: it is none of those that a host's administrator can do something about."""
+def of_error(error: OSError, what: str = "") -> Cause | None:
+    """None: it is none of those that a host's administrator can do something about. `what`: was tried; its paths count where the
+    error has none, as that of a write."""
     paths = [os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, (str, bytes))]
-    return _of(error.errno or 0, paths, is_fork=error.errno == errno.EAGAIN and not paths)
+    is_fork = error.errno == errno.EAGAIN and not paths
+    return _of(error.errno or 0, paths or _paths_in(what), is_fork=is_fork)
 
 
 def of_line(line: str) -> Cause | None:
     """Of a line that a program printed."""
-    paths = [found.rstrip(".") for found in _PATH.findall(line)]
+    paths = _paths_in(line)
     if _FORK.search(line):
         return _of(errno.EAGAIN, paths, is_fork=True)
     for number in (*_FULL, *_DENIED, *_BROKEN, *_LIMITS):
         if os.strerror(number) in line:
             return _of(number, paths)
     return None
+
+
+def _paths_in(text: str) -> list[str]:
+    return [found.rstrip(".") for found in _PATH.findall(text)]
 
 
 def _of(number: int, paths: Sequence[str], *, is_fork: bool = False) -> Cause | None:

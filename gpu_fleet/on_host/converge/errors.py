@@ -29,7 +29,7 @@ class Failure(Exception):
 
     @classmethod
     def of(cls, what: str, error: OSError) -> Failure:
-        cause = causes.of_error(error) or causes.Cause("internal")
+        cause = causes.of_error(error, what) or causes.Cause("internal")
         return cls(cause.code, _joined(f"{what}: {error.strerror or error}", cause.fix))
 
 

@@ -23,6 +23,7 @@ UNSUPPORTED, UNREACHABLE = 12, 13
 REGISTRY_S = 10  # to connect; the whole choice must take well under a minute even where no server responds
 OTHERS_S = 30  # to look for other runtimes: a home may be on a server that does not respond
 TOOLKIT = "nvidia-container-toolkit"
+_TOOLKIT_SETTINGS = "/etc/nvidia-container-runtime/config.toml"
 PACKAGES = {"docker": "docker.io", "podman": "podman"}
 # Codes of curl and wget for a server that nobody reaches. Any response counts, even a refusal: the pull shows if it suffices.
 _UNREACHED = {"curl": (5, 6, 7, 28, None), "wget": (4, None)}
@@ -78,7 +79,7 @@ def installed_by_us(host: Host, package: str) -> bool:
 def _runtime(host: Host) -> tuple[str, str]:
     """What runs it, and which runtime we install or have installed."""
     named = host.setting("DCGM_RUNTIME", "auto")
-    installs, is_stopped = "none", False
+    installs, lacks = "none", ""
     for run in [named] if named in PACKAGES else PACKAGES:
         if installed_by_us(host, PACKAGES[run]):
             installs = run
@@ -89,7 +90,8 @@ def _runtime(host: Host) -> tuple[str, str]:
             if is_old(version):
                 raise Lack(UNSUPPORTED, f"Podman 4.1 or newer, which supports GPUs (it has {version})")
             return run, installs
-        if _docker_answers(host):
+        lacks = _lacks_of_docker(host)
+        if not lacks:
             return run, installs
         # A stopped one is a fault, not a reason for another choice. It may also be only a client, or a package of ours that was
         # never configured.
@@ -97,9 +99,8 @@ def _runtime(host: Host) -> tuple[str, str]:
             if installs != "none":
                 _expect_to_stand_alone(host)
             return run, installs
-        is_stopped = True
-    if is_stopped:
-        raise Lack(UNSUPPORTED, "a running Docker")
+    if lacks:
+        raise Lack(UNSUPPORTED, lacks)
     _expect_to_stand_alone(host)
     run = _installable(host) if _may_install(host) else "none"
     if run == "none":
@@ -187,10 +188,23 @@ def is_old(version: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) < (4, 1)
 
 
-def _docker_answers(host: Host) -> bool:
-    """podman-docker emulates every docker command, but has no docker.service."""
+def _lacks_of_docker(host: Host) -> str:
+    """What it lacks to run the exporter; empty where it can.
+
+    podman-docker emulates every docker command, but has no docker.service. Docker of a snap sees few of the host's files, so the
+    list of counters cannot be mounted; a rootless one, which a context of root's may name, gives no GPUs away; and with
+    no-cgroups, which rootless Docker needs, no other Docker does (docker-snap issue 36, dcgm-exporter issue 440)."""
     is_podman = host.ask("docker", "--version").text.startswith("podman")
-    return not is_podman and host.ask("docker", "info", within_s=20).status == 0
+    answer = host.ask("docker", "info", "--format", "{{.DockerRootDir}} {{.SecurityOptions}}", within_s=20)
+    if is_podman or answer.status != 0:
+        return "a running Docker"
+    if answer.text.startswith("/var/snap/"):
+        return "a Docker that sees the host's files; this one is a snap"
+    if "name=rootless" in answer.text:
+        return "a Docker that runs as root; this one is rootless"
+    if re.search(r"^\s*no-cgroups\s*=\s*true", host.text(_TOOLKIT_SETTINGS), re.MULTILINE):
+        return f"a Docker that gives GPUs to containers; {_TOOLKIT_SETTINGS} has no-cgroups = true"
+    return ""
 
 
 def _expect_to_stand_alone(host: Host) -> None:

@@ -207,6 +207,8 @@ TOOLS = {
     "docker": "exit 0",
     "docker, stopped": "exit 1",
     "docker, busy": 'case "$*" in *image*) exit 1 ;; *Running*) echo "3 false" ;; esac',
+    "docker, of a snap": "case $* in *DockerRootDir*) echo '/var/snap/docker/common/var-lib-docker [name=apparmor]' ;; esac",
+    "docker, rootless": "case $* in *DockerRootDir*) echo '/home/ops/.local/share/docker [name=seccomp name=rootless]' ;; esac",
     "docker, without the image": 'case "$*" in *image*) exit 1 ;; esac',
     "docker, which is Podman": 'case $1 in --version) echo "podman version 4.9.4" ;; esac',
     "podman": 'case $1 in --version) echo "podman version 4.1.1" ;; esac',
@@ -263,6 +265,20 @@ def choice(root: Path, host: dict[str, str]) -> Outcome:
 
 
 @pytest.mark.parametrize(
+    ("setting", "mode"), [("no-cgroups = true", "nvidia_gpu_exporter"), ("#no-cgroups = true", "dcgm-exporter")]
+)
+def test_docker_gives_no_gpus_away_where_the_toolkit_is_set_up_for_rootless_docker(
+    tmp_path: Path, setting: str, mode: str
+) -> None:
+    host = machine(tmp_path, *DOCKER)
+    (tmp_path / "etc/nvidia-container-runtime").mkdir()
+    (tmp_path / "etc/nvidia-container-runtime/config.toml").write_text(f'[nvidia-container-cli]\n{setting}\nldconfig = "x"\n')
+    found = facts_of(choice(tmp_path, host))
+    assert found["GPU_FLEET_EXPORTER_MODE"] == mode
+    assert ("has no-cgroups = true" in found["GPU_FLEET_EXPORTER_REASON"]) == (mode != "dcgm-exporter")
+
+
+@pytest.mark.parametrize(
     ("tools", "host", "mode", "reason"),
     [
         (DOCKER, {}, "dcgm-exporter", "bare metal with Docker"),
@@ -278,6 +294,9 @@ def choice(root: Path, host: dict[str, str]) -> Outcome:
         (("docker", "podman, old", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Docker"),
         (("docker, which is Podman", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
         (("docker, stopped", "nvidia-ctk"), {"virt": "vm=kvm"}, "nvidia_gpu_exporter", "a kvm VM without a running Docker"),
+        (("docker, of a snap", "nvidia-ctk", "curl"), {}, "nvidia_gpu_exporter", "sees the host's files; this one is a snap"),
+        (("docker, of a snap", "podman", "nvidia-ctk", "curl"), {}, "dcgm-exporter", "bare metal with Podman"),
+        (("docker, rootless", "nvidia-ctk", "curl"), {}, "nvidia_gpu_exporter", "runs as root; this one is rootless"),
         (DOCKER, {"virt": "container=lxc"}, "nvidia_gpu_exporter", "inside a container (lxc)"),
         (DOCKER, {"vendor": "amd"}, "textfile", "AMD GPUs"),
         (
