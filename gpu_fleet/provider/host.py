@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -70,6 +71,20 @@ _LEFT: Final[Mapping[str, str]] = {
     "apply": "what was changed until then stays, and the next `up` finishes it",
     "remove": "what was removed until then is gone, and the next `up` or `destroy` removes the rest",
 }
+# What keeps Python or a shell from running at all, so that the program itself cannot say it.
+_DENIED: Final = (
+    (
+        "limit",
+        re.compile(r"(?i)can(?:no|')t fork|fork: .*temporarily|cannot allocate memory|MemoryError"),
+        "end what needs so much there",
+    ),
+    ("disk-full", re.compile("No space left on device|Disk quota exceeded"), "free some space (df -h, df -i)"),
+    (
+        "no-write",
+        re.compile("Operation not permitted|Permission denied"),
+        "fapolicyd or SELinux may deny it: `ausearch -m fanotify,avc -ts recent` on the host shows what they denied",
+    ),
+)
 _LOCKS_OUT: Final = "with accounts of a directory, each further refusal may lock the login out of every host"
 _NOTHING_LEFT: Final = "nothing was changed on the host"
 
@@ -381,6 +396,10 @@ class _Conversation:
         if code == _DAMAGED and log:
             raise HostError("damaged", log[-1], log[:-1], outcome)
         message = f"the converge program ended with code {code} and no result"
+        for line in log:
+            for cause, pattern, fix in _DENIED:
+                if pattern.search(line):
+                    raise HostError(cause, f"{message}: {line}; {fix}", log, outcome)
         if self._verb in ("check", "remove"):
             message += "; the host's own copy of it may be damaged, and the next `up` places it again"
         raise HostError("internal", message, log, outcome)

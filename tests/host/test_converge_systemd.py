@@ -446,7 +446,11 @@ def test_what_kept_systemd_from_starting_a_program_is_in_the_error(
 ) -> None:
     (tmp_path / "journal").write_text(journal)
     programs = tmp_path / "programs"
-    (programs / "journalctl").write_text(f'#!/bin/sh\ncase "$*" in *_TRANSPORT=stdout*) ;; *) cat {tmp_path}/journal ;; esac\n')
+    # The program has run before: what it said then is not the cause.
+    before = "echo 'level=ERROR of last week'"
+    (programs / "journalctl").write_text(
+        f'#!/bin/sh\ncase "$*" in *_TRANSPORT=stdout*) {before} ;; *) cat {tmp_path}/journal ;; esac\n'
+    )
     (programs / "findmnt").write_text(f"#!/bin/sh\necho {mounted}\n")
     (programs / "findmnt").chmod(0o755)
     error = host.run("apply", [_job(host, f"/bin/false {status}")]).error("job")

@@ -98,6 +98,10 @@ case $verb:$do in
     echo "converge: line 7: syntax error" >&2
     exit 2
     ;;
+  apply:dies*)
+    echo "${do#dies }" >&2
+    exit 1
+    ;;
   apply:silent)
     place
     exit 0

@@ -248,6 +248,28 @@ def test_a_converge_program_that_breaks_is_reported_with_its_last_words(plugin: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("said", "cause", "fix"),
+    [
+        # RHEL's hardening guide, ComplianceAsCode issue 12379
+        (
+            "PermissionError: [Errno 1] Operation not permitted: '/usr/lib64/python3.6/base64.py'",
+            "no write permission",
+            "fapolicyd",
+        ),
+        ("converge: 3: Cannot fork", "out of resources", "end what needs so much"),
+        ("OSError: [Errno 28] No space left on device: '/var/lib/gpu-fleet/x'", "disk full", "df -i"),
+    ],
+)
+def test_a_host_that_does_not_let_the_program_run_is_no_internal_error(
+    plugin: Plugin, host: LocalHost, said: str, cause: str, fix: str
+) -> None:
+    with pytest.raises(Failure) as failure:
+        plugin.create(HOST, plugin.checked(HOST, host.inputs(f"dies {said}")))
+    first = failure.value.message.splitlines()[0]
+    assert first.startswith(f"node-1: {cause}: the converge program ended with code 1") and said in first and fix in first
+
+
 def test_a_place_that_cannot_be_written_is_reported(plugin: Plugin, host: LocalHost) -> None:
     host.prefix.write_text("a file where a directory should be")
     with pytest.raises(Failure, match=r"^node-1: no write permission: mkdir: .*Not a directory"):

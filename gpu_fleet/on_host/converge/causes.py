@@ -110,6 +110,10 @@ def of_read_only(place: str) -> Cause | None:
     )
 
 
+def of_denied(path: str) -> str:
+    return _of_denied([*_existing(path)], [path])
+
+
 def _of_denied(places: Sequence[str], paths: Sequence[str]) -> str:
     for place in places:
         cause = of_read_only(place)

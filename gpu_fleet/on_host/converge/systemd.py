@@ -221,8 +221,8 @@ class Systemd(Services):
         status = run("systemctl", "show", "--value", "-p", "ExecMainStatus", "--", f"{unit}.service").stdout.strip()
         journal = ("journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=200")
         words = last_words(run(*journal, f"--unit={unit}.service", "_TRANSPORT=stdout").stdout)
-        # 2xx: of systemd itself, which could not start the program: systemd.exec(5)
-        if not words and re.fullmatch("2[0-9][0-9]", status):
+        # 200 to 245: of systemd itself, which could not start the program: systemd.exec(5). What it said is of an earlier start.
+        if re.fullmatch("2[0-3][0-9]|24[0-5]", status):
             words = self._end_before_start(unit, status)
         return End(status, words)
 

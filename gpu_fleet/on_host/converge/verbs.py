@@ -7,7 +7,7 @@ import os
 import time
 from typing import NamedTuple
 
-from . import state
+from . import causes, state
 from .difference import Differences
 from .disk import Disk
 from .downloads import Downloads
@@ -117,7 +117,8 @@ class Run:
 
     def apply(self) -> None:
         if not os.access(self.host.state, os.W_OK):
-            raise Failure("no-write", f"cannot write below {self.host.state}; run as root (sudo), or choose a writable prefix")
+            why = causes.of_denied(self.host.state) or "choose a writable prefix"
+            raise Failure("no-write", f"cannot write below {self.host.state}; {why}")
         read_manifest(f"{self.host.bundle}/manifest")
         self.lock.take("apply")
         state.clear_scratch(self.host)
