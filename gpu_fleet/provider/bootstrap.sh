@@ -23,6 +23,10 @@ sweep_incoming() {
 is_placed() {
   [ -e "$state/current" ] || grep -qv '^format' "$state/placed" 2>/dev/null
 }
+# is_left: the files of all parts are here, though the records are gone, as where the file system of /var/lib/gpu-fleet is not mounted.
+is_left() {
+  [ -e "$prefix/etc/gpu-fleet/gpu-fleet.env" ] && [ -e "$prefix/opt/gpu-fleet/libexec/environment" ]
+}
 # sweep_removal: removes what is left of a removal that was killed at its very end, after it had deleted its records. Under the lock: a
 # removal that is still at work deletes the rest itself, and a first apply has no records yet.
 sweep_removal() {
@@ -53,6 +57,11 @@ if [ "$size" = 0 ]; then
   if [ ! -s "$state/current/converge" ]; then
     if is_placed; then
       echo "$state/current/converge, the program that checks and removes what was placed here, is missing or empty; nothing was done; the next \`up\` places it again" >&2
+      exit 11
+    fi
+    if is_left; then
+      trap - EXIT # the mount point stays
+      echo "$state is empty, and what it lists is still on this host: mount its file system, or let the next \`up\` place everything again; nothing was done" >&2
       exit 11
     fi
     sweep_incoming

@@ -91,6 +91,30 @@ def test_a_life_of_a_host(plugin: Plugin, simulated: SimulatedHost, inputs: Inpu
 
 
 @pytest.mark.parametrize("connection", ["local"], indirect=True)
+def test_a_host_whose_state_is_not_mounted_is_neither_gone_nor_removed(
+    plugin: Plugin, simulated: SimulatedHost, inputs: Inputs
+) -> None:
+    """A disk for /var, which was not mounted at boot: a removal that says it is done would leave everything."""
+    wanted = inputs()
+    id_, outputs = plugin.create(HOST, wanted)
+    unmounted = simulated.at("/unmounted")
+    state = simulated.at("/var/lib/gpu-fleet")
+    state.rename(unmounted)
+    state.mkdir()
+    for what in (lambda: plugin.delete(HOST, id_, wanted), lambda: plugin.read(HOST, id_, wanted, outputs)):
+        with pytest.raises(
+            Failure, match=r"damaged: .*/var/lib/gpu-fleet is empty, and what it lists is still .*: mount its file"
+        ):
+            what()
+    assert page_of(wanted).startswith("hello answers")
+    state.rmdir()
+    unmounted.rename(state)
+    assert decode(plugin.read(HOST, id_, wanted, outputs).properties) == outputs
+    plugin.delete(HOST, id_, wanted)
+    assert not list(simulated.prefix.iterdir())
+
+
+@pytest.mark.parametrize("connection", ["local"], indirect=True)
 def test_a_host_of_another_stack_is_refused_and_left_alone(plugin: Plugin, inputs: Inputs) -> None:
     mine, theirs = inputs(), inputs("intruder", stack="eu-north/research")
     plugin.create(HOST, mine)
