@@ -23,7 +23,10 @@ _CLOCK = "the repository's mirror is out of date, or the host's clock is wrong: 
 _REPOSITORY = (
     (r"^[EW]: (?:Failed to fetch (.*))", ""),
     (r"^E: (Release file .* is (?:expired|not valid yet) .*?)\. Updates", _CLOCK),
-    (r"^[EW]: (?:GPG error: )?(.*(?:NO_PUBKEY|EXPKEYSIG|BADSIG|KEYEXPIRED) .*)", "install the repository's current key"),
+    (
+        r"^[EW]: (?:GPG error: )?(.*(?:NO_PUBKEY|EXPKEYSIG|BADSIG|KEYEXPIRED) .*)\nE: The repository",
+        "install the repository's current key",
+    ),
     (r"^E: (The repository .* (?:is not signed|(?:does not|no longer) ha(?:ve|s) a Release file))\.", ""),
     (r"^ *-? *(.*Curl error .*)", ""),
     (r"^(?:Error: )?(Failed to download metadata .*)", ""),
@@ -35,6 +38,7 @@ _EXCLUDED = (
     "it is locked or excluded on this host (dnf versionlock list; exclude= in /etc/dnf/dnf.conf and /etc/yum.repos.d): allow "
     "it, or install NAME yourself"
 )
+_NO_KEY = "it checks packages (gpgcheck=1) and has no key: set gpgkey= in its file in /etc/yum.repos.d, or rpm --import KEY"
 _REGISTER = "enable one (dnf repolist --all); on RHEL register the host: subscription-manager register"
 _RPM_AT_WORK = "another rpm is at work (fuser -v /var/lib/rpm/.rpm.lock); wait for it, and apply again"
 _SPACE = "free some space (df -h) and apply again"
@@ -46,7 +50,7 @@ _APT = (
     ("packages", r"^E: (Problem executing scripts .*)", _HOOK),
     ("packages", r"^dpkg \(subprocess\): (unable to execute .*)", ""),
     ("packages", r"^dpkg: error processing (?:archive|package) (.*\n.*)", "`dpkg --configure -a` on the host shows more"),
-    ("packages", r"^dpkg: (?:unrecoverable fatal )?error(?:, aborting)?: ?((?:\n .*|.*)(?:\n[^\nE ].*)*)", ""),
+    ("packages", r"^dpkg: (?:unrecoverable fatal )?error(?:, aborting)?: ?((?:\n .*|.*)(?:\n[a-z].*)*)", ""),
     ("packages", r"^E: (dpkg was interrupted, .*?)\.? ?$", ""),
     (
         "packages",
@@ -70,6 +74,7 @@ _DNF = (
     ),
     ("disk-full", r"(installing package .* needs .* more inodes on the .*) filesystem", _INODES),
     ("disk-full", r"((?:installing package .*|At least .*) more space(?: needed)? on the .*) filesystem", _SPACE),
+    ("packages", r"^(Problem repository: .*)", _NO_KEY),
     (
         "packages",
         r"((?:Public key for|GPG check FAILED|Package \S+ is not signed|The GPG keys listed for).*)",
@@ -98,14 +103,16 @@ def reason(family: str, name: str, said: str, updated: str = "", held: Sequence[
         found = re.search(pattern, said, re.MULTILINE)
         if found:
             return Reason(code, _one_line(found[1]), fix.replace("NAME", name))
+    is_missing = _NOT_FOUND.search(said)
     for pattern, fix in _REPOSITORY:
-        found = re.search(pattern, said if family == "rhel" else f"{said}\n{updated}", re.MULTILINE)
+        found = re.search(pattern, f"{said}\n{updated}" if is_missing or not said.strip() else said, re.MULTILINE)
         if found:
             return Reason("download", _one_line(found[1]), fix)
     what = _first_error(said)
-    if _NOT_FOUND.search(said):
+    if is_missing:
         look = f"apt-cache policy {name}" if family == "debian" else f"dnf list {name}; dnf repolist"
-        return Reason("download", what, f"no repository of this host offers it: `{look}`")
+        why = "apt's preferences exclude it, or no" if "installation candidate" in what else "no"
+        return Reason("download", what, f"{why} repository of this host offers it: `{look}`")
     return Reason("download", what)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpu_fleet.on_host.converge import package_failure
 from gpu_fleet.on_host.package_errors import Reason, reason
 
 _UNMET = """The following packages have unmet dependencies:
@@ -119,11 +120,22 @@ def test_a_broken_repository_is_not_the_reason_of_what_dpkg_did_not_do() -> None
             "error: failed to open dir ours of /usr/share/doc/ours/: Operation not permitted\nError: Transaction failed\n",
             ("packages", "/usr/share/doc/ours/: Operation not permitted", ""),
         ),
+        (
+            "You have enabled checking of packages via GPG keys.\n\nProblem repository: [site]\ngpgkey: \nusername: \n",
+            ("packages", "Problem repository: [site]", "set gpgkey= in its file in /etc/yum.repos.d"),
+        ),
         ("Error: Unable to find a match: ours\n", ("download", "Unable to find a match: ours", "dnf list ours")),
     ],
 )
 def test_dnf_s_reason_and_what_to_do(said: str, expected: tuple[str, str, str]) -> None:
     _expect(reason("rhel", "ours", said), expected)
+
+
+def test_a_repository_s_login_is_in_no_message() -> None:
+    """dnf prints all settings of a repository that has no key."""
+    said = "Curl error (22): 403 for https://ops:hunter2@mirror.example.com/x\nusername: ops\npassword: hunter2\n"
+    failure = package_failure.of("rhel", "ours", lambda file: said if file in ("attempt", "stderr") else "")
+    assert "hunter2" not in f"{failure.message} {failure.log}" and "https://mirror.example.com/x" in failure.message
 
 
 def _expect(found: Reason, expected: tuple[str, str, str]) -> None:

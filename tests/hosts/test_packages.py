@@ -340,6 +340,45 @@ def test_each_lock_of_apt_is_waited_for(placed: Installing, lock: str) -> None:
     assert placed.host.ssh("systemctl is-active holder", check=False).stdout == "inactive\n"
 
 
+@pytest.mark.parametrize("host", ["rhel"], indirect=True)
+def test_an_rpm_at_work_is_waited_for(placed: Installing) -> None:
+    """A configuration manager's, for which dnf itself does not wait."""
+    placed.go("ours")
+    hold = _HOLD.format("/var/lib/rpm/.rpm.lock")
+    placed.host.ssh(f'systemd-run --quiet --unit holder --collect python3 -c "{hold}"; sleep 1')
+    assert placed.apply().errors == {}
+    assert placed.host.ssh("systemctl is-active holder", check=False).stdout == "inactive\n"
+
+
+@pytest.mark.parametrize(
+    ("host", "hold", "release", "said"),
+    [
+        (
+            "metal",
+            "apt-mark hold ours-helper",
+            "apt-mark unhold ours-helper",
+            "ours-helper is held on this host; release it (apt-mark unhold ours-helper), or install ours yourself",
+        ),
+        (
+            "rhel",
+            "cp /etc/dnf/dnf.conf /root/; echo exclude=ours-helper >>/etc/dnf/dnf.conf",
+            "mv /root/dnf.conf /etc/dnf/dnf.conf",
+            "filtered out by exclude filtering; it is locked or excluded on this host (dnf versionlock list; exclude= in",
+        ),
+    ],
+    indirect=["host"],
+)
+def test_a_package_that_the_site_holds_back_is_named_with_how_to_release_it(
+    placed: Installing, hold: str, release: str, said: str
+) -> None:
+    placed.host.ssh(hold)
+    try:
+        assert said in placed.apply().errors["tools"]
+        assert placed.packages() == set()
+    finally:
+        placed.host.ssh(release)
+
+
 @pytest.mark.parametrize("host", ["metal"], indirect=True)
 def test_a_broken_repository_without_our_packages_does_not_matter(placed: Installing) -> None:
     placed.go("ours")

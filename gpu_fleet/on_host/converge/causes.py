@@ -14,6 +14,7 @@ GET_FLAGS = 0x80086601  # of <linux/fs.h>, on 64-bit machines
 IMMUTABLE = 0x10
 APPEND_ONLY = 0x20
 
+FREE_SOME = "free some space and apply again"
 _FEW_INODES = 16  # some are free again once what failed was deleted
 _FEW_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -56,9 +57,10 @@ def _paths_in(text: str) -> list[str]:
 
 
 def _of(number: int, paths: Sequence[str], *, is_fork: bool = False) -> Cause | None:
-    places = list(dict.fromkeys(place for path in paths for place in _existing(path)))
+    places = list(dict.fromkeys(place for path in paths for place in existing(path)))
     if number in _FULL:
-        return Cause("disk-full", _of_quota(places) if number == errno.EDQUOT else of_full(places))
+        fix = _of_quota(places) if number == errno.EDQUOT else of_full(places)
+        return Cause("disk-full", fix or FREE_SOME)
     if number in _DENIED:
         return Cause("no-write", _of_denied(places, paths))
     if number in _BROKEN:
@@ -68,7 +70,7 @@ def _of(number: int, paths: Sequence[str], *, is_fork: bool = False) -> Cause | 
     return None
 
 
-def _existing(path: str) -> Iterator[str]:
+def existing(path: str) -> Iterator[str]:
     """The path itself, or the nearest directory of it that exists."""
     while path not in ("", "/") and not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -77,7 +79,7 @@ def _existing(path: str) -> Iterator[str]:
 
 
 def of_full(places: Sequence[str]) -> str:
-    """Is it space or inodes?"""
+    """Is it space or inodes? The first of them that is full; empty where none is."""
     for place in places:
         status = _file_system(place)
         if status and status.f_files and status.f_favail < _FEW_INODES and status.f_bavail * status.f_frsize > _FEW_BYTES:
@@ -89,7 +91,7 @@ def of_full(places: Sequence[str]) -> str:
         status = _file_system(place)
         if status and status.f_bavail * status.f_frsize <= _FEW_BYTES:
             return f"the file system of {place} is full (df -h {place}); free some space and apply again"
-    return "free some space and apply again"
+    return ""
 
 
 def _of_quota(places: Sequence[str]) -> str:
@@ -111,7 +113,7 @@ def of_read_only(place: str) -> Cause | None:
 
 
 def of_denied(path: str) -> str:
-    return _of_denied([*_existing(path)], [path])
+    return _of_denied([*existing(path)], [path])
 
 
 def _of_denied(places: Sequence[str], paths: Sequence[str]) -> str:
@@ -168,8 +170,14 @@ def _file_system(path: str) -> os.statvfs_result | None:
 
 
 def _mount(path: str) -> str:
+    """Where its file system is mounted. A bind mount of the same device is one too, which os.path.ismount does not see."""
     path = os.path.realpath(path)
-    while not os.path.ismount(path):
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            points = {line.split(" ")[4].replace("\\040", " ") for line in file}
+    except OSError:
+        points = {"/"}
+    while path != "/" and path not in points:
         path = os.path.dirname(path)
     return path
 

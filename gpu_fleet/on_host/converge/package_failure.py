@@ -10,29 +10,36 @@ from . import causes
 from .errors import Failure
 from .programs import run
 
+# Where apt and dnf write; not all of their messages have a path.
+_PLACES = ("/var/cache/apt/archives", "/var/lib/apt/lists", "/var/lib/dpkg", "/var/cache/dnf", "/var/lib/rpm", "/usr", "/tmp")  # noqa: S108
+
 
 def of(family: str, name: str, read: Callable[[str], str]) -> Failure:
     """`read`: of a file of the transaction (transaction.py), empty where there is none."""
     attempt, updated = read("attempt"), read("updated")
     held = run("apt-mark", "showhold").stdout.split() if family == "debian" else []
     reason = package_errors.reason(family, name, attempt, updated, held)
-    code, fix = reason.code, reason.fix
+    what, code, fix = reason.what, reason.code, reason.fix
     # What the host lacks or denies may stand in front of what apt and dnf make of it.
-    for line in (reason.what, *attempt.replace("\r", "\n").split("\n")):
-        cause = causes.of_line(line)
-        if cause:
-            what = " ".join((reason.what if line in reason.what else line).split())
-            return _failure(cause.code, name, what, cause.fix, read)
-    short = re.search(r"on the (/\S*)$", reason.what)
-    if short:  # rpm counts what is mounted read-only as full
-        cause = next(filter(None, map(causes.of_read_only, (short[1], "/usr", "/var/lib"))), None)
-        code, fix = (cause.code, cause.fix) if cause else (code, fix)
+    lines = f"{what}\n{attempt}\n{updated if code == 'download' else ''}".replace("\r", "\n").split("\n")
+    found = next(((line, cause) for line in lines for cause in [causes.of_line(line)] if cause), None)
+    short = re.search(r"on the (/\S*)$", what)
+    if found:
+        line, cause = found
+        what = what if line.strip() in what else " ".join(line.split())
+        code, fix = cause.code, cause.fix
+    elif short:  # rpm counts what is mounted read-only as full
+        read_only = next(filter(None, map(causes.of_read_only, (short[1], "/usr", "/var/lib"))), None)
+        code, fix = (read_only.code, read_only.fix) if read_only else (code, fix)
+    if fix in ("", causes.FREE_SOME):
+        full = causes.of_full([place for each in _PLACES for place in causes.existing(each)])
+        code, fix = ("disk-full", full) if full else (code, fix)
     repair = [line for line in read("said").split("\n") if " failed: " in line]
-    if repair:  # of what an earlier killed run left
-        fix = "; ".join(filter(None, (repair[-1], fix)))
-    return _failure(code, name, reason.what, fix, read)
+    fix = "; ".join(filter(None, (*repair[-1:], fix)))  # of what an earlier killed run left
+    log = [_without_logins(line) for line in read("stderr").split("\n") if line]
+    return Failure(code, f"cannot install package {name}: {_without_logins(what)}{'; ' if fix else ''}{fix}", log)
 
 
-def _failure(code: str, name: str, what: str, fix: str, read: Callable[[str], str]) -> Failure:
-    log = [line for line in read("stderr").split("\n") if line]
-    return Failure(code, f"cannot install package {name}: {what}{'; ' if fix else ''}{fix}", log)
+def _without_logins(line: str) -> str:
+    """dnf prints the settings of a repository, its password among them, and addresses as they are written."""
+    return re.sub(r"//[^/@\s]*@", "//", re.sub(r"^((?:proxy_)?(?:username|password): ).*", r"\1", line))

@@ -97,7 +97,7 @@ class Debian(Transaction):
         with open(self.at("left-behind"), "w", encoding="utf-8") as file:
             file.write(left)
         code = self._apt("install", *names)
-        if code == 0 or self.read("refused"):
+        if code == 0 or self.read("refused") or self.read("planned"):  # dpkg was at work, so it is not for the package lists
             return code
         self._clear("stderr")
         self._apt("update")  # a fresh Debian image has no package lists yet; one repository that fails may not matter

@@ -12,6 +12,8 @@ from typing import Iterable, Iterator
 from .programs import run
 from .transaction_shared import PATIENCE_S, Transaction, lines_of, output_of
 
+_IS_LOCKED = re.compile(r"can't create transaction lock on .* \(Resource temporarily unavailable\)")
+
 
 class Rhel(Transaction):
     def owns(self, name: str, path: str) -> bool:
@@ -27,7 +29,7 @@ class Rhel(Transaction):
             logged = len(self.read_bytes(output))
             code = self.run(*command, output=output, errors="attempt", fresh=True)
             said = self.read("attempt")
-            if code == 0 or "can't create transaction lock " not in said or waited_s >= PATIENCE_S:
+            if code == 0 or not _IS_LOCKED.search(said) or waited_s >= PATIENCE_S:
                 with open(self.at("attempt"), "ab") as file:
                     file.write(b"\n" + self.read_bytes(output)[logged:])
                 self.append("stderr", said)
