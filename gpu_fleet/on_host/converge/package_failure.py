@@ -29,7 +29,7 @@ def of(family: str, name: str, read: Callable[[str], str]) -> Failure:
         what = what if line.strip() in what else " ".join(line.split())
         code, fix = cause.code, cause.fix
     elif short:  # rpm counts what is mounted read-only as full
-        read_only = next(filter(None, map(causes.of_read_only, (short[1], "/usr", "/var/lib"))), None)
+        read_only = next(filter(None, map(causes.of_read_only, (short[1], "/usr", "/var/lib/rpm"))), None)
         code, fix = (read_only.code, read_only.fix) if read_only else (code, fix)
     if fix in ("", causes.FREE_SOME):
         full = causes.of_full([place for each in _PLACES for place in causes.existing(each)])

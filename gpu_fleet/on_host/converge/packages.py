@@ -171,7 +171,8 @@ class Packages:
                 raise _Unfinished(
                     Failure(
                         "internal",
-                        "the package manager was killed before it finished; apply again, which first repairs what it left",
+                        "the package manager was killed before it finished; apply again, which first repairs what it left "
+                        f"(journalctl --unit {_UNIT} shows how it ended)",
                     )
                 )
             waited_s = int(time.monotonic() - began)
