@@ -95,7 +95,9 @@ class HostList:
         try:
             addresses = _addresses(entry, names)
         except PatternError as error:
-            return [Problem(place(key), f'"{entry.address}": {error}', PATTERN_EXPECTED, "correct the range")]
+            is_ipv6 = address_problem((entry.address or "").strip("[]")) is None
+            fix = "write an IPv6 address without brackets" if is_ipv6 else "correct the range"
+            return [Problem(place(key), f'"{entry.address}": {error}', PATTERN_EXPECTED, fix)]
         if len(addresses) != len(names):
             count = "1 address" if len(addresses) == 1 else f"{len(addresses)} addresses"
             what = f'"{entry.address}" gives {count} for {len(names)} {"host" if len(names) == 1 else "hosts"}'

@@ -41,7 +41,7 @@ def stack(**changes: object) -> dict[str, object]:
 
 
 def write_known_hosts(base: Path) -> None:
-    (base / "known_hosts").write_text(f"10.0.*,192.168.1.* {HOST_KEY}\n")
+    (base / "known_hosts").write_text(f"10.0.*,192.168.1.*,gpu1.corp*,fd00* {HOST_KEY}\n")
 
 
 def problems(raw: dict[str, object], base: Path, secrets: set[str] = frozenset()) -> ConfigErrors | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 
 from gpu_fleet.stackfile.naming import PROJECT
@@ -38,13 +39,23 @@ def _same_machine(stack: Stack) -> Iterator[Problem]:
             by_machine.setdefault(("this machine", f"prefix {host.prefix or 'none'}"), []).append(name)
         elif host.connection == "ssh" and not host.lost:
             through = f" through {host.bastion.host}" if host.bastion else ""
-            by_machine.setdefault((f"address {host.address}", f"port {host.port}{through}"), []).append(name)
+            by_machine.setdefault((f"address {_as_dns_has_it(host.address or name)}", f"port {host.port}{through}"), []).append(
+                name
+            )
     for machine, names in by_machine.items():
         if len(names) > 1:
             is_local = machine[0] == "this machine"
             where = stack.listing.places[names[1]](("prefix" if is_local else "address",))
             fix = "give each a prefix of its own" if is_local else "correct the address, or remove one"
             yield Problem(where, f"{some(names)} are one machine: {', '.join(machine)}", "each host once", fix)
+
+
+def _as_dns_has_it(address: str) -> str:
+    """One form of each: DNS ignores case and the dot at the end, and an IPv6 address can be written in many ways."""
+    try:
+        return ipaddress.ip_address(address).compressed
+    except ValueError:
+        return address.lower().removesuffix(".")
 
 
 def _ports_of_this_machine(stack: Stack) -> Iterator[Problem]:

@@ -356,7 +356,7 @@ def test_the_exporter_from_packages_connects_to_the_host_engine(prefix: Path) ->
     assert started(prefix, "dcgm-exporter-host") == [
         "P/opt/gpu-fleet/tools/dcgm-exporter",
         "--remote-hostengine-info",
-        "localhost:5555",
+        "127.0.0.1:5555",
         "--collectors",
         "P/etc/dcgm-exporter/counters.csv",
         "--address",
