@@ -53,7 +53,10 @@ def with_program(parts: list[Part], placed: PlacedHost, part: str, content: byte
 
 def test_an_upgrade_restarts_its_service_alone_and_a_bad_one_is_put_back(placed: PlacedHost) -> None:
     host, parts = placed.host, placed.parts()
+    online = "systemctl is-active network-online.target"
+    host.ssh("systemctl stop network-online.target")
     assert placed.apply(parts).errors == {}
+    assert host.ssh(online, check=False).stdout == "inactive\n", "it waits for links that have no cable, and fails"
     before, files = processes(host), host.ssh("find /opt/gpu-fleet | sort").stdout
     program = host.inside / "opt/gpu-fleet/bin/node_exporter"
     good = program.read_bytes() + b"\0"  # differs as another release would
