@@ -100,3 +100,12 @@ def test_a_program_that_cannot_be_started_is_not_taken_for_a_missing_one(monkeyp
     assert caught.value.code == "limit" and caught.value.message.startswith(
         "cannot start systemctl: Resource temporarily unavailable; no process"
     )
+
+
+def test_a_program_that_somebody_kills_is_named_with_its_signal() -> None:
+    with pytest.raises(Failure) as caught:
+        programs.must("systemd did not read the unit files", "sh", "-c", "kill -KILL $$")
+    assert (caught.value.code, caught.value.message) == (
+        "stopped",
+        "systemd did not read the unit files: sh was ended by SIGKILL",
+    )

@@ -70,6 +70,8 @@ def end_on_signals() -> None:
 def must(what: str, *command: str) -> None:
     """Raises Failure with what the program said."""
     done = run(*command)
+    if done.code < 0 and not done.stderr.strip():  # somebody, or the kernel for lack of memory
+        raise Failure.saying("stopped", what, f"{command[0]} was ended by {signal.Signals(-done.code).name}")
     if not done.ok:
         raise Failure.saying("internal", what, done.stderr)
 
