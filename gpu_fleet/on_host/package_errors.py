@@ -88,10 +88,15 @@ _DNF = (
 _NOT_FOUND = re.compile(r"^E: (?:Unable to locate package|.*no installation candidate)|Unable to find a match", re.M)
 
 
+def plain(text: str) -> str:
+    """Of a terminal, which dpkg is given: lines end in two characters, and progress overwrites itself."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def reason(family: str, name: str, said: str, updated: str = "", held: Sequence[str] = ()) -> Reason:
     """`said`: all that the attempt printed; `updated`: all that fetching the package lists printed; `held`: the host's held
     packages."""
-    said, updated = said.replace("\r", "\n"), updated.replace("\r", "\n")
+    said, updated = plain(said), plain(updated)
     blocking = [each for each in held if re.search(rf"(?<![\w.+-]){re.escape(each)}(?![\w.+-])", said)]
     if blocking and re.search(r"^E: .*[Hh]eld ", said, re.MULTILINE):
         which = " ".join(blocking)

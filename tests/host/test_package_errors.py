@@ -51,6 +51,11 @@ _HELPER = """Error:
         (_UNMET, ["linux-image-amd64"], ("packages", "ours : Depends: ours-helper but it is not going to be", "--simulate")),
         (_STATOVERRIDE, [], ("packages", "unknown system user 'ghost' in statoverride file; the system user got removed", "")),
         (_ARCHIVE, [], ("packages", "unable to create '/usr/share/doc/ours/a.dpkg-new'", "dpkg --configure -a")),
+        (
+            "dpkg: error processing package ours (--configure):\r\n installed ours package post-installation script failed\r\n",
+            [],
+            ("packages", "ours (--configure): installed ours package post-installation script failed", "--configure -a"),
+        ),
         (_HOOK, [], ("packages", "Problem executing scripts DPkg::Pre-Invoke 'etckeeper pre-install'", "grep -r Invoke")),
         (_LISTS, [], ("packages", "Conflicting values set for option Signed-By regarding source file:/srv", "correct that file")),
         (_LOCK, [], ("locked", "/var/lib/dpkg/lock-frontend. It is held by process 1234 (unattended-upgr)", "wait for it")),

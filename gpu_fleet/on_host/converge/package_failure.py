@@ -16,12 +16,12 @@ _PLACES = ("/var/cache/apt/archives", "/var/lib/apt/lists", "/var/lib/dpkg", "/v
 
 def of(family: str, name: str, read: Callable[[str], str]) -> Failure:
     """`read`: of a file of the transaction (transaction.py), empty where there is none."""
-    attempt, updated = read("attempt"), read("updated")
+    attempt, updated = package_errors.plain(read("attempt")), package_errors.plain(read("updated"))
     held = run("apt-mark", "showhold").stdout.split() if family == "debian" else []
     reason = package_errors.reason(family, name, attempt, updated, held)
     what, code, fix = reason.what, reason.code, reason.fix
     # What the host lacks or denies may stand in front of what apt and dnf make of it.
-    lines = f"{what}\n{attempt}\n{updated if code == 'download' else ''}".replace("\r", "\n").split("\n")
+    lines = f"{what}\n{attempt}\n{updated if code == 'download' else ''}".split("\n")
     found = next(((line, cause) for line in lines for cause in [causes.of_line(line)] if cause), None)
     short = re.search(r"on the (/\S*)$", what)
     if found:
