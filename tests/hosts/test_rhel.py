@@ -150,7 +150,7 @@ def test_packages_listed_by_another_key_are_refused_and_the_host_s_own_dnf_works
         [(part, message)] = asking(toolkit).errors.items()
         assert part == "container-toolkit"
         assert message.startswith(
-            "cannot install package nvidia-container-toolkit: Error: Failed to download metadata for repo 'gpu-fleet-nvidia': "
+            "cannot install package nvidia-container-toolkit: Failed to download metadata for repo 'gpu-fleet-nvidia': "
             "repomd.xml GPG signature verification error: Bad GPG signature"
         )
         assert "podman" in host.ssh("dnf --assumeno install podman", check=False).stdout
