@@ -103,8 +103,10 @@ def standard_parts(options: HostOptions) -> list[Part]:
     readiness = (options.readiness.part(),) if options.readiness else ()
     jobs = options.jobs.parts() if options.jobs else ()
     evidence = (options.evidence.part(),) if options.evidence else ()
-    unscraped = [*before_alloy, *monitoring, alloy.part(), *readiness, *jobs, *evidence, *scrape]
-    parts = [_scraped_every(part, options.scrape_interval_s) for part in unscraped]
+    parts = [
+        _scraped_every(part, options.scrape_interval_s)
+        for part in (*before_alloy, *monitoring, alloy.part(), *readiness, *jobs, *evidence, *scrape)
+    ]
     pull = Pull().part()
     return [*parts, Drift(others=[*parts, pull]).part(), pull]
 
