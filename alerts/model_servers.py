@@ -170,9 +170,10 @@ def _with_model(expression: str, label: str) -> str:
 
 
 def _placed(expression: str) -> str:
-    """With the labels `server`, and `instance` as GPUs have it: of a pod the node, where kube-state-metrics has it."""
+    """With the labels `server`, and `instance` as GPUs have it: of a pod the node, where kube-state-metrics has it. `target`
+    keeps apart what differs by instance alone, such as two ports of a pod: equal series would end the rule with an error."""
     found = f"(\n{indent(expression, '  ')}\n) * on ({_POD}) group_left (node) {PLACES}"
-    for label, source in (("instance", "node"), ("server", "job"), ("server", "pod")):
+    for label, source in (("target", "instance"), ("instance", "node"), ("server", "job"), ("server", "pod")):
         found = f'label_replace(\n{indent(found, "  ")}\n, "{label}", "$1", "{source}", "(.+)")'
     return f"\n{indent(found, '  ')}\n"
 

@@ -37,7 +37,7 @@ MODES: Final = {
 class Host:
     """`fault`: injected when the incidents begin. `is_cut_off`: it sends nothing from then on.
 
-    `is_ready`: whether work may start on it nevertheless. `containers`: "docker" or "pods" write logs.
+    `is_ready`: whether work may start on it nevertheless. `containers`: "docker", "podman" or "pods" write logs.
     """
 
     name: str
@@ -136,7 +136,7 @@ HOSTS: Final = (
     _lab("dcgm-4.9", "h100x4-notebook", _bit_of_everything),
     _lab("smi-exec", "h100x4-notebook", _bit_of_everything),
     _lab("smi-nvml", "h100x4-notebook", _bit_of_everything),
-    _lab("textfile-nvidia", "h100x4-notebook", _bit_of_everything),
+    _lab("textfile-nvidia", "h100x4-notebook", _bit_of_everything, containers="podman"),
     _lab("amd-exporter", "mi300x4", _memory_of_amd),
     _lab("textfile-amd", "mi300x4", _memory_of_amd),
     _lab("kubernetes", "h100x4-notebook", _bit_of_everything, containers="pods"),

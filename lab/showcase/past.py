@@ -190,6 +190,8 @@ def _printed(host: Host, moments: list[float]) -> LogStream:
     if host.containers == "pods":
         labels = {"job": "pods", **host.labels, "namespace": "serving", "container_shard": "6"}
         metadata = {"pod": "chat-6c9f7d-x2x8k", "container": "vllm"}
+    elif host.containers == "podman":
+        labels, metadata = {"job": "podman", **host.labels}, {"container": "vllm", "uid": "0"}
     else:
         labels, metadata = {"job": "docker", **host.labels, "container_shard": "6"}, {"container": "vllm"}
     lines = []

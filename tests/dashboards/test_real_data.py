@@ -83,6 +83,38 @@ def test_every_panel_about_slurm_has_data_where_nodes_are_healthy_sick_and_drain
     assert nodes["Nodes out of service"] == {"gpu-node-001", "gpu-node-002", "spare-01", "train-02"}
 
 
+def test_model_servers_are_beside_the_gpus_of_their_host_and_of_the_node_of_their_pod(showcase: Showcase) -> None:
+    panels = [panel for panel in all_panels(BOARDS["gpu-fleet-inference"]) if "targets" in panel]
+    row = [panel for panel in panels if any("model:" in target["expr"] for target in panel["targets"])]
+    assert len(row) == 7
+
+    def servers(datacenter: str, cluster: str, instance: str) -> dict[str, set[str]]:
+        chosen = {"datacenter": datacenter, "cluster": cluster, "instance": instance, "exporter_mode": ".*"}
+        questions = {panel["title"]: [Question.of(panel, target, chosen) for target in panel["targets"]] for panel in row}
+        found = ask(showcase, [question for of_panel in questions.values() for question in of_panel])
+        return {title: {labels["server"] for one in asked for labels in found[one]} for title, asked in questions.items()}
+
+    on_host = servers("eu-north", "inference", "infer-01")
+    assert {title for title, found in on_host.items() if found == {"vllm", "speech"}} == {
+        "Requests",
+        "Failed requests",
+        "Running and waiting requests",
+        "Request latency",
+    }
+    assert all("vllm" in found for found in on_host.values())
+    pod = "chat-6c9f7d-x2x8k"
+    assert set(map(frozenset, servers("lab", "kubernetes", "kubernetes-host").values())) == {frozenset({pod})}
+    assert not any(servers("us-west", "training", "gpu-node-001").values()), "a host without model servers"
+
+
+def test_container_logs_are_those_of_docker_podman_and_pods(answers: Answers) -> None:
+    [panel] = [panel for panel in all_panels(BOARDS["gpu-fleet-inference"]) if panel["title"] == "Container logs"]
+    jobs = {
+        mode: {labels["job"] for labels in answers[Question.of(panel, panel["targets"][0], variables(mode))]} for mode in MODES
+    }
+    assert jobs["dcgm-4.9"] == {"docker"} and jobs["textfile-nvidia"] == {"podman"} and jobs["kubernetes"] == {"pods"}
+
+
 @pytest.mark.parametrize("name", ["gpu", "host", "incident"])
 def test_a_lost_gpu_is_the_first_row_of_the_pages_that_an_alert_opens(showcase: Showcase, name: str) -> None:
     first = next(panel for panel in all_panels(BOARDS[f"gpu-fleet-{name}"]) if panel["type"] != "row")
