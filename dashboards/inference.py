@@ -182,7 +182,8 @@ def _servers() -> tuple[Any, ...]:
         _server(
             "Failed requests",
             [Query(q.of_models("model:requests_failed:rate5m", NAME), SERVER)],
-            "Requests per second, over five minutes, that ended with an error or were aborted, by their client or the server.",
+            "Requests per second, over five minutes, that ended with an error or were aborted, by their client or the server. "
+            "Triton counts an error that a model in Python returns as a success.",
             "reqps",
         ),
         states(
