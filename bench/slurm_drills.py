@@ -134,7 +134,7 @@ class Lab:
             self.slurm.submit("sleep 1")
             yield self._fault("SlurmQueueStuck", lambda said: re.search(waits, said) is not None)
         with self._slow_submissions():
-            yield self._fault("SlurmControllerSlow", lambda said: float(_value(said, "gpu_fleet_slurm_duration_seconds")) > 5)
+            yield self._fault("SlurmControllerSlow", lambda said: float(_value(said, "gpu_fleet_slurm_duration_seconds")) > 3)
         self.slurm.ask("systemctl stop slurmctld")
         yield self._fault("SlurmNotAnswering", lambda said: _value(said, "gpu_fleet_slurm_success") == "0")
 

@@ -70,7 +70,7 @@ def _now() -> tuple[Any, ...]:
             q.answers_take(CLUSTER),
             "How long slurmctld took for squeue, sinfo and sdiag. Each is given up after ten seconds.",
             "s",
-            ((None, "green"), (5, "orange")),
+            ((None, "green"), (3, "orange")),
             width=3,
         ),
         _number("Running jobs", q.total("gpu_fleet_slurm_account_jobs", CLUSTER, "running"), "With and without GPUs."),
