@@ -13,9 +13,9 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 import dashboards
-from alerts.inventory import stack_inventory
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components.custom import custom_dashboards, customization
+from components.inventory import inventory_of_cluster
 from components.kubernetes.gpu_cluster import GpuClusterArgs
 from components.kubernetes.place import kubernetes_place
 from components.kubernetes.releases import ReleaseErrors, releases, warning_of_unread, warning_of_unverified
@@ -83,7 +83,7 @@ def _rules(config: StackConfig) -> list[dict[str, Any]]:
     rules = prometheus_rules(
         namespace=section.namespace, labels=section.monitor_labels, links=links(config), custom=customization(config)
     )
-    expected = stack_inventory(config.datacenter, config.cluster, {}, has_kubernetes=True)
+    expected = inventory_of_cluster(config)
     inventory = prometheus_rule("inventory-expected", expected, namespace=section.namespace, labels=section.monitor_labels)
     return [*rules, inventory]
 

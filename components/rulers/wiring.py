@@ -8,31 +8,20 @@ import pulumi
 
 import alerts
 from alerts.alertmanager import alertmanager_config, templates
-from alerts.inventory import stack_inventory
 from alerts.model import to_yaml
 from components import notifications
 from components.backend.once_up import once_up
 from components.custom import customization
 from components.fleet.fleet import Fleet
 from components.fleet.monitoring import once_serving
-from components.fleet.series import gives
+from components.inventory import inventory
 from components.rulers.resources import RulerServer
 from components.rulers.rulers import RulersArgs
 from components.stack import LoadedConfig
-from gpu_fleet.stackfile.config import StackConfig
-from gpu_fleet.stackfile.counters import counters
 from gpu_fleet.stackfile.sections import Ruler
 
 if TYPE_CHECKING:
     from components.backend.backend import Backend
-
-# What GpuMetricsMissing knows of a GPU's model.
-_FAMILIES = (
-    "gpu:ecc_uncorrected_volatile:total",
-    "gpu:row_remap_failed:bool",
-    "gpu:throttled:bool",
-    "gpu:graphics_engine_active:ratio",
-)
 
 
 def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | None = None) -> RulersArgs:
@@ -54,35 +43,15 @@ def rulers_args(loaded: LoadedConfig, backend: Backend | None, fleet: Fleet | No
         mimir_groups, loki_groups = (alerts.rule_groups(of, links, custom) for of in ("mimir", "loki"))
     else:
         mimir_groups, loki_groups = alerts.recording_groups(customization(config)), []
-    gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
     return RulersArgs(
         mimir=_server(loaded, mimir, backend, fleet) if mimir else None,
-        mimir_groups=[
-            *mimir_groups,
-            *stack_inventory(
-                config.datacenter,
-                config.cluster,
-                gpus,
-                has_kubernetes=config.kubernetes is not None,
-                maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
-                counted=_counted(config),
-            ),
-        ],
+        mimir_groups=[*mimir_groups, *inventory(config)],
         loki=_server(loaded, loki, backend, fleet) if loki else None,
         loki_groups=loki_groups,
         # Without receivers there is nobody to notify: the tenant's own configuration, if it has one, routes our alerts.
         alertmanager=_alertmanager(loaded) if section and section.receivers and evaluates else None,
         alertmanager_templates=templates(),
     )
-
-
-def _counted(config: StackConfig) -> list[str]:
-    """Series that every dcgm-exporter of the stack is asked for; existing ones have lists of their own."""
-    adopts = any(host.adopt for host in config.hosts.values())
-    if adopts or (config.kubernetes is not None and config.kubernetes.exporter != "install"):
-        return []
-    listed = counters(config.dcgm.counters, config.base)
-    return [name for name in _FAMILIES if gives(listed, name)]
 
 
 def _server(loaded: LoadedConfig, ruler: Ruler, backend: Backend | None, fleet: Fleet | None) -> RulerServer:

@@ -18,12 +18,12 @@ from typing import Final
 import alerts
 from alerts.alertmanager import inhibit_rules
 from alerts.customization import NO_CUSTOMIZATION, Customization
-from alerts.inventory import stack_inventory
 from alerts.links import NO_LINKS, Links
 from alerts.model import NAMESPACE, RuleGroup, rule_file, to_yaml
 from alerts.prometheus_rule import prometheus_rule, prometheus_rules
 from components import notifications
 from components.custom import check_signals, customization
+from components.inventory import inventory
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import configuration, enter_project
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> int:
     try:
         enter_project()
         config = configuration(given.stack).load() if given.stack else None
-        inventory = _inventory(config, given.stack) if config else ()
+        expected = _inventory(config, given.stack) if config else ()
         for warning in check_signals(config) if config else ():
             print(f"warning: {warning}", file=sys.stderr)
     except (OperationError, ConfigErrors) as error:
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
             Wanted(
                 links=_links(config, given.runbook_url),
                 custom=customization(config) if config else NO_CUSTOMIZATION,
-                inventory=inventory,
+                inventory=expected,
                 namespace=given.namespace,
                 labels=given.labels,
             )
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
     inhibitions.parent.mkdir(exist_ok=True)
     inhibitions.write_text(to_yaml({"inhibit_rules": inhibit_rules()}))
     print(f"{inhibitions}: add its rules to your Alertmanager, or one incident notifies several times (docs/import-by-hand.md).")
-    if not inventory and given.target != "loki":
+    if not expected and given.target != "loki":
         print("Without STACK=... the alerts about missing hosts and GPUs stay silent: they compare with a stack's inventory.")
     return 0
 
@@ -129,14 +129,7 @@ def _links(config: StackConfig | None, runbook_url: str | None) -> Links:
 
 def _inventory(config: StackConfig, stack: str) -> tuple[RuleGroup, ...]:
     """Raises OperationError."""
-    gpus = {host.name: host.gpus for host in config.hosts.values() if not host.lost}
-    groups = stack_inventory(
-        config.datacenter,
-        config.cluster,
-        gpus,
-        has_kubernetes=config.kubernetes is not None,
-        maintenance={host.name: host.maintenance for host in config.hosts.values() if host.maintenance},
-    )
+    groups = inventory(config)
     if not groups:
         raise OperationError(f"stack {stack} has neither hosts nor a Kubernetes cluster: it has no inventory")
     return tuple(groups)

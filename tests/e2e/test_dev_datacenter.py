@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import alerts
+from alerts.inventory import COUNTERS, GPUS
+from alerts.inventory import HOST as KNOWN_HOST
 from components.fleet.series import HostShape, Series, of_host
 from gpu_fleet import signals
 from gpu_fleet.signals import catalogue
@@ -154,7 +156,7 @@ def test_a_preview_shows_the_cost_and_mimir_has_as_many_series(datacenter: Datac
 
 def test_every_metric_in_mimir_is_known_to_the_check_of_rules_and_panels(datacenter: Datacenter) -> None:
     rules, _ = read_rules(signals.rule_files())
-    known = with_records(catalogue.read(), rules, dict.fromkeys(("inventory:host:expected", "inventory:gpus_expected:count")))
+    known = with_records(catalogue.read(), rules, dict.fromkeys((KNOWN_HOST, GPUS, COUNTERS)))
     answer = query.get(f"{datacenter.endpoints['MIMIR_URL']}/prometheus/api/v1/label/__name__/values")
     assert set(answer["data"]) - set(known.metrics) == set()
 
