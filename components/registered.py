@@ -154,7 +154,8 @@ def _program() -> None:
 
 
 def _mapping(directory: Path, name: str) -> dict[str, Any]:
-    """Raises ValueError, without the text of the file: it may hold a secret."""
+    """Raises ValueError, without the text of the file: it may hold a secret. Nothing of gpu_fleet is imported for it: the program
+    that runs here imports that of its own commit."""
     try:
         content = yaml.safe_load((directory / name).read_text()) or {}
         if isinstance(content, dict) and isinstance(content.get("config") or {}, dict):

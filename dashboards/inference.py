@@ -122,7 +122,7 @@ def _gpus() -> tuple[Any, ...]:
     )
 
 
-def _server(title: str, queries: list[Query], description: str, unit: str, *, width: int = 12, most: float | None = None) -> Any:
+def _server(title: str, queries: list[Query], description: str, unit: str, *, most: float | None = None) -> Any:
     return time_series(
         title,
         queries,
@@ -130,7 +130,7 @@ def _server(title: str, queries: list[Query], description: str, unit: str, *, wi
         unit=unit,
         thresholds=NO_THRESHOLDS,
         fill=0,
-        width=width,
+        width=12,
         if_none=NOT_SERVED,
         most=most,
     )

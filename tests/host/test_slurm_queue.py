@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -62,6 +63,12 @@ def said(answers: Path) -> dict[str, str]:
     assert slurm_queue.main([]) == 0
     text = (answers / "var/lib/gpu-fleet/textfile/slurm_queue.prom").read_text()
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+def test_it_says_how_long_the_controller_took_to_answer(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.chain([NOW], itertools.repeat(NOW + 4.2))
+    monkeypatch.setattr(slurm_queue.time, "time", lambda: next(moments))
+    assert said(answers)["gpu_fleet_slurm_duration_seconds"] == "4.2"
 
 
 def test_partitions_have_jobs_gpus_and_waits(answers: Path) -> None:

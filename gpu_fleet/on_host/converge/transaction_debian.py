@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Iterator
 
-from .transaction_shared import PATIENCE_S, Transaction, lines_of, output_of
+from .transaction_shared import Transaction, lines_of, output_of
 
 _HALF = ("half-installed", "half-configured", "unpacked")
 _ABSENT = ("", "not-installed", "config-files")
@@ -66,7 +66,6 @@ class Debian(Transaction):
     def _apt(self, *arguments: str) -> int:
         """apt has three locks, and waits for at most one of them: of package lists, of downloads and of dpkg. At a host's first
         boot, when the daily upgrade runs too, any of them may be held for minutes."""
-        waited_s = 0
         program = f"{sys.executable} -I -S -B '{os.path.abspath(sys.argv[0])}' transaction"
         guard = f"Pre-Install-Pkgs::=env {program} '{self.directory}' debian guard"
         # Without --no-remove, apt would remove conflicting packages, such as DCGM 3 in favor of DCGM 4, which is not ours to
@@ -74,18 +73,7 @@ class Debian(Transaction):
         command = ["apt-get", "-q", "-y", "--no-install-recommends", "--no-remove"]
         command += ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
         command += ["-o", f"DPkg::{guard}", "-o", "DPkg::Tools::Options::env::Version=3"]
-        while True:
-            logged = len(self.read_bytes("log"))
-            code = self.run(*command, *arguments, errors="attempt", fresh=True)
-            said = self.read("attempt")
-            if code == 0 or "Could not get lock " not in said or waited_s >= PATIENCE_S:
-                # apt prints what dpkg says among its output.
-                with open(self.at("attempt"), "ab") as file:
-                    file.write(b"\n" + self.read_bytes("log")[logged:])
-                self.append("stderr", said)
-                return code
-            time.sleep(2)
-            waited_s += 2
+        return self.run_past_locks(*command, *arguments, is_locked="Could not get lock ")
 
     def install(self, names: list[str]) -> int:
         self._find_unfinished()

@@ -6,13 +6,12 @@ import glob
 import os
 import re
 import shutil
-import time
 from typing import Iterable, Iterator
 
 from .programs import run
-from .transaction_shared import PATIENCE_S, Transaction, lines_of, output_of
+from .transaction_shared import Transaction, lines_of, output_of
 
-_IS_LOCKED = re.compile(r"can't create transaction lock on .* \(Resource temporarily unavailable\)")
+_IS_LOCKED = r"can't create transaction lock on .* \(Resource temporarily unavailable\)"
 
 
 class Rhel(Transaction):
@@ -24,18 +23,7 @@ class Rhel(Transaction):
         # Without -q, which would hide the address that failed.
         tool = "dnf" if shutil.which("dnf") else "yum"
         command = (tool, "-y", "--setopt=*.skip_if_unavailable=1", *arguments)
-        waited_s = 0
-        while True:
-            logged = len(self.read_bytes(output))
-            code = self.run(*command, output=output, errors="attempt", fresh=True)
-            said = self.read("attempt")
-            if code == 0 or not _IS_LOCKED.search(said) or waited_s >= PATIENCE_S:
-                with open(self.at("attempt"), "ab") as file:
-                    file.write(b"\n" + self.read_bytes(output)[logged:])
-                self.append("stderr", said)
-                return code
-            time.sleep(2)
-            waited_s += 2
+        return self.run_past_locks(*command, is_locked=_IS_LOCKED, output=output)
 
     def install(self, names: list[str]) -> int:
         """In two steps, so that the list of what will be installed is on disk before the first package is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from typing import Iterator
 
 from .disk import sync
@@ -64,6 +65,22 @@ class Transaction:
             except OSError as error:
                 err.write(f"{command[0]}: {error.strerror}\n".encode())
                 return 127
+
+    def run_past_locks(self, *command: str, is_locked: str, output: str = "log") -> int:
+        """Again while what it says matches `is_locked`. Leaves in `attempt` what its last run printed: errors, then the output,
+        where apt has what dpkg says."""
+        waited_s = 0
+        while True:
+            logged = len(self.read_bytes(output))
+            code = self.run(*command, output=output, errors="attempt", fresh=True)
+            said = self.read("attempt")
+            if code == 0 or not re.search(is_locked, said) or waited_s >= PATIENCE_S:
+                with open(self.at("attempt"), "ab") as file:
+                    file.write(b"\n" + self.read_bytes(output)[logged:])
+                self.append("stderr", said)
+                return code
+            time.sleep(2)
+            waited_s += 2
 
     def check_file(self, name: str, path: str) -> None:
         """A path of a package that is not installed yet. What exists there belongs to somebody, and dpkg and rpm would overwrite
