@@ -58,7 +58,7 @@ class Job(NamedTuple):
 
 
 class Store(NamedTuple):
-    """What is remembered until the next boot. `devices`: in Slurm's order, of this start of slurmd (`daemon`).
+    """What is remembered until the next boot. `devices`: in Slurm's order; `files`: theirs, of this start of slurmd (`daemon`).
 
     `error`: why the last sweep did not work.
     """
@@ -68,6 +68,7 @@ class Store(NamedTuple):
     daemon: str = ""
     node: str = ""
     error: str = ""
+    files: Sequence[Sequence[str]] | None = None  # None: slurmd was not asked yet
 
 
 def started(environment: Mapping[str, str], now: float) -> tuple[str, Job]:
@@ -116,16 +117,18 @@ def _with_processes() -> set[str]:
 
 
 def with_devices(store: Store) -> Store:
-    """Raises SlurmError."""
+    """slurmd is asked once, the driver each time. Raises SlurmError."""
+    root = Path(os.environ.get("GPU_FLEET_ROOT") or "/")  # where the file system begins, for the tests
     pid, since = slurmd()
     daemon = f"{pid} {since}"
-    if daemon == store.daemon:
-        return store
+    if daemon == store.daemon and store.files is not None:
+        return store._replace(devices=slurm_gpus.known(store.files, root, store.devices))
     text, status = answer("slurmd", "-G")
     if status != 0:
         raise SlurmError(f"slurmd -G: {text.strip()}")
-    root = Path(os.environ.get("GPU_FLEET_ROOT") or "/")  # where the file system begins, for the tests
-    return store._replace(devices=slurm_gpus.in_order(text, root), daemon=daemon)
+    files = slurm_gpus.files(text)
+    before = store.devices if store.files in (None, files) else ()
+    return store._replace(devices=slurm_gpus.known(files, root, before), daemon=daemon, files=files)
 
 
 def held(store: Store) -> Iterator[tuple[str, Job, Gpu]]:
@@ -135,17 +138,21 @@ def held(store: Store) -> Iterator[tuple[str, Job, Gpu]]:
                 yield job_id, job, store.devices[number]
 
 
-def _without_device(jobs: Mapping[str, Job], devices: Sequence[Gpu]) -> str:
+def _without_device(store: Store) -> str:
     """Why jobs have GPUs that nobody is shown; empty where all are known."""
-    lost = next(
-        ((job_id, max(job.numbers)) for job_id, job in jobs.items() if max(job.numbers, default=-1) >= len(devices)), None
-    )
-    return f"job {lost[0]} has Slurm's GPU {lost[1]}, and slurmd -G lists {len(devices)} with a device file" if lost else ""
+    for job_id, job in store.jobs.items():
+        for number in sorted(job.numbers, reverse=True):
+            has = f"job {job_id} has Slurm's GPU {number}"
+            if number >= len(store.devices):
+                return f"{has}, and slurmd -G lists {len(store.devices)} with a device file"
+            if not any(store.devices[number]):
+                return f"{has}, and the driver does not list its device file"
+    return ""
 
 
 def metrics(store: Store, now: float) -> str:
     found = Metrics.of_jobs()
-    for job_id, job, gpu in held(store):
+    for job_id, job, gpu in filter(lambda one: any(one[2]), held(store)):
         found.add("job_info", 1, gpu.uuid, gpu.gpu, gpu.gpu_instance, job_id, job.user, job.account, job.partition)
     found.add("jobs_success", int(not store.error))
     found.add("jobs_timestamp_seconds", int(now))
@@ -179,8 +186,9 @@ def _text(value: str) -> str:
 # --- the store ----------------------------------------------------------------------------------------------------------------
 
 
-def changed(directory: Path, change: Callable[[Store], Store]) -> Store:
-    """What `change` makes of the store. Prologs of several jobs come at once, and the sweep between them: nobody waits inside."""
+def changed(directory: Path, textfile: Path, change: Callable[[Store], Store]) -> None:
+    """Prologs of several jobs come at once, and the sweep between them: nobody waits inside, and the metrics are written there,
+    or an older store's would come last."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -188,7 +196,7 @@ def changed(directory: Path, change: Callable[[Store], Store]) -> Store:
         store = change(read(file))
         jobs = {job_id: job._asdict() for job_id, job in store.jobs.items()}
         replace(file, json.dumps([jobs, *store[1:]]), 0o600)
-        return store
+        replace(textfile, metrics(store, time.time()))
 
 
 def read(file: Path) -> Store:
@@ -229,17 +237,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _write(verb: str, directory: Path, textfile: Path) -> None:
     try:
-        store = _done(verb, directory)
-        replace(textfile, metrics(store, time.time()))
+        changed(directory, textfile, _swept(directory) if verb == "sweep" else _told(verb))
     except (OSError, SlurmError) as error:
         _log(f"{verb}: {error}")
 
 
-def _done(verb: str, directory: Path) -> Store:
-    now = time.time()
-    if verb == "sweep":
-        return _sweep(directory, now)
-    job_id, job = started(os.environ, now)
+def _told(verb: str) -> Callable[[Store], Store]:
+    """By slurmd, in the environment of a prolog or an epilog."""
+    job_id, job = started(os.environ, time.time())
 
     def change(store: Store) -> Store:
         jobs = {of: one for of, one in store.jobs.items() if of != job_id}
@@ -247,26 +252,23 @@ def _done(verb: str, directory: Path) -> Store:
             jobs[job_id] = job
         return store._replace(jobs=jobs, node=os.environ.get("SLURMD_NODENAME") or store.node)
 
-    return changed(directory, change)
+    return change
 
 
-def _sweep(directory: Path, now: float) -> Store:
+def _swept(directory: Path) -> Callable[[Store], Store]:
     before = read(directory / "jobs.json")
     # Until a prolog says it, the node has the host's name, which may change.
     named = before._replace(node=before.node or socket.gethostname().partition(".")[0])
-    changes, error = swept(named, now)
-    with_order = before
+    changes, error = swept(named, time.time())
+    found = before
     try:
-        with_order = with_devices(before)
+        found = with_devices(before)
     except SlurmError as failed:
         error = error or str(failed)
-    error = error or _without_device(before.jobs, with_order.devices)
+    error = error or _without_device(found)
     if error and error != before.error:  # once, and not every 15 s
         _log(error)
-    return changed(
-        directory,
-        lambda store: Store(corrected(store, before, changes), with_order.devices, with_order.daemon, store.node, error),
-    )
+    return lambda store: found._replace(jobs=corrected(store, before, changes), node=store.node, error=error)
 
 
 def _log(text: str) -> None:

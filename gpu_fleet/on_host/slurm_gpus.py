@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Sequence
 
 from .files import text_of
 from .slurm_tools import expanded
@@ -28,22 +28,32 @@ class Gpu(NamedTuple):
     gpu_instance: str = ""
 
 
-def in_order(said: str, root: Path = Path("/")) -> list[Gpu]:
-    """The devices that `slurmd -G` has printed. `root`: where the file system begins."""
+def files(said: str) -> list[list[str]]:
+    """The names of the files of each device that `slurmd -G` has printed, in Slurm's order."""
+    found: list[list[str]] = []
+    for count, listed in _GRES.findall(said):
+        names = [Path(name).name for name in expanded(listed)]
+        # One device may have several files: a MIG instance has those of its GPU and of its capabilities.
+        found += [names] if count == "1" else [[name] for name in names]
+    return found
+
+
+def known(devices: Sequence[Sequence[str]], root: Path = Path("/"), before: Sequence[Gpu] = ()) -> list[Gpu]:
+    """The GPU of each device, by its files, as the driver says now.
+
+    slurmd may have started before the driver did, and without persistence mode a GPU has no uuid until something has opened it.
+    `before`: a GPU that the driver has lost since keeps its uuid. `root`: where the file system begins.
+    """
     by_minor = dict(_of_nvidia(root))
     instances = dict(_of_mig(root))
     renders = sorted((root / "sys/class/drm").glob("renderD*"), key=lambda path: path.joinpath("device").resolve().name)
     amd = {path.name: str(index) for index, path in enumerate(path for path in renders if _is_amd(path))}
-    found = []
-    for count, files in _GRES.findall(said):
-        names = [Path(name).name for name in expanded(files)]
-        # One device may have several files: a MIG instance has those of its GPU and of its capabilities.
-        for of_one in [names] if count == "1" else [[name] for name in names]:
-            found.append(_device(of_one, by_minor, instances, amd))
-    return found
+    now = [_device(names, by_minor, instances, amd) for names in devices]
+    old = [*before, *[Gpu("", "")] * len(now)]
+    return [was if was.uuid and not gpu.uuid else gpu for gpu, was in zip(now, old)]
 
 
-def _device(names: list[str], by_minor: dict[str, Gpu], instances: dict[str, str], amd: dict[str, str]) -> Gpu:
+def _device(names: Sequence[str], by_minor: dict[str, Gpu], instances: dict[str, str], amd: dict[str, str]) -> Gpu:
     minor = next((found[1] for name in names if (found := re.fullmatch(r"nvidia(\d+)", name))), "")
     capabilities = [found[1] for name in names if (found := re.fullmatch(r"nvidia-cap(\d+)", name))]
     instance = next((instances[number] for number in capabilities if number in instances), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -40,19 +41,23 @@ def driver(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def in_order(said: str, root: Path) -> list[Gpu]:
+    return slurm_gpus.known(slurm_gpus.files(said), root)
+
+
 def test_a_number_of_slurm_is_the_place_in_its_list_and_the_driver_says_which_gpu_a_minor_is(driver: Path) -> None:
     said = """\
 slurmd: Gres Name=gpu Type=h100 Count=2 Index=0 ID=7696487 File=/dev/nvidia[1,3] Links=(null) Flags=HAS_FILE,HAS_TYPE
 slurmd: Gres Name=shard Type=(null) Count=8 Index=0 ID=1 File=/dev/nvidia2
 slurmd: Gres Name=gpu Type=h100 Count=1 Index=2 ID=7696487 File=/dev/nvidia0 Links=(null) Flags=HAS_FILE,HAS_TYPE
 """
-    assert slurm_gpus.in_order(said, driver) == [Gpu(uuid(3), "3"), Gpu(uuid(1), "1"), Gpu(uuid(2), "2")]
+    assert in_order(said, driver) == [Gpu(uuid(3), "3"), Gpu(uuid(1), "1"), Gpu(uuid(2), "2")]
 
 
 def test_a_gpu_that_fell_off_the_bus_is_known_by_its_place(driver: Path) -> None:
     lost = driver / "proc/driver/nvidia/gpus/0000:1b:00.0/information"
     lost.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 2\n")
-    assert slurm_gpus.in_order("Gres Name=gpu Count=1 File=/dev/nvidia2", driver) == [Gpu("", "0")]
+    assert in_order("Gres Name=gpu Count=1 File=/dev/nvidia2", driver) == [Gpu("", "0")]
 
 
 def test_an_instance_of_mig_is_that_of_its_capability(driver: Path) -> None:
@@ -63,7 +68,7 @@ def test_an_instance_of_mig_is_that_of_its_capability(driver: Path) -> None:
     )
     files = "/dev/nvidia0,/dev/nvidia-caps/nvidia-cap{},/dev/nvidia-caps/nvidia-cap{}"
     said = "".join(f"Gres Name=gpu Type=1g.10gb Count=1 ID=7 File={files.format(*caps)}\n" for caps in ((12, 13), (21, 22)))
-    assert slurm_gpus.in_order(said, driver) == [Gpu(uuid(2), "2", "1"), Gpu(uuid(2), "2", "2")]
+    assert in_order(said, driver) == [Gpu(uuid(2), "2", "1"), Gpu(uuid(2), "2", "2")]
 
 
 def test_gpus_of_amd_are_numbered_by_their_address(tmp_path: Path) -> None:
@@ -75,7 +80,7 @@ def test_gpus_of_amd_are_numbered_by_their_address(tmp_path: Path) -> None:
         node.mkdir(parents=True)
         (node / "device").symlink_to(device)
     said = "Gres Name=gpu Type=mi300x Count=2 File=/dev/dri/renderD[128-129]"
-    assert slurm_gpus.in_order(said, tmp_path) == [Gpu("", "1"), Gpu("", "0")]
+    assert in_order(said, tmp_path) == [Gpu("", "1"), Gpu("", "0")]
 
 
 @pytest.mark.parametrize(
@@ -386,6 +391,57 @@ def test_who_has_which_gpu_is_shown_to_people(
         f"GPU 1  {uuid(1)}  job 4711  alice  vision  train  10 min",
         f"GPU 3  {uuid(3)}  job 4711  alice  vision  train  10 min",
     ]
+
+
+def test_gpus_that_the_driver_lists_only_after_slurmd_started_are_known_with_the_next_sweep(
+    slurm: Path, driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those without persistence mode, whose UUID has question marks until something opens them."""
+    gpus = driver / "proc/driver/nvidia/gpus"
+    gpus.rename(driver / "later")
+    called("prolog", monkeypatch, **PROLOG)
+    called("sweep", monkeypatch)
+    text = (slurm.parent / "var/lib/gpu-fleet/textfile/jobs.prom").read_text()
+    assert series(slurm) == [] and "gpu_fleet_jobs_success 0" in text
+    assert "# says: job 4711 has Slurm's GPU 3, and the driver does not list its device file" in text
+    (driver / "later").rename(gpus)
+    closed = gpus / "0000:2b:00.0/information"
+    opened = closed.read_text()
+    closed.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 3\n")
+    controller_says(slurm, "4711", gres="gpu:h100:2(IDX:1,3)")
+    called("sweep", monkeypatch, NOW + 15)
+    assert [line.split(",")[:2] for line in series(slurm)] == [
+        [f'gpu_fleet_job_info{{uuid="{uuid(3)}"', 'gpu="3"'],
+        ['gpu_fleet_job_info{uuid=""', 'gpu="1"'],
+    ]
+    closed.write_text(opened)
+    called("sweep", monkeypatch, NOW + 30)
+    known = series(slurm)
+    assert f'uuid="{uuid(1)}"' in known[1]
+    closed.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 3\n")
+    called("sweep", monkeypatch, NOW + 45)
+    assert series(slurm) == known, "it fell off the bus, and the job is still on it"
+
+
+def test_of_two_prologs_at_once_the_later_writes_what_both_know(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is held up just before it writes the metrics."""
+    called("sweep", monkeypatch)
+    second = threading.Thread(target=jobs.main, args=[["prolog"]])
+    write = jobs.replace
+
+    def held_up(path: Path, text: str, mode: int = 0o644) -> None:
+        if path.name == "jobs.prom" and second.ident is None:
+            monkeypatch.setenv("SLURM_JOB_ID", "4712")
+            second.start()
+            second.join(0.5)
+        write(path, text, mode)
+
+    monkeypatch.setattr(jobs, "replace", held_up)
+    for name, value in PROLOG.items():
+        monkeypatch.setenv(name, value)
+    jobs.main(["prolog"])
+    second.join()
+    assert {job for line in series(slurm) for job in re.findall(r'job_id="(\d+)"', line)} == {"4711", "4712"}
 
 
 def test_the_store_is_for_root_alone(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
