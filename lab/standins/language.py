@@ -38,58 +38,53 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
         self._engine_address = engine_address
         self._programs: set[subprocess.Popen[bytes]] = set()
 
-    def Handshake(self, request, context):
-        self._engine_address = request.engine_address
-        return language_pb2.LanguageHandshakeResponse()
-
     def GetPluginInfo(self, request, context):
         return plugin_pb2.PluginInfo()
 
     def GetRequiredPackages(self, request, context):
         """Those of the SDKs beside this program; without any the engine takes versions from the state, and then a second run
         finds changes."""
-        packages = []
-        for file in Path(sysconfig.get_path("purelib")).glob("pulumi*/pulumi-plugin.json"):
-            one = json.loads(file.read_text())
-            named = {"name": one["name"], "version": f"v{one['version']}", "server": one.get("server")}
-            packages.append(plugin_pb2.PackageDependency(kind="resource", **named))
-        return language_pb2.GetRequiredPackagesResponse(packages=packages)
+        files = Path(sysconfig.get_path("purelib")).glob("pulumi*/pulumi-plugin.json")
+        named = [{"server": None, **json.loads(file.read_text())} for file in files]
+        return language_pb2.GetRequiredPackagesResponse(
+            packages=[
+                plugin_pb2.PackageDependency(
+                    kind="resource", name=one["name"], version=f"v{one['version']}", server=one["server"]
+                )
+                for one in named
+            ]
+        )
 
     def Run(self, request, context):
         try:
             if warning := permission.permit("pulumi-language-python", request.stack):
-                self._warn(warning)
+                with grpc.insecure_channel(self._engine_address) as channel, contextlib.suppress(grpc.RpcError):
+                    level = engine_pb2.LogSeverity.Value("WARNING")
+                    engine_pb2_grpc.EngineStub(channel).Log(engine_pb2.LogRequest(severity=level, message=warning))
         except StandInsRefused as refusal:
             return language_pb2.RunResponse(error=str(refusal))
-        python = _python(request.info)
-        environment = _environment(python) | {"PULUMI_CONFIG": json.dumps(dict(request.config))}
+        python, environment = _activated(request.info)
         # -P: the program's imports are its own. Output is inherited: the engine reads it line by line, while the program runs.
         command = [python, "-P", str(Path(__file__).with_name("run_program.py")), self._engine_address]
+        environment["PULUMI_CONFIG"] = json.dumps(dict(request.config))
         try:
-            program = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
+            with self._running(context, command, env=environment, stdin=subprocess.PIPE) as program:
+                program.communicate(request.SerializeToString())
         except OSError as error:  # E2BIG: Linux gives a variable 128 KiB, and one holds the stack's configuration
             reason = f"fork/exec {python}: {(error.strerror or '').lower()}"
             return language_pb2.RunResponse(error=f"problem executing program (could not run language executor): {reason}")
-        with self._running(program, context):
-            program.communicate(request.SerializeToString())
         if program.returncode in (0, ALREADY_REPORTED):
             return language_pb2.RunResponse(bail=program.returncode != 0)
         return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {program.returncode}")
 
     def RunPlugin(self, request, context):
         """A policy pack, or a component package in Python: arguments and working directory are those of the official host."""
-        directory, python = request.info.program_directory, _python(request.info)
+        directory, (python, environment) = request.info.program_directory, _activated(request.info)
         if request.kind == "analyzer":
             command, where = [python, "-u", "-m", "pulumi.policy", *request.args, directory], directory
-        elif Path(directory, "__main__.py").is_file():
-            command, where = [python, "-u", directory, *request.args], request.pwd
         else:
-            context.abort(
-                grpc.StatusCode.UNIMPLEMENTED, f"{directory} has no __main__.py, and this stand-in runs no other plugin"
-            )
-        environment = _environment(python) | dict(entry.split("=", 1) for entry in request.env)
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        program = subprocess.Popen(command, cwd=where, env=environment, **pipes)
+            command, where = [python, "-u", directory, *request.args], request.pwd
+        environment |= dict(entry.split("=", 1) for entry in request.env)
         # The engine reads the plugin's port from its standard output, so the two must not be mixed.
         lines: queue.SimpleQueue[language_pb2.RunPluginResponse | None] = queue.SimpleQueue()
 
@@ -98,7 +93,8 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
                 lines.put(language_pb2.RunPluginResponse(**{name: line}))
             lines.put(None)
 
-        with self._running(program, context):
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with self._running(context, command, cwd=where, env=environment, **pipes) as program:
             for name in ("stdout", "stderr"):
                 threading.Thread(target=read, args=(name,), daemon=True).start()
             for _ in range(2):
@@ -115,30 +111,22 @@ class PythonHost(language_pb2_grpc.LanguageRuntimeServicer):
             _end(program)
 
     @contextlib.contextmanager
-    def _running(self, program: subprocess.Popen[bytes], context: grpc.ServicerContext) -> Iterator[None]:
+    def _running(self, context: grpc.ServicerContext, command: list[str], **options) -> Iterator[subprocess.Popen[bytes]]:
+        program = subprocess.Popen(command, **options)
         self._programs.add(program)
         context.add_callback(lambda: _end(program))
         try:
-            yield
+            yield program
         finally:
             self._programs.discard(program)
 
-    def _warn(self, text: str) -> None:
-        with grpc.insecure_channel(self._engine_address) as channel, contextlib.suppress(grpc.RpcError):
-            level = engine_pb2.LogSeverity.Value("WARNING")
-            engine_pb2_grpc.EngineStub(channel).Log(engine_pb2.LogRequest(severity=level, message=text))
 
-
-def _python(info: language_pb2.ProgramInfo) -> str:
+def _activated(info: language_pb2.ProgramInfo) -> tuple[str, dict[str, str]]:
+    """The program's Python, and the environment as its `activate` leaves it."""
     virtualenv = json_format.MessageToDict(info.options).get("virtualenv", "")
-    return str(Path(info.root_directory, virtualenv, "bin/python")) if virtualenv else sys.executable
-
-
-def _environment(python: str) -> dict[str, str]:
-    """As `activate` leaves it."""
-    directory = Path(python).parent
-    path = os.pathsep.join([str(directory), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "VIRTUAL_ENV": str(directory.parent), "PATH": path}
+    root = Path(info.root_directory, virtualenv) if virtualenv else Path(sys.prefix)
+    path = os.pathsep.join([f"{root}/bin", os.environ.get("PATH", os.defpath)])
+    return f"{root}/bin/python", {**os.environ, "VIRTUAL_ENV": str(root), "PATH": path}
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:
@@ -153,5 +141,5 @@ def _end(program: subprocess.Popen[bytes]) -> None:
 
 def main(arguments: list[str]) -> int:
     """`arguments`: the engine's address, the last one; options before it (tracing) are not used here."""
-    host = PythonHost(arguments[-1] if arguments else "")
+    host = PythonHost(arguments[-1])
     return serve(lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server), host.end_programs)
