@@ -1,4 +1,4 @@
-"""Generates the rule files that come from tables: `python -m alerts.generate`. `pulumi preview` fails while one is outdated."""
+"""Generates the rules that come from tables: `python -m alerts.generate`. `pulumi preview` fails while one is outdated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from alerts import model_servers, nvlink_rules, sxid_rules, vocabulary, xid_rules
+from alerts import model_servers, nvlink_rules, passages, sxid_rules, vocabulary, xid_rules
 from alerts.model import RuleGroup, read_groups, rule_file
 
 HERE: Final = Path(__file__).parent
@@ -27,16 +27,17 @@ def generated_groups() -> Mapping[Path, tuple[str, list[RuleGroup]]]:
 
 
 def generated_files() -> Mapping[Path, str]:
-    """Each generated rule file with its text."""
+    """Each file that is generated, or has a generated passage, with its text."""
     return {
         path: f"# Generated from {source} by `python -m alerts.generate`; do not edit.\n{rule_file(groups)}"
         for path, (source, groups) in generated_groups().items()
-    }
+    } | passages.written_anew()
 
 
 def outdated() -> Mapping[Path, str]:
     """Generated files (well-formed) that differ from their source table, with that table."""
-    return {path: source for path, (source, groups) in generated_groups().items() if read_groups(path) != groups}
+    whole = {path: source for path, (source, groups) in generated_groups().items() if read_groups(path) != groups}
+    return whole | {path: "xid.csv" for path, text in passages.written_anew().items() if path.read_text() != text}
 
 
 def main() -> None:

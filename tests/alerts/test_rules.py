@@ -13,7 +13,6 @@ import alerts
 from alerts.generate import generated_files, generated_groups
 from alerts.links import DRAIN
 from alerts.model import MOST_GROUPS, MOST_RULES_PER_GROUP
-from alerts.xid_rules import rank_expression
 from gpu_fleet import toolchain
 
 ALERTS = Path(alerts.__file__).parent
@@ -153,8 +152,3 @@ def test_an_xid_alert_uses_the_labels_that_distinguish_incidents():
             first = re.search(r"by \(([^)]*)\)", rule["expr"])
             assert first is not None
             assert first[1] == "datacenter, cluster, instance, pci, uuid, xid"
-
-
-def test_the_ranks_of_events_are_those_of_the_catalogue():
-    (rank,) = [rule for _, group in GROUPS for rule in group.rules if rule.get("record") == "gpu:xid_latest:rank"]
-    assert rank["expr"] == rank_expression(), "paste what xid_rules.rank_expression() returns into rules/xid-events.yaml"
