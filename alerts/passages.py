@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ _RANKS: Final = re.compile(r"(?<=- record: gpu:xid_latest:rank\n        expr: \|
 _DOCUMENTED: Final = re.compile(r'(?<=xid!~")\[1-9\]\|[^"]*')
 
 
-def written_anew() -> Mapping[Path, str]:
+def written_anew() -> dict[Path, str]:
     """Each file with such a passage, as its text is with the passages of today's table."""
     ranks = "".join(f"          {line}\n" for line in rank_expression().splitlines())
     documented = _pattern(str(code) for code, xid in CATALOGUE.items() if xid.severity is not Severity.UNDOCUMENTED)
