@@ -66,6 +66,15 @@ def test_a_grafana_that_is_given_is_the_one_that_tests_start(
     assert (tmp_path / "started").read_text() == f"server --homepath {tmp_path}/grafana-12\n"
 
 
+def test_no_stand_in_is_packed_for_hosts(official: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unavailable(*_: object) -> Path:
+        raise ToolchainError("grafana 12 is no release of this machine")
+
+    monkeypatch.setattr(programs, "release_of", unavailable)
+    with pytest.raises(ToolchainError, match="no release"):
+        programs.gather(tmp_path / "artifacts", ["grafana"])
+
+
 def test_charts_are_fetched_and_not_made(official: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", f"{toolchain.find('helm').parent}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
