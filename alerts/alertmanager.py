@@ -1,50 +1,25 @@
-"""Mimir's Alertmanager configuration, built from notifications.py."""
+"""Mimir's Alertmanager configuration, built from the section `alerts` of a stack file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from alerts.notifications import (
-    DASHBOARD,
-    HTML,
-    INHIBITIONS,
-    PAGE_GROUP,
-    PAGE_INTERVAL,
-    PAGE_WAIT,
-    PAGER_DETAILS,
-    PAGER_FIELDS,
-    PAGER_LINKS,
-    PAGER_SEVERITY,
-    SLACK_COLOR,
-    SLACK_TEXT,
-    SLACK_TITLE,
-    TEMPLATE_FILE,
-    TEXT,
-    TITLE,
-    Channel,
-    Email,
-    Inhibition,
-    MuteTiming,
-    Notifications,
-    PagerDuty,
-    Receiver,
-    Route,
-    Slack,
-    Webhook,
-)
+from alerts.channels import TEMPLATE_FILE, Secrets, receiver_of_alertmanager
+from alerts.notifications import INHIBITIONS, PAGE_GROUP, PAGE_INTERVAL, PAGE_WAIT, Inhibition
+from gpu_fleet.stackfile.alerts import Alerts, MuteTiming, Route
 
 
-def alertmanager_config(notifications: Notifications) -> dict[str, Any]:
-    """The content of Alertmanager's configuration file, for to_yaml. It contains the receivers' secrets."""
+def alertmanager_config(section: Alerts, secrets: Secrets) -> dict[str, Any]:
+    """The content of Alertmanager's configuration file, for to_yaml, of a section with receivers. It contains their secrets."""
     config = {
-        "route": _root(notifications),
-        "receivers": [_receiver(receiver) for receiver in notifications.receivers],
+        "route": _root(section),
+        "receivers": [receiver_of_alertmanager(name, receiver, secrets) for name, receiver in section.receivers.items()],
         "inhibit_rules": inhibit_rules(),
         "templates": list(templates()),
     }
-    if notifications.mute_timings:
-        config["time_intervals"] = [_time_interval(timing) for timing in notifications.mute_timings]
+    if section.mute_timings:
+        config["time_intervals"] = [_time_interval(name, timing) for name, timing in section.mute_timings.items()]
     return config
 
 
@@ -58,17 +33,17 @@ def templates() -> dict[str, str]:
     return {TEMPLATE_FILE.name: TEMPLATE_FILE.read_text()}
 
 
-def _root(notifications: Notifications) -> dict[str, Any]:
-    routes = [_route(route) for route in notifications.routes]
+def _root(section: Alerts) -> dict[str, Any]:
+    routes = [_route(route) for route in section.routes]
     # With a route that continues, alerts that it matched would reach the default receiver as well.
-    if not any(route.go_on for route in notifications.routes):
+    if not any(route.go_on for route in section.routes):
         routes.append(_page({}))
     return {
-        "receiver": notifications.receiver,
-        "group_by": list(notifications.group_by),
-        "group_wait": notifications.group_wait,
-        "group_interval": notifications.group_interval,
-        "repeat_interval": notifications.repeat_interval,
+        "receiver": section.default_receiver,
+        "group_by": list(section.group_by),
+        "group_wait": section.group_wait,
+        "group_interval": section.group_interval,
+        "repeat_interval": section.repeat_interval,
         "routes": routes,
     }
 
@@ -98,57 +73,6 @@ def _page(given: Mapping[str, Any]) -> dict[str, Any]:
     return page
 
 
-def _receiver(receiver: Receiver) -> dict[str, Any]:
-    configs: dict[str, Any] = {"name": receiver.name}
-    for channel in receiver.channels:
-        kind, settings = _channel(channel)
-        configs.setdefault(kind, []).append({"send_resolved": channel.send_resolved, **settings})
-    return configs
-
-
-def _channel(channel: Channel) -> tuple[str, dict[str, Any]]:
-    match channel:
-        case Webhook():
-            login: dict[str, Any] = {}
-            if channel.username is not None:
-                login["basic_auth"] = {"username": channel.username, "password": channel.password}
-            if channel.bearer_token is not None:
-                login["authorization"] = {"credentials": channel.bearer_token}
-            return "webhook_configs", {"url": channel.url, **({"http_config": login} if login else {})}
-        case Slack():
-            return "slack_configs", {
-                "api_url": channel.url,
-                "channel": channel.channel,
-                "color": SLACK_COLOR,
-                "title": SLACK_TITLE,
-                "title_link": DASHBOARD,
-                "text": SLACK_TEXT,
-                "fallback": TITLE,
-            }
-        case PagerDuty():
-            return "pagerduty_configs", {
-                "routing_key": channel.routing_key,
-                "description": TITLE,
-                "severity": PAGER_SEVERITY,
-                **PAGER_FIELDS,
-                "details": PAGER_DETAILS,
-                "client": "GPU Fleet",
-                "client_url": DASHBOARD,
-                "links": [{"text": text, "href": href} for text, href in PAGER_LINKS.items()],
-            }
-        case Email():
-            login = {"auth_username": channel.username, "auth_password": channel.password} if channel.username else {}
-            return "email_configs", {
-                "to": channel.to,
-                "from": channel.sender,
-                "smarthost": channel.smarthost,
-                **login,
-                "headers": {"Subject": TITLE},
-                "text": TEXT,
-                "html": HTML,
-            }
-
-
 def _inhibition(inhibition: Inhibition) -> dict[str, Any]:
     return {
         "source_matchers": list(inhibition.source),
@@ -157,16 +81,16 @@ def _inhibition(inhibition: Inhibition) -> dict[str, Any]:
     }
 
 
-def _time_interval(timing: MuteTiming) -> dict[str, Any]:
+def _time_interval(name: str, timing: MuteTiming) -> dict[str, Any]:
     interval: dict[str, Any] = {"location": timing.location}
     if timing.weekdays:
         interval["weekdays"] = list(timing.weekdays)
     if timing.times:
-        interval["times"] = [{"start_time": start, "end_time": end} for start, end in timing.times]
+        interval["times"] = [{"start_time": one.start, "end_time": one.end} for one in timing.times]
     if timing.days_of_month:
         interval["days_of_month"] = [str(day) for day in timing.days_of_month]
     if timing.months:
         interval["months"] = list(timing.months)
     if timing.years:
         interval["years"] = [str(year) for year in timing.years]
-    return {"name": timing.name, "time_intervals": [interval]}
+    return {"name": name, "time_intervals": [interval]}

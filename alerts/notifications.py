@@ -1,18 +1,12 @@
-"""Notifications as data: receivers, routes, mute timings and inhibitions.
+"""What Mimir's Alertmanager and Grafana have in common: how pages are grouped, and which alerts are hidden by others.
 
-alertmanager.py builds Mimir's Alertmanager configuration from it, components/grafana/policy.py Grafana's contact points and
-notification policy.
+Not done here: receivers, routes and mute timings (gpu_fleet/stackfile/alerts.py), what a receiver gets (channels.py).
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
-
-# A secret text. It is only inserted and never read, so the caller may pass any object that resolves to the text later.
-Secret = Any
+from typing import Final
 
 HOST: Final = ("datacenter", "cluster", "instance")
 # Pages are sent immediately and separately, whatever the grouping of other alerts: one per GPU, or per host for what is not about
@@ -21,142 +15,6 @@ PAGE_GROUP: Final = (*HOST, "pci", "uuid")
 # Long enough for the gravest code of a burst to be the one that pages: not less than from one evaluation in Loki to the next.
 PAGE_WAIT: Final = "3s"
 PAGE_INTERVAL: Final = "1m"
-
-# The texts of Slack, email and pager notifications, in the template language that Alertmanager and Grafana share.
-TEMPLATE_FILE: Final = Path(__file__).parent / "templates" / "gpu-fleet.tmpl"
-# What Grafana has of its own: each of its alerts comes with a link that silences it, where Alertmanager's have a command.
-# Source: Grafana 12, notification template reference (Alert: SilenceURL), read 2026-11-26.
-_GRAFANA_SILENCE: Final = {
-    "silence": "{{ .SilenceURL }}",
-    "slack_silence": "{{ .SilenceURL }}",
-    "html_silence": '<a href="{{ .SilenceURL }}">{{ .SilenceURL }}</a>',
-}
-TITLE: Final = '{{ template "gpu_fleet.title" . }}'
-TEXT: Final = '{{ template "gpu_fleet.text" . }}'
-HTML: Final = '{{ template "gpu_fleet.html" . }}'
-SLACK_TITLE: Final = '{{ template "gpu_fleet.slack_title" . }}'
-SLACK_TEXT: Final = '{{ template "gpu_fleet.slack" . }}'
-# Of a group with alerts of several severities: that of a warning.
-SLACK_COLOR: Final = (
-    '{{ if eq .Status "resolved" }}good{{ else if eq .CommonLabels.severity "critical" }}danger'
-    '{{ else if eq .CommonLabels.severity "info" }}#439fe0{{ else }}warning{{ end }}'
-)
-DASHBOARD: Final = '{{ template "gpu_fleet.group_dashboard" . }}'
-
-# PagerDuty shows the details as a table; event rules match the other fields. Without `firing` and `resolved` Alertmanager adds
-# its own, with every label of every alert.
-PAGER_SEVERITY: Final = '{{ or .CommonLabels.severity "error" }}'
-PAGER_FIELDS: Final = {
-    "source": '{{ or .CommonLabels.instance .CommonLabels.cluster "gpu-fleet" }}',
-    "component": "{{ .CommonLabels.scope }}",
-    "group": "{{ .CommonLabels.cluster }}",
-    "class": "{{ .CommonLabels.alertname }}",
-}
-PAGER_DETAILS: Final = {
-    "firing": '{{ template "gpu_fleet.firing" . }}',
-    "resolved": '{{ template "gpu_fleet.resolved" . }}',
-}
-PAGER_LINKS: Final = {
-    "Runbook": '{{ template "gpu_fleet.group_runbook" . }}',
-    "Dashboard": DASHBOARD,
-    "Kernel log": '{{ template "gpu_fleet.group_logs" . }}',
-}
-
-
-def grafana_template() -> str:
-    """The template file as Grafana gets it."""
-    text = TEMPLATE_FILE.read_text()
-    for name, link in _GRAFANA_SILENCE.items():
-        ours = re.compile(rf'({{{{ define "gpu_fleet\.{name}" }}}}).*({{{{ end }}}})$', re.MULTILINE)
-        text, count = ours.subn(lambda found, link=link: f"{found[1]}{link}{found[2]}", text)  # type: ignore[misc]
-        assert count == 1, name
-    return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Webhook:
-    """Alertmanager's JSON by POST, for Opsgenie and similar services. Either a user with a password or a bearer token."""
-
-    url: Secret
-    username: str | None = None
-    password: Secret | None = None
-    bearer_token: Secret | None = None
-    send_resolved: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slack:
-    url: Secret  # of the incoming webhook
-    channel: str
-    send_resolved: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class PagerDuty:
-    routing_key: Secret  # Events API v2
-    send_resolved: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Email:
-    to: str
-    sender: str
-    smarthost: str  # host:port
-    username: str | None = None
-    password: Secret | None = None
-    send_resolved: bool = True
-
-
-Channel = Webhook | Slack | PagerDuty | Email
-
-
-@dataclass(frozen=True, kw_only=True)
-class Receiver:
-    """`channels`: all of them are notified; an empty tuple means no notification."""
-
-    name: str
-    channels: tuple[Channel, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """`matchers`: all must match, such as `severity=critical`. None: inherited. `go_on`: also try the next route (`continue`)."""
-
-    receiver: str
-    matchers: tuple[str, ...]
-    group_by: tuple[str, ...] | None = None
-    group_wait: str | None = None
-    group_interval: str | None = None
-    repeat_interval: str | None = None
-    mute_timings: tuple[str, ...] = ()
-    go_on: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class MuteTiming:
-    """A time without notifications; every given condition must hold, an empty one always does. `times`: (start, end) as HH:MM."""
-
-    name: str
-    weekdays: tuple[str, ...] = ()
-    times: tuple[tuple[str, str], ...] = ()
-    days_of_month: tuple[int, ...] = ()
-    months: tuple[str, ...] = ()
-    years: tuple[int, ...] = ()
-    location: str = "UTC"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Notifications:
-    """`receiver`: name of the default receiver."""
-
-    receiver: str
-    receivers: tuple[Receiver, ...]
-    routes: tuple[Route, ...] = ()
-    group_by: tuple[str, ...] = ("alertname", "datacenter", "cluster")
-    group_wait: str = "30s"
-    group_interval: str = "5m"
-    repeat_interval: str = "4h"
-    mute_timings: tuple[MuteTiming, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pulumi
 import pulumiverse_grafana as grafana
 
+from alerts.channels import contact_point, grafana_template
 from alerts.grafana_rules import ON_NO_DATA, GrafanaRule, GrafanaRuleGroup
-from alerts.notifications import Notifications, grafana_template
 from components.grafana import policy
 from components.grafana.ownership import Owner
+from gpu_fleet.stackfile.alerts import Alerts
 from gpu_fleet.stackfile.naming import PROJECT, grafana_uid, type_token
 
 FOLDER_UID: Final = f"{PROJECT}-alerts"
@@ -30,7 +31,7 @@ FOLDER_UID: Final = f"{PROJECT}-alerts"
 class AlertingArgs:
     """`folder`: title. `data_sources`: what a rule calls its source, to the uid in Grafana. `permissions`: see FolderPermission.
 
-    `notifications`: None leaves Grafana's existing policy as it is.
+    `notifications`: the section with receivers; None leaves Grafana's existing policy as it is. `secrets`: those that they name.
     """
 
     folder: str
@@ -38,7 +39,8 @@ class AlertingArgs:
     data_sources: Mapping[str, str]
     groups: Sequence[GrafanaRuleGroup]
     owner: Owner
-    notifications: Notifications | None = None
+    notifications: Alerts | None = None
+    secrets: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Alerting(pulumi.ComponentResource):
@@ -67,10 +69,12 @@ class Alerting(pulumi.ComponentResource):
                 opts=child,
             )
         if args.notifications:
-            self._notify(name, policy.as_grafana_can(args.notifications), folder, args.owner)
+            self._notify(name, args, policy.as_grafana_can(args.notifications), folder)
         self.register_outputs({})
 
-    def _notify(self, name: str, notifications: Notifications, folder: grafana.oss.Folder, owner: Owner) -> None:
+    def _notify(self, name: str, args: AlertingArgs, section: Alerts, folder: grafana.oss.Folder) -> None:
+        owner = args.owner
+
         def child(after: Sequence[pulumi.Resource], hooks: pulumi.ResourceHookBinding | None = None) -> pulumi.ResourceOptions:
             return pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hooks)
 
@@ -81,24 +85,24 @@ class Alerting(pulumi.ComponentResource):
             opts=child([folder], owner.of_message_template(f"{name}-texts", PROJECT)),
         )
         named: list[pulumi.Resource] = []
-        for receiver in notifications.receivers:
-            resource = f"{name}-receiver-{receiver.name}"
+        for called, receiver in section.receivers.items():
+            resource = f"{name}-receiver-{called}"
             named.append(
                 grafana.alerting.ContactPoint(
                     resource,
-                    name=receiver.name,
-                    **policy.contact_point(receiver),
-                    opts=child([texts], owner.of_contact_point(resource, receiver.name)),
+                    name=called,
+                    **contact_point(receiver, args.secrets),
+                    opts=child([texts], owner.of_contact_point(resource, called)),
                 )
             )
-        for timing in notifications.mute_timings:
+        for called, timing in section.mute_timings.items():
             named.append(
                 grafana.alerting.MuteTiming(
-                    f"{name}-mute-{timing.name}", name=timing.name, intervals=[policy.mute_timing(timing)], opts=child([folder])
+                    f"{name}-mute-{called}", name=called, intervals=[policy.mute_timing(timing)], opts=child([folder])
                 )
             )
         grafana.alerting.NotificationPolicy(
-            f"{name}-policy", **policy.policy(notifications), opts=child(named, owner.of_policy(f"{name}-policy"))
+            f"{name}-policy", **policy.policy(section), opts=child(named, owner.of_policy(f"{name}-policy"))
         )
 
 

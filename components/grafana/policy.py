@@ -1,8 +1,7 @@
-"""Grafana's contact points, notification policy and mute timings from the description in alerts/notifications.py. Pure.
+"""Grafana's notification policy and mute timings from the section `alerts` of a stack file. Pure.
 
-Notifications, times and receivers are the same as in Mimir's Alertmanager configuration (alerts/alertmanager.py), except:
+Routes and times are the same as in Mimir's Alertmanager configuration (alerts/alertmanager.py), except:
 
-- Mail is sent by the server of Grafana's own configuration (its section smtp): `from` and `smarthost` have no meaning there.
 - A contact point needs an integration; a route to a receiver without channels is one that is always muted.
 - The name that the stack file calls `alertname` is a label of its own (grafana_rules.ALERT_LABEL).
 - Queries that fail are alerts too, one per rule: they are grouped, and sent only when they last.
@@ -13,151 +12,57 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from alerts.grafana_rules import ALERT_LABEL
-from alerts.notifications import (
-    DASHBOARD,
-    PAGE_GROUP,
-    PAGE_INTERVAL,
-    PAGE_WAIT,
-    PAGER_DETAILS,
-    PAGER_FIELDS,
-    PAGER_SEVERITY,
-    SLACK_COLOR,
-    SLACK_TEXT,
-    SLACK_TITLE,
-    TEXT,
-    TITLE,
-    Email,
-    MuteTiming,
-    Notifications,
-    PagerDuty,
-    Receiver,
-    Route,
-    Slack,
-    Webhook,
-)
+from alerts.notifications import PAGE_GROUP, PAGE_INTERVAL, PAGE_WAIT
+from gpu_fleet.stackfile.alerts import Alerts, MuteTiming, Route
 from gpu_fleet.stackfile.naming import PROJECT
 
 if TYPE_CHECKING:
-    from pulumiverse_grafana.alerting import (
-        ContactPointEmailArgsDict,
-        ContactPointPagerdutyArgsDict,
-        ContactPointSlackArgsDict,
-        ContactPointWebhookArgsDict,
-        MuteTimingIntervalArgsDict,
-    )
+    from pulumiverse_grafana.alerting import MuteTimingIntervalArgsDict
 
 # Names that Grafana gives to the alerts about its own queries. A Mimir that restarts is back within two minutes.
 ABOUT_QUERIES: Final = "DatasourceError|DatasourceNoData"
 ABOUT_QUERIES_GROUP: Final = ("alertname", "datasource_uid")
 ABOUT_QUERIES_WAIT: Final = "2m"
 
-
-class Integrations(TypedDict, total=False):
-    """Those of one contact point, by kind, as arguments of grafana.alerting.ContactPoint."""
-
-    webhooks: list[ContactPointWebhookArgsDict]
-    slacks: list[ContactPointSlackArgsDict]
-    pagerduties: list[ContactPointPagerdutyArgsDict]
-    emails: list[ContactPointEmailArgsDict]
+# For routes to a receiver without channels. A range of days is what Grafana takes and a stack file does not.
+FOR_EVER: Final = f"{PROJECT}-nobody"
+_FOR_EVER: Final = MuteTiming.model_construct(weekdays=("sunday:saturday",))
 
 
-# For routes to a receiver without channels.
-FOR_EVER: Final = MuteTiming(name=f"{PROJECT}-nobody", weekdays=("sunday:saturday",))
-
-
-def as_grafana_can(notifications: Notifications) -> Notifications:
+def as_grafana_can(section: Alerts) -> Alerts:
     """The same without receivers that have no channels. The default receiver must have channels."""
-    silent = {receiver.name for receiver in notifications.receivers if not receiver.channels}
+    silent = {name for name, receiver in section.receivers.items() if not receiver.channels}
     if not silent:
-        return notifications
+        return section
+    muted = {"receiver": section.default_receiver}
     routes = tuple(
-        replace(route, receiver=notifications.receiver, mute_timings=(*route.mute_timings, FOR_EVER.name))
-        if route.receiver in silent
-        else route
-        for route in notifications.routes
+        route.model_copy(update={**muted, "mute_timings": (*route.mute_timings, FOR_EVER)}) if route.receiver in silent else route
+        for route in section.routes
     )
-    return replace(
-        notifications,
-        receivers=tuple(receiver for receiver in notifications.receivers if receiver.channels),
-        routes=routes,
-        mute_timings=(*notifications.mute_timings, FOR_EVER),
+    return section.model_copy(
+        update={
+            "receivers": {name: receiver for name, receiver in section.receivers.items() if name not in silent},
+            "routes": routes,
+            "mute_timings": {**section.mute_timings, FOR_EVER: _FOR_EVER},
+        }
     )
 
 
-def contact_point(receiver: Receiver) -> Integrations:
-    integrations: Integrations = {}
-    for channel in receiver.channels:
-        is_resolve_muted = not channel.send_resolved
-        match channel:
-            case Webhook():
-                webhook = _webhook(channel)
-                webhook["disable_resolve_message"] = is_resolve_muted
-                integrations.setdefault("webhooks", []).append(webhook)
-            case Slack():
-                slack: ContactPointSlackArgsDict = {
-                    "url": channel.url,
-                    "recipient": channel.channel,
-                    "color": SLACK_COLOR,
-                    "title": SLACK_TITLE,
-                    "text": SLACK_TEXT,
-                    "disable_resolve_message": is_resolve_muted,
-                }
-                integrations.setdefault("slacks", []).append(slack)
-            case PagerDuty():
-                pager: ContactPointPagerdutyArgsDict = {
-                    "integration_key": channel.routing_key,
-                    "summary": TITLE,
-                    "severity": PAGER_SEVERITY,
-                    "source": PAGER_FIELDS["source"],
-                    "component": PAGER_FIELDS["component"],
-                    "group": PAGER_FIELDS["group"],
-                    "class_": PAGER_FIELDS["class"],
-                    "details": PAGER_DETAILS,
-                    "client": "GPU Fleet",
-                    "client_url": DASHBOARD,
-                    "disable_resolve_message": is_resolve_muted,
-                }
-                integrations.setdefault("pagerduties", []).append(pager)
-            case Email():
-                email: ContactPointEmailArgsDict = {
-                    "addresses": [channel.to],
-                    "subject": TITLE,
-                    "message": TEXT,
-                    "single_email": True,
-                    "disable_resolve_message": is_resolve_muted,
-                }
-                integrations.setdefault("emails", []).append(email)
-    return integrations
-
-
-def _webhook(channel: Webhook) -> ContactPointWebhookArgsDict:
-    webhook: ContactPointWebhookArgsDict = {"url": channel.url, "title": TITLE, "message": TEXT}
-    if channel.username is not None:
-        webhook["basic_auth_user"] = channel.username
-    if channel.password is not None:
-        webhook["basic_auth_password"] = channel.password
-    if channel.bearer_token is not None:
-        webhook["authorization_scheme"] = "Bearer"
-        webhook["authorization_credentials"] = channel.bearer_token
-    return webhook
-
-
-def policy(notifications: Notifications) -> dict[str, Any]:
+def policy(section: Alerts) -> dict[str, Any]:
     """The whole tree, as arguments of grafana.alerting.NotificationPolicy."""
-    policies = [_policy(route) for route in notifications.routes]
+    policies = [_policy(route) for route in section.routes]
     # After a route with `continue`, an alert that matched it would reach the default receiver as well.
-    if not any(route.go_on for route in notifications.routes):
+    if not any(route.go_on for route in section.routes):
         policies += _branches({})
     return {
-        "contact_point": notifications.receiver,
-        "group_bies": _labels(notifications.group_by),
-        "group_wait": notifications.group_wait,
-        "group_interval": notifications.group_interval,
-        "repeat_interval": notifications.repeat_interval,
+        "contact_point": section.default_receiver,
+        "group_bies": _labels(section.group_by),
+        "group_wait": section.group_wait,
+        "group_interval": section.group_interval,
+        "repeat_interval": section.repeat_interval,
         "policies": policies,
     }
 
@@ -221,7 +126,7 @@ def mute_timing(timing: MuteTiming) -> MuteTimingIntervalArgsDict:
     if timing.weekdays:
         interval["weekdays"] = list(timing.weekdays)
     if timing.times:
-        interval["times"] = [{"start": start, "end": end} for start, end in timing.times]
+        interval["times"] = [{"start": one.start, "end": one.end} for one in timing.times]
     if timing.days_of_month:
         interval["days_of_months"] = [str(day) for day in timing.days_of_month]
     if timing.months:

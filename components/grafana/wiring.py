@@ -121,7 +121,8 @@ def alerting_args(loaded: LoadedConfig, backend: Backend | None) -> AlertingArgs
             auth=loaded.secrets.get("grafanaAuth") or os.environ.get("GRAFANA_AUTH"),
             takes_over=config.grafana.take_over,
         ),
-        notifications=notifications.notifications(section, loaded.secrets) if section.receivers else None,
+        notifications=section if section.receivers else None,
+        secrets=loaded.secrets,
     )
 
 

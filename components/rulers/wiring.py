@@ -70,5 +70,5 @@ def _alertmanager(loaded: LoadedConfig) -> pulumi.Output[str]:
     """Mimir's Alertmanager configuration, with the secrets of its receivers."""
     section = loaded.config.alerts
     assert section is not None
-    secrets = pulumi.Output.all(**{name: loaded.secrets[name] for name in notifications.secret_names(section)})
-    return secrets.apply(lambda values: to_yaml(alertmanager_config(notifications.notifications(section, values))))
+    secrets = pulumi.Output.all(**{name: loaded.secrets[name] for name in section.secret_names})
+    return secrets.apply(lambda values: to_yaml(alertmanager_config(section, values)))

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from alerts.channels import KINDS
 from components.kubernetes.releases import release_names
 from gpu_fleet.operations.cluster import cluster_api
 from gpu_fleet.operations.engine import OperationError, error_of, pulumi
@@ -34,7 +35,7 @@ _OF_GRAFANA: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "grafana:oss/dataSource:DataSource": ("{uid}", ("name", "type", "url")),
     "grafana:oss/dashboard:Dashboard": ("{uid}", ("folder",)),
     "grafana:alerting/ruleGroup:RuleGroup": ("{folderUid}:{name}", ("folderUid",)),
-    "grafana:alerting/contactPoint:ContactPoint": ("{name}", ("webhooks", "slacks", "pagerduties", "emails")),
+    "grafana:alerting/contactPoint:ContactPoint": ("{name}", tuple(kind.grafana for kind in KINDS.values())),
     "grafana:alerting/muteTiming:MuteTiming": ("{name}", ("intervals",)),
     "grafana:alerting/messageTemplate:MessageTemplate": ("{name}", ("template",)),
     "grafana:alerting/notificationPolicy:NotificationPolicy": ("policy", ("contactPoint",)),

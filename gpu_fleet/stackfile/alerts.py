@@ -1,11 +1,14 @@
 """Section `alerts`: which servers evaluate the alerts, who is notified, when notifications are muted, overrides of our rules.
 
-Receivers, routes and mute timings keep Alertmanager's meaning, so that one description becomes Mimir's Alertmanager
-configuration and Grafana's notification policy.
+Receivers, routes and mute timings keep Alertmanager's meaning. They are described here alone: alerts/alertmanager.py and
+components/grafana/policy.py make Mimir's Alertmanager configuration and Grafana's notification policy of these very objects.
+Another kind of channel is a class here, what both get of it in alerts/channels.py, and a text in alerts/templates/ where it has a
+markup of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -35,8 +38,17 @@ Month = Literal[
 
 
 class Channel(Section):
+    """A secret is a key of its own: a key that ends with `Secret` has its name."""
+
     send_resolved: bool = True
     """Notify when an alert is resolved, too."""
+
+    @property
+    def secrets(self) -> Iterator[tuple[str, str]]:
+        """(key, name of the secret) of each that it names."""
+        for name, field in type(self).model_fields.items():
+            if name.endswith("_secret") and (secret := getattr(self, name)):
+                yield field.alias or name, secret
 
 
 class Webhook(Channel):
@@ -59,6 +71,11 @@ class Slack(Channel):
     """Name of the secret key that holds the incoming-webhook URL."""
     channel: str = Field(min_length=1, examples=['"#gpu-alerts"'])
     """Channel or user to write to."""
+
+
+class Teams(Channel):
+    url_secret: SecretName = Field(examples=["teamsUrl"])
+    """Name of the secret key that holds the URL of the channel's workflow "when a Teams webhook request is received"."""
 
 
 class PagerDuty(Channel):
@@ -86,10 +103,17 @@ class Receiver(Section):
     """A web server that takes Alertmanager's JSON."""
     slack: Slack | None = None
     """A Slack channel."""
+    teams: Teams | None = None
+    """A channel of Microsoft Teams."""
     pagerduty: PagerDuty | None = None
     """A PagerDuty service."""
     email: Email | None = None
     """A mail address."""
+
+    @property
+    def channels(self) -> dict[str, Channel]:
+        """Those that are set, by their key."""
+        return {kind: channel for kind, channel in self if channel is not None}
 
 
 class Route(Section):
@@ -180,3 +204,14 @@ class Alerts(Section):
     rules: dict[str, RuleOverride] = Field(default={}, examples=[{"GpuTemperatureHigh": {"threshold": 88, "for": "15m"}}])
     """Changes to our alerts, by name. One of several rules of an alert: with its severity or XID, as `HostDiskFilling critical`,
     `GpuXid 79`."""
+
+    @property
+    def default_receiver(self) -> str:
+        """Of a section with receivers."""
+        return self.receiver or next(iter(self.receivers))
+
+    @property
+    def secret_names(self) -> set[str]:
+        """Of the secrets that the receivers name."""
+        channels = [channel for receiver in self.receivers.values() for channel in receiver.channels.values()]
+        return {secret for channel in channels for _, secret in channel.secrets}

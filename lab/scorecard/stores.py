@@ -16,7 +16,7 @@ import alerts
 from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import inventory_groups
 from alerts.model import RuleGroup, to_yaml
-from alerts.notifications import Notifications, Receiver, Webhook
+from gpu_fleet.stackfile.alerts import Alerts, Receiver, Webhook
 from lab.scorecard.score import Post
 from lab.showcase.servers import Servers
 
@@ -74,8 +74,7 @@ class Stores:
         self.inbox.stop()
 
     def _configure_alertmanager(self) -> None:
-        receiver = Receiver(name="scorecard", channels=(Webhook(url=self.inbox.url),))
-        config = alertmanager_config(Notifications(receiver="scorecard", receivers=(receiver,)))
+        config = alertmanager_config(Alerts(receivers={"scorecard": Receiver(webhook=Webhook(url=self.inbox.url))}), {})
         body = {"template_files": dict(templates()), "alertmanager_config": to_yaml(config)}
         _post(f"{self.mimir}/api/v1/alerts", to_yaml(body))
 

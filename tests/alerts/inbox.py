@@ -1,4 +1,4 @@
-"""The four services that notify people, as Alertmanager reaches them: Slack, PagerDuty and webhooks by HTTP, email by SMTP."""
+"""The services that notify people, as Alertmanager reaches them: Slack, Teams, PagerDuty, webhooks by HTTP, email by SMTP."""
 
 from __future__ import annotations
 

@@ -8,27 +8,18 @@ import pytest
 
 import alerts
 from alerts.alertmanager import alertmanager_config
-from alerts.notifications import (
-    INHIBITIONS,
-    PAGE_GROUP,
-    Email,
-    MuteTiming,
-    Notifications,
-    PagerDuty,
-    Receiver,
-    Route,
-    Slack,
-    Webhook,
-)
+from alerts.channels import KINDS
+from alerts.notifications import INHIBITIONS, PAGE_GROUP
+from gpu_fleet.stackfile.alerts import Channel, Receiver
+from tests.alerts.receivers import EVERYONE, SECRETS, section
 
-LAB = Receiver(name="lab", channels=(Webhook(url="http://127.0.0.1:9094/"),))
-ONCALL = Receiver(
-    name="oncall", channels=(PagerDuty(routing_key="the-key"), Slack(url="https://hooks.example.com/x", channel="#gpu"))
-)
+LAB = {"webhook": {"url": "http://127.0.0.1:9094/"}}
+ONCALL = {"pagerduty": EVERYONE["pagerduty"], "slack": EVERYONE["slack"]}
 
 
 def config(**changes):
-    return alertmanager_config(Notifications(**({"receiver": "lab", "receivers": (LAB, ONCALL)} | changes)))
+    given = {"receiver": "lab", "receivers": {"lab": LAB, "oncall": ONCALL}} | changes
+    return alertmanager_config(section(**given), SECRETS)
 
 
 def test_an_alert_that_matches_no_route_goes_to_the_default_receiver():
@@ -44,34 +35,37 @@ def test_a_page_is_grouped_by_gpu_and_sent_at_once():
 
 
 def test_warnings_keep_the_grouping_of_the_stack_file():
-    route = config(group_by=("cluster",), group_wait="1m")["route"]
+    route = config(groupBy=["cluster"], groupWait="1m")["route"]
     assert (route["group_by"], route["group_wait"]) == (["cluster"], "1m")
 
 
 def test_routes_keep_their_order_and_each_has_its_own_branch_for_pages():
-    routes = config(
-        routes=(Route(receiver="oncall", matchers=("severity=critical",)), Route(receiver="lab", matchers=("cluster=a",)))
-    )["route"]["routes"]
+    given = [
+        {"receiver": "oncall", "matchers": ["severity=critical"]},
+        {"receiver": "lab", "matchers": ["cluster=a"]},
+    ]
+    routes = config(routes=given)["route"]["routes"]
     assert [route.get("receiver") for route in routes] == ["oncall", "lab", None]
     assert routes[0]["routes"][0]["group_wait"] == "3s"
 
 
 def test_the_grouping_of_a_route_applies_to_pages_too():
-    route = Route(receiver="oncall", matchers=("a=b",), group_by=("cluster",), group_wait="2m")
-    page = config(routes=(route,))["route"]["routes"][0]["routes"][0]
+    route = {"receiver": "oncall", "matchers": ["a=b"], "groupBy": ["cluster"], "groupWait": "2m"}
+    page = config(routes=[route])["route"]["routes"][0]["routes"][0]
     assert "group_by" not in page
     assert "group_wait" not in page
 
 
 def test_an_alert_that_a_route_took_and_passed_on_does_not_reach_the_default_receiver_too():
-    routes = config(routes=(Route(receiver="oncall", matchers=("severity=critical",), go_on=True),))["route"]["routes"]
+    routes = config(routes=[{"receiver": "oncall", "matchers": ["severity=critical"], "continue": True}])["route"]["routes"]
     assert len(routes) == 1
     assert routes[0]["continue"] is True
 
 
 def test_a_muted_route_is_silent_for_pages_too():
-    timing = MuteTiming(name="nights", weekdays=("saturday",), times=(("22:00", "24:00"),), days_of_month=(1,), location="UTC")
-    made = config(routes=(Route(receiver="oncall", matchers=("a=b",), mute_timings=("nights",)),), mute_timings=(timing,))
+    nights = {"weekdays": ["saturday"], "times": [{"start": "22:00", "end": "24:00"}], "daysOfMonth": [1]}
+    route = {"receiver": "oncall", "matchers": ["a=b"], "muteTimings": ["nights"]}
+    made = config(routes=[route], muteTimings={"nights": nights})
     route = made["route"]["routes"][0]
     assert route["mute_time_intervals"] == ["nights"]
     assert route["routes"][0]["mute_time_intervals"] == ["nights"], "Alertmanager does not hand mute times down to branches"
@@ -91,24 +85,31 @@ def test_a_muted_route_is_silent_for_pages_too():
 
 
 def test_every_kind_of_channel_becomes_its_section():
-    everyone = Receiver(
-        name="everyone",
-        channels=(
-            Webhook(url="https://a.example.com/", username="u", password="p"),
-            Webhook(url="https://b.example.com/", bearer_token="t", send_resolved=False),
-            Slack(url="https://hooks.example.com/x", channel="#gpu"),
-            PagerDuty(routing_key="k"),
-            Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
-        ),
-    )
-    (receiver,) = config(receivers=(everyone,), receiver="everyone")["receivers"]
-    webhooks = receiver["webhook_configs"]
-    assert webhooks[0]["http_config"] == {"basic_auth": {"username": "u", "password": "p"}}
-    assert webhooks[1]["http_config"] == {"authorization": {"credentials": "t"}}
-    assert [webhook["send_resolved"] for webhook in webhooks] == [True, False]
+    assert {*EVERYONE} == set(Receiver.model_fields) and len(KINDS) == len(EVERYONE), "add the new one here"
+    assert set(KINDS) == set(Channel.__subclasses__()), "a kind that Alertmanager and Grafana get nothing of"
+    (receiver,) = config(receivers={"everyone": EVERYONE}, receiver="everyone")["receivers"]
+    assert set(receiver) == {"name", *(kind.alertmanager for kind in KINDS.values())}
+    (webhook,) = receiver["webhook_configs"]
+    assert webhook["http_config"] == {"basic_auth": {"username": "u", "password": "p"}}
     assert receiver["slack_configs"][0]["channel"] == "#gpu"
-    assert receiver["pagerduty_configs"][0]["routing_key"] == "k"
+    assert receiver["msteamsv2_configs"][0]["webhook_url"] == SECRETS["teamsUrl"]
+    assert receiver["pagerduty_configs"][0]["routing_key"] == "the-key"
     assert receiver["email_configs"][0]["auth_username"] == "u"
+    assert all(channel["send_resolved"] for kind in KINDS.values() for channel in receiver[kind.alertmanager])
+
+
+def test_a_webhook_with_a_token_and_without_resolved_alerts():
+    desk = {"webhook": {"urlSecret": "slackUrl", "authorizationSecret": "deskToken", "sendResolved": False}}
+    (receiver,) = config(receivers={"lab": desk})["receivers"]
+    (webhook,) = receiver["webhook_configs"]
+    assert (webhook["url"], webhook["send_resolved"]) == (SECRETS["slackUrl"], False)
+    assert webhook["http_config"] == {"authorization": {"credentials": "t"}}
+
+
+def test_a_section_names_the_secrets_of_its_receivers_and_no_receiver_holds_one():
+    every = section(receivers={"everyone": EVERYONE})
+    assert every.secret_names == set(SECRETS) - {"deskToken"}
+    assert not [value for value in SECRETS.values() if len(value) > 1 and value in repr(every)]
 
 
 def test_loki_s_copy_is_hidden_by_mimir_s_alert_of_the_same_gpu():

@@ -11,21 +11,12 @@ from pathlib import Path
 
 import alerts
 from alerts.alertmanager import alertmanager_config, templates
+from alerts.channels import TEMPLATE_FILE, TITLE
 from alerts.model import to_yaml
-from alerts.notifications import TEMPLATE_FILE, TITLE, Email, MuteTiming, Notifications, PagerDuty, Receiver, Route, Slack
-from alerts.notifications import Webhook as Hook
 from gpu_fleet import toolchain
+from tests.alerts.receivers import EVERYONE, SECRETS, section
 
-EVERYONE = Receiver(
-    name="everyone",
-    channels=(
-        Hook(url="https://a.example.com/", bearer_token="t"),
-        Slack(url="https://hooks.example.com/x", channel="#gpu"),
-        PagerDuty(routing_key="k"),
-        Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
-    ),
-)
-WINDOW = MuteTiming(name="move", days_of_month=(24,), months=("december",), years=(2026,), times=(("22:00", "24:00"),))
+WINDOW = {"daysOfMonth": [24], "months": ["december"], "years": [2026], "times": [{"start": "22:00", "end": "24:00"}]}
 LOST = {
     "status": "firing",
     "labels": {
@@ -55,13 +46,12 @@ def test_it_finds_nothing_to_complain_about():
 
 
 def test_mimir_takes_the_alertmanager_configuration_with_every_kind_of_receiver(tmp_path):
-    given = Notifications(
-        receiver="everyone",
-        receivers=(EVERYONE,),
-        routes=(Route(receiver="everyone", matchers=("severity=critical", 'cluster=~"a|b"'), mute_timings=("move",)),),
-        mute_timings=(WINDOW,),
+    given = section(
+        receivers={"everyone": EVERYONE},
+        routes=[{"receiver": "everyone", "matchers": ["severity=critical", 'cluster=~"a|b"'], "muteTimings": ["move"]}],
+        muteTimings={"move": WINDOW},
     )
-    (tmp_path / "config.yaml").write_text(to_yaml(alertmanager_config(given)))
+    (tmp_path / "config.yaml").write_text(to_yaml(alertmanager_config(given, SECRETS)))
     for name, text in templates().items():
         (tmp_path / name).write_text(text)
     verified = mimirtool("alertmanager", "verify", tmp_path / "config.yaml", *(tmp_path / name for name in templates()))

@@ -20,11 +20,11 @@ import dashboards
 from alerts.alertmanager import alertmanager_config, templates
 from alerts.links import GrafanaLinks, Links
 from alerts.model import RuleGroup, to_yaml
-from alerts.notifications import Email, Notifications, PagerDuty, Receiver, Slack, Webhook
 from lab.showcase.remote_write import push
 from lab.showcase.servers import Servers
 from tests.alertmanager import has_loaded
 from tests.alerts.inbox import Inbox, part
+from tests.alerts.receivers import section
 
 GRAFANA = "https://grafana.example.com"
 LINKS = Links(
@@ -63,18 +63,17 @@ def labels_of(group: RuleGroup) -> set[tuple[str, str]]:
 
 def configuration(inbox: Inbox) -> str:
     """Mimir's configuration as a stack deploys it, but for the addresses of the services, and the waiting."""
-    everyone = Receiver(
-        name="everyone",
-        channels=(
-            Webhook(url=f"{inbox.web}/webhook"),
-            Slack(url=f"{inbox.web}/slack", channel="#gpu-alerts"),
-            PagerDuty(routing_key="the-key"),
-            Email(to="oncall@example.com", sender="alerts@example.com", smarthost=inbox.smtp),
-        ),
-    )
-    made = alertmanager_config(
-        Notifications(receiver="everyone", receivers=(everyone,), group_wait="1s", group_interval="1s", repeat_interval="1h")
-    )
+    everyone = {
+        "webhook": {"url": f"{inbox.web}/webhook"},
+        "slack": {"urlSecret": "slack", "channel": "#gpu-alerts"},
+        "teams": {"urlSecret": "teams"},
+        "pagerduty": {"routingKeySecret": "pagerduty"},
+        "email": {"to": "oncall@example.com", "from": "alerts@example.com", "smarthost": inbox.smtp},
+    }
+    secrets = {"slack": f"{inbox.web}/slack", "teams": f"{inbox.web}/teams", "pagerduty": "the-key"}
+    # Shorter waits than a stack file may have.
+    given = section(receivers={"everyone": everyone}).model_copy(update={"group_wait": "1s", "group_interval": "1s"})
+    made = alertmanager_config(given, secrets)
     made["route"]["routes"][0] |= {"group_wait": "1s", "group_interval": "1s"}
     made["receivers"][0]["pagerduty_configs"][0]["url"] = f"{inbox.web}/pagerduty"
     made["receivers"][0]["email_configs"][0]["require_tls"] = False
@@ -185,6 +184,30 @@ def test_slack_shows_the_same_with_its_own_links(on_call: OnCall) -> None:
     assert message["title_link"] == links["Dashboard"]
 
 
+def card(message: dict[str, Any]) -> tuple[str, str]:
+    """Title and text of what a workflow of Teams posts."""
+    (attachment,) = message["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    title, text = attachment["content"]["body"]
+    return title["text"], text["text"]
+
+
+def test_teams_shows_the_same_in_the_markdown_of_its_cards(on_call: OnCall) -> None:
+    title, text = card(on_call.inbox.at("teams", "XID 79"))
+    print(text)
+    assert re.fullmatch(rf"\[CRITICAL\] {SUMMARY} \(us-west / training\)", title)
+    assert not re.search(r"[^\n]\n[^\n]", text), "a single line break is none in a card"
+    lines = text.split("\n\n")
+    assert lines[:3] == ["**CRITICAL GpuXid**", "Host: gpu-node-001 (us-west / training)", f"GPU: PCI {PCI}"]
+    assert re.fullmatch(rf"\*\*{SUMMARY}\*\*", lines[4]), lines[4]
+    begins = ("**Action:**", "Before a reset", "Drain with Slurm", "Drain in Kubernetes", "[Runbook]", "Silence: amtool")
+    places = [next(number for number, line in enumerate(lines) if line.startswith(begin)) for begin in begins]
+    assert places == sorted(places), "in the order in which one reads it"
+    assert f"Drain with Slurm: {DRAIN_SLURM}" in lines and f"Drain in Kubernetes: {DRAIN_KUBERNETES}" in lines
+    links = dict(re.findall(r"\[([^\]]+)\]\((https://[^)]+)\)", text))
+    lead_to_the_incident(links["Runbook"], links["Dashboard"], links["Kernel log"])
+
+
 def test_pagerduty_gets_fields_links_and_no_wall_of_labels(on_call: OnCall) -> None:
     event = on_call.inbox.at("pagerduty", "XID 79")
     print(json.dumps(event, indent=2))
@@ -224,6 +247,11 @@ def test_markup_in_a_text_stays_text_and_a_group_of_forty_is_shortened(on_call: 
     assert "... and 30 more: gpu-node-010, gpu-node-011," in message["text"]
     assert "<!channel>" not in message["text"] and "&lt;!channel&gt;" in message["text"], "it would notify the whole channel"
     assert "&amp;amp;" in message["text"]
+    message = on_call.inbox.at("teams", "40 alerts")
+    _, text = card(message)
+    assert text.count("Host: ") == 5 and "... and 35 more: gpu-node-005, gpu-node-006," in text
+    assert r"\*not bold\*" in text, "its Markdown would be bold"
+    assert len(json.dumps(message)) < 28_000, "Teams takes no larger message"
     mail = on_call.inbox.mail("... and 30 more: gpu-node-010")
     assert MARKUP in part(mail, "plain").replace("\r\n", "\n"), "plain text needs no escaping"
     page = part(mail, "html")
@@ -269,5 +297,7 @@ def test_a_resolved_notification_says_so_and_how_to_return_the_host(on_call: OnC
     assert "scontrol update nodename=gpu-node-b state=resume" in part(mail, "plain")
     assert "kubectl uncordon gpu-node-b" in part(mail, "html")
     assert "Action:" not in part(mail, "plain"), "there is nothing left to do about it"
+    title, text = card(on_call.inbox.at("teams", "Resolved at"))
+    assert title == mail["Subject"] and "in Kubernetes: kubectl uncordon gpu-node-b\n\n" in text
     (message,) = on_call.inbox.at("slack", "Resolved at")["attachments"]
     assert message["color"] == "good"

@@ -19,6 +19,7 @@ PROVISIONING = "/api/v1/provisioning"
 SECRETS = {
     "slackUrl": "https://hooks.slack.example.com/services/planted",
     "pagerdutyKey": "planted-integration-key",
+    "teamsUrl": "https://prod.example.com/workflows/planted?sig=planted-signature",
     "rulersPassword": "planted-password",
 }
 ALERTS = {
@@ -27,6 +28,7 @@ ALERTS = {
     "receiver": "team",
     "receivers": {
         "team": {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}},
+        "floor": {"teams": {"urlSecret": "teamsUrl"}},
         "oncall": {"pagerduty": {"routingKeySecret": "pagerdutyKey"}},
     },
     "routes": [{"matchers": ["severity=critical"], "receiver": "oncall", "muteTimings": ["move"]}],
@@ -117,7 +119,8 @@ def test_grafana_knows_who_is_notified_and_when_not(stack, server):
     assert tree["routes"][0]["receiver"] == "oncall"
     assert tree["routes"][0]["mute_time_intervals"] == ["move"]
     points = {point["name"]: point for point in server.get(f"{PROVISIONING}/contact-points") if point["uid"]}
-    assert {name: point["type"] for name, point in points.items()} == {"team": "slack", "oncall": "pagerduty"}
+    assert {name: point["type"] for name, point in points.items()} == {"team": "slack", "floor": "teams", "oncall": "pagerduty"}
+    assert points["floor"]["settings"]["url"] == "[REDACTED]" and "gpu_fleet.teams" in points["floor"]["settings"]["message"]
     (template,) = server.get(f"{PROVISIONING}/templates")
     assert "gpu_fleet.text" in template["template"]
     (timing,) = server.get(f"{PROVISIONING}/mute-timings")

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from alerts.alertmanager import alertmanager_config
-from alerts.notifications import Email, MuteTiming, Notifications, PagerDuty, Receiver, Route, Slack, Webhook
-from components.grafana.policy import FOR_EVER, as_grafana_can, contact_point, mute_timing, policy
+import importlib
+import inspect
 
-TEAM = Receiver(name="team", channels=(Webhook(url="https://hooks.example.com/"),))
-ONCALL = Receiver(name="oncall", channels=(PagerDuty(routing_key="the-key"),))
-EVERYONE = Receiver(
-    name="everyone",
-    channels=(
-        Webhook(url="https://a.example.com/", username="u", password="p"),
-        Webhook(url="https://b.example.com/", bearer_token="t", send_resolved=False),
-        Slack(url="https://hooks.example.com/x", channel="#gpu"),
-        PagerDuty(routing_key="k"),
-        Email(to="a@example.com", sender="b@example.com", smarthost="smtp.example.com:587", username="u", password="p"),
-    ),
-)
-NIGHTS = MuteTiming(name="nights", weekdays=("saturday",), times=(("22:00", "24:00"),))
+import pytest
+
+from alerts.alertmanager import alertmanager_config
+from alerts.channels import KINDS, contact_point
+from components.grafana.policy import FOR_EVER, as_grafana_can, mute_timing, policy
+from gpu_fleet.stackfile.alerts import MuteTiming, Receiver
+from tests.alerts.receivers import EVERYONE, SECRETS, section
+
+TEAM = {"webhook": {"url": "https://hooks.example.com/"}}
+ONCALL = {"pagerduty": EVERYONE["pagerduty"]}
+NIGHTS = {"weekdays": ["saturday"], "times": [{"start": "22:00", "end": "24:00"}]}
 
 
 def described(**changes):
-    return Notifications(**({"receiver": "team", "receivers": (TEAM, ONCALL), "mute_timings": (NIGHTS,)} | changes))
+    receivers = {"team": TEAM, "oncall": ONCALL}
+    return section(**({"receiver": "team", "receivers": receivers, "muteTimings": {"nights": NIGHTS}} | changes))
+
+
+def route(receiver, *matchers, **changes):
+    return {"receiver": receiver, "matchers": list(matchers), **changes}
 
 
 def leaves(tree, names, path=()):
@@ -53,13 +55,13 @@ OF_GRAFANA = {
 
 def test_the_tree_is_that_of_mimir_s_alertmanager_but_for_alerts_about_queries():
     given = described(
-        group_by=("cluster",),
-        routes=(
-            Route(receiver="oncall", matchers=("severity=critical", 'datacenter=~"eu-.*"'), mute_timings=("nights",)),
-            Route(receiver="team", matchers=("cluster!=a",), group_by=("cluster",), group_wait="2m"),
-        ),
+        groupBy=["cluster"],
+        routes=[
+            route("oncall", "severity=critical", 'datacenter=~"eu-.*"', muteTimings=["nights"]),
+            route("team", "cluster!=a", groupBy=["cluster"], groupWait="2m"),
+        ],
     )
-    of_mimir = list(leaves(alertmanager_config(given)["route"], OF_MIMIR))
+    of_mimir = list(leaves(alertmanager_config(given, SECRETS)["route"], OF_MIMIR))
     of_grafana = [
         branch for branch in leaves(policy(given), OF_GRAFANA) if not any("Datasource" in text for text in branch[0][-1])
     ]
@@ -67,7 +69,7 @@ def test_the_tree_is_that_of_mimir_s_alertmanager_but_for_alerts_about_queries()
 
 
 def test_queries_that_fail_are_one_notification_and_only_when_it_lasts():
-    tree = policy(described(routes=(Route(receiver="oncall", matchers=("severity=critical",)),)))
+    tree = policy(described(routes=[route("oncall", "severity=critical")]))
     for branches in (tree["policies"][0]["policies"], tree["policies"]):
         about = next(one for one in branches if one["matchers"][0]["label"] == "alertname")
         assert about["matchers"] == [{"label": "alertname", "match": "=~", "value": "DatasourceError|DatasourceNoData"}]
@@ -79,58 +81,70 @@ def test_queries_that_fail_are_one_notification_and_only_when_it_lasts():
 
 
 def test_an_alert_s_name_is_matched_and_grouped_by_the_label_that_has_it():
-    tree = policy(described(group_by=("alertname",), routes=(Route(receiver="team", matchers=('alertname="GpuXid"',)),)))
+    tree = policy(described(groupBy=["alertname"], routes=[route("team", 'alertname="GpuXid"')]))
     assert tree["group_bies"] == ["alert"], "Grafana's alertname is the title of the rule, GpuXid 79"
     assert tree["policies"][0]["matchers"] == [{"label": "alert", "match": "=", "value": "GpuXid"}]
 
 
-def test_every_kind_of_channel_becomes_its_integration():
-    made = contact_point(EVERYONE)
-    assert {kind: len(items) for kind, items in made.items()} == {"webhooks": 2, "slacks": 1, "pagerduties": 1, "emails": 1}
-    basic, bearer = made["webhooks"]
-    assert (basic["basic_auth_user"], basic["basic_auth_password"]) == ("u", "p")
-    assert (bearer["authorization_scheme"], bearer["authorization_credentials"]) == ("Bearer", "t")
-    assert [one["disable_resolve_message"] for one in made["webhooks"]] == [False, True]
-    assert made["slacks"][0]["recipient"] == "#gpu"
-    assert made["emails"][0]["addresses"] == ["a@example.com"]
-    (receiver,) = alertmanager_config(Notifications(receiver="everyone", receivers=(EVERYONE,)))["receivers"]
-    of_mimir = {kind: receiver[f"{kind}_configs"][0] for kind in ("slack", "pagerduty", "email")}
-    slack, pager, email = made["slacks"][0], made["pagerduties"][0], made["emails"][0]
+def test_every_kind_of_channel_becomes_its_integration_with_the_texts_that_alertmanager_has():
+    made = contact_point(Receiver.model_validate(EVERYONE), SECRETS)
+    assert {kind: len(items) for kind, items in made.items()} == {kind.grafana: 1 for kind in KINDS.values()}
+    (webhook,), (slack,), (teams,), (pager,), (email,) = made.values()
+    assert (webhook["basic_auth_user"], webhook["basic_auth_password"]) == ("u", "p")
+    assert (slack["recipient"], teams["url"], pager["integration_key"]) == ("#gpu", SECRETS["teamsUrl"], "the-key")
+    assert email["addresses"] == ["a@example.com"]
+    (receiver,) = alertmanager_config(section(receivers={"everyone": EVERYONE}), SECRETS)["receivers"]
+    of_mimir = {kind: receiver[f"{kind}_configs"][0] for kind in ("slack", "msteamsv2", "pagerduty", "email")}
     assert (slack["title"], slack["text"]) == (of_mimir["slack"]["title"], of_mimir["slack"]["text"])
+    assert (teams["title"], teams["message"]) == (of_mimir["msteamsv2"]["title"], of_mimir["msteamsv2"]["text"])
     assert pager["details"] == of_mimir["pagerduty"]["details"]
     assert (pager["source"], pager["class_"]) == (of_mimir["pagerduty"]["source"], of_mimir["pagerduty"]["class"])
     assert (email["subject"], email["message"]) == (of_mimir["email"]["headers"]["Subject"], of_mimir["email"]["text"])
-    assert made["webhooks"][0]["message"] == of_mimir["email"]["text"]
+    assert webhook["message"] == of_mimir["email"]["text"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the SDK warns about its own old classes
+@pytest.mark.parametrize("kind", [kind.grafana for kind in KINDS.values()])
+def test_the_plugin_knows_every_argument(kind):
+    (given,) = contact_point(Receiver.model_validate(EVERYONE), SECRETS)[kind]
+    name = {"pagerduties": "Pagerduty"}.get(kind, kind.removesuffix("s").capitalize())
+    known = inspect.signature(
+        getattr(importlib.import_module("pulumiverse_grafana.alerting"), f"ContactPoint{name}Args")
+    ).parameters
+    assert set(given) <= set(known), f"arguments of ContactPoint{name}Args"
+
+
+def test_a_webhook_with_a_token_and_without_resolved_alerts():
+    desk = {"webhook": {"url": "https://b.example.com/", "authorizationSecret": "deskToken", "sendResolved": False}}
+    (bearer,) = contact_point(Receiver.model_validate(desk), SECRETS)["webhooks"]
+    assert (bearer["authorization_scheme"], bearer["authorization_credentials"]) == ("Bearer", "t")
+    assert bearer["disable_resolve_message"] is True
 
 
 def test_a_mute_timing_keeps_all_its_conditions():
-    window = MuteTiming(name="move", days_of_month=(24,), months=("december",), years=(2026,), location="Europe/Berlin")
-    assert mute_timing(window) == {
+    window = {"daysOfMonth": [24], "months": ["december"], "years": [2026], "location": "Europe/Berlin"}
+    assert mute_timing(MuteTiming.model_validate(window)) == {
         "days_of_months": ["24"],
         "months": ["december"],
         "years": ["2026"],
         "location": "Europe/Berlin",
     }
-    assert mute_timing(NIGHTS)["times"] == [{"start": "22:00", "end": "24:00"}]
+    assert mute_timing(MuteTiming.model_validate(NIGHTS))["times"] == [{"start": "22:00", "end": "24:00"}]
 
 
 def test_a_route_to_a_receiver_without_channels_is_always_muted():
-    nobody = Receiver(name="nobody", channels=())
     given = described(
-        receivers=(TEAM, nobody),
-        routes=(
-            Route(receiver="nobody", matchers=("alertname=GpuIdleWhileAllocated",)),
-            Route(receiver="team", matchers=("a=b",)),
-        ),
+        receivers={"team": TEAM, "nobody": {}},
+        routes=[route("nobody", "alertname=GpuIdleWhileAllocated"), route("team", "a=b")],
     )
     made = as_grafana_can(given)
-    assert made.receivers == (TEAM,), "Grafana takes no contact point without an integration"
+    assert set(made.receivers) == {"team"}, "Grafana takes no contact point without an integration"
     quiet, loud = policy(made)["policies"][:2]
-    assert (quiet["contact_point"], quiet["mute_timings"]) == ("team", [FOR_EVER.name])
-    assert all(branch["mute_timings"] == [FOR_EVER.name] for branch in quiet["policies"])
+    assert (quiet["contact_point"], quiet["mute_timings"]) == ("team", [FOR_EVER])
+    assert all(branch["mute_timings"] == [FOR_EVER] for branch in quiet["policies"])
     assert "mute_timings" not in loud
     assert FOR_EVER in made.mute_timings
-    assert mute_timing(FOR_EVER) == {"weekdays": ["sunday:saturday"], "location": "UTC"}
+    assert mute_timing(made.mute_timings[FOR_EVER]) == {"weekdays": ["sunday:saturday"], "location": "UTC"}
 
 
 def test_nothing_is_muted_where_every_receiver_has_a_channel():

@@ -11,9 +11,9 @@ import yaml
 
 import alerts
 from alerts.alertmanager import alertmanager_config
-from alerts.notifications import Notifications, Receiver
 from gpu_fleet import toolchain
 from gpu_fleet.operations import rules
+from gpu_fleet.stackfile.alerts import Alerts, Receiver
 from tests.signals.custom import examples
 
 INVENTORY = {"inventory:host:expected", "inventory:gpus_expected:count", "inventory:counters:expected"}
@@ -124,7 +124,7 @@ def test_the_inhibitions_for_an_alertmanager_of_the_site_s_own_are_written(
 ) -> None:
     rules.main(["operator", str(tmp_path)])
     file = tmp_path / "alertmanager/inhibit_rules.yaml"
-    deployed = alertmanager_config(Notifications(receiver="none", receivers=(Receiver(name="none", channels=()),)))
+    deployed = alertmanager_config(Alerts(receivers={"none": Receiver()}), {})
     assert yaml.safe_load(file.read_text()) == {"inhibit_rules": deployed["inhibit_rules"]}
     assert f"{file}: add its rules to your Alertmanager" in capsys.readouterr().out
     assert not list((tmp_path / "operator").glob("*inhibit*")), "kubectl applies everything in that directory"

@@ -23,7 +23,7 @@ LEFT_OUT = {
     },
     "grafana:alerting/contactPoint:ContactPoint": {
         *("alertmanagers", "dingdings", "discords", "googlechats", "jiras", "kafkas", "lines", "oncalls", "opsgenies"),
-        *("pushovers", "sensugos", "sns", "teams", "telegrams", "threemas", "victorops", "webexes", "wecoms"),
+        *("pushovers", "sensugos", "sns", "telegrams", "threemas", "victorops", "webexes", "wecoms"),
     },
     "grafana:alerting/ContactPointWebhook:ContactPointWebhook": {"hmacConfig", "httpConfig", "payload", "tlsConfig"},
     "grafana:alerting/RuleGroupRule:RuleGroupRule": {"notificationSettings", "record"},

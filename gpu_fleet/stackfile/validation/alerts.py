@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from zoneinfo import available_timezones
 
-from gpu_fleet.stackfile.alerts import Alerts, Channel, MuteTiming, Receiver
+from gpu_fleet.stackfile.alerts import Alerts, MuteTiming, Receiver
 from gpu_fleet.stackfile.naming import PROJECT
 from gpu_fleet.stackfile.problems import Problem, listed, nearest, unknown_key
 from gpu_fleet.stackfile.sections import SECRETS, StackFile
@@ -20,7 +20,7 @@ def check(stack: Stack) -> Iterator[Problem]:
         yield from _targets(stack, alerts)
         yield from _routing(alerts)
         for name, receiver in alerts.receivers.items():
-            is_default = name == (alerts.receiver or next(iter(alerts.receivers)))
+            is_default = name == alerts.default_receiver
             yield from _receiver(f"alerts.receivers.{name}", receiver, stack, is_default=is_default)
         for name, timing in alerts.mute_timings.items():
             yield from _mute_timing(f"alerts.muteTimings.{name}", timing)
@@ -83,12 +83,11 @@ def _reference(path: str, name: str, known: list[str], section: str) -> Iterator
 
 
 def _receiver(path: str, receiver: Receiver, stack: Stack, *, is_default: bool) -> Iterator[Problem]:
-    channels = {kind: channel for kind in Receiver.model_fields if (channel := getattr(receiver, kind))}
-    if is_default and not channels:
+    if is_default and not receiver.channels:
         what = "gets the alerts that match no route, and has no channel"
         yield problem(path, what, listed(Receiver.model_fields), "add one of them")
-    for kind, channel in channels.items():
-        for key, secret in _secrets(channel):
+    for kind, channel in receiver.channels.items():
+        for key, secret in channel.secrets:
             where, fix = f"{path}.{kind}.{key}", f"`pulumi config set --secret {PROJECT}:{secret}`"
             if secret in SECRETS:
                 what, fix = f"{PROJECT}:{secret} has another use: {SECRETS[secret]}", "use a secret of its own"
@@ -105,13 +104,6 @@ def _receiver(path: str, receiver: Receiver, stack: Stack, *, is_default: bool) 
         if webhook.username and webhook.authorization_secret:
             fix = "remove username or authorizationSecret"
             yield problem(f"{path}.webhook", "has a password and a bearer token", "one of them", fix)
-
-
-def _secrets(channel: Channel | None) -> Iterator[tuple[str, str]]:
-    """(key, name of the secret) of what a channel needs."""
-    for name, field in type(channel).model_fields.items() if channel else ():
-        if name.endswith("_secret") and (secret := getattr(channel, name)):
-            yield field.alias or name, secret
 
 
 def _mute_timing(path: str, timing: MuteTiming) -> Iterator[Problem]:
@@ -136,8 +128,7 @@ def _time_zones() -> set[str]:
 
 def _unused_secrets(stack: Stack) -> Iterator[Problem]:
     """A secret that nothing uses has a misspelled name, or can be removed."""
-    receivers: Iterable[Receiver] = stack.file.alerts.receivers.values() if stack.file.alerts else ()
-    used = {secret for receiver in receivers for kind in Receiver.model_fields for _, secret in _secrets(getattr(receiver, kind))}
+    used = stack.file.alerts.secret_names if stack.file.alerts else set()
     sections = {field.alias or name for name, field in StackFile.model_fields.items()}
     for key in sorted(stack.secrets_set - used - set(SECRETS) - sections):
         fix = f"correct the name, let a receiver use it, or `pulumi config rm {PROJECT}:{key}`"

@@ -26,6 +26,7 @@ INTEGRATIONS = {
     "email": Integration({"addresses": "could not find addresses in settings"}),
     "pagerduty": Integration({"integrationKey": "could not find integration key property in settings"}, ("integrationKey",)),
     "slack": Integration({}, ("token", "url")),
+    "teams": Integration({"url": "could not find url property in settings"}, ("url",)),
     "webhook": Integration({"url": "required field 'url' is not specified"}, ("password", "authorization_credentials")),
 }
 

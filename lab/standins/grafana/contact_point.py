@@ -1,6 +1,6 @@
 """grafana:alerting/contactPoint:ContactPoint: one name, any number of integrations behind it.
 
-Of the official plugin's integrations those of our receivers: email, PagerDuty, Slack, webhook.
+Of the official plugin's integrations those of our receivers: email, PagerDuty, Slack, Teams, webhook.
 """
 
 from __future__ import annotations
@@ -72,6 +72,12 @@ INTEGRATIONS = {
             **_texts("mentionChannel", "mentionUsers", "mentionGroups"),
         },
         {"iconEmoji": "icon_emoji", "iconUrl": "icon_url"},
+    ),
+    "teams": Integration(
+        "teams",
+        "Team",
+        {"url": Property(required=True, secret=True), **_texts("message", "sectionTitle", "title")},
+        {"sectionTitle": "sectiontitle"},
     ),
     "webhooks": Integration(
         "webhook",
