@@ -25,7 +25,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from gpu_fleet.operations import backend, first_preview
 from gpu_fleet.operations.arrivals import arrivals, missing
@@ -37,7 +36,7 @@ from gpu_fleet.operations.mimir import Mimir
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.results import results, shown
 from gpu_fleet.operations.stack import Configuration, deployed_configuration, enter_project, stack_file
-from gpu_fleet.operations.state import exported, has_all, keep_what_was_being_created, pending
+from gpu_fleet.operations.state import has_all
 from gpu_fleet.stackfile.config import ConfigErrors, HostSpec
 from gpu_fleet.stackfile.naming import resource_name
 from gpu_fleet.stackfile.patterns import PatternError, expand
@@ -169,19 +168,7 @@ def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec], configuration
     """Whether some of the hosts are not in the state. What a killed run left open is settled first. Raises OperationError and
     ConfigErrors."""
     release_locks(stack)
-    return not has_all(settle_killed_run(stack, configuration), hosts.values())
-
-
-def settle_killed_run(stack: str, configuration: Configuration, *, removes: bool = False) -> dict[str, Any]:
-    """The state, with what a killed run left open in it. Raises OperationError and ConfigErrors."""
-    state = exported(stack)
-    if kept := keep_what_was_being_created(stack, state):
-        print(f"A run was killed while it brought up {', '.join(kept)}: this one finishes or removes it.", file=sys.stderr)
-    if not pending(state, "creating") and not pending(state, "updating"):
-        return state
-    if kept := settle(stack, configuration, removes=removes):
-        print(f"A run was killed after it had created {', '.join(kept)}: in the state now.", file=sys.stderr)
-    return exported(stack)
+    return not has_all(settle(stack, configuration), hosts.values())
 
 
 def release_locks(stack: str) -> None:

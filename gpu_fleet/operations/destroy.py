@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpu_fleet.operations.deploy import FLAGS, SAVED_ONCE, release_locks, run_pulumi, settle_killed_run
+from gpu_fleet.operations.deploy import FLAGS, SAVED_ONCE, release_locks, run_pulumi
 from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.interrupted import is_open, settle
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import deployed_configuration, enter_project, stack_file
-from gpu_fleet.operations.state import HOST, exported, pending, resources_of
+from gpu_fleet.operations.state import HOST, exported, resources_of
 from gpu_fleet.stackfile.config import ConfigErrors, HostSpec
 from gpu_fleet.stackfile.monitoring import is_server
 
@@ -154,10 +155,10 @@ def _settled(stack: str) -> dict[str, Any]:
     """The state with what a killed run left open; what only a stack file without errors says how to find is left out. Raises
     OperationError."""
     state = exported(stack)
-    if not pending(state, "creating") and not pending(state, "updating"):
+    if not is_open(state):
         return state
     try:
-        return settle_killed_run(stack, deployed_configuration(stack), removes=True)
+        return settle(stack, deployed_configuration(stack), removes=True)
     except ConfigErrors as error:
         print(f"A run was killed, and what it was creating cannot be looked for and will stay:\n{error}", file=sys.stderr)
         return exported(stack)

@@ -1,11 +1,15 @@
-"""What a killed run was creating in a cluster and in Grafana, which take nothing twice under one name: settled before the next.
+"""What a killed run left open, settled before the next: hosts that it brought up, and what it was creating in a cluster and in
+Grafana, which take nothing twice under one name.
 
-Pulumi notes each creation in the state before it begins. What a killed run left open there may exist by now: it is looked up, and
-what carries our mark is taken into the state, so that the run updates it. Helm's record of what it did not finish, an
-installation or an upgrade, is deleted, and nothing else: the objects stay, and Helm takes over what their labels show to be of
-this release. Everything else that
-was open is forgotten, since creating it again converges: objects in Kubernetes (applied by the server), rule groups of rulers,
-processes of an embedded backend. Hosts: state.py.
+Pulumi notes each operation in the state before it begins, and forgets all of these notes when a state is imported (3.259.0,
+pkg/cmd/pulumi/stack/io.go, SaveSnapshot). So one import settles everything, and what has to be read first is listed in the state
+itself (NOTE) until a second import has what was found: a run that is killed in between is continued by the next.
+
+What was being created may exist by now: it is looked up, and what carries our mark is taken into the state, so that the run
+updates it. What was being changed or removed in Grafana is read too: its plugin cannot remove what is gone. Helm's record of what
+it did not finish, an installation or an upgrade, is deleted, and nothing else: the objects stay, and Helm takes over what their
+labels show to be of this release. Everything else that was open is forgotten, since creating it again converges: objects in
+Kubernetes (applied by the server), rule groups of rulers, processes of an embedded backend. Hosts: state.py.
 """
 
 from __future__ import annotations
@@ -13,21 +17,25 @@ from __future__ import annotations
 import calendar
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from alerts.channels import KINDS
+from components.kubernetes.place import kubernetes_place
 from components.kubernetes.releases import release_names
 from gpu_fleet.operations.cluster import cluster_api
-from gpu_fleet.operations.engine import OperationError, error_of, pulumi
+from gpu_fleet.operations.engine import OperationError, error_of, pulumi, secret
 from gpu_fleet.operations.stack import Configuration
-from gpu_fleet.operations.state import exported, pending, resources_of, save
+from gpu_fleet.operations.state import HOST, exported, failed_host, pending, resources_of, save
 from gpu_fleet.provider.helm import HelmRelease, helm_releases
 from gpu_fleet.provider.kubernetes import ClusterApi, KubeconfigError, Refused, Unreachable
+from gpu_fleet.stackfile.config import ConfigErrors
 from gpu_fleet.stackfile.naming import release_mark
 from gpu_fleet.stackfile.problems import listed
 
 RELEASE: Final = "kubernetes:helm.sh/v3:Release"
+NOTE: Final = "gpu-fleet:operations:Unfinished"  # a component without a program: a plain `pulumi up` takes it out of the state
+_UNREAD: Final = "a run was killed while it created this; the next `make up` finds out whether it exists"
 # Types of Grafana's plugin that refuse to create what exists, or that components/grafana/ownership.py refuses: the input that is
 # their id, and the inputs that what is ours has in common with it. Source of the ids: the plugin's import documentation.
 _OF_GRAFANA: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -42,6 +50,7 @@ _OF_GRAFANA: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 _TAKEN: Final = {RELEASE, *_OF_GRAFANA}
 _SIGNATURE: Final = "4dabf18193072939515e22adb298388d"  # the key of a mapping that stands for a secret in a state
+_IS_ENCRYPTED: Final = "1b47061264138c4ac30d75fd1eb44270"  # its value
 _MONTHS: Final = [name.lower() for name in calendar.month_name[1:]]
 _UNFINISHED: Final = ("pending-install", "failed", "uninstalling")  # an atomic installation that fails is uninstalled by Helm
 _UNCHANGED: Final = ("pending-upgrade", "pending-rollback")  # Helm then continues from the revision before
@@ -49,40 +58,113 @@ _UNCHANGED: Final = ("pending-upgrade", "pending-rollback")  # Helm then continu
 Resource = Mapping[str, Any]
 
 
-def settle(stack: str, found: Configuration, *, removes: bool = False) -> list[str]:
-    """What was open and is in the state now, by type and name. `removes`: the next run removes the whole stack. Raises
-    OperationError where somebody else has the name of a release that is to be installed, before anything was changed."""
+def is_open(state: Mapping[str, Any]) -> bool:
+    """Whether a killed run, or one that ended while it was being settled, left something open."""
+    return bool((state.get("deployment") or {}).get("pending_operations")) or any(map(_is_note, resources_of(state)))
+
+
+def settle(stack: str, found: Configuration, *, removes: bool = False) -> dict[str, Any]:
+    """The state, in which nothing is open now. `removes`: the next run removes the whole stack. Raises OperationError, with
+    everything still open, where somebody else has the name of a release that is to be installed, and where what may exist cannot
+    be read; ConfigErrors where only the stack file says where that is."""
     state = exported(stack)
-    creating = pending(state, "creating")
+    if not is_open(state):
+        return state
+    live = {one["urn"] for one in resources_of(state) if not one.get("delete")}
+    creating = {urn: one for urn, one in pending(state, "creating").items() if urn not in live}
+    hosts = [failed_host(one) for one in creating.values() if one["type"] == HOST]
+    opened = [one for one in creating.values() if one["type"] in _TAKEN]
     changed = [one for one in pending(state, "updating").values() if one["type"] == RELEASE]
-    if not creating and not changed:
-        return []
-    # One without outputs: this very function was killed before it had read it.
-    known = {one["urn"] for one in resources_of(state) if one.get("outputs") or one["type"] not in _TAKEN}
-    opened = {urn: one for urn, one in creating.items() if urn not in known}
-    adopted = {
-        **_releases(stack, found, [one for one in opened.values() if one["type"] == RELEASE], changed, removes),
-        **{urn: identity for urn, one in opened.items() if (identity := _in_grafana(one))},
-    }
-    if adopted and not _read(stack, state, {urn: {**opened[urn], "id": identity} for urn, identity in adopted.items()}):
-        return []
-    return _without_others(stack, {urn: opened[urn] for urn in adopted})
+    ids = _releases(stack, found, [one for one in opened if one["type"] == RELEASE], changed, removes)
+    ids |= {one["urn"]: identity for one in opened if (identity := _in_grafana(one))}
+    assumed = [{**one, "id": ids[one["urn"]], "initErrors": [_UNREAD]} for one in opened if one["urn"] in ids]
+    kept = [*(one for one in resources_of(state) if not _is_note(one)), *hosts, *assumed]
+    # The inputs too: those in the state become what exists, and then say no more whether it is what was being created.
+    created = {one["urn"]: {"type": one["type"], "inputs": one["inputs"]} for one in assumed}
+    touched = {**pending(state, "updating"), **pending(state, "deleting")}
+    others: dict[str, Any] = {urn: {} for urn, one in touched.items() if one["type"] in _OF_GRAFANA}
+    for note in filter(_is_note, resources_of(state)):
+        created, others = {**note["inputs"]["created"], **created}, {**note["inputs"]["others"], **others}
+    reading = [one["urn"] for one in kept if one["urn"] in created or one["urn"] in others]
+    if reading:
+        kept = [*_with_logins(kept, reading, stack, found), _note(reading[0], {"created": created, "others": others})]
+    _replace(stack, state, kept)
+    if hosts:
+        names = ", ".join(str(one["inputs"]["host"]) for one in hosts)
+        print(f"A run was killed while it brought up {names}: this one finishes or removes it.", file=sys.stderr)
+    return _read(stack, reading, created, "destroy" if removes else "up") if reading else state
 
 
-def _read(stack: str, state: Mapping[str, Any], resources: Mapping[str, Resource]) -> bool:
-    """Whether Pulumi could read them: those that exist are in the state then. Until they are settled, they are pending too."""
-    deployment = state["deployment"]
-    others = [one for one in deployment["resources"] if one["urn"] not in resources]
-    assumed = [{**one, "outputs": {}} for one in resources.values()]
-    save(stack, {**state, "deployment": {**deployment, "resources": [*others, *assumed]}})
-    options = ("--yes", "--skip-preview", "--skip-pending-creates")
-    done = pulumi("refresh", "--stack", stack, *options, *(f"--target={urn}" for urn in resources))
+def _is_note(one: Resource) -> bool:
+    return bool(one["type"] == NOTE)
+
+
+def _note(urn: str, unread: Mapping[str, Any]) -> dict[str, Any]:
+    """`urn`: of any resource of the stack."""
+    return {"urn": f"{'::'.join(urn.split('::')[:2])}::{NOTE}::unfinished", "custom": False, "type": NOTE, "inputs": unread}
+
+
+def _replace(stack: str, state: dict[str, Any], resources: list[Any]) -> None:
+    """Saves the state with these resources and nothing open."""
+    state["deployment"] = {**state["deployment"], "resources": resources, "pending_operations": []}
+    save(stack, state)
+
+
+def _read(stack: str, reading: Collection[str], created: Mapping[str, Resource], command: str) -> dict[str, Any]:
+    """The state with what Pulumi read. What exists and is not what the killed run was creating leaves it."""
+    done = pulumi("refresh", "--stack", stack, "--yes", "--skip-preview", *(f"--target={urn}" for urn in reading))
     if done.returncode != 0:
-        # Perhaps with a login that is not valid any more: the run writes the one of the stack file into the state, and the next
-        # `make up` reads with that.
-        save(stack, state)
-        print(f"A run was killed, and whether what it was creating exists could not be read:\n{error_of(done)}", file=sys.stderr)
-    return done.returncode == 0
+        names = [urn.rpartition("::")[2] for urn in reading]
+        some = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise OperationError(
+            f"a run was killed while it worked on {some}, and whether they exist cannot be read now:\n{error_of(done)}\n"
+            f"Nothing of it is lost: `make {command} STACK={stack}` continues once they can be read"
+        )
+    state = exported(stack)
+    read = {one["urn"]: one for one in resources_of(state) if one["urn"] in created}
+    others = {urn for urn, one in read.items() if not _is_ours(created[urn], one.get("outputs") or {})}
+    if others:
+        shown = listed(sorted(f"{_shown(read[urn])} ({read[urn]['id']})" for urn in others))
+        print(f"Exists, differs from what a killed run was creating, and is left alone: {shown}.", file=sys.stderr)
+    _replace(stack, state, [one for one in resources_of(state) if one["urn"] not in others and not _is_note(one)])
+    if kept := [_shown(one) for urn, one in read.items() if urn not in others]:
+        print(f"A run was killed after it had created {', '.join(kept)}: in the state now.", file=sys.stderr)
+    return state
+
+
+def _with_logins(
+    resources: Sequence[dict[str, Any]], reading: Collection[str], stack: str, found: Configuration
+) -> Iterable[dict[str, Any]]:
+    """The providers with which is read have the logins of the stack file: those that the killed run had may be valid no more."""
+    used = {one["provider"].rpartition("::")[0] for one in resources if one["urn"] in reading and one.get("provider")}
+    logins = _logins(stack, found)
+    for one in resources:
+        if one["urn"] not in used or one["type"] not in logins:
+            yield one
+            continue
+        changed = {**one["inputs"], **logins[one["type"]]}
+        yield {**one, **{kind: {**one.get(kind, {}), **changed} for kind in ("inputs", "outputs")}}
+
+
+def _logins(stack: str, found: Configuration) -> dict[str, dict[str, Any]]:
+    """By the type of a provider, the inputs with which it logs in. None where the stack file has errors: a stack that is removed
+    needs none without."""
+    try:
+        config = found.load()
+    except ConfigErrors:
+        return {}
+
+    def given(key: str) -> Any:
+        return {_SIGNATURE: _IS_ENCRYPTED, "plaintext": json.dumps(secret(stack, key).rstrip())}
+
+    logins: dict[str, dict[str, Any]] = {}
+    if config.grafana:
+        auth = {"auth": given("grafanaAuth")} if "grafanaAuth" in found.secrets else {}
+        logins["pulumi:providers:grafana"] = {"url": config.grafana.url, **auth}
+    if config.kubernetes:
+        kubeconfig = {"kubeconfig": given("kubeconfig")} if "kubeconfig" in found.secrets else {}
+        logins["pulumi:providers:kubernetes"] = {**(kubernetes_place(config) or {}), **kubeconfig}
+    return logins
 
 
 def _releases(
@@ -166,21 +248,6 @@ def _in_grafana(one: Resource) -> str:
     if "configJson" in inputs:
         inputs["uid"] = json.loads(inputs["configJson"]).get("uid", "")
     return pattern.format_map(inputs)
-
-
-def _without_others(stack: str, opened: Mapping[str, Resource]) -> list[str]:
-    """Leaves in the state what was found there and is what the killed run was creating; names it. Nothing is pending then."""
-    state = exported(stack)
-    deployment = state["deployment"]
-    read = {one["urn"]: one for one in resources_of(state) if one["urn"] in opened}
-    others = [urn for urn, one in read.items() if not _is_ours(opened[urn], one.get("outputs") or {})]
-    if others:
-        shown = listed(sorted(f"{_shown(read[urn])} ({read[urn]['id']})" for urn in others))
-        print(f"Exists, differs from what a killed run was creating, and is left alone: {shown}.", file=sys.stderr)
-    deployment["resources"] = [one for one in resources_of(state) if one["urn"] not in others]
-    deployment["pending_operations"] = [one for one in deployment.get("pending_operations") or () if one["type"] != "creating"]
-    save(stack, state)
-    return [_shown(one) for urn, one in read.items() if urn not in others]
 
 
 def _shown(one: Resource) -> str:

@@ -55,21 +55,8 @@ def _place(inputs: Mapping[str, Any]) -> str:
     return str(connection.get("address") or connection.get("prefix") or "")
 
 
-def keep_what_was_being_created(stack: str, state: dict[str, Any]) -> list[str]:
-    """Hosts whose creation a killed run left open: Pulumi would warn of them for ever, and forget those that leave the stack
-    file. They become resources that failed, which the next `up` brings up, or removes. Their names. Raises OperationError."""
-    deployment = state.get("deployment") or {}
-    operations = deployment.get("pending_operations") or []
-    ours = [one for one in operations if one["type"] == "creating" and one["resource"]["type"] == HOST]
-    if not ours:
-        return []
-    deployment["pending_operations"] = [one for one in operations if one not in ours]
-    known = {one["urn"] for one in resources_of(state)}
-    hosts = {one["resource"]["urn"]: one["resource"] for one in ours}
-    for urn, host in hosts.items():
-        if urn not in known:
-            outputs = {"facts": {}, "drift": [], "address": _place(host["inputs"])}
-            failed = {"id": host["inputs"]["host"], "outputs": outputs, "initErrors": [_KILLED]}
-            deployment["resources"].append({**host, **failed})
-    save(stack, state)
-    return [str(host["inputs"]["host"]) for host in hosts.values()]
+def failed_host(creating: Mapping[str, Any]) -> dict[str, Any]:
+    """A host whose creation a killed run left open, as a resource that failed, which the next `up` brings up, or removes: Pulumi
+    would warn of it for ever, and forget it when it leaves the stack file."""
+    outputs = {"facts": {}, "drift": [], "address": _place(creating["inputs"])}
+    return {**creating, "id": creating["inputs"]["host"], "outputs": outputs, "initErrors": [_KILLED]}

@@ -74,7 +74,7 @@ class Project:
         code, output = self._wait(self._start((), 1, "cancel", "--yes"))
         if code != 0:
             raise RuntimeError(f"pulumi cancel exited {code}:\n{output}")
-        settle = f"from gpu_fleet.operations.state import *; keep_what_was_being_created({_STACK!r}, exported({_STACK!r}))"
+        settle = f"from gpu_fleet.operations.interrupted import settle; settle({_STACK!r}, None)"
         command = [sys.executable, "-c", settle]
         subprocess.run(command, cwd=self.directory, env=self._environment(1), stdin=subprocess.DEVNULL, check=True)
 

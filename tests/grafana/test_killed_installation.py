@@ -12,9 +12,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.grafana import test_repairs
 from tests.grafana.test_repairs import PROVISIONING, SECRETS
 from tests.hosts.stack import Stack
 from tests.provider.ruler_server import RulerServer
+from tests.stackfile.stacks import HOST_KEY
 from tests.standins.grafana_server import GrafanaServer
 
 ALERTS = {
@@ -108,11 +110,14 @@ def stack(server: GrafanaServer, proxy: Proxy, tmp_path: Path) -> Iterator[Stack
     ruler.close()
 
 
-def killed_at(stack: Stack, proxy: Proxy, creating: str) -> str:
+UP = ("deploy", "up", "--yes", "--skip-preview")
+
+
+def killed_at(stack: Stack, proxy: Proxy, creating: str, operation: Sequence[str] = UP) -> str:
     """What the run printed that is killed while Grafana has done what it was asked for, and nobody knows."""
     proxy.held = creating
     proxy.has_held.clear()
-    command = [sys.executable, "-m", "gpu_fleet.operations.deploy", "--stack", stack.name, "up", "--yes", "--skip-preview"]
+    command = [sys.executable, "-m", f"gpu_fleet.operations.{operation[0]}", "--stack", stack.name, *operation[1:]]
     with (stack.directory / "printed").open("w+") as printed:
         process = subprocess.Popen(
             command,
@@ -143,20 +148,51 @@ def test_a_mute_timing_of_somebody_else_is_left_alone(stack: Stack, proxy: Proxy
     killed_at(stack, proxy, "POST /api/folders")
     assert server.ask("POST", f"{PROVISIONING}/mute-timings", theirs)[0] == 201
     killed_at(stack, proxy, f"POST {PROVISIONING}/mute-timings")
-    output = stack.operation("deploy", "up", "--yes", "--skip-preview", ok=False)
+    output = stack.operation(*UP, ok=False)
     assert "is left alone: MuteTiming alerting-mute-move (move)" in output and "with this name already exists" in output
     [timing] = server.get(f"{PROVISIONING}/mute-timings")
     assert timing["time_intervals"] == theirs["time_intervals"]
 
 
+def test_hosts_and_what_is_in_grafana_are_settled_together(stack: Stack, proxy: Proxy, server: GrafanaServer) -> None:
+    """What a killed run was creating is in one list of the state, which an import of the state empties."""
+    killed_at(stack, proxy, "POST /api/dashboards/db")
+    saved = json.loads(stack.state.read_text())
+    latest = saved["checkpoint"]["latest"]
+    [ours] = [one for one in latest["resources"] if one["type"] == "pulumi:providers:gpu-fleet"]
+    host = {
+        "urn": "urn:pulumi:killed::gpu-fleet::gpu-fleet:host:Host::gpu-1",
+        "type": "gpu-fleet:host:Host",
+        "custom": True,
+        "provider": f"{ours['urn']}::{ours['id']}",
+        "inputs": {
+            "host": "gpu-1",
+            "connection": {"kind": "ssh", "address": "127.0.0.1", "port": 1, "hostKey": HOST_KEY},
+            "settings": {},
+        },
+    }
+    latest["pending_operations"].insert(0, {"type": "creating", "resource": host})  # as of a host that was slower
+    stack.state.write_text(json.dumps(saved))
+    output = stack.operation(*UP, ok=False)
+    assert "brought up gpu-1: this one finishes or removes it" in output and "gpu-1: unreachable" in output, output
+    assert "had created Dashboard" in output and "[412]" not in output, output
+    types = [one["type"] for one in stack.resources()]
+    assert types.count("grafana:oss/dashboard:Dashboard") == len(server.get("/api/search?type=dash-db"))
+
+
 def test_each_run_continues_what_a_killed_one_left_in_grafana(stack: Stack, proxy: Proxy, server: GrafanaServer) -> None:
     for creating in CREATING:
         killed_at(stack, proxy, creating)
-    stack.operation("deploy", "up", "--yes", "--skip-preview")
+    stack.operation(*UP)
     assert not json.loads(stack.pulumi("stack", "export"))["deployment"].get("pending_operations")
     stack.up_unchanged()
     points = server.get(f"{PROVISIONING}/contact-points")
     assert [point["name"] for point in points].count("team") == 1, "a second integration would notify twice"
-    stack.destroy()
+    killed_at(stack, proxy, rf"DELETE {PROVISIONING}/alert-rules/.+", ("destroy", "--yes"))
+    for operation in json.loads(stack.pulumi("stack", "export"))["deployment"]["pending_operations"]:
+        if operation["resource"]["type"] == "grafana:alerting/ruleGroup:RuleGroup":
+            folder, name = operation["resource"]["id"].split(":")[-2:]
+            server.ask("DELETE", f"{PROVISIONING}/folder/{folder}/rule-groups/{quote(name)}")  # as the killed run, a moment later
+    stack.operation("destroy", "--yes")
     left = [point for point in server.get(f"{PROVISIONING}/contact-points") if point["name"] == "team"]
     assert not left and server.get("/api/folders") == [] and server.get(f"{PROVISIONING}/mute-timings") == []

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gpu_fleet import toolchain
-from gpu_fleet.operations import backend, deploy, state
+from gpu_fleet.operations import backend, deploy, interrupted, state
 from gpu_fleet.operations.deploy import SAVED_ONCE
 from lab.standins import programs
 from tests.hosts.stack import assert_unchanged
@@ -256,6 +256,9 @@ def hanging_child(stack: Stack, process: subprocess.Popen[str]) -> Path:
         time.sleep(0.05)
 
 
+UNUSED: Any = None  # the stack file, which says where Grafana and a cluster are
+
+
 class _Prepared:
     """What `make up` does to the state before it runs pulumi, and the variables that it gives it."""
 
@@ -263,11 +266,11 @@ class _Prepared:
         for name, value in stack.environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(stack.directory)
-        exported = state.exported("test")
-        self.kept = state.keep_what_was_being_created("test", exported)
+        settled = interrupted.settle("test", UNUSED)
+        self.failed = [one["inputs"]["host"] for one in state.resources_of(settled) if one.get("initErrors")]
         prefixes = ((name, str(stack.directory / "hosts" / name)) for name in stack.desired["hosts"])
         hosts = [SimpleNamespace(name=name, connection="local", prefix=prefix) for name, prefix in prefixes]
-        self.variables = deploy.environment({"hosts"}, {}, is_new=not state.has_all(exported, hosts))
+        self.variables = deploy.environment({"hosts"}, {}, is_new=not state.has_all(settled, hosts))
 
 
 @pytest.mark.parametrize("leaves", [False, True])
@@ -294,7 +297,7 @@ def test_hosts_of_a_killed_run_are_finished_or_removed_by_the_next(
     assert run.startswith(f"process {process.pid} of 20")
     stack.desired["hosts"] = {} if leaves else {"node-1": "", "node-2": ""}
     prepared = _Prepared(stack, monkeypatch)
-    assert prepared.kept == ["node-2"]
+    assert prepared.failed == ["node-2"]
     output = stack.up(**prepared.variables)
     assert "pending operations" not in output
     if leaves:
