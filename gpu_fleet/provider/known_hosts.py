@@ -14,6 +14,8 @@ Trusted = tuple[list[asyncssh.SSHKey], list[asyncssh.SSHKey], list[asyncssh.SSHK
 class KnownHosts:
     def __init__(self, text: str = ""):
         """Raises ValueError when a line cannot be read."""
+        if text.startswith("\ufeff"):
+            raise ValueError("line 1 begins with a byte order mark: save the file as UTF-8 without one")
         self._hosts = asyncssh.import_known_hosts(_NAMES.sub(lambda match: match[0].lower(), text))
 
     def match(self, address: str, port: int) -> Trusted:

@@ -104,6 +104,8 @@ class KnownHosts:
         """Raises ValueError when a line cannot be read; the message names the line."""
         import asyncssh  # here because it takes 0.2 s to load, and a stack without SSH hosts does not need it
 
+        if text.startswith("\ufeff"):
+            raise ValueError("line 1 begins with a byte order mark, which ssh reads as part of the host's name")
         for number, line in enumerate(text.splitlines(), start=1):
             if line.strip() and not line.lstrip().startswith("#") and len(line.split()) < 3:
                 raise ValueError(f"line {number} is not `HOST TYPE KEY`")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import asyncssh
@@ -101,6 +105,39 @@ all:
 def test_every_way_to_write_a_jump_host_is_understood(base: Path, arguments: str) -> None:
     host = load(base, f"all: {{hosts: {{gpu1: {{ansible_ssh_common_args: '{arguments}'}}}}}}\n").hosts["gpu1"]
     assert (host.bastion.host, host.bastion.user, host.bastion.port) == ("10.0.0.1", "jump", 22)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "-J jump",
+        "-J ops@jump:2222",
+        "-J 10.0.0.1:22",
+        "-J ops@[2001:db8::1]:2222",
+        "-J [2001:db8::1]",
+        "-J ssh://ops@jump:2222",
+        "-J JUMP.example.com",
+        "-J none",
+        "-J NONE",
+        "-qJ jump",
+        "-Jops@jump -A",
+        "-o proxyjump=jump:22",
+        "-o 'ProxyJump = ops@jump'",
+        "-o ProxyJump=first -o ProxyJump=second",
+        "-o ProxyJump=none -o ProxyJump=second",
+        "-J first -o ProxyJump=second",
+        "-J first -o ProxyCommand=none",
+    ],
+)
+def test_a_connection_goes_through_the_jump_host_of_the_real_ssh(base: Path, arguments: str) -> None:
+    """Beside what ssh itself makes of the same arguments; it connects to nothing."""
+    command = ["ssh", "-G", "-F", "none", *shlex.split(arguments), "gpu1"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    jumps = re.findall(r"^proxyjump (?:(.+)@)?\[?(.+?)\]?(?::(\d+))?$", printed, re.MULTILINE)
+    text = json.dumps({"all": {"hosts": {"gpu1": {"ansible_ssh_common_args": arguments}}}})
+    bastion = load(base, text).hosts["gpu1"].bastion
+    ours = [(bastion.user or "", bastion.host, str(bastion.port))] if bastion else []
+    assert ours == [(user, host, port or "22") for user, host, port in jumps]
 
 
 @pytest.mark.parametrize("arguments", ["-J [2001:db8::1]:2022", '-o ProxyCommand="ssh -W %h:%p -p 2022 2001:db8::1"'])

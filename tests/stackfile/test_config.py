@@ -270,6 +270,13 @@ def test_a_broken_line_of_known_hosts_is_named(base: Path) -> None:
     assert "known_hosts: line 2 is not `HOST TYPE KEY`" in str(errors)
 
 
+def test_a_byte_order_mark_of_known_hosts_is_named(base: Path) -> None:
+    """An editor wrote it. Without this, the first host would have no key, which everybody can see there."""
+    (base / "known_hosts").write_text(f"10.0.*,192.168.1.*,gpu1.corp*,fd00* {HOST_KEY}\n", encoding="utf-8-sig")
+    errors = problems(stack(), base)
+    assert "known_hosts: line 1 begins with a byte order mark" in str(errors) and "has no key" not in str(errors)
+
+
 # --- reading it
 
 
