@@ -67,10 +67,11 @@ def plan(nodes: Mapping[str, Node], found: Mapping[str, Sequence[Reason]], setti
 
 
 def condition(node: Node, reasons: Sequence[Reason], now: float) -> dict[str, Any]:
-    """As it is to be on the node; the time of its last transition stays while the status does."""
+    """As it is to be on the node; the time of its last transition stays while the status does, unless it is yet to come: a pod
+    with another clock wrote it."""
     state = state_of(reasons)
     status, before = _STATUS[state], node.condition
-    stays = before.get("status") == status and before.get("lastTransitionTime")
+    stays = _since(node, status, now) >= 0
     return {
         "type": CONDITION,
         "status": status,
@@ -102,7 +103,7 @@ def tainted_at(node: Node) -> float | None:
 
 def _is_due(node: Node, after: Json, now: float) -> bool:
     is_same = all(node.condition.get(key) == after[key] for key in ("status", "reason", "message"))
-    return not is_same or now - _heartbeat(node) >= HEARTBEAT_S
+    return not is_same or not 0 <= now - _heartbeat(node) < HEARTBEAT_S
 
 
 def _heartbeat(node: Node) -> float:

@@ -163,9 +163,20 @@ def write(found: Collection, directory: Path, keep: int) -> Path:
     with new.open("rb") as file:
         os.fsync(file.fileno())
     new.replace(path)
-    for old in sorted(directory.glob("evidence-*.tar.gz"))[:-keep]:
-        old.unlink()
+    others = [old for old in directory.glob("evidence-*.tar.gz") if old != path]  # of this host under an earlier name too
+    for old in sorted(others, key=lambda old: old.name.rpartition("-")[2])[: len(others) - keep + 1]:
+        with contextlib.suppress(FileNotFoundError):  # another run was faster
+            old.unlink()
     return path
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Of runs that were killed, not of one that is at work."""
+    for left in directory.glob(".evidence-*"):
+        process = left.name.rpartition(".")[2]
+        if process == str(os.getpid()) or not Path("/proc", process).exists():
+            with contextlib.suppress(OSError):
+                left.unlink()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -175,15 +186,18 @@ def main(arguments: Sequence[str]) -> int:
     if not os.access(directory, os.W_OK):
         print(f"gpu-fleet-evidence: cannot write below {directory}; run it as root (sudo)", file=sys.stderr)
         return 1
-    for left in directory.glob(".evidence-*"):  # of a run that was killed
-        with contextlib.suppress(OSError):
-            left.unlink()
+    _remove_leftovers(directory)
     if shutil.disk_usage(directory).free < 2 * MOST_BYTES:
         print(f"gpu-fleet-evidence: less than {2 * MOST_BYTES >> 20} MiB are free below {directory}", file=sys.stderr)
         return 1
     found = Collection(arguments[0] if arguments else "")
     collect(found, Tools(directory / ".hanging"), prefix, os.environ)
-    path = write(found, directory, max(1, int(os.environ.get("GPU_FLEET_EVIDENCE_KEEP") or 5)))
+    try:
+        path = write(found, directory, max(1, int(os.environ.get("GPU_FLEET_EVIDENCE_KEEP") or 5)))
+    except OSError as error:
+        print(f"gpu-fleet-evidence: no archive could be written below {directory}: {error.strerror}", file=sys.stderr)
+        _remove_leftovers(directory)
+        return 1
     failed = [note for note in found.notes if "failed" in note]
     for note in failed:
         print(f"not collected: {note['file']}: {note['failed']}", file=sys.stderr)

@@ -52,9 +52,10 @@ class Job(NamedTuple):
 
     def is_due(self, now: float) -> bool:
         """Is the controller to be asked whether it still runs? At once, then after ever longer pauses."""
-        if now - self.started < SETTLED_S:
+        if 0 <= now - self.started < SETTLED_S:
             return False
-        return now - self.asked >= min(max(INTERVAL_S - 1, self.asked - self.unseen), LONGEST_S)
+        since = now - self.asked  # below 0: the clock was set back
+        return since < 0 or since >= min(max(INTERVAL_S - 1, self.asked - self.unseen), LONGEST_S)
 
 
 class Store(NamedTuple):
@@ -165,7 +166,7 @@ def listed(store: Store, now: float) -> str:
     rows = [
         (
             *(f"GPU {gpu.gpu or '?'}", gpu.uuid, gpu.gpu_instance and f"instance {gpu.gpu_instance}"),
-            *(f"job {job_id}", job.user, job.account, job.partition, f"{(now - job.started) / 60:.0f} min"),
+            *(f"job {job_id}", job.user, job.account, job.partition, f"{max(0, now - job.started) / 60:.0f} min"),
         )
         for job_id, job, gpu in sorted(held(store), key=lambda one: (one[2].gpu.zfill(4), one[2].gpu_instance, one[0]))
     ]
@@ -180,7 +181,7 @@ def _id(environment: Mapping[str, str]) -> str:
 
 
 def _text(value: str) -> str:
-    return re.sub(r"[^\x20-\x7e]", "?", value)[:MOST_TEXT]
+    return "".join(letter if letter.isprintable() else "?" for letter in value[:MOST_TEXT])
 
 
 # --- the store ----------------------------------------------------------------------------------------------------------------

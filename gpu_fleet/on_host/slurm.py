@@ -97,7 +97,8 @@ def _resumed(settings: Settings, record: Path) -> str:
 
 def look(report: Mapping[str, Any], settings: Settings, file: Path) -> None:
     """Writes whether Slurm starts jobs on this node, whoever decided it. Raises SlurmError."""
-    if report["state"] == FAIL or not file.exists() or time.time() - file.stat().st_mtime > LOOKS_S:
+    # A file from the future is from before the clock was set back.
+    if report["state"] == FAIL or not file.exists() or not 0 <= time.time() - file.stat().st_mtime <= LOOKS_S:
         states, _ = _node(settings.node)
         replace(file, str(int(not _NO_JOBS & set(re.findall(r"[A-Z_]+", states)))))
 
@@ -113,8 +114,10 @@ def _node(name: str) -> tuple[str, str]:
 
 
 def _ours() -> tuple[int, set[str]]:
-    """How many nodes there are, and those that we have drained. 24.11 keeps the reason of a node that was resumed."""
-    rows = [line.split("|", 2) for line in run("sinfo", "--local", "--noheader", "--Node", "--format=%N|%T|%E").splitlines()]
+    """How many nodes there are, in hidden partitions too, and those that we drained. 24.11 keeps the reason of a resumed node."""
+    rows = [
+        line.split("|", 2) for line in run("sinfo", "--local", "--all", "--noheader", "--Node", "--format=%N|%T|%E").splitlines()
+    ]
     nodes = {row[0].strip(): row[1:] for row in rows if len(row) == 3}
     return len(nodes), {node for node, (state, reason) in nodes.items() if "drain" in state and reason.startswith(OURS)}
 

@@ -275,7 +275,7 @@ def _bounded(counts: Counter[str], most: int) -> Mapping[str, int]:
 
 
 def _text(value: str) -> str:
-    return re.sub(r"[^\x20-\x7e]", "?", value)[:MOST_TEXT]
+    return "".join(letter if letter.isprintable() else "?" for letter in value[:MOST_TEXT])
 
 
 def main(_: Sequence[str]) -> int:

@@ -37,8 +37,11 @@ class Started(NamedTuple):
 def counted(before: str, started: Iterable[Started], now: float) -> str:
     """The file with the jobs that have begun since it was written. `before`: empty for the first run, which counts none."""
     values = _read(before)
-    since = values.get((_UNTIL, ()), now - SETTLED_S)
-    until = max(since, now - SETTLED_S)
+    until = now - SETTLED_S
+    since = values.get((_UNTIL, ()), until)
+    if since > now:  # the clock was set back: what began meanwhile is lost, and what begins now is counted
+        since = until
+    until = max(since, until)
     for job in started:
         if since < job.at <= until:
             _count(values, job)

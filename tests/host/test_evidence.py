@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import types
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -112,6 +114,40 @@ def test_it_is_bounded_in_size_and_in_number(host: Path, monkeypatch: pytest.Mon
     assert len(kept) == 2
     notes = {note["file"]: note for note in json.loads(opened(kept[-1])["MANIFEST.json"])["files"]}
     assert notes["nvidia-smi-q.xml"]["cut"] and notes["nvidia-smi-q.xml"]["bytes"] == evidence.MOST_OF_A_FILE
+
+
+def test_a_second_run_leaves_the_file_of_one_at_work(host: Path) -> None:
+    directory = host / "var/lib/gpu-fleet/evidence"
+    at_work = directory / f".evidence-a-20200101T000000Z.tar.gz.{os.getppid()}"
+    killed = directory / ".evidence-a-20200101T000000Z.tar.gz.99999999"
+    at_work.touch()
+    killed.touch()
+    assert evidence.main([]) == 0
+    assert at_work.exists() and not killed.exists()
+
+
+def test_of_a_host_that_was_renamed_the_oldest_archives_go(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their names the new ones come first, and each would go as it is made."""
+    monkeypatch.setenv("GPU_FLEET_EVIDENCE_KEEP", "2")
+    monkeypatch.setattr(evidence.os, "uname", lambda: types.SimpleNamespace(nodename="a-new", release="6.8"))
+    for name in ("z-old-20200101", "z-old-20200103", "b-old-20200102"):
+        (host / f"var/lib/gpu-fleet/evidence/evidence-{name}T000000Z.tar.gz").touch()
+    assert evidence.main([]) == 0
+    new, old = archives(host)
+    assert new.name.startswith("evidence-a-new-") and old.name == "evidence-z-old-20200103T000000Z.tar.gz"
+
+
+def test_a_disk_that_is_full_is_said_and_nothing_half_is_left(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Others write meanwhile: it had room when the run began."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(evidence.os, "fsync", full)
+    assert evidence.main([]) == 1
+    assert "no archive could be written below" in capsys.readouterr().err and archives(host) == []
 
 
 def test_a_run_that_is_killed_at_any_moment_leaves_whole_archives_alone(host: Path) -> None:

@@ -221,6 +221,23 @@ def test_a_job_without_processes_stays_while_the_controller_says_so_and_is_asked
     assert series(slurm) == []
 
 
+def test_a_job_without_processes_is_asked_about_also_when_the_clock_was_set_back(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called("sweep", monkeypatch)
+    called("prolog", monkeypatch, NOW + 3600, **PROLOG)
+    called("prolog", monkeypatch, NOW + 3600, **{**PROLOG, "SLURM_JOB_ID": "4712", "SLURM_JOB_GPUS": "0"})
+    controller_says(slurm, "4712")
+    called("sweep", monkeypatch, NOW + 3620)
+    controller_says(slurm, "4712", "COMPLETING")
+    called("prolog", monkeypatch, NOW + 3640, **PROLOG)
+    monkeypatch.setattr(jobs.time, "time", lambda: NOW)
+    jobs.main([])
+    assert capsys.readouterr().out.count("0 min") == 3
+    called("sweep", monkeypatch, NOW)
+    assert series(slurm) == [], "neither the one that was never asked about nor the one that was"
+
+
 def test_a_job_that_was_requeued_elsewhere_is_over_here(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called("sweep", monkeypatch)
     called("prolog", monkeypatch, **PROLOG)
@@ -376,6 +393,13 @@ def test_what_a_user_is_named_cannot_break_the_file(slurm: Path, monkeypatch: py
     called("prolog", monkeypatch, **{**PROLOG, "SLURM_JOB_ACCOUNT": 'a"b\\c\nd\x1b' + "x" * 500, "SLURM_JOB_GPUS": "0"})
     [line] = series(slurm)
     assert 'account="a\\"b\\\\c?d?xxx' in line and len(line) < 400
+
+
+def test_accounts_outside_of_ascii_keep_their_names(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With question marks two of them were one."""
+    called("sweep", monkeypatch)
+    called("prolog", monkeypatch, **{**PROLOG, "SLURM_JOB_ACCOUNT": "größe-物理\u202ex\udcff", "SLURM_JOB_GPUS": "0"})
+    assert 'account="größe-物理?x?"' in series(slurm)[0]
 
 
 def test_who_has_which_gpu_is_shown_to_people(

@@ -344,6 +344,15 @@ def test_nodes_of_other_clusters_of_a_federation_do_not_raise_the_limit(controll
     assert said.startswith("not drained: of 2 nodes no more than 1")
 
 
+def test_nodes_of_hidden_partitions_count(controller: Path, tmp_path: Path) -> None:
+    """Hidden=YES: without --all sinfo shows none of them, neither those that we drained nor those of which they are a share."""
+    (controller / "nodes").write_text("gpu-003|idle|none\n")
+    hidden = "gpu-001|drained|gpu-fleet: XID 79\\ngpu-002|idle|none\\n"
+    (controller / "sinfo").write_text(f"#!/bin/sh\ncat nodes\ncase $* in *--all*) printf '{hidden}' ;; esac\n")
+    said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
+    assert said.startswith("not drained: of 3 nodes no more than 1")
+
+
 LATE = """#!/bin/sh
 cat nodes
 { cat nodes; printf 'gpu-001|drained|gpu-fleet: XID 79\\ngpu-003|drained|gpu-fleet: XID 79\\n'; } >late
@@ -392,10 +401,13 @@ def test_whether_jobs_start_is_looked_at_with_every_failure_and_else_every_ten_m
     assert "gpu_fleet_ready_schedulable 1\n" in slurm.metrics(tmp_path), "ten thousand hosts would ask each minute"
     slurm.look(report("fail"), DRAINS, file)
     assert "gpu_fleet_ready_schedulable 0\n" in slurm.metrics(tmp_path)
-    (controller / "state").write_text("MIXED*\n")
-    os.utime(file, (time.time() - 601, time.time() - 601))
-    slurm.look(report("pass"), DRAINS, file)
-    assert "gpu_fleet_ready_schedulable 1\n" in slurm.metrics(tmp_path)
+    for since in (601, -3600):  # the second: the clock was set back
+        (controller / "state").write_text("MIXED*\n")
+        os.utime(file, (time.time() - since, time.time() - since))
+        slurm.look(report("pass"), DRAINS, file)
+        assert "gpu_fleet_ready_schedulable 1\n" in slurm.metrics(tmp_path)
+        (controller / "state").write_text("IDLE+DRAIN\n")
+        slurm.look(report("fail"), DRAINS, file)
 
 
 def test_a_controller_that_does_not_answer_is_said_and_nothing_else(controller: Path, tmp_path: Path) -> None:

@@ -231,6 +231,14 @@ def test_jobs_that_began_are_counted_once_with_their_wait(answers: Path, monkeyp
     assert found['account_starts_total{account="a\\"b"}'] == "1"
 
 
+def test_waits_are_counted_again_when_the_clock_was_set_back(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (answers / "squeue.txt").write_text("")
+    waits(answers, NOW + 3600, monkeypatch)
+    waits(answers, NOW, monkeypatch)
+    (answers / "squeue.txt").write_text(began(NOW + 30, 60))
+    assert waits(answers, NOW + 60, monkeypatch)['start_wait_seconds_count{partition="train"}'] == "1"
+
+
 def test_counters_of_waits_stay_while_the_controller_is_away_and_miss_nothing(
     answers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from components.kubernetes import readiness, values
+from gpu_fleet.on_cluster import marks
 from gpu_fleet.on_cluster.__main__ import PORT
 from gpu_fleet.on_cluster.lease import LEASE
-from gpu_fleet.on_cluster.nodes import TAINT
+from gpu_fleet.on_cluster.marks import Plan, Settings
+from gpu_fleet.on_cluster.nodes import TAINT, Node
+from gpu_fleet.on_cluster.verdict import Reason
 from gpu_fleet.toolchain.versions import image
 from lab.ports import free_ports
 from tests.kubernetes.plans import MIMIR, plan
@@ -96,6 +99,23 @@ def test_with_an_operator_a_pod_monitor_keeps_the_node_of_each_series() -> None:
     assert monitor["metadata"]["name"] == "gpu-fleet-ready" and endpoint["honorLabels"]
     labels = {one["targetLabel"]: one["replacement"] for one in endpoint["relabelings"] if "replacement" in one}
     assert labels["job"] == labels["instance"] == "gpu-fleet-ready" and labels["cluster"] == "training"
+
+
+def test_a_pod_whose_clock_was_ahead_holds_back_no_taint() -> None:
+    """An hour: the Lease went to a pod on another node."""
+    fails, settings, now = {"n": [Reason("fail", "xid_79", "", "XID 79")]}, Settings("taint", 100), 1_800_000_000.0
+    node = Node("n", "1", has_gpus=True, is_cordoned=False, taints=(), condition={})
+    ahead = changes(node, fails, settings, now + 3600)
+    node = node._replace(condition=ahead.conditions["n"])
+    assert ahead.taint == {}
+    at_once = changes(node, fails, settings, now)
+    assert at_once.conditions["n"]["lastTransitionTime"] == "2027-01-15T08:00:00Z" and at_once.taint == {}
+    node = node._replace(condition=at_once.conditions["n"])
+    assert list(changes(node, fails, settings, now + 60).taint) == ["n"]
+
+
+def changes(node: Node, found: dict[str, list[Reason]], settings: Settings, now: float) -> Plan:
+    return marks.plan({node.name: node}, found, settings, now)
 
 
 def test_the_mounted_files_are_a_whole_program_of_the_standard_library(tmp_path: Path) -> None:
