@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from alerts import texts
 from alerts.channels import TEMPLATE_FILE, Secrets, receiver_of_alertmanager
 from alerts.notifications import INHIBITIONS, PAGE_GROUP, PAGE_INTERVAL, PAGE_WAIT, Inhibition
 from gpu_fleet.stackfile.alerts import Alerts, MuteTiming, Route
@@ -30,7 +31,7 @@ def inhibit_rules() -> list[dict[str, Any]]:
 
 def templates() -> dict[str, str]:
     """The template files that the configuration references: file name to content."""
-    return {TEMPLATE_FILE.name: TEMPLATE_FILE.read_text()}
+    return {TEMPLATE_FILE.name: texts.read(TEMPLATE_FILE)}
 
 
 def _root(section: Alerts) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from alerts import texts
 from gpu_fleet.stackfile.alerts import Channel, Email, PagerDuty, Receiver, Slack, Teams, Webhook
 
 # The texts of all notifications, in the template language that Alertmanager and Grafana share.
@@ -62,7 +63,7 @@ PAGER_LINKS: Final = {
 
 def grafana_template() -> str:
     """The template file as Grafana gets it."""
-    text = TEMPLATE_FILE.read_text()
+    text = texts.read(TEMPLATE_FILE)
     for name, link in _GRAFANA_SILENCE.items():
         ours = re.compile(rf'({{{{ define "gpu_fleet\.{name}" }}}}).*({{{{ end }}}})$', re.MULTILINE)
         text, count = ours.subn(lambda found, link=link: f"{found[1]}{link}{found[2]}", text)  # type: ignore[misc]

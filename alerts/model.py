@@ -11,6 +11,9 @@ from typing import Any, Final
 import yaml
 from yaml.representer import SafeRepresenter
 
+from alerts import texts
+from gpu_fleet.stackfile.yaml_text import Loader
+
 NAMESPACE: Final = "gpu-fleet"
 
 # Mimir's default limits, so that the groups load without raising them (ruler_max_rules_per_rule_group,
@@ -53,13 +56,13 @@ def read_groups(file: Path) -> list[RuleGroup]:
 
 
 def document(file: Path) -> Any:
-    """The content of a rule file. Cached, so do not modify it. Raises yaml.YAMLError."""
-    return _document(file.read_text())
+    """The content of a rule file. Cached, so do not modify it. Raises yaml.YAMLError, and texts.TextError."""
+    return _document(texts.read(file))
 
 
 @cache
 def _document(text: str) -> Any:
-    return yaml.load(text, Loader=yaml.CSafeLoader)  # the rules have 10,000 lines: half a second with the pure Python loader
+    return yaml.load(text, Loader=Loader)  # noqa: S506  # a safe one, which refuses a key written twice
 
 
 def rule_file(groups: Iterable[RuleGroup]) -> str:

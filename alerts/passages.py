@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from alerts import texts
 from alerts.xid import CATALOGUE, Severity
 from alerts.xid_rules import rank_expression
 
@@ -22,8 +23,8 @@ def written_anew() -> dict[Path, str]:
     ranks = "".join(f"          {line}\n" for line in rank_expression().splitlines())
     documented = _pattern(str(code) for code, xid in CATALOGUE.items() if xid.severity is not Severity.UNDOCUMENTED)
     return {
-        _EVENTS: _RANKS.sub(lambda _: ranks, _DOCUMENTED.sub(lambda _: documented, _EVENTS.read_text())),
-        _KERNEL_LINES: _DOCUMENTED.sub(lambda _: documented, _KERNEL_LINES.read_text()),
+        _EVENTS: _RANKS.sub(lambda _: ranks, _DOCUMENTED.sub(lambda _: documented, texts.read(_EVENTS))),
+        _KERNEL_LINES: _DOCUMENTED.sub(lambda _: documented, texts.read(_KERNEL_LINES)),
     }
 
 

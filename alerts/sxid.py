@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from alerts import texts
 from alerts.tables import catalogue
 from alerts.xid import Severity
 
@@ -91,4 +92,4 @@ def _sxid(row: Mapping[str, str]) -> Sxid:
     )
 
 
-CATALOGUE: Final[Mapping[int, Sxid]] = read(CATALOGUE_FILE.read_text().splitlines(keepends=True))
+CATALOGUE: Final[Mapping[int, Sxid]] = read(texts.read(CATALOGUE_FILE).splitlines(keepends=True))

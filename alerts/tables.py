@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from alerts import texts
+
 
 class Entry(Protocol):
     @property
@@ -31,7 +33,7 @@ def entries(file: Path, entry: Callable[[Mapping[str, str]], Row]) -> list[Row]:
     Raises:
         CatalogueError: with every invalid row at once.
     """
-    found, errors = _read(file.read_text().splitlines(keepends=True), entry)
+    found, errors = _read(texts.read(file).splitlines(keepends=True), entry)
     _refuse(file.name, errors)
     return found
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from alerts import texts
 from alerts.tables import catalogue, entries
 
 CATALOGUE_FILE: Final = Path(__file__).with_name("xid.csv")
@@ -187,4 +188,4 @@ def _line(row: Mapping[str, str]) -> Line:
 
 
 LINES: Final = tuple(entries(Path(__file__).with_name("xid_lines.csv"), _line))
-CATALOGUE: Final[Mapping[int, Xid]] = read(CATALOGUE_FILE.read_text().splitlines(keepends=True))
+CATALOGUE: Final[Mapping[int, Xid]] = read(texts.read(CATALOGUE_FILE).splitlines(keepends=True))

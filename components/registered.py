@@ -4,10 +4,9 @@
 
 prints one line of JSON per stack file, which is given relative to DIRECTORY: `file`, `resources` (each `type`, `name`,
 `inputs`), `outputs`, `config` (the keys that are not secret), `secrets` (a digest of each encrypted value, and of what encrypts
-them), `environments` (of Pulumi ESC, null without any), `warnings`, and
-`error`, which is null unless the program ended early. Program and stack files are those of DIRECTORY, so another commit is read
-with its own code; this file therefore imports nothing of the project. A secret, and what only a deployed resource knows, is
-`UNKNOWN`.
+them), `environments` (of Pulumi ESC, null without any), `warnings`, and `error`, which is null unless the program ended early.
+What the program itself prints goes to stderr. Program and stack files are those of DIRECTORY, so another commit is read with its
+own code; this file therefore imports nothing of the project. A secret, and what only a deployed resource knows, is `UNKNOWN`.
 
 Not here: values of Pulumi ESC environments, which only Pulumi Cloud can open.
 """
@@ -20,6 +19,7 @@ import json
 import os
 import runpy
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -105,8 +105,7 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
     try:
         project, content = (_mapping(directory, name) for name in ("Pulumi.yaml", file))
     except ValueError as unreadable:
-        empty: dict[str, Any] = {"resources": [], "outputs": {}, "config": {}, "secrets": {}, "warnings": []}
-        return {"file": file, **empty, "environments": None, "error": str(unreadable)}
+        return _unread(file, str(unreadable))
     values, secrets, environments = _configuration(project, content, directory, engine.warnings)
     os.environ["PULUMI_CONFIG"] = json.dumps(
         {**{key: _text(value) for key, value in values.items()}, **dict.fromkeys(secrets, UNKNOWN)}
@@ -124,7 +123,9 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
         asyncio.run(_run(engine, monitor, stack))
     except pulumi.RunError as refused:
         error = str(refused)
-    except Exception as failure:  # a program that is wrong is what a report must show
+    except SystemExit as ended:  # a file that cannot be read (alerts/texts.py), or a program that ends itself
+        error = ended.code if isinstance(ended.code, str) else f"the program ended itself, by exit({ended.code or 0})"
+    except BaseException as failure:  # a program that is wrong is what a report must show
         error = f"{type(failure).__name__}: {failure}"
     return {
         "file": file,
@@ -136,6 +137,11 @@ def registered(directory: Path, file: str) -> dict[str, Any]:
         "warnings": engine.warnings,
         "error": error or "\n".join(engine.errors) or None,
     }
+
+
+def _unread(file: str, why: str) -> dict[str, Any]:
+    empty: dict[str, Any] = {"resources": [], "outputs": {}, "config": {}, "secrets": {}, "warnings": []}
+    return {"file": file, **empty, "environments": None, "error": why}
 
 
 async def _run(engine: _Engine, monitor: _Monitor, stack: str) -> None:
@@ -153,13 +159,32 @@ def _program() -> None:
     runpy.run_path("__main__.py", run_name="__main__")
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses what Pulumi refuses and PyYAML takes: a key that is written twice, and a number as a key. Other keys are text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+                raise yaml.constructor.ConstructorError(None, None, f'a key is a number; write "{key.value}"', key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key.value} occurs twice", key.start_mark)
+            seen.add(key.value)
+            key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
+
+
 def _mapping(directory: Path, name: str) -> dict[str, Any]:
     """Raises ValueError, without the text of the file: it may hold a secret. Nothing of gpu_fleet is imported for it: the program
     that runs here imports that of its own commit."""
     try:
-        content = yaml.safe_load((directory / name).read_text()) or {}
+        content = yaml.load((directory / name).read_text(), _Loader) or {}  # noqa: S506  # a safe one
         if isinstance(content, dict) and isinstance(content.get("config") or {}, dict):
             return content
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{name} is not a text file") from None
     except yaml.YAMLError as error:
@@ -227,11 +252,18 @@ def main(arguments: Sequence[str]) -> int:
     directory, *files = arguments
     for file in files:
         sys.stdout.flush()
-        if child := os.fork():
-            os.waitpid(child, 0)
-            continue
-        print(json.dumps(registered(Path(directory).resolve(), file)), flush=True)
-        os._exit(0)
+        with tempfile.TemporaryFile("w+") as found:
+            if child := os.fork():
+                _, status = os.waitpid(child, 0)
+                found.seek(0)
+                how = f"the program's process ended early, with status {os.waitstatus_to_exitcode(status)}"
+                print(found.read() or json.dumps(_unread(file, how)), flush=True)
+                continue
+            os.dup2(2, 1)  # what a program prints is no part of the report
+            text = json.dumps(registered(Path(directory).resolve(), file))
+            found.write(text)
+            found.flush()
+            os._exit(0)
     return 0
 
 

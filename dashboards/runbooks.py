@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import alerts
+from alerts import texts
 from dashboards.layout import SCHEMA_VERSION, TAG, panel_id, uid
 
 NAME: Final = "runbooks"
@@ -48,7 +49,7 @@ def _number(file: Path) -> int:
 
 
 def _panel(place: int, file: Path) -> dict[str, Any]:
-    title, _, text = file.read_text().partition("\n")
+    title, _, text = texts.read(file).partition("\n")
     return {
         "id": _number(file),
         "type": "text",

@@ -21,6 +21,7 @@ from gpu_fleet.operations.own_directory import our_provider
 from gpu_fleet.stackfile.config import ROOT, HostList, StackConfig, environments_of, given_otherwise, hosts_of, keys_of_file
 from gpu_fleet.stackfile.naming import PROJECT
 from gpu_fleet.stackfile.problems import nearest, why_unreadable
+from gpu_fleet.stackfile.yaml_text import Loader
 
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 PROVIDER = ROOT / "gpu_fleet/provider"
@@ -187,7 +188,7 @@ def _environments(file: Path) -> str:
 def _check_yaml(file: Path) -> None:
     """Raises OperationError, without the text of the file: it may hold a secret."""
     try:
-        loaded = yaml.safe_load(file.read_text())
+        loaded = yaml.load(file.read_text(), Loader)  # noqa: S506  # a safe one, which refuses a key written twice, as Pulumi does
     except (OSError, UnicodeDecodeError) as error:
         raise OperationError(f"{file.name} {why_unreadable(error)}") from None
     except yaml.YAMLError as error:

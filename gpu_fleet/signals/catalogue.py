@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import alerts
+from alerts import texts
 from gpu_fleet.host.dcgm.fields import known_fields
 
 DIRECTORY: Final = Path(alerts.__file__).parent / "catalogue"
@@ -83,7 +84,7 @@ def read(directory: Path = DIRECTORY, more: Path | None = None) -> Catalogue:
 
 
 def _entries(file: Path) -> Iterator[tuple[str, Labels]]:
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
+    for number, line in enumerate(texts.read(file).splitlines(), start=1):
         text = line.partition("#")[0].strip()
         if not text:
             continue

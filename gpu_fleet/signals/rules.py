@@ -15,6 +15,7 @@ from typing import Any, Final
 import yaml
 
 from alerts.model import MOST_RULES_PER_GROUP, Rule, document
+from alerts.texts import TextError
 from gpu_fleet.signals import logql, promql
 from gpu_fleet.signals.catalogue import Catalogue, Labels
 from gpu_fleet.signals.promql import Answer
@@ -90,6 +91,9 @@ def _groups(file: RuleFile, problems: list[Problem]) -> Iterator[Mapping[str, An
     """The groups that have a name and a list of rules."""
     try:
         content = document(file.path)
+    except TextError as error:
+        problems.append(Problem(error.place, error.what))
+        return
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{file.name}, line {mark.line + 1}" if mark else file.name

@@ -123,6 +123,10 @@ def _content(file: Path) -> Any:
     try:
         # In every run: the pure Python loader takes ten times as long.
         return yaml.load(file.read_text(), Loader=yaml.CSafeLoader)
+    except OSError as error:
+        raise VersionsError(f"{_NAME} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise VersionsError(f"{_NAME} is not UTF-8; save the file in that encoding") from None
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise VersionsError(f"{_NAME}{line}: not valid YAML: {error.problem}") from None

@@ -102,3 +102,58 @@ def test_a_stack_file_that_cannot_be_read_fails_its_stack_and_the_others_are_com
         done.stdout + done.stderr
     )
     assert "| `us-west-training` | **cannot be deployed**" in done.stdout and "| `observability` |" in done.stdout, done.stdout
+
+
+_CONFLICT = "<<<<<<< HEAD\nours\n=======\ntheirs\n>>>>>>> branch\n"
+
+
+def with_edits(project: Path, edits: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """The report with these files changed; they are as before then."""
+    kept = {name: (project / name).read_text() for name in edits}
+    try:
+        for name, text in edits.items():
+            (project / name).write_text(text)
+        return ran(project, *_REPORT)
+    finally:
+        for name, text in kept.items():
+            (project / name).write_text(text)
+
+
+def test_a_runbook_in_conflict_and_a_key_written_twice_are_errors_of_their_stacks(project: Path) -> None:
+    runbook, stack = "alerts/runbooks/GpuMissing.md", "Pulumi.us-west-training.yaml"
+    before, keys = (project / runbook).read_text(), (project / stack).read_text()
+    done = with_edits(project, {runbook: before + _CONFLICT, stack: f"{keys}  gpu-fleet:cluster: twice\n"})
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1 and "Traceback" not in shown, shown
+    assert f"{runbook}, line {len(before.splitlines()) + 1}: is a conflict of a merge; resolve it" in shown
+    assert (
+        f"{stack}, line {len(keys.splitlines()) + 1}, column 3: not valid YAML: the key gpu-fleet:cluster occurs twice" in shown
+    )
+    assert shown.count("**cannot be deployed**") == 2 and "ours" not in shown, "no change like any other"
+
+
+def test_a_number_as_a_key_is_what_pulumi_refuses(project: Path) -> None:
+    stack = "Pulumi.us-west-training.yaml"
+    keys = (project / stack).read_text()
+    done = with_edits(project, {stack: keys.replace("    old-amd-node:", "    17:")})
+    shown = done.stdout + done.stderr
+    assert done.returncode == 1 and 'not valid YAML: a key is a number; write "17"' in shown and "Traceback" not in shown, shown
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("print('a word of the program')", ""),
+        ("import sys; sys.exit(3)", "the program ended itself, by exit(3)"),
+        ("import os; os._exit(4)", "the program's process ended early, with status 4"),
+        ("raise KeyError('k')", "KeyError: 'k'"),
+    ],
+)
+def test_a_program_that_prints_or_ends_itself_does_not_break_the_report(project: Path, line: str, said: str) -> None:
+    program, runbook = (project / name for name in ("__main__.py", "alerts/runbooks/GpuMissing.md"))
+    edits = {"__main__.py": f"{program.read_text()}\n{line}\n"}
+    edits["alerts/runbooks/GpuMissing.md"] = runbook.read_text() + "\nA sentence of this branch.\n"
+    done = with_edits(project, edits)
+    assert "Traceback" not in done.stderr and done.stdout.startswith("<!-- gpu-fleet pr-report -->"), done.stdout + done.stderr
+    assert "a word of the program" not in done.stdout and said in done.stdout
+    assert done.returncode == (1 if said else 0)

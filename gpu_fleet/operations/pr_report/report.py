@@ -26,6 +26,9 @@ _SECTIONS: Final[Mapping[str, Callable[[Picture, Picture], Iterator[str]]]] = {
     "Stack file": sections.stack_file,
 }
 _REST: Final = "Everything else"
+# Of a stack that is there on one side alone: named, not printed.
+_WHOLE: Final = (_CHECKS, "Checks that fail", "Hosts", "Scrape targets")
+_HAS: Final = "What it has"
 _WIDTH: Final = 300
 _MOST_FILES: Final = 100
 _NOTHING: Final = Picture(outputs={}, config={})
@@ -60,9 +63,13 @@ def changed(old: Mapping[str, Picture], new: Mapping[str, Picture], price: float
         comparable = not any(side.error for side in pair)
         if not comparable:
             pair = _reached(*pair)
-        said = {name: tuple(lines) for name, of in _SECTIONS.items() if (lines := list(of(*pair)))}
-        if rest := tuple(values.unsaid(*pair, said)):
-            said[_REST] = rest
+        if before and after:
+            said = {name: tuple(lines) for name, of in _SECTIONS.items() if (lines := list(of(*pair)))}
+            if rest := tuple(values.unsaid(*pair, said)):
+                said[_REST] = rest
+        else:
+            said = {name: tuple(lines) for name in _WHOLE if (lines := list(_SECTIONS[name](*pair)))}
+            said[_HAS] = tuple(sections.whole(stack, *pair, is_new=before is None))
         series = _series(*pair, price) if comparable else ""
         if said or series or not before or not after:
             is_new, is_removed = before is None, after is None
@@ -147,7 +154,7 @@ def _stacks(count: int) -> str:
 
 def _blocks(changes: list[Change]) -> Iterator[str]:
     """By section. What several stacks have in common is said once."""
-    for name in (*_SECTIONS, _REST):
+    for name in (*_SECTIONS, _REST, _HAS):
         same: dict[tuple[str, ...], list[str]] = {}
         for one in changes:
             if name in one.said:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Final
 
@@ -24,6 +24,7 @@ _IDENTITY: Final = ("GPU_FLEET_INSTANCE", "GPU_FLEET_DATACENTER", "GPU_FLEET_CLU
 _UNREAD: Final = re.compile("GPU_FLEET_(STACK|PULL_[A-Z]*)")  # by any service (gpu_fleet/on_host/converge/settings.py)
 _DIGEST: Final = "/var/lib/gpu-fleet/textfile/fleet_bundle.prom"  # of everything else
 _LOOPBACK: Final = "127.0.0.1:"  # the stack file has ports alone
+_GROUPS: Final = (values.RULE_GROUP, values.GRAFANA_GROUP, values.PROMETHEUS_RULE)
 _OF_RULES: Final = ("- `alerts.rules.", "- `alerts.labels.")  # not of whom to notify
 
 
@@ -290,6 +291,31 @@ def secrets(old: Picture, new: Picture) -> Iterator[str]:
             yield "- All secrets are encrypted by another passphrase or key"
         else:
             yield f"- {code(key)} {'added' if was is None else 'removed' if now is None else 'set to a new value'}"
+
+
+def whole(stack: str, old: Picture, new: Picture, *, is_new: bool) -> Iterator[str]:
+    """What a stack that is new or gone has beside its hosts: numbers and names."""
+    side = new if is_new else old
+    if not is_new:
+        yield f"- Hosts and servers keep what it has: `make destroy STACK={stack}` removes it, on the base that has the file"
+    files = sum(len(one.inputs["files"]) for one in side.of_type(values.BUNDLE).values())
+    if files:
+        yield f"- {files} files for hosts"
+    named = {
+        "groups of rules": [str(one.inputs.get("name") or one.name) for one in side.resources if one.type in _GROUPS],
+        "dashboards": [str(json.loads(text)["title"]) for text in _dashboard_texts(side)],
+        "charts": [str(one.inputs["chart"]) for one in side.of_type(values.RELEASE).values()],
+        "secrets": [key for key in side.secrets if key],
+        "keys of the stack file": list(side.config),
+    }
+    for what, names in named.items():
+        if names:
+            shown = ", ".join(map(code, sorted({*names})[:_MOST_NAMED]))
+            rest = len({*names}) - _MOST_NAMED
+            yield f"- {len({*names})} {what}: {shown}{f' and {rest} more' if rest > 0 else ''}"
+    kinds = Counter(one.type for one in side.resources)
+    if kinds:
+        yield f"- {sum(kinds.values())} resources: " + ", ".join(f"{count} {code(kind)}" for kind, count in sorted(kinds.items()))
 
 
 def problems(old: Picture, new: Picture) -> Iterator[str]:
