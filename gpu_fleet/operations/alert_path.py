@@ -110,6 +110,8 @@ class Test:
         for one in active(self.mimir, self.labels):
             if why := suppressed(one):
                 raise Stuck(f"Alertmanager sends nothing: {why}")
+        if timings := muted(self.mimir, self.labels):
+            raise Stuck(f"Alertmanager sends nothing: a mute timing matches ({', '.join(timings)})")
         wanted = Counter(kind for kinds in self.receivers.values() for kind in kinds)
         if not self.receivers:
             return None
@@ -144,8 +146,16 @@ def channels(mimir: Server) -> dict[str, list[str]]:
 def suppressed(alert: Mapping[str, Any]) -> str:
     """Why Alertmanager does not notify anybody; empty if it does."""
     status = alert["status"]
-    causes = {"silencedBy": "a silence", "inhibitedBy": "an inhibiting alert", "mutedBy": "a mute timing"}
+    causes = {"silencedBy": "a silence", "inhibitedBy": "an inhibiting alert"}
     return ", ".join(f"{text} matches ({', '.join(status[key])})" for key, text in causes.items() if status.get(key))
+
+
+def muted(mimir: Server, labels: Mapping[str, str]) -> list[str]:
+    """The mute timings of the alert, where all of its routes are muted. Alertmanager says it of groups alone, since 0.28."""
+    filters = [("filter", f'{name}="{value}"') for name, value in labels.items()]
+    groups: list[dict[str, Any]] = mimir.get("/alertmanager/api/v2/alerts/groups", filters)
+    found = [one["status"].get("mutedBy") for group in groups for one in group["alerts"]]
+    return sorted({name for names in found for name in names}) if found and all(found) else []
 
 
 def delivered(mimir: Server) -> Counter[str] | None:

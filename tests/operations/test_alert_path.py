@@ -46,6 +46,7 @@ class Backend:
         self.alert: dict[str, Any] = {"labels": LABELS, "receivers": [{"name": "oncall"}], "status": {"state": "active"}}
         self.answers: dict[str, Any] = {
             "/alertmanager/api/v2/alerts": [self.alert],
+            "/alertmanager/api/v2/alerts/groups": [{"alerts": [self.alert]}],
             "/alertmanager/api/v2/status": {"config": {"original": CONFIG}},
             "/prometheus/api/v1/alerts": {"data": {"alerts": [{"state": "firing", "labels": LABELS}]}},
             "/prometheus/api/v1/query": {"data": {"result": [{"value": [0, "1700000000"]}]}},

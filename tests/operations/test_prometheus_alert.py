@@ -1,71 +1,64 @@
-"""`make test-alert` with a real Prometheus of one's own: what it evaluates, and the Alertmanager that it names."""
+"""`make test-alert` with a real Prometheus of one's own, and Debian's Alertmanager with the receivers of a stack file."""
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from gpu_fleet.operations import alert_path
+from alerts.alertmanager import alertmanager_config, templates
+from gpu_fleet.operations import alert_path, prometheus_alert
+from gpu_fleet.operations.alert_path import Test as Trial
 from gpu_fleet.operations.engine import OperationError
+from gpu_fleet.operations.mimir import Server
 from gpu_fleet.stackfile.config import StackConfig
 from lab.showcase.remote_write import push
+from tests.alertmanager import DebiansAlertmanager
+from tests.alerts.inbox import Inbox
+from tests.alerts.receivers import section
 from tests.checkout import REPO
 from tests.prometheus_server import PrometheusServer
 from tests.stackfile.stacks import REMOVED, stack, write_known_hosts
 
 HOST = "gpu-node-001"
 WRITE = "--web.enable-remote-write-receiver"
+SECRETS = {"slackUrl": "slack", "teamsUrl": "teams", "goneUrl": "http://127.0.0.1:9/"}
+CHAT = {"slack": {"urlSecret": "slackUrl", "channel": "#gpu"}, "teams": {"urlSecret": "teamsUrl"}}
+ALWAYS = {"weekdays": ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]}
 
 
-class Alertmanager:
-    """Takes alerts from Prometheus under a path of its own, and says that it notified the receiver `oncall` of each."""
-
-    def __init__(self) -> None:
-        self.alerts: list[dict[str, Any]] = []
-        manager = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                manager.alerts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self._answer(b"")
-
-            def do_GET(self) -> None:
-                held = [{**one, "receivers": [{"name": "oncall"}], "status": {"state": "active"}} for one in manager.alerts]
-                config = "receivers: [{name: oncall, slack_configs: [{api_url: <secret>}]}]"
-                sent = f'alertmanager_notification_requests_total{{integration="slack"}} {len(held)}\n'
-                answers = {
-                    "/am/api/v2/alerts": json.dumps(held),
-                    "/am/api/v2/status": json.dumps({"config": {"original": config}}),
-                    "/am/metrics": sent,
-                }
-                self._answer(answers[urlsplit(self.path).path].encode())
-
-            def _answer(self, body: bytes) -> None:
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+def route(receiver: str, cluster: str, **others: Any) -> dict[str, Any]:
+    return {"receiver": receiver, "matchers": [f"cluster={cluster}"], **others}
 
 
-@pytest.fixture
-def alertmanager() -> Iterator[Alertmanager]:
-    made = Alertmanager()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+@pytest.fixture(scope="module")
+def inbox() -> Iterator[Inbox]:
+    with Inbox().open() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def alertmanager(inbox: Inbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebiansAlertmanager]:
+    """Each cluster has a route of its own."""
+    given = section(
+        receiver="oncall",
+        receivers={"oncall": CHAT, "nobody": {}, "gone": {"slack": {"urlSecret": "goneUrl", "channel": "#gpu"}}},
+        routes=[route("nobody", "dropped"), route("gone", "gone"), route("oncall", "muted", muteTimings=["always"])],
+        muteTimings={"always": ALWAYS},
+    )
+    secrets = {name: url if ":" in url else f"{inbox.web}/{url}" for name, url in SECRETS.items()}
+    with DebiansAlertmanager(tmp_path_factory.mktemp("am"), alertmanager_config(given, secrets), templates()) as server:
+        yield server
+
+
+def target(alertmanager: DebiansAlertmanager) -> dict[str, Any]:
+    """As `alerting.alertmanagers` of prometheus.yml has it."""
+    address = alertmanager.url.removeprefix("http://").removesuffix("/am")
+    return {"static_configs": [{"targets": [address]}], "path_prefix": "/am"}
 
 
 def config_of(server: PrometheusServer, directory: Path) -> StackConfig:
@@ -74,10 +67,10 @@ def config_of(server: PrometheusServer, directory: Path) -> StackConfig:
 
 
 def test_the_alert_is_followed_from_the_host_to_the_receivers(
-    tmp_path: Path, alertmanager: Alertmanager, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, alertmanager: DebiansAlertmanager, inbox: Inbox, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    targets = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager.server.server_port}"]}], "path_prefix": "/am"}]
-    settings = {"rule_files": [str(REPO / "alerts/rules/test-alert.yaml")], "alerting": {"alertmanagers": targets}}
+    rule_files = [str(REPO / "alerts/rules/test-alert.yaml")]
+    settings = {"rule_files": rule_files, "alerting": {"alertmanagers": [target(alertmanager)]}}
     with PrometheusServer(tmp_path, settings, WRITE) as server:
         config = config_of(server, tmp_path)
         host = alert_path.host_of(config, HOST)
@@ -89,22 +82,23 @@ def test_the_alert_is_followed_from_the_host_to_the_receivers(
         assert alert_path.follow(list(alert_path.prometheus_stages(test, host)), time.monotonic()), capsys.readouterr().out
         shown = capsys.readouterr().out
         assert "the alert fires in Prometheus\n" in shown and "Mimir" not in shown
-        assert "Alertmanager has the alert: for oncall (slack)" in shown
+        assert "Alertmanager has the alert: for oncall (slack, msteamsv2)" in shown
         assert "the receivers are notified: each channel accepted a notification" in shown
+        for service in ("slack", "teams"):
+            assert "GpuFleetTestAlert" in str(inbox.at(service, HOST)), "with its name, at whoever is notified"
         with pytest.raises(OperationError, match="is still active: wait until it is resolved"):
             alert_path.prepared_for_prometheus(config, "s", host, "critical")
 
 
 def test_a_prometheus_that_notifies_nobody_or_has_no_rule_is_named_before_anything_is_written(
-    tmp_path: Path, alertmanager: Alertmanager
+    tmp_path: Path, alertmanager: DebiansAlertmanager
 ) -> None:
     with PrometheusServer(tmp_path, {}, WRITE) as server:
         config = config_of(server, tmp_path)
         host = alert_path.host_of(config, HOST)
         with pytest.raises(OperationError, match=r"has no Alertmanager.*\n?.*`alerting.alertmanagers` of prometheus.yml"):
             alert_path.prepared_for_prometheus(config, "s", host, "critical")
-    targets = [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager.server.server_port}"]}], "path_prefix": "/am"}]
-    with PrometheusServer(tmp_path, {"alerting": {"alertmanagers": targets}}, WRITE) as server:
+    with PrometheusServer(tmp_path, {"alerting": {"alertmanagers": [target(alertmanager)]}}, WRITE) as server:
         config = config_of(server, tmp_path)
         server.wait_for("its Alertmanager", lambda: server.get("/api/v1/alertmanagers")["activeAlertmanagers"])
         with pytest.raises(OperationError, match="has no rule GpuFleetTestAlert: `make rules FOR=prometheus STACK=s` writes it"):
@@ -116,3 +110,54 @@ def test_a_store_that_names_no_alertmanager_needs_a_ruler(tmp_path: Path) -> Non
     config = StackConfig.load(stack(rulers=REMOVED, alerts=REMOVED, metrics={"url": "http://127.0.0.1:9/api/v1/write"}), tmp_path)
     with pytest.raises(OperationError, match=r"no gpu-fleet:rulers\.mimir"):
         alert_path.prepared_for_prometheus(config, "s", alert_path.host_of(config, HOST), "critical")
+
+
+def followed(alertmanager: DebiansAlertmanager, cluster: str, capsys: pytest.CaptureFixture[str], within_s: float) -> str:
+    """What is shown of a test alert that Prometheus has sent."""
+    labels = {
+        "alertname": alert_path.ALERT,
+        "datacenter": "us-west",
+        "cluster": cluster,
+        "instance": HOST,
+        "severity": "critical",
+    }
+    server = prometheus_alert.PrometheusServer(
+        "http://127.0.0.1:9", {}, name="Prometheus", alertmanagers=(Server(alertmanager.url, {}, name="Alertmanager"),)
+    )
+    trial = Trial(labels, server)
+    trial.requests_before = alert_path.delivered(server)
+    alertmanager.post("/api/v2/alerts", [{"labels": labels, "annotations": {"summary": "a test", "action": "none"}}])
+    found = [one for one in alert_path.operator_stages(trial) if "Alertmanager" in one.name or "receivers" in one.name]
+    alert_path.follow(found, time.monotonic(), within_s)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("dropped", "MISSING  the receivers are notified: the receivers of this alert have no channel: nobody"),
+        ("muted", "MISSING  the receivers are notified: Alertmanager sends nothing: a mute timing matches (always)"),
+        ("silenced", "MISSING  the receivers are notified: Alertmanager sends nothing: a silence matches ("),
+    ],
+)
+def test_what_keeps_the_alert_from_its_receivers_is_named_at_once(
+    alertmanager: DebiansAlertmanager, capsys: pytest.CaptureFixture[str], cluster: str, said: str
+) -> None:
+    now = datetime.now(UTC)
+    silence = {
+        "matchers": [{"name": "cluster", "value": "silenced", "isRegex": False}],
+        "startsAt": now.isoformat(),
+        "endsAt": (now + timedelta(hours=1)).isoformat(),
+        "createdBy": "somebody",
+        "comment": "known",
+    }
+    alertmanager.post("/api/v2/silences", silence)
+    assert said in followed(alertmanager, cluster, capsys, 180)
+
+
+def test_a_channel_that_takes_nothing_is_missing_and_where_to_look_is_said(
+    alertmanager: DebiansAlertmanager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = followed(alertmanager, "gone", capsys, 8)
+    assert "Alertmanager has the alert: for gone (slack)" in shown
+    assert "MISSING  the receivers are notified" in shown and "Check Alertmanager's log: a request failed" in shown
