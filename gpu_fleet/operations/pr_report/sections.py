@@ -300,22 +300,24 @@ def whole(stack: str, old: Picture, new: Picture, *, is_new: bool) -> Iterator[s
         yield f"- Hosts and servers keep what it has: `make destroy STACK={stack}` removes it, on the base that has the file"
     files = sum(len(one.inputs["files"]) for one in side.of_type(values.BUNDLE).values())
     if files:
-        yield f"- {files} files for hosts"
+        yield f"- Files for hosts ({files})"
     named = {
-        "groups of rules": [str(one.inputs.get("name") or one.name) for one in side.resources if one.type in _GROUPS],
-        "dashboards": [str(json.loads(text)["title"]) for text in _dashboard_texts(side)],
-        "charts": [str(one.inputs["chart"]) for one in side.of_type(values.RELEASE).values()],
-        "secrets": [key for key in side.secrets if key],
-        "keys of the stack file": list(side.config),
+        "Groups of rules": [str(one.inputs.get("name") or one.name) for one in side.resources if one.type in _GROUPS],
+        "Dashboards": [str(json.loads(text)["title"]) for text in _dashboard_texts(side)],
+        "Charts": [str(one.inputs["chart"]) for one in side.of_type(values.RELEASE).values()],
+        "Secrets": [key for key in side.secrets if key],
+        "Keys of the stack file": list(side.config),
     }
     for what, names in named.items():
         if names:
             shown = ", ".join(map(code, sorted({*names})[:_MOST_NAMED]))
             rest = len({*names}) - _MOST_NAMED
-            yield f"- {len({*names})} {what}: {shown}{f' and {rest} more' if rest > 0 else ''}"
+            yield f"- {what} ({len({*names})}): {shown}{f' and {rest} more' if rest > 0 else ''}"
     kinds = Counter(one.type for one in side.resources)
     if kinds:
-        yield f"- {sum(kinds.values())} resources: " + ", ".join(f"{count} {code(kind)}" for kind, count in sorted(kinds.items()))
+        yield f"- Resources ({sum(kinds.values())}): " + ", ".join(
+            f"{count} {code(kind)}" for kind, count in sorted(kinds.items())
+        )
 
 
 def problems(old: Picture, new: Picture) -> Iterator[str]:
