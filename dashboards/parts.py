@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
+from alerts.xid import CATALOGUE, Action
 from dashboards.layout import link_to, link_to_host, uid
 from dashboards.panels import HEIGHT, NONE, RED_FROM_ONE, YELLOW_FROM_ONE, Column, Query, count_of, in_words, one_number, rows
 from dashboards.queries import fleet as q
@@ -146,6 +148,19 @@ RUNBOOKS: Final = {alert: (path.rpartition("=")[2], "text") for alert, path in r
 RUNBOOK: Final = f"/d/{uid(NAME)}?viewPanel=${{__value.text}}"
 
 
+_CAPITALS: Final = {"gpu": "GPU", "vm": "VM", "ecc": "ECC", "uvm": "UVM", "xid": "XID"}
+
+
+def _in_words(action: str) -> str:
+    """`reset_gpu`, a value of the label `action`, as "Reset GPU"."""
+    words = " ".join(_CAPITALS.get(word, word) for word in action.split("_"))
+    return words[:1].upper() + words[1:]
+
+
+# Of all alerts: those of the tables of codes, and of rules about networks and repeated XIDs.
+ACTIONS: Final = {action: (_in_words(action), "text") for action in (*Action, "check_network", "field_diagnostic") if action}
+# A code with what it means, up to the first detail; events of AMD's driver are words themselves.
+XIDS: Final = {str(code): (f"{code} {re.split(r' ?[:;,(]', xid.meaning)[0]}", "text") for code, xid in sorted(CATALOGUE.items())}
 INCIDENT: Final = f"/d/{uid('incident')}?var-instance=${{__data.fields.Host}}&${{__url_time_range}}"
 
 
@@ -163,10 +178,10 @@ def firing_alerts(selector: str, *, has_cluster: bool, height: int = HEIGHT) -> 
             "alertname": Column(heading="Alert", link=INCIDENT),
             **place,
             "instance": Column(heading="Host", link=link_to_host("host")),
-            "code": Column(heading="XID, event", width=110),
+            "code": Column(heading="XID, event", words=XIDS, is_text=True, width=230),
             "gpu": Column(heading="GPU", width=60),
             "pci": Column(heading="GPU (PCI)", width=110),
-            "action": Column(heading="Action"),
+            "action": Column(heading="Action", words=ACTIONS, is_text=True, width=150),
             "Value": Column(heading="Since", unit="dtdurations", width=110),
             "runbook": Column(heading="Runbook", words=RUNBOOKS, is_text=True, link=RUNBOOK, width=80),
         },

@@ -218,3 +218,28 @@ def test_each_use_of_a_gpu_has_a_colour_and_what_is_broken_alone_is_red():
     colours = {one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"] for one in overrides}
     assert colours.keys() == {rule["labels"]["state"] for rule in rules}
     assert [state for state, colour in colours.items() if colour == "red"] == ["broken"]
+
+
+def words_of(board, title: str, heading: str) -> dict[str, str]:
+    """What a column of a table shows instead of its values."""
+    [panel] = [panel for panel in all_panels(board) if panel["title"] == title]
+    [override] = [one for one in panel["fieldConfig"]["overrides"] if one["matcher"]["options"] == heading]
+    [mappings] = [one["value"] for one in override["properties"] if one["id"] == "mappings"]
+    return {value: shown["text"] for value, shown in mappings[0]["options"].items()}
+
+
+@pytest.mark.parametrize("uid", ["incident", "overview", "host", "cluster", "gpu"])
+def test_firing_alerts_have_their_action_and_their_xid_in_words(uid):
+    board = BOARDS[f"gpu-fleet-{uid}"]
+    given = [
+        rule["labels"].get("action", "")
+        for backend in ("mimir", "loki")
+        for group in rule_groups(backend)
+        for rule in group.rules
+        if "alert" in rule
+    ]
+    actions = {action for text in given for action in re.findall(r"(?:^|\}\})([a-z_]+)(?=$|\{\{)", text)}
+    shown = words_of(board, "Firing alerts", "Action")
+    assert "reset_gpu" in actions and not actions - set(shown), "an action that the table shows as a label has it"
+    assert shown["drain_and_reset"] == "Drain and reset" and shown["follow_companion_xid"] == "Follow companion XID"
+    assert words_of(board, "Firing alerts", "XID, event")["79"] == "79 GPU has fallen off the bus"
