@@ -26,7 +26,7 @@ _SECTIONS: Final[Mapping[str, Callable[[Picture, Picture], Iterator[str]]]] = {
     "Stack file": sections.stack_file,
 }
 _REST: Final = "Everything else"
-# Of a stack that is there on one side alone: named, not printed.
+# Of a stack that only one side has: named, not printed.
 _WHOLE: Final = (_CHECKS, "Checks that fail", "Hosts", "Scrape targets")
 _HAS: Final = "What it has"
 _WIDTH: Final = 300
