@@ -70,7 +70,7 @@ async def run(
     try:
         async with asyncio.timeout(timeout_s), transport.session(connection(host)) as session:
             # Without a prompt of its own: sudo writes it to the output of errors.
-            sudo = (["sudo", "-S", "-p", ""] if password else ["sudo", "-n"]) if session.sudo else []
+            sudo = ["sudo", *(("-S", "-p", "") if password else ("-n",)), "-u", "root"] if session.sudo else []
             running = await session.start([*sudo, *command])
             if sudo and password:
                 running.stdin.write(f"{password}\n".encode())

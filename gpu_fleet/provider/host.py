@@ -75,14 +75,18 @@ _LEFT: Final[Mapping[str, str]] = {
 _DENIED: Final = (
     (
         "limit",
-        re.compile(r"(?i)can(?:no|')t fork|fork: .*temporarily|cannot allocate memory|MemoryError"),
-        "end what needs so much there",
+        re.compile(
+            r"(?i)can(?:no|')t fork|fork: .*temporarily|cannot allocate memory|MemoryError|failed to map segment|Error 24$"
+            "|Too many open files|File too large|File size limit"
+        ),
+        "end what needs so much there, or raise the limit of the login (`ulimit -a`; pam_limits)",
     ),
     ("disk-full", re.compile("No space left on device|Disk quota exceeded"), "free some space (df -h, df -i)"),
     (
         "no-write",
         re.compile("Operation not permitted|Permission denied"),
-        "fapolicyd or SELinux may deny it: `ausearch -m fanotify,avc -ts recent` on the host shows what they denied",
+        "fapolicyd or SELinux may deny it (`ausearch -m fanotify,avc -ts recent` on the host shows what they denied), or NOEXEC "
+        "of sudo (`sudo -l`)",
     ),
 )
 _LOCKS_OUT: Final = "with accounts of a directory, each further refusal may lock the login out of every host"

@@ -90,7 +90,9 @@ class Sudo:
     def command(self, argv: Sequence[str], *, has_secrets: bool) -> list[str]:
         """`has_secrets`: whether some will be on its standard input, which it must not record then."""
         checked = ["sh", "-c", _UNLESS_RECORDED, "gpu-fleet", *argv] if has_secrets else argv
-        return ["sh", "-c", _ANNOUNCED, self._marker.decode(), "sudo", "-S" if self._password else "-n", "--", *checked]
+        # Not without -u: sudoers may name another user (runas_default).
+        sudo = ["sudo", "-S" if self._password else "-n", "-u", "root", "--"]
+        return ["sh", "-c", _ANNOUNCED, self._marker.decode(), *sudo, *checked]
 
     def begins(self, line: bytes) -> bool:
         """Whether the line says that sudo begins: standard error before it is the login's, after it sudo's."""
@@ -155,6 +157,8 @@ class Sudo:
     def _hint(self, output: str) -> str:
         if " tty" in output:
             return "; standard input carries the bundle, so exempt the login: `Defaults:LOGIN !requiretty` in sudoers"
+        if "exec: " in output and "Permission denied" in output:
+            return "; what sudo starts may start nothing itself: exempt the login, `Defaults:LOGIN !noexec` or EXEC: in its rule"
         if "not found" in output.lower() or "unknown command" in output.lower():
             return "; install it, or set `user` to root"
         return "" if self._password else "; set gpu-fleet:sudoPassword, or let the login use sudo without one"

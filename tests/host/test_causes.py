@@ -35,6 +35,7 @@ def status(**values: int) -> Any:
         ({}, errno.EIO, "no-write", "the disk or its file system is damaged: `dmesg`"),
         ({}, errno.EUCLEAN, "no-write", "the disk or its file system is damaged: `dmesg`"),
         ({}, errno.EMFILE, "limit", "too many files are open: `ulimit -n`"),
+        ({}, errno.EFBIG, "limit", "File too large; this login may write no file of that size (ulimit -f; pam_limits)"),
         ({}, errno.EISDIR, "internal", "Is a directory"),
     ],
 )
@@ -84,6 +85,26 @@ def test_a_program_on_a_file_system_without_programs(tmp_path: Path, monkeypatch
 def test_a_host_without_a_process_to_spare_is_no_internal_error(said: str) -> None:
     failure = Failure.saying("internal", "cannot create user alloy", said)
     assert failure.code == "limit" and "the limit of this login (ulimit -u)" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("said", "numbers"),
+    [
+        (
+            "useradd: Can't get unique UID (no more available UIDs)\nuseradd: can't create user\n",
+            "SYS_UID_MIN to SYS_UID_MAX",
+        ),
+        ("groupadd: Can't get unique GID (no more available GIDs)\n", "SYS_GID_MIN to SYS_GID_MAX"),
+    ],
+)
+def test_numbers_of_accounts_that_are_used_up_are_named(said: str, numbers: str) -> None:
+    """As shadow 4.13 prints it, whose last line says nothing."""
+    failure = Failure.saying("internal", "cannot create user alloy", said)
+    assert (
+        failure.code == "limit"
+        and "no more available" in failure.message
+        and f"({numbers} in /etc/login.defs)" in failure.message
+    )
 
 
 def test_a_lock_has_the_same_text_and_is_none() -> None:

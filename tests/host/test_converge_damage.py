@@ -51,6 +51,22 @@ def test_a_damaged_copy_is_named_with_what_repairs_it(host: SimulatedHost) -> No
     assert "lib/converge.pyz differs" in run.stderr and "the next `up`" in run.stderr
 
 
+@pytest.mark.parametrize("why", ["Permission denied", "Operation not permitted", "Input/output error"])
+def test_a_copy_that_may_not_be_read_is_not_called_damaged(host: SimulatedHost, why: str) -> None:
+    """A policy that denies it to root (fapolicyd, SELinux), or a broken disk."""
+    host.apply([page()])
+    tool = host.directory / "tools/sha256sum"
+    tool.parent.mkdir()
+    tool.write_text(
+        f"#!/bin/sh\necho 'sha256sum: lib/converge.pyz: {why}' >&2\necho 'lib/converge.pyz: FAILED open or read'\nexit 1\n"
+    )
+    tool.chmod(0o755)
+    host.path = f"{tool.parent}:{host.path}"
+    run = host.remove()
+    assert (run.code, run.stdout) == (1, "")
+    assert f"cannot be read (sha256sum: lib/converge.pyz: {why}); nothing was done" in run.stderr and "damaged" not in run.stderr
+
+
 @pytest.mark.parametrize("line", ["format\t2", "part\thost", ""])
 def test_a_bundle_made_from_two_versions_is_refused_with_what_to_do(host: SimulatedHost, line: str) -> None:
     host.apply([page()])

@@ -464,6 +464,24 @@ def test_the_lock_of_a_directory_that_is_not_ours_stays(tmp_path: Path, monkeypa
     files.refuse_unwritable("/opt/gpu-fleet/bin/gpu-fleet-alloy.service")
 
 
+@pytest.mark.parametrize("is_link", [False, True], ids=["/opt", "a link of /opt"])
+def test_a_directory_that_only_root_may_enter_is_refused_where_services_have_to_reach_a_program(
+    tmp_path: Path, is_link: bool
+) -> None:
+    """Hardening gives /opt the mode 0700. Before, each service failed to start, with everything in place."""
+    closed = tmp_path / "mnt" if is_link else tmp_path / "opt"
+    (tmp_path / "opt").mkdir()
+    closed.mkdir(exist_ok=True)
+    if is_link:
+        (tmp_path / "opt/gpu-fleet").symlink_to(closed)
+    files = Files(Host("apply", "", prefix=str(tmp_path), owners=True), Disk(), Placed(f"{tmp_path}/state", Disk()))
+    files.refuse_unwritable("/opt/gpu-fleet/bin/alloy")
+    closed.chmod(0o700)
+    with pytest.raises(Failure, match=rf"{closed} has mode 0700, and services .* `chmod o\+x {closed}`"):
+        files.refuse_unwritable("/opt/gpu-fleet/bin/alloy")
+    files.refuse_unwritable("/etc/gpu-fleet/gpu-fleet.env")
+
+
 def test_the_copy_of_the_bundle_has_no_attributes_of_temporary_files(host: SimulatedHost) -> None:
     """SELinux keeps its label in one: files of /tmp have user_tmp_t, and those of /var/lib var_lib_t."""
     mark = "os.setxattr(os.path.dirname(sys.argv[1]) + name, 'user.label', b'user_tmp_t')"

@@ -155,6 +155,26 @@ def test_a_whole_host_without_python_gets_the_distribution_s_and_the_plan_says_s
 
 
 @pytest.mark.parametrize(
+    ("said", "code", "fix"),
+    [
+        ("timeout: failed to run command 'python3': Operation not permitted", "no-write", "fapolicyd or SELinux may deny it"),
+        ("PermissionError: [Errno 13] Permission denied: '/usr/lib64/python3.9'", "no-write", "ausearch -m fanotify,avc"),
+        ("python3: error while loading shared libraries: libm.so.6: failed to map segment", "limit", "`ulimit -a`; pam_limits"),
+    ],
+)
+def test_a_python_that_may_not_start_is_not_called_missing(
+    host: SimulatedHost, without_python: dict[str, str], said: str, code: str, fix: str
+) -> None:
+    """Nothing is installed beside it, which would not start either."""
+    _program(host.directory / "usr/bin/python3", f'echo "Fatal error:" >&2\necho "{said}" >&2\nexit 126\n')
+    for verb in ("plan", "apply"):
+        run = _on_whole_host(host, verb, without_python)
+        error = run.error("host")
+        assert (run.code, error["code"]) == (1, code)
+        assert f"usr/bin/python3 cannot be started: {said}; " in error["message"] and fix in error["message"]
+
+
+@pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"GPU_FLEET_PYTHON_INSTALL": "no"}, "install the distribution's (`apt-get install python3`)"),

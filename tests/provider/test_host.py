@@ -258,6 +258,11 @@ def test_a_converge_program_that_breaks_is_reported_with_its_last_words(plugin: 
             "fapolicyd",
         ),
         ("converge: 3: Cannot fork", "out of resources", "end what needs so much"),
+        (
+            "/usr/bin/python3: error while loading shared libraries: libm.so.6: failed to map segment",
+            "out of resources",
+            "ulimit -a",
+        ),
         ("OSError: [Errno 28] No space left on device: '/var/lib/gpu-fleet/x'", "disk full", "df -i"),
     ],
 )

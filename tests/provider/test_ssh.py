@@ -311,6 +311,7 @@ done
 [ "$mode" = free ] && exec "$@"
 [ "$mode" = terminal ] && {{ echo "sudo: sorry, you must have a tty to run sudo" >&2; exit 1; }}
 [ "$mode" = absent ] && {{ echo "sh: 1: sudo: not found" >&2; exit 127; }}
+[ "$mode" = noexec ] && {{ echo "gpu-fleet: 1: exec: sh: Permission denied" >&2; exit 126; }}
 [ "$mode" = forbidden ] && {{ echo "sudo: ops is not in the sudoers file" >&2; exit 1; }}
 [ "$asks" = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
 echo "We trust you have received the usual lecture." >&2
@@ -353,7 +354,8 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
     host = sudo(mode, password)
     create(plugin, host)
     assert host.placed("etc/gpu-fleet/gpu-fleet.env").startswith("DO=\n"), "the password must not end up in what the host reads"
-    assert "right-password" not in (tmp_path / "sudo.log").read_text()
+    logged = (tmp_path / "sudo.log").read_text()
+    assert "right-password" not in logged and "-u root -- " in logged, "sudoers may have another runas_default"
     assert not [line for line in plugin.engine.lines if "lecture" in line.message], "the output of a login is not progress"
 
 
@@ -362,6 +364,7 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
     [
         ("asks", None, "a password is required; set gpu-fleet:sudoPassword"),
         ("asks", "wrong-password", "the password of gpu-fleet:sudoPassword was refused"),
+        ("noexec", "right-password", "gpu-fleet: 1: exec: sh: Permission denied; .*`Defaults:LOGIN !noexec`"),
         ("forbidden", "right-password", "ops is not in the sudoers file"),
         ("terminal", None, "sorry, you must have a tty to run sudo; .*`Defaults:LOGIN !requiretty`"),
         ("absent", None, "sh: 1: sudo: not found; install it, or set `user` to root"),

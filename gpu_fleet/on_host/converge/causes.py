@@ -20,9 +20,10 @@ _FEW_BYTES = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EROFS, errno.EPERM)
 _BROKEN = (errno.EIO, errno.EUCLEAN)
-_LIMITS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_LIMITS = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EFBIG)
 # Of a lock, EAGAIN has the same text.
 _FORK = re.compile(r"(?i)fork.*Resource temporarily unavailable|^[\w./-]+: Resource temporarily unavailable$|can(?:no|')t fork")
+_NO_NUMBER = re.compile(r"no more available ([UG]ID)s")  # of shadow 4.13
 _PATH = re.compile(r"(?<![\w.])\.?(/[^\s'\":;,()\[\]]*)")
 
 
@@ -46,6 +47,14 @@ def of_line(line: str) -> Cause | None:
     paths = _paths_in(line)
     if _FORK.search(line):
         return _of(errno.EAGAIN, paths, is_fork=True)
+    used_up = _NO_NUMBER.search(line)
+    if used_up:
+        kind = used_up.group(1)
+        return Cause(
+            "limit",
+            f"every number for system accounts is taken (SYS_{kind}_MIN to SYS_{kind}_MAX in /etc/login.defs): remove accounts "
+            "that nothing needs (getent passwd, getent group) or widen the range, and apply again",
+        )
     for number in (*_FULL, *_DENIED, *_BROKEN, *_LIMITS):
         if os.strerror(number) in line:
             return _of(number, paths)
@@ -154,6 +163,8 @@ def _of_limit(number: int) -> str:
     if number in (errno.EMFILE, errno.ENFILE):
         limits = "`ulimit -n` of this login, or fs.file-max of the host (sysctl fs.file-nr)"
         return f"too many files are open: {limits}; raise it and apply again"
+    if number == errno.EFBIG:
+        return "this login may write no file of that size (ulimit -f; pam_limits): raise it and apply again"
     if number == errno.ENOMEM:
         return "the host, or the slice of this login, has no memory left (free -m); free some and apply again"
     return (

@@ -90,6 +90,8 @@ class Files:
         directory = os.path.realpath(self._host.at(path))
         while not os.path.isdir(directory):
             directory = os.path.dirname(directory)
+        if self._host.owners and path.startswith("/opt/gpu-fleet/"):
+            self._refuse_closed(path, directory)
         if os.access(directory, os.W_OK):
             return
         name = directory[len(self._host.prefix) :]
@@ -99,6 +101,18 @@ class Files:
         elif self._is_ours(name):
             return  # `unlock` comes before
         raise Failure("no-write", f"{path} cannot be placed: {directory} {why}")
+
+    def _refuse_closed(self, path: str, directory: str) -> None:
+        """Programs there run as users of their own, which have to reach them."""
+        while directory not in ("/", self._host.prefix):
+            mode = stat.S_IMODE(os.stat(directory).st_mode)
+            if not self._is_ours(directory) and not mode & stat.S_IXOTH:
+                raise Failure(
+                    "no-write",
+                    f"{path} cannot be placed: {directory} has mode {mode:04o}, and services that do not run as root could not "
+                    f"reach it; `chmod o+x {directory}`, or make /opt/gpu-fleet a link to a directory that everybody may enter",
+                )
+            directory = os.path.dirname(directory)
 
     def new_name(self, path: str) -> str:
         """Where the next version of a file is written. Always the same name, so that a run after an interrupted one overwrites
