@@ -221,7 +221,7 @@ rules: .venv/installed ## write rules to load without Pulumi to build/rules: mak
 	  --labels "$(LABELS)" $(if $(RUNBOOKS),--runbook-url "$(RUNBOOKS)")
 
 dashboards-diff: .venv/installed ## show what changed in the dashboards since a commit, in words: make dashboards-diff SINCE=origin/main
-	@old=$$(mktemp -d) && trap 'rm -rf "$$old"' EXIT && git archive "$(or $(SINCE),origin/main)" dashboards alerts | tar -x -C "$$old" \
+	@old=$$(mktemp -d) && trap 'rm -rf "$$old"' EXIT && git archive "$(or $(SINCE),origin/main)" | tar -x -C "$$old" \
 	  && (cd "$$old" && "$(CURDIR)/$(PYTHON)" -m dashboards built --price 1 >/dev/null) \
 	  && $(PYTHON) -m dashboards build/dashboards --price 1 >/dev/null && $(PYTHON) -m dashboards.review "$$old/built" build/dashboards
 
