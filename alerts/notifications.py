@@ -118,6 +118,11 @@ INHIBITIONS: Final = (
         equal=(*HOST, "pci"),
     ),
     Inhibition(
+        reason="Links that are down, and what pages about a GPU or a switch, include what the driver logged about links.",
+        source=('alertname=~"GpuNvlinkDown|GpuXid|NvswitchSxid"', 'severity="critical"'),
+        target=('alertname="HostNvlinkDriverError"',),
+    ),
+    Inhibition(
         reason="A model server that loses its GPU stalls.",
         source=('alertname=~"GpuXid|GpuAmdEvent"', 'severity="critical"'),
         target=('alertname="ModelServerStalled"',),
@@ -140,7 +145,7 @@ INHIBITIONS: Final = (
             "|HostInfinibandPortDown|HostInfinibandNotMeasured|HostInfinibandPortFlapping|HostInfinibandPortFailing|HostInfinibandPortDegraded|HostNicDriverError"
             "|GpuExporterDown|GpuExporterFailing|GpuDataStale|GpuMetricsMissing|GpuCountBelowInventory|GpuMissing"
             "|GpuNotAllocatable|GpuRecoveryActionNeeded|GpuRowRemapPending|GpuPagesRetiredPending|GpuFabricNotReady|GpuFabricDomainDiffers"
-            "|GpuNvlinkDown|GpuNvlinkSlow|GpuPcieUncorrectableError|FabricServiceDown"
+            "|GpuNvlinkDown|GpuNvlinkSlow|HostNvlinkDriverError|GpuPcieUncorrectableError|FabricServiceDown"
             '|AgentComponentUnhealthy|AgentConfigBroken|MetricsDelayed|MetricsLost|LogsLost|TextfileBroken"',
         ),
     ),

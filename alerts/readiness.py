@@ -49,6 +49,7 @@ _ON_HOSTS: Final = (
 )
 _NIC_FAILED: Final = "Drain the node and reboot it; power-cycle it if the adapter does not come back."
 _PCIE_FAILED: Final = "Drain the node and reboot it. If the error returns, reseat the GPU, its riser or cable."
+_NVLINK_FAILED: Final = "Drain the node and reboot it."
 
 
 class _Alert(NamedTuple):
@@ -67,6 +68,7 @@ _ALERTS: Final = (
     _Alert("GpuFabricNotReady", FAIL, "fabric_not_ready", "GPUs are not registered with the NVLink fabric", "", True),
     _Alert("GpuNvlinkDown", FAIL, "nvlinks_down", "NVLinks are down", "gpu, uuid", True),
     _Alert("GpuPcieUncorrectableError", WARN, "pcie_error", f"uncorrectable PCIe error: {_PCIE_FAILED}", "pci"),
+    _Alert("HostNvlinkDriverError", WARN, "nvlink_error", f"NVLinks that the driver could not set up: {_NVLINK_FAILED}"),
     _Alert("NvswitchSxid", FAIL, "sxid", "fatal error of an NVSwitch"),
     _Alert("FabricServiceDown", FAIL, "fabric_service_down", "Fabric Manager or IMEX stopped"),
     _Alert("HostNicDriverError", FAIL, "nic_failed", "a network adapter failed"),
@@ -214,7 +216,7 @@ def _kernel_of_links() -> dict[str, dict[str, tuple[str, str]]]:
             found[f"sxid_{code}"] = {"": (FAIL, action), "Fatal": (FAIL, action), "Non-fatal": (PASS, "")}
     for event in ("health_compromised", "unrecoverable_error", "command_timeout"):
         found[event] = {"": (FAIL, _NIC_FAILED)}
-    return {**found, "pcie_error": {"": (WARN, _PCIE_FAILED)}}
+    return {**found, "pcie_error": {"": (WARN, _PCIE_FAILED)}, "nvlink_error": {"": (WARN, _NVLINK_FAILED)}}
 
 
 def _state(severity: Severity, action: Action) -> str:

@@ -27,7 +27,7 @@ WITHIN_S = 10  # nvidia_gpu_exporter runs nvidia-smi when it is asked
 MOST_REASONS = 32
 BLANK = 1e6  # from here on a code or a count is a library's word for "no value"
 TABLE = Path(__file__).with_name("ready_table.json")
-_KERNEL = r"gpu_fleet_(xid|sxid|amd_event|nic|pcie_error)_last_timestamp_seconds"
+_KERNEL = r"gpu_fleet_(xid|sxid|amd_event|nic|nvlink_error|pcie_error)_last_timestamp_seconds"
 _TEXTFILES = r"node_gpu_\w+|gpu_fleet_maintenance\w*"
 
 
@@ -122,6 +122,8 @@ def _event(labels: Mapping[str, str]) -> tuple[str, str, str]:
         return f"sxid_{labels['sxid']}", f"SXid {labels['sxid']}", f"NVSwitch {pci}"
     if "nic_event" in labels:
         return labels["nic_event"], labels["nic_event"], f"network adapter {labels.get('nic', '')}"
+    if "nvlink_event" in labels:
+        return "nvlink_error", "NVLinks that the driver could not set up", "NVIDIA's driver"
     return labels.get("event", "pcie_error"), labels.get("event", "uncorrectable PCIe error"), f"GPU {pci}"
 
 

@@ -108,11 +108,13 @@ def last(kind: str, **labels: str) -> Sample:
         (last("nic", nic="0000:18:00.0", nic_event="health_compromised"), {("fail", "health_compromised")}),
         (last("nic", nic="eth2", nic_event="tx_timeout"), set()),
         (last("pcie_error", pci="0000:03:00"), {("warn", "pcie_error")}),
+        (last("nvlink_error", nvlink_event="setup"), {("warn", "nvlink_error")}),
     ],
 )
 def test_what_the_kernel_says_of_a_link_counts_until_a_maintenance_ends(line: Sample, expected: set[tuple[str, str]]) -> None:
     reasons = evaluated(facts(body("dcgm-4.9"), line), TABLE)
-    assert codes(reasons) == expected and all((line.labels.get("pci") or line.labels["nic"]) in one.text for one in reasons)
+    about = line.labels.get("pci") or line.labels.get("nic", "NVLinks")
+    assert codes(reasons) == expected and all(about in one.text for one in reasons)
     ended = body("dcgm-4.9") + f"\ngpu_fleet_maintenance_end_timestamp_seconds {NOW + 1:.0f}\n"
     assert codes(evaluated(facts(ended, line), TABLE)) == set()
 

@@ -37,6 +37,8 @@ NIC_EVENTS = {text: tuple(event) for text, event in _GIVEN["NIC_EVENTS"].items()
 NO_NIC_EVENTS = _GIVEN["NO_NIC_EVENTS"]
 PCIE_ERRORS = _GIVEN["PCIE_ERRORS"]
 NO_PCIE_ERRORS = _GIVEN["NO_PCIE_ERRORS"]
+NVLINK_ERRORS = _GIVEN["NVLINK_ERRORS"]
+NO_NVLINK_ERRORS = _GIVEN["NO_NVLINK_ERRORS"]
 NOISE = {
     "[ 40.000000] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready",
     "[ 40.000001] gim info:(mailbox_msg_rcv:882) read mmMAILBOX_MSGBUF_RCV_DW0: 0x1",  # ten in a second
@@ -71,6 +73,8 @@ LINES = [
     *NO_NIC_EVENTS,
     *PCIE_ERRORS,
     *NO_PCIE_ERRORS,
+    *NVLINK_ERRORS,
+    *NO_NVLINK_ERRORS,
     *NOISE,
     *AMD_EVENTS,
     *NO_AMD_EVENTS,
@@ -227,6 +231,13 @@ def test_uncorrectable_pcie_errors_of_gpus_have_the_time_of_the_last(alloy: Runn
     times_of(alloy, "gpu_fleet_pcie_error_last_timestamp_seconds", "pci", expected={(pci,) for pci in PCIE_ERRORS.values()})
     assert {text: line(alloy, text).metadata.get("pci") for text in PCIE_ERRORS} == PCIE_ERRORS
     assert [text for text in NO_PCIE_ERRORS if "pci" in line(alloy, text).metadata] == []
+
+
+def test_what_the_driver_says_about_nvlinks_without_an_xid_has_the_time_of_the_last(alloy: RunningAlloy) -> None:
+    kinds: set[tuple[str | None, ...]] = {(kind,) for kind in NVLINK_ERRORS.values()}
+    times_of(alloy, "gpu_fleet_nvlink_error_last_timestamp_seconds", "nvlink_event", expected=kinds)
+    assert {text: line(alloy, text).metadata.get("nvlink_event") for text in NVLINK_ERRORS} == NVLINK_ERRORS
+    assert [text for text in NO_NVLINK_ERRORS if "nvlink_event" in line(alloy, text).metadata] == []
 
 
 def test_a_line_that_is_not_about_gpus_stays_on_the_host(alloy: RunningAlloy) -> None:
