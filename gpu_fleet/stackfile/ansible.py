@@ -610,7 +610,7 @@ def _jump(option: str, setting: str, value: Value, inventory: AnsibleInventory) 
     if match is None:
         return None
     found = {"host": match["host"].strip("[]"), "user": match["user"], "port": match["port"] and int(match["port"])}
-    return {key: part for key, part in found.items() if part}
+    return {key: part for key, part in found.items() if part not in (None, "")}
 
 
 def _jump_of_command(command: str) -> str:

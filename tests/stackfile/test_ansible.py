@@ -171,6 +171,11 @@ def test_what_routes_a_connection_otherwise_is_refused(base: Path, variable: str
     assert says in found[0][1]
 
 
+def test_a_jump_host_without_a_possible_port_is_refused_as_by_ssh(base: Path) -> None:
+    found = errors(base, yaml.safe_dump({"all": {"hosts": {"gpu1": {"ansible_ssh_common_args": "-J jump:0"}}}}))
+    assert "found 0" in found[0][1] and "a whole number from 1 to 65535" in found[0][1]
+
+
 @pytest.mark.parametrize(
     ("variables", "place"),
     [
