@@ -167,6 +167,11 @@ def test_a_suppressed_alert_is_reported_at_once_with_its_reason(backend, tmp_pat
     assert f"MISSING  the receivers are notified: Alertmanager sends nothing: {reason}" in output
 
 
+def test_a_proxy_that_hides_the_groups_of_alerts_hides_no_notification(backend, tmp_path, capsys) -> None:
+    del backend.answers["/alertmanager/api/v2/alerts/groups"]
+    assert "MISSING" not in followed(backend, config_of(backend, tmp_path), capsys)
+
+
 def test_a_receiver_without_channels_is_reported(backend, tmp_path, capsys) -> None:
     backend.alert["receivers"] = [{"name": "nobody"}]
     output = followed(backend, config_of(backend, tmp_path), capsys, within_s=60)
