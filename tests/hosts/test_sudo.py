@@ -91,6 +91,7 @@ def test_sudo_gets_the_password_that_it_asks_for(
         ("log_stdin,!use_pty", "the secrets were not sent; exempt the login"),
         ("log_input\nDefaults:careful !log_input, !log_stdin", ""),
         ("log_output", ""),
+        ("noexec", "exempt the login, `Defaults:LOGIN !noexec`"),
     ],
 )
 def test_what_sudoers_set_is_obeyed_and_no_secret_is_recorded(site: Site, host: Host, defaults: str, message: str) -> None:
