@@ -1,4 +1,4 @@
-"""What ours costs on a host: CPU time and memory of each unit. Needs root.
+"""What ours costs on a host: CPU time and memory of each unit, and CPU time of a run that changes nothing. Needs root.
 
 A real systemd host of the lab with eight simulated GPUs gets everything that a stack places, and runs for a while; its agent
 pushes to a store that accepts everything. Each unit gets a slice of its own, which outlives the runs of a timer. nvidia-smi
@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import shlex
+import statistics
 import sys
 import tempfile
 import time
@@ -35,13 +36,14 @@ from lab.hosts import VARIANTS, Host, Site
 from lab.hosts.host import PRESENT
 from lab.hosts.needs import unified_cgroups
 from lab.standins.programs import gather
-from tests.hosts.placed import PlacedHost
+from tests.hosts.placed import ARTIFACTS, CONVERGE, ENVELOPE, PlacedHost
 
 REPORT: Final = Path(__file__).parents[1] / ".dev" / "host.json"
 UNITS: Final = ("alloy", "node-exporter", "nvidia-gpu-exporter", "textfile", "ready", "check")
 PID_1: Final = "init.scope"  # systemd: what it takes to start the runs of timers
 _SETTLE_S: Final = 90  # the first scrapes, and the first run of each timer but the check's
 _EVERY_S: Final = 5
+_RUNS: Final = 9
 
 
 @dataclass
@@ -57,14 +59,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.host", description="Measures what ours costs on a host.")
     parser.add_argument("--minutes", type=float, default=12)
     given = parser.parse_args(arguments)
-    rows = measure(given.minutes * 60)
-    print(table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
+    runs, rows = measure(given.minutes * 60)
+    for title, found in (("runs that change nothing", runs), ("units", rows)):
+        print(f"{title}:\n{table(list(found[0]), [[str(value) for value in row.values()] for row in found])}")
     REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(json.dumps(rows, indent=2) + "\n")
+    REPORT.write_text(json.dumps({"runs": runs, "units": rows}, indent=2) + "\n")
     return 0
 
 
-def measure(seconds: float) -> list[dict[str, Any]]:
+def measure(seconds: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What a run takes that changes nothing, and what each unit takes."""
     with tempfile.TemporaryDirectory() as directory, sink() as port, Site.up({"gpu-1": VARIANTS["metal"]}) as site:
         host = site.hosts["gpu-1"]
         gather(Path(directory, "artifacts"), PROGRAMS, present=PRESENT)
@@ -72,12 +76,27 @@ def measure(seconds: float) -> list[dict[str, Any]]:
         url = f"http://{site.relay(port)}"
         settings = {"GPU_FLEET_METRICS_URL": f"{url}/api/v1/push", "GPU_FLEET_LOGS_URL": f"{url}/loki/api/v1/push"}
         options = {"readiness": Readiness(table=alerts.readiness.table())}
-        errors = PlacedHost(host, Path(directory, "artifacts"), settings=settings, options=options).apply().errors
-        if errors:
+        placed = PlacedHost(host, Path(directory, "artifacts"), settings=settings, options=options)
+        if errors := placed.apply().errors:
             raise RuntimeError(f"{host.name} could not be set up: {errors}")
+        runs = list(_runs(placed))
         _give_slices(host)
         time.sleep(_SETTLE_S)
-        return list(_rows(_watched(host, seconds), seconds))
+        return runs, list(_rows(_watched(host, seconds), seconds))
+
+
+def _runs(placed: PlacedHost) -> Iterator[dict[str, Any]]:
+    """The host program's own CPU time and that of what it waits for, without SSH."""
+    brought = f"sh {ENVELOPE}/bundle/converge"
+    for verb, command in {
+        "plan": f"{brought} plan --prefix '' --envelope {ENVELOPE}",
+        "apply": f"{brought} apply --prefix '' --envelope {ENVELOPE} --artifacts {ARTIFACTS}",
+        "check": f"{CONVERGE} check --prefix ''",
+    }.items():
+        timed = f"TIMEFORMAT='%U %S'; for run in $(seq {_RUNS}); do time {command} >/dev/null 2>&1 || exit 1; done"
+        times = placed.host.ssh(f"bash -c {shlex.quote(timed)}").stderr.splitlines()
+        seconds = [round(sum(map(float, line.split())), 3) for line in times]
+        yield {"verb": verb, "CPU, s": statistics.median(seconds), "least": min(seconds), "most": max(seconds)}
 
 
 def _watched(host: Host, seconds: float) -> Mapping[str, Unit]:
