@@ -49,7 +49,7 @@ def _now() -> tuple[Any, ...]:
         parts.gpus_of(NAME, 6),
         parts.critical_alerts(NAME, 6),
         parts.warnings(NAME, 6),
-        parts.firing_alerts(NAME, has_cluster=False, height=6),
+        parts.firing_alerts(NAME, has_cluster=False, height=5),
         parts.jobs(NAME, width=24, height=5),
     )
 
@@ -68,14 +68,14 @@ def _in_order() -> tuple[Any, ...]:
                 "what": Column(heading="Event", is_text=True),
                 "gpu": Column(heading="GPU", width=60),
                 "pci": Column(heading="GPU (PCI)", width=110),
-                "xid": Column(heading="XID", width=60),
+                "xid": Column(heading="XID", words=parts.XIDS, is_text=True, width=230),
                 "severity": Column(heading="Severity", words=parts.SEVERITIES, width=90),
                 "detail": Column(heading="Detail", is_text=True),
             },
             sort_by="Time",
             descending=False,
             if_none=NONE,
-            height=10,
+            height=8,
         ),
         log_lines(
             "Kernel log, oldest first",

@@ -243,3 +243,7 @@ def test_firing_alerts_have_their_action_and_their_xid_in_words(uid):
     assert "reset_gpu" in actions and not actions - set(shown), "an action that the table shows as a label has it"
     assert shown["drain_and_reset"] == "Drain and reset" and shown["follow_companion_xid"] == "Follow companion XID"
     assert words_of(board, "Firing alerts", "XID, event")["79"] == "79 GPU has fallen off the bus"
+
+
+def test_the_events_of_an_incident_have_their_xids_in_words():
+    assert words_of(BOARDS["gpu-fleet-incident"], "Events", "XID")["79"] == "79 GPU has fallen off the bus"
