@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.alerts.mutants import ROOT, Origin, kept, mutants, origins, survives
+from tests.alerts.mutants import ROOT, Origin, kept, mutants, origins, read, survives
 
 LEAST_SEEN = 0.95
 ORIGINS = origins()
@@ -44,6 +44,12 @@ TRIED = list(tried())
 @pytest.mark.parametrize(("origin", "mutant"), TRIED, ids=[f"{origin.name}: {mutant.what}" for origin, mutant in TRIED])
 def test_a_mutant_has_the_recorded_outcome(origin, mutant):
     assert survives(origin, mutant) == (mutant.what in known(origin)["survivors"])
+
+
+def test_values_that_yaml_takes_for_a_number_stay_as_they_are_written():
+    """Otherwise promtool refuses the case, and every mutant counts as seen."""
+    series = read("tests:\n  - {series: a, values: 0x200}\n  - {series: b, values: 0x30 1x49}\n")["tests"]
+    assert [one["values"] for one in series] == ["0x200", "0x30 1x49"]
 
 
 def test_there_are_mutants_of_both_kinds_among_those_that_are_tried():
