@@ -177,7 +177,7 @@ bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones
 	@$(PYTHON) -m bench
 
 scorecard: lab-setup ## replay fault tapes through the real stack and score what is notified: make scorecard TAPES='xid-*' MODES=dcgm,smi AT_ONCE=80
-	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" --at-once $(or $(AT_ONCE),80) $(if $(KEEP),--keep "$(KEEP)")
+	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" --at-once $(or $(AT_ONCE),80) $(if $(RULES),--rules $(RULES)) $(if $(KEEP),--keep "$(KEEP)")
 
 bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to docs/bench.md
 	@$(PYTHON) -m bench.rules $(if $(GPUS),--gpus "$(GPUS)") --write

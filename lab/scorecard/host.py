@@ -63,7 +63,8 @@ _INJECT: Final[Mapping[str, Callable[..., list[str]]]] = {
     "stall": inject.stall,
     "clear": inject.clear,
 }
-_XID: Final = re.compile(r"NVRM: Xid \((?:PCI:)?\{(?:pci|PCI)(\d+)\}[^)]*\): (\d{1,3})\b")
+_XID: Final = re.compile(r"NVRM: Xid \((?:PCI:(?:0000)?)?\{(?:pci|PCI)(\d+)\}[^)]*\): (\d{1,3})\b")
+_MONTHS_FR: Final = ("janv.", "févr.", "mars", "avril", "mai", "juin", "juil.", "août", "sept.", "oct.", "nov.", "déc.")
 # What a kernel says while it boots, as far as Alloy keeps it.
 _BOOT: Final = (
     "Linux version 6.8.0-60-generic (buildd@lcy02-amd64-054) (x86_64-linux-gnu-gcc-13)",
@@ -299,6 +300,14 @@ def _begun(form: str, at_s: float, since_boot_s: float, host: str) -> str:
             return f"{at.isoformat()} {host} kernel: "
         case "talos":
             return f"10.5.0.7: kern: warning: [{at:%Y-%m-%dT%H:%M:%S.%f}000Z]: "
+        case "journal-fr":
+            return f"{_MONTHS_FR[at.month - 1]} {at.day:2} {at:%H:%M:%S} {host} kernel: "
+        case "dmesg-ja":
+            return f"[{'月火水木金土日'[at.weekday()]} {at.month:2}月 {at.day:2} {at:%H:%M:%S} {at.year}] "
+        case "dmesg-raw":
+            return f"<4>[{since_boot_s:12.6f}] "
+        case "netconsole":
+            return f"5.14.0-503.el9.x86_64,4,4711,{since_boot_s * 1e6:.0f},-;"
         case "bare":
             return ""
     return kernel.stamp(since_boot_s, "")

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Final
 from lab.gpu.scenario import compile_scenario
 from lab.scorecard.host import SimulatedHost
 from lab.scorecard.relay import Relays
+from lab.scorecard.rules import Group
 from lab.scorecard.score import Score, episodes, score
 from lab.scorecard.stores import Stores
 from lab.scorecard.tape import Tape
@@ -27,6 +28,7 @@ _READY_S: Final = 300
 _APART_S: Final = 0.5
 _SETTLE_S: Final = 5
 MOST_AT_ONCE: Final = 254
+NO_RULES: Final[Mapping[str, list[Group]]] = {}
 
 
 class ReplayFailed(RuntimeError):
@@ -35,9 +37,12 @@ class ReplayFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
+    """`others`: by other rule sets, by name."""
+
     tape: Tape
     mode: str
     score: Score
+    others: Mapping[str, Score]
 
 
 def batches(chosen: Sequence[tuple[Tape, str]], size: int) -> Iterator[list[tuple[Tape, str]]]:
@@ -51,20 +56,32 @@ def host_name(tape: Tape, mode: str) -> str:
     return f"{tape.name}--{mode}"
 
 
-def replay(batch: Sequence[tuple[Tape, str]], keep: Path | None = None, longest_s: float | None = None) -> list[Result]:
-    """`keep`: where the notifications are written. `longest_s`: tapes are cut off there. Raises ReplayFailed."""
+def replay(
+    batch: Sequence[tuple[Tape, str]],
+    keep: Path | None = None,
+    longest_s: float | None = None,
+    others: Mapping[str, list[Group]] = NO_RULES,
+) -> list[Result]:
+    """`keep`: where the notifications are written. `longest_s`: tapes are cut off there. `others`: rule sets beside ours.
+    Raises ReplayFailed."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-scorecard-") as directory:
-        return _replay(batch, keep, longest_s, Path(directory))
+        return _replay(batch, keep, longest_s, others, Path(directory))
 
 
-def _replay(batch: Sequence[tuple[Tape, str]], keep: Path | None, longest_s: float | None, directory: Path) -> list[Result]:
+def _replay(
+    batch: Sequence[tuple[Tape, str]],
+    keep: Path | None,
+    longest_s: float | None,
+    others: Mapping[str, list[Group]],
+    directory: Path,
+) -> list[Result]:
     relays = Relays()
     hosts: list[SimulatedHost] = []
     stores: Stores | None = None
     try:
         names = [host_name(*one) for one in batch]
         expected = {host_name(*one): len(compile_scenario(one[0].scenario)["gpus"]) for one in batch if one[0].is_listed}
-        stores = Stores(directory, expected)
+        stores = Stores(directory, expected, others)
         for number, (tape, mode) in enumerate(batch):
             path = directory / names[number]
             path.mkdir()
@@ -87,7 +104,7 @@ def _replay(batch: Sequence[tuple[Tape, str]], keep: Path | None, longest_s: flo
         _wait_until_ready(hosts)
         time.sleep(_WARM_UP_S)
         begun = _play(hosts, longest_s)
-        return _scored(hosts, begun, stores, keep)
+        return _scored(hosts, begun, stores, keep, others)
     finally:
         with ThreadPoolExecutor(16) as pool:  # a server takes a second to stop
             list(pool.map(SimulatedHost.stop, hosts))
@@ -141,12 +158,18 @@ def _play(hosts: Sequence[SimulatedHost], longest_s: float | None) -> dict[str, 
     return begun
 
 
-def _scored(hosts: Sequence[SimulatedHost], begun: dict[str, float], stores: Stores, keep: Path | None) -> list[Result]:
+def _scored(
+    hosts: Sequence[SimulatedHost], begun: dict[str, float], stores: Stores, keep: Path | None, others: Iterable[str]
+) -> list[Result]:
     results = []
     for host in hosts:
         expected = host.tape.expected
         found = episodes(stores.inbox.posts, host.name, begun[host.name])
-        results.append(Result(host.tape, host.mode, score(expected, found, host.names_of(expected.gpu))))
+        names = host.names_of(expected.gpu)
+        by_others = {
+            name: score(expected, episodes(stores.inbox.posts, host.name, begun[host.name], name), names) for name in others
+        }
+        results.append(Result(host.tape, host.mode, score(expected, found, names), by_others))
         if keep:
             lines: list[dict[str, Any]] = [
                 {"start": round(one.start_s, 1), "end": one.end_s and round(one.end_s, 1), "page": one.is_page, **one.alert}

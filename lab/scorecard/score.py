@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from lab.scorecard.tape import ACTION_LABELS, ACTIONS, Expected
 
+RULE_SET: Final = "ruleset"  # label of the alerts of other rule sets
+
 
 @dataclass(frozen=True)
 class Post:
@@ -80,12 +82,14 @@ class Score:
         return self.verdict == "right"
 
 
-def episodes(posts: Iterable[Post], host: str, start_s: float) -> list[Episode]:
-    """What was notified about one host. `start_s`: Unix seconds of the tape's second 0."""
+def episodes(posts: Iterable[Post], host: str, start_s: float, rule_set: str = "") -> list[Episode]:
+    """What was notified about one host. `start_s`: Unix seconds of the tape's second 0. `rule_set`: "" is ours."""
     found: list[Episode] = []
     open_: dict[tuple[str, bool], Episode] = {}
     for post in posts:
-        about = [alert for alert in post.alerts if host in alert["labels"].values()]
+        about = [
+            alert for alert in post.alerts if host in alert["labels"].values() and alert["labels"].get(RULE_SET, "") == rule_set
+        ]
         for is_page in (True, False):
             of_kind = [alert for alert in about if _is_page(alert) == is_page]
             firing = [alert for alert in of_kind if alert["status"] == "firing"]

@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,8 @@ from alerts.alertmanager import alertmanager_config, templates
 from alerts.inventory import inventory_groups
 from alerts.model import RuleGroup, to_yaml
 from gpu_fleet.stackfile.alerts import Alerts, Receiver, Webhook
-from lab.scorecard.score import Post
+from lab.scorecard.rules import Group
+from lab.scorecard.score import RULE_SET, Post
 from lab.showcase.servers import Servers
 
 DATACENTER: Final = "scorecard"
@@ -53,8 +54,8 @@ class Inbox:
 class Stores:
     """Started and loaded with the rules and the project's own notification configuration. `inbox`: what was notified."""
 
-    def __init__(self, directory: Path, expected: dict[str, int]) -> None:
-        """`expected`: the inventory, host (which is also its cluster) -> GPUs."""
+    def __init__(self, directory: Path, expected: dict[str, int], others: Mapping[str, list[Group]]) -> None:
+        """`expected`: the inventory, host (which is also its cluster) -> GPUs. `others`: rule sets beside ours, by name."""
         self.inbox = Inbox()
         self._servers = Servers(directory)
         self.mimir, self.loki = self._servers.mimir, self._servers.loki
@@ -64,6 +65,9 @@ class Stores:
             inventory = [group for host, gpus in expected.items() for group in inventory_groups(DATACENTER, host, {host: gpus})]
             mimir = [*alerts.rule_groups("mimir"), *merged_inventory(inventory)]
             self._load(f"{self.mimir}/prometheus/config/v1/rules", mimir)
+            for name, groups in others.items():
+                for group in groups:
+                    _post(f"{self.mimir}/prometheus/config/v1/rules/others-{name}", to_yaml(group))
             self._load(f"{self.loki}/loki/api/v1/rules", alerts.rule_groups("loki"))
         except BaseException:
             self.stop()
@@ -75,6 +79,7 @@ class Stores:
 
     def _configure_alertmanager(self) -> None:
         config = alertmanager_config(Alerts(receivers={"scorecard": Receiver(webhook=Webhook(url=self.inbox.url))}), {})
+        _keep_apart(config)
         body = {"template_files": dict(templates()), "alertmanager_config": to_yaml(config)}
         _post(f"{self.mimir}/api/v1/alerts", to_yaml(body))
 
@@ -82,6 +87,19 @@ class Stores:
     def _load(url: str, groups: Iterable[RuleGroup]) -> None:
         for group in groups:
             _post(f"{url}/{group.namespace}", group.yaml)
+
+
+def _keep_apart(config: dict[str, Any]) -> None:
+    """Alerts of other rule sets come one by one, and neither they nor ours mute each other."""
+    each = {
+        "matchers": [f'{RULE_SET}=~".+"'],
+        "group_by": ["..."],
+        **{"group_wait": "5s", "group_interval": "15s", "receiver": config["route"]["receiver"]},
+    }
+    config["route"]["routes"] = [each, *config["route"].get("routes", [])]
+    for rule in config.get("inhibit_rules", []):
+        for side in ("source_matchers", "target_matchers"):
+            rule[side] = [*rule[side], f'{RULE_SET}=""']
 
 
 def merged_inventory(groups: list[RuleGroup]) -> list[RuleGroup]:

@@ -31,6 +31,21 @@ def summary(results: Sequence[Result]) -> str:
     return "| | measured | goal |\n|---|---|---|\n" + "".join(f"| {what} | {value} | {goal} |\n" for what, value, goal in lines)
 
 
+def rule_sets(results: Sequence[Result]) -> str:
+    """Ours beside the others, on the same replays."""
+    names = sorted({name for each in results for name in each.others})
+    if not names:
+        return ""
+    text = "| rules | right | detected in time | right severity | pages where none is due |\n|---|---|---|---|---|\n"
+    for name in ("ours", *names):
+        scores = [each.score if name == "ours" else each.others[name] for each in results]
+        faults = [each for each in scores if each.expected.severity != "none"]
+        false = sum(each.pages for each in scores if each.expected.severity != "page") + sum(each.too_early for each in scores)
+        cells = (name, _share([each.is_right for each in scores]), _share([each.is_detected for each in faults]))
+        text += f"| {' | '.join(cells)} | {_share([each.is_severity_right for each in faults])} | {false} |\n"
+    return text
+
+
 def kinds(results: Sequence[Result]) -> str:
     text = "| kind | replays | right | wrong |\n|---|---|---|---|\n"
     for kind in sorted({each.tape.kind for each in results}):

@@ -201,8 +201,9 @@ VERBS: Final = frozenset(
         "nothing",
     }
 )
-# How a kernel line begins in a file: by `dmesg`, rsyslog's two formats, Talos, and where nothing is put before it.
-FORMS: Final = ("dmesg", "syslog", "rfc3339", "talos", "bare")
+# How a kernel line begins in a file: by `dmesg`, rsyslog's two formats, Talos, and where nothing is put before it; by
+# `journalctl` and `dmesg -T` in other languages, `dmesg -r`, and netconsole with the kernel's release.
+FORMS: Final = ("dmesg", "syslog", "rfc3339", "talos", "bare", "journal-fr", "dmesg-ja", "dmesg-raw", "netconsole")
 
 
 def _tape(file: Path, entry: Mapping[str, Any], document: Mapping[str, Any], number: int) -> Tape:
