@@ -1074,6 +1074,11 @@ count by ({_HOST}) (
             sources=(dcgm("DCGM_FI_DEV_PCIE_LINK_GEN"), smi("pcie_link_gen_current")),
         ),
         Series(
+            name="gpu:mig_mode:bool",
+            meaning="1 for a GPU in MIG mode, with instances or without; absent for all others.",
+            sources=(dcgm("DCGM_FI_DEV_MIG_MODE", "== 1"),),
+        ),
+        Series(
             name="gpu:fabric_state:code",
             meaning="Registration with the NVLink fabric: 0 no fabric, 1 not started, 2 in progress, 3 completed, 4 failed.",
             sources=(dcgm("DCGM_FI_DEV_FABRIC_MANAGER_STATUS"), links("fabric_state"), smi("fabric_state")),

@@ -15,6 +15,8 @@ _FAMILIES: Final = (
     "gpu:ecc_uncorrected_volatile:total",
     "gpu:row_remap_failed:bool",
     "gpu:throttled:bool",
+    "gpu:temperature:celsius",
+    "gpu:power:watts",
     "gpu:graphics_engine_active:ratio",
 )
 

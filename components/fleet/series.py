@@ -76,6 +76,7 @@ _PULL: Final = 8  # of hosts that provision themselves: a part, a file, and six 
 _READINESS: Final = 6
 _JOBS: Final = 4
 _JOB: Final = "gpu:job:info"
+_MIG: Final = "gpu:mig_mode:bool"  # of GPUs in that mode alone
 # Of a host that asks Slurm: a series per node, and what two partitions, ten accounts and eight reasons have. Each partition has
 # nine for the waits of jobs that began, each account two.
 _QUEUE: Final = 160
@@ -160,7 +161,7 @@ def _recorded(mode: str, shape: HostShape, counters: Counters, *, is_amd: bool) 
     for word in SERIES.values():
         if (
             not word.name.startswith("gpu:")
-            or word.name == _JOB
+            or word.name in (_JOB, _MIG)
             or (mode == NVIDIA_GPU_EXPORTER and word.name in _NOT_BY_NVIDIA_SMI)
         ):
             continue

@@ -102,7 +102,7 @@ def test_a_healthy_host_fires_no_alert_and_has_every_metric_that_its_exporter_ca
     assert alerting | answers[0][""] == set()
     given = {one["series"].partition("{")[0] for one in series(fixture)}
     possible = {word.name for word in SERIES.values() if any(source.metrics[0] in given for source in word.sources)}
-    assert possible - recorded <= {"gpu:partitions:info"}, "which GPUs in partitions alone have"
+    assert possible - recorded <= {"gpu:partitions:info", "gpu:mig_mode:bool"}, "GPUs in partitions or MIG mode alone have them"
 
 
 @pytest.mark.parametrize("fixture", FAULTY)

@@ -93,6 +93,7 @@ _BEFORE_4_7: dict[str, Read] = {
     "DCGM_FI_DEV_FB_FREE": lambda s: s.fb_total_mib - s.fb_reserved_mib - s.fb_used_mib,
     "DCGM_FI_DEV_FB_USED": lambda s: s.fb_used_mib,
     "DCGM_FI_DEV_FB_RESERVED": lambda s: s.fb_reserved_mib,
+    "DCGM_FI_DEV_MIG_MODE": lambda s: int(bool(s.gpu.mig)) if s.gpu.has("mig") else None,
     "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": lambda s: s.ecc("ecc_corrected"),
     "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": lambda s: s.ecc("ecc_uncorrected"),
     "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": lambda s: s.ecc("ecc_corrected"),
